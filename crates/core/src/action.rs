@@ -1,0 +1,224 @@
+//! What the core wants done: the words between a [`Worker`](crate::Worker) and its driver.
+//!
+//! The driver executes the actions of a call in order, before it makes the next call.
+
+use std::{fmt, net::SocketAddr, ops::Range, sync::Arc};
+
+use pgweir_auth::scram;
+
+use crate::{Token, WorkerId, backend::Server, mail::Mail};
+
+/// How the driver treats the incoming side of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadMode {
+    /// Leave bytes in the socket and say nothing of them (backpressure).
+    Hold,
+    /// Leave bytes in the socket, but tell [`Worker::readable`](crate::Worker::readable) once
+    /// that there are some. After that the mode is `Hold`, until it is set again.
+    Notify,
+    /// Read, and hand the bytes to [`Worker::received`](crate::Worker::received).
+    Deliver,
+}
+
+/// Where the bytes of an [`Action::Send`] are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// In the bytes that were passed to this call of `received`.
+    Input(Range<usize>),
+    /// In [`Actions::scratch`].
+    Scratch(Range<usize>),
+}
+
+/// One thing to do.
+#[derive(Debug)]
+pub enum Action {
+    /// Write these bytes to the connection. What the socket does not take at once, the driver
+    /// keeps, and tells [`Worker::blocked`](crate::Worker::blocked); once all of it
+    /// is written, [`Worker::drained`](crate::Worker::drained).
+    Send {
+        /// The destination.
+        to: Token,
+        /// The bytes.
+        source: Source,
+    },
+    /// Set the read mode of a connection.
+    Read {
+        /// The connection.
+        conn: Token,
+        /// Its new mode.
+        mode: ReadMode,
+    },
+    /// Look at the first unread byte without taking it, and report to
+    /// [`Worker::peeked`](crate::Worker::peeked).
+    Peek(Token),
+    /// Open a server (or cancel) connection; its token was chosen by the core. Reports to
+    /// [`Worker::connected`](crate::Worker::connected) or `connect_failed`.
+    Connect {
+        /// The new connection's token.
+        conn: Token,
+        /// Where to.
+        endpoint: Arc<Endpoint>,
+    },
+    /// Close the connection after its unsent bytes are written (or a bounded time). The core
+    /// has forgotten the token already: no event may follow.
+    Close(Token),
+    /// Derive SCRAM keys from a password off the event loop (PBKDF2 takes milliseconds), and
+    /// report to [`Worker::derived`](crate::Worker::derived).
+    Derive {
+        /// Whose exchange waits for the keys.
+        conn: Token,
+        /// Password, salt and iteration count.
+        job: scram::DeriveJob,
+    },
+    /// Give an idle server to another worker: unregister its socket, and let that worker
+    /// [`adopt`](crate::Worker::adopt) it.
+    HandOver {
+        /// The server's connection here. The core has forgotten it already.
+        conn: Token,
+        /// The new owner.
+        to: WorkerId,
+        /// The server's state.
+        server: Box<Server>,
+    },
+    /// Deliver a message to another worker (or this one, after the present call).
+    Mail {
+        /// Whose mailbox.
+        to: WorkerId,
+        /// The message.
+        mail: Mail,
+    },
+    /// Write a line to the log.
+    Log(LogLine),
+    /// Something for the control thread.
+    Control(Control),
+    /// A shutdown has been asked for and nothing is left to wait for: this worker can end.
+    Finished,
+}
+
+/// What one call asks for. Owned by the driver and reused, so that a call allocates nothing.
+#[derive(Debug, Default)]
+pub struct Actions {
+    /// In the order to be executed.
+    pub list: Vec<Action>,
+    /// Bytes made by the core during this call (`Source::Scratch`).
+    pub scratch: Vec<u8>,
+}
+
+/// Where a server is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Endpoint {
+    /// A Unix socket, by its full path (`/run/postgresql/.s.PGSQL.5432`; `@name` is abstract).
+    Unix(String),
+    /// A host name or address literal, to be resolved by the driver, all addresses tried in turn.
+    Tcp {
+        /// Name or literal address.
+        host: String,
+        /// Port.
+        port: u16,
+    },
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Endpoint::Unix(path) => f.write_str(path),
+            Endpoint::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Endpoint::Tcp { host, port } => write!(f, "{host}:{port}"),
+        }
+    }
+}
+
+/// One end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Address {
+    /// A Unix socket; shown as `unix`.
+    Unix,
+    /// TCP, version 4 or 6.
+    Tcp(SocketAddr),
+}
+
+/// What the driver knows of a client that was just accepted.
+#[derive(Debug, Clone, Copy)]
+pub struct Peer {
+    /// The client's own address.
+    pub remote: Address,
+    /// The address that it connected to.
+    pub local: Address,
+    /// The port of the listener that a Unix socket belongs to, or the TCP port.
+    pub port: u16,
+    /// A Unix-socket client that runs under the same user id as this process.
+    pub same_uid: bool,
+    /// Fresh random bytes of cryptographic quality: salt, nonce and cancel key come from here.
+    pub entropy: [u8; 64],
+}
+
+/// Why a connection ended without our doing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Closed {
+    /// The peer closed it in good order.
+    Eof,
+    /// The socket reported an error (its text).
+    Error(String),
+}
+
+/// Why a connection could not be opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ConnectError {
+    /// The name did not resolve.
+    Lookup(String),
+    /// No address of it accepted (the last error's text).
+    Refused(String),
+    /// This process is out of file descriptors or memory (the error's text).
+    Local(String),
+}
+
+/// Severity of a log line, as PgBouncer spells them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// `DEBUG`
+    Debug,
+    /// `LOG`
+    Log,
+    /// `WARNING`
+    Warning,
+    /// `ERROR`
+    Error,
+    /// `FATAL`
+    Fatal,
+}
+
+/// A line for the log.
+#[derive(Debug, Clone)]
+pub struct LogLine {
+    /// Its severity.
+    pub level: Level,
+    /// Whom it is about, e.g. `C-0x1f: db/user@127.0.0.1:4711`; empty for none.
+    pub subject: String,
+    /// What happened. Never holds a secret.
+    pub text: String,
+}
+
+/// What the console asks of the control thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Control {
+    /// Read the configuration again; the outcome goes to [`Mail::Reloaded`].
+    Reload {
+        /// The worker whose console asked.
+        worker: WorkerId,
+        /// The console's client there.
+        console: Token,
+    },
+    /// End the process.
+    Shutdown(Shutdown),
+}
+
+/// How to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Shutdown {
+    /// Accept nobody, end when the last client has left (`TERM`).
+    WaitForClients,
+    /// Accept nobody, end when the last server was given back; lend none again (`INT`).
+    WaitForServers,
+    /// End at once (`QUIT`).
+    Immediate,
+}

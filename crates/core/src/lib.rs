@@ -1,0 +1,22 @@
+//! The pooler as a pure value: events in, actions out, `now` passed in.
+//!
+//! Nothing in this crate opens a socket, reads a clock or a file, or makes randomness.
+
+mod action;
+pub mod admin;
+pub mod backend;
+pub mod cancel;
+mod directory;
+pub mod mail;
+pub mod pool;
+mod time;
+mod token;
+mod worker;
+
+pub use action::{
+    Action, Actions, Address, Closed, ConnectError, Control, Endpoint, Level, LogLine, Peer, ReadMode, Shutdown, Source,
+};
+pub use directory::{Directory, Snapshot};
+pub use time::Time;
+pub use token::{Token, WorkerId};
+pub use worker::Worker;

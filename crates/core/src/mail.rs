@@ -1,0 +1,41 @@
+//! What workers say to each other. Every mailbox is first in, first out.
+
+use std::sync::Arc;
+
+use crate::{Shutdown, Snapshot, Token, WorkerId, admin::Collection, cancel::CancelKey, pool::PoolId};
+
+/// A message from one worker, or from the control thread, to a worker.
+#[derive(Debug)]
+pub enum Mail {
+    /// Clients of some worker wait in this pool: offer idle servers, and pass every server that
+    /// comes free through the ledger until it says that nobody waits.
+    Wanted(PoolId),
+    /// Open a server for this pool.
+    Open(PoolId),
+    /// The pool's servers can't be reached: fail the clients that wait for their first one.
+    Failed(PoolId),
+    /// A cancel request that named a client of this worker.
+    Cancel {
+        /// Where the request came in.
+        from: WorkerId,
+        /// The request's connection there.
+        request: Token,
+        /// The key.
+        key: CancelKey,
+    },
+    /// The cancel request of this connection has been dealt with: close it.
+    CancelDone(Token),
+    /// A console command that visits every worker in turn.
+    Collect(Box<Collection>),
+    /// A new configuration; takes effect whole.
+    Config(Arc<Snapshot>),
+    /// The outcome of a RELOAD that a console asked for.
+    Reloaded {
+        /// The console's client.
+        console: Token,
+        /// Did it take effect?
+        ok: bool,
+    },
+    /// End the process.
+    Shutdown(Shutdown),
+}

@@ -1,0 +1,2 @@
+//! pgweir
+fn main() {}

@@ -1,0 +1,1 @@
+//! pgweir-wire
