@@ -1,0 +1,81 @@
+//! A cursor over the body of one message.
+
+use std::fmt;
+
+/// Reads the fields of a message's body in order.
+#[derive(Debug, Clone, Copy)]
+pub struct Body<'a> {
+    rest: &'a [u8],
+}
+
+/// A field did not fit what the body holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Malformed;
+
+impl<'a> Body<'a> {
+    /// A cursor at the start of `bytes`.
+    #[must_use]
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    /// What has not been read yet.
+    #[must_use]
+    pub fn rest(self) -> &'a [u8] {
+        self.rest
+    }
+
+    /// The next `n` bytes.
+    ///
+    /// # Errors
+    /// Fewer are left.
+    pub fn bytes(&mut self, n: usize) -> Result<&'a [u8], Malformed> {
+        let (taken, rest) = self.rest.split_at_checked(n).ok_or(Malformed)?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    /// One byte.
+    ///
+    /// # Errors
+    /// None is left.
+    pub fn u8(&mut self) -> Result<u8, Malformed> {
+        Ok(self.bytes(1)?[0])
+    }
+
+    /// Four bytes, big-endian.
+    ///
+    /// # Errors
+    /// Fewer are left.
+    pub fn i32(&mut self) -> Result<i32, Malformed> {
+        let bytes = self.bytes(4)?;
+        Ok(i32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+    }
+
+    /// A string that ends with a zero byte (which is taken, and not part of the result).
+    ///
+    /// # Errors
+    /// There is no zero byte.
+    pub fn cstr(&mut self) -> Result<&'a [u8], Malformed> {
+        let end = self.rest.iter().position(|&byte| byte == 0).ok_or(Malformed)?;
+        let string = &self.rest[..end];
+        self.rest = &self.rest[end + 1..];
+        Ok(string)
+    }
+
+    /// Nothing may be left.
+    ///
+    /// # Errors
+    /// Something is.
+    pub fn end(self) -> Result<(), Malformed> {
+        if self.rest.is_empty() { Ok(()) } else { Err(Malformed) }
+    }
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("malformed message")
+    }
+}
+
+impl std::error::Error for Malformed {}

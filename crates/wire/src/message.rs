@@ -1,0 +1,258 @@
+//! Messages that we make.
+
+use crate::{ProtocolVersion, Severity, tag::backend, tag::frontend};
+
+/// Appends messages to a buffer.
+#[derive(Debug)]
+pub struct MessageWriter<'a> {
+    out: &'a mut Vec<u8>,
+}
+
+/// What a server asks for, or says, during login ('R').
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Authentication<'a> {
+    /// Login is done.
+    Ok,
+    /// Send the password as it is.
+    CleartextPassword,
+    /// Send the md5 of password, user and this salt.
+    Md5Password([u8; 4]),
+    /// Choose one of these mechanisms.
+    Sasl(&'a [&'a str]),
+    /// Go on with this SASL message.
+    SaslContinue(&'a [u8]),
+    /// The last SASL message of the server.
+    SaslFinal(&'a [u8]),
+}
+
+impl<'a> MessageWriter<'a> {
+    /// Appends to `out`.
+    pub fn new(out: &'a mut Vec<u8>) -> Self {
+        Self { out }
+    }
+
+    /// One message; `body` appends what follows the length.
+    pub fn message(&mut self, tag: u8, body: impl FnOnce(&mut Vec<u8>)) -> &mut Self {
+        self.out.push(tag);
+        let start = self.out.len();
+        self.out.extend_from_slice(&[0; 4]);
+        body(self.out);
+        // Nothing that we make comes near 2 GB: query texts and rows of ours are bounded.
+        let length = (self.out.len() - start) as u32;
+        self.out[start..start + 4].copy_from_slice(&length.to_be_bytes());
+        self
+    }
+
+    /// 'R'
+    pub fn authentication(&mut self, what: Authentication<'_>) -> &mut Self {
+        let (code, tail): (u32, &[u8]) = match &what {
+            Authentication::Ok => (0, &[]),
+            Authentication::CleartextPassword => (3, &[]),
+            Authentication::Md5Password(salt) => (5, salt),
+            Authentication::Sasl(_) => (10, &[]),
+            Authentication::SaslContinue(data) => (11, data),
+            Authentication::SaslFinal(data) => (12, data),
+        };
+        self.message(backend::AUTHENTICATION, |out| {
+            out.extend_from_slice(&code.to_be_bytes());
+            out.extend_from_slice(tail);
+            if let Authentication::Sasl(mechanisms) = what {
+                for mechanism in mechanisms {
+                    cstr(out, mechanism.as_bytes());
+                }
+                out.push(0);
+            }
+        })
+    }
+
+    /// 'S' from a server.
+    pub fn parameter_status(&mut self, name: &[u8], value: &[u8]) -> &mut Self {
+        self.message(backend::PARAMETER_STATUS, |out| {
+            cstr(out, name);
+            cstr(out, value);
+        })
+    }
+
+    /// 'K'
+    pub fn backend_key_data(&mut self, pid: u32, secret: &[u8]) -> &mut Self {
+        self.message(backend::BACKEND_KEY_DATA, |out| {
+            out.extend_from_slice(&pid.to_be_bytes());
+            out.extend_from_slice(secret);
+        })
+    }
+
+    /// 'v': the newest version that we speak, and the options that we don't know.
+    pub fn negotiate_protocol_version(&mut self, newest: ProtocolVersion, unknown: &[&[u8]]) -> &mut Self {
+        self.message(backend::NEGOTIATE_PROTOCOL_VERSION, |out| {
+            out.extend_from_slice(&newest.to_code().to_be_bytes());
+            out.extend_from_slice(&(unknown.len() as u32).to_be_bytes());
+            for name in unknown {
+                cstr(out, name);
+            }
+        })
+    }
+
+    /// 'Z'; `status` is `I`, `T` or `E`.
+    pub fn ready_for_query(&mut self, status: u8) -> &mut Self {
+        self.message(backend::READY_FOR_QUERY, |out| out.push(status))
+    }
+
+    /// 'E'
+    pub fn error(
+        &mut self,
+        severity: Severity,
+        sqlstate: &str,
+        message: &str,
+        detail: Option<&str>,
+        hint: Option<&str>,
+    ) -> &mut Self {
+        self.report(backend::ERROR_RESPONSE, severity, sqlstate, message, detail, hint)
+    }
+
+    /// 'N'
+    pub fn notice(&mut self, severity: Severity, sqlstate: &str, message: &str) -> &mut Self {
+        self.report(backend::NOTICE_RESPONSE, severity, sqlstate, message, None, None)
+    }
+
+    fn report(
+        &mut self,
+        tag: u8,
+        severity: Severity,
+        sqlstate: &str,
+        message: &str,
+        detail: Option<&str>,
+        hint: Option<&str>,
+    ) -> &mut Self {
+        self.message(tag, |out| {
+            let mut field = |code: u8, text: &str| {
+                out.push(code);
+                cstr(out, text.as_bytes());
+            };
+            field(b'S', severity.as_str());
+            field(b'V', severity.as_str());
+            field(b'C', sqlstate);
+            field(b'M', message);
+            if let Some(detail) = detail {
+                field(b'D', detail);
+            }
+            if let Some(hint) = hint {
+                field(b'H', hint);
+            }
+            out.push(0);
+        })
+    }
+
+    /// 'T' with columns in text format: name, type oid, type length.
+    pub fn row_description(&mut self, columns: impl ExactSizeIterator<Item = (&'a str, u32, i16)>) -> &mut Self {
+        self.message(backend::ROW_DESCRIPTION, |out| {
+            out.extend_from_slice(&(columns.len() as u16).to_be_bytes());
+            for (name, oid, size) in columns {
+                cstr(out, name.as_bytes());
+                out.extend_from_slice(&[0; 6]); // no table, no column number
+                out.extend_from_slice(&oid.to_be_bytes());
+                out.extend_from_slice(&size.to_be_bytes());
+                out.extend_from_slice(&(-1i32).to_be_bytes());
+                out.extend_from_slice(&[0; 2]); // text
+            }
+        })
+    }
+
+    /// 'D'; `None` is NULL.
+    pub fn data_row<'v>(&mut self, values: impl ExactSizeIterator<Item = Option<&'v [u8]>>) -> &mut Self {
+        self.message(backend::DATA_ROW, |out| {
+            out.extend_from_slice(&(values.len() as u16).to_be_bytes());
+            for value in values {
+                match value {
+                    Some(value) => {
+                        out.extend_from_slice(&(value.len() as u32).to_be_bytes());
+                        out.extend_from_slice(value);
+                    }
+                    None => out.extend_from_slice(&(-1i32).to_be_bytes()),
+                }
+            }
+        })
+    }
+
+    /// 'C' from a server.
+    pub fn command_complete(&mut self, command: &str) -> &mut Self {
+        self.message(backend::COMMAND_COMPLETE, |out| cstr(out, command.as_bytes()))
+    }
+
+    /// 'I'
+    pub fn empty_query_response(&mut self) -> &mut Self {
+        self.message(backend::EMPTY_QUERY_RESPONSE, |_| {})
+    }
+
+    /// 'Q' to a server.
+    pub fn query(&mut self, text: &[u8]) -> &mut Self {
+        self.message(frontend::QUERY, |out| cstr(out, text))
+    }
+
+    /// 'S' to a server.
+    pub fn sync(&mut self) -> &mut Self {
+        self.message(frontend::SYNC, |_| {})
+    }
+
+    /// 'f' to a server.
+    pub fn copy_fail(&mut self, reason: &str) -> &mut Self {
+        self.message(frontend::COPY_FAIL, |out| cstr(out, reason.as_bytes()))
+    }
+
+    /// 'X' to a server.
+    pub fn terminate(&mut self) -> &mut Self {
+        self.message(frontend::TERMINATE, |_| {})
+    }
+
+    /// 'p' to a server with a password (a string).
+    pub fn password(&mut self, password: &[u8]) -> &mut Self {
+        self.message(frontend::PASSWORD, |out| cstr(out, password))
+    }
+
+    /// 'p' to a server: the first SASL message.
+    pub fn sasl_initial_response(&mut self, mechanism: &str, data: &[u8]) -> &mut Self {
+        self.message(frontend::PASSWORD, |out| {
+            cstr(out, mechanism.as_bytes());
+            out.extend_from_slice(&(data.len() as u32).to_be_bytes());
+            out.extend_from_slice(data);
+        })
+    }
+
+    /// 'p' to a server: a later SASL message.
+    pub fn sasl_response(&mut self, data: &[u8]) -> &mut Self {
+        self.message(frontend::PASSWORD, |out| out.extend_from_slice(data))
+    }
+}
+
+/// A string on the wire ends at its first zero byte, so ours must not have one inside.
+fn cstr(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.extend(bytes.iter().copied().filter(|&byte| byte != 0));
+    out.push(0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes() {
+        let mut out = Vec::new();
+        MessageWriter::new(&mut out).ready_for_query(b'I').query(b"select 1").sync();
+        assert_eq!(out, b"Z\0\0\0\x05IQ\0\0\0\x0dselect 1\0S\0\0\0\x04");
+        out.clear();
+        MessageWriter::new(&mut out).authentication(Authentication::Sasl(&["SCRAM-SHA-256"]));
+        assert_eq!(out, b"R\0\0\0\x17\0\0\0\x0aSCRAM-SHA-256\0\0");
+        out.clear();
+        MessageWriter::new(&mut out).data_row([Some(&b"a"[..]), None].into_iter());
+        assert_eq!(out, b"D\0\0\0\x0f\0\x02\0\0\0\x01a\xff\xff\xff\xff");
+        out.clear();
+        MessageWriter::new(&mut out).negotiate_protocol_version(ProtocolVersion::V3_2, &[b"_pq_.x"]);
+        assert_eq!(out, b"v\0\0\0\x13\0\x03\0\x02\0\0\0\x01_pq_.x\0");
+    }
+
+    #[test]
+    fn a_zero_byte_inside_a_string_is_left_out() {
+        let mut out = Vec::new();
+        MessageWriter::new(&mut out).query(b"a\0b");
+        assert_eq!(out, b"Q\0\0\0\x07ab\0");
+    }
+}
