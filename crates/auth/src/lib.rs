@@ -1,4 +1,17 @@
 //! Password checks, SCRAM exchanges (both sides) and the userlist, as pure values.
+//!
+//! Nothing here does I/O, reads a clock or draws a random number: salts, nonces and keys are
+//! passed in. Secrets are compared in constant time, are wiped when dropped, and no `Debug`
+//! output or error holds one.
 
+pub mod md5;
+mod plain;
+mod saslprep;
 pub mod scram;
 pub mod userlist;
+
+pub use plain::{PlainCheck, verify_plain};
+
+/// The longest password or secret that works, in bytes: PostgreSQL refuses a password message
+/// whose length field exceeds 65,535, and that counts itself (4 bytes) and the final NUL.
+pub const MAX_SECRET_BYTES: usize = 65_530;

@@ -1,5 +1,30 @@
-//! Every setting of pgweir declared once, and the parser of pgbouncer.ini.
+//! Every setting of pgweir declared once, and the parser of `pgbouncer.ini`.
+//!
+//! The tables in `table/` are the only place where a setting is named: the typed structs, the
+//! parser, the rows of SHOW CONFIG, the example file and the reference page all come from them.
+//! Nothing here opens a file: the caller of [`Config::load`] passes what reads one.
 
-/// A checked configuration.
-#[derive(Debug, Default)]
-pub struct Config;
+mod check;
+mod config;
+mod connstr;
+pub mod docs;
+mod ini;
+mod kinds;
+mod load;
+mod number;
+mod problem;
+mod suggest;
+mod table;
+mod value;
+
+pub use config::{Config, ConfigRow, RESERVED_DATABASES, is_console};
+pub use kinds::{AuthType, FairWindow, FileMode, LoadBalance, Micros, PoolMode, Secret, SslMode};
+pub use problem::{Note, Place, Problem, ProblemKind, Problems};
+pub use table::{
+    Effect, Scope, SettingInfo,
+    database::{self, Database},
+    global::{self, Settings},
+    peer::{self, Peer},
+    user::{self, UserSettings},
+};
+pub use value::BadValue;

@@ -1,0 +1,222 @@
+//! The server's side: a client logs in to us.
+
+use std::fmt;
+
+use subtle::{Choice, ConstantTimeEq};
+
+use super::{
+    ClientKeys, MAX_CLIENT_MESSAGE_BYTES, MECHANISM, NONCE_BYTES, ScramError, Secret, keys,
+    message::{self, Attributes},
+};
+
+/// One login of a client. `Debug` shows the step only.
+pub struct ServerExchange {
+    secret: Secret,
+    /// The user does not exist: the exchange fails, but only at its end.
+    is_mock: bool,
+    nonce: String,
+    step: Step,
+}
+
+/// ```text
+/// First --client_first--> Final --client_final--> Over
+///   \________________________\_____(any error)_____/
+/// ```
+enum Step {
+    First,
+    Final {
+        flag: Gs2Flag,
+        /// `client-first-message-bare "," server-first-message`.
+        transcript: Vec<u8>,
+        /// The client's nonce and ours.
+        nonce: Vec<u8>,
+    },
+    Over,
+}
+
+/// What the client said of channel binding, which we do not offer.
+#[derive(Clone, Copy)]
+enum Gs2Flag {
+    /// It cannot.
+    No,
+    /// It can, and believes that we cannot.
+    NotOffered,
+}
+
+impl ServerExchange {
+    /// The login of a user with a usable secret. `nonce` is random and used once.
+    #[must_use]
+    pub fn new(secret: Secret, nonce: &[u8; NONCE_BYTES]) -> Self {
+        Self {
+            secret,
+            is_mock: false,
+            nonce: keys::nonce_text(nonce),
+            step: Step::First,
+        }
+    }
+
+    /// The login of a user who does not exist or has no usable secret: runs like any other, with
+    /// the user's [`user_salt`](super::user_salt), and fails at its end.
+    #[must_use]
+    pub fn mock(
+        process_key: &[u8; 32],
+        user: &str,
+        iterations: u32,
+        nonce: &[u8; NONCE_BYTES],
+    ) -> Self {
+        Self {
+            secret: keys::mock_secret(process_key, user, iterations),
+            is_mock: true,
+            nonce: keys::nonce_text(nonce),
+            step: Step::First,
+        }
+    }
+
+    /// Takes the client's first message; returns the server's first.
+    ///
+    /// # Errors
+    /// The message is malformed, or asks for what we do not offer. The exchange is over then.
+    pub fn client_first(&mut self, mechanism: &str, message: &[u8]) -> Result<Vec<u8>, ScramError> {
+        let Step::First = std::mem::replace(&mut self.step, Step::Over) else {
+            return Err(ScramError::OutOfOrder);
+        };
+        if mechanism != MECHANISM {
+            return Err(ScramError::Mechanism);
+        }
+        let (flag, bare, client_nonce) = parse_client_first(message)?;
+        let nonce = [client_nonce, self.nonce.as_bytes()].concat();
+        let salt = message::encode(&self.secret.salt);
+        let parameters = format!(",s={salt},i={}", self.secret.iterations);
+        let server_first = [b"r=", nonce.as_slice(), parameters.as_bytes()].concat();
+        self.step = Step::Final {
+            flag,
+            transcript: [bare, b",", &server_first].concat(),
+            nonce,
+        };
+        Ok(server_first)
+    }
+
+    /// Takes the client's last message; returns the server's last, and the keys that the client
+    /// proved to have, which log in to any server with the same secret.
+    ///
+    /// # Errors
+    /// [`ScramError::Failed`] if the password is wrong or there is no such user; else what is
+    /// wrong with the message. The exchange is over in any case.
+    pub fn client_final(&mut self, message: &[u8]) -> Result<(Vec<u8>, ClientKeys), ScramError> {
+        let step = std::mem::replace(&mut self.step, Step::Over);
+        let Step::Final {
+            flag,
+            transcript,
+            nonce,
+        } = step
+        else {
+            return Err(ScramError::OutOfOrder);
+        };
+        let (proof, without_proof) = parse_client_final(message, flag, &nonce)?;
+        let auth_message = [&transcript, b",".as_slice(), without_proof].concat();
+        let client_key = keys::mask(&proof, &self.secret.stored_key, &auth_message);
+        let is_right = keys::stored_key(&client_key).ct_eq(&*self.secret.stored_key)
+            & !Choice::from(u8::from(self.is_mock));
+        if !bool::from(is_right) {
+            return Err(ScramError::Failed);
+        }
+        let signature = keys::server_signature(&self.secret.server_key, &auth_message);
+        let server_final = format!("v={}", message::encode(&*signature));
+        let keys = ClientKeys {
+            client_key,
+            server_key: self.secret.server_key.clone(),
+        };
+        Ok((server_final.into_bytes(), keys))
+    }
+}
+
+impl fmt::Debug for ServerExchange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let step = match self.step {
+            Step::First => "First",
+            Step::Final { .. } => "Final",
+            Step::Over => "Over",
+        };
+        f.debug_struct("ServerExchange")
+            .field("step", &step)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Flag, `client-first-message-bare` and nonce of `gs2-header client-first-message-bare`.
+fn parse_client_first(message: &[u8]) -> Result<(Gs2Flag, &[u8], &[u8]), ScramError> {
+    let mut attributes = Attributes::new(message, MAX_CLIENT_MESSAGE_BYTES)?;
+    let flag = match attributes.field() {
+        Some(b"n") => Gs2Flag::No,
+        Some(b"y") => Gs2Flag::NotOffered,
+        Some([b'p', b'=', ..]) => {
+            return Err(ScramError::Unsupported(
+                "client requires SCRAM channel binding, but it is not offered",
+            ));
+        }
+        _ => return Err(ScramError::Malformed("Unexpected channel-binding flag.")),
+    };
+    match attributes.field() {
+        Some(b"") => {}
+        Some([b'a', ..]) => {
+            return Err(ScramError::Unsupported(
+                "client uses authorization identity, but it is not supported",
+            ));
+        }
+        _ => return Err(ScramError::Malformed("Unexpected attribute.")),
+    }
+    let bare = message.get(attributes.position()..).unwrap_or_default();
+    if attributes.peek() == Some(b'm') {
+        return Err(ScramError::Unsupported(
+            "client requires an unsupported SCRAM extension",
+        ));
+    }
+    // PostgreSQL's user name is the startup packet's; this one is ignored (libpq leaves it empty).
+    attributes.expect(b'n', "User name expected.")?;
+    let nonce = attributes.expect(b'r', "Nonce expected.")?;
+    message::check_nonce(nonce)?;
+    attributes.skip_extensions()?;
+    Ok((flag, bare, nonce))
+}
+
+/// The proof, and the message up to it.
+fn parse_client_final<'a>(
+    message: &'a [u8],
+    flag: Gs2Flag,
+    nonce: &[u8],
+) -> Result<([u8; 32], &'a [u8]), ScramError> {
+    let mut attributes = Attributes::new(message, MAX_CLIENT_MESSAGE_BYTES)?;
+    let binding = attributes.expect(b'c', "Channel binding expected.")?;
+    // Base64 of the GS2 header that the client began with: "n,," or "y,,".
+    let expected_binding: &[u8] = match flag {
+        Gs2Flag::No => b"biws",
+        Gs2Flag::NotOffered => b"eSws",
+    };
+    if binding != expected_binding {
+        return Err(ScramError::Malformed(
+            "Unexpected channel-binding attribute in client-final-message.",
+        ));
+    }
+    let final_nonce = attributes.expect(b'r', "Nonce expected.")?;
+    let (proof, proof_start) = loop {
+        let start = attributes.position();
+        match attributes.attribute()? {
+            Some((b'p', value)) => break (value, start),
+            Some(_) => {} // an optional extension
+            None => return Err(ScramError::Malformed("Proof expected.")),
+        }
+    };
+    let proof = message::decode_key(proof).ok_or(ScramError::Malformed(
+        "Malformed proof in client-final-message.",
+    ))?;
+    if attributes.field().is_some() {
+        return Err(ScramError::Malformed(
+            "Garbage found at the end of client-final-message.",
+        ));
+    }
+    if final_nonce != nonce {
+        return Err(ScramError::Nonce);
+    }
+    // The comma before the proof belongs to neither.
+    Ok((proof, message.get(..proof_start - 1).unwrap_or_default()))
+}

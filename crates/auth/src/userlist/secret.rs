@@ -1,0 +1,77 @@
+//! What is known of a user's password.
+
+use std::fmt;
+
+use zeroize::Zeroizing;
+
+use crate::{
+    md5,
+    scram::{self, DeriveJob},
+};
+
+/// What is known of a user's password. `Debug` says the kind only.
+#[derive(Clone)]
+pub enum Secret {
+    /// The password itself. An empty one lets nobody in.
+    Plain(Zeroizing<String>),
+    /// `md5` and 32 hex digits. Whoever has it can log in by md5, so it is a password too.
+    Md5(Zeroizing<String>),
+    /// The keys that SCRAM-SHA-256 checks a password with.
+    Scram(scram::Secret),
+}
+
+impl Secret {
+    /// Tells by its form what `text` is, as PgBouncer and PostgreSQL do: whatever is neither a
+    /// whole md5 nor a whole SCRAM secret is a plain password.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        if md5::is_secret(text) {
+            return Self::Md5(Zeroizing::new(text.to_owned()));
+        }
+        match scram::Secret::parse(text) {
+            Some(secret) => Self::Scram(secret),
+            None => Self::Plain(Zeroizing::new(text.to_owned())),
+        }
+    }
+
+    /// Whether this is the empty password, which lets nobody in by any password method.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        matches!(self, Self::Plain(password) if password.is_empty())
+    }
+
+    /// The work that turns a plain password into SCRAM keys, for either side of an exchange.
+    /// `None` if this is no plain password, or the empty one.
+    #[must_use]
+    pub fn derive_job(&self, salt: Vec<u8>, iterations: u32) -> Option<DeriveJob> {
+        match self {
+            Self::Plain(password) if !password.is_empty() => {
+                Some(DeriveJob::new(password.as_bytes(), salt, iterations))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether a plain password looks like a secret that lost a part, as `$4096` does when a
+    /// shell expands it.
+    pub(super) fn looks_damaged(&self) -> bool {
+        let Self::Plain(text) = self else {
+            return false;
+        };
+        let is_hex = |b: u8| b.is_ascii_hexdigit();
+        text.starts_with("SCRAM-SHA-256")
+            || text
+                .strip_prefix("md5")
+                .is_some_and(|rest| rest.len() >= 24 && rest.bytes().all(is_hex))
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Plain(_) => "Plain(..)",
+            Self::Md5(_) => "Md5(..)",
+            Self::Scram(_) => "Scram(..)",
+        })
+    }
+}

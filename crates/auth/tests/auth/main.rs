@@ -1,0 +1,7 @@
+//! The crate from outside, as the pooler uses it.
+
+mod exchange;
+mod malformed;
+mod passwords;
+mod postgres;
+mod userlist;

@@ -1,0 +1,49 @@
+//! Checks of single values that a type alone does not make.
+
+use crate::{AuthType, SslMode};
+
+/// What a check found.
+pub(crate) enum Verdict {
+    /// Nothing.
+    Fine,
+    /// Accepted, but the operator should know this.
+    Note(&'static str),
+    /// Refused: what would be right, as the end of "expected ...".
+    Wrong(String),
+}
+
+/// A number within bounds, both included.
+pub(crate) fn between<const MIN: u32, const MAX: u32>(value: &u32) -> Verdict {
+    if (MIN..=MAX).contains(value) {
+        Verdict::Fine
+    } else {
+        Verdict::Wrong(format!("a whole number, {MIN} to {MAX}"))
+    }
+}
+
+/// Refuses the ways to log in that are not built yet, rather than to check less than asked for.
+pub(crate) fn auth_available(value: &AuthType) -> Verdict {
+    match value {
+        AuthType::Any
+        | AuthType::Trust
+        | AuthType::Plain
+        | AuthType::Md5
+        | AuthType::ScramSha256 => Verdict::Fine,
+        AuthType::Cert | AuthType::Hba | AuthType::Ldap | AuthType::Pam => Verdict::Wrong(format!(
+            "any, trust, plain, md5 or scram-sha-256 ({value} is not supported yet: it comes in a later version)"
+        )),
+    }
+}
+
+/// Refuses modes that promise TLS, as there is none yet.
+pub(crate) fn tls_optional(value: &SslMode) -> Verdict {
+    match value {
+        SslMode::Disable => Verdict::Fine,
+        SslMode::Allow | SslMode::Prefer => {
+            Verdict::Note("TLS comes in a later version: connections are not encrypted")
+        }
+        SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull => Verdict::Wrong(format!(
+            "disable, allow or prefer ({value} is not supported yet: TLS comes in a later version)"
+        )),
+    }
+}

@@ -1,0 +1,225 @@
+//! A checked configuration, and the values that hold for one database and one user.
+
+use std::collections::BTreeMap;
+
+use crate::{AuthType, Database, Micros, Note, Peer, PoolMode, Settings, UserSettings};
+
+/// Names of databases that belong to the console.
+pub const RESERVED_DATABASES: [&str; 2] = ["pgbouncer", "pgweir"];
+
+/// Is this the console's name?
+#[must_use]
+pub fn is_console(database: &str) -> bool {
+    RESERVED_DATABASES.contains(&database)
+}
+
+/// A checked configuration.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Config {
+    /// Section `[pgbouncer]`.
+    pub settings: Settings,
+    /// Section `[databases]` by name, without `*`.
+    pub databases: BTreeMap<String, Database>,
+    /// The entry `*` of `[databases]`: serves all names that have no entry.
+    pub fallback: Option<Database>,
+    /// Section `[users]` by name.
+    pub users: BTreeMap<String, UserSettings>,
+    /// Section `[peers]` by number.
+    pub peers: BTreeMap<u32, Peer>,
+    /// What the operator should be told of this configuration once, in the log.
+    pub notes: Vec<Note>,
+}
+
+/// A row of SHOW CONFIG.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigRow {
+    /// The setting.
+    pub key: &'static str,
+    /// Its value; `None` is NULL.
+    pub value: Option<String>,
+    /// Its default; `None` is NULL.
+    pub default: Option<&'static str>,
+    /// Can it be changed without a restart?
+    pub changeable: bool,
+}
+
+impl Config {
+    /// A configuration for one server without a file: listens on 127.0.0.1:6432 in transaction
+    /// mode, clients log in by SCRAM. `host` may be a name, an address, or a directory (`/...`) or
+    /// abstract name (`@...`) of a Unix socket. Database `dbname` and, by `*`, all others of that
+    /// server can be reached; an empty `dbname` leaves only `*`.
+    #[must_use]
+    pub fn quick_start(host: &str, port: u16, dbname: &str) -> Self {
+        let settings = Settings {
+            listen_addr: vec!["127.0.0.1".to_owned()],
+            unix_socket_dir: None,
+            pool_mode: PoolMode::Transaction,
+            auth_type: AuthType::ScramSha256,
+            ..Settings::default()
+        };
+        let host = vec![host.to_owned()];
+        let entry = |name: &str| Database {
+            name: name.to_owned(),
+            host: host.clone(),
+            port,
+            ..Database::default()
+        };
+        let mut databases = BTreeMap::new();
+        if !dbname.is_empty() && !is_console(dbname) {
+            databases.insert(dbname.to_owned(), entry(dbname));
+        }
+        Self {
+            settings,
+            databases,
+            fallback: Some(entry("*")),
+            ..Self::default()
+        }
+    }
+
+    /// The entry that serves the database of this name; none for the console.
+    #[must_use]
+    pub fn database(&self, name: &str) -> Option<&Database> {
+        if is_console(name) {
+            return None;
+        }
+        self.databases.get(name).or(self.fallback.as_ref())
+    }
+
+    /// The most servers of the pool of `database` and `user` (the one who logs in to the server).
+    #[must_use]
+    pub fn pool_size(&self, database: &Database, user: &str) -> u32 {
+        let user = self.users.get(user).and_then(|user| user.pool_size);
+        user.or(database.pool_size)
+            .unwrap_or(self.settings.default_pool_size)
+    }
+
+    /// The fewest servers of a pool of `database`.
+    #[must_use]
+    pub fn min_pool_size(&self, database: &Database) -> u32 {
+        database
+            .min_pool_size
+            .unwrap_or(self.settings.min_pool_size)
+    }
+
+    /// The reserve of the pool of `database` and `user`.
+    #[must_use]
+    pub fn reserve_pool_size(&self, database: &Database, user: &str) -> u32 {
+        let user = self.users.get(user).and_then(|user| user.reserve_pool_size);
+        user.or(database.reserve_pool_size)
+            .unwrap_or(self.settings.reserve_pool_size)
+    }
+
+    /// When servers of the pool of `database` and `user` go back.
+    #[must_use]
+    pub fn pool_mode(&self, database: &Database, user: &str) -> PoolMode {
+        let user = self.users.get(user).and_then(|user| user.pool_mode);
+        user.or(database.pool_mode)
+            .unwrap_or(self.settings.pool_mode)
+    }
+
+    /// How long a client of the pool of `database` and `user` may wait; zero is no limit.
+    #[must_use]
+    pub fn query_wait_timeout(&self, database: &Database, user: &str) -> Micros {
+        let user = self
+            .users
+            .get(user)
+            .and_then(|user| user.query_wait_timeout);
+        user.or(database.query_wait_timeout)
+            .unwrap_or(self.settings.query_wait_timeout)
+    }
+
+    /// How long a server of `database` is used; zero is once.
+    #[must_use]
+    pub fn server_lifetime(&self, database: &Database) -> Micros {
+        let own = database
+            .server_lifetime
+            .filter(|lifetime| !lifetime.is_zero());
+        own.unwrap_or(self.settings.server_lifetime)
+    }
+
+    /// The most servers of `database`; zero is no limit.
+    #[must_use]
+    pub fn max_db_connections(&self, database: &Database) -> u32 {
+        database
+            .max_db_connections
+            .filter(|max| *max != 0)
+            .unwrap_or(self.settings.max_db_connections)
+    }
+
+    /// The most clients of `database`; zero is no limit.
+    #[must_use]
+    pub fn max_db_client_connections(&self, database: &Database) -> u32 {
+        database
+            .max_db_client_connections
+            .filter(|max| *max != 0)
+            .unwrap_or(self.settings.max_db_client_connections)
+    }
+
+    /// The most servers of `user`; zero is no limit.
+    #[must_use]
+    pub fn max_user_connections(&self, user: &str) -> u32 {
+        let own = self
+            .users
+            .get(user)
+            .and_then(|user| user.max_user_connections);
+        own.filter(|max| *max != 0)
+            .unwrap_or(self.settings.max_user_connections)
+    }
+
+    /// The most clients of `user`; zero is no limit.
+    #[must_use]
+    pub fn max_user_client_connections(&self, user: &str) -> u32 {
+        let own = self
+            .users
+            .get(user)
+            .and_then(|user| user.max_user_client_connections);
+        own.filter(|max| *max != 0)
+            .unwrap_or(self.settings.max_user_client_connections)
+    }
+
+    /// The keys whose values in `new` differ, but can only take effect by a restart.
+    #[must_use]
+    pub fn needs_restart(&self, new: &Config) -> Vec<&'static str> {
+        let differing = self.settings.differing(&new.settings).into_iter();
+        differing
+            .filter(|info| !info.reloadable)
+            .map(|info| info.name)
+            .collect()
+    }
+
+    /// Makes this newly loaded configuration the successor of the one in force: what can only change
+    /// by a restart stays as it is.
+    pub fn succeed(&mut self, running: &Config) {
+        self.settings.keep_fixed(&running.settings);
+    }
+
+    /// The rows of SHOW CONFIG, by key.
+    #[must_use]
+    pub fn rows(&self) -> Vec<ConfigRow> {
+        let texts = self.settings.texts().into_iter();
+        let mut rows: Vec<_> = texts
+            .map(|(info, value)| ConfigRow {
+                key: info.name,
+                value,
+                default: info.default,
+                changeable: info.reloadable,
+            })
+            .collect();
+        rows.sort_by_key(|row| row.key);
+        rows
+    }
+}
+
+impl Database {
+    /// The database's name on the server, for a client that asked for `requested`.
+    #[must_use]
+    pub fn dbname_for<'a>(&'a self, requested: &'a str) -> &'a str {
+        self.dbname.as_deref().unwrap_or(requested)
+    }
+
+    /// Who logs in to the server, for a client who is `client`.
+    #[must_use]
+    pub fn user_for<'a>(&'a self, client: &'a str) -> &'a str {
+        self.user.as_deref().unwrap_or(client)
+    }
+}

@@ -1,0 +1,352 @@
+//! Files to a checked configuration.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    Config, Database, Effect, Note, Peer, Place, Problem, ProblemKind, Problems, Scope,
+    UserSettings, connstr,
+    ini::{self, Line},
+    is_console,
+    suggest::{nearest_key, nearest_section, scopes_of},
+    table::{Accepted, SetError},
+};
+
+/// How deep files may include each other.
+const INCLUDE_DEPTH_MAX: usize = 10;
+
+/// The highest number of a peer: cancel keys have 14 bits for it.
+const PEER_ID_MAX: u32 = 16_383;
+
+/// Other names of keys of entries.
+const ALIASES: [(&str, &str); 1] = [("reserve_pool", "reserve_pool_size")];
+
+impl Config {
+    /// Reads the ini file at `path`; `read` gives a file's text. Included files are named to it as
+    /// they are written.
+    ///
+    /// # Errors
+    /// All that is wrong with the file and those that it includes.
+    pub fn load(
+        path: &Path,
+        read: &mut dyn FnMut(&Path) -> io::Result<String>,
+    ) -> Result<Self, Problems> {
+        let mut loader = Loader {
+            read,
+            config: Config::default(),
+            section: Section::None,
+            files: Vec::new(),
+            problems: Vec::new(),
+            notes: BTreeMap::new(),
+        };
+        loader.file(
+            path,
+            &Place {
+                file: path.to_owned(),
+                line: 0,
+            },
+        );
+        loader.finish(path)
+    }
+}
+
+/// Where the lines that come belong.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Section {
+    /// Before the first section.
+    None,
+    /// In a section that there is not; its lines are skipped.
+    Unknown,
+    Known(Scope),
+}
+
+struct Loader<'a> {
+    read: &'a mut dyn FnMut(&Path) -> io::Result<String>,
+    config: Config,
+    section: Section,
+    /// The file being read, and those that include it.
+    files: Vec<PathBuf>,
+    problems: Vec<Problem>,
+    /// By scope, name of the entry (empty in the global scope) and key.
+    notes: BTreeMap<(Scope, String, &'static str), Note>,
+}
+
+impl Loader<'_> {
+    fn file(&mut self, path: &Path, from: &Place) {
+        if self.files.len() > INCLUDE_DEPTH_MAX || self.files.iter().any(|file| file == path) {
+            return self.problem(from, ProblemKind::IncludeTooDeep);
+        }
+        let text = match (self.read)(path) {
+            Ok(text) => text,
+            Err(error) => {
+                let place = Place {
+                    file: path.to_owned(),
+                    line: 0,
+                };
+                return self.problem(&place, ProblemKind::Unreadable(error.to_string()));
+            }
+        };
+        self.files.push(path.to_owned());
+        for (line, meaning) in ini::lines(&text) {
+            let place = Place {
+                file: path.to_owned(),
+                line,
+            };
+            match meaning {
+                Ok(Line::Section(name)) => self.open_section(name, &place),
+                Ok(Line::Include(file)) => self.file(Path::new(&file), &place),
+                Ok(Line::Entry { key, value }) => self.entry(&key, &value, &place),
+                Err(expected) => self.problem(&place, ProblemKind::Syntax(expected)),
+            }
+        }
+        self.files.pop();
+    }
+
+    fn open_section(&mut self, name: String, place: &Place) {
+        match Scope::ALL.into_iter().find(|scope| scope.section() == name) {
+            Some(scope) => self.section = Section::Known(scope),
+            None => {
+                self.section = Section::Unknown;
+                let nearest = nearest_section(&name);
+                self.problem(place, ProblemKind::UnknownSection { name, nearest });
+            }
+        }
+    }
+
+    fn entry(&mut self, key: &str, value: &str, place: &Place) {
+        match self.section {
+            Section::None => self.problem(place, ProblemKind::NoSection(key.to_owned())),
+            Section::Unknown => {}
+            Section::Known(Scope::Global) => self.global(key, value, place),
+            Section::Known(Scope::Database) => self.database(key, value, place),
+            Section::Known(Scope::User) => self.user(key, value, place),
+            Section::Known(Scope::Peer) => self.peer(key, value, place),
+        }
+    }
+
+    fn global(&mut self, key: &str, value: &str, place: &Place) {
+        match self.config.settings.set(key, value) {
+            Ok(accepted) => self.accept(Scope::Global, "", accepted, place),
+            Err(SetError::Unknown) if is_database_entry(key, value) => {
+                let kind = wrong_section(key, Scope::Global, vec![Scope::Database]);
+                self.problem(place, kind);
+            }
+            Err(error) => self.refuse(error, Scope::Global, key, value, place),
+        }
+    }
+
+    fn database(&mut self, name: &str, value: &str, place: &Place) {
+        if is_console(name) {
+            return self.problem(place, ProblemKind::ReservedDatabase(name.to_owned()));
+        }
+        let mut database = Database {
+            name: name.to_owned(),
+            ..Database::default()
+        };
+        if !self.keys(Scope::Database, name, value, place, &mut |key, value| {
+            database.set(key, value)
+        }) {
+            return;
+        }
+        match name {
+            "*" => self.config.fallback = Some(database),
+            _ => drop(self.config.databases.insert(name.to_owned(), database)),
+        }
+    }
+
+    fn user(&mut self, name: &str, value: &str, place: &Place) {
+        let mut user = UserSettings::default();
+        if self.keys(Scope::User, name, value, place, &mut |key, value| {
+            user.set(key, value)
+        }) {
+            self.config.users.insert(name.to_owned(), user);
+        }
+    }
+
+    fn peer(&mut self, name: &str, value: &str, place: &Place) {
+        let mut peer = Peer::default();
+        if !self.keys(Scope::Peer, name, value, place, &mut |key, value| {
+            peer.set(key, value)
+        }) {
+            return;
+        }
+        let id = name
+            .parse()
+            .ok()
+            .filter(|id| (1..=PEER_ID_MAX).contains(id));
+        let wrong = |why| ProblemKind::BadEntry {
+            entry: name.to_owned(),
+            why,
+        };
+        match id {
+            None => self.problem(place, wrong("a peer is named by its peer_id, 1 to 16383")),
+            Some(_) if peer.host.is_none() => self.problem(place, wrong("host= must be set")),
+            Some(id) => drop(self.config.peers.insert(id, peer)),
+        }
+    }
+
+    /// Sets the keys of one entry; false if anything is wrong.
+    fn keys(
+        &mut self,
+        scope: Scope,
+        entry: &str,
+        text: &str,
+        place: &Place,
+        set: &mut dyn FnMut(&str, &str) -> Result<Accepted, SetError>,
+    ) -> bool {
+        let pairs = match connstr::pairs(text) {
+            Ok(pairs) => pairs,
+            Err(why) => {
+                let misplaced = scopes_of(entry).contains(&Scope::Global) && !text.contains('=');
+                self.problem(
+                    place,
+                    match misplaced {
+                        true => wrong_section(entry, scope, vec![Scope::Global]),
+                        false => ProblemKind::BadEntry {
+                            entry: entry.to_owned(),
+                            why,
+                        },
+                    },
+                );
+                return false;
+            }
+        };
+        for info in scope.settings() {
+            self.notes.remove(&(scope, entry.to_owned(), info.name));
+        }
+        let before = self.problems.len();
+        let mut after_secret = false;
+        for (key, value) in pairs {
+            let key = ALIASES
+                .iter()
+                .find(|(alias, _)| *alias == key)
+                .map_or(key, |(_, name)| name);
+            match set(key, &value) {
+                Ok(accepted) => {
+                    after_secret |= accepted.info.secret;
+                    self.accept(scope, entry, accepted, place);
+                }
+                // What looks like a key here may be a piece of the password.
+                Err(SetError::Unknown) if after_secret => {
+                    let why = "unknown key after the password: a password with spaces needs single quotes";
+                    self.problem(
+                        place,
+                        ProblemKind::BadEntry {
+                            entry: entry.to_owned(),
+                            why,
+                        },
+                    );
+                }
+                Err(error) => self.refuse(error, scope, key, &value, place),
+            }
+        }
+        self.problems.len() == before
+    }
+
+    fn accept(&mut self, scope: Scope, entry: &str, accepted: Accepted, place: &Place) {
+        let Accepted {
+            info,
+            is_default,
+            note,
+        } = accepted;
+        let text = match info.effect {
+            Effect::Now => note,
+            _ if is_default => None,
+            Effect::Later => Some("accepted, but not yet in effect in this version"),
+            Effect::Never => Some("accepted, but has no effect"),
+        };
+        let key = (scope, entry.to_owned(), info.name);
+        match text {
+            Some(text) => drop(self.notes.insert(
+                key,
+                Note {
+                    place: place.clone(),
+                    key: info.name,
+                    text,
+                },
+            )),
+            None => drop(self.notes.remove(&key)),
+        }
+    }
+
+    fn refuse(&mut self, error: SetError, scope: Scope, key: &str, value: &str, place: &Place) {
+        let key = key.to_owned();
+        let kind = match error {
+            SetError::Bad(info, bad) => ProblemKind::BadValue {
+                key,
+                value: (!info.secret).then(|| value.to_owned()),
+                expected: bad.expected,
+            },
+            SetError::Unknown => match scopes_of(&key) {
+                belongs if !belongs.is_empty() => ProblemKind::WrongSection {
+                    key,
+                    scope,
+                    belongs,
+                },
+                _ => ProblemKind::UnknownKey {
+                    nearest: nearest_key(&key, scope),
+                    key,
+                    scope,
+                },
+            },
+        };
+        self.problem(place, kind);
+    }
+
+    fn problem(&mut self, place: &Place, kind: ProblemKind) {
+        self.problems.push(Problem {
+            place: place.clone(),
+            kind,
+        });
+    }
+
+    fn finish(mut self, path: &Path) -> Result<Config, Problems> {
+        if !self.problems.is_empty() {
+            return Err(Problems(self.problems));
+        }
+        self.config
+            .settings
+            .conffile
+            .get_or_insert_with(|| path.display().to_string());
+        self.config.notes = once_each(self.notes);
+        Ok(self.config)
+    }
+}
+
+/// One note for each key and scope, however many entries have it: the first in the file.
+fn once_each(notes: BTreeMap<(Scope, String, &'static str), Note>) -> Vec<Note> {
+    let mut first: BTreeMap<(Scope, &'static str), Note> = BTreeMap::new();
+    for ((scope, _, key), note) in notes {
+        let seen = first.entry((scope, key)).or_insert_with(|| note.clone());
+        if note.place.line < seen.place.line {
+            *seen = note;
+        }
+    }
+    let mut notes: Vec<_> = first.into_values().collect();
+    notes.sort_by(|a, b| (&a.place.file, a.place.line).cmp(&(&b.place.file, b.place.line)));
+    notes
+}
+
+fn wrong_section(key: &str, scope: Scope, belongs: Vec<Scope>) -> ProblemKind {
+    ProblemKind::WrongSection {
+        key: key.to_owned(),
+        scope,
+        belongs,
+    }
+}
+
+/// Is this what stands in [databases], under a name that is no setting's?
+fn is_database_entry(key: &str, value: &str) -> bool {
+    let known = |key: &str| {
+        Scope::Database
+            .settings()
+            .iter()
+            .any(|info| info.name == key)
+    };
+    scopes_of(key).is_empty()
+        && connstr::pairs(value)
+            .is_ok_and(|pairs| !pairs.is_empty() && pairs.iter().all(|(key, _)| known(key)))
+}

@@ -1,0 +1,77 @@
+//! The keys of an entry of `[databases]`.
+
+use super::settings;
+use crate::{LoadBalance, Micros, PoolMode, Secret};
+
+settings! {
+    /// An entry of `[databases]`: where the connections of one database go.
+    pub struct Database(Database) {
+        /// The name that clients ask for; `*` for the entry that serves all other names.
+        pub name: String,
+    }
+
+    "Where the server is" {
+        /// The database's name on the server. If not set, the name that the client asked for.
+        dbname: Option<String>, reloads, now;
+        /// Where the server is: a host name, an IPv4 or IPv6 address, a directory of a Unix socket
+        /// (starts with `/`), or an abstract Unix socket (starts with `@`). A list separated by commas
+        /// is tried as `load_balance_hosts` says. If not set, a Unix socket in `unix_socket_dir`.
+        host: Vec<String>, reloads, now;
+        /// The server's port.
+        port: u16 = "5432", reloads, now;
+        /// Log in to the server as this user, whoever the client is: one pool for the whole database.
+        /// If not set, as the client's user: one pool for each.
+        user: Option<String>, reloads, now;
+        /// The password for `user`. If not set, the one in `auth_file`.
+        password: Option<Secret>, reloads, now;
+        /// Which host of a list a new server connection goes to: each in turn, or the same one until
+        /// it fails.
+        load_balance_hosts: LoadBalance = "round-robin", reloads, later;
+    }
+
+    "Pools" {
+        /// The most servers of each pool of this database. If not set, `default_pool_size`.
+        pool_size: Option<u32>, reloads, now;
+        /// Keep at least so many servers in each pool. If not set, the global `min_pool_size`.
+        min_pool_size: Option<u32>, reloads, later;
+        /// So many more servers in each pool when clients wait too long. If not set, the global
+        /// `reserve_pool_size`. `reserve_pool` is another name for it.
+        reserve_pool_size: Option<u32>, reloads, later;
+        /// When servers of this database go back to their pool. If not set, the global `pool_mode`.
+        pool_mode: Option<PoolMode>, reloads, now;
+        /// The most servers of all pools of this database. If not set (or 0), the global
+        /// `max_db_connections`.
+        max_db_connections: Option<u32>, reloads, later;
+        /// The most clients of this database. If not set (or 0), the global
+        /// `max_db_client_connections`.
+        max_db_client_connections: Option<u32>, reloads, later;
+        /// How long a query may wait for a server. If not set, the global `query_wait_timeout`.
+        query_wait_timeout: Option<Micros>, reloads, now;
+        /// Replace servers that have been connected for longer than this. If not set (or 0), the
+        /// global `server_lifetime`.
+        server_lifetime: Option<Micros>, reloads, now;
+    }
+
+    "What is set on new server connections" {
+        /// A query to run on a new server connection before any client gets it. Put it between single
+        /// quotes; a quote inside is doubled. If it fails, this is logged and the connection is used.
+        connect_query: Option<String>, reloads, now;
+        /// `client_encoding` to ask the server for.
+        client_encoding: Option<String>, reloads, now;
+        /// `DateStyle` to ask the server for.
+        datestyle: Option<String>, reloads, now;
+        /// `TimeZone` to ask the server for.
+        timezone: Option<String>, reloads, now;
+        /// `application_name` to ask the server for.
+        application_name: Option<String>, reloads, now;
+    }
+
+    "How clients log in" {
+        /// Look up users who are not in `auth_file` as this user. If not set, the global `auth_user`.
+        auth_user: Option<String>, reloads, later;
+        /// The query that looks them up, between single quotes. If not set, the global `auth_query`.
+        auth_query: Option<String>, reloads, later;
+        /// The database that they are looked up in. If not set, the global `auth_dbname`.
+        auth_dbname: Option<String>, reloads, later;
+    }
+}

@@ -1,0 +1,282 @@
+//! The keys of section `[pgbouncer]`.
+
+use super::settings;
+use crate::{
+    AuthType, FairWindow, FileMode, Micros, PoolMode, Secret, SslMode,
+    check::{auth_available, between, tls_optional},
+};
+
+settings! {
+    /// Section `[pgbouncer]`: what holds for the whole process.
+    pub struct Settings(Global)
+
+    "Where clients connect" {
+        /// Addresses or host names to listen on for TCP, separated by commas; `*` is all addresses, of
+        /// IPv4 and IPv6. If empty, there are only Unix sockets.
+        listen_addr: Vec<String> = "", restarts, now;
+        /// The port to listen on, also in the names of Unix sockets.
+        listen_port: u16 = "6432", restarts, now;
+        /// How many new connections the kernel may queue for each listening socket.
+        listen_backlog: u32 = "128", restarts, now, between::<1, 2_147_483_647>;
+        /// The directory of the Unix socket to listen on, and of the sockets of databases without
+        /// `host`. Starts with `@` for an abstract socket. Empty: no Unix sockets.
+        unix_socket_dir: Option<String> = "/tmp", restarts, now;
+        /// Permissions of the Unix socket; a leading 0 means octal.
+        unix_socket_mode: FileMode = "0777", restarts, now;
+        /// Group of the Unix socket.
+        unix_socket_group: Option<String> = "", restarts, later;
+        /// Let several processes listen on the same port. One process uses all cores, so that this is
+        /// only for replacing or isolating processes.
+        so_reuseport: bool = "0", restarts, later;
+        /// Have the kernel report a TCP connection only once its first bytes are there.
+        tcp_defer_accept: bool = "1", reloads, now;
+    }
+
+    "Pools and limits" {
+        /// When a server goes back to its pool: when its client leaves (`session`), when the
+        /// transaction ends (`transaction`), or when the statement ends (`statement`).
+        pool_mode: PoolMode = "session", reloads, now;
+        /// The most clients at once. Each takes a file descriptor.
+        max_client_conn: u32 = "100", reloads, now;
+        /// The most servers of each pool. A pool is one database and one user.
+        default_pool_size: u32 = "20", reloads, now;
+        /// Keep at least so many servers in each pool that has clients or a forced user.
+        min_pool_size: u32 = "0", reloads, later;
+        /// So many more servers in a pool whose clients wait longer than `reserve_pool_timeout`.
+        reserve_pool_size: u32 = "0", reloads, later;
+        /// After this wait a client may use the reserve. 0: never.
+        reserve_pool_timeout: Micros = "5", reloads, later;
+        /// The most servers of each database, over all users. 0: no limit.
+        max_db_connections: u32 = "0", reloads, later;
+        /// The most clients of each database. 0: no limit.
+        max_db_client_connections: u32 = "0", reloads, later;
+        /// The most servers of each user, over all databases. 0: no limit.
+        max_user_connections: u32 = "0", reloads, later;
+        /// The most clients of each user. 0: no limit.
+        max_user_client_connections: u32 = "0", reloads, later;
+        /// Use idle servers in turn, rather than the one that was used last.
+        server_round_robin: bool = "0", reloads, later;
+        /// Forget databases that came from `*` when unused for so long.
+        autodb_idle_timeout: Micros = "3600", reloads, later;
+        /// Forget pools that had neither client nor server for so long. 0: never.
+        pool_idle_timeout: Micros = "0", reloads, later;
+        /// How many server connections of one pool may be logging in at once.
+        server_connect_limit: u32 = "4", reloads, now, between::<1, 10_000>;
+        /// How much younger than the oldest waiting client one may be and yet be served before it,
+        /// because a server came free on its own worker. `auto`: the larger of 2 ms and a quarter of
+        /// the oldest's wait. 0: strict order, which costs time when there is more than one worker.
+        fair_window: FairWindow = "auto", reloads, now;
+    }
+
+    "What a session keeps" {
+        /// Parameters to follow besides `client_encoding`, `DateStyle`, `TimeZone`,
+        /// `standard_conforming_strings` and `application_name`: each client finds its own value on
+        /// every server. Only parameters that the server reports can be followed.
+        track_extra_parameters: Vec<String> = "IntervalStyle", restarts, now;
+        /// Parameters in a client's startup packet that are to be ignored. Others that cannot be
+        /// followed are refused. `options` here ignores unknown parameters inside of `options`.
+        ignore_startup_parameters: Vec<String> = "", reloads, now;
+        /// A query that cleans a server before another client gets it, in `session` mode. Empty: none.
+        server_reset_query: String = "DISCARD ALL", reloads, now;
+        /// Run `server_reset_query` in the other modes too.
+        server_reset_query_always: bool = "0", reloads, now;
+        /// How many prepared statements to keep on each server, in the modes other than `session`.
+        /// 0: do not follow prepared statements.
+        max_prepared_statements: u32 = "200", reloads, later;
+        /// Add the client's address to the `application_name` that it connects with.
+        application_name_add_host: bool = "0", reloads, later;
+        /// Refuse the simple query protocol.
+        disable_pqexec: bool = "0", restarts, later;
+    }
+
+    "How clients log in" {
+        /// How clients prove who they are. `scram-sha-256`: by SCRAM. `md5`: by an MD5 hash, or by SCRAM
+        /// where `auth_file` has a SCRAM secret. `plain`: by the password in clear text. `trust`: no
+        /// proof, but the user must be known. `any`: no proof and any name; each database must then
+        /// have a `user`. `cert`, `hba`, `ldap` and `pam` come in a later version.
+        auth_type: AuthType = "md5", reloads, now, auth_available;
+        /// The file with users and their secrets: lines of `"user" "secret"`, the secret in clear text,
+        /// as `md5...` or as `SCRAM-SHA-256$...`.
+        auth_file: Option<String>, reloads, now;
+        /// Iterations of SCRAM secrets that are made from clear-text passwords.
+        scram_iterations: u32 = "4096", reloads, now, between::<1, 2_147_483_647>;
+        /// The file with rules by address, user and database, for `auth_type = hba`.
+        auth_hba_file: Option<String> = "", reloads, later;
+        /// The file that maps system users to database users.
+        auth_ident_file: Option<String>, reloads, later;
+        /// Look up users who are not in `auth_file` in the database, logged in as this user.
+        auth_user: Option<String>, reloads, later;
+        /// The query that looks a user up: `$1` is the name; the answer is one row of name and secret.
+        auth_query: String = "SELECT rolname, CASE WHEN rolvaliduntil < now() THEN NULL ELSE rolpassword END FROM pg_authid WHERE rolname=$1 AND rolcanlogin", reloads, later;
+        /// The database that users are looked up in. If not set, the one that the client asked for.
+        auth_dbname: Option<String>, reloads, later;
+        /// Options of LDAP, for `auth_type = ldap`.
+        auth_ldap_options: Option<Secret>, reloads, later;
+        /// A notice to each client after its login.
+        login_notify_message: Option<String> = "", reloads, later;
+    }
+
+    "Console" {
+        /// Users who may do everything on the console, the database `pgbouncer` or `pgweir`. With
+        /// `auth_type = any` it is everybody.
+        admin_users: Vec<String> = "", reloads, now;
+        /// Users who may only look: the SHOW commands.
+        stats_users: Vec<String> = "", reloads, now;
+    }
+
+    "Timeouts" {
+        /// A client must have logged in within this time. 0: no limit.
+        client_login_timeout: Micros = "60", reloads, now;
+        /// How long a query may wait for a server before its client is disconnected. 0: no limit.
+        query_wait_timeout: Micros = "120", reloads, now;
+        /// A client that has waited this long gets a notice. 0: no notice.
+        query_wait_notify: Micros = "5", reloads, later;
+        /// How long a cancel request may wait to be passed on. 0: no limit.
+        cancel_wait_timeout: Micros = "10", reloads, now;
+        /// A server connection must be open and logged in within this time. 0: no limit.
+        server_connect_timeout: Micros = "15", reloads, now;
+        /// After a failed login to a server, wait so long before the next try. Until then clients
+        /// without a server get the error at once.
+        server_login_retry: Micros = "15", reloads, now;
+        /// Close servers that were idle for so long. 0: never.
+        server_idle_timeout: Micros = "600", reloads, now;
+        /// Replace servers that have been connected for longer than this, once they are free.
+        /// 0: use each server once.
+        server_lifetime: Micros = "3600", reloads, now;
+        /// Use a server again without a check if it was in use so recently.
+        server_check_delay: Micros = "30", reloads, later;
+        /// The query that checks a server; `<empty>` is the empty query. Empty: no check.
+        server_check_query: String = "<empty>", reloads, later;
+        /// In `session` mode, close servers that are to be replaced at the end of a transaction, not of
+        /// the session.
+        server_fast_close: bool = "0", reloads, later;
+        /// Cancel queries that run longer than this. 0: no limit.
+        query_timeout: Micros = "0", reloads, later;
+        /// Disconnect clients that are idle for longer than this. 0: no limit.
+        client_idle_timeout: Micros = "0", reloads, later;
+        /// Disconnect clients that are idle in a transaction for longer than this. 0: no limit.
+        idle_transaction_timeout: Micros = "0", reloads, later;
+        /// Disconnect clients whose transaction lasts longer than this. 0: no limit.
+        transaction_timeout: Micros = "0", reloads, later;
+        /// How long SUSPEND waits for unsent bytes.
+        suspend_timeout: Micros = "10", reloads, later;
+        /// How long the unsent bytes of a connection that we closed are kept.
+        close_flush_timeout: Micros = "5", reloads, now;
+        /// When a client leaves in mid-query, read the server's answer to its end for so long, to be
+        /// able to use the server again; then close it.
+        abandoned_query_timeout: Micros = "5", reloads, now;
+    }
+
+    "TLS with clients" {
+        /// Whether clients may or must use TLS. Only `disable` has its meaning in this version; `allow`
+        /// and `prefer` are taken, but nothing is encrypted; the others are refused.
+        client_tls_sslmode: SslMode = "disable", reloads, now, tls_optional;
+        /// Our private key.
+        client_tls_key_file: Option<String> = "", reloads, later;
+        /// Our certificate.
+        client_tls_cert_file: Option<String> = "", reloads, later;
+        /// Certificates of those who may sign clients' certificates.
+        client_tls_ca_file: Option<String> = "", reloads, later;
+        /// Versions: `secure` is TLS 1.2 and 1.3.
+        client_tls_protocols: String = "secure", reloads, later;
+        /// Ciphers up to TLS 1.2, in OpenSSL's syntax.
+        client_tls_ciphers: String = "default", reloads, later;
+        /// Ciphers of TLS 1.3.
+        client_tls13_ciphers: Option<String>, reloads, later;
+        /// Curve of the key exchange.
+        client_tls_ecdhcurve: String = "auto", reloads, later;
+        /// Group of the Diffie-Hellman key exchange.
+        client_tls_dheparams: String = "auto", reloads, later;
+    }
+
+    "TLS with servers" {
+        /// Whether servers are asked for TLS. `disable`, `allow` and `prefer` are taken, and nothing is
+        /// encrypted in this version; the others are refused.
+        server_tls_sslmode: SslMode = "prefer", reloads, now, tls_optional;
+        /// Our private key, for servers that ask for a certificate.
+        server_tls_key_file: Option<String> = "", reloads, later;
+        /// Our certificate.
+        server_tls_cert_file: Option<String> = "", reloads, later;
+        /// Certificates of those who may sign servers' certificates.
+        server_tls_ca_file: Option<String> = "", reloads, later;
+        /// Versions: `secure` is TLS 1.2 and 1.3.
+        server_tls_protocols: String = "secure", reloads, later;
+        /// Ciphers up to TLS 1.2, in OpenSSL's syntax.
+        server_tls_ciphers: String = "default", reloads, later;
+        /// Ciphers of TLS 1.3.
+        server_tls13_ciphers: Option<String>, reloads, later;
+    }
+
+    "Log and statistics" {
+        /// The log file. If not set, the log goes to standard error only.
+        logfile: Option<String> = "", reloads, now;
+        /// More detail in the log: 0 to 3, as many as there are `-v` on the command line.
+        verbose: u32 = "0", reloads, now;
+        /// Log each login.
+        log_connections: bool = "1", reloads, now;
+        /// Log the end of each connection, and why.
+        log_disconnections: bool = "1", reloads, now;
+        /// Log the errors that clients get from us.
+        log_pooler_errors: bool = "1", reloads, now;
+        /// Log statistics each `stats_period`.
+        log_stats: bool = "1", reloads, now;
+        /// The time over which SHOW STATS takes its averages.
+        stats_period: Micros = "60", reloads, now;
+        /// Log to syslog.
+        syslog: bool = "0", reloads, later;
+        /// Facility of syslog.
+        syslog_facility: String = "daemon", reloads, later;
+        /// Our name in syslog.
+        syslog_ident: String = "pgbouncer", reloads, later;
+    }
+
+    "Process" {
+        /// How many threads serve connections. 0: as many as there are cores.
+        workers: u32 = "0", restarts, now, between::<0, 64>;
+        /// The Unix user to become after start, when started as root.
+        user: Option<String>, restarts, now;
+        /// A file that holds our process id while we run.
+        pidfile: Option<String> = "", restarts, now;
+        /// The ini file that the next RELOAD reads. If not set, the one on the command line.
+        conffile: Option<String>, reloads, later;
+        /// Name of a Windows service.
+        service_name: Option<String>, restarts, never;
+        /// Another name for `service_name`.
+        job_name: String = "pgbouncer", restarts, never;
+        /// Our number among the `[peers]`. 0: there are none.
+        peer_id: u32 = "0", reloads, later, between::<0, 16_383>;
+    }
+
+    "Network" {
+        /// Find dead peers by TCP keepalive. The three settings that follow refine it.
+        tcp_keepalive: bool = "1", reloads, now;
+        /// How many unanswered keepalive probes end a connection. 0: the system's default.
+        tcp_keepcnt: u32 = "0", reloads, now;
+        /// After how long without traffic the first keepalive probe is sent. 0: the system's default.
+        tcp_keepidle: u32 = "0" in "seconds", reloads, now;
+        /// Time between keepalive probes. 0: the system's default.
+        tcp_keepintvl: u32 = "0" in "seconds", reloads, now;
+        /// How long sent bytes may stay unacknowledged before TCP gives up. 0: the system's default.
+        tcp_user_timeout: u32 = "0" in "milliseconds", reloads, now;
+        /// Size of each socket's buffers in the kernel. 0: the system's default.
+        tcp_socket_buffer: u32 = "0" in "bytes", reloads, now;
+        /// The largest message that is passed on, in either direction.
+        max_packet_size: u32 = "2147483647" in "bytes", reloads, now;
+        /// The largest startup packet that a client may send.
+        startup_packet_limit: u32 = "10000" in "bytes", reloads, now, between::<1_024, 1_048_576>;
+        /// Size of the buffer that each worker reads into.
+        read_buffer: u32 = "262144" in "bytes", restarts, now, between::<16_384, 1_048_576>;
+        /// PgBouncer's buffer for each connection. There is no such buffer here: see `read_buffer`.
+        pkt_buf: u32 = "4096" in "bytes", restarts, never;
+        /// How often PgBouncer fills its buffer from one connection before it turns to the next.
+        sbuf_loopcnt: u32 = "5", reloads, never;
+        /// How long the address of a host name is kept.
+        dns_max_ttl: Micros = "15", reloads, now;
+        /// How long a failed look-up of a host name is kept.
+        dns_nxdomain_ttl: Micros = "15", reloads, later;
+        /// How often to check whether a DNS zone has changed. 0: never.
+        dns_zone_check_period: Micros = "0", reloads, later;
+        /// Another `resolv.conf`.
+        resolv_conf: Option<String> = "", restarts, later;
+    }
+}

@@ -1,0 +1,19 @@
+//! The keys of an entry of `[peers]`.
+
+use super::settings;
+
+settings! {
+    /// An entry of `[peers]`: another process of the same group, to which cancel requests for its
+    /// clients are passed on.
+    pub struct Peer(Peer)
+
+    "Where the peer is" {
+        /// A host name, an address, or the directory of a Unix socket. Must be set.
+        host: Option<String>, reloads, later;
+        /// Its port.
+        port: u16 = "6432", reloads, later;
+        /// The most cancel requests that are on their way to it at once. If not set,
+        /// `default_pool_size`.
+        pool_size: Option<u32>, reloads, later;
+    }
+}

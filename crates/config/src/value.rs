@@ -1,0 +1,188 @@
+//! What a setting's type must know: to be read from text, to be shown, to be described.
+
+use crate::{
+    kinds::{FileMode, Micros, Secret},
+    number,
+};
+
+/// A value that is not of the setting's form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadValue {
+    /// What would be right, as the end of "expected ...".
+    pub expected: String,
+}
+
+impl BadValue {
+    pub(crate) fn new(expected: impl Into<String>) -> Self {
+        Self {
+            expected: expected.into(),
+        }
+    }
+}
+
+/// The type of a setting.
+pub(crate) trait Value: Sized + PartialEq {
+    /// The type's name for the reference page.
+    const KIND: &'static str;
+    /// Unit of a bare number, if any.
+    const UNIT: Option<&'static str> = None;
+    /// May the text be shown in an error or a console?
+    const SECRET: bool = false;
+    /// A text besides the empty one that means "not set" where a setting is optional.
+    const UNSET: Option<&'static str> = None;
+
+    /// Reads the value; `text` has no space at either end.
+    fn parse(text: &str) -> Result<Self, BadValue>;
+
+    /// The value as PgBouncer's SHOW CONFIG has it.
+    fn show(&self) -> String;
+
+    /// The value when there is neither a text nor a default.
+    fn absent() -> Option<Self> {
+        None
+    }
+}
+
+impl Value for u32 {
+    const KIND: &'static str = "integer";
+    const UNSET: Option<&'static str> = Some("-1");
+
+    fn parse(text: &str) -> Result<Self, BadValue> {
+        number::unsigned(text).ok_or_else(|| BadValue::new("a whole number, 0 or more"))
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Value for u16 {
+    const KIND: &'static str = "port";
+
+    fn parse(text: &str) -> Result<Self, BadValue> {
+        let port = number::unsigned(text).and_then(|port| u16::try_from(port).ok());
+        port.filter(|port| *port != 0)
+            .ok_or_else(|| BadValue::new("a port number, 1 to 65535"))
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Value for bool {
+    const KIND: &'static str = "boolean";
+
+    fn parse(text: &str) -> Result<Self, BadValue> {
+        match text.to_ascii_lowercase().as_str() {
+            "on" | "yes" | "true" => Ok(true),
+            "off" | "no" | "false" => Ok(false),
+            // PgBouncer reads its switches as integers.
+            _ => number::unsigned(text)
+                .map(|n| n != 0)
+                .ok_or_else(|| BadValue::new("0 or 1")),
+        }
+    }
+
+    fn show(&self) -> String {
+        u8::from(*self).to_string()
+    }
+}
+
+impl Value for FileMode {
+    const KIND: &'static str = "file mode";
+
+    fn parse(text: &str) -> Result<Self, BadValue> {
+        let bits = number::unsigned(text).filter(|bits| *bits <= 0o7777);
+        bits.map(FileMode)
+            .ok_or_else(|| BadValue::new("a file mode in octal with a leading 0, such as 0770"))
+    }
+
+    fn show(&self) -> String {
+        self.0.to_string() // PgBouncer shows it in decimal
+    }
+}
+
+impl Value for Micros {
+    const KIND: &'static str = "time";
+    const UNIT: Option<&'static str> = Some("seconds");
+    const UNSET: Option<&'static str> = Some("-1");
+
+    fn parse(text: &str) -> Result<Self, BadValue> {
+        let time = number::duration(text, 1_000_000.0).map(Micros);
+        time.ok_or_else(|| {
+            BadValue::new("seconds such as 15 or 0.5, or a number with us, ms, s, min, h or d")
+        })
+    }
+
+    fn show(&self) -> String {
+        number::general(self.0 as f64 / 1e6)
+    }
+}
+
+impl Value for String {
+    const KIND: &'static str = "text";
+
+    fn parse(text: &str) -> Result<Self, BadValue> {
+        Ok(text.to_owned())
+    }
+
+    fn show(&self) -> String {
+        self.clone()
+    }
+}
+
+impl Value for Secret {
+    const KIND: &'static str = "text";
+    const SECRET: bool = true;
+
+    fn parse(text: &str) -> Result<Self, BadValue> {
+        Ok(Secret::new(text))
+    }
+
+    fn show(&self) -> String {
+        "****".to_owned()
+    }
+}
+
+impl Value for Vec<String> {
+    const KIND: &'static str = "list";
+
+    fn parse(text: &str) -> Result<Self, BadValue> {
+        let items = text
+            .split(',')
+            .map(str::trim)
+            .filter(|item| !item.is_empty());
+        Ok(items.map(str::to_owned).collect())
+    }
+
+    fn show(&self) -> String {
+        self.join(",")
+    }
+
+    fn absent() -> Option<Self> {
+        Some(Vec::new())
+    }
+}
+
+impl<T: Value> Value for Option<T> {
+    const KIND: &'static str = T::KIND;
+    const UNIT: Option<&'static str> = T::UNIT;
+    const SECRET: bool = T::SECRET;
+
+    fn parse(text: &str) -> Result<Self, BadValue> {
+        if text.is_empty() || T::UNSET == Some(text) {
+            Ok(None)
+        } else {
+            T::parse(text).map(Some)
+        }
+    }
+
+    fn show(&self) -> String {
+        self.as_ref().map(T::show).unwrap_or_default()
+    }
+
+    fn absent() -> Option<Self> {
+        Some(None)
+    }
+}
