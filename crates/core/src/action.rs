@@ -102,6 +102,8 @@ pub struct Actions {
     pub list: Vec<Action>,
     /// Bytes made by the core during this call (`Source::Scratch`).
     pub scratch: Vec<u8>,
+    /// The input of the present call was copied to `scratch`, from here on.
+    pub(crate) early: Option<usize>,
 }
 
 /// Where a server is.

@@ -1,4 +1,154 @@
-//! Cancel requests.
+//! Cancel requests: who may stop whose query.
+
+use std::{fmt, sync::Arc};
+
+use subtle::ConstantTimeEq;
+
+use crate::{
+    Action, Actions, Endpoint, ReadMode, Time, Token, WorkerId,
+    backend::{BackendKey, Duty},
+    frontend::ClientDuty,
+    mail::Mail,
+    worker::{Conn, Worker},
+};
+
+/// Bits of a client's pid that name its slot; the worker's are above them, and the sign bit stays 0.
+const SLOT_BITS: u32 = 25;
+
 /// Names a client and proves the right to cancel its query.
-#[derive(Debug, Clone)]
-pub struct CancelKey;
+#[derive(Clone)]
+pub struct CancelKey {
+    /// The pid that the client was given.
+    pub pid: u32,
+    /// The secret that it was given.
+    pub secret: Box<[u8]>,
+}
+
+impl CancelKey {
+    /// The pid that names a client: unique in the process, and it tells the worker.
+    #[must_use]
+    pub fn pid(worker: WorkerId, client: Token) -> u32 {
+        // Slot 0 of worker 0 would be pid 0, which drivers take for "none".
+        u32::from(worker.0) << SLOT_BITS | ((client.slot + 1) & ((1 << SLOT_BITS) - 1))
+    }
+
+    /// The worker that the pid names.
+    #[must_use]
+    pub fn worker(&self) -> WorkerId {
+        WorkerId((self.pid >> SLOT_BITS & 63) as u8)
+    }
+
+    /// The slot that the pid names on its worker.
+    #[must_use]
+    pub fn slot(&self) -> Option<u32> {
+        (self.pid & ((1 << SLOT_BITS) - 1)).checked_sub(1)
+    }
+
+    /// Is this the secret that the client was given? In constant time.
+    #[must_use]
+    pub fn is_proven_by(&self, secret: &[u8]) -> bool {
+        self.secret.len() == secret.len() && bool::from(self.secret.ct_eq(secret))
+    }
+}
+
+impl fmt::Debug for CancelKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CancelKey").field("pid", &self.pid).finish_non_exhaustive()
+    }
+}
+
+/// A connection to PostgreSQL that carries one cancel request.
+#[derive(Debug)]
+pub struct CancelConnection {
+    /// The server whose query is to be cancelled.
+    pub server: Token,
+    /// Its key.
+    pub key: BackendKey,
+    /// Who asked: worker and connection there.
+    pub from: (WorkerId, Token),
+    /// When patience ends (`cancel_wait_timeout`).
+    pub until: Time,
+}
+
+impl Worker {
+    /// A cancel request for a client of this worker.
+    pub(crate) fn cancel(
+        &mut self,
+        from: WorkerId,
+        request: Token,
+        key: &CancelKey,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let patience = self.snapshot.config.settings.cancel_wait_timeout.0;
+        let until = if patience == 0 { Time(u64::MAX) } else { now.after(patience) };
+        let Some((server_conn, server_key, endpoint)) = self.cancel_target(key) else {
+            return out.list.push(Action::Mail { to: from, mail: Mail::CancelDone(request) });
+        };
+        let cancel = CancelConnection { server: server_conn, key: server_key, from: (from, request), until };
+        let conn = self.table.insert(Conn::Cancel(Box::new(cancel)));
+        self.timed += 1;
+        self.schedule(now);
+        if let Some(server) = self.table.server(server_conn) {
+            server.cancels += 1;
+        }
+        out.list.push(Action::Connect { conn, endpoint });
+    }
+
+    /// The server that runs the query which the key names; `None` if the key is wrong or the client
+    /// has none.
+    fn cancel_target(&mut self, key: &CancelKey) -> Option<(Token, BackendKey, Arc<Endpoint>)> {
+        let conn = self.table.token_at(key.slot()?)?;
+        let client = self.table.client(conn)?;
+        if !key.is_proven_by(&client.secret[..usize::from(client.secret_len)]) {
+            return None;
+        }
+        let server_conn = client.server()?;
+        let server = self.table.server(server_conn)?;
+        if server.replies.is_settled() && server.status == b'I' {
+            return None;
+        }
+        Some((server_conn, server.key.clone()?, Arc::clone(&server.endpoint)))
+    }
+
+    /// The way to the server is open: pass the request on. PostgreSQL closes the connection when it
+    /// has signalled the process.
+    pub(crate) fn cancel_connected(&mut self, conn: Token, out: &mut Actions) {
+        if let Some(Conn::Cancel(cancel)) = self.table.get(conn) {
+            out.send_made(conn, |bytes| pgweir_wire::cancel_request(bytes, cancel.key.pid, &cancel.key.secret));
+            out.read(conn, ReadMode::Deliver);
+        }
+    }
+
+    /// The request has been dealt with, or has failed: its connection is gone.
+    pub(crate) fn cancel_ended(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let Some(Conn::Cancel(cancel)) = self.table.remove(conn) else { return };
+        self.timed -= 1;
+        let (to, request) = cancel.from;
+        out.list.push(Action::Mail { to, mail: Mail::CancelDone(request) });
+        let Some(server) = self.table.server(cancel.server) else { return };
+        server.cancels -= 1;
+        if server.cancels == 0 && matches!(server.duty, Duty::Cleaning { .. }) {
+            self.clean_on(cancel.server, now, out);
+        }
+    }
+
+    /// The request took too long. It may still hit the server later, which is not lent again.
+    pub(crate) fn cancel_overdue(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        if let Some(Conn::Cancel(cancel)) = self.table.get(conn) {
+            let server = cancel.server;
+            if let Some(server) = self.table.server(server) {
+                server.retire = Some("cancel_wait_timeout");
+            }
+            out.list.push(Action::Close(conn));
+            self.cancel_ended(conn, now, out);
+        }
+    }
+
+    /// The request of this connection has been dealt with.
+    pub(crate) fn cancel_done(&mut self, request: Token, now: Time, out: &mut Actions) {
+        if self.table.client(request).is_some_and(|client| matches!(client.duty, ClientDuty::CancelRequest)) {
+            self.dismiss(request, "successfully sent cancel request", now, out);
+        }
+    }
+}

@@ -1,10 +1,25 @@
-//! What all workers of a process share: the configuration and the pools by name.
+//! What all workers of a process share: the configuration, and the pools by name.
 
-use std::sync::Arc;
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+};
 
-use parking_lot::RwLock;
-use pgweir_auth::userlist::Userlist;
-use pgweir_config::Config;
+use parking_lot::{Mutex, RwLock};
+use pgweir_auth::{
+    scram::{self, ClientKeys},
+    userlist::{Secret, Userlist},
+};
+use pgweir_config::{Config, Database, FairWindow};
+
+use crate::{
+    backend::Welcome,
+    pool::{Ledger, Limits, Order, PoolId, PoolKey},
+    session::TrackedNames,
+};
 
 /// One whole configuration: it is replaced, never changed.
 #[derive(Debug)]
@@ -20,13 +35,64 @@ pub struct Snapshot {
 pub struct Directory {
     snapshot: RwLock<Arc<Snapshot>>,
     workers: usize,
+    process_key: ProcessKey,
+    names: TrackedNames,
+    pools: Mutex<HashMap<PoolKey, Weak<SharedPool>>>,
+    free_ids: Arc<Mutex<FreeIds>>,
+    clients: AtomicUsize,
+    next_id: AtomicU64,
+    made_secrets: Mutex<HashMap<String, (Arc<Secret>, u32, scram::Secret)>>,
 }
 
+/// A pool as all workers see it.
+#[derive(Debug)]
+pub struct SharedPool {
+    /// Its id, while it lives.
+    pub id: PoolId,
+    /// Its database and user.
+    pub key: PoolKey,
+    /// Its book.
+    pub ledger: Mutex<Ledger>,
+    /// What its servers said of themselves.
+    pub facts: Mutex<Facts>,
+    free_ids: Arc<Mutex<FreeIds>>,
+}
+
+/// What is known of the servers of a pool.
+#[derive(Debug, Default)]
+pub struct Facts {
+    /// Their parameters; `None` while none has logged in.
+    pub welcome: Option<Arc<Welcome>>,
+    /// Why the last login failed; `None` once one succeeds.
+    pub failure: Option<String>,
+    /// SCRAM keys of a client, which are good for the server too if it has the same secret.
+    pub keys: Option<ClientKeys>,
+}
+
+#[derive(Debug, Default)]
+struct FreeIds {
+    free: Vec<u32>,
+    next: u32,
+}
+
+struct ProcessKey([u8; 32]);
+
 impl Directory {
-    /// A directory for `workers` workers.
+    /// A directory for `workers` workers; `process_key` is random, and secret.
     #[must_use]
-    pub fn new(workers: usize, snapshot: Arc<Snapshot>) -> Self {
-        Self { snapshot: RwLock::new(snapshot), workers }
+    pub fn new(workers: usize, snapshot: Arc<Snapshot>, process_key: [u8; 32]) -> Self {
+        let names = TrackedNames::new(&snapshot.config.settings.track_extra_parameters);
+        Self {
+            snapshot: RwLock::new(snapshot),
+            workers,
+            process_key: ProcessKey(process_key),
+            names,
+            pools: Mutex::default(),
+            free_ids: Arc::default(),
+            clients: AtomicUsize::new(0),
+            next_id: AtomicU64::new(1),
+            made_secrets: Mutex::default(),
+        }
     }
 
     /// The configuration in force.
@@ -41,8 +107,120 @@ impl Directory {
         self.workers
     }
 
+    /// The parameters that are tracked.
+    #[must_use]
+    pub fn names(&self) -> &TrackedNames {
+        &self.names
+    }
+
     /// Puts a new configuration in force. The caller then mails it to every worker.
     pub fn replace(&self, snapshot: Arc<Snapshot>) {
-        *self.snapshot.write() = snapshot;
+        *self.snapshot.write() = Arc::clone(&snapshot);
+        let users = &snapshot.users;
+        self.made_secrets
+            .lock()
+            .retain(|user, (secret, ..)| users.get(user).is_some_and(|now| Arc::ptr_eq(now, secret)));
+    }
+
+    /// The pool of this name, made if need be.
+    #[must_use]
+    pub fn pool(&self, key: &PoolKey, config: &Config, database: &Database) -> Arc<SharedPool> {
+        let mut pools = self.pools.lock();
+        if let Some(pool) = pools.get(key).and_then(Weak::upgrade) {
+            return pool;
+        }
+        let id = PoolId(self.free_ids.lock().take());
+        let pool = Arc::new(SharedPool {
+            id,
+            key: key.clone(),
+            ledger: Mutex::new(Ledger::new(self.workers, limits(config, database, &key.user))),
+            facts: Mutex::default(),
+            free_ids: Arc::clone(&self.free_ids),
+        });
+        pools.retain(|_, pool| pool.strong_count() > 0);
+        pools.insert(key.clone(), Arc::downgrade(&pool));
+        pool
+    }
+
+    /// All pools that live.
+    #[must_use]
+    pub fn pools(&self) -> Vec<Arc<SharedPool>> {
+        self.pools.lock().values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// A client came: how many there are now.
+    pub fn client_came(&self) -> usize {
+        self.clients.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// A client left.
+    pub fn client_left(&self) {
+        self.clients.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Clients of all workers, those that log in included.
+    #[must_use]
+    pub fn clients(&self) -> usize {
+        self.clients.load(Ordering::Relaxed)
+    }
+
+    /// The next id of a client or a server: one counter for both, as in PgBouncer.
+    #[must_use]
+    pub fn next_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The key that mock exchanges and made-up salts hang on.
+    #[must_use]
+    pub fn process_key(&self) -> &[u8; 32] {
+        &self.process_key.0
+    }
+
+    /// The SCRAM secret that was made of a user's plain one, if it was.
+    #[must_use]
+    pub fn made_secret(&self, user: &str, secret: &Arc<Secret>, iterations: u32) -> Option<scram::Secret> {
+        let made = self.made_secrets.lock();
+        let (of, with, scram) = made.get(user)?;
+        (Arc::ptr_eq(of, secret) && *with == iterations).then(|| scram.clone())
+    }
+
+    /// Keeps a secret for [`Directory::made_secret`]: one for each user of `auth_file` at most.
+    pub fn keep_made_secret(&self, user: &str, secret: Arc<Secret>, iterations: u32, made: scram::Secret) {
+        self.made_secrets.lock().insert(user.to_owned(), (secret, iterations, made));
+    }
+}
+
+/// The limits of one pool.
+#[must_use]
+pub(crate) fn limits(config: &Config, database: &Database, user: &str) -> Limits {
+    Limits {
+        size: config.pool_size(database, user).max(1),
+        connecting: config.settings.server_connect_limit,
+        order: match config.settings.fair_window {
+            FairWindow::Auto => Order::Auto,
+            FairWindow::Micros(window) => Order::Window(window.0),
+        },
+        retry: config.settings.server_login_retry.0,
+    }
+}
+
+impl FreeIds {
+    fn take(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.next += 1;
+            self.next - 1
+        })
+    }
+}
+
+impl Drop for SharedPool {
+    fn drop(&mut self) {
+        self.free_ids.lock().free.push(self.id.0);
+    }
+}
+
+impl std::fmt::Debug for ProcessKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ProcessKey(..)")
     }
 }

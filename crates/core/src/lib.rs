@@ -7,8 +7,14 @@ pub mod admin;
 pub mod backend;
 pub mod cancel;
 mod directory;
+pub mod fault;
+pub mod frontend;
+mod log;
 pub mod mail;
 pub mod pool;
+mod relay;
+pub mod session;
+pub mod stats;
 mod time;
 mod token;
 mod worker;
@@ -16,7 +22,7 @@ mod worker;
 pub use action::{
     Action, Actions, Address, Closed, ConnectError, Control, Endpoint, Level, LogLine, Peer, ReadMode, Shutdown, Source,
 };
-pub use directory::{Directory, Snapshot};
+pub use directory::{Directory, Facts, SharedPool, Snapshot};
 pub use time::Time;
 pub use token::{Token, WorkerId};
 pub use worker::Worker;

@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use crate::{Shutdown, Snapshot, Token, WorkerId, admin::Collection, cancel::CancelKey, pool::PoolId};
+use crate::{SharedPool, Shutdown, Snapshot, Token, WorkerId, admin::Collection, cancel::CancelKey};
 
 /// A message from one worker, or from the control thread, to a worker.
 #[derive(Debug)]
 pub enum Mail {
     /// Clients of some worker wait in this pool: offer idle servers, and pass every server that
     /// comes free through the ledger until it says that nobody waits.
-    Wanted(PoolId),
+    Wanted(Arc<SharedPool>),
     /// Open a server for this pool.
-    Open(PoolId),
+    Open(Arc<SharedPool>),
     /// The pool's servers can't be reached: fail the clients that wait for their first one.
-    Failed(PoolId),
+    Failed(Arc<SharedPool>),
     /// A cancel request that named a client of this worker.
     Cancel {
         /// Where the request came in.

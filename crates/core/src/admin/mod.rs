@@ -1,4 +1,14 @@
-//! The console.
-/// A console command on its way through all workers.
-#[derive(Debug)]
-pub struct Collection;
+//! The console: database `pgbouncer` (or `pgweir`), simple query protocol.
+
+mod collect;
+mod command;
+mod console;
+mod rows;
+mod show;
+
+pub use collect::Collection;
+pub(crate) use console::welcome;
+pub use console::Console;
+
+/// What SHOW VERSION and `--version` say.
+pub const VERSION: &str = concat!("pgweir ", env!("CARGO_PKG_VERSION"));

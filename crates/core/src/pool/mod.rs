@@ -1,4 +1,30 @@
 //! Who waits, which server is lent, which to open or close.
-/// Names a pool in this process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+//!
+//! Knows ids, numbers and time; no protocol, no socket.
+
+mod ledger;
+mod wait_queue;
+
+pub use ledger::{Connecting, Grant, Ledger, Limits, Notes, Order, WorkerSet};
+pub use wait_queue::{Ticket, Waiter};
+
+/// Names a pool in this process, as long as the pool lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PoolId(pub u32);
+
+impl PoolId {
+    /// The id as an index.
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What makes a pool: PgBouncer's (database, user).
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PoolKey {
+    /// The database's name as clients say it.
+    pub database: Box<str>,
+    /// The user whom its servers log in as (a client's name, or the database's forced user).
+    pub user: Box<str>,
+}

@@ -1,0 +1,229 @@
+//! A client that talks to the console.
+
+use pgweir_wire::{HEADER_LEN, Header, MessageWriter, Severity, tag::frontend};
+
+use super::{VERSION, command::Command, command::Show, rows};
+use crate::{
+    Action, Actions, Control, ReadMode, Shutdown, Time, Token,
+    fault::Fault,
+    frontend::{Client, ClientDuty},
+    worker::Worker,
+};
+
+/// The longest command.
+const COMMAND_MAX: usize = 64 * 1024;
+
+/// A client's console.
+#[derive(Debug)]
+pub struct Console {
+    is_admin: bool,
+    /// Bytes that were not handled yet.
+    buffer: Vec<u8>,
+    /// A command is being carried out; the next one waits.
+    busy: bool,
+    /// An error in the extended protocol: all up to Sync is skipped.
+    skipping: bool,
+}
+
+impl Console {
+    /// A console with all rights, or with those to look.
+    #[must_use]
+    pub fn new(is_admin: bool) -> Self {
+        Self { is_admin, buffer: Vec::new(), busy: false, skipping: false }
+    }
+
+    fn take_message(&mut self) -> Result<Option<(u8, Vec<u8>)>, Fault> {
+        let Some(header) = Header::parse(&self.buffer).map_err(Fault::Length)? else { return Ok(None) };
+        if header.message_len() > COMMAND_MAX {
+            return Err(Fault::TooLong(header.tag));
+        }
+        if self.buffer.len() < header.message_len() {
+            return Ok(None);
+        }
+        let rest = self.buffer.split_off(header.message_len());
+        let message = std::mem::replace(&mut self.buffer, rest);
+        Ok(Some((header.tag, message[HEADER_LEN..].to_vec())))
+    }
+}
+
+/// Appends the parameters that a console client is told at login.
+pub(crate) fn welcome(out: &mut Vec<u8>) {
+    let parameters = [
+        ("server_version", concat!(env!("CARGO_PKG_VERSION"), "/pgweir")),
+        ("client_encoding", "UTF8"),
+        ("server_encoding", "UTF8"),
+        ("DateStyle", "ISO"),
+        ("TimeZone", "GMT"),
+        ("standard_conforming_strings", "on"),
+        ("is_superuser", "on"),
+    ];
+    for (name, value) in parameters {
+        MessageWriter::new(out).parameter_status(name.as_bytes(), value.as_bytes());
+    }
+}
+
+impl Worker {
+    pub(crate) fn console_bytes(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
+        if let Some(console) = self.console(conn) {
+            console.buffer.extend_from_slice(bytes);
+        }
+        self.console_steps(conn, now, out);
+    }
+
+    /// A long answer has been taken by the client: go on.
+    pub(crate) fn console_drained(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        if self.console(conn).is_some_and(|console| !console.busy) {
+            self.console_steps(conn, now, out);
+        }
+    }
+
+    fn console(&mut self, conn: Token) -> Option<&mut Console> {
+        match self.table.client(conn) {
+            Some(Client { duty: ClientDuty::Console(console), .. }) => Some(console),
+            _ => None,
+        }
+    }
+
+    fn console_steps(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        loop {
+            let is_blocked = self.table.client(conn).is_some_and(|client| client.blocked);
+            let Some(console) = self.console(conn) else { return };
+            if console.busy || is_blocked {
+                return out.read(conn, ReadMode::Hold);
+            }
+            match console.take_message() {
+                Ok(Some((tag, body))) => self.console_message(conn, tag, &body, now, out),
+                Ok(None) => return out.read(conn, ReadMode::Deliver),
+                Err(fault) => return self.refuse(conn, &fault, now, out),
+            }
+        }
+    }
+
+    fn console_message(&mut self, conn: Token, tag: u8, body: &[u8], now: Time, out: &mut Actions) {
+        let Some(console) = self.console(conn) else { return };
+        match tag {
+            frontend::TERMINATE => self.dismiss(conn, "client close request", now, out),
+            frontend::SYNC => {
+                console.skipping = false;
+                ready(conn, out);
+            }
+            _ if console.skipping => {}
+            frontend::QUERY => match std::str::from_utf8(body).ok().and_then(|text| text.strip_suffix('\0')) {
+                Some(text) if !text.contains('\0') => self.console_command(conn, text, now, out),
+                _ => self.refuse(conn, &Fault::Malformed(tag), now, out),
+            },
+            frontend::PARSE | frontend::BIND | frontend::DESCRIBE | frontend::EXECUTE | frontend::CLOSE => {
+                console.skipping = true;
+                let fault = Fault::NotSupported("the extended query protocol on the console is");
+                out.send_made(conn, |bytes| fault.write(Severity::Error, bytes));
+            }
+            frontend::FLUSH => {}
+            other => self.refuse(conn, &Fault::UnexpectedMessage(other), now, out),
+        }
+    }
+
+    fn console_command(&mut self, conn: Token, text: &str, now: Time, out: &mut Actions) {
+        let is_admin = self.console(conn).is_some_and(|console| console.is_admin);
+        let command = match Command::parse(text) {
+            Ok(command) if command.is_harmless() || is_admin => command,
+            Ok(_) => return answer_fault(conn, &Fault::CommandNotAllowed, out),
+            Err(fault) => return answer_fault(conn, &fault, out),
+        };
+        match command {
+            Command::Empty => {
+                out.send_made(conn, |bytes| {
+                    MessageWriter::new(bytes).empty_query_response().ready_for_query(b'I');
+                });
+            }
+            Command::Show(Show::Help) => {
+                out.send_made(conn, |bytes| {
+                    let mut writer = MessageWriter::new(bytes);
+                    writer.notice(Severity::Notice, "00000", &Show::help());
+                    writer.command_complete("SHOW").ready_for_query(b'I');
+                });
+            }
+            Command::Show(Show::Version) => answer_one(conn, "version", VERSION, out),
+            Command::Parameter(name, value) => answer_one(conn, name, value, out),
+            Command::Show(show) => {
+                self.console_busy(conn, true);
+                self.begin_collection(conn, show, now, out);
+            }
+            Command::Reload => {
+                self.console_busy(conn, true);
+                out.list.push(Action::Control(Control::Reload { worker: self.id, console: conn }));
+            }
+            Command::Shutdown(how) => {
+                out.list.push(Action::Control(Control::Shutdown(how)));
+                if how != Shutdown::Immediate {
+                    answer_done(conn, "SHUTDOWN", out);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn console_busy(&mut self, conn: Token, busy: bool) {
+        if let Some(console) = self.console(conn) {
+            console.busy = busy;
+        }
+    }
+
+    /// The outcome of a RELOAD that this console asked for.
+    pub(crate) fn reloaded(&mut self, conn: Token, ok: bool, now: Time, out: &mut Actions) {
+        if self.console(conn).is_none() {
+            return;
+        }
+        self.console_busy(conn, false);
+        if ok {
+            answer_done(conn, "RELOAD", out);
+        } else {
+            answer_fault(conn, &Fault::ReloadFailed, out);
+        }
+        self.console_steps(conn, now, out);
+    }
+
+    /// A table for a console, at the end of its command.
+    pub(crate) fn answer_table(
+        &mut self,
+        conn: Token,
+        columns: &[rows::Column],
+        rows: &[Vec<rows::Cell>],
+        now: Time,
+        out: &mut Actions,
+    ) {
+        if self.console(conn).is_none() {
+            return;
+        }
+        self.console_busy(conn, false);
+        out.send_made(conn, |bytes| {
+            rows::write(columns, rows, bytes);
+            MessageWriter::new(bytes).ready_for_query(b'I');
+        });
+        self.console_steps(conn, now, out);
+    }
+}
+
+fn ready(conn: Token, out: &mut Actions) {
+    out.send_made(conn, |bytes| {
+        MessageWriter::new(bytes).ready_for_query(b'I');
+    });
+}
+
+fn answer_done(conn: Token, tag: &str, out: &mut Actions) {
+    out.send_made(conn, |bytes| {
+        MessageWriter::new(bytes).command_complete(tag).ready_for_query(b'I');
+    });
+}
+
+fn answer_fault(conn: Token, fault: &Fault, out: &mut Actions) {
+    out.send_made(conn, |bytes| {
+        fault.write(Severity::Error, bytes);
+        MessageWriter::new(bytes).ready_for_query(b'I');
+    });
+}
+
+fn answer_one(conn: Token, column: &'static str, value: &str, out: &mut Actions) {
+    out.send_made(conn, |bytes| {
+        rows::write(&[(column, rows::Kind::Text)], &[vec![value.into()]], bytes);
+        MessageWriter::new(bytes).ready_for_query(b'I');
+    });
+}

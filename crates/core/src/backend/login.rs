@@ -1,0 +1,322 @@
+//! Our login to PostgreSQL.
+
+use std::{fmt, sync::Arc};
+
+use pgweir_auth::{
+    md5,
+    scram::{ClientExchange, ClientKeys, DeriveJob, DerivedKeys},
+    userlist::Secret,
+};
+use pgweir_wire::{Body, Header, MessageWriter, Report, startup_packet, tag::backend};
+
+use crate::{fault::Words, session::TrackedNames};
+
+/// The longest message that a server may send before it is ready.
+const MESSAGE_MAX: usize = 64 * 1024;
+/// The most parameters that are remembered; PostgreSQL 18 reports 15.
+const PARAMETERS_MAX: usize = 256;
+
+/// Who we are for PostgreSQL.
+#[derive(Clone)]
+pub struct Credentials {
+    /// The user.
+    pub user: String,
+    /// The database.
+    pub database: String,
+    /// The user's secret, if there is one.
+    pub secret: Option<Arc<Secret>>,
+    /// SCRAM keys that a client has proven to us: good for a server with the same SCRAM secret.
+    pub keys: Option<ClientKeys>,
+    /// Parameters that the database's entry asks for.
+    pub parameters: Vec<(&'static str, String)>,
+}
+
+/// What a server says of itself at login.
+#[derive(Debug, Clone)]
+pub struct Welcome {
+    /// Its parameters, tracked ones excepted, as ParameterStatus messages.
+    pub messages: Vec<u8>,
+    /// The values of the tracked ones.
+    pub tracked: crate::session::Tracked,
+}
+
+/// The right to cancel a server's query.
+#[derive(Clone, PartialEq, Eq)]
+pub struct BackendKey {
+    /// The server's process id.
+    pub pid: u32,
+    /// Its secret.
+    pub secret: Box<[u8]>,
+}
+
+/// What comes of a message.
+#[derive(Debug)]
+pub enum Progress {
+    /// Nothing to do; more will come.
+    Wait,
+    /// An answer was appended.
+    Send,
+    /// Keys have to be derived first: see [`ServerLogin::derived`].
+    Derive(DeriveJob),
+    /// The server is ready.
+    Ready {
+        /// What it said of itself.
+        welcome: Welcome,
+        /// Its cancel key.
+        key: Option<BackendKey>,
+    },
+}
+
+/// Why a login failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LoginError {
+    /// The server's own words.
+    Refused(Words),
+    /// It wants a password, and we have none that fits (the method).
+    NoPassword(&'static str),
+    /// It wants something that we can't do.
+    Method(i32),
+    /// It broke the protocol (in this message).
+    Protocol(u8),
+    /// The SCRAM exchange failed: it doesn't know the password, or is not who it should be.
+    Scram(String),
+}
+
+/// A login under way.
+#[derive(Debug)]
+pub struct ServerLogin {
+    credentials: Credentials,
+    nonce: [u8; 18],
+    buffer: Vec<u8>,
+    exchange: Option<ClientExchange>,
+    welcome: Welcome,
+    parameters: usize,
+    key: Option<BackendKey>,
+    authenticated: bool,
+}
+
+impl ServerLogin {
+    /// A login that has not begun.
+    #[must_use]
+    pub fn new(credentials: Credentials, names: &TrackedNames) -> Self {
+        Self {
+            credentials,
+            nonce: [0; 18],
+            buffer: Vec::new(),
+            exchange: None,
+            welcome: Welcome { messages: Vec::new(), tracked: names.unset() },
+            parameters: 0,
+            key: None,
+            authenticated: false,
+        }
+    }
+
+    /// The connection is open: appends the startup packet. `nonce` is fresh and random.
+    pub fn start(&mut self, nonce: [u8; 18], out: &mut Vec<u8>) {
+        self.nonce = nonce;
+        let pairs = [("user", &self.credentials.user), ("database", &self.credentials.database)];
+        let own = self.credentials.parameters.iter().map(|(name, value)| (*name, value));
+        let pairs = pairs.into_iter().chain(own);
+        startup_packet(out, pairs.map(|(name, value)| (name.as_bytes(), value.as_bytes())));
+    }
+
+    /// Takes bytes from the server; to be handled by calls of [`ServerLogin::step`].
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// Handles the next message; `None` if there is no whole one.
+    ///
+    /// # Errors
+    /// The login has failed.
+    pub fn step(&mut self, names: &TrackedNames, out: &mut Vec<u8>) -> Result<Option<Progress>, LoginError> {
+        let protocol = |error: pgweir_wire::BadLength| LoginError::Protocol(error.tag);
+        let Some(header) = Header::parse(&self.buffer).map_err(protocol)? else { return Ok(None) };
+        if header.message_len() > MESSAGE_MAX {
+            return Err(LoginError::Protocol(header.tag));
+        }
+        if self.buffer.len() < header.message_len() {
+            return Ok(None);
+        }
+        let rest = self.buffer.split_off(header.message_len());
+        let message = std::mem::replace(&mut self.buffer, rest);
+        self.message(header.tag, &message, names, out).map(Some)
+    }
+
+    /// The keys that [`Progress::Derive`] asked for.
+    ///
+    /// # Errors
+    /// No exchange waits for them.
+    pub fn derived(&mut self, keys: &DerivedKeys, out: &mut Vec<u8>) -> Result<(), LoginError> {
+        self.finish_scram(keys, out)
+    }
+
+    /// Bytes after ReadyForQuery, which there should be none of.
+    #[must_use]
+    pub fn has_rest(&self) -> bool {
+        !self.buffer.is_empty()
+    }
+
+    fn message(
+        &mut self,
+        tag: u8,
+        message: &[u8],
+        names: &TrackedNames,
+        out: &mut Vec<u8>,
+    ) -> Result<Progress, LoginError> {
+        let malformed = |_| LoginError::Protocol(tag);
+        let mut body = Body::new(&message[pgweir_wire::HEADER_LEN..]);
+        match tag {
+            backend::AUTHENTICATION if !self.authenticated => {
+                let method = body.i32().map_err(malformed)?;
+                return self.authenticate(method, body, out);
+            }
+            backend::ERROR_RESPONSE => {
+                let report = Report::parse(body.rest()).map_err(malformed)?;
+                return Err(LoginError::Refused(Words::of(&report)));
+            }
+            backend::NOTICE_RESPONSE | backend::NEGOTIATE_PROTOCOL_VERSION => {}
+            backend::PARAMETER_STATUS if self.authenticated && self.parameters < PARAMETERS_MAX => {
+                self.parameters += 1;
+                let (name, value) = (body.cstr().map_err(malformed)?, body.cstr().map_err(malformed)?);
+                match names.position(name) {
+                    Some(at) => self.welcome.tracked.set(at, value),
+                    None => self.welcome.messages.extend_from_slice(message),
+                }
+            }
+            backend::BACKEND_KEY_DATA if self.authenticated => {
+                let pid = body.i32().map_err(malformed)? as u32;
+                self.key = Some(BackendKey { pid, secret: body.rest().into() });
+            }
+            backend::READY_FOR_QUERY if self.authenticated && body.rest() == b"I" => {
+                let welcome =
+                    Welcome { messages: std::mem::take(&mut self.welcome.messages), tracked: self.welcome.tracked.clone() };
+                return Ok(Progress::Ready { welcome, key: self.key.take() });
+            }
+            _ => return Err(LoginError::Protocol(tag)),
+        }
+        Ok(Progress::Wait)
+    }
+
+    fn authenticate(&mut self, method: i32, mut body: Body<'_>, out: &mut Vec<u8>) -> Result<Progress, LoginError> {
+        let malformed = |_| LoginError::Protocol(backend::AUTHENTICATION);
+        match method {
+            0 => {
+                self.check_server_proved_itself()?;
+                self.authenticated = true;
+                Ok(Progress::Wait)
+            }
+            3 => self.send_password(out),
+            5 => {
+                let salt = body.bytes(4).map_err(malformed)?;
+                self.send_md5([salt[0], salt[1], salt[2], salt[3]], out)
+            }
+            10 => self.start_scram(body, out),
+            11 => self.continue_scram(body.rest(), out),
+            12 => {
+                let exchange = self.exchange.as_mut().ok_or(LoginError::Protocol(backend::AUTHENTICATION))?;
+                exchange.server_final(body.rest()).map_err(|error| LoginError::Scram(error.to_string()))?;
+                Ok(Progress::Wait)
+            }
+            other => Err(LoginError::Method(other)),
+        }
+    }
+
+    /// A server that skips the end of SCRAM has not shown that it knows the secret.
+    fn check_server_proved_itself(&self) -> Result<(), LoginError> {
+        match &self.exchange {
+            Some(exchange) if !exchange.is_verified() => Err(LoginError::Scram("the server did not prove that it knows the password".into())),
+            _ => Ok(()),
+        }
+    }
+
+    fn send_password(&self, out: &mut Vec<u8>) -> Result<Progress, LoginError> {
+        match self.credentials.secret.as_deref() {
+            Some(Secret::Plain(password)) => {
+                MessageWriter::new(out).password(password.as_bytes());
+                Ok(Progress::Send)
+            }
+            _ => Err(LoginError::NoPassword("password")),
+        }
+    }
+
+    fn send_md5(&self, salt: [u8; 4], out: &mut Vec<u8>) -> Result<Progress, LoginError> {
+        let response = match self.credentials.secret.as_deref() {
+            Some(Secret::Plain(password)) => md5::response(&md5::secret(password.as_bytes(), &self.credentials.user), salt),
+            Some(Secret::Md5(secret)) => md5::response(secret, salt),
+            _ => return Err(LoginError::NoPassword("md5")),
+        };
+        MessageWriter::new(out).password(response.as_bytes());
+        Ok(Progress::Send)
+    }
+
+    fn start_scram(&mut self, mut body: Body<'_>, out: &mut Vec<u8>) -> Result<Progress, LoginError> {
+        let usable = self.credentials.keys.is_some()
+            || matches!(self.credentials.secret.as_deref(), Some(Secret::Plain(_)));
+        if !usable {
+            return Err(LoginError::NoPassword("scram-sha-256"));
+        }
+        loop {
+            match body.cstr() {
+                Ok(b"SCRAM-SHA-256") => break,
+                Ok(b"") | Err(_) => return Err(LoginError::Method(10)),
+                Ok(_) => {}
+            }
+        }
+        let exchange = ClientExchange::new(&self.nonce);
+        MessageWriter::new(out).sasl_initial_response("SCRAM-SHA-256", &exchange.first());
+        self.exchange = Some(exchange);
+        Ok(Progress::Send)
+    }
+
+    fn continue_scram(&mut self, message: &[u8], out: &mut Vec<u8>) -> Result<Progress, LoginError> {
+        let exchange = self.exchange.as_mut().ok_or(LoginError::Protocol(backend::AUTHENTICATION))?;
+        let challenge = exchange.server_first(message).map_err(|error| LoginError::Scram(error.to_string()))?;
+        let secret = self.credentials.secret.as_deref();
+        if let Some(job) = secret.and_then(|secret| secret.derive_job(challenge.salt, challenge.iterations)) {
+            return Ok(Progress::Derive(job));
+        }
+        let keys = self.credentials.keys.clone().ok_or(LoginError::NoPassword("scram-sha-256"))?;
+        self.finish_scram(&keys, out)?;
+        Ok(Progress::Send)
+    }
+
+    fn finish_scram(&mut self, keys: &ClientKeys, out: &mut Vec<u8>) -> Result<(), LoginError> {
+        let exchange = self.exchange.as_mut().ok_or(LoginError::Protocol(backend::AUTHENTICATION))?;
+        let answer = exchange.finish(keys).map_err(|error| LoginError::Scram(error.to_string()))?;
+        MessageWriter::new(out).sasl_response(&answer);
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials")
+            .field("user", &self.user)
+            .field("database", &self.database)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for BackendKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BackendKey").field("pid", &self.pid).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for LoginError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(words) => write!(f, "{} {}", words.severity, words.message),
+            Self::NoPassword(method) => write!(
+                f,
+                "the server asks for a password ({method}), and auth_file has none for this user that fits"
+            ),
+            Self::Method(code) => write!(f, "the server asks for an authentication method that is not known ({code})"),
+            Self::Protocol(tag) => write!(f, "the server broke the protocol at login (message '{}')", tag.escape_ascii()),
+            Self::Scram(what) => write!(f, "SCRAM exchange with the server failed: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for LoginError {}

@@ -1,0 +1,107 @@
+//! One connection to PostgreSQL.
+
+use std::sync::Arc;
+
+use super::{BackendKey, Downstream, Replies, ServerLogin};
+use crate::{Address, Endpoint, SharedPool, Time, Token, fault::Words, pool::{PoolId, Waiter}, session::Tracked};
+
+/// What a server is doing, and for whom.
+///
+/// ```text
+/// Login -> Idle <-> Preparing -> Lent -> Cleaning -> Idle
+///                \______________/^    \____________/^
+/// ```
+#[derive(Debug)]
+pub enum Duty {
+    /// It connects or logs in.
+    Login(Box<ServerLogin>),
+    /// Nobody uses it.
+    Idle,
+    /// It is being given the parameters of this client.
+    Preparing(Token),
+    /// This client uses it.
+    Lent(Token),
+    /// Nobody uses it, but replies are outstanding: of a client that left, or of our own cleaning.
+    Cleaning {
+        /// When patience ends and it is closed.
+        until: Time,
+        /// ROLLBACK was sent: once is enough.
+        rolled_back: bool,
+    },
+}
+
+impl Duty {
+    #[inline]
+    pub(crate) fn is_timed(&self) -> bool {
+        matches!(self, Self::Login(_) | Self::Cleaning { .. })
+    }
+}
+
+/// One connection to PostgreSQL.
+#[derive(Debug)]
+pub struct Server {
+    /// Shown in the console and the log; unique in the process.
+    pub id: u64,
+    /// Its pool.
+    pub shared: Arc<SharedPool>,
+    /// What it is doing.
+    pub duty: Duty,
+    /// Where it is, for cancel requests.
+    pub endpoint: Arc<Endpoint>,
+    /// The two ends of the connection, once it is open.
+    pub addresses: Option<(Address, Address)>,
+    /// Its incoming bytes.
+    pub stream: Downstream,
+    /// What it owes.
+    pub replies: Replies,
+    /// The status in its last ReadyForQuery: `I`, `T` or `E`.
+    pub status: u8,
+    /// The values of its tracked parameters.
+    pub tracked: Tracked,
+    /// Its cancel key.
+    pub key: Option<BackendKey>,
+    /// When it was opened.
+    pub connected_at: Time,
+    /// When it was lent last.
+    pub lent_at: Time,
+    /// When it came free last.
+    pub freed_at: Time,
+    /// `server_reset_query` is to be run before it is lent again.
+    pub needs_reset: bool,
+    /// Not to be lent again; the reason for the log.
+    pub retire: Option<&'static str>,
+    /// Cancel requests for it that are under way. It's not lent before they have ended.
+    pub cancels: u32,
+    /// What it said before it went.
+    pub last_words: Option<Words>,
+    /// Its socket takes no more at present.
+    pub blocked: bool,
+    /// The client of another worker that it's on its way to.
+    pub destined: Option<Waiter>,
+}
+
+impl Server {
+    /// Its pool's id.
+    #[must_use]
+    #[inline]
+    pub fn pool(&self) -> PoolId {
+        self.shared.id
+    }
+
+    /// The client that it works for.
+    #[must_use]
+    pub fn client(&self) -> Option<Token> {
+        match self.duty {
+            Duty::Preparing(client) | Duty::Lent(client) => Some(client),
+            _ => None,
+        }
+    }
+
+    /// Moves on to another duty; `timed` counts what has a deadline.
+    #[inline]
+    pub fn change(&mut self, duty: Duty, timed: &mut usize) {
+        *timed += usize::from(duty.is_timed());
+        *timed -= usize::from(self.duty.is_timed());
+        self.duty = duty;
+    }
+}

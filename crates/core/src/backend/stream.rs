@@ -1,0 +1,265 @@
+//! The bytes of a server, cut into what is passed on unread and what is looked at.
+
+use pgweir_wire::{BadLength, HEADER_LEN, Header, tag::backend};
+
+/// The longest message that is looked at as a whole. A longer error or parameter is passed on unread.
+const INSPECT_MAX: usize = 64 * 1024;
+/// PostgreSQL makes no message above 1 GB (`MaxAllocSize`): a greater length is garbage.
+const BODY_MAX: u32 = 0x3fff_ffff;
+
+/// What to do with the next bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing special: pass them on as they are.
+    Pass {
+        /// Where they begin in the input.
+        start: usize,
+        /// Where they end.
+        end: usize,
+    },
+    /// Like `Pass`, for bytes that were held back: see [`Downstream::held`].
+    PassHeld,
+    /// One whole message of a kind that matters, in the input.
+    Look {
+        /// Where it begins in the input.
+        start: usize,
+        /// Where it ends.
+        end: usize,
+    },
+    /// Like `Look`, for a message that was held back until it was complete: see [`Downstream::held`].
+    LookHeld,
+}
+
+/// What a server must not send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Violation {
+    /// An impossible length.
+    Length(BadLength),
+    /// A message that has no place here.
+    Unexpected(u8),
+}
+
+impl std::fmt::Display for Violation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Length(error) => error.fmt(f),
+            Self::Unexpected(tag) => write!(f, "message of type '{}' out of place", tag.escape_ascii()),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Pass,
+    Look,
+    Unexpected,
+}
+
+/// Where in its stream a server is.
+#[derive(Debug, Default)]
+pub struct Downstream {
+    /// Bytes of the present message's body that are still to be passed on.
+    body_left: u32,
+    /// An incomplete header, or an incomplete message that is to be looked at.
+    held: Vec<u8>,
+    /// `held` was given out and is to be emptied.
+    held_done: bool,
+}
+
+impl Downstream {
+    /// The next step from `*at` on, which moves forward; `None` when all bytes are used up.
+    ///
+    /// # Errors
+    /// The server broke the protocol.
+    #[inline]
+    pub fn next(&mut self, bytes: &[u8], at: &mut usize) -> Result<Option<Step>, Violation> {
+        if self.held_done {
+            self.held.clear();
+            self.held.shrink_to(4096);
+            self.held_done = false;
+        }
+        if !self.held.is_empty() {
+            return self.next_held(bytes, at);
+        }
+        let start = *at;
+        *at += (bytes.len() - *at).min(self.body_left as usize);
+        self.body_left -= (*at - start) as u32;
+        while let Some(header) = parse(&bytes[*at..])? {
+            match kind(header) {
+                Kind::Pass => {
+                    let taken = (bytes.len() - *at).min(header.message_len());
+                    *at += taken;
+                    self.body_left = (header.message_len() - taken) as u32;
+                }
+                Kind::Look if start < *at => return Ok(Some(Step::Pass { start, end: *at })),
+                Kind::Look if bytes.len() - *at < header.message_len() => break,
+                Kind::Look => {
+                    *at += header.message_len();
+                    return Ok(Some(Step::Look { start, end: *at }));
+                }
+                Kind::Unexpected => return Err(Violation::Unexpected(header.tag)),
+            }
+        }
+        let end = *at;
+        // An incomplete header, or an incomplete message of interest.
+        self.held.extend_from_slice(&bytes[end..]);
+        *at = bytes.len();
+        Ok((start < end).then_some(Step::Pass { start, end }))
+    }
+
+    #[cold]
+    fn next_held(&mut self, bytes: &[u8], at: &mut usize) -> Result<Option<Step>, Violation> {
+        self.take(HEADER_LEN, bytes, at);
+        let Some(header) = parse(&self.held)? else { return Ok(None) };
+        match kind(header) {
+            Kind::Unexpected => Err(Violation::Unexpected(header.tag)),
+            Kind::Pass => {
+                self.body_left = (header.message_len() - self.held.len()) as u32;
+                self.held_done = true;
+                Ok(Some(Step::PassHeld))
+            }
+            Kind::Look => {
+                self.take(header.message_len(), bytes, at);
+                if self.held.len() < header.message_len() {
+                    return Ok(None);
+                }
+                self.held_done = true;
+                Ok(Some(Step::LookHeld))
+            }
+        }
+    }
+
+    /// Moves bytes until `held` has `len` of them.
+    fn take(&mut self, len: usize, bytes: &[u8], at: &mut usize) {
+        let missing = len.saturating_sub(self.held.len());
+        let end = bytes.len().min(*at + missing);
+        self.held.extend_from_slice(&bytes[*at..end]);
+        *at = end;
+    }
+
+    /// The bytes of the last `PassHeld` or `LookHeld`.
+    #[must_use]
+    pub fn held(&self) -> &[u8] {
+        &self.held
+    }
+
+    /// Between two messages: what was passed on so far is whole.
+    #[must_use]
+    pub fn is_at_boundary(&self) -> bool {
+        self.body_left == 0
+    }
+
+    /// Between two messages, and nothing of the next has come.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.body_left == 0 && (self.held.is_empty() || self.held_done)
+    }
+}
+
+#[inline]
+fn parse(bytes: &[u8]) -> Result<Option<Header>, Violation> {
+    match Header::parse(bytes).map_err(Violation::Length)? {
+        Some(Header { tag, body_len }) if body_len > BODY_MAX => {
+            Err(Violation::Length(BadLength { tag, length: body_len as i32 }))
+        }
+        header => Ok(header),
+    }
+}
+
+#[inline]
+fn kind(header: Header) -> Kind {
+    match header.tag {
+        backend::DATA_ROW
+        | backend::COPY_DATA
+        | backend::COMMAND_COMPLETE
+        | backend::ROW_DESCRIPTION
+        | backend::PARSE_COMPLETE
+        | backend::BIND_COMPLETE
+        | backend::CLOSE_COMPLETE
+        | backend::NO_DATA
+        | backend::PARAMETER_DESCRIPTION
+        | backend::NOTICE_RESPONSE
+        | backend::EMPTY_QUERY_RESPONSE
+        | backend::PORTAL_SUSPENDED
+        | backend::COPY_DONE
+        | backend::COPY_OUT_RESPONSE
+        | backend::COPY_BOTH_RESPONSE
+        | backend::FUNCTION_CALL_RESPONSE
+        | backend::NOTIFICATION_RESPONSE => Kind::Pass,
+        backend::READY_FOR_QUERY if header.body_len == 1 => Kind::Look,
+        backend::COPY_IN_RESPONSE => Kind::Look,
+        backend::PARAMETER_STATUS | backend::ERROR_RESPONSE if header.message_len() > INSPECT_MAX => Kind::Pass,
+        backend::PARAMETER_STATUS | backend::ERROR_RESPONSE => Kind::Look,
+        _ => Kind::Unexpected,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pgweir_wire::{MessageWriter, Severity};
+
+    /// Cuts `bytes` at `cuts` and gives what was passed and what was looked at.
+    fn run(bytes: &[u8], cuts: &[usize]) -> (Vec<u8>, Vec<Vec<u8>>) {
+        let (mut stream, mut passed, mut looked) = (Downstream::default(), Vec::new(), Vec::new());
+        let mut from = 0;
+        for &to in cuts.iter().chain([&bytes.len()]) {
+            let (chunk, mut at) = (&bytes[from..to], 0);
+            while let Some(step) = stream.next(chunk, &mut at).unwrap() {
+                match step {
+                    Step::Pass { start, end } => passed.extend_from_slice(&chunk[start..end]),
+                    Step::PassHeld => passed.extend_from_slice(stream.held()),
+                    Step::Look { start, end } => {
+                        passed.extend_from_slice(&chunk[start..end]);
+                        looked.push(chunk[start..end].to_vec());
+                    }
+                    Step::LookHeld => {
+                        passed.extend_from_slice(stream.held());
+                        looked.push(stream.held().to_vec());
+                    }
+                }
+            }
+            from = to;
+        }
+        assert!(stream.is_quiet());
+        (passed, looked)
+    }
+
+    #[test]
+    fn every_cut_gives_the_same() {
+        let mut bytes = Vec::new();
+        MessageWriter::new(&mut bytes)
+            .data_row([Some(&b"hello"[..])].into_iter())
+            .parameter_status(b"TimeZone", b"UTC")
+            .data_row([None].into_iter())
+            .error(Severity::Error, "42601", "no", None, None)
+            .ready_for_query(b'I');
+        let whole = run(&bytes, &[]);
+        assert_eq!(whole.0, bytes);
+        assert_eq!(whole.1.len(), 3);
+        for first in 0..=bytes.len() {
+            for second in first..=bytes.len() {
+                assert_eq!(run(&bytes, &[first, second]), whole, "cut at {first} and {second}");
+            }
+        }
+    }
+
+    #[test]
+    fn violations() {
+        let check = |bytes: &[u8], expect| {
+            assert_eq!(Downstream::default().next(bytes, &mut 0), Err(expect), "{bytes:?}");
+        };
+        check(b"Z\0\0\0\x06II", Violation::Unexpected(b'Z'));
+        check(b"Z\0\0\0\x03", Violation::Length(BadLength { tag: b'Z', length: 3 }));
+        check(b"R\0\0\0\x08\0\0\0\0", Violation::Unexpected(b'R'));
+        check(b"HTTP/1.1 400", Violation::Length(BadLength { tag: b'H', length: 0x5454_502b }));
+    }
+
+    #[test]
+    fn a_huge_message_is_passed_unread() {
+        let mut stream = Downstream::default();
+        let header = b"S\x3f\xff\xff\xff";
+        assert_eq!(stream.next(header, &mut 0), Ok(Some(Step::Pass { start: 0, end: 5 })));
+        assert!(!stream.is_at_boundary());
+    }
+}

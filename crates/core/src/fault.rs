@@ -1,0 +1,222 @@
+//! What a client may be told when something goes wrong, and whose fault it is.
+
+use std::{borrow::Cow, fmt};
+
+use pgweir_wire::{BadLength, MessageWriter, Report, Severity, StartupError, sqlstate};
+
+/// Who can do something about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Blame {
+    /// The client's side.
+    Client,
+    /// PostgreSQL, or the way to it.
+    Server,
+    /// The one who wrote the configuration, or gave a command.
+    Operator,
+    /// pgweir itself.
+    Us,
+}
+
+/// A server's own words: the fields of its ErrorResponse.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Words {
+    /// FATAL, PANIC or ERROR.
+    pub severity: String,
+    /// The SQLSTATE.
+    pub code: String,
+    /// The message.
+    pub message: String,
+    /// Its detail.
+    pub detail: Option<String>,
+    /// Its hint.
+    pub hint: Option<String>,
+}
+
+impl Words {
+    /// An owned copy of a report.
+    #[must_use]
+    pub fn of(report: &Report<'_>) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Self {
+            severity: text(report.severity),
+            code: text(report.code),
+            message: text(report.message),
+            detail: report.detail.map(text),
+            hint: report.hint.map(text),
+        }
+    }
+}
+
+/// Why a client is refused or its request fails. Displays as the message that it is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fault {
+    /// The first packet is none.
+    Startup(StartupError),
+    /// The startup packet names no user.
+    NoUserName,
+    /// A name in the startup packet is longer than PostgreSQL's own names can be, or no text.
+    BadName(&'static str),
+    /// A startup parameter that pgweir doesn't carry.
+    UnsupportedParameter(String),
+    /// The same, inside `options`.
+    UnsupportedOption(String),
+    /// Something PostgreSQL can do and pgweir can't yet.
+    NotSupported(&'static str),
+    /// Not in the configuration.
+    NoSuchDatabase(String),
+    /// `auth_type = any` needs a forced user.
+    NoForcedUser,
+    /// The password is wrong, or there is no such user, which looks the same.
+    Password,
+    /// The same, for SCRAM.
+    Sasl,
+    /// `auth_type = trust`, and no such user in `auth_file`.
+    Trust,
+    /// The console is not for this user.
+    ConsoleNotAllowed,
+    /// `max_client_conn`.
+    TooManyClients,
+    /// It took longer than `client_login_timeout`.
+    LoginTimeout,
+    /// The process is about to end.
+    ShuttingDown,
+    /// A message that has no place here.
+    UnexpectedMessage(u8),
+    /// A length that no message can have.
+    Length(BadLength),
+    /// Longer than allowed here.
+    TooLong(u8),
+    /// The fields don't fit the length.
+    Malformed(u8),
+    /// A SASL message that is none (what is wrong with it).
+    MalformedSasl(String),
+    /// It waited longer than `query_wait_timeout`.
+    QueryWaitTimeout,
+    /// A transaction block under `pool_mode = statement`.
+    StatementMode,
+    /// A tracked parameter has a value that PostgreSQL doesn't take.
+    InvalidParameters,
+    /// The server was lost, with its own words.
+    ServerSaid(Words),
+    /// The server was lost without a word.
+    ServerCrashed,
+    /// The server broke the protocol (what it did).
+    ServerProtocol(String),
+    /// No server could be reached: the reason, kept until `server_login_retry` has passed.
+    ServerLogin(String),
+    /// A console command that does not exist or does not fit.
+    Command(String),
+    /// The console command is not for this user.
+    CommandNotAllowed,
+    /// The configuration could not be read again.
+    ReloadFailed,
+    /// No thread was free to check the password in time.
+    Overloaded,
+}
+
+impl Fault {
+    /// The SQLSTATE.
+    #[must_use]
+    pub fn sqlstate(&self) -> &str {
+        match self {
+            Self::Startup(StartupError::Version(_)) | Self::NotSupported(_) => sqlstate::FEATURE_NOT_SUPPORTED,
+            Self::NoUserName => sqlstate::INVALID_AUTHORIZATION,
+            Self::Password | Self::Sasl | Self::Trust => sqlstate::INVALID_PASSWORD,
+            Self::ConsoleNotAllowed | Self::CommandNotAllowed => sqlstate::INSUFFICIENT_PRIVILEGE,
+            Self::TooManyClients | Self::Overloaded => sqlstate::TOO_MANY_CONNECTIONS,
+            Self::StatementMode => sqlstate::PROTOCOL_VIOLATION,
+            Self::InvalidParameters => sqlstate::INVALID_PARAMETER_VALUE,
+            Self::ServerSaid(words) => &words.code,
+            Self::ServerCrashed | Self::ServerProtocol(_) => sqlstate::CONNECTION_FAILURE,
+            Self::Command(_) => sqlstate::SYNTAX_ERROR,
+            Self::ReloadFailed => sqlstate::CONFIG_FILE_ERROR,
+            Self::ShuttingDown => sqlstate::ADMIN_SHUTDOWN,
+            _ => sqlstate::PROTOCOL_VIOLATION,
+        }
+    }
+
+    /// Who can do something about it.
+    #[must_use]
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::ServerSaid(_) | Self::ServerCrashed | Self::ServerProtocol(_) | Self::ServerLogin(_) => Blame::Server,
+            Self::TooManyClients | Self::ShuttingDown | Self::ReloadFailed | Self::NoForcedUser => Blame::Operator,
+            Self::QueryWaitTimeout => Blame::Operator,
+            Self::Overloaded => Blame::Us,
+            _ => Blame::Client,
+        }
+    }
+
+    /// What to do about it, if that is not plain.
+    #[must_use]
+    pub fn hint(&self) -> Option<Cow<'_, str>> {
+        Some(match self {
+            Self::UnsupportedParameter(name) | Self::UnsupportedOption(name) => {
+                format!("Leave it out, or list \"{name}\" in ignore_startup_parameters.").into()
+            }
+            Self::NoSuchDatabase(_) => "Add it, or a \"*\" entry, to the [databases] section.".into(),
+            Self::TooManyClients => "Raise max_client_conn, or close idle clients.".into(),
+            Self::QueryWaitTimeout => "All servers of the pool were busy: see SHOW POOLS; raise pool_size or \
+                                       query_wait_timeout, or end long transactions."
+                .into(),
+            Self::StatementMode => "Use pool_mode = transaction for this database or user.".into(),
+            Self::ServerSaid(words) => words.hint.as_deref()?.into(),
+            Self::ServerCrashed => "The outcome of the last statement is unknown: check before you repeat it.".into(),
+            Self::NoForcedUser => "Under auth_type = any, each database needs user=.".into(),
+            Self::ReloadFailed => "The log names file, line and key; the old configuration stays in force.".into(),
+            _ => return None,
+        })
+    }
+
+    /// Appends it as an ErrorResponse.
+    pub fn write(&self, severity: Severity, out: &mut Vec<u8>) {
+        let detail = match self {
+            Self::ServerSaid(words) => words.detail.as_deref(),
+            _ => None,
+        };
+        MessageWriter::new(out).error(severity, self.sqlstate(), &self.to_string(), detail, self.hint().as_deref());
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Startup(error) => error.fmt(f),
+            Self::NoUserName => f.write_str("no username supplied"),
+            Self::BadName(what) => write!(f, "invalid {what} name"),
+            Self::UnsupportedParameter(name) => write!(f, "unsupported startup parameter: {name}"),
+            Self::UnsupportedOption(name) => write!(f, "unsupported startup parameter in options: {name}"),
+            Self::NotSupported(what) => write!(f, "{what} not supported yet"),
+            Self::NoSuchDatabase(name) => write!(f, "no such database: {name}"),
+            Self::NoForcedUser => f.write_str("auth_type=any requires forced user"),
+            Self::Password => f.write_str("password authentication failed"),
+            Self::Sasl => f.write_str("SASL authentication failed"),
+            Self::Trust => f.write_str("\"trust\" authentication failed"),
+            Self::ConsoleNotAllowed => f.write_str("not allowed"),
+            Self::TooManyClients => f.write_str("no more connections allowed (max_client_conn)"),
+            Self::LoginTimeout => f.write_str("client_login_timeout"),
+            Self::ShuttingDown => f.write_str("pooler is shutting down"),
+            Self::UnexpectedMessage(tag) => write!(f, "invalid frontend message type {tag}"),
+            Self::Length(error) => error.fmt(f),
+            Self::TooLong(tag) => write!(f, "message of type '{}' is too long", tag.escape_ascii()),
+            Self::Malformed(tag) => write!(f, "malformed message of type '{}'", tag.escape_ascii()),
+            Self::MalformedSasl(what) => f.write_str(what),
+            Self::QueryWaitTimeout => f.write_str("query_wait_timeout"),
+            Self::StatementMode => f.write_str("transaction blocks not allowed in statement pooling mode"),
+            Self::InvalidParameters => f.write_str("invalid server parameter"),
+            Self::ServerSaid(words) => f.write_str(&words.message),
+            Self::ServerCrashed => f.write_str("server conn crashed?"),
+            Self::ServerProtocol(what) => write!(f, "server broke the protocol: {what}"),
+            Self::ServerLogin(why) => write!(
+                f,
+                "server login has been failing, cached error: {why} (server_login_retry)"
+            ),
+            Self::Command(text) => f.write_str(text),
+            Self::CommandNotAllowed => f.write_str("admin access needed"),
+            Self::ReloadFailed => f.write_str("RELOAD failed, see logs for additional details"),
+            Self::Overloaded => f.write_str("too many logins at once"),
+        }
+    }
+}
+
+impl std::error::Error for Fault {}

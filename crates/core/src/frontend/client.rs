@@ -1,0 +1,115 @@
+//! One client.
+
+use std::sync::Arc;
+
+use super::{Login, Upstream};
+use crate::{
+    Address, Time, Token,
+    admin::Console,
+    pool::{PoolId, PoolKey, Ticket},
+    session::Tracked,
+};
+
+/// What a client is doing.
+///
+/// ```text
+/// Login -> Idle -> [Waiting] -> [Preparing] -> Active -> Idle
+///      \-> Console
+///      \-> CancelRequest
+/// ```
+#[derive(Debug)]
+pub enum ClientDuty {
+    /// It logs in.
+    Login(Box<Login>),
+    /// It says nothing, or nothing that was read.
+    Idle,
+    /// It has something to say, or has logged in to a pool without a server yet, and waits for one.
+    Waiting {
+        /// Its place in the queue.
+        ticket: Ticket,
+        /// The login is not done.
+        at_login: bool,
+    },
+    /// A server is being given its parameters.
+    Preparing(Token),
+    /// It uses this server.
+    Active(Token),
+    /// It talks to the console.
+    Console(Box<Console>),
+    /// It asked to cancel another client's query, and waits for that to be done.
+    CancelRequest,
+}
+
+/// One client.
+#[derive(Debug)]
+pub struct Client {
+    /// Shown in the console and the log; unique in the process.
+    pub id: u64,
+    /// Its own address.
+    pub remote: Address,
+    /// The address that it connected to.
+    pub local: Address,
+    /// The port that it connected to.
+    pub port: u16,
+    /// It came by a Unix socket, from a process of our own user.
+    pub same_uid: bool,
+    /// What it is doing.
+    pub duty: ClientDuty,
+    /// Database and user as it named them, once it has.
+    pub names: Option<Arc<PoolKey>>,
+    /// Its pool, once it has logged in.
+    pub pool: Option<PoolId>,
+    /// Its tracked parameters.
+    pub tracked: Tracked,
+    /// Its incoming bytes.
+    pub stream: Upstream,
+    /// The secret part of its cancel key.
+    pub secret: [u8; 32],
+    /// How many bytes of it the client was given: 4 in protocol 3.0.
+    pub secret_len: u8,
+    /// When it connected.
+    pub connected_at: Time,
+    /// When it sent the request that is being served, or the last one.
+    pub request_at: Time,
+    /// When its present transaction got its server.
+    pub transaction_at: Time,
+    /// Its socket takes no more at present.
+    pub blocked: bool,
+    /// Bytes that came together with the end of its login.
+    pub early: Option<Box<Vec<u8>>>,
+}
+
+impl ClientDuty {
+    #[inline]
+    pub(crate) fn is_timed(&self) -> bool {
+        matches!(self, Self::Login(_) | Self::Waiting { .. })
+    }
+}
+
+impl Client {
+    /// Moves on to another duty; `timed` counts what has a deadline.
+    #[inline]
+    pub fn change(&mut self, duty: ClientDuty, timed: &mut usize) {
+        *timed += usize::from(duty.is_timed());
+        *timed -= usize::from(self.duty.is_timed());
+        self.duty = duty;
+    }
+
+    /// The server that works for it.
+    #[must_use]
+    #[inline]
+    pub fn server(&self) -> Option<Token> {
+        match self.duty {
+            ClientDuty::Preparing(server) | ClientDuty::Active(server) => Some(server),
+            _ => None,
+        }
+    }
+
+    /// The client as the log names it.
+    #[must_use]
+    pub fn subject(&self) -> String {
+        let (database, user) =
+            self.names.as_ref().map_or(("(nodb)", "(nouser)"), |names| (&names.database, &names.user));
+        format!("C-{:#x}: {database}/{user}@{}", self.id, crate::log::address(self.remote, self.port))
+    }
+}

@@ -1,0 +1,301 @@
+//! A client's login: from its first byte until it has proven who it is.
+
+use std::sync::Arc;
+
+use pgweir_auth::{
+    PlainCheck, md5,
+    scram::{self, ClientKeys, DeriveJob, DerivedKeys, ScramError, ServerExchange},
+    userlist::Secret,
+    verify_plain,
+};
+use pgweir_config::AuthType;
+use pgweir_wire::{Authentication, Body, HEADER_LEN, Header, MessageWriter, tag::frontend};
+
+use super::LoginRequest;
+use crate::fault::Fault;
+
+/// The longest message while a client logs in: a password of 65,530 bytes fits.
+const MESSAGE_MAX: usize = 64 * 1024;
+
+/// How far a login has come.
+#[derive(Debug)]
+pub enum Stage {
+    /// The startup packet has not come yet.
+    Startup,
+    /// A plain password was asked for.
+    Cleartext(Option<Arc<Secret>>),
+    /// An md5 hash was asked for.
+    Md5(Option<Arc<Secret>>),
+    /// A SASL exchange is under way: the first message, or a later one.
+    Sasl {
+        /// The exchange.
+        exchange: Box<ServerExchange>,
+        /// The client has not chosen a mechanism yet.
+        is_first: bool,
+    },
+    /// Keys are being derived, to make a SCRAM secret of a plain one.
+    MakingSecret {
+        /// The salt of it.
+        salt: Vec<u8>,
+        /// Its iterations.
+        iterations: u32,
+    },
+    /// Keys are being derived, to check a plain password against this secret.
+    Checking(Arc<Secret>),
+}
+
+/// How a client is to prove who it is.
+#[derive(Debug)]
+pub enum AuthPlan {
+    /// It need not.
+    Accept,
+    /// It is refused at once.
+    Refuse(Fault),
+    /// By its password.
+    Cleartext(Option<Arc<Secret>>),
+    /// By an md5 hash.
+    Md5(Option<Arc<Secret>>),
+    /// By SCRAM, against this secret.
+    Scram(scram::Secret),
+    /// By SCRAM, against a secret that has to be made from this plain one first.
+    MakeScram(Arc<Secret>),
+    /// By SCRAM, in vain: there is no such user, or none that SCRAM can work for.
+    MockScram,
+}
+
+impl AuthPlan {
+    /// What `auth_type` demands of a user with this secret.
+    #[must_use]
+    pub fn new(auth_type: AuthType, secret: Option<&Arc<Secret>>) -> Self {
+        let usable = secret.filter(|secret| !secret.is_empty());
+        match auth_type {
+            AuthType::Any => Self::Accept,
+            AuthType::Trust if secret.is_some() => Self::Accept,
+            AuthType::Trust => Self::Refuse(Fault::Trust),
+            AuthType::Plain => Self::Cleartext(usable.cloned()),
+            AuthType::Md5 | AuthType::ScramSha256 => match usable.map(|secret| (secret, &**secret)) {
+                Some((_, Secret::Scram(secret))) => Self::Scram(secret.clone()),
+                _ if auth_type == AuthType::Md5 => Self::Md5(usable.cloned()),
+                Some((secret, Secret::Plain(_))) => Self::MakeScram(Arc::clone(secret)),
+                _ => Self::MockScram,
+            },
+            _ => Self::Refuse(Fault::NotSupported("this auth_type is")),
+        }
+    }
+}
+
+/// What came of a client's message.
+#[derive(Debug)]
+pub enum Proof {
+    /// It is not complete; a further challenge may have been appended.
+    More,
+    /// Keys have to be derived first: see [`Login::derived`].
+    Derive(DeriveJob),
+    /// The client is who it says; with the SCRAM keys that it has proven to have.
+    Accepted(Option<ClientKeys>),
+}
+
+/// A login under way.
+#[derive(Debug)]
+pub struct Login {
+    /// Bytes that were not handled yet.
+    pub buffer: Vec<u8>,
+    /// How far it has come.
+    pub stage: Stage,
+    /// What the client asked for, once it has.
+    pub request: Option<LoginRequest>,
+    /// It asked for TLS before.
+    pub asked_ssl: bool,
+    /// It asked for GSSAPI encryption before.
+    pub asked_gss: bool,
+    nonce: [u8; scram::NONCE_BYTES],
+    salt: [u8; 4],
+}
+
+impl Login {
+    /// A login that has not begun; `nonce` and `salt` are random.
+    #[must_use]
+    pub fn new(nonce: [u8; scram::NONCE_BYTES], salt: [u8; 4]) -> Self {
+        Self {
+            buffer: Vec::new(),
+            stage: Stage::Startup,
+            request: None,
+            asked_ssl: false,
+            asked_gss: false,
+            nonce,
+            salt,
+        }
+    }
+
+    /// The user who logs in; empty before the startup packet.
+    #[must_use]
+    pub fn user(&self) -> &str {
+        self.request.as_ref().map_or("", |request| &request.user)
+    }
+
+    /// Takes the next whole message of the type for passwords out of the buffer.
+    ///
+    /// # Errors
+    /// It is another one, or too long.
+    pub fn take_password_message(&mut self) -> Result<Option<Vec<u8>>, Fault> {
+        if let Some(&tag) = self.buffer.first()
+            && tag != frontend::PASSWORD
+        {
+            return Err(Fault::UnexpectedMessage(tag));
+        }
+        let Some(header) = Header::parse(&self.buffer).map_err(Fault::Length)? else { return Ok(None) };
+        if header.message_len() > MESSAGE_MAX {
+            return Err(Fault::TooLong(header.tag));
+        }
+        if self.buffer.len() < header.message_len() {
+            return Ok(None);
+        }
+        let rest = self.buffer.split_off(header.message_len());
+        let message = std::mem::replace(&mut self.buffer, rest);
+        Ok(Some(message[HEADER_LEN..].to_vec()))
+    }
+
+    /// Appends the challenge of a plan. `process_key` is secret and the same while the process
+    /// lives; `iterations` is the setting `scram_iterations`.
+    ///
+    /// # Errors
+    /// The plan is to refuse.
+    pub fn challenge(
+        &mut self,
+        plan: AuthPlan,
+        process_key: &[u8; 32],
+        iterations: u32,
+        out: &mut Vec<u8>,
+    ) -> Result<Proof, Fault> {
+        match plan {
+            AuthPlan::Accept => return Ok(Proof::Accepted(None)),
+            AuthPlan::Refuse(fault) => return Err(fault),
+            AuthPlan::Cleartext(secret) => {
+                self.stage = Stage::Cleartext(secret);
+                MessageWriter::new(out).authentication(Authentication::CleartextPassword);
+            }
+            AuthPlan::Md5(secret) => {
+                self.stage = Stage::Md5(secret);
+                MessageWriter::new(out).authentication(Authentication::Md5Password(self.salt));
+            }
+            AuthPlan::Scram(secret) => self.offer_scram(ServerExchange::new(secret, &self.nonce), out),
+            AuthPlan::MockScram => {
+                let exchange = ServerExchange::mock(process_key, self.user(), iterations, &self.nonce);
+                self.offer_scram(exchange, out);
+            }
+            AuthPlan::MakeScram(secret) => {
+                let salt = scram::user_salt(process_key, self.user()).to_vec();
+                let job = secret.derive_job(salt.clone(), iterations).ok_or(Fault::Sasl)?;
+                self.stage = Stage::MakingSecret { salt, iterations };
+                return Ok(Proof::Derive(job));
+            }
+        }
+        Ok(Proof::More)
+    }
+
+    /// Handles the body of a password message.
+    ///
+    /// # Errors
+    /// The proof failed, or none was asked for.
+    pub fn password(&mut self, body: &[u8], out: &mut Vec<u8>) -> Result<Proof, Fault> {
+        match std::mem::replace(&mut self.stage, Stage::Startup) {
+            Stage::Cleartext(secret) => self.check_cleartext(secret, body),
+            Stage::Md5(secret) => {
+                let response = Body::new(body).cstr().map_err(|_| Fault::Malformed(frontend::PASSWORD))?;
+                match secret {
+                    Some(secret) if md5::verify(&secret, self.user(), self.salt, response) => Ok(Proof::Accepted(None)),
+                    _ => Err(Fault::Password),
+                }
+            }
+            Stage::Sasl { exchange, is_first } => self.continue_scram(exchange, is_first, body, out),
+            other => {
+                self.stage = other;
+                Err(Fault::UnexpectedMessage(frontend::PASSWORD))
+            }
+        }
+    }
+
+    /// The keys that [`Proof::Derive`] asked for. Gives the secret that was made, to be kept for
+    /// the user's next login.
+    ///
+    /// # Errors
+    /// The password was wrong.
+    pub fn derived(
+        &mut self,
+        keys: &DerivedKeys,
+        out: &mut Vec<u8>,
+    ) -> Result<(Proof, Option<scram::Secret>), Fault> {
+        match std::mem::replace(&mut self.stage, Stage::Startup) {
+            Stage::MakingSecret { salt, iterations } => {
+                let secret = scram::build_secret(keys, salt, iterations);
+                self.offer_scram(ServerExchange::new(secret.clone(), &self.nonce), out);
+                Ok((Proof::More, Some(secret)))
+            }
+            Stage::Checking(secret) => match &*secret {
+                Secret::Scram(secret) if secret.is_from(keys) => Ok((Proof::Accepted(Some(keys.clone())), None)),
+                _ => Err(Fault::Password),
+            },
+            other => {
+                self.stage = other;
+                Ok((Proof::More, None))
+            }
+        }
+    }
+
+    fn check_cleartext(&mut self, secret: Option<Arc<Secret>>, body: &[u8]) -> Result<Proof, Fault> {
+        let password = Body::new(body).cstr().map_err(|_| Fault::Malformed(frontend::PASSWORD))?;
+        let secret = secret.ok_or(Fault::Password)?;
+        match verify_plain(&secret, self.user(), password) {
+            PlainCheck::Accepted => Ok(Proof::Accepted(None)),
+            PlainCheck::Refused => Err(Fault::Password),
+            PlainCheck::Derive(job) => {
+                self.stage = Stage::Checking(secret);
+                Ok(Proof::Derive(job))
+            }
+        }
+    }
+
+    fn offer_scram(&mut self, exchange: ServerExchange, out: &mut Vec<u8>) {
+        self.stage = Stage::Sasl { exchange: Box::new(exchange), is_first: true };
+        MessageWriter::new(out).authentication(Authentication::Sasl(&[scram::MECHANISM]));
+    }
+
+    fn continue_scram(
+        &mut self,
+        mut exchange: Box<ServerExchange>,
+        is_first: bool,
+        body: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Proof, Fault> {
+        if is_first {
+            let (mechanism, data) = sasl_initial(body).ok_or(Fault::Malformed(frontend::PASSWORD))?;
+            let answer = exchange.client_first(mechanism, data).map_err(refusal)?;
+            MessageWriter::new(out).authentication(Authentication::SaslContinue(&answer));
+            self.stage = Stage::Sasl { exchange, is_first: false };
+            return Ok(Proof::More);
+        }
+        let (answer, keys) = exchange.client_final(body).map_err(refusal)?;
+        MessageWriter::new(out).authentication(Authentication::SaslFinal(&answer));
+        Ok(Proof::Accepted(Some(keys)))
+    }
+}
+
+/// SASLInitialResponse: the mechanism and its first message.
+fn sasl_initial(body: &[u8]) -> Option<(&str, &[u8])> {
+    let mut body = Body::new(body);
+    let mechanism = std::str::from_utf8(body.cstr().ok()?).ok()?;
+    let len = usize::try_from(body.i32().ok()?).ok()?;
+    let data = body.bytes(len).ok()?;
+    body.end().ok()?;
+    Some((mechanism, data))
+}
+
+fn refusal(error: ScramError) -> Fault {
+    match error {
+        ScramError::Failed => Fault::Sasl,
+        other => Fault::MalformedSasl(match other.detail() {
+            Some(detail) => format!("{other}: {detail}"),
+            None => other.to_string(),
+        }),
+    }
+}

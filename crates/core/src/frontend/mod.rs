@@ -1,0 +1,12 @@
+//! We play the server towards clients: login, then messages.
+
+mod client;
+mod login;
+mod options;
+mod request;
+mod upstream;
+
+pub use client::{Client, ClientDuty};
+pub use login::{AuthPlan, Login, Proof, Stage};
+pub use request::LoginRequest;
+pub use upstream::{Head, Upstream};

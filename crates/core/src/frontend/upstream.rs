@@ -1,0 +1,174 @@
+//! The bytes of a client, cut at message headers: bodies are passed on unread.
+
+use pgweir_wire::{BadLength, HEADER_LEN, Header, tag::frontend};
+
+use crate::fault::Fault;
+
+/// PostgreSQL takes no message above 1 GB (`PQ_LARGE_MESSAGE_LIMIT`).
+const BODY_MAX: u32 = 0x3fff_fffe;
+
+/// Where in its stream a client is.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Upstream {
+    body_left: u32,
+    partial: [u8; HEADER_LEN - 1],
+    partial_len: u8,
+}
+
+/// The beginning of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Head {
+    /// Tag and length.
+    pub header: Header,
+    /// Where in the input it begins; 0 if a part of it came with earlier input.
+    pub start: usize,
+    /// All its bytes, if a part of them came with earlier input and was not passed on.
+    pub split: Option<[u8; HEADER_LEN]>,
+}
+
+impl Upstream {
+    /// The next message that begins at or after `*at`, which moves behind its header; `None` when
+    /// all bytes are used up.
+    ///
+    /// # Errors
+    /// The length or the type is impossible.
+    #[inline]
+    pub fn next(&mut self, bytes: &[u8], at: &mut usize, max: u32) -> Result<Option<Head>, Fault> {
+        let skip = (bytes.len() - *at).min(self.body_left as usize);
+        *at += skip;
+        self.body_left -= skip as u32;
+        if self.partial_len > 0 {
+            return self.next_split(bytes, at, max);
+        }
+        match Header::parse(&bytes[*at..]).map_err(Fault::Length)? {
+            Some(header) => {
+                self.begin(header, max)?;
+                let start = *at;
+                *at += HEADER_LEN;
+                Ok(Some(Head { header, start, split: None }))
+            }
+            None => {
+                let rest = &bytes[*at..];
+                self.partial[..rest.len()].copy_from_slice(rest);
+                self.partial_len = rest.len() as u8;
+                *at = bytes.len();
+                Ok(None)
+            }
+        }
+    }
+
+    #[cold]
+    fn next_split(&mut self, bytes: &[u8], at: &mut usize, max: u32) -> Result<Option<Head>, Fault> {
+        let mut whole = [0; HEADER_LEN];
+        let held = usize::from(self.partial_len);
+        whole[..held].copy_from_slice(&self.partial[..held]);
+        let taken = (bytes.len() - *at).min(HEADER_LEN - held);
+        whole[held..held + taken].copy_from_slice(&bytes[*at..*at + taken]);
+        *at += taken;
+        let Some(header) = Header::parse(&whole[..held + taken]).map_err(Fault::Length)? else {
+            self.partial.copy_from_slice(&whole[..HEADER_LEN - 1]);
+            self.partial_len += taken as u8;
+            return Ok(None);
+        };
+        self.partial_len = 0;
+        self.begin(header, max)?;
+        Ok(Some(Head { header, start: 0, split: Some(whole) }))
+    }
+
+    fn begin(&mut self, header: Header, max: u32) -> Result<(), Fault> {
+        let Header { tag, body_len } = header;
+        if body_len > BODY_MAX {
+            return Err(Fault::Length(BadLength { tag, length: (body_len + 4) as i32 }));
+        }
+        if body_len.saturating_add(HEADER_LEN as u32) > max {
+            return Err(Fault::TooLong(tag));
+        }
+        match tag {
+            frontend::QUERY
+            | frontend::PARSE
+            | frontend::BIND
+            | frontend::DESCRIBE
+            | frontend::EXECUTE
+            | frontend::CLOSE
+            | frontend::COPY_DATA
+            | frontend::COPY_FAIL
+            | frontend::FUNCTION_CALL => {}
+            frontend::SYNC | frontend::FLUSH | frontend::COPY_DONE | frontend::TERMINATE => {
+                if body_len > 0 {
+                    return Err(Fault::Malformed(tag));
+                }
+            }
+            other => return Err(Fault::UnexpectedMessage(other)),
+        }
+        self.body_left = body_len;
+        Ok(())
+    }
+
+    /// Where the bytes end that can be passed on, in an input of `len` bytes that was used up: what
+    /// follows is kept here, as part of a header.
+    #[must_use]
+    #[inline]
+    pub fn end(&self, len: usize) -> usize {
+        // If a part of the header came with earlier input, it is all of this one.
+        len.saturating_sub(usize::from(self.partial_len))
+    }
+
+    /// The last message that was begun has come whole.
+    #[must_use]
+    #[inline]
+    pub fn is_at_boundary(&self) -> bool {
+        self.body_left == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pgweir_wire::MessageWriter;
+
+    /// What goes on to the server, and the tags that were seen.
+    fn run(bytes: &[u8], cuts: &[usize]) -> (Vec<u8>, Vec<u8>) {
+        let (mut stream, mut passed, mut tags) = (Upstream::default(), Vec::new(), Vec::new());
+        let mut from = 0;
+        for &to in cuts.iter().chain([&bytes.len()]) {
+            let (chunk, mut at, mut sent) = (&bytes[from..to], 0, 0);
+            while let Some(head) = stream.next(chunk, &mut at, u32::MAX).unwrap() {
+                if let Some(split) = head.split {
+                    passed.extend_from_slice(&split);
+                    sent = at;
+                }
+                tags.push(head.header.tag);
+            }
+            passed.extend_from_slice(&chunk[sent..stream.end(chunk.len())]);
+            from = to;
+        }
+        assert!(stream.is_at_boundary());
+        (passed, tags)
+    }
+
+    #[test]
+    fn every_cut_gives_the_same() {
+        let mut bytes = Vec::new();
+        MessageWriter::new(&mut bytes).query(b"select 1").sync().query(b"").sync().sync();
+        let whole = run(&bytes, &[]);
+        assert_eq!(whole, (bytes.clone(), b"QSQSS".to_vec()));
+        for first in 0..=bytes.len() {
+            for second in first..=bytes.len() {
+                assert_eq!(run(&bytes, &[first, second]), whole, "cut at {first} and {second}");
+            }
+        }
+    }
+
+    #[test]
+    fn refusals() {
+        let check = |bytes: &[u8], expect| {
+            assert_eq!(Upstream::default().next(bytes, &mut 0, 1000).err(), Some(expect), "{bytes:?}");
+        };
+        check(b"Q\0\0\0\x03", Fault::Length(BadLength { tag: b'Q', length: 3 }));
+        check(b"Q\x7f\xff\xff\xff", Fault::Length(BadLength { tag: b'Q', length: 0x7fff_ffff }));
+        check(b"Q\0\0\x04\0", Fault::TooLong(b'Q'));
+        check(b"S\0\0\0\x05", Fault::Malformed(b'S'));
+        check(b"p\0\0\0\x04", Fault::UnexpectedMessage(b'p'));
+        check(b"!\0\0\0\x04", Fault::UnexpectedMessage(b'!'));
+    }
+}

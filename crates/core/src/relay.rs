@@ -1,0 +1,335 @@
+//! Joins one client with one lent server while they belong together: the only module that moves
+//! bytes from one to the other.
+
+use pgweir_config::PoolMode;
+use pgweir_wire::{Body, HEADER_LEN, Report, Severity, tag::backend, tag::frontend};
+
+use crate::{
+    Actions, Level, ReadMode, Time, Token,
+    backend::{Duty, Own, Request, Step},
+    fault::{Fault, Words},
+    frontend::ClientDuty,
+    worker::Worker,
+};
+
+impl Worker {
+    /// Bytes of a client that has a server.
+    #[inline]
+    pub(crate) fn relay_up(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
+        let max = self.snapshot.config.settings.max_packet_size;
+        let Some(ClientDuty::Active(server_conn)) = self.table.client(conn).map(|client| &client.duty) else { return };
+        let server_conn = *server_conn;
+        let Some((client, server)) = self.table.pair(conn, server_conn) else { return };
+        if server.replies.is_settled() {
+            client.request_at = now;
+        }
+        let (mut at, mut sent) = (0, 0);
+        let outcome = loop {
+            match client.stream.next(bytes, &mut at, max) {
+                Ok(Some(head)) => {
+                    if head.header.tag == frontend::TERMINATE {
+                        out.send_input(server_conn, sent, head.start);
+                        break Err(None);
+                    }
+                    if let Some(split) = head.split {
+                        out.send_made(server_conn, |made| made.extend_from_slice(&split));
+                        sent = at;
+                    }
+                    server.replies.client_sent(head.header.tag);
+                }
+                Ok(None) => {
+                    out.send_input(server_conn, sent, client.stream.end(bytes.len()));
+                    break Ok(());
+                }
+                Err(fault) => break Err(Some(fault)),
+            }
+        };
+        let pool = server.pool();
+        if let Some(pool) = self.pool(pool) {
+            pool.stats.now.received += bytes.len() as u64;
+        }
+        match outcome {
+            // A lone Flush or the end of a message changes nothing that a reply would tell us of.
+            Ok(()) => self.release_if_done(server_conn, now, out),
+            Err(None) => self.dismiss(conn, "client close request", now, out),
+            Err(Some(fault)) => self.refuse(conn, &fault, now, out),
+        }
+    }
+
+    /// Bytes of a server that has logged in.
+    #[inline]
+    pub(crate) fn relay_down(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
+        let Some(server) = self.table.server(conn) else { return };
+        let pool = server.pool();
+        let reader = server.client();
+        let mut run = Run { to: None, start: 0, end: 0 };
+        let mut at = 0;
+        loop {
+            // What was looked at may have changed everything: ask anew each time.
+            let Some(server) = self.table.server(conn) else { break };
+            let step = match server.stream.next(bytes, &mut at) {
+                Ok(Some(step)) => step,
+                Ok(None) => break,
+                Err(violation) => {
+                    run.flush(out);
+                    self.server_fault(conn, &violation, now, out);
+                    break;
+                }
+            };
+            let swallow = matches!(server.replies.current(), Some(Request::Own(_)));
+            let to = match server.duty {
+                Duty::Lent(client) if !swallow => Some(client),
+                _ => None,
+            };
+            match step {
+                Step::Pass { start, end } => run.add(to, start, end, out),
+                Step::PassHeld => {
+                    run.flush(out);
+                    if let Some(to) = to {
+                        out.send_made(to, |made| made.extend_from_slice(server.stream.held()));
+                    }
+                }
+                Step::Look { start, end } => {
+                    if self.look(conn, &bytes[start..end], now, out) {
+                        run.add(to, start, end, out);
+                    } else {
+                        run.flush(out);
+                    }
+                    self.after_look(conn, bytes[start], &mut run, now, out);
+                }
+                Step::LookHeld => {
+                    run.flush(out);
+                    let message = server.stream.held().to_vec();
+                    if self.look(conn, &message, now, out)
+                        && let Some(to) = to
+                    {
+                        out.send_made(to, |made| made.extend_from_slice(&message));
+                    }
+                    self.after_look(conn, message[0], &mut run, now, out);
+                }
+            }
+        }
+        run.flush(out);
+        if reader.is_some()
+            && let Some(pool) = self.pool(pool)
+        {
+            pool.stats.now.sent += bytes.len() as u64;
+        }
+    }
+
+    /// Takes note of a whole message of a server. `true` if it may be passed on.
+    #[inline]
+    fn look(&mut self, conn: Token, message: &[u8], now: Time, out: &mut Actions) -> bool {
+        let Some(server) = self.table.server(conn) else { return false };
+        let body = &message[HEADER_LEN..];
+        match message[0] {
+            backend::READY_FOR_QUERY => {
+                server.status = body[0];
+                true
+            }
+            backend::COPY_IN_RESPONSE => {
+                server.replies.copy_in_started();
+                true
+            }
+            backend::PARAMETER_STATUS => self.parameter_changed(conn, body),
+            _ => self.server_complained(conn, body, now, out),
+        }
+    }
+
+    /// What a message of a server sets off, once it is on its way to the client.
+    #[inline]
+    fn after_look(&mut self, conn: Token, tag: u8, run: &mut Run, now: Time, out: &mut Actions) {
+        if tag != backend::READY_FOR_QUERY {
+            return;
+        }
+        let Some(server) = self.table.server(conn) else { return };
+        match server.replies.ready() {
+            Some(Request::Own(own)) => {
+                run.flush(out);
+                self.own_request_done(conn, own, now, out);
+            }
+            Some(Request::Simple | Request::Sync) => {
+                run.flush(out);
+                self.client_request_done(conn, now, out);
+            }
+            None => {
+                run.flush(out);
+                self.server_fault(conn, &"ReadyForQuery that nobody asked for", now, out);
+            }
+        }
+    }
+
+    /// A request of a client was answered.
+    #[inline]
+    fn client_request_done(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let Some(server) = self.table.server(conn) else { return };
+        let (pool_id, is_idle) = (server.pool(), server.status == b'I');
+        match server.duty {
+            Duty::Lent(client_conn) => {
+                let Some(client) = self.table.client(client_conn) else { return };
+                let (request_at, transaction_at) = (client.request_at, client.transaction_at);
+                client.request_at = now;
+                if is_idle {
+                    client.transaction_at = now;
+                }
+                let Some(pool) = self.pool(pool_id) else { return };
+                let stats = &mut pool.stats.now;
+                stats.query_count += 1;
+                stats.query_time += now.since(request_at);
+                if is_idle {
+                    stats.xact_count += 1;
+                    stats.xact_time += now.since(transaction_at);
+                } else if pool.terms.mode == PoolMode::Statement {
+                    return self.refuse_transaction(client_conn, conn, now, out);
+                }
+                self.release_if_done(conn, now, out);
+            }
+            Duty::Cleaning { .. } => self.clean_on(conn, now, out),
+            _ => {}
+        }
+    }
+
+    /// One of our own requests was answered.
+    fn own_request_done(&mut self, conn: Token, own: Own, now: Time, out: &mut Actions) {
+        let Some(server) = self.table.server(conn) else { return };
+        match (own, &server.duty) {
+            (Own::Parameters, Duty::Preparing(_)) => self.prepared(conn, now, out),
+            (_, Duty::Cleaning { .. }) => self.clean_on(conn, now, out),
+            _ => {}
+        }
+    }
+
+    /// ParameterStatus: `true` if the client is to see it.
+    fn parameter_changed(&mut self, conn: Token, body: &[u8]) -> bool {
+        let mut body = Body::new(body);
+        let (Ok(name), Ok(value)) = (body.cstr(), body.cstr()) else { return true };
+        let Some(at) = self.directory.names().position(name) else { return true };
+        let Some(server) = self.table.server(conn) else { return true };
+        let before = server.tracked.clone();
+        server.tracked.set(at, value);
+        if let Duty::Lent(client) = server.duty
+            && let Some((client, server)) = self.table.pair(client, conn)
+        {
+            if client.tracked.is_same(&before) {
+                client.tracked = server.tracked.clone();
+            } else {
+                client.tracked.set(at, value);
+            }
+        }
+        true
+    }
+
+    /// ErrorResponse: `true` if the client is to see it as it is.
+    #[cold]
+    fn server_complained(&mut self, conn: Token, body: &[u8], now: Time, out: &mut Actions) -> bool {
+        let Some(server) = self.table.server(conn) else { return false };
+        server.replies.failed();
+        let Ok(report) = Report::parse(body) else { return true };
+        if matches!(report.severity, b"FATAL" | b"PANIC") {
+            // The server is about to close. How its client is told depends on what it was doing.
+            server.last_words = Some(Words::of(&report));
+            return false;
+        }
+        match (server.replies.current(), &server.duty) {
+            (Some(Request::Own(Own::Parameters)), &Duty::Preparing(client)) => {
+                // PgBouncer ends such a client too: its wishes can't be met on any server.
+                server.retire = Some("invalid server parameter");
+                let words = Words::of(&report);
+                out.log(Level::Warning, "", format!("a client's startup parameters are refused: {}", words.message));
+                self.refuse(client, &Fault::ServerSaid(words), now, out);
+                false
+            }
+            (Some(Request::Own(own)), _) => {
+                let message = String::from_utf8_lossy(report.message).into_owned();
+                if own != Own::Connect {
+                    server.retire = Some("reset failed");
+                }
+                let subject = self.server_subject(conn);
+                out.log(Level::Warning, subject, format!("{} failed: {message}", own.name()));
+                false
+            }
+            _ => true,
+        }
+    }
+
+    /// A transaction was begun in statement mode.
+    #[cold]
+    fn refuse_transaction(&mut self, client: Token, server: Token, now: Time, out: &mut Actions) {
+        if let Some(server) = self.table.server(server) {
+            server.retire = Some("transaction blocks not allowed in statement pooling mode");
+        }
+        self.refuse(client, &Fault::StatementMode, now, out);
+    }
+
+    /// A server is lost while a client has it. `true` if the client can stay.
+    pub(crate) fn tell_of_loss(
+        &mut self,
+        client_conn: Token,
+        loss: &Loss,
+        now: Time,
+        out: &mut Actions,
+    ) -> bool {
+        let Some(client) = self.table.client(client_conn) else { return true };
+        let pool = client.pool;
+        let is_session = pool.and_then(|pool| self.pool(pool)).is_some_and(|pool| pool.terms.mode == PoolMode::Session);
+        let Some(client) = self.table.client(client_conn) else { return true };
+        let must_go = is_session || loss.was_in_transaction || !client.stream.is_at_boundary();
+        client.duty = ClientDuty::Idle;
+        if must_go {
+            if loss.mid_message {
+                // The client is in the middle of a message: no error would be understood.
+                self.dismiss(client_conn, &loss.fault.to_string(), now, out);
+            } else {
+                self.refuse(client_conn, &loss.fault, now, out);
+            }
+            return false;
+        }
+        for _ in 0..loss.owed {
+            out.send_made(client_conn, |bytes| {
+                loss.fault.write(Severity::Error, bytes);
+                pgweir_wire::MessageWriter::new(bytes).ready_for_query(b'I');
+            });
+        }
+        out.read(client_conn, ReadMode::Notify);
+        true
+    }
+}
+
+/// What a client loses with its server.
+#[derive(Debug)]
+pub(crate) struct Loss {
+    pub(crate) fault: Fault,
+    /// In a transaction, or in the middle of something that can't be answered for.
+    pub(crate) was_in_transaction: bool,
+    /// A part of a message was passed on.
+    pub(crate) mid_message: bool,
+    /// How many answers the client is owed.
+    pub(crate) owed: usize,
+}
+
+/// Consecutive input bytes for one client.
+struct Run {
+    to: Option<Token>,
+    start: usize,
+    end: usize,
+}
+
+impl Run {
+    #[inline]
+    fn add(&mut self, to: Option<Token>, start: usize, end: usize, out: &mut Actions) {
+        if self.to != to || self.end != start {
+            self.flush(out);
+            *self = Self { to, start, end };
+        } else {
+            self.end = end;
+        }
+    }
+
+    #[inline]
+    fn flush(&mut self, out: &mut Actions) {
+        if let Some(to) = self.to {
+            out.send_input(to, self.start, self.end);
+        }
+        self.start = self.end;
+    }
+}

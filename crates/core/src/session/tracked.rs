@@ -1,0 +1,185 @@
+//! The parameters that PgBouncer tracks: reported by PostgreSQL, remembered per client.
+
+use std::sync::Arc;
+
+use pgweir_wire::MessageWriter;
+
+use super::quote;
+
+/// The names of the tracked parameters, in a fixed order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrackedNames {
+    names: Vec<String>,
+}
+
+/// A value for each tracked name that has one. Cheap to clone, and cheap to compare with itself.
+#[derive(Debug, Clone)]
+pub struct Tracked {
+    values: Arc<[Option<Box<[u8]>>]>,
+}
+
+impl TrackedNames {
+    const ALWAYS: [&str; 5] =
+        ["client_encoding", "DateStyle", "TimeZone", "standard_conforming_strings", "application_name"];
+    /// The place of `application_name`.
+    const APPLICATION_NAME: usize = 4;
+
+    /// PgBouncer's five, and `extra` (the setting `track_extra_parameters`).
+    #[must_use]
+    pub fn new(extra: &[String]) -> Self {
+        let mut names: Vec<String> = Self::ALWAYS.map(str::to_owned).into();
+        for name in extra {
+            if !names.iter().any(|known| known.eq_ignore_ascii_case(name)) {
+                names.push(name.clone());
+            }
+        }
+        Self { names }
+    }
+
+    /// The place of `name`, in any case, if it is tracked.
+    #[must_use]
+    pub fn position(&self, name: &[u8]) -> Option<usize> {
+        self.names.iter().position(|known| known.as_bytes().eq_ignore_ascii_case(name))
+    }
+
+    /// No value for any of them.
+    #[must_use]
+    pub fn unset(&self) -> Tracked {
+        Tracked { values: vec![None; self.names.len()].into() }
+    }
+
+    /// The names with the values that `tracked` has for them.
+    pub fn pairs<'t>(&'t self, tracked: &'t Tracked) -> impl Iterator<Item = (&'t str, &'t [u8])> {
+        let pairs = self.names.iter().zip(tracked.values.iter());
+        pairs.filter_map(|(name, value)| Some((name.as_str(), value.as_deref()?)))
+    }
+
+    /// Appends a Query that gives a server with `server` the values of `client`. `false`, and
+    /// nothing, if it has them. What the client has no opinion on stays as it is.
+    pub fn plan(&self, client: &Tracked, server: &Tracked, out: &mut Vec<u8>) -> bool {
+        if client.is_same(server) || self.differing(client, server).next().is_none() {
+            return false;
+        }
+        let mut text = Vec::with_capacity(128);
+        for (name, value) in self.differing(client, server) {
+            text.extend_from_slice(b"SET ");
+            text.extend_from_slice(name.as_bytes());
+            text.push(b'=');
+            quote::literal(&mut text, value);
+            text.push(b';');
+        }
+        MessageWriter::new(out).query(&text);
+        true
+    }
+
+    /// Appends a ParameterStatus for each value of `now` that differs from `before`.
+    pub fn report(&self, before: &Tracked, now: &Tracked, out: &mut Vec<u8>) {
+        if now.is_same(before) {
+            return;
+        }
+        for (name, value) in self.differing(now, before) {
+            MessageWriter::new(out).parameter_status(name.as_bytes(), value);
+        }
+    }
+
+    fn differing<'t>(
+        &'t self,
+        wanted: &'t Tracked,
+        present: &'t Tracked,
+    ) -> impl Iterator<Item = (&'t str, &'t [u8])> {
+        let values = self.names.iter().zip(wanted.values.iter().zip(present.values.iter()));
+        values.filter_map(|(name, (wanted, present))| {
+            let value = wanted.as_deref()?;
+            (present.as_deref() != Some(value)).then_some((name.as_str(), value))
+        })
+    }
+}
+
+impl Tracked {
+    /// The very same values, by address: the usual case, and the only one that the hot path sees.
+    #[must_use]
+    #[inline]
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.values, &other.values)
+    }
+
+    /// The same, value by value, where `self` has one.
+    #[must_use]
+    pub fn is_met_by(&self, other: &Self) -> bool {
+        self.is_same(other)
+            || self.values.iter().zip(other.values.iter()).all(|(wanted, present)| wanted.is_none() || wanted == present)
+    }
+
+    /// Sets one value; `at` comes from [`TrackedNames::position`].
+    pub fn set(&mut self, at: usize, value: &[u8]) {
+        if self.values.get(at).is_none_or(|present| present.as_deref() == Some(value)) {
+            return;
+        }
+        let mut values = self.values.to_vec();
+        values[at] = Some(value.into());
+        self.values = values.into();
+    }
+
+    /// Takes over the values of `defaults` where there is none.
+    pub fn fill(&mut self, defaults: &Self) {
+        if self.values.iter().all(Option::is_none) {
+            self.values = Arc::clone(&defaults.values);
+        } else if self.values.iter().any(Option::is_none) {
+            let filled = self.values.iter().zip(defaults.values.iter());
+            self.values = filled.map(|(own, default)| own.clone().or_else(|| default.clone())).collect();
+        }
+    }
+
+    /// The value of `application_name`, or nothing.
+    #[must_use]
+    pub fn application_name(&self) -> &[u8] {
+        self.values.get(TrackedNames::APPLICATION_NAME).and_then(Option::as_deref).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tracked(names: &TrackedNames, pairs: &[(&str, &str)]) -> Tracked {
+        let mut tracked = names.unset();
+        for (name, value) in pairs {
+            tracked.set(names.position(name.as_bytes()).unwrap(), value.as_bytes());
+        }
+        tracked
+    }
+
+    fn check(client: &[(&str, &str)], server: &[(&str, &str)], expect: Option<&str>) {
+        let names = TrackedNames::new(&["IntervalStyle".into()]);
+        let mut out = Vec::new();
+        let planned = names.plan(&tracked(&names, client), &tracked(&names, server), &mut out);
+        assert_eq!(planned, expect.is_some());
+        if let Some(text) = expect {
+            assert_eq!(String::from_utf8_lossy(&out[5..out.len() - 1]), text);
+        }
+    }
+
+    #[test]
+    fn plans() {
+        check(&[], &[("timezone", "UTC")], None);
+        check(&[("timezone", "UTC")], &[("TimeZone", "UTC")], None);
+        check(&[("timezone", "UTC")], &[], Some("SET TimeZone='UTC';"));
+        check(
+            &[("application_name", "it's"), ("intervalstyle", "iso_8601")],
+            &[("application_name", ""), ("IntervalStyle", "postgres")],
+            Some("SET application_name='it''s';SET IntervalStyle='iso_8601';"),
+        );
+    }
+
+    #[test]
+    fn filling_shares_the_defaults_where_it_can() {
+        let names = TrackedNames::new(&[]);
+        let defaults = tracked(&names, &[("TimeZone", "UTC")]);
+        let mut client = names.unset();
+        client.fill(&defaults);
+        assert!(client.is_same(&defaults));
+        let mut client = tracked(&names, &[("DateStyle", "ISO")]);
+        client.fill(&defaults);
+        assert!(defaults.is_met_by(&client) && !client.is_met_by(&defaults));
+    }
+}

@@ -1,0 +1,88 @@
+//! What is counted per pool.
+
+use std::ops::{AddAssign, Sub};
+
+macro_rules! counters {
+    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
+        /// Counters that only rise. Times are in microseconds.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+        pub struct Stats {
+            $($(#[doc = $doc])+ pub $name: u64,)+
+        }
+
+        impl Stats {
+            /// Names, in the order of SHOW STATS.
+            pub const NAMES: &[&str] = &[$(stringify!($name)),+];
+
+            /// Values, in the order of [`Stats::NAMES`].
+            #[must_use]
+            pub fn values(&self) -> Vec<u64> {
+                vec![$(self.$name),+]
+            }
+        }
+
+        impl AddAssign for Stats {
+            fn add_assign(&mut self, other: Self) {
+                $(self.$name += other.$name;)+
+            }
+        }
+
+        impl Sub for Stats {
+            type Output = Self;
+
+            fn sub(self, earlier: Self) -> Self {
+                Self { $($name: self.$name.saturating_sub(earlier.$name),)+ }
+            }
+        }
+    };
+}
+
+counters! {
+    /// How often a server was lent.
+    server_assignment_count,
+    /// Transactions.
+    xact_count,
+    /// Queries: requests that ended with ReadyForQuery.
+    query_count,
+    /// Bytes from clients.
+    received,
+    /// Bytes to clients.
+    sent,
+    /// Time in transactions.
+    xact_time,
+    /// Time in queries.
+    query_time,
+    /// Time that clients waited for a server.
+    wait_time,
+    /// Prepared statements that clients made.
+    client_parse_count,
+    /// Prepared statements that were made on servers.
+    server_parse_count,
+    /// Bind messages.
+    bind_count,
+    /// Logins of clients.
+    client_login_count,
+}
+
+/// Counters, and where they stood at the ends of the last two periods (`stats_period`).
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Periods {
+    /// Now.
+    pub now: Stats,
+    older: Stats,
+    newer: Stats,
+}
+
+impl Periods {
+    /// A period ends.
+    pub fn turn(&mut self) {
+        self.older = self.newer;
+        self.newer = self.now;
+    }
+
+    /// What was counted in the last whole period.
+    #[must_use]
+    pub fn last(&self) -> Stats {
+        self.newer - self.older
+    }
+}

@@ -1,0 +1,262 @@
+//! Clients get servers, and servers come back.
+
+use std::sync::Arc;
+
+use pgweir_config::PoolMode;
+use super::Worker;
+use crate::{
+    Action, Actions, ReadMode, SharedPool, Shutdown, Time, Token,
+    backend::{Duty, Own},
+    fault::Fault,
+    frontend::ClientDuty,
+    pool::{Grant, PoolId, Waiter},
+};
+
+impl Worker {
+    /// An idle client has something to say: get it a server, or let it wait.
+    #[inline]
+    pub(crate) fn check_out(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let Some(client) = self.table.client(conn) else { return };
+        client.request_at = now;
+        let Some(pool) = client.pool else { return };
+        let idle = self.pools.get_mut(pool.index()).and_then(|pool| pool.as_deref_mut()).and_then(|pool| pool.idle.pop());
+        match idle {
+            Some(server) => {
+                self.lend(server, conn, now, out);
+            }
+            None => self.wait(conn, pool, false, now, out),
+        }
+    }
+
+    /// A client joins the queue.
+    pub(crate) fn wait(&mut self, conn: Token, pool: PoolId, at_login: bool, now: Time, out: &mut Actions) {
+        if self.shutdown == Some(Shutdown::WaitForServers) {
+            return self.refuse(conn, &Fault::ShuttingDown, now, out);
+        }
+        let worker = self.id;
+        let Some(pool) = self.pool(pool) else { return };
+        pool.told = true;
+        let shared = Arc::clone(&pool.shared);
+        let (ticket, notes) = shared.ledger.lock().wait(worker, conn, now);
+        Self::deliver(notes, &shared, out);
+        if let Some(client) = self.table.client(conn) {
+            client.change(ClientDuty::Waiting { ticket, at_login }, &mut self.timed);
+            client.request_at = now;
+        }
+        self.schedule(now);
+    }
+
+    /// Lends an idle server to a client that waited. `false` if the client is gone.
+    pub(crate) fn lend_to(&mut self, server: Token, waiter: Waiter, now: Time, out: &mut Actions) -> bool {
+        let Some(client) = self.table.client(waiter.client) else { return false };
+        let at_login = match client.duty {
+            ClientDuty::Waiting { ticket, at_login } if ticket == waiter.ticket => at_login,
+            _ => return false,
+        };
+        client.change(ClientDuty::Idle, &mut self.timed);
+        if at_login {
+            // It only waited for a server to have logged in.
+            self.welcome_client(waiter.client, now, out);
+            return false;
+        }
+        self.lend(server, waiter.client, now, out)
+    }
+
+    /// Lends an idle server to an idle client.
+    #[inline]
+    fn lend(&mut self, server_conn: Token, client_conn: Token, now: Time, out: &mut Actions) -> bool {
+        let Some((client, server)) = self.table.pair(client_conn, server_conn) else { return false };
+        client.transaction_at = now;
+        server.lent_at = now;
+        let waited = now.since(client.request_at);
+        let planned = {
+            let start = out.scratch.len();
+            let planned = self.directory.names().plan(&client.tracked, &server.tracked, &mut out.scratch);
+            let end = out.scratch.len();
+            planned.then_some(start..end)
+        };
+        match planned {
+            None => {
+                client.duty = ClientDuty::Active(server_conn);
+                server.duty = Duty::Lent(client_conn);
+                let mode = if server.blocked { ReadMode::Hold } else { ReadMode::Deliver };
+                out.read(client_conn, mode);
+                let pool = server.pool();
+                let early = client.early.take();
+                self.count_assignment(pool, waited);
+                if let Some(early) = early {
+                    self.relay_early(client_conn, &early, now, out);
+                }
+                return true;
+            }
+            Some(range) => {
+                client.duty = ClientDuty::Preparing(server_conn);
+                server.duty = Duty::Preparing(client_conn);
+                server.replies.own_sent(Own::Parameters);
+                out.list.push(Action::Send { to: server_conn, source: crate::Source::Scratch(range) });
+            }
+        }
+        let pool = server.pool();
+        self.count_assignment(pool, waited);
+        true
+    }
+
+    #[inline]
+    fn count_assignment(&mut self, pool: PoolId, waited: u64) {
+        if let Some(pool) = self.pool(pool) {
+            pool.stats.now.server_assignment_count += 1;
+            pool.stats.now.wait_time += waited;
+        }
+    }
+
+    /// Bytes that were read before their client had a server.
+    #[cold]
+    fn relay_early(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
+        out.early = Some(out.scratch.len());
+        out.scratch.extend_from_slice(bytes);
+        self.relay_up(conn, bytes, now, out);
+        out.early = None;
+    }
+
+    /// The server has the client's parameters now: begin.
+    pub(crate) fn prepared(&mut self, server_conn: Token, now: Time, out: &mut Actions) {
+        let Some(client_conn) = self.table.server(server_conn).and_then(|server| server.client()) else { return };
+        let Some((client, server)) = self.table.pair(client_conn, server_conn) else { return };
+        // PostgreSQL's own spelling of the values is the client's from here on, and it is told so.
+        let told = std::mem::replace(&mut client.tracked, server.tracked.clone());
+        let names = self.directory.names();
+        out.send_made(client_conn, |bytes| names.report(&told, &server.tracked, bytes));
+        client.duty = ClientDuty::Active(server_conn);
+        client.transaction_at = now;
+        server.duty = Duty::Lent(client_conn);
+        let mode = if server.blocked { ReadMode::Hold } else { ReadMode::Deliver };
+        out.read(client_conn, mode);
+        if let Some(early) = client.early.take() {
+            self.relay_early(client_conn, &early, now, out);
+        }
+    }
+
+    /// The end of a transaction gives the server back, where the pool's mode says so.
+    #[inline]
+    pub(crate) fn release_if_done(&mut self, server_conn: Token, now: Time, out: &mut Actions) {
+        let Some(server) = self.table.server(server_conn) else { return };
+        let Duty::Lent(client_conn) = server.duty else { return };
+        if !server.replies.is_settled() || server.status != b'I' {
+            return;
+        }
+        let pool = server.pool();
+        let sharing = self.pool(pool).is_some_and(|pool| pool.terms.mode != PoolMode::Session);
+        let Some(client) = self.table.client(client_conn) else { return };
+        // A slow reader keeps its server until it has taken all: so what is kept for clients is bounded
+        // by the number of servers.
+        if !sharing || client.blocked || !client.stream.is_at_boundary() {
+            return;
+        }
+        client.duty = ClientDuty::Idle;
+        out.read(client_conn, ReadMode::Notify);
+        self.give_back(server_conn, false, now, out);
+    }
+
+    /// A server without a client: clean it if need be, and let the next one have it.
+    #[inline]
+    pub(crate) fn give_back(&mut self, conn: Token, was_session: bool, now: Time, out: &mut Actions) {
+        let wants_reset = was_session || self.snapshot.config.settings.server_reset_query_always;
+        let Some(server) = self.table.server(conn) else { return };
+        server.freed_at = now;
+        if server.replies.is_doubtful() {
+            server.retire.get_or_insert("unexpected replies may follow");
+        }
+        if wants_reset {
+            server.needs_reset = true;
+            self.begin_cleaning(conn, now, out);
+        } else {
+            server.duty = Duty::Idle;
+            self.place(conn, now, out);
+        }
+    }
+
+    /// A clean server: who gets it?
+    #[inline]
+    pub(crate) fn place(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let Some(server) = self.table.server(conn) else { return };
+        let pool_id = server.pool();
+        if server.cancels > 0 {
+            // A cancel request is on its way to it, and must not hit the next client's query.
+            server.change(Duty::Cleaning { until: Time(u64::MAX), rolled_back: false }, &mut self.timed);
+            return self.schedule(now);
+        }
+        server.change(Duty::Idle, &mut self.timed);
+        if let Some(why) = server.retire {
+            return self.close_server(conn, why, now, out);
+        }
+        if self.shutdown == Some(Shutdown::WaitForServers) {
+            return self.close_server(conn, "server shutting down", now, out);
+        }
+        match self.pool(pool_id) {
+            Some(pool) if !pool.told => pool.idle.push(conn),
+            Some(_) => self.offer(conn, pool_id, now, out),
+            None => {}
+        }
+    }
+
+    fn offer(&mut self, conn: Token, pool_id: PoolId, now: Time, out: &mut Actions) {
+        let worker = self.id;
+        let Some(shared) = self.pool(pool_id).map(|pool| Arc::clone(&pool.shared)) else { return };
+        loop {
+            let (grant, surplus) = {
+                let mut ledger = shared.ledger.lock();
+                let surplus = ledger.is_above_size();
+                (if surplus { Grant::Keep } else { ledger.offer(worker, now) }, surplus)
+            };
+            match grant {
+                Grant::Keep if surplus => return self.close_server(conn, "pool_size was lowered", now, out),
+                Grant::Keep => {
+                    if let Some(pool) = self.pool(pool_id) {
+                        pool.told = false;
+                        pool.idle.push(conn);
+                    }
+                    return;
+                }
+                Grant::Own(waiter) => {
+                    if self.lend_to(conn, waiter, now, out) {
+                        return;
+                    }
+                }
+                Grant::Other(to, waiter) => {
+                    let Some(super::Conn::Server(mut server)) = self.table.remove(conn) else { return };
+                    server.destined = Some(waiter);
+                    if let Some(pool) = self.pool(pool_id) {
+                        pool.servers -= 1;
+                        pool.empty_since = now;
+                    }
+                    out.list.push(Action::HandOver { conn, to, server });
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Clients wait somewhere: show what we have.
+    pub(crate) fn heard_wanted(&mut self, shared: &Arc<SharedPool>, now: Time, out: &mut Actions) {
+        let pool = self.local_pool(shared, now);
+        pool.told = true;
+        let pool_id = shared.id;
+        while let Some(server) = self.pool(pool_id).filter(|pool| pool.told).and_then(|pool| pool.idle.pop()) {
+            self.place(server, now, out);
+        }
+        let notes = shared.ledger.lock().answered(self.id, now);
+        Self::deliver(notes, shared, out);
+    }
+
+    /// A client that waits gives up its place.
+    pub(crate) fn leave_queue(&mut self, conn: Token) {
+        let worker = self.id;
+        let Some(client) = self.table.client(conn) else { return };
+        let ClientDuty::Waiting { ticket, .. } = client.duty else { return };
+        let pool = client.pool;
+        client.change(ClientDuty::Idle, &mut self.timed);
+        if let Some(pool) = pool.and_then(|pool| self.pool(pool)) {
+            pool.shared.ledger.lock().leave(worker, ticket);
+        }
+    }
+}

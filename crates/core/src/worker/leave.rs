@@ -1,0 +1,146 @@
+//! Clients leave, and what they leave behind is cleaned up.
+
+use pgweir_config::PoolMode;
+use pgweir_wire::MessageWriter;
+
+use super::{Conn, Worker};
+use crate::{
+    Action, Actions, Closed, Level, ReadMode, Time, Token,
+    backend::{Duty, Own},
+    frontend::ClientDuty,
+};
+
+impl Worker {
+    /// Closes a client's connection; `why` is for the log.
+    pub(crate) fn dismiss(&mut self, conn: Token, why: &str, now: Time, out: &mut Actions) {
+        out.list.push(Action::Close(conn));
+        self.part(conn, why, now, out);
+    }
+
+    /// A client's connection is gone.
+    pub(crate) fn client_gone(&mut self, conn: Token, why: &Closed, now: Time, out: &mut Actions) {
+        let why = match why {
+            Closed::Eof => "client unexpected eof".to_owned(),
+            Closed::Error(error) => format!("client connection failed: {error}"),
+        };
+        self.part(conn, &why, now, out);
+    }
+
+    /// The answer to a peek at a client that hung up while nobody read from it.
+    pub(crate) fn client_peeked(&mut self, conn: Token, first: Option<u8>, now: Time, out: &mut Actions) {
+        if self.table.client(conn).is_none() {
+            return;
+        }
+        match first {
+            None => {
+                out.list.push(Action::Close(conn));
+                self.client_gone(conn, &Closed::Eof, now, out);
+            }
+            Some(pgweir_wire::tag::frontend::TERMINATE) => self.dismiss(conn, "client close request", now, out),
+            // A last request: it is served in its turn.
+            Some(_) => {}
+        }
+    }
+
+    fn part(&mut self, conn: Token, why: &str, now: Time, out: &mut Actions) {
+        self.leave_queue(conn);
+        let Some(Conn::Client(mut client)) = self.table.remove(conn) else { return };
+        self.timed -= usize::from(client.duty.is_timed());
+        self.clients -= 1;
+        self.directory.client_left();
+        let settings = &self.snapshot.config.settings;
+        let is_cancel = matches!(client.duty, ClientDuty::CancelRequest);
+        if settings.log_disconnections && !is_cancel {
+            let age = now.since(client.connected_at) / 1_000_000;
+            out.log(Level::Log, client.subject(), format!("closing because: {why} (age={age}s)"));
+        }
+        let mut was_session = false;
+        if let Some(pool) = client.pool.and_then(|pool| self.pool(pool)) {
+            pool.clients -= 1;
+            pool.empty_since = now;
+            was_session = pool.terms.mode == PoolMode::Session;
+        }
+        match std::mem::replace(&mut client.duty, ClientDuty::Idle) {
+            ClientDuty::Active(server) => {
+                let mid_message = !client.stream.is_at_boundary();
+                self.abandon(server, mid_message, was_session, now, out);
+            }
+            ClientDuty::Preparing(server) => self.abandon(server, false, was_session, now, out),
+            _ => {}
+        }
+    }
+
+    /// A client left while it had this server: end what it began.
+    fn abandon(&mut self, conn: Token, mid_message: bool, was_session: bool, now: Time, out: &mut Actions) {
+        let Some(server) = self.table.server(conn) else { return };
+        if mid_message {
+            return self.close_server(conn, "client left in the middle of a message", now, out);
+        }
+        server.needs_reset |= was_session || self.snapshot.config.settings.server_reset_query_always;
+        if server.replies.is_settled() && server.status == b'I' && !server.needs_reset {
+            return self.give_back(conn, false, now, out);
+        }
+        // It may have been held back for the client.
+        out.read(conn, ReadMode::Deliver);
+        if server.replies.is_copy_in() {
+            server.replies.client_sent(pgweir_wire::tag::frontend::COPY_FAIL);
+            out.send_made(conn, |bytes| {
+                MessageWriter::new(bytes).copy_fail("the client left");
+            });
+        }
+        if server.replies.is_unsynced() {
+            server.replies.own_sent(Own::Sync);
+            out.send_made(conn, |bytes| {
+                MessageWriter::new(bytes).sync();
+            });
+        }
+        self.begin_cleaning(conn, now, out);
+    }
+
+    /// From here on until it is clean, nobody has this server.
+    pub(crate) fn begin_cleaning(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let patience = self.snapshot.config.settings.abandoned_query_timeout.0;
+        let until = if patience == 0 { Time(u64::MAX) } else { now.after(patience) };
+        let Some(server) = self.table.server(conn) else { return };
+        server.freed_at = now;
+        server.change(Duty::Cleaning { until, rolled_back: false }, &mut self.timed);
+        self.schedule(now);
+        self.clean_on(conn, now, out);
+    }
+
+    /// The next step of cleaning, once the last one was answered.
+    pub(crate) fn clean_on(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let Some(server) = self.table.server(conn) else { return };
+        if !server.replies.is_settled() {
+            return;
+        }
+        if server.replies.is_doubtful() {
+            server.retire.get_or_insert("unexpected replies may follow");
+        }
+        if let Some(why) = server.retire {
+            return self.close_server(conn, why, now, out);
+        }
+        if server.status != b'I' {
+            if let Duty::Cleaning { rolled_back: true, .. } = server.duty {
+                return self.close_server(conn, "ROLLBACK left a transaction open", now, out);
+            }
+            if let Duty::Cleaning { rolled_back, .. } = &mut server.duty {
+                *rolled_back = true;
+            }
+            server.replies.own_sent(Own::Rollback);
+            return out.send_made(conn, |bytes| {
+                MessageWriter::new(bytes).query(b"ROLLBACK");
+            });
+        }
+        if std::mem::take(&mut server.needs_reset) {
+            let query = self.snapshot.config.settings.server_reset_query.as_bytes();
+            if !query.is_empty() {
+                server.replies.own_sent(Own::Reset);
+                return out.send_made(conn, |bytes| {
+                    MessageWriter::new(bytes).query(query);
+                });
+            }
+        }
+        self.place(conn, now, out);
+    }
+}

@@ -1,0 +1,104 @@
+//! A worker's part of a pool.
+
+use std::sync::Arc;
+
+use pgweir_config::PoolMode;
+
+use crate::{Endpoint, SharedPool, Snapshot, Time, Token, backend::Welcome, stats::Periods};
+
+/// A worker's part of a pool: what it can use without a lock.
+#[derive(Debug)]
+pub(crate) struct LocalPool {
+    pub(crate) shared: Arc<SharedPool>,
+    /// Idle servers; the one that was used last is lent first.
+    pub(crate) idle: Vec<Token>,
+    /// Somebody may wait: every server that comes free goes through the ledger (see there).
+    pub(crate) told: bool,
+    /// What the servers said of themselves, once one has.
+    pub(crate) welcome: Option<Arc<Welcome>>,
+    /// Clients of this worker.
+    pub(crate) clients: usize,
+    /// Servers of this worker.
+    pub(crate) servers: usize,
+    pub(crate) stats: Periods,
+    pub(crate) terms: Terms,
+    /// Since when it has had neither clients nor servers.
+    pub(crate) empty_since: Time,
+}
+
+/// What the configuration says of a pool, looked up once.
+#[derive(Debug, Clone)]
+pub(crate) struct Terms {
+    pub(crate) mode: PoolMode,
+    /// Where its servers are; the next server goes to the next one in the list.
+    pub(crate) endpoints: Vec<Arc<Endpoint>>,
+    /// Microseconds; 0 is no limit.
+    pub(crate) query_wait_timeout: u64,
+    /// Microseconds.
+    pub(crate) server_lifetime: u64,
+    /// From the entry `*`: not kept when it has been empty for `autodb_idle_timeout`.
+    pub(crate) is_auto: bool,
+    /// The database is not in the configuration any more.
+    pub(crate) is_gone: bool,
+}
+
+impl Terms {
+    pub(crate) fn of(shared: &SharedPool, snapshot: &Snapshot) -> Self {
+        let config = &snapshot.config;
+        let Some(database) = config.database(&shared.key.database) else {
+            return Self {
+                mode: PoolMode::Session,
+                endpoints: Vec::new(),
+                query_wait_timeout: config.settings.query_wait_timeout.0,
+                server_lifetime: 0,
+                is_auto: true,
+                is_gone: true,
+            };
+        };
+        let hosts = match database.host.as_slice() {
+            [] => vec![config.settings.unix_socket_dir.clone().unwrap_or_else(|| "/tmp".to_owned())],
+            hosts => hosts.to_vec(),
+        };
+        Self {
+            mode: config.pool_mode(database, &shared.key.user),
+            endpoints: hosts.iter().map(|host| Arc::new(endpoint(host, database.port))).collect(),
+            query_wait_timeout: config.query_wait_timeout(database, &shared.key.user).0,
+            server_lifetime: config.server_lifetime(database).0,
+            is_auto: !config.databases.contains_key(&*shared.key.database),
+            is_gone: false,
+        }
+    }
+}
+
+fn endpoint(host: &str, port: u16) -> Endpoint {
+    if host.starts_with(['/', '@']) {
+        Endpoint::Unix(format!("{}/.s.PGSQL.{port}", host.trim_end_matches('/')))
+    } else {
+        Endpoint::Tcp { host: host.to_owned(), port }
+    }
+}
+
+impl LocalPool {
+    pub(crate) fn new(shared: Arc<SharedPool>, snapshot: &Snapshot, now: Time) -> Self {
+        let terms = Terms::of(&shared, snapshot);
+        Self {
+            shared,
+            idle: Vec::new(),
+            told: false,
+            welcome: None,
+            clients: 0,
+            servers: 0,
+            stats: Periods::default(),
+            terms,
+            empty_since: now,
+        }
+    }
+
+    /// What the servers said of themselves, asking the other workers' findings if need be.
+    pub(crate) fn welcome(&mut self) -> Option<Arc<Welcome>> {
+        if self.welcome.is_none() {
+            self.welcome = self.shared.facts.lock().welcome.clone();
+        }
+        self.welcome.clone()
+    }
+}

@@ -1,0 +1,390 @@
+//! Clients log in.
+
+use std::sync::Arc;
+
+use pgweir_auth::{
+    scram::{ClientKeys, DerivedKeys, NONCE_BYTES},
+    userlist::Secret,
+};
+use pgweir_config::{AuthType, is_console};
+use pgweir_wire::{
+    Authentication, LATEST, MessageWriter, ProtocolVersion, Startup, StartupError, StartupParameters,
+};
+
+use super::{Conn, Worker};
+use crate::{
+    Action, Actions, Level, Peer, ReadMode, Source, Time, Token,
+    admin::Console,
+    cancel::CancelKey,
+    fault::Fault,
+    frontend::{AuthPlan, Client, ClientDuty, Login, LoginRequest, Proof, Stage, Upstream},
+    mail::Mail,
+    pool::PoolKey,
+};
+
+/// The most bytes that are read ahead of a login's next message.
+const AHEAD_MAX: usize = 128 * 1024;
+
+impl Worker {
+    pub(crate) fn begin_login(&mut self, peer: &Peer, now: Time, out: &mut Actions) -> Token {
+        let (secret, rest) = peer.entropy.split_at(32);
+        let (nonce, rest) = rest.split_at(NONCE_BYTES);
+        let array = |bytes: &[u8]| std::array::from_fn(|at| bytes[at]);
+        let nonce: [u8; NONCE_BYTES] = std::array::from_fn(|at| nonce[at]);
+        let login = Login::new(nonce, [rest[0], rest[1], rest[2], rest[3]]);
+        let client = Client {
+            id: self.directory.next_id(),
+            remote: peer.remote,
+            local: peer.local,
+            port: peer.port,
+            same_uid: peer.same_uid,
+            duty: ClientDuty::Login(Box::new(login)),
+            names: None,
+            pool: None,
+            tracked: self.directory.names().unset(),
+            stream: Upstream::default(),
+            secret: array(secret),
+            secret_len: 4,
+            connected_at: now,
+            request_at: now,
+            transaction_at: now,
+            blocked: false,
+            early: None,
+        };
+        self.directory.client_came();
+        self.clients += 1;
+        self.timed += 1;
+        self.schedule(now);
+        let conn = self.table.insert(Conn::Client(Box::new(client)));
+        if self.shutdown.is_some() {
+            self.refuse(conn, &Fault::ShuttingDown, now, out);
+        }
+        conn
+    }
+
+    /// Bytes of a client that logs in.
+    pub(crate) fn login_bytes(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
+        if let Some(login) = self.login(conn) {
+            login.buffer.extend_from_slice(bytes);
+        }
+        if let Err(fault) = self.login_steps(conn, now, out) {
+            self.login_refused(conn, &fault, now, out);
+        }
+    }
+
+    pub(crate) fn login_derived(&mut self, conn: Token, keys: &DerivedKeys, now: Time, out: &mut Actions) {
+        let outcome = self.login_go_on(conn, keys, now, out).and_then(|()| self.login_steps(conn, now, out));
+        out.read(conn, ReadMode::Deliver);
+        if let Err(fault) = outcome {
+            self.login_refused(conn, &fault, now, out);
+        }
+    }
+
+    fn login_refused(&mut self, conn: Token, fault: &Fault, now: Time, out: &mut Actions) {
+        if self.snapshot.config.settings.log_pooler_errors
+            && let Some(client) = self.table.client(conn)
+        {
+            out.log(Level::Warning, client.subject(), format!("pooler error: {fault}"));
+        }
+        self.refuse(conn, fault, now, out);
+    }
+
+    fn login(&mut self, conn: Token) -> Option<&mut Login> {
+        match self.table.client(conn) {
+            Some(Client { duty: ClientDuty::Login(login), .. }) => Some(login),
+            _ => None,
+        }
+    }
+
+    /// Handles whole messages as long as there are some.
+    fn login_steps(&mut self, conn: Token, now: Time, out: &mut Actions) -> Result<(), Fault> {
+        let limit = self.snapshot.config.settings.startup_packet_limit as usize;
+        while let Some(login) = self.login(conn) {
+            match login.stage {
+                Stage::Startup => {
+                    let buffer = std::mem::take(&mut login.buffer);
+                    match Startup::parse(&buffer, limit).map_err(Fault::Startup)? {
+                        Some((packet, len)) => {
+                            login.buffer = buffer[len..].to_vec();
+                            self.startup(conn, packet, now, out)?;
+                        }
+                        None => {
+                            login.buffer = buffer;
+                            break;
+                        }
+                    }
+                }
+                Stage::Cleartext(_) | Stage::Md5(_) | Stage::Sasl { .. } => {
+                    let Some(message) = login.take_password_message()? else { break };
+                    let start = out.scratch.len();
+                    let proof = login.password(&message, &mut out.scratch)?;
+                    self.proven(conn, proof, start, now, out)?;
+                }
+                Stage::MakingSecret { .. } | Stage::Checking(_) => {
+                    if login.buffer.len() > AHEAD_MAX {
+                        return Err(Fault::TooLong(login.buffer[0]));
+                    }
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn startup(&mut self, conn: Token, packet: Startup<'_>, now: Time, out: &mut Actions) -> Result<(), Fault> {
+        let Some(login) = self.login(conn) else { return Ok(()) };
+        match packet {
+            Startup::SslRequest => refuse_encryption(&mut login.asked_ssl, SSL_VERSION, conn, out),
+            Startup::GssEncRequest => refuse_encryption(&mut login.asked_gss, GSS_VERSION, conn, out),
+            Startup::Cancel { pid, secret } => {
+                self.cancel_asked(conn, CancelKey { pid, secret: secret.into() }, now, out);
+                Ok(())
+            }
+            Startup::Login { version, parameters } => self.login_asked(conn, version, parameters, now, out),
+        }
+    }
+
+    fn login_asked(
+        &mut self,
+        conn: Token,
+        version: ProtocolVersion,
+        parameters: StartupParameters<'_>,
+        now: Time,
+        out: &mut Actions,
+    ) -> Result<(), Fault> {
+        let snapshot = Arc::clone(&self.snapshot);
+        let settings = &snapshot.config.settings;
+        let request =
+            LoginRequest::read(parameters, self.directory.names(), &settings.ignore_startup_parameters)?;
+        let key = PoolKey { database: request.database.as_str().into(), user: request.user.as_str().into() };
+        let names = Arc::new(key);
+        negotiate(conn, version, &request, out);
+        let too_many = self.directory.clients() > settings.max_client_conn as usize;
+        let Some(client) = self.table.client(conn) else { return Ok(()) };
+        client.names = Some(Arc::clone(&names));
+        client.secret_len = if version.minor >= ProtocolVersion::V3_2.minor { 32 } else { 4 };
+        client.tracked = request.tracked.clone();
+        let same_uid = client.same_uid;
+        let to_console = is_console(&request.database);
+        let secret = snapshot.users.get(&request.user).cloned();
+        let plan = if to_console {
+            console_plan(settings, &request.user, same_uid, secret.as_ref())?
+        } else {
+            if too_many {
+                return Err(Fault::TooManyClients);
+            }
+            let database =
+                snapshot.config.database(&request.database).ok_or(Fault::NoSuchDatabase(request.database.clone()))?;
+            if settings.auth_type == AuthType::Any && database.user.is_none() {
+                return Err(Fault::NoForcedUser);
+            }
+            AuthPlan::new(settings.auth_type, secret.as_ref())
+        };
+        let plan = self.with_made_secret(plan, &request.user);
+        let process_key = *self.directory.process_key();
+        let Some(login) = self.login(conn) else { return Ok(()) };
+        login.request = Some(request);
+        let start = out.scratch.len();
+        let proof = login.challenge(plan, &process_key, settings.scram_iterations, &mut out.scratch)?;
+        self.proven(conn, proof, start, now, out)
+    }
+
+    /// A secret that was made for the user's last login serves again.
+    fn with_made_secret(&self, plan: AuthPlan, user: &str) -> AuthPlan {
+        let iterations = self.snapshot.config.settings.scram_iterations;
+        match &plan {
+            AuthPlan::MakeScram(secret) => match self.directory.made_secret(user, secret, iterations) {
+                Some(made) => AuthPlan::Scram(made),
+                None => plan,
+            },
+            _ => plan,
+        }
+    }
+
+    fn login_go_on(&mut self, conn: Token, keys: &DerivedKeys, now: Time, out: &mut Actions) -> Result<(), Fault> {
+        let Some(login) = self.login(conn) else { return Ok(()) };
+        let start = out.scratch.len();
+        let (proof, made) = login.derived(keys, &mut out.scratch)?;
+        let user = login.user().to_owned();
+        if let Some(made) = made
+            && let Some(secret) = self.snapshot.users.get(&user)
+        {
+            let iterations = self.snapshot.config.settings.scram_iterations;
+            self.directory.keep_made_secret(&user, Arc::clone(secret), iterations, made);
+        }
+        self.proven(conn, proof, start, now, out)
+    }
+
+    /// Sends what was appended from `start` on, and goes on as the proof says.
+    fn proven(&mut self, conn: Token, proof: Proof, start: usize, now: Time, out: &mut Actions) -> Result<(), Fault> {
+        let end = out.scratch.len();
+        if start < end {
+            out.list.push(Action::Send { to: conn, source: Source::Scratch(start..end) });
+        }
+        match proof {
+            Proof::More => Ok(()),
+            Proof::Derive(job) => {
+                out.read(conn, ReadMode::Hold);
+                out.list.push(Action::Derive { conn, job });
+                Ok(())
+            }
+            Proof::Accepted(keys) => self.admit(conn, keys, now, out),
+        }
+    }
+
+    /// The client is who it says.
+    fn admit(&mut self, conn: Token, keys: Option<ClientKeys>, now: Time, out: &mut Actions) -> Result<(), Fault> {
+        let snapshot = Arc::clone(&self.snapshot);
+        let Some(login) = self.login(conn) else { return Ok(()) };
+        let Some(request) = login.request.take() else { return Ok(()) };
+        let early = std::mem::take(&mut login.buffer);
+        out.send_made(conn, |bytes| {
+            MessageWriter::new(bytes).authentication(Authentication::Ok);
+        });
+        if is_console(&request.database) {
+            self.open_console(conn, &request.user, early, now, out);
+            return Ok(());
+        }
+        let database =
+            snapshot.config.database(&request.database).ok_or(Fault::NoSuchDatabase(request.database.clone()))?;
+        let key =
+            PoolKey { database: request.database.as_str().into(), user: database.user_for(&request.user).into() };
+        let shared = self.directory.pool(&key, &snapshot.config, database);
+        let is_scram = snapshot.users.get(&request.user).is_some_and(|secret| matches!(**secret, Secret::Scram(_)));
+        if let Some(keys) = keys.filter(|_| is_scram && *key.user == *request.user) {
+            shared.facts.lock().keys = Some(keys);
+        }
+        self.local_pool(&shared, now).clients += 1;
+        let Some(client) = self.table.client(conn) else { return Ok(()) };
+        client.pool = Some(shared.id);
+        client.early = (!early.is_empty()).then(|| Box::new(early));
+        client.change(ClientDuty::Idle, &mut self.timed);
+        out.read(conn, ReadMode::Hold);
+        if self.local_pool(&shared, now).welcome().is_some() {
+            self.welcome_client(conn, now, out);
+            return Ok(());
+        }
+        let retry_at = shared.ledger.lock().retry_at();
+        let failure = shared.facts.lock().failure.clone();
+        match failure.filter(|_| retry_at.is_some_and(|at| at > now)) {
+            Some(why) => return Err(Fault::ServerLogin(why)),
+            None => self.wait(conn, shared.id, true, now, out),
+        }
+        Ok(())
+    }
+
+    /// The end of a login: parameters, cancel key, ready.
+    pub(crate) fn welcome_client(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let worker = self.id;
+        let Some(pool) = self.table.client(conn).and_then(|client| client.pool) else { return };
+        let Some(pool) = self.pool(pool) else { return };
+        let Some(welcome) = pool.welcome() else { return };
+        pool.stats.now.client_login_count += 1;
+        let directory = Arc::clone(&self.directory);
+        let Some(client) = self.table.client(conn) else { return };
+        client.tracked.fill(&welcome.tracked);
+        client.request_at = now;
+        out.send_made(conn, |bytes| {
+            bytes.extend_from_slice(&welcome.messages);
+            let mut writer = MessageWriter::new(bytes);
+            for (name, value) in directory.names().pairs(&client.tracked) {
+                writer.parameter_status(name.as_bytes(), value);
+            }
+            let secret = &client.secret[..usize::from(client.secret_len)];
+            writer.backend_key_data(CancelKey::pid(worker, conn), secret).ready_for_query(b'I');
+        });
+        self.log_login(conn, out);
+        match self.table.client(conn) {
+            Some(client) if client.early.is_some() => self.check_out(conn, now, out),
+            _ => out.read(conn, ReadMode::Notify),
+        }
+    }
+
+    fn open_console(&mut self, conn: Token, user: &str, early: Vec<u8>, now: Time, out: &mut Actions) {
+        let is_admin = {
+            let settings = &self.snapshot.config.settings;
+            let is_own = self.table.client(conn).is_some_and(|client| client.same_uid) && user == CONSOLE_USER;
+            is_own || settings.admin_users.iter().any(|admin| admin == user)
+        };
+        let Some(client) = self.table.client(conn) else { return };
+        client.change(ClientDuty::Console(Box::new(Console::new(is_admin))), &mut self.timed);
+        let (secret, secret_len) = (client.secret, usize::from(client.secret_len));
+        let pid = CancelKey::pid(self.id, conn);
+        out.send_made(conn, |bytes| {
+            crate::admin::welcome(bytes);
+            MessageWriter::new(bytes).backend_key_data(pid, &secret[..secret_len]).ready_for_query(b'I');
+        });
+        self.log_login(conn, out);
+        if !early.is_empty() {
+            self.console_bytes(conn, &early, now, out);
+        }
+    }
+
+    fn log_login(&mut self, conn: Token, out: &mut Actions) {
+        if self.snapshot.config.settings.log_connections
+            && let Some(client) = self.table.client(conn)
+        {
+            let names = client.names.clone();
+            let (database, user) = names.as_ref().map_or(("", ""), |names| (&names.database, &names.user));
+            out.log(Level::Log, client.subject(), format!("login attempt: db={database} user={user} tls=no"));
+        }
+    }
+
+    fn cancel_asked(&mut self, conn: Token, key: CancelKey, now: Time, out: &mut Actions) {
+        let Some(client) = self.table.client(conn) else { return };
+        client.change(ClientDuty::CancelRequest, &mut self.timed);
+        out.read(conn, ReadMode::Hold);
+        let to = key.worker();
+        if to.index() < self.directory.workers() {
+            out.list.push(Action::Mail { to, mail: Mail::Cancel { from: self.id, request: conn, key } });
+        } else {
+            self.dismiss(conn, "failed cancel request", now, out);
+        }
+    }
+}
+
+/// The user who needs no password over a Unix socket, running under our own user id.
+const CONSOLE_USER: &str = "pgbouncer";
+const SSL_VERSION: ProtocolVersion = ProtocolVersion { major: 1234, minor: 5679 };
+const GSS_VERSION: ProtocolVersion = ProtocolVersion { major: 1234, minor: 5680 };
+
+/// Says no to TLS or GSSAPI; as in PostgreSQL, each may be asked for once.
+fn refuse_encryption(
+    asked: &mut bool,
+    version: ProtocolVersion,
+    conn: Token,
+    out: &mut Actions,
+) -> Result<(), Fault> {
+    if std::mem::replace(asked, true) {
+        return Err(Fault::Startup(StartupError::Version(version)));
+    }
+    out.send_made(conn, |bytes| bytes.push(b'N'));
+    Ok(())
+}
+
+/// Tells a client of a later minor version, or with options that we don't know, how far we go.
+fn negotiate(conn: Token, version: ProtocolVersion, request: &LoginRequest, out: &mut Actions) {
+    if version.minor > LATEST.minor || !request.unknown_options.is_empty() {
+        let unknown: Vec<&[u8]> = request.unknown_options.iter().map(Vec::as_slice).collect();
+        out.send_made(conn, |bytes| {
+            MessageWriter::new(bytes).negotiate_protocol_version(version.min(LATEST), &unknown);
+        });
+    }
+}
+
+/// Who may use the console, and how it is to prove who it is.
+fn console_plan(
+    settings: &pgweir_config::Settings,
+    user: &str,
+    same_uid: bool,
+    secret: Option<&Arc<Secret>>,
+) -> Result<AuthPlan, Fault> {
+    if same_uid && user == CONSOLE_USER {
+        return Ok(AuthPlan::Accept);
+    }
+    let mut allowed = settings.admin_users.iter().chain(&settings.stats_users);
+    if !allowed.any(|name| name == user) {
+        return Err(Fault::ConsoleNotAllowed);
+    }
+    Ok(AuthPlan::new(settings.auth_type, secret))
+}

@@ -1,0 +1,310 @@
+//! A worker: the clients and servers of one thread, as a value.
+
+mod checkout;
+mod leave;
+mod local_pool;
+mod login;
+mod servers;
+mod shutdown;
+mod table;
+mod timers;
+
+use std::sync::Arc;
+
+use pgweir_auth::scram::DerivedKeys;
+
+pub(crate) use self::{
+    local_pool::LocalPool,
+    table::{Conn, Table},
+};
+use crate::{
+    Action, Actions, Address, Closed, ConnectError, Directory, Peer, ReadMode, SharedPool, Shutdown, Snapshot, Source,
+    Time, Token, WorkerId,
+    backend::{Duty, Server},
+    fault::Fault,
+    frontend::ClientDuty,
+    mail::Mail,
+    pool::{Notes, PoolId},
+};
+
+/// Owns clients and servers and their protocol state. Each method is one event; what is to be
+/// done about it is appended to the [`Actions`].
+#[derive(Debug)]
+pub struct Worker {
+    pub(crate) id: WorkerId,
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) table: Table,
+    /// By [`PoolId`].
+    pub(crate) pools: Vec<Option<Box<LocalPool>>>,
+    /// Clients that log in or wait, servers that log in or are being cleaned, and cancel requests:
+    /// whatever has a deadline.
+    pub(crate) timed: usize,
+    pub(crate) next_tick: Option<Time>,
+    pub(crate) period_ends: Time,
+    pub(crate) shutdown: Option<Shutdown>,
+    pub(crate) finished: bool,
+    pub(crate) clients: usize,
+}
+
+impl Worker {
+    /// A worker without connections.
+    #[must_use]
+    pub fn new(id: WorkerId, directory: Arc<Directory>) -> Self {
+        let snapshot = directory.snapshot();
+        Self {
+            id,
+            directory,
+            snapshot,
+            table: Table::default(),
+            pools: Vec::new(),
+            timed: 0,
+            next_tick: None,
+            period_ends: Time(0),
+            shutdown: None,
+            finished: false,
+            clients: 0,
+        }
+    }
+
+    /// A client connected. Its read mode is `Deliver` to begin with.
+    pub fn accepted(&mut self, peer: &Peer, now: Time, out: &mut Actions) -> Token {
+        self.begin_login(peer, now, out)
+    }
+
+    /// A connection in mode `Notify` has bytes to read (its mode is `Hold` from here on).
+    #[inline]
+    pub fn readable(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        if let Some(client) = self.table.client(conn)
+            && matches!(client.duty, ClientDuty::Idle)
+        {
+            self.check_out(conn, now, out);
+        }
+    }
+
+    /// Bytes arrived on a connection in mode `Deliver`.
+    #[inline]
+    pub fn received(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
+        match self.table.get(conn) {
+            Some(Conn::Server(server)) => match server.duty {
+                Duty::Login(_) => self.server_login_bytes(conn, bytes, now, out),
+                _ => self.relay_down(conn, bytes, now, out),
+            },
+            Some(Conn::Client(client)) => match client.duty {
+                ClientDuty::Active(_) => self.relay_up(conn, bytes, now, out),
+                ClientDuty::Login(_) => self.login_bytes(conn, bytes, now, out),
+                ClientDuty::Console(_) => self.console_bytes(conn, bytes, now, out),
+                ClientDuty::CancelRequest => {}
+                ClientDuty::Idle | ClientDuty::Waiting { .. } | ClientDuty::Preparing(_) => {
+                    debug_assert!(false, "read from a client without a server");
+                }
+            },
+            Some(Conn::Cancel(_)) | None => {}
+        }
+        self.check_shutdown(out);
+    }
+
+    /// The answer to [`Action::Peek`]: the first unread byte, or `None` at the end of the stream.
+    pub fn peeked(&mut self, conn: Token, first: Option<u8>, now: Time, out: &mut Actions) {
+        self.client_peeked(conn, first, now, out);
+        self.check_shutdown(out);
+    }
+
+    /// The peer of a connection in mode `Notify` or `Hold` will send no more; unread bytes may be
+    /// left. Said once per connection; in mode `Deliver` the end comes through `closed` instead.
+    pub fn hung_up(&mut self, conn: Token, _now: Time, out: &mut Actions) {
+        if self.table.client(conn).is_some() {
+            // Terminate and end of stream need no server; anything else waits for its turn.
+            out.list.push(Action::Peek(conn));
+        }
+    }
+
+    /// The connection is gone (end of stream while in mode `Deliver`, or an error in any mode). The
+    /// driver has closed it and forgotten the token.
+    pub fn closed(&mut self, conn: Token, why: &Closed, now: Time, out: &mut Actions) {
+        match self.table.get(conn) {
+            Some(Conn::Client(_)) => self.client_gone(conn, why, now, out),
+            Some(Conn::Server(_)) => self.server_gone(conn, why, now, out),
+            Some(Conn::Cancel(_)) => self.cancel_ended(conn, now, out),
+            None => {}
+        }
+        self.check_shutdown(out);
+    }
+
+    /// The socket did not take all that was sent; the driver keeps the rest.
+    pub fn blocked(&mut self, conn: Token, _now: Time, out: &mut Actions) {
+        let other = match self.table.get(conn) {
+            Some(Conn::Client(client)) => {
+                client.blocked = true;
+                client.server()
+            }
+            Some(Conn::Server(server)) => {
+                server.blocked = true;
+                server.client()
+            }
+            _ => None,
+        };
+        if let Some(other) = other {
+            out.read(other, ReadMode::Hold);
+        }
+    }
+
+    /// All that was sent is written again.
+    pub fn drained(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        match self.table.get(conn) {
+            Some(Conn::Client(client)) => {
+                client.blocked = false;
+                if let Some(server) = client.server() {
+                    out.read(server, ReadMode::Deliver);
+                    self.release_if_done(server, now, out);
+                }
+                self.console_drained(conn, now, out);
+            }
+            Some(Conn::Server(server)) => {
+                server.blocked = false;
+                if let Duty::Lent(client) = server.duty {
+                    out.read(client, ReadMode::Deliver);
+                }
+            }
+            _ => {}
+        }
+        self.check_shutdown(out);
+    }
+
+    /// A connection asked for by [`Action::Connect`] is open; its read mode is `Hold` until set.
+    /// `nonce` is fresh and random, for the login.
+    pub fn connected(&mut self, conn: Token, local: Address, remote: Address, nonce: [u8; 18], now: Time, out: &mut Actions) {
+        match self.table.get(conn) {
+            Some(Conn::Server(_)) => self.server_connected(conn, (local, remote), nonce, now, out),
+            Some(Conn::Cancel(_)) => self.cancel_connected(conn, out),
+            _ => {}
+        }
+    }
+
+    /// It could not be opened. The driver has forgotten the token.
+    pub fn connect_failed(&mut self, conn: Token, why: &ConnectError, now: Time, out: &mut Actions) {
+        match self.table.get(conn) {
+            Some(Conn::Server(_)) => self.server_unreachable(conn, why, now, out),
+            Some(Conn::Cancel(_)) => self.cancel_ended(conn, now, out),
+            _ => {}
+        }
+        self.check_shutdown(out);
+    }
+
+    /// The keys that [`Action::Derive`] asked for. Ignored if the connection is gone by now.
+    pub fn derived(&mut self, conn: Token, keys: DerivedKeys, now: Time, out: &mut Actions) {
+        match self.table.get(conn) {
+            Some(Conn::Client(_)) => self.login_derived(conn, &keys, now, out),
+            Some(Conn::Server(_)) => self.server_derived(conn, &keys, now, out),
+            _ => {}
+        }
+        self.check_shutdown(out);
+    }
+
+    /// Mail from another worker or the control thread.
+    pub fn mail(&mut self, mail: Mail, now: Time, out: &mut Actions) {
+        match mail {
+            Mail::Wanted(pool) => self.heard_wanted(&pool, now, out),
+            Mail::Open(pool) => self.open_server(&pool, now, out),
+            Mail::Failed(pool) => self.fail_logins(&pool, now, out),
+            Mail::Cancel { from, request, key } => self.cancel(from, request, &key, now, out),
+            Mail::CancelDone(request) => self.cancel_done(request, now, out),
+            Mail::Collect(collection) => self.collect(*collection, now, out),
+            Mail::Config(snapshot) => self.reconfigure(snapshot, now, out),
+            Mail::Reloaded { console, ok } => self.reloaded(console, ok, now, out),
+            Mail::Shutdown(how) => self.begin_shutdown(how, now, out),
+        }
+        self.check_shutdown(out);
+    }
+
+    /// A server handed over by another worker; the driver registers its socket under the token
+    /// that comes back, **before** it executes the actions.
+    pub fn adopt(&mut self, mut server: Box<Server>, now: Time, out: &mut Actions) -> Token {
+        let destined = server.destined.take();
+        self.local_pool(&server.shared, now).servers += 1;
+        let token = self.table.insert(Conn::Server(server));
+        self.schedule(now);
+        out.read(token, ReadMode::Deliver);
+        match destined {
+            Some(waiter) if self.lend_to(token, waiter, now, out) => {}
+            _ => self.place(token, now, out),
+        }
+        self.check_shutdown(out);
+        token
+    }
+
+    /// Time has come as far as [`Worker::next_tick`].
+    pub fn tick(&mut self, now: Time, out: &mut Actions) {
+        self.check_timers(now, out);
+        self.check_shutdown(out);
+    }
+
+    /// When [`Worker::tick`] wants to be called next; `None` while nothing is timed.
+    #[must_use]
+    #[inline]
+    pub fn next_tick(&self) -> Option<Time> {
+        self.next_tick
+    }
+
+    /// This worker's part of a pool, made if need be.
+    pub(crate) fn local_pool(&mut self, shared: &Arc<SharedPool>, now: Time) -> &mut LocalPool {
+        let index = shared.id.index();
+        if self.pools.len() <= index {
+            self.pools.resize_with(index + 1, || None);
+        }
+        let snapshot = &self.snapshot;
+        self.pools[index].get_or_insert_with(|| Box::new(LocalPool::new(Arc::clone(shared), snapshot, now)))
+    }
+
+    #[inline]
+    pub(crate) fn pool(&mut self, id: PoolId) -> Option<&mut LocalPool> {
+        self.pools.get_mut(id.index())?.as_deref_mut()
+    }
+
+    /// Delivers what a ledger wants workers to know.
+    pub(crate) fn deliver(notes: Notes, pool: &Arc<SharedPool>, out: &mut Actions) {
+        for to in notes.wanted.iter() {
+            out.list.push(Action::Mail { to, mail: Mail::Wanted(Arc::clone(pool)) });
+        }
+        if let Some(to) = notes.open {
+            out.list.push(Action::Mail { to, mail: Mail::Open(Arc::clone(pool)) });
+        }
+    }
+
+    /// Tells a client why it has to go, and lets it go.
+    pub(crate) fn refuse(&mut self, conn: Token, fault: &Fault, now: Time, out: &mut Actions) {
+        out.send_made(conn, |bytes| fault.write(pgweir_wire::Severity::Fatal, bytes));
+        self.dismiss(conn, &fault.to_string(), now, out);
+    }
+}
+
+impl Actions {
+    /// Sets a read mode.
+    #[inline]
+    pub(crate) fn read(&mut self, conn: Token, mode: ReadMode) {
+        self.list.push(Action::Read { conn, mode });
+    }
+
+    /// Sends a part of the input.
+    #[inline]
+    pub(crate) fn send_input(&mut self, to: Token, start: usize, end: usize) {
+        if start < end {
+            let source = match self.early {
+                None => Source::Input(start..end),
+                Some(base) => Source::Scratch(base + start..base + end),
+            };
+            self.list.push(Action::Send { to, source });
+        }
+    }
+
+    /// Sends what `make` appends.
+    #[inline]
+    pub(crate) fn send_made(&mut self, to: Token, make: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.scratch.len();
+        make(&mut self.scratch);
+        let end = self.scratch.len();
+        if start < end {
+            self.list.push(Action::Send { to, source: Source::Scratch(start..end) });
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! Servers are opened, log in, and are closed.
+
+use std::{fmt::Display, sync::Arc};
+
+use pgweir_auth::{
+    scram::DerivedKeys,
+    userlist::Secret,
+};
+use pgweir_wire::MessageWriter;
+
+use super::{Conn, Worker};
+use crate::{
+    Action, Actions, Address, Closed, ConnectError, Level, ReadMode, SharedPool, Time, Token,
+    backend::{Credentials, Downstream, Duty, LoginError, Own, Progress, Replies, Server, ServerLogin, Welcome},
+    fault::Fault,
+    mail::Mail,
+    pool::Connecting,
+    relay::Loss,
+};
+
+impl Worker {
+    /// The ledger wants one more server.
+    pub(crate) fn open_server(&mut self, shared: &Arc<SharedPool>, now: Time, out: &mut Actions) {
+        if !shared.ledger.lock().opening(self.id) {
+            return;
+        }
+        let Some((endpoint, credentials)) = self.terms_of_login(shared, now) else {
+            let why = format!("no such database: {}", shared.key.database);
+            return self.login_failed(shared, &why, now, out);
+        };
+        let pool = self.local_pool(shared, now);
+        pool.servers += 1;
+        let login = ServerLogin::new(credentials, self.directory.names());
+        let server = Server {
+            id: self.directory.next_id(),
+            shared: Arc::clone(shared),
+            duty: Duty::Login(Box::new(login)),
+            endpoint: Arc::clone(&endpoint),
+            addresses: None,
+            stream: Downstream::default(),
+            replies: Replies::default(),
+            status: b'I',
+            tracked: self.directory.names().unset(),
+            key: None,
+            connected_at: now,
+            lent_at: now,
+            freed_at: now,
+            needs_reset: false,
+            retire: None,
+            cancels: 0,
+            last_words: None,
+            blocked: false,
+            destined: None,
+        };
+        let conn = self.table.insert(Conn::Server(Box::new(server)));
+        self.timed += 1;
+        self.schedule(now);
+        out.list.push(Action::Connect { conn, endpoint });
+    }
+
+    fn terms_of_login(&mut self, shared: &Arc<SharedPool>, now: Time) -> Option<(Arc<crate::Endpoint>, Credentials)> {
+        let snapshot = Arc::clone(&self.snapshot);
+        let database = snapshot.config.database(&shared.key.database)?;
+        let terms = &mut self.local_pool(shared, now).terms;
+        if terms.endpoints.is_empty() {
+            return None;
+        }
+        // Round robin over the hosts of the list.
+        terms.endpoints.rotate_left(1);
+        let endpoint = Arc::clone(terms.endpoints.last()?);
+        let user = shared.key.user.to_string();
+        let (secret, keys) = match &database.password {
+            Some(password) => (Some(Arc::new(Secret::parse(password.expose()))), None),
+            None => (snapshot.users.get(&user).cloned(), shared.facts.lock().keys.clone()),
+        };
+        let parameters = [
+            ("client_encoding", &database.client_encoding),
+            ("datestyle", &database.datestyle),
+            ("timezone", &database.timezone),
+            ("application_name", &database.application_name),
+        ];
+        let parameters = parameters.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect();
+        let dbname = database.dbname_for(&shared.key.database).to_owned();
+        Some((endpoint, Credentials { user, database: dbname, secret, keys, parameters }))
+    }
+
+    pub(crate) fn server_connected(
+        &mut self,
+        conn: Token,
+        addresses: (Address, Address),
+        nonce: [u8; 18],
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let Some(server) = self.table.server(conn) else { return };
+        server.addresses = Some(addresses);
+        server.connected_at = now;
+        if let Duty::Login(login) = &mut server.duty {
+            out.send_made(conn, |bytes| login.start(nonce, bytes));
+        }
+        out.read(conn, ReadMode::Deliver);
+        if self.snapshot.config.settings.log_connections {
+            let from = match addresses.0 {
+                Address::Tcp(local) => format!(" (from {local})"),
+                Address::Unix => String::new(),
+            };
+            out.log(Level::Log, self.server_subject(conn), format!("new connection to server{from}"));
+        }
+    }
+
+    pub(crate) fn server_login_bytes(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
+        if let Some(Server { duty: Duty::Login(login), .. }) = self.table.server(conn) {
+            login.push(bytes);
+        }
+        self.server_login_steps(conn, now, out);
+    }
+
+    fn server_login_steps(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        loop {
+            let names = self.directory.names();
+            let Some(Server { duty: Duty::Login(login), .. }) = self.table.server(conn) else { return };
+            let start = out.scratch.len();
+            let progress = login.step(names, &mut out.scratch);
+            let end = out.scratch.len();
+            if start < end {
+                out.list.push(Action::Send { to: conn, source: crate::Source::Scratch(start..end) });
+            }
+            match progress {
+                Ok(None) => return,
+                Ok(Some(Progress::Wait | Progress::Send)) => {}
+                Ok(Some(Progress::Derive(job))) => return out.list.push(Action::Derive { conn, job }),
+                Ok(Some(Progress::Ready { welcome, key })) => {
+                    let rest = login.has_rest();
+                    if let Some(server) = self.table.server(conn) {
+                        server.key = key;
+                        if rest {
+                            server.retire = Some("it sent more after its login than it should");
+                        }
+                    }
+                    return self.server_ready(conn, welcome, now, out);
+                }
+                Err(error) => return self.server_refused(conn, &error, now, out),
+            }
+        }
+    }
+
+    pub(crate) fn server_derived(&mut self, conn: Token, keys: &DerivedKeys, now: Time, out: &mut Actions) {
+        let Some(Server { duty: Duty::Login(login), .. }) = self.table.server(conn) else { return };
+        let start = out.scratch.len();
+        let outcome = login.derived(keys, &mut out.scratch);
+        let end = out.scratch.len();
+        match outcome {
+            Ok(()) => {
+                out.list.push(Action::Send { to: conn, source: crate::Source::Scratch(start..end) });
+                self.server_login_steps(conn, now, out);
+            }
+            Err(error) => self.server_refused(conn, &error, now, out),
+        }
+    }
+
+    /// A server has logged in.
+    fn server_ready(&mut self, conn: Token, welcome: Welcome, now: Time, out: &mut Actions) {
+        let worker = self.id;
+        let snapshot = Arc::clone(&self.snapshot);
+        let Some(server) = self.table.server(conn) else { return };
+        server.tracked = welcome.tracked.clone();
+        server.freed_at = now;
+        let shared = Arc::clone(&server.shared);
+        let query = snapshot.config.database(&shared.key.database).and_then(|database| database.connect_query.as_deref());
+        match query {
+            Some(query) => {
+                let patience = snapshot.config.settings.server_connect_timeout.0;
+                let until = now.after(patience);
+                server.replies.own_sent(Own::Connect);
+                server.change(Duty::Cleaning { until, rolled_back: false }, &mut self.timed);
+                out.send_made(conn, |bytes| {
+                    MessageWriter::new(bytes).query(query.as_bytes());
+                });
+            }
+            None => server.change(Duty::Idle, &mut self.timed),
+        }
+        let waits_for_query = query.is_some();
+        let welcome = Arc::new(welcome);
+        {
+            let mut facts = shared.facts.lock();
+            facts.failure = None;
+            facts.welcome = Some(Arc::clone(&welcome));
+        }
+        self.local_pool(&shared, now).welcome = Some(welcome);
+        let notes = shared.ledger.lock().connected(worker, Connecting::Done, now);
+        Self::deliver(notes, &shared, out);
+        if !waits_for_query {
+            self.place(conn, now, out);
+        }
+    }
+
+    /// The server said no, or is none.
+    fn server_refused(&mut self, conn: Token, error: &LoginError, now: Time, out: &mut Actions) {
+        let text = match error {
+            LoginError::Refused(words) => format!("{} {}", words.severity, words.message),
+            other => other.to_string(),
+        };
+        out.log(Level::Warning, self.server_subject(conn), format!("server login failed: {text}"));
+        out.list.push(Action::Close(conn));
+        self.drop_login(conn, &text, now, out);
+    }
+
+    pub(crate) fn server_unreachable(&mut self, conn: Token, error: &ConnectError, now: Time, out: &mut Actions) {
+        let (short, detail) = match error {
+            ConnectError::Lookup(detail) => ("server DNS lookup failed", detail),
+            ConnectError::Refused(detail) | ConnectError::Local(detail) => ("connect failed", detail),
+        };
+        let subject = self.server_subject(conn);
+        out.log(Level::Warning, subject, format!("closing because: {short}: {detail} (age=0s)"));
+        self.drop_login(conn, short, now, out);
+    }
+
+    /// A server's connection is gone without our doing.
+    pub(crate) fn server_gone(&mut self, conn: Token, why: &Closed, now: Time, out: &mut Actions) {
+        let fault = match self.table.server(conn).and_then(|server| server.last_words.take()) {
+            Some(words) => Fault::ServerSaid(words),
+            None => Fault::ServerCrashed,
+        };
+        let text = match why {
+            Closed::Eof => fault.to_string(),
+            Closed::Error(error) => format!("{fault} ({error})"),
+        };
+        self.lose_server(conn, fault, &text, now, out);
+    }
+
+    /// A server did what it must not.
+    #[cold]
+    pub(crate) fn server_fault(&mut self, conn: Token, what: &dyn Display, now: Time, out: &mut Actions) {
+        let fault = Fault::ServerProtocol(what.to_string());
+        let text = fault.to_string();
+        out.list.push(Action::Close(conn));
+        self.lose_server(conn, fault, &text, now, out);
+    }
+
+    fn lose_server(&mut self, conn: Token, fault: Fault, text: &str, now: Time, out: &mut Actions) {
+        let Some(server) = self.table.server(conn) else { return };
+        match server.duty {
+            Duty::Login(_) => self.drop_login(conn, text, now, out),
+            Duty::Idle | Duty::Cleaning { .. } => self.drop_server(conn, text, now, out),
+            Duty::Preparing(client) => {
+                self.drop_server(conn, text, now, out);
+                // Nothing of the client has been read yet: it can have another one.
+                if let Some(client) = self.table.client(client) {
+                    client.duty = crate::frontend::ClientDuty::Idle;
+                }
+                self.check_out(client, now, out);
+            }
+            Duty::Lent(client) => {
+                let loss = Loss {
+                    was_in_transaction: server.status != b'I' || !server.replies.can_be_answered_for(),
+                    mid_message: !server.stream.is_at_boundary(),
+                    owed: server.replies.owed_to_client(),
+                    fault,
+                };
+                self.drop_server(conn, text, now, out);
+                self.tell_of_loss(client, &loss, now, out);
+            }
+        }
+    }
+
+    /// Closes a server that nobody has.
+    pub(crate) fn close_server(&mut self, conn: Token, why: &str, now: Time, out: &mut Actions) {
+        let is_login = match self.table.server(conn) {
+            Some(server) => matches!(server.duty, Duty::Login(_)),
+            None => return,
+        };
+        if !is_login {
+            out.send_made(conn, |bytes| {
+                MessageWriter::new(bytes).terminate();
+            });
+        }
+        out.list.push(Action::Close(conn));
+        if is_login {
+            self.drop_login(conn, why, now, out);
+        } else {
+            self.drop_server(conn, why, now, out);
+        }
+    }
+
+    fn drop_server(&mut self, conn: Token, why: &str, now: Time, out: &mut Actions) {
+        let worker = self.id;
+        let subject = self.server_subject(conn);
+        let Some(server) = self.forget_server(conn, now) else { return };
+        if self.snapshot.config.settings.log_disconnections {
+            let age = now.since(server.connected_at) / 1_000_000;
+            out.log(Level::Log, subject, format!("closing because: {why} (age={age}s)"));
+        }
+        let notes = server.shared.ledger.lock().closed(worker, now);
+        Self::deliver(notes, &server.shared, out);
+    }
+
+    /// A login has come to nothing.
+    fn drop_login(&mut self, conn: Token, why: &str, now: Time, out: &mut Actions) {
+        if let Some(server) = self.forget_server(conn, now) {
+            self.login_failed(&server.shared, why, now, out);
+        }
+    }
+
+    fn forget_server(&mut self, conn: Token, now: Time) -> Option<Box<Server>> {
+        let Some(Conn::Server(server)) = self.table.remove(conn) else { return None };
+        self.timed -= usize::from(server.duty.is_timed());
+        if let Some(pool) = self.pool(server.pool()) {
+            pool.servers -= 1;
+            pool.empty_since = now;
+            if matches!(server.duty, Duty::Idle) {
+                pool.idle.retain(|&idle| idle != conn);
+            }
+        }
+        Some(server)
+    }
+
+    fn login_failed(&mut self, shared: &Arc<SharedPool>, why: &str, now: Time, out: &mut Actions) {
+        let never_worked = {
+            let mut facts = shared.facts.lock();
+            facts.failure = Some(why.to_owned());
+            facts.welcome.is_none()
+        };
+        let notes = shared.ledger.lock().connected(self.id, Connecting::Failed(now), now);
+        Self::deliver(notes, shared, out);
+        if never_worked {
+            for to in (0..self.directory.workers()).map(|index| crate::WorkerId(index as u8)) {
+                out.list.push(Action::Mail { to, mail: Mail::Failed(Arc::clone(shared)) });
+            }
+        }
+    }
+
+    /// The pool has no server, and the login of one has failed: clients that log in are told.
+    pub(crate) fn fail_logins(&mut self, shared: &Arc<SharedPool>, now: Time, out: &mut Actions) {
+        let failure = shared.facts.lock().failure.clone();
+        let Some(failure) = failure else { return };
+        let of_pool = |conn: &Conn| match conn {
+            Conn::Client(client) => {
+                client.pool == Some(shared.id)
+                    && matches!(client.duty, crate::frontend::ClientDuty::Waiting { at_login: true, .. })
+            }
+            _ => false,
+        };
+        let waiting: Vec<Token> =
+            self.table.iter().filter(|(_, conn)| of_pool(conn)).map(|(token, _)| token).collect();
+        for client in waiting {
+            self.refuse(client, &Fault::ServerLogin(failure.clone()), now, out);
+        }
+    }
+
+    /// A server as the log names it.
+    pub(crate) fn server_subject(&mut self, conn: Token) -> String {
+        let Some(server) = self.table.server(conn) else { return String::new() };
+        let key = &server.shared.key;
+        let at = match server.addresses {
+            Some((_, Address::Tcp(remote))) => remote.to_string(),
+            _ => server.endpoint.to_string(),
+        };
+        format!("S-{:#x}: {}/{}@{at}", server.id, key.database, key.user)
+    }
+}

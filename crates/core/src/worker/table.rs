@@ -1,0 +1,101 @@
+//! The connections of a worker, by token.
+
+use crate::{
+    Token,
+    backend::Server,
+    cancel::CancelConnection,
+    frontend::Client,
+};
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) enum Conn {
+    Client(Box<Client>),
+    Server(Box<Server>),
+    Cancel(Box<CancelConnection>),
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    generation: u32,
+    conn: Option<Conn>,
+}
+
+/// Connections by token. Slots are used again, generations are not.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+}
+
+impl Table {
+    pub(crate) fn insert(&mut self, conn: Conn) -> Token {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            self.slots.len() as u32 - 1
+        });
+        let entry = &mut self.slots[slot as usize];
+        entry.conn = Some(conn);
+        Token { slot, generation: entry.generation }
+    }
+
+    pub(crate) fn remove(&mut self, token: Token) -> Option<Conn> {
+        let entry = self.slots.get_mut(token.slot as usize)?;
+        if entry.generation != token.generation {
+            return None;
+        }
+        let conn = entry.conn.take()?;
+        entry.generation = entry.generation.wrapping_add(1);
+        self.free.push(token.slot);
+        Some(conn)
+    }
+
+    #[inline]
+    pub(crate) fn get(&mut self, token: Token) -> Option<&mut Conn> {
+        let entry = self.slots.get_mut(token.slot as usize)?;
+        if entry.generation == token.generation { entry.conn.as_mut() } else { None }
+    }
+
+    #[inline]
+    pub(crate) fn client(&mut self, token: Token) -> Option<&mut Client> {
+        match self.get(token) {
+            Some(Conn::Client(client)) => Some(client),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn server(&mut self, token: Token) -> Option<&mut Server> {
+        match self.get(token) {
+            Some(Conn::Server(server)) => Some(server),
+            _ => None,
+        }
+    }
+
+    /// A client and the server that works for it.
+    #[inline]
+    pub(crate) fn pair(&mut self, client: Token, server: Token) -> Option<(&mut Client, &mut Server)> {
+        let wanted = [client.slot as usize, server.slot as usize];
+        let [client_slot, server_slot] = self.slots.get_disjoint_mut(wanted).ok()?;
+        if client_slot.generation != client.generation || server_slot.generation != server.generation {
+            return None;
+        }
+        match (&mut client_slot.conn, &mut server_slot.conn) {
+            (Some(Conn::Client(client)), Some(Conn::Server(server))) => Some((client, server)),
+            _ => None,
+        }
+    }
+
+    /// The token of the connection in a slot.
+    pub(crate) fn token_at(&self, slot: u32) -> Option<Token> {
+        let entry = self.slots.get(slot as usize)?;
+        entry.conn.as_ref().map(|_| Token { slot, generation: entry.generation })
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Token, &Conn)> {
+        self.slots.iter().enumerate().filter_map(|(slot, entry)| {
+            let token = Token { slot: slot as u32, generation: entry.generation };
+            entry.conn.as_ref().map(|conn| (token, conn))
+        })
+    }
+}

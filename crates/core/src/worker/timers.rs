@@ -1,0 +1,154 @@
+//! What happens because time passes: three times a second, like PgBouncer's janitor, while
+//! anything has a deadline.
+
+use super::{Conn, Worker};
+use crate::{
+    Actions, Time, Token,
+    backend::Duty,
+    fault::Fault,
+    frontend::ClientDuty,
+    pool::PoolId,
+};
+
+/// Microseconds between two looks.
+const INTERVAL: u64 = 333_000;
+/// Microseconds for which a pool that never had a server is kept without a client.
+const FRUITLESS_POOL_KEPT: u64 = 1_000_000;
+
+/// Why something has to end.
+enum Overdue {
+    Login(Token),
+    Waiter(Token),
+    ServerLogin(Token),
+    Cleaning(Token),
+    Cancel(Token),
+}
+
+impl Worker {
+    /// Something has a deadline now: see that a tick comes.
+    #[inline]
+    pub(crate) fn schedule(&mut self, now: Time) {
+        if self.next_tick.is_none() {
+            self.next_tick = Some(now.after(INTERVAL));
+        }
+    }
+
+    pub(crate) fn check_timers(&mut self, now: Time, out: &mut Actions) {
+        if self.next_tick.is_some_and(|at| at > now) {
+            return;
+        }
+        if self.timed > 0 {
+            for overdue in self.overdue(now) {
+                self.end_overdue(overdue, now, out);
+            }
+        }
+        self.check_idle_servers(now, out);
+        self.check_pools(now, out);
+        self.turn_periods(now);
+        let busy = self.timed > 0 || self.pools.iter().flatten().any(|pool| pool.servers > 0 || pool.clients == 0);
+        self.next_tick = busy.then(|| now.after(INTERVAL));
+    }
+
+    fn overdue(&mut self, now: Time) -> Vec<Overdue> {
+        let settings = &self.snapshot.config.settings;
+        let passed = |since: Time, limit: u64| limit > 0 && now.since(since) >= limit;
+        let mut found = Vec::new();
+        for (token, conn) in self.table.iter() {
+            match conn {
+                Conn::Client(client) => match client.duty {
+                    ClientDuty::Login(_) if passed(client.connected_at, settings.client_login_timeout.0) => {
+                        found.push(Overdue::Login(token));
+                    }
+                    ClientDuty::Waiting { .. } => {
+                        let pool = client.pool.and_then(|pool| self.pools.get(pool.index())?.as_deref());
+                        let limit = pool.map_or(0, |pool| pool.terms.query_wait_timeout);
+                        if passed(client.request_at, limit) {
+                            found.push(Overdue::Waiter(token));
+                        }
+                    }
+                    _ => {}
+                },
+                Conn::Server(server) => match server.duty {
+                    Duty::Login(_) if passed(server.connected_at, settings.server_connect_timeout.0) => {
+                        found.push(Overdue::ServerLogin(token));
+                    }
+                    Duty::Cleaning { until, .. } if until <= now => found.push(Overdue::Cleaning(token)),
+                    _ => {}
+                },
+                Conn::Cancel(cancel) if cancel.until <= now => found.push(Overdue::Cancel(token)),
+                Conn::Cancel(_) => {}
+            }
+        }
+        found
+    }
+
+    fn end_overdue(&mut self, overdue: Overdue, now: Time, out: &mut Actions) {
+        match overdue {
+            Overdue::Login(conn) => self.refuse(conn, &Fault::LoginTimeout, now, out),
+            Overdue::Waiter(conn) => self.refuse(conn, &Fault::QueryWaitTimeout, now, out),
+            Overdue::ServerLogin(conn) => self.close_server(conn, "connect timeout", now, out),
+            Overdue::Cleaning(conn) => {
+                self.close_server(conn, "abandoned query took too long", now, out);
+            }
+            Overdue::Cancel(conn) => self.cancel_overdue(conn, now, out),
+        }
+    }
+
+    fn check_idle_servers(&mut self, now: Time, out: &mut Actions) {
+        let idle_max = self.snapshot.config.settings.server_idle_timeout.0;
+        let idle: Vec<Token> = self.pools.iter().flatten().flat_map(|pool| pool.idle.iter().copied()).collect();
+        for conn in idle {
+            let Some(server) = self.table.server(conn) else { continue };
+            let (freed_at, connected_at, pool) = (server.freed_at, server.connected_at, server.pool());
+            let lifetime = self.pool(pool).map_or(0, |pool| pool.terms.server_lifetime);
+            if idle_max > 0 && now.since(freed_at) >= idle_max {
+                self.close_server(conn, "server idle timeout", now, out);
+            } else if lifetime > 0 && now.since(connected_at) >= lifetime {
+                self.close_server(conn, "server lifetime over", now, out);
+            }
+        }
+    }
+
+    /// Pools whose last login failed may try again; pools that nobody uses go.
+    fn check_pools(&mut self, now: Time, out: &mut Actions) {
+        let autodb_kept = self.snapshot.config.settings.autodb_idle_timeout.0;
+        for index in 0..self.pools.len() {
+            let id = PoolId(index as u32);
+            let Some(pool) = self.pool(id) else { continue };
+            if pool.told {
+                let shared = std::sync::Arc::clone(&pool.shared);
+                let notes = shared.ledger.lock().tick(now);
+                Self::deliver(notes, &shared, out);
+            }
+            let Some(pool) = self.pool(id) else { continue };
+            if pool.clients > 0 || pool.servers > 0 {
+                continue;
+            }
+            let kept = if pool.welcome().is_none() { FRUITLESS_POOL_KEPT } else { autodb_kept };
+            if pool.terms.is_auto && kept > 0 && now.since(pool.empty_since) >= kept {
+                self.pools[index] = None;
+            }
+        }
+    }
+
+    fn turn_periods(&mut self, now: Time) {
+        let period = self.snapshot.config.settings.stats_period.0.max(1);
+        // After a pause both ends of the period have to move.
+        for _ in 0..2 {
+            if self.period_ends > now {
+                break;
+            }
+            for pool in self.pools.iter_mut().flatten() {
+                pool.stats.turn();
+            }
+            self.period_ends = if now.since(self.period_ends) < period {
+                self.period_ends.after(period)
+            } else {
+                now.after(if self.period_ends == Time(0) { period } else { 0 })
+            };
+        }
+        if self.period_ends <= now {
+            self.period_ends = now.after(period);
+        }
+    }
+}
