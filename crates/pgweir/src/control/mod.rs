@@ -1,0 +1,15 @@
+//! What is rare: signals, files, names and everything that takes its time.
+//!
+//! The control thread is the process's main thread. Workers never wait for it.
+
+mod derive;
+mod reload;
+mod resolver;
+mod signals;
+mod supervisor;
+
+pub(crate) use derive::{Deriver, Overloaded};
+pub(crate) use reload::{LoadError, Origin, load, net_options};
+pub(crate) use resolver::{Lookup, Resolver};
+pub(crate) use signals::{Signal, Signals};
+pub(crate) use supervisor::{Request, Supervisor};

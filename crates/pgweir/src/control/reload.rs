@@ -1,0 +1,98 @@
+//! Reads the configuration, at start and again at RELOAD.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use pgweir_auth::userlist::Userlist;
+use pgweir_config::{Config, Problems, Settings};
+use pgweir_core::Snapshot;
+
+use crate::net::{NetOptions, SocketOptions};
+
+/// Where the configuration comes from.
+#[derive(Debug, Clone)]
+pub(crate) enum Origin {
+    /// An ini file.
+    Ini(PathBuf),
+    /// A URL on the command line: there is nothing to read again.
+    Url,
+}
+
+/// A configuration that is whole, and what the operator should know of it.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) snapshot: Snapshot,
+    pub(crate) notes: Vec<String>,
+}
+
+/// Why there is none. Displayed one problem to a line, each with its place.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LoadError {
+    /// The ini file, or one that it includes.
+    #[error("{0}")]
+    Ini(#[from] Problems),
+    /// `auth_file` can't be read.
+    #[error("{0}: cannot be read: {1}")]
+    AuthFile(PathBuf, #[source] io::Error),
+    /// Lines of `auth_file` that can't be understood.
+    #[error("{}", .0.join("\n"))]
+    Users(Vec<String>),
+}
+
+/// Reads the ini file and the users.
+///
+/// # Errors
+/// All that is wrong with the first file that has something wrong.
+pub(crate) fn load(ini: &Path) -> Result<Loaded, LoadError> {
+    let config = Config::load(ini, &mut |path| fs::read_to_string(path))?;
+    let mut notes: Vec<_> = config.notes.iter().map(ToString::to_string).collect();
+    let users = match &config.settings.auth_file {
+        Some(path) => load_users(Path::new(path), &mut notes)?,
+        None => Userlist::default(),
+    };
+    Ok(Loaded {
+        snapshot: Snapshot { config, users },
+        notes,
+    })
+}
+
+/// The driver's part of the settings.
+pub(crate) fn net_options(settings: &Settings) -> NetOptions {
+    NetOptions {
+        socket: SocketOptions {
+            keepalive: settings.tcp_keepalive,
+            keepcnt: settings.tcp_keepcnt,
+            keepidle: Duration::from_secs(settings.tcp_keepidle.into()),
+            keepintvl: Duration::from_secs(settings.tcp_keepintvl.into()),
+            user_timeout_ms: settings.tcp_user_timeout,
+            buffer: settings.tcp_socket_buffer as usize,
+        },
+        close_flush_us: settings.close_flush_timeout.0,
+    }
+}
+
+fn load_users(path: &Path, notes: &mut Vec<String>) -> Result<Userlist, LoadError> {
+    let text =
+        fs::read_to_string(path).map_err(|error| LoadError::AuthFile(path.to_owned(), error))?;
+    let text = zeroize::Zeroizing::new(text);
+    let place =
+        |line: usize, what: &dyn std::fmt::Display| format!("{}:{line}: {what}", path.display());
+    let users = Userlist::parse(&text).map_err(|errors| {
+        LoadError::Users(
+            errors
+                .iter()
+                .map(|error| place(error.line, &error.fault))
+                .collect(),
+        )
+    })?;
+    notes.extend(
+        users
+            .warnings()
+            .iter()
+            .map(|warning| format!("{}: {warning}", path.display())),
+    );
+    Ok(users)
+}

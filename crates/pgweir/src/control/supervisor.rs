@@ -1,0 +1,257 @@
+//! The control thread: carries signals and the console's wishes to the workers, and waits for
+//! them to end.
+
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use pgweir_core::{Control, Directory, Level, Shutdown, Token, WorkerId, mail::Mail};
+
+use super::{Origin, Resolver, Signal, load, net_options};
+use crate::{
+    clock::Clock,
+    log::{Log, LogBuffer},
+    net::{Listeners, Mailboxes, Parcel},
+};
+
+/// How long workers may take to end when asked to end at once.
+const IMMEDIATE: Duration = Duration::from_secs(5);
+
+/// What the control thread is told.
+#[derive(Debug)]
+pub(crate) enum Request {
+    Signal(Signal),
+    /// A wish of the console.
+    Core(Control),
+    /// A worker's thread has ended; `error` says why, if it was not for a shutdown.
+    Ended {
+        worker: WorkerId,
+        error: Option<String>,
+    },
+}
+
+/// Everything that the control thread looks after.
+#[derive(Debug)]
+pub(crate) struct Supervisor {
+    pub(crate) origin: Origin,
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) mailboxes: Mailboxes,
+    pub(crate) resolver: Arc<Resolver>,
+    /// Until the process accepts nobody any more.
+    pub(crate) listeners: Option<Arc<Listeners>>,
+    pub(crate) log: Log,
+    pub(crate) lines: LogBuffer,
+    pub(crate) clock: Clock,
+    /// How many `-v` there were.
+    pub(crate) verbose: u32,
+    pub(crate) requests: Receiver<Request>,
+}
+
+/// How far the end of the process is.
+#[derive(Debug)]
+struct Ending {
+    workers_left: usize,
+    shutdown: Option<Shutdown>,
+    code: ExitCode,
+}
+
+impl Supervisor {
+    /// Runs until all workers have ended.
+    pub(crate) fn run(mut self) -> ExitCode {
+        let mut ending = Ending {
+            workers_left: self.directory.workers(),
+            shutdown: None,
+            code: ExitCode::SUCCESS,
+        };
+        while ending.workers_left > 0 {
+            match self.next_request(&ending) {
+                Ok(Request::Signal(signal)) => self.on_signal(signal, &mut ending),
+                Ok(Request::Core(Control::Reload { worker, console })) => {
+                    self.reload(Some((worker, console)))
+                }
+                Ok(Request::Core(Control::Shutdown(how))) => self.shut_down(how, &mut ending),
+                Ok(Request::Ended { worker, error }) => self.on_ended(worker, error, &mut ending),
+                Err(RecvTimeoutError::Timeout) => {
+                    self.say(
+                        Level::Warning,
+                        "workers did not end in time, leaving without them",
+                    );
+                    return ending.code;
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        ending.code
+    }
+
+    fn next_request(&self, ending: &Ending) -> Result<Request, RecvTimeoutError> {
+        if ending.shutdown == Some(Shutdown::Immediate) {
+            self.requests.recv_timeout(IMMEDIATE)
+        } else {
+            self.requests
+                .recv()
+                .map_err(|_| RecvTimeoutError::Disconnected)
+        }
+    }
+
+    fn on_signal(&mut self, signal: Signal, ending: &mut Ending) {
+        let down = ending.shutdown.is_some();
+        match signal {
+            Signal::Hup if down => self.say(Level::Log, "got SIGHUP while shutting down, ignoring"),
+            Signal::Hup => {
+                self.say(Level::Log, "got SIGHUP, re-reading config");
+                self.reload(None);
+            }
+            Signal::Term if down => {
+                self.say(Level::Log, "got SIGTERM while shutting down, fast exit");
+                self.shut_down(Shutdown::Immediate, ending);
+            }
+            Signal::Term => {
+                self.say(
+                    Level::Log,
+                    "got SIGTERM, shutting down, waiting for all clients disconnect",
+                );
+                self.shut_down(Shutdown::WaitForClients, ending);
+            }
+            Signal::Int if down => {
+                self.say(Level::Log, "got SIGINT while shutting down, fast exit");
+                self.shut_down(Shutdown::Immediate, ending);
+            }
+            Signal::Int => {
+                let text =
+                    "got SIGINT, shutting down, waiting for all servers connections to be released";
+                self.say(Level::Log, text);
+                self.shut_down(Shutdown::WaitForServers, ending);
+            }
+            Signal::Quit => {
+                self.say(Level::Log, "got SIGQUIT, fast exit");
+                self.shut_down(Shutdown::Immediate, ending);
+            }
+            Signal::Usr1 | Signal::Usr2 => {
+                let name = if signal == Signal::Usr1 {
+                    "SIGUSR1"
+                } else {
+                    "SIGUSR2"
+                };
+                let why = if down {
+                    "while shutting down, ignoring"
+                } else {
+                    "PAUSE and RESUME come in a later version"
+                };
+                self.say(
+                    Level::Log,
+                    format!("got {name}{}{why}", if down { " " } else { ", " }),
+                );
+            }
+        }
+    }
+
+    /// Accepts nobody any more and tells the workers. A milder wish than the last is ignored.
+    fn shut_down(&mut self, how: Shutdown, ending: &mut Ending) {
+        if ending.shutdown.is_some_and(|before| before >= how) {
+            return;
+        }
+        if self.listeners.take().is_some() {
+            self.mailboxes.send_all(|| Parcel::StopAccepting);
+        }
+        ending.shutdown = Some(how);
+        self.mailboxes
+            .send_all(|| Parcel::Mail(Mail::Shutdown(how)));
+    }
+
+    fn on_ended(&mut self, worker: WorkerId, error: Option<String>, ending: &mut Ending) {
+        ending.workers_left -= 1;
+        if let Some(error) = error {
+            // Its clients are gone and pools may count servers that nobody has: better to end,
+            // visibly, than to serve on with half a process.
+            self.say(
+                Level::Fatal,
+                format!("worker {} failed, going down: {error}", worker.0),
+            );
+            ending.code = ExitCode::FAILURE;
+            self.shut_down(Shutdown::Immediate, ending);
+        }
+    }
+
+    fn reload(&mut self, console: Option<(WorkerId, Token)>) {
+        let ok = match self.origin.clone() {
+            Origin::Ini(path) => self.reload_file(&path),
+            Origin::Url => {
+                self.say(Level::Warning, "RELOAD: there is no configuration file");
+                false
+            }
+        };
+        if let Some((worker, console)) = console {
+            self.mailboxes
+                .send(worker, Parcel::Mail(Mail::Reloaded { console, ok }));
+        }
+    }
+
+    /// Puts the whole new configuration in force, or nothing of it.
+    fn reload_file(&mut self, path: &Path) -> bool {
+        let mut loaded = match load(path) {
+            Ok(loaded) => loaded,
+            Err(error) => {
+                for problem in error.to_string().lines() {
+                    self.say(Level::Error, problem);
+                }
+                self.say(
+                    Level::Error,
+                    "RELOAD failed, the old configuration stays in force",
+                );
+                return false;
+            }
+        };
+        for note in &loaded.notes {
+            self.say(Level::Warning, note.as_str());
+        }
+        let before = self.directory.snapshot();
+        for key in before.config.needs_restart(&loaded.snapshot.config) {
+            self.say(
+                Level::Warning,
+                format!("\"{key}\" has changed: this takes effect with the next restart"),
+            );
+        }
+        loaded.snapshot.config.succeed(&before.config);
+        self.apply(Arc::new(loaded.snapshot));
+        true
+    }
+
+    fn apply(&mut self, snapshot: Arc<pgweir_core::Snapshot>) {
+        let settings = &snapshot.config.settings;
+        self.log.set_verbose(settings.verbose.max(self.verbose));
+        let logfile = settings.logfile.as_ref().map(PathBuf::from);
+        if let Err(error) = self.log.open(logfile.as_deref()) {
+            self.say(
+                Level::Error,
+                format!("cannot open the log file: {error}; the old one stays in use"),
+            );
+        }
+        self.resolver
+            .set_ttl(settings.dns_max_ttl.0, settings.dns_nxdomain_ttl.0);
+        let options = Arc::new(net_options(settings));
+        if let Some(Err(error)) = self
+            .listeners
+            .as_ref()
+            .map(|listeners| listeners.apply(&options.socket))
+        {
+            self.say(
+                Level::Warning,
+                format!("cannot set the TCP options of the listening sockets: {error}"),
+            );
+        }
+        self.directory.replace(Arc::clone(&snapshot));
+        self.mailboxes
+            .send_all(|| Parcel::Options(Arc::clone(&options)));
+        self.mailboxes
+            .send_all(|| Parcel::Mail(Mail::Config(Arc::clone(&snapshot))));
+    }
+
+    fn say(&mut self, level: Level, text: impl Into<String>) {
+        self.lines.say(self.clock.now(), level, text);
+    }
+}

@@ -1,0 +1,250 @@
+//! The log: one line per event in PgBouncer's form, to standard error and the log file.
+//!
+//! Each thread gathers its lines and writes them in one go at the end of its turn, so that a
+//! burst of logins costs few calls.
+
+use std::{
+    fmt::Write as _,
+    fs::{File, OpenOptions},
+    io::{self, Write as _},
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+};
+
+use jiff::{Timestamp, tz::TimeZone};
+use parking_lot::RwLock;
+use pgweir_core::{Level, LogLine, Time};
+
+/// Gathered lines are written when they reach this many bytes, turn or not.
+const BUFFER_BYTES: usize = 32 * 1024;
+
+/// Where lines go, and which.
+#[derive(Debug, Clone)]
+pub(crate) struct Log(Arc<Sink>);
+
+#[derive(Debug)]
+struct Sink {
+    verbose: AtomicU32,
+    stderr: bool,
+    file: RwLock<Option<File>>,
+}
+
+impl Log {
+    /// A log without a file. `stderr`: write to standard error.
+    pub(crate) fn new(verbose: u32, stderr: bool) -> Self {
+        Self(Arc::new(Sink {
+            verbose: AtomicU32::new(verbose),
+            stderr,
+            file: RwLock::new(None),
+        }))
+    }
+
+    /// Sets the level of detail.
+    pub(crate) fn set_verbose(&self, verbose: u32) {
+        self.0.verbose.store(verbose, Ordering::Relaxed);
+    }
+
+    /// Opens the log file, again if it was open (after a rotation, say); `None` closes it.
+    ///
+    /// # Errors
+    /// When the file can't be opened; the old one stays in use.
+    pub(crate) fn open(&self, path: Option<&Path>) -> io::Result<()> {
+        let file = path
+            .map(|path| OpenOptions::new().append(true).create(true).open(path))
+            .transpose()?;
+        *self.0.file.write() = file;
+        Ok(())
+    }
+
+    /// A buffer for the calling thread.
+    pub(crate) fn buffer(&self) -> LogBuffer {
+        LogBuffer {
+            log: self.clone(),
+            zone: TimeZone::system(),
+            pid: std::process::id(),
+            bytes: String::new(),
+            second: u64::MAX,
+            date: String::new(),
+            abbreviation: String::new(),
+        }
+    }
+
+    fn takes(&self, level: Level) -> bool {
+        level > Level::Debug || self.0.verbose.load(Ordering::Relaxed) > 0
+    }
+
+    fn write(&self, bytes: &[u8]) {
+        // There is nowhere to report a failing log to.
+        if self.0.stderr {
+            let _ = io::stderr().lock().write_all(bytes);
+        }
+        if let Some(mut file) = self.0.file.read().as_ref() {
+            let _ = file.write_all(bytes);
+        }
+    }
+}
+
+/// Lines of one thread that are not written yet.
+#[derive(Debug)]
+pub(crate) struct LogBuffer {
+    log: Log,
+    zone: TimeZone,
+    pid: u32,
+    bytes: String,
+    /// The second that `date` and `abbreviation` are for.
+    second: u64,
+    date: String,
+    abbreviation: String,
+}
+
+impl LogBuffer {
+    /// Adds a line.
+    pub(crate) fn line(&mut self, now: Time, line: &LogLine) {
+        if !self.log.takes(line.level) {
+            return;
+        }
+        let (second, millis) = (now.0 / 1_000_000, now.0 / 1_000 % 1_000);
+        if second != self.second {
+            self.set_second(second);
+        }
+        let level = match line.level {
+            Level::Debug => "DEBUG",
+            Level::Log => "LOG",
+            Level::Warning => "WARNING",
+            Level::Error => "ERROR",
+            Level::Fatal => "FATAL",
+        };
+        let Self {
+            date,
+            abbreviation,
+            pid,
+            bytes,
+            ..
+        } = self;
+        // Writing to a string can't fail.
+        let _ = write!(bytes, "{date}.{millis:03} {abbreviation} [{pid}] {level} ");
+        if !line.subject.is_empty() {
+            push_clean(bytes, &line.subject);
+            bytes.push(' ');
+        }
+        push_clean(bytes, &line.text);
+        bytes.push('\n');
+        if self.bytes.len() >= BUFFER_BYTES {
+            self.flush();
+        }
+    }
+
+    /// Adds a line that is about no connection, and writes it.
+    pub(crate) fn say(&mut self, now: Time, level: Level, text: impl Into<String>) {
+        self.line(
+            now,
+            &LogLine {
+                level,
+                subject: String::new(),
+                text: text.into(),
+            },
+        );
+        self.flush();
+    }
+
+    /// Writes what was gathered.
+    pub(crate) fn flush(&mut self) {
+        if !self.bytes.is_empty() {
+            self.log.write(self.bytes.as_bytes());
+            self.bytes.clear();
+            self.bytes.shrink_to(BUFFER_BYTES);
+        }
+    }
+
+    fn set_second(&mut self, second: u64) {
+        let timestamp =
+            Timestamp::from_second(i64::try_from(second).unwrap_or(i64::MAX)).unwrap_or_default();
+        let local = timestamp.to_zoned(self.zone.clone());
+        self.date = local.strftime("%Y-%m-%d %H:%M:%S").to_string();
+        self.abbreviation = local.strftime("%Z").to_string();
+        self.second = second;
+    }
+}
+
+/// Names and messages come from the network: a line break or an escape code in them must not
+/// forge a line or command a terminal.
+fn push_clean(line: &mut String, text: &str) {
+    for character in text.chars() {
+        match character {
+            '\n' => line.push_str("\n\t"),
+            '\t' => line.push('\t'),
+            control if control.is_control() => {
+                let _ = write!(line, "\\x{:02x}", u32::from(control));
+            }
+            other => line.push(other),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn buffer() -> LogBuffer {
+        LogBuffer {
+            zone: TimeZone::UTC,
+            pid: 42,
+            ..Log::new(0, false).buffer()
+        }
+    }
+
+    #[test]
+    fn lines_have_pgbouncers_form() {
+        let mut buffer = buffer();
+        let now = Time(1_795_255_200_123_456);
+        let subject = "C-0x1f: db/user@127.0.0.1:4711".to_owned();
+        buffer.line(
+            now,
+            &LogLine {
+                level: Level::Log,
+                subject,
+                text: "login attempt".to_owned(),
+            },
+        );
+        let expected =
+            "2026-11-21 10:00:00.123 UTC [42] LOG C-0x1f: db/user@127.0.0.1:4711 login attempt\n";
+        assert_eq!(buffer.bytes, expected);
+    }
+
+    #[test]
+    fn nobody_forges_a_line() {
+        let mut buffer = buffer();
+        let text = "no such user: a\n2026-11-21 LOG b\u{1b}[2J".to_owned();
+        buffer.line(
+            Time(0),
+            &LogLine {
+                level: Level::Warning,
+                subject: String::new(),
+                text,
+            },
+        );
+        assert!(
+            buffer
+                .bytes
+                .ends_with("WARNING no such user: a\n\t2026-11-21 LOG b\\x1b[2J\n")
+        );
+    }
+
+    #[test]
+    fn details_are_for_the_verbose() {
+        let mut buffer = buffer();
+        let line = LogLine {
+            level: Level::Debug,
+            subject: String::new(),
+            text: "detail".to_owned(),
+        };
+        buffer.line(Time(0), &line);
+        assert_eq!(buffer.bytes, "");
+        buffer.log.set_verbose(1);
+        buffer.line(Time(0), &line);
+        assert!(buffer.bytes.contains("DEBUG detail"));
+    }
+}

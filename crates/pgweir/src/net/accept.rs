@@ -1,0 +1,239 @@
+//! Takes new clients in, a few per turn, and spreads them over the workers.
+
+use std::{
+    os::fd::OwnedFd,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use pgweir_core::{Address, Level, LogLine, Peer, ReadMode, Time, WorkerId};
+use rand::Rng;
+use rustix::io::Errno;
+
+use super::{
+    Listeners, Parcel, driver::Driver, io::Io, pooler::Pooler, table::Connection, timers::Timer,
+};
+
+/// So many clients are accepted in one turn at most: a storm of logins must not delay queries.
+const ACCEPTS_PER_TURN: u32 = 64;
+/// How long accepting rests when descriptors have run out, unless a connection closes before.
+const REST_US: u64 = 250_000;
+/// How often the log says so.
+const COMPLAINT_US: u64 = 60_000_000;
+
+/// A client that was accepted, on its way to the worker that will serve it.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    pub(super) fd: OwnedFd,
+    pub(super) remote: Address,
+    pub(super) local: Address,
+    pub(super) port: u16,
+    pub(super) same_uid: bool,
+}
+
+/// How many clients each worker has (those that are on the way to it included).
+#[derive(Debug, Clone)]
+pub(crate) struct Load(Arc<[AtomicUsize]>);
+
+impl Load {
+    /// No clients on any of the workers.
+    pub(crate) fn new(workers: usize) -> Self {
+        Self((0..workers).map(|_| AtomicUsize::new(0)).collect())
+    }
+
+    /// Counts a client in at the worker that should serve it: this one, unless it has an eighth
+    /// (and at least two) more than the least loaded.
+    fn place(&self, here: WorkerId) -> WorkerId {
+        let counts = || self.0.iter().map(|count| count.load(Ordering::Relaxed));
+        let mine = counts().nth(here.index()).unwrap_or_default();
+        let least = counts().enumerate().min_by_key(|(_, count)| *count);
+        let place = match least {
+            Some((index, least)) if mine >= least + (least / 8).max(2) => WorkerId(index as u8),
+            _ => here,
+        };
+        if let Some(count) = self.0.get(place.index()) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        place
+    }
+
+    /// Counts a client out.
+    pub(super) fn remove(&self, worker: WorkerId) {
+        if let Some(count) = self.0.get(worker.index()) {
+            count.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What a worker needs to accept.
+#[derive(Debug)]
+pub(super) struct Acceptor {
+    listeners: Option<Arc<Listeners>>,
+    /// How many to try per event: grows while all of them succeed, so that a lone client costs
+    /// no second call.
+    burst: u32,
+    /// Left of this turn's share.
+    left: u32,
+    resting: bool,
+    complained: Option<Time>,
+}
+
+impl Acceptor {
+    pub(super) fn new(listeners: Arc<Listeners>) -> Self {
+        Self {
+            listeners: Some(listeners),
+            burst: 1,
+            left: 0,
+            resting: true,
+            complained: None,
+        }
+    }
+}
+
+impl Io {
+    /// Begins, or begins again, to watch the listening sockets.
+    pub(super) fn resume_accepting(&mut self) {
+        if !self.acceptor.resting {
+            return;
+        }
+        self.acceptor.resting = false;
+        let Some(listeners) = self.acceptor.listeners.clone() else {
+            return;
+        };
+        for (index, listener) in listeners.iter().enumerate() {
+            if let Err(error) = self.poller.add_listener(listener, index as u32) {
+                self.warn(format!("cannot watch {listener}: {error}"));
+            }
+        }
+    }
+
+    /// Accepts nobody any more.
+    pub(super) fn stop_accepting(&mut self) {
+        self.rest();
+        self.acceptor.listeners = None;
+    }
+
+    /// The share of a new turn.
+    pub(super) fn new_accept_turn(&mut self) {
+        self.acceptor.left = ACCEPTS_PER_TURN;
+    }
+
+    fn rest(&mut self) {
+        let Some(listeners) = self
+            .acceptor
+            .listeners
+            .clone()
+            .filter(|_| !self.acceptor.resting)
+        else {
+            return;
+        };
+        self.acceptor.resting = true;
+        for listener in listeners.iter() {
+            // It was added; removing it again can't fail.
+            let _ = self.poller.remove(listener);
+        }
+    }
+
+    fn out_of_descriptors(&mut self, error: Errno) {
+        self.rest();
+        self.timers.add(self.now.after(REST_US), Timer::Accept);
+        if self
+            .acceptor
+            .complained
+            .is_none_or(|at| self.now.since(at) >= COMPLAINT_US)
+        {
+            self.acceptor.complained = Some(self.now);
+            let error = std::io::Error::from(error);
+            self.warn(format!(
+                "cannot accept clients: {error}; new clients wait until others have left"
+            ));
+        }
+    }
+
+    fn warn(&mut self, text: String) {
+        let line = LogLine {
+            level: Level::Warning,
+            subject: String::new(),
+            text,
+        };
+        self.log.line(self.now, &line);
+    }
+}
+
+impl<P: Pooler> Driver<P> {
+    /// A listening socket has clients. It is level-triggered: whoever is left over is told again.
+    pub(super) fn accept(&mut self, index: u32) {
+        let Some(listeners) = self.io.acceptor.listeners.clone() else {
+            return;
+        };
+        let Some(listener) = listeners.get(index as usize) else {
+            return;
+        };
+        let burst = self.io.acceptor.burst.min(self.io.acceptor.left);
+        for _ in 0..burst {
+            match listener.accept() {
+                Ok(arrival) => {
+                    self.io.acceptor.left -= 1;
+                    self.place(arrival);
+                }
+                Err(Errno::AGAIN) => return self.io.acceptor.burst = 1,
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
+                    return self.io.out_of_descriptors(error);
+                }
+                // The client is gone already, in one of many ways.
+                Err(_) => {}
+            }
+        }
+        self.io.acceptor.burst = (self.io.acceptor.burst * 2).min(ACCEPTS_PER_TURN);
+    }
+
+    /// A new client of this worker.
+    pub(super) fn admit(&mut self, arrival: Arrival) {
+        let Arrival {
+            fd,
+            remote,
+            local,
+            port,
+            same_uid,
+        } = arrival;
+        let mut peer = Peer {
+            remote,
+            local,
+            port,
+            same_uid,
+            entropy: [0; 64],
+        };
+        self.io.random.fill_bytes(&mut peer.entropy);
+        let token = self.pooler.accepted(&peer, self.io.now, &mut self.actions);
+        self.io
+            .register(token, Connection::new(fd, ReadMode::Deliver, true));
+        self.io.execute(&mut self.actions, &[]);
+    }
+
+    fn place(&mut self, arrival: Arrival) {
+        let worker = self.io.load.place(self.io.id);
+        if worker == self.io.id {
+            self.admit(arrival);
+            self.settle();
+        } else {
+            self.io.mailboxes.send(worker, Parcel::Client(arrival));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_go_to_the_least_loaded_worker_when_the_skew_is_too_large() {
+        let load = Load::new(2);
+        let places: Vec<_> = (0..6).map(|_| load.place(WorkerId(0)).0).collect();
+        assert_eq!(places, [0, 0, 1, 0, 1, 0]);
+        load.remove(WorkerId(1));
+        assert_eq!(load.place(WorkerId(0)), WorkerId(1));
+    }
+}

@@ -1,0 +1,160 @@
+//! Connections that the core has forgotten, until their last bytes have arrived.
+//!
+//! A socket that is closed while unread bytes lie in it answers them with a reset, and the reset
+//! may destroy an error message that the peer has not read yet. So after the last byte is written
+//! our side is shut down, and what still comes in is read and dropped, for a short and bounded time.
+
+use std::os::fd::OwnedFd;
+
+use pgweir_core::Token;
+use rustix::{
+    io::Errno,
+    net::{RecvFlags, Shutdown, recv, shutdown},
+};
+
+use super::{
+    io::Io,
+    poller::Key,
+    send::Unsent,
+    table::{Connection, Removed},
+};
+
+/// How long the peer has to close after we did.
+const LINGER_US: u64 = 1_000_000;
+/// How much of what it sends meanwhile is read.
+const LINGER_BYTES_MAX: usize = 1 << 20;
+/// How many connections may linger at once; above that, they are just closed.
+const LINGERING_MAX: usize = 4096;
+
+/// A connection on its way out.
+#[derive(Debug)]
+pub(super) struct Lingering {
+    fd: OwnedFd,
+    unsent: Option<Box<Unsent>>,
+    /// Bytes that were read and dropped.
+    dropped: usize,
+    /// Tells the timer of this stage from older ones.
+    serial: u32,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Fate {
+    Gone,
+    Waits,
+}
+
+impl Io {
+    /// Closes a connection for the core, which has forgotten it already.
+    pub(super) fn close(&mut self, token: Token) {
+        let Some(Removed::Open(mut connection)) = self.table.remove(token) else {
+            return;
+        };
+        let finish =
+            connection.failed.is_none() && (connection.answered || connection.unsent.is_some());
+        if !finish || self.closing.len() >= LINGERING_MAX {
+            return self.let_go(connection);
+        }
+        if connection.client {
+            self.load.remove(self.id);
+            connection.client = false;
+        }
+        self.linger(connection);
+    }
+
+    /// Something happened to a connection on its way out.
+    pub(super) fn on_closing(&mut self, slot: u32, buffer: &mut [u8]) {
+        let Some(lingering) = self.closing.get_mut(slot as usize) else {
+            return;
+        };
+        let flushed = lingering.unsent.is_some();
+        let fate = lingering.advance(buffer);
+        let shut_down = flushed && lingering.unsent.is_none();
+        if fate == Fate::Gone {
+            self.closing.remove(slot as usize);
+            self.resume_accepting();
+        } else if shut_down {
+            lingering.serial = self.timers.add_linger(self.now.after(LINGER_US), slot);
+        }
+    }
+
+    /// The time of a connection on its way out is up.
+    pub(super) fn on_linger_timer(&mut self, slot: u32, serial: u32) {
+        if self
+            .closing
+            .get(slot as usize)
+            .is_some_and(|lingering| lingering.serial == serial)
+        {
+            self.closing.remove(slot as usize);
+            self.resume_accepting();
+        }
+    }
+
+    fn linger(&mut self, connection: Connection) {
+        let Connection { fd, unsent, .. } = connection;
+        let unsent_left = unsent.is_some();
+        let mut lingering = Lingering {
+            fd,
+            unsent,
+            dropped: 0,
+            serial: 0,
+        };
+        if !unsent_left {
+            // Often the peer has closed already, and all is done here.
+            let mut sink = [0; 4096];
+            if shutdown(&lingering.fd, Shutdown::Write).is_err()
+                || lingering.drop_input(&mut sink) == Fate::Gone
+            {
+                drop(lingering);
+                return self.resume_accepting();
+            }
+        }
+        let entry = self.closing.vacant_entry();
+        let slot = entry.key() as u32;
+        if self
+            .poller
+            .rename(&lingering.fd, Key::Closing(slot))
+            .is_err()
+        {
+            return;
+        }
+        let patience_us = if unsent_left {
+            self.options.close_flush_us
+        } else {
+            LINGER_US
+        };
+        lingering.serial = self.timers.add_linger(self.now.after(patience_us), slot);
+        entry.insert(lingering);
+    }
+}
+
+impl Lingering {
+    /// Writes what is left, then waits for the peer's end.
+    fn advance(&mut self, buffer: &mut [u8]) -> Fate {
+        if let Some(unsent) = &mut self.unsent {
+            match unsent.write(&self.fd) {
+                Ok(false) => return Fate::Waits,
+                Ok(true) => self.unsent = None,
+                Err(_) => return Fate::Gone,
+            }
+            if shutdown(&self.fd, Shutdown::Write).is_err() {
+                return Fate::Gone;
+            }
+        }
+        self.drop_input(buffer)
+    }
+
+    fn drop_input(&mut self, buffer: &mut [u8]) -> Fate {
+        loop {
+            match recv(&self.fd, &mut *buffer, RecvFlags::empty()) {
+                Ok((_, 0)) => return Fate::Gone,
+                Ok((_, length)) => self.dropped += length,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Fate::Waits,
+                Err(_) => return Fate::Gone,
+            }
+            if self.dropped > LINGER_BYTES_MAX {
+                return Fate::Gone;
+            }
+        }
+    }
+}

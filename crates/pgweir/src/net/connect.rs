@@ -1,0 +1,257 @@
+//! Opens server connections without waiting: Unix sockets, and all addresses of a host in turn.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    os::fd::OwnedFd,
+    sync::Arc,
+};
+
+use pgweir_core::{Address, ConnectError, Endpoint, ReadMode, Token};
+use rustix::{
+    event::epoll::EventFlags,
+    io::Errno,
+    net::{
+        AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, getsockname, socket_with,
+        sockopt::socket_error,
+    },
+};
+
+use super::{
+    io::{Io, Pending},
+    poller::Key,
+    table::Connection,
+    timers::Timer,
+};
+use crate::control::Lookup;
+
+/// A Unix socket whose queue is full says so at once instead of waiting; ask again after this.
+const RETRY_US: u64 = 5_000;
+
+/// A connection that is being opened.
+#[derive(Debug)]
+pub(crate) struct Connecting {
+    endpoint: Arc<Endpoint>,
+    /// What the host's name stands for.
+    addresses: Option<Arc<[SocketAddr]>>,
+    /// The first address that was not tried.
+    next: usize,
+    /// The attempt under way.
+    fd: Option<OwnedFd>,
+    last_error: Option<Errno>,
+}
+
+/// How an attempt began.
+enum Attempt {
+    Open(OwnedFd, Address),
+    UnderWay(OwnedFd),
+    /// Ask again in a moment.
+    Busy,
+}
+
+impl Io {
+    /// Begins to open a connection.
+    pub(super) fn connect(&mut self, conn: Token, endpoint: Arc<Endpoint>) {
+        let mut connecting = Connecting {
+            endpoint: Arc::clone(&endpoint),
+            addresses: None,
+            next: 0,
+            fd: None,
+            last_error: None,
+        };
+        if let Endpoint::Tcp { host, port } = &*endpoint {
+            connecting.addresses = match host.parse::<IpAddr>() {
+                Ok(literal) => Some([SocketAddr::new(literal, *port)].into()),
+                Err(_) => match self.resolver.lookup(host, *port, self.id, conn, self.now) {
+                    Lookup::Known(addresses) => Some(addresses),
+                    Lookup::Unknown(error) => {
+                        self.pending.push_back(Pending::ConnectFailed(conn, error));
+                        None
+                    }
+                    Lookup::Asked => None,
+                },
+            };
+        }
+        let ready = connecting.addresses.is_some() || matches!(*endpoint, Endpoint::Unix(_));
+        self.table.connecting(conn, Box::new(connecting));
+        if ready {
+            self.attempt(conn);
+        }
+    }
+
+    /// The addresses of a host have come, or not.
+    pub(super) fn resolved(
+        &mut self,
+        conn: Token,
+        result: Result<Arc<[SocketAddr]>, ConnectError>,
+    ) {
+        let Some(connecting) = self.table.get_connecting(conn) else {
+            return;
+        };
+        match result {
+            Ok(addresses) => {
+                connecting.addresses = Some(addresses);
+                self.attempt(conn);
+            }
+            Err(error) => self.pending.push_back(Pending::ConnectFailed(conn, error)),
+        }
+    }
+
+    /// Something happened to an attempt that is under way.
+    pub(super) fn on_connecting(&mut self, conn: Token, flags: EventFlags) {
+        let Some(connecting) = self.table.get_connecting(conn) else {
+            return;
+        };
+        let Some(fd) = connecting.fd.take() else {
+            return;
+        };
+        match socket_error(&fd) {
+            Ok(Ok(())) if flags.intersects(EventFlags::ERR | EventFlags::HUP) => {
+                connecting.last_error = Some(Errno::CONNRESET);
+                drop(fd);
+                self.attempt(conn);
+            }
+            Ok(Ok(())) if flags.contains(EventFlags::OUT) => {
+                let remote = connecting.address_tried();
+                self.opened(conn, fd, remote);
+            }
+            Ok(Ok(())) => connecting.fd = Some(fd),
+            Ok(Err(error)) | Err(error) => {
+                connecting.last_error = Some(error);
+                drop(fd);
+                self.attempt(conn);
+            }
+        }
+    }
+
+    /// Tries the next address, until one is under way or none is left.
+    pub(super) fn attempt(&mut self, conn: Token) {
+        loop {
+            let Some(connecting) = self.table.get_connecting(conn) else {
+                return;
+            };
+            let Some(begun) = connecting.begin(&self.options.socket) else {
+                let why = connecting.last_error.unwrap_or(Errno::ADDRNOTAVAIL);
+                return self
+                    .pending
+                    .push_back(Pending::ConnectFailed(conn, connect_error(why)));
+            };
+            match begun {
+                Ok(Attempt::Open(fd, remote)) => {
+                    return match self.poller.add(&fd, Key::Connection(conn)) {
+                        Ok(()) => self.opened(conn, fd, remote),
+                        Err(error) => self.give_up(conn, &error),
+                    };
+                }
+                Ok(Attempt::UnderWay(fd)) => {
+                    if let Err(error) = self.poller.add(&fd, Key::Connection(conn)) {
+                        return self.give_up(conn, &error);
+                    }
+                    connecting.fd = Some(fd);
+                    return;
+                }
+                Ok(Attempt::Busy) => {
+                    return self
+                        .timers
+                        .add(self.now.after(RETRY_US), Timer::Reconnect(conn));
+                }
+                Err(error) => connecting.last_error = Some(error),
+            }
+        }
+    }
+
+    fn give_up(&mut self, conn: Token, error: &std::io::Error) {
+        self.pending.push_back(Pending::ConnectFailed(
+            conn,
+            ConnectError::Local(error.to_string()),
+        ));
+    }
+
+    fn opened(&mut self, conn: Token, fd: OwnedFd, remote: Address) {
+        let local = match remote {
+            Address::Unix => Address::Unix,
+            Address::Tcp(_) => getsockname(&fd)
+                .ok()
+                .and_then(|address| SocketAddr::try_from(address).ok())
+                .map_or(remote, Address::Tcp),
+        };
+        self.table
+            .open(conn, Connection::new(fd, ReadMode::Hold, false));
+        self.pending.push_back(Pending::Connected {
+            conn,
+            local,
+            remote,
+        });
+    }
+}
+
+impl Connecting {
+    /// Begins the next attempt; `None` when every address was tried.
+    fn begin(&mut self, options: &super::SocketOptions) -> Option<Result<Attempt, Errno>> {
+        if let Endpoint::Unix(path) = &*self.endpoint {
+            if self.next > 0 {
+                return None;
+            }
+            let begun = begin_unix(path);
+            self.next = usize::from(!matches!(begun, Ok(Attempt::Busy)));
+            return Some(begun);
+        }
+        let address = *self.addresses.as_ref()?.get(self.next)?;
+        self.next += 1;
+        Some(begin_tcp(address, options))
+    }
+
+    fn address_tried(&self) -> Address {
+        let tried = self
+            .next
+            .checked_sub(1)
+            .and_then(|index| self.addresses.as_ref()?.get(index));
+        tried.map_or(Address::Unix, |address| Address::Tcp(*address))
+    }
+}
+
+fn begin_unix(path: &str) -> Result<Attempt, Errno> {
+    let address = match path.strip_prefix('@') {
+        Some(name) => SocketAddrUnix::new_abstract_name(name.as_bytes())?,
+        None => SocketAddrUnix::new(path)?,
+    };
+    let fd = open_socket(AddressFamily::UNIX)?;
+    match connect(&fd, &address) {
+        Ok(()) => Ok(Attempt::Open(fd, Address::Unix)),
+        Err(Errno::AGAIN) => Ok(Attempt::Busy),
+        Err(Errno::INPROGRESS) => Ok(Attempt::UnderWay(fd)),
+        Err(error) => Err(error),
+    }
+}
+
+fn begin_tcp(address: SocketAddr, options: &super::SocketOptions) -> Result<Attempt, Errno> {
+    let fd = open_socket(if address.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    })?;
+    options
+        .apply(&fd)
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    match connect(&fd, &address) {
+        Ok(()) => Ok(Attempt::Open(fd, Address::Tcp(address))),
+        Err(Errno::INPROGRESS | Errno::INTR) => Ok(Attempt::UnderWay(fd)),
+        Err(error) => Err(error),
+    }
+}
+
+fn open_socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
+    socket_with(
+        family,
+        SocketType::STREAM,
+        SocketFlags::NONBLOCK | SocketFlags::CLOEXEC,
+        None,
+    )
+}
+
+fn connect_error(why: Errno) -> ConnectError {
+    let text = std::io::Error::from(why).to_string();
+    match why {
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS => ConnectError::Local(text),
+        _ => ConnectError::Refused(text),
+    }
+}

@@ -1,0 +1,295 @@
+//! The event loop of one worker: the seam between sockets and the core.
+
+use std::{collections::VecDeque, io, mem, sync::Arc};
+
+use pgweir_core::{Actions, Closed, ReadMode, Time, Token, Worker, WorkerId};
+use rand::{RngExt, rngs::StdRng};
+use rustix::{
+    event::epoll::{Event, EventFlags},
+    io::Errno,
+};
+use slab::Slab;
+
+use super::{
+    Listeners, Mailboxes, NetOptions, Parcel,
+    accept::{Acceptor, Load},
+    io::{Io, Pending},
+    poller::{Key, Poller},
+    pooler::Pooler,
+    read::{error_text, look},
+    table::{Connection, Table},
+    timers::{Timer, Timers},
+};
+use crate::{
+    clock::Clock,
+    control::{Deriver, Request, Resolver},
+    log::LogBuffer,
+};
+
+/// How many events one wait returns at most.
+const EVENTS_MAX: usize = 1024;
+
+/// What a driver needs of the rest of the process.
+#[derive(Debug)]
+pub(crate) struct Surroundings {
+    pub(crate) id: WorkerId,
+    pub(crate) clock: Clock,
+    pub(crate) listeners: Arc<Listeners>,
+    pub(crate) load: Load,
+    pub(crate) mailboxes: Mailboxes,
+    pub(crate) options: Arc<NetOptions>,
+    pub(crate) resolver: Arc<Resolver>,
+    pub(crate) deriver: Deriver,
+    pub(crate) control: crossbeam_channel::Sender<Request>,
+    pub(crate) log: LogBuffer,
+    /// Size of the read buffer in bytes.
+    pub(crate) read_buffer: usize,
+    /// The worker's source of salts, nonces and keys.
+    pub(crate) random: StdRng,
+}
+
+/// One worker's loop: waits, tells the core, and carries out what it asks.
+#[derive(Debug)]
+pub(crate) struct Driver<P = Worker> {
+    pub(super) pooler: P,
+    pub(super) io: Io,
+    /// Every connection is read into this one.
+    pub(super) buffer: Box<[u8]>,
+    pub(super) actions: Actions,
+    clock: Clock,
+    parcels: Vec<Parcel>,
+    carried: Vec<Token>,
+}
+
+impl<P: Pooler> Driver<P> {
+    /// A driver that is ready to accept.
+    ///
+    /// # Errors
+    /// When the process is out of file descriptors or memory.
+    pub(crate) fn new(pooler: P, around: Surroundings) -> io::Result<Self> {
+        let poller = Poller::new()?;
+        if let Some(bell) = around.mailboxes.bell(around.id) {
+            poller.add_mailbox(bell)?;
+        }
+        let mut io = Io {
+            id: around.id,
+            now: around.clock.now(),
+            turn: 0,
+            finished: false,
+            poller,
+            table: Table::default(),
+            pending: VecDeque::new(),
+            carried: Vec::new(),
+            closing: Slab::new(),
+            timers: Timers::default(),
+            acceptor: Acceptor::new(around.listeners),
+            load: around.load,
+            random: around.random,
+            options: around.options,
+            mailboxes: around.mailboxes,
+            resolver: around.resolver,
+            deriver: around.deriver,
+            control: around.control,
+            log: around.log,
+        };
+        io.resume_accepting();
+        Ok(Self {
+            pooler,
+            io,
+            buffer: vec![0; around.read_buffer].into_boxed_slice(),
+            actions: Actions::default(),
+            clock: around.clock,
+            parcels: Vec::new(),
+            carried: Vec::new(),
+        })
+    }
+
+    /// Runs until the core says that it has finished.
+    ///
+    /// # Errors
+    /// When the poller fails, which only a broken program brings about.
+    pub(crate) fn run(&mut self) -> io::Result<()> {
+        // The events can't leave their thread, so they are not a part of the driver.
+        let mut events = Vec::with_capacity(EVENTS_MAX);
+        while !self.io.finished {
+            self.turn(&mut events, None)?;
+        }
+        Ok(())
+    }
+
+    /// One wait (for at most `patience_us`, if given) and all that comes of it.
+    pub(super) fn turn(
+        &mut self,
+        events: &mut Vec<Event>,
+        patience_us: Option<u64>,
+    ) -> io::Result<()> {
+        mem::swap(&mut self.carried, &mut self.io.carried);
+        let timeout = self.timeout_us().into_iter().chain(patience_us).min();
+        self.io.poller.wait(events, timeout)?;
+        self.io.now = self.clock.now();
+        self.io.turn = self.io.turn.wrapping_add(1);
+        self.io.new_accept_turn();
+        for event in events.iter() {
+            self.dispatch(event);
+            self.settle();
+        }
+        self.serve_carried();
+        self.serve_timers();
+        self.io.log.flush();
+        Ok(())
+    }
+
+    /// Tells the core of one event and carries out what it wants.
+    pub(super) fn call(&mut self, event: impl FnOnce(&mut P, Time, &mut Actions)) {
+        event(&mut self.pooler, self.io.now, &mut self.actions);
+        self.io.execute(&mut self.actions, &[]);
+    }
+
+    /// Works off what the last event left to do, in order.
+    pub(super) fn settle(&mut self) {
+        while let Some(pending) = self.io.pending.pop_front() {
+            self.handle(pending);
+        }
+    }
+
+    fn timeout_us(&self) -> Option<u64> {
+        if !self.carried.is_empty() {
+            return Some(0);
+        }
+        let due = self
+            .pooler
+            .next_tick()
+            .into_iter()
+            .chain(self.io.timers.next())
+            .min()?;
+        Some(due.since(self.io.now))
+    }
+
+    fn dispatch(&mut self, event: &Event) {
+        match Key::of(event) {
+            Key::Connection(token) => self.on_connection(token, event.flags),
+            Key::Mailbox => self.empty_mailbox(),
+            Key::Listener(index) => self.accept(index),
+            Key::Closing(slot) => self.io.on_closing(slot, &mut self.buffer),
+        }
+    }
+
+    fn on_connection(&mut self, token: Token, flags: EventFlags) {
+        let Some(connection) = self.io.table.get(token) else {
+            return self.io.on_connecting(token, flags);
+        };
+        if flags.contains(EventFlags::ERR) && connection.mode != ReadMode::Deliver {
+            // Bytes that came before the error are worth reading; without any, this is the end.
+            match look(connection) {
+                Ok(Some(_)) => {}
+                Ok(None) | Err(Errno::AGAIN) => return self.end(token, Closed::Eof),
+                Err(error) => return self.end(token, error_text(error)),
+            }
+        }
+        if flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR) {
+            connection.hung_up = true;
+            connection.readable = true;
+        } else if flags.contains(EventFlags::IN) {
+            // Bytes that an earlier event of this turn has had read already are no news, and
+            // must not be announced again.
+            let maybe_read =
+                connection.turn == self.io.turn && connection.mode != ReadMode::Deliver;
+            connection.readable = !maybe_read || look(connection) != Err(Errno::AGAIN);
+        }
+        if flags.contains(EventFlags::OUT) && connection.unsent.is_some() {
+            self.io.flush(token);
+        }
+        self.serve(token);
+    }
+
+    fn handle(&mut self, pending: Pending) {
+        match pending {
+            Pending::Serve(token) => self.serve(token),
+            Pending::Peek(token) => self.peek(token),
+            Pending::Blocked(token) if self.io.table.get(token).is_some() => {
+                self.call(|pooler, now, out| pooler.blocked(token, now, out));
+            }
+            Pending::Drained(token) if self.io.table.get(token).is_some() => {
+                self.call(|pooler, now, out| pooler.drained(token, now, out));
+            }
+            Pending::Connected {
+                conn,
+                local,
+                remote,
+            } if self.io.table.get(conn).is_some() => {
+                let nonce = self.io.random.random();
+                self.call(|pooler, now, out| {
+                    pooler.connected(conn, local, remote, nonce, now, out);
+                });
+            }
+            Pending::ConnectFailed(conn, why) => {
+                if self.io.table.get_connecting(conn).is_some() {
+                    self.io.table.remove(conn);
+                    self.call(|pooler, now, out| pooler.connect_failed(conn, &why, now, out));
+                }
+            }
+            Pending::Broken(token, why) => self.end(token, Closed::Error(why.to_owned())),
+            Pending::Mail(mail) => self.call(|pooler, now, out| pooler.mail(mail, now, out)),
+            // Closed meanwhile.
+            Pending::Blocked(_) | Pending::Drained(_) | Pending::Connected { .. } => {}
+        }
+    }
+
+    fn empty_mailbox(&mut self) {
+        let mut parcels = mem::take(&mut self.parcels);
+        self.io.mailboxes.take(self.io.id, &mut parcels);
+        for parcel in parcels.drain(..) {
+            self.unpack(parcel);
+            self.settle();
+        }
+        self.parcels = parcels;
+    }
+
+    fn unpack(&mut self, parcel: Parcel) {
+        match parcel {
+            Parcel::Mail(mail) => self.call(|pooler, now, out| pooler.mail(mail, now, out)),
+            Parcel::Client(arrival) => self.admit(arrival),
+            Parcel::Server { server, connection } => self.adopt(server, *connection),
+            Parcel::Derived { conn, keys } => {
+                self.call(|pooler, now, out| pooler.derived(conn, keys, now, out))
+            }
+            Parcel::Resolved { conn, result } => self.io.resolved(conn, result),
+            Parcel::Options(options) => self.io.options = options,
+            Parcel::StopAccepting => self.io.stop_accepting(),
+        }
+    }
+
+    fn adopt(&mut self, server: Box<pgweir_core::backend::Server>, connection: Connection) {
+        let token = self.pooler.adopt(server, self.io.now, &mut self.actions);
+        self.io.register(token, connection);
+        self.io.execute(&mut self.actions, &[]);
+    }
+
+    fn serve_carried(&mut self) {
+        let mut carried = mem::take(&mut self.carried);
+        for token in carried.drain(..) {
+            self.serve(token);
+            self.settle();
+        }
+        self.carried = carried;
+    }
+
+    fn serve_timers(&mut self) {
+        while let Some(timer) = self.io.timers.pop(self.io.now) {
+            match timer {
+                Timer::Linger { slot, serial } => self.io.on_linger_timer(slot, serial),
+                Timer::Reconnect(token) => self.io.attempt(token),
+                Timer::Accept => self.io.resume_accepting(),
+            }
+            self.settle();
+        }
+        if self
+            .pooler
+            .next_tick()
+            .is_some_and(|due| due <= self.io.now)
+        {
+            self.call(|pooler, now, out| pooler.tick(now, out));
+            self.settle();
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Carries out what the core asks for.
+
+use std::mem;
+
+use pgweir_core::{Action, Actions, Source, Token};
+
+use super::{
+    Parcel,
+    io::{Io, Pending},
+    send::PIECES_MAX,
+};
+use crate::control::{Overloaded, Request};
+
+/// Above this many bytes the scratch space is given back after use.
+const SCRATCH_KEPT: usize = 64 * 1024;
+
+/// Where a piece of a write is.
+#[derive(Debug, Clone, Copy, Default)]
+struct Piece {
+    scratch: bool,
+    start: usize,
+    end: usize,
+}
+
+/// Consecutive sends to one connection, to be written at once.
+#[derive(Debug, Default)]
+struct Gathered {
+    to: Option<Token>,
+    pieces: [Piece; PIECES_MAX],
+    count: usize,
+}
+
+impl Io {
+    /// Executes the actions in order, and empties them.
+    pub(super) fn execute(&mut self, actions: &mut Actions, input: &[u8]) {
+        let mut gathered = Gathered::default();
+        for action in actions.list.drain(..) {
+            match action {
+                Action::Send { to, source } => {
+                    if !gathered.takes(to) {
+                        self.write_gathered(&mut gathered, input, &actions.scratch);
+                    }
+                    gathered.add(to, &source);
+                }
+                // These two leave the bytes alone, so the gathering goes on.
+                Action::Read { conn, mode } => self.set_mode(conn, mode),
+                Action::Log(line) => self.log.line(self.now, &line),
+                action => {
+                    self.write_gathered(&mut gathered, input, &actions.scratch);
+                    self.execute_rare(action);
+                }
+            }
+        }
+        self.write_gathered(&mut gathered, input, &actions.scratch);
+        actions.scratch.clear();
+        if actions.scratch.capacity() > SCRATCH_KEPT {
+            actions.scratch = Vec::new();
+        }
+    }
+
+    fn write_gathered(&mut self, gathered: &mut Gathered, input: &[u8], scratch: &[u8]) {
+        let count = mem::take(&mut gathered.count);
+        let Some(to) = gathered.to.take().filter(|_| count > 0) else {
+            return;
+        };
+        let slice = |piece: Piece| {
+            let bytes = if piece.scratch { scratch } else { input };
+            let found = bytes.get(piece.start..piece.end);
+            debug_assert!(found.is_some(), "a range outside of its bytes");
+            found.unwrap_or_default()
+        };
+        match gathered.pieces[..count] {
+            [piece] => self.write(to, &[slice(piece)]),
+            ref pieces => {
+                let mut slices = [[].as_slice(); PIECES_MAX];
+                for (to, piece) in slices.iter_mut().zip(pieces) {
+                    *to = slice(*piece);
+                }
+                self.write(to, &slices[..count]);
+            }
+        }
+    }
+
+    fn execute_rare(&mut self, action: Action) {
+        match action {
+            Action::Peek(conn) => self.pending.push_back(Pending::Peek(conn)),
+            Action::Connect { conn, endpoint } => self.connect(conn, endpoint),
+            Action::Close(conn) => self.close(conn),
+            Action::Derive { conn, job } => {
+                if let Err(Overloaded) = self.deriver.submit(self.id, conn, job) {
+                    self.pending
+                        .push_back(Pending::Broken(conn, "too many logins at once"));
+                }
+            }
+            Action::HandOver { conn, to, server } => self.hand_over(conn, to, server),
+            Action::Mail { to, mail } if to == self.id => {
+                self.pending.push_back(Pending::Mail(mail))
+            }
+            Action::Mail { to, mail } => self.mailboxes.send(to, Parcel::Mail(mail)),
+            Action::Control(control) => self.ask(Request::Core(control)),
+            Action::Finished => self.finished = true,
+            Action::Send { .. } | Action::Read { .. } | Action::Log(_) => {}
+        }
+    }
+
+    fn ask(&mut self, request: Request) {
+        // The control thread outlives the workers; if it is gone the process ends anyway.
+        let _ = self.control.send(request);
+    }
+}
+
+impl Gathered {
+    /// Can a send to this connection join?
+    fn takes(&self, to: Token) -> bool {
+        self.to == Some(to) && self.count < PIECES_MAX
+    }
+
+    fn add(&mut self, to: Token, source: &Source) {
+        let (scratch, range) = match source {
+            Source::Input(range) => (false, range),
+            Source::Scratch(range) => (true, range),
+        };
+        if range.is_empty() {
+            return;
+        }
+        self.to = Some(to);
+        if let Some(last) = self
+            .count
+            .checked_sub(1)
+            .and_then(|last| self.pieces.get_mut(last))
+            && last.scratch == scratch
+            && last.end == range.start
+        {
+            last.end = range.end;
+            return;
+        }
+        self.pieces[self.count] = Piece {
+            scratch,
+            start: range.start,
+            end: range.end,
+        };
+        self.count += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbouring_ranges_become_one_piece() {
+        let to = Token {
+            slot: 0,
+            generation: 0,
+        };
+        let mut gathered = Gathered::default();
+        for source in [
+            Source::Input(0..3),
+            Source::Input(3..9),
+            Source::Scratch(0..0),
+            Source::Scratch(9..10),
+            Source::Input(10..11),
+        ] {
+            gathered.add(to, &source);
+        }
+        let pieces: Vec<_> = gathered.pieces[..gathered.count]
+            .iter()
+            .map(|piece| (piece.scratch, piece.start, piece.end))
+            .collect();
+        assert_eq!(pieces, [(false, 0, 9), (true, 9, 10), (false, 10, 11)]);
+    }
+}

@@ -1,0 +1,165 @@
+//! A worker's sockets and all that belongs to them: the driver without the core.
+
+use std::{collections::VecDeque, mem, sync::Arc};
+
+use pgweir_core::{
+    Address, ConnectError, ReadMode, Time, Token, WorkerId, backend::Server, mail::Mail,
+};
+use rand::rngs::StdRng;
+use rustix::io::Errno;
+use slab::Slab;
+
+use super::{
+    Mailboxes, NetOptions, Parcel,
+    accept::{Acceptor, Load},
+    closing::Lingering,
+    poller::{Key, Poller},
+    table::{Connection, Removed, Table},
+    timers::Timers,
+};
+use crate::{
+    control::{Deriver, Request, Resolver},
+    log::LogBuffer,
+};
+
+/// What waits for its turn, first come first served. Emptied after each event.
+#[derive(Debug)]
+pub(super) enum Pending {
+    /// Look what can be done for a connection.
+    Serve(Token),
+    /// The first unread byte is wanted.
+    Peek(Token),
+    Blocked(Token),
+    Drained(Token),
+    Connected {
+        conn: Token,
+        local: Address,
+        remote: Address,
+    },
+    ConnectFailed(Token, ConnectError),
+    /// Close a connection with an error that did not come from its socket.
+    Broken(Token, &'static str),
+    /// A message of this worker to itself.
+    Mail(Mail),
+}
+
+#[derive(Debug)]
+pub(super) struct Io {
+    pub(super) id: WorkerId,
+    pub(super) now: Time,
+    /// Counts the waits; tells what was read since the last one.
+    pub(super) turn: u32,
+    pub(super) finished: bool,
+    pub(super) poller: Poller,
+    pub(super) table: Table,
+    pub(super) pending: VecDeque<Pending>,
+    /// Connections that have had their share of this turn.
+    pub(super) carried: Vec<Token>,
+    pub(super) closing: Slab<Lingering>,
+    pub(super) timers: Timers,
+    pub(super) acceptor: Acceptor,
+    pub(super) load: Load,
+    /// Of cryptographic quality, seeded by the system.
+    pub(super) random: StdRng,
+    pub(super) options: Arc<NetOptions>,
+    pub(super) mailboxes: Mailboxes,
+    pub(super) resolver: Arc<Resolver>,
+    pub(super) deriver: Deriver,
+    pub(super) control: crossbeam_channel::Sender<Request>,
+    pub(super) log: LogBuffer,
+}
+
+impl Io {
+    /// Puts an open connection into the table and watches it.
+    pub(super) fn register(&mut self, token: Token, mut connection: Connection) {
+        if let Err(error) = self.poller.add(&connection.fd, Key::Connection(token)) {
+            connection.failed = Some(Errno::from_io_error(&error).unwrap_or(Errno::IO));
+        }
+        let failed = connection.failed.is_some();
+        self.table.open(token, connection);
+        if failed {
+            self.fail_as_marked(token);
+        }
+    }
+
+    /// Puts a connection into the run queue, once.
+    pub(super) fn queue(&mut self, token: Token) {
+        if let Some(connection) = self.table.get(token)
+            && !mem::replace(&mut connection.queued, true)
+        {
+            self.pending.push_back(Pending::Serve(token));
+        }
+    }
+
+    /// Changes how the incoming side is treated; what is readable already is served soon.
+    pub(super) fn set_mode(&mut self, token: Token, mode: ReadMode) {
+        let Some(connection) = self.table.get(token) else {
+            return;
+        };
+        connection.mode = mode;
+        let due = match mode {
+            ReadMode::Hold => connection.hung_up && !connection.hung_up_told,
+            ReadMode::Notify | ReadMode::Deliver => connection.readable,
+        };
+        if due {
+            self.queue(token);
+        }
+    }
+
+    /// Writing failed: what the peer said before may still be readable, so a connection in mode
+    /// `Deliver` is read to its end first (a server's last words). In the other modes it ends now.
+    pub(super) fn fail(&mut self, token: Token, why: Errno) {
+        if let Some(connection) = self.table.get(token) {
+            connection.failed = Some(why);
+            connection.unsent = None;
+            self.fail_as_marked(token);
+        }
+    }
+
+    /// Gives an idle server to another worker.
+    pub(super) fn hand_over(&mut self, conn: Token, to: WorkerId, server: Box<Server>) {
+        let Some(connection) = self.detach(conn) else {
+            debug_assert!(false, "handed over a connection that is not open");
+            return;
+        };
+        let connection = Box::new(connection);
+        self.mailboxes
+            .send(to, Parcel::Server { server, connection });
+    }
+
+    /// Takes a connection out of the table and away from the poller, so that another worker can
+    /// [`register`](Self::register) it.
+    pub(super) fn detach(&mut self, conn: Token) -> Option<Connection> {
+        let Some(Removed::Open(mut connection)) = self.table.remove(conn) else {
+            return None;
+        };
+        if let Err(error) = self.poller.remove(&connection.fd) {
+            connection.failed = Some(Errno::from_io_error(&error).unwrap_or(Errno::IO));
+        }
+        // The other worker's poller tells all this again.
+        connection.readable = false;
+        connection.hung_up = false;
+        connection.hung_up_told = false;
+        connection.queued = false;
+        connection.peek = false;
+        connection.turn = 0;
+        Some(connection)
+    }
+
+    /// A connection of ours has gone, and with it a file descriptor.
+    pub(super) fn let_go(&mut self, connection: Connection) {
+        if connection.client {
+            self.load.remove(self.id);
+        }
+        drop(connection);
+        self.resume_accepting();
+    }
+
+    fn fail_as_marked(&mut self, token: Token) {
+        if let Some(connection) = self.table.get(token) {
+            connection.readable = true;
+            connection.hung_up = true;
+            self.queue(token);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! How workers, the control thread and the blocking threads reach a worker.
+
+use std::{
+    io,
+    net::SocketAddr,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::Arc,
+};
+
+use parking_lot::Mutex;
+use pgweir_auth::scram::DerivedKeys;
+use pgweir_core::{ConnectError, Token, WorkerId, backend::Server, mail::Mail};
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::{NetOptions, accept::Arrival, table::Connection};
+
+/// One thing that is put into a mailbox.
+#[derive(Debug)]
+pub(crate) enum Parcel {
+    /// For the core.
+    Mail(Mail),
+    /// A client that another worker accepted.
+    Client(Arrival),
+    /// An idle server that another worker hands over.
+    Server {
+        server: Box<Server>,
+        connection: Box<Connection>,
+    },
+    /// Keys that were derived for a connection.
+    Derived { conn: Token, keys: DerivedKeys },
+    /// The addresses of a host that a connection waits for.
+    Resolved {
+        conn: Token,
+        result: Result<Arc<[SocketAddr]>, ConnectError>,
+    },
+    /// Changed settings of the driver.
+    Options(Arc<NetOptions>),
+    /// Accept nobody any more, and let go of the listening sockets.
+    StopAccepting,
+}
+
+/// The mailboxes of all workers.
+#[derive(Debug, Clone)]
+pub(crate) struct Mailboxes(Arc<[Mailbox]>);
+
+#[derive(Debug)]
+struct Mailbox {
+    parcels: Mutex<Vec<Parcel>>,
+    wake: OwnedFd,
+}
+
+impl Mailboxes {
+    /// Mailboxes for `workers` workers.
+    ///
+    /// # Errors
+    /// When the process is out of file descriptors.
+    pub(crate) fn new(workers: usize) -> io::Result<Self> {
+        let one = |_| {
+            let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+            Ok(Mailbox {
+                parcels: Mutex::default(),
+                wake,
+            })
+        };
+        Ok(Self((0..workers).map(one).collect::<io::Result<_>>()?))
+    }
+
+    /// Puts a parcel into a worker's mailbox. Parcels from one sender arrive in their order.
+    ///
+    /// Only the sender that finds the mailbox empty rings: its owner empties it as a whole
+    /// after every ring, so whoever finds it filled knows that a ring is on its way.
+    pub(crate) fn send(&self, to: WorkerId, parcel: Parcel) {
+        let Some(mailbox) = self.0.get(to.index()) else {
+            return;
+        };
+        let first = {
+            let mut parcels = mailbox.parcels.lock();
+            parcels.push(parcel);
+            parcels.len() == 1
+        };
+        if first {
+            // It can only fail when the counter is at its end, 2^64 rings from now.
+            let _ = rustix::io::write(&mailbox.wake, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// The same to every worker.
+    pub(crate) fn send_all(&self, mut parcel: impl FnMut() -> Parcel) {
+        for id in self.workers() {
+            self.send(id, parcel());
+        }
+    }
+
+    /// The ids of all workers.
+    pub(crate) fn workers(&self) -> impl Iterator<Item = WorkerId> + use<> {
+        (0..self.0.len()).map(|index| WorkerId(index as u8))
+    }
+
+    /// Takes everything out of a mailbox, into the empty `parcels`.
+    pub(crate) fn take(&self, of: WorkerId, parcels: &mut Vec<Parcel>) {
+        if let Some(mailbox) = self.0.get(of.index()) {
+            std::mem::swap(&mut *mailbox.parcels.lock(), parcels);
+        }
+    }
+
+    /// What to watch for a ring.
+    pub(crate) fn bell(&self, of: WorkerId) -> Option<BorrowedFd<'_>> {
+        self.0.get(of.index()).map(|mailbox| mailbox.wake.as_fd())
+    }
+}

@@ -1,0 +1,32 @@
+//! Bytes and sockets: one event loop per worker.
+//!
+//! [`Driver`] is the seam: it turns what epoll says into events of the core, and carries out the
+//! actions that come back. The core knows nothing of what is behind it.
+//!
+//! - `driver`: the loop, and which event goes where.
+//! - `execute`: the actions. `read`, `send`, `closing`, `connect`, `accept`: one direction each.
+//! - `poller`, `table`, `mailbox`, `timers`, `listener`, `options`: what they are made of.
+
+mod accept;
+mod closing;
+mod connect;
+mod driver;
+mod execute;
+mod io;
+mod listener;
+mod mailbox;
+mod options;
+mod poller;
+mod pooler;
+mod read;
+mod send;
+mod table;
+#[cfg(test)]
+mod tests;
+mod timers;
+
+pub(crate) use accept::Load;
+pub(crate) use driver::{Driver, Surroundings};
+pub(crate) use listener::{ListenError, ListenPlan, Listeners};
+pub(crate) use mailbox::{Mailboxes, Parcel};
+pub(crate) use options::{NetOptions, SocketOptions};

@@ -1,0 +1,63 @@
+//! Socket options and other settings of the driver that a RELOAD can change.
+
+use std::{io, os::fd::AsFd, time::Duration};
+
+use rustix::net::sockopt;
+
+/// What the driver needs of the settings.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct NetOptions {
+    /// For TCP connections on both sides.
+    pub(crate) socket: SocketOptions,
+    /// How long unsent bytes of a closed connection are kept, in microseconds.
+    pub(crate) close_flush_us: u64,
+}
+
+/// Options of TCP sockets. Zero means: the system's default.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct SocketOptions {
+    /// Probe idle connections.
+    pub(crate) keepalive: bool,
+    /// How many probes may be lost.
+    pub(crate) keepcnt: u32,
+    /// How long a connection is idle before the first probe.
+    pub(crate) keepidle: Duration,
+    /// Time between probes.
+    pub(crate) keepintvl: Duration,
+    /// How long sent data may stay without acknowledgement, in milliseconds.
+    pub(crate) user_timeout_ms: u32,
+    /// Size of the kernel's buffers for one direction, in bytes.
+    pub(crate) buffer: usize,
+}
+
+impl SocketOptions {
+    /// Applies the options. On a listening socket they hold for every connection accepted from
+    /// it, which saves the calls per connection.
+    ///
+    /// # Errors
+    /// The first option that the system refuses.
+    pub(crate) fn apply(&self, fd: impl AsFd) -> io::Result<()> {
+        let fd = fd.as_fd();
+        sockopt::set_tcp_nodelay(fd, true)?;
+        sockopt::set_socket_keepalive(fd, self.keepalive)?;
+        if self.keepalive {
+            if self.keepcnt > 0 {
+                sockopt::set_tcp_keepcnt(fd, self.keepcnt)?;
+            }
+            if !self.keepidle.is_zero() {
+                sockopt::set_tcp_keepidle(fd, self.keepidle)?;
+            }
+            if !self.keepintvl.is_zero() {
+                sockopt::set_tcp_keepintvl(fd, self.keepintvl)?;
+            }
+        }
+        if self.user_timeout_ms > 0 {
+            sockopt::set_tcp_user_timeout(fd, self.user_timeout_ms)?;
+        }
+        if self.buffer > 0 {
+            sockopt::set_socket_recv_buffer_size(fd, self.buffer)?;
+            sockopt::set_socket_send_buffer_size(fd, self.buffer)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,162 @@
+//! epoll, and what the 64 bits that it carries along mean.
+
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+};
+
+use pgweir_core::Token;
+use rustix::event::{
+    Timespec,
+    epoll::{self, CreateFlags, Event, EventData, EventFlags},
+};
+
+/// What a connection is registered for, once: no `epoll_ctl` follows for its whole life.
+const CONNECTION: EventFlags = EventFlags::IN
+    .union(EventFlags::OUT)
+    .union(EventFlags::RDHUP)
+    .union(EventFlags::ET);
+
+/// Generations from here up name other things than connections.
+const LISTENER: u32 = u32::MAX;
+const MAILBOX: u32 = u32::MAX - 1;
+const CLOSING: u32 = u32::MAX - 2;
+
+/// Whom an event is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Key {
+    /// A connection of the table.
+    Connection(Token),
+    /// A connection that the core has forgotten, by its slot among the closing ones.
+    Closing(u32),
+    /// A listening socket, by index.
+    Listener(u32),
+    /// The worker's own mailbox.
+    Mailbox,
+}
+
+impl Key {
+    fn to_data(self) -> EventData {
+        let token = match self {
+            Key::Connection(token) => token,
+            Key::Closing(slot) => Token {
+                slot,
+                generation: CLOSING,
+            },
+            Key::Listener(slot) => Token {
+                slot,
+                generation: LISTENER,
+            },
+            Key::Mailbox => Token {
+                slot: 0,
+                generation: MAILBOX,
+            },
+        };
+        EventData::new_u64(token.to_bits())
+    }
+
+    /// Whom this event is about.
+    pub(crate) fn of(event: &Event) -> Self {
+        let token = Token::from_bits(event.data.u64());
+        match token.generation {
+            LISTENER => Key::Listener(token.slot),
+            MAILBOX => Key::Mailbox,
+            CLOSING => Key::Closing(token.slot),
+            _ => Key::Connection(token),
+        }
+    }
+}
+
+/// One epoll instance.
+#[derive(Debug)]
+pub(crate) struct Poller(OwnedFd);
+
+impl Poller {
+    /// # Errors
+    /// When the process is out of file descriptors or memory.
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self(epoll::create(CreateFlags::CLOEXEC)?))
+    }
+
+    /// Watches a connection, edge-triggered, in both directions.
+    pub(crate) fn add(&self, fd: impl AsFd, key: Key) -> io::Result<()> {
+        Ok(epoll::add(&self.0, fd, key.to_data(), CONNECTION)?)
+    }
+
+    /// Changes whom the events of a connection are about; its present state is told again.
+    pub(crate) fn rename(&self, fd: impl AsFd, key: Key) -> io::Result<()> {
+        Ok(epoll::modify(&self.0, fd, key.to_data(), CONNECTION)?)
+    }
+
+    /// Watches a listening socket that other workers watch too: level-triggered, and as a rule
+    /// only one of them is woken.
+    pub(crate) fn add_listener(&self, fd: impl AsFd, index: u32) -> io::Result<()> {
+        let flags = EventFlags::IN | EventFlags::EXCLUSIVE;
+        Ok(epoll::add(
+            &self.0,
+            fd,
+            Key::Listener(index).to_data(),
+            flags,
+        )?)
+    }
+
+    /// Watches the eventfd of the mailbox. Every write to it is an edge, so nobody reads it.
+    pub(crate) fn add_mailbox(&self, fd: impl AsFd) -> io::Result<()> {
+        Ok(epoll::add(
+            &self.0,
+            fd,
+            Key::Mailbox.to_data(),
+            EventFlags::IN | EventFlags::ET,
+        )?)
+    }
+
+    /// Ends the watch.
+    pub(crate) fn remove(&self, fd: impl AsFd) -> io::Result<()> {
+        Ok(epoll::delete(&self.0, fd)?)
+    }
+
+    /// Waits for events: for ever if `timeout_us` is `None`. A signal ends the wait early.
+    ///
+    /// # Errors
+    /// Only those of a broken program (a bad descriptor).
+    pub(crate) fn wait(&self, events: &mut Vec<Event>, timeout_us: Option<u64>) -> io::Result<()> {
+        events.clear();
+        let timeout = timeout_us.map(|us| Timespec {
+            tv_sec: i64::try_from(us / 1_000_000).unwrap_or(i64::MAX),
+            tv_nsec: (us % 1_000_000) as i64 * 1000,
+        });
+        match epoll::wait(
+            &self.0,
+            rustix::buffer::spare_capacity(events),
+            timeout.as_ref(),
+        ) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_survive_the_trip_through_the_kernel() {
+        let token = Token {
+            slot: 7,
+            generation: 3,
+        };
+        for key in [
+            Key::Connection(token),
+            Key::Closing(9),
+            Key::Listener(1),
+            Key::Mailbox,
+        ] {
+            let event = Event {
+                flags: EventFlags::IN,
+                data: key.to_data(),
+            };
+            assert_eq!(Key::of(&event), key);
+        }
+    }
+}

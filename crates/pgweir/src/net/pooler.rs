@@ -1,0 +1,64 @@
+//! The core as the driver sees it, so that the driver can be tested with something smaller.
+
+use pgweir_auth::scram::DerivedKeys;
+use pgweir_core::{
+    Actions, Address, Closed, ConnectError, Peer, Time, Token, Worker, backend::Server, mail::Mail,
+};
+
+/// One method per event; what each means is said at [`Worker`].
+pub(crate) trait Pooler {
+    fn accepted(&mut self, peer: &Peer, now: Time, out: &mut Actions) -> Token;
+    fn readable(&mut self, conn: Token, now: Time, out: &mut Actions);
+    fn received(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions);
+    fn peeked(&mut self, conn: Token, first: Option<u8>, now: Time, out: &mut Actions);
+    fn hung_up(&mut self, conn: Token, now: Time, out: &mut Actions);
+    fn closed(&mut self, conn: Token, why: &Closed, now: Time, out: &mut Actions);
+    fn blocked(&mut self, conn: Token, now: Time, out: &mut Actions);
+    fn drained(&mut self, conn: Token, now: Time, out: &mut Actions);
+    fn connected(
+        &mut self,
+        conn: Token,
+        local: Address,
+        remote: Address,
+        nonce: [u8; 18],
+        now: Time,
+        out: &mut Actions,
+    );
+    fn connect_failed(&mut self, conn: Token, why: &ConnectError, now: Time, out: &mut Actions);
+    fn derived(&mut self, conn: Token, keys: DerivedKeys, now: Time, out: &mut Actions);
+    fn mail(&mut self, mail: Mail, now: Time, out: &mut Actions);
+    fn adopt(&mut self, server: Box<Server>, now: Time, out: &mut Actions) -> Token;
+    fn tick(&mut self, now: Time, out: &mut Actions);
+    fn next_tick(&self) -> Option<Time>;
+}
+
+macro_rules! forward {
+    ($(fn $name:ident($($argument:ident: $kind:ty),*) $(-> $result:ty)?;)*) => {
+        impl Pooler for Worker {
+            $(fn $name(&mut self, $($argument: $kind,)* now: Time, out: &mut Actions) $(-> $result)? {
+                Worker::$name(self, $($argument,)* now, out)
+            })*
+
+            fn next_tick(&self) -> Option<Time> {
+                Worker::next_tick(self)
+            }
+        }
+    };
+}
+
+forward! {
+    fn accepted(peer: &Peer) -> Token;
+    fn readable(conn: Token);
+    fn received(conn: Token, bytes: &[u8]);
+    fn peeked(conn: Token, first: Option<u8>);
+    fn hung_up(conn: Token);
+    fn closed(conn: Token, why: &Closed);
+    fn blocked(conn: Token);
+    fn drained(conn: Token);
+    fn connected(conn: Token, local: Address, remote: Address, nonce: [u8; 18]);
+    fn connect_failed(conn: Token, why: &ConnectError);
+    fn derived(conn: Token, keys: DerivedKeys);
+    fn mail(mail: Mail);
+    fn adopt(server: Box<Server>) -> Token;
+    fn tick();
+}

@@ -1,0 +1,130 @@
+//! The outgoing side: write at once, keep only what the socket does not take.
+
+use std::{io::IoSlice, os::fd::AsFd};
+
+use pgweir_core::Token;
+use rustix::{
+    io::Errno,
+    net::{self, SendAncillaryBuffer, SendFlags},
+};
+
+use super::io::{Io, Pending};
+
+/// How many pieces go into one write.
+pub(super) const PIECES_MAX: usize = 16;
+
+/// What a socket did not take. Exists only while there is something.
+#[derive(Debug)]
+pub(crate) struct Unsent {
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+impl Unsent {
+    /// Keeps `pieces` without their first `taken` bytes.
+    fn after(pieces: &[&[u8]], taken: usize) -> Box<Self> {
+        let mut unsent = Box::new(Self {
+            bytes: Vec::new(),
+            start: 0,
+        });
+        let total = pieces.iter().map(|piece| piece.len()).sum::<usize>();
+        unsent.bytes.reserve_exact(total.saturating_sub(taken));
+        let mut skip = taken;
+        for piece in pieces {
+            let skipped = skip.min(piece.len());
+            unsent.bytes.extend_from_slice(&piece[skipped..]);
+            skip -= skipped;
+        }
+        unsent
+    }
+
+    fn append(&mut self, pieces: &[&[u8]]) {
+        if self.start > self.bytes.len() / 2 {
+            self.bytes.drain(..self.start);
+            self.start = 0;
+        }
+        for piece in pieces {
+            self.bytes.extend_from_slice(piece);
+        }
+    }
+
+    /// Writes as much as the socket takes; `true` when nothing is left.
+    pub(super) fn write(&mut self, fd: impl AsFd) -> Result<bool, Errno> {
+        while self.start < self.bytes.len() {
+            match send(&fd, &[&self.bytes[self.start..]]) {
+                Ok(taken) => self.start += taken,
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Io {
+    /// Writes the pieces, in one call, or queues them behind what is unsent already.
+    pub(super) fn write(&mut self, to: Token, pieces: &[&[u8]]) {
+        let Some(connection) = self.table.get(to) else {
+            return;
+        };
+        connection.answered = true;
+        if connection.failed.is_some() {
+            return;
+        }
+        if let Some(unsent) = &mut connection.unsent {
+            unsent.append(pieces);
+            return;
+        }
+        let taken = match send(&connection.fd, pieces) {
+            Ok(taken) => taken,
+            Err(Errno::AGAIN) => 0,
+            Err(error) => return self.fail(to, error),
+        };
+        if taken < pieces.iter().map(|piece| piece.len()).sum() {
+            connection.unsent = Some(Unsent::after(pieces, taken));
+            self.pending.push_back(Pending::Blocked(to));
+        }
+    }
+
+    /// The socket takes bytes again.
+    pub(super) fn flush(&mut self, token: Token) {
+        let Some(connection) = self.table.get(token) else {
+            return;
+        };
+        let Some(unsent) = &mut connection.unsent else {
+            return;
+        };
+        match unsent.write(&connection.fd) {
+            Ok(false) => {}
+            Ok(true) => {
+                connection.unsent = None;
+                self.pending.push_back(Pending::Drained(token));
+            }
+            Err(error) => self.fail(token, error),
+        }
+    }
+}
+
+fn send(fd: impl AsFd, pieces: &[&[u8]]) -> Result<usize, Errno> {
+    loop {
+        let sent = match pieces {
+            [piece] => net::send(&fd, piece, SendFlags::NOSIGNAL),
+            _ => {
+                let mut slices = [IoSlice::new(&[]); PIECES_MAX];
+                for (slice, piece) in slices.iter_mut().zip(pieces) {
+                    *slice = IoSlice::new(piece);
+                }
+                let count = pieces.len().min(PIECES_MAX);
+                net::sendmsg(
+                    &fd,
+                    &slices[..count],
+                    &mut SendAncillaryBuffer::default(),
+                    SendFlags::NOSIGNAL,
+                )
+            }
+        };
+        if sent != Err(Errno::INTR) {
+            return sent;
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! `pgweir postgres://user@host/database`: a pooler without a configuration file.
+
+mod pgpass;
+mod scrub;
+mod url;
+
+use std::{env, path::Path};
+
+use pgweir_auth::userlist::{Secret, Userlist};
+use pgweir_config::{Config, is_console};
+use pgweir_core::Snapshot;
+use zeroize::Zeroizing;
+
+use scrub::PASSWORD_ON_STDIN;
+pub(crate) use scrub::ScrubError;
+use url::Url;
+pub(crate) use url::UrlError;
+
+/// Where Unix sockets of PostgreSQL are, if the URL names no host.
+const SOCKET_FOLDERS: [&str; 2] = ["/var/run/postgresql", "/tmp"];
+const DEFAULT_PORT: u16 = 5432;
+
+/// Why there is no quick start.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum QuickStartError {
+    /// The URL can't be used as it is.
+    #[error(transparent)]
+    Url(#[from] UrlError),
+    /// The password could not be taken out of the process title.
+    #[error(transparent)]
+    Scrub(#[from] ScrubError),
+    /// Neither the URL nor the system says who logs in.
+    #[error(
+        "the URL names no user, and the system has no name for this one: write postgres://USER@HOST/DATABASE"
+    )]
+    NoUser,
+    /// Without a password, whoever can reach the port could be anybody.
+    #[error(
+        "no password for {0}: put it into PGPASSWORD, ~/.pgpass or the URL (clients must prove the same one; \
+         for a server that asks for none, write an ini file)"
+    )]
+    NoPassword(String),
+    /// The console has this name.
+    #[error(
+        "database name \"{0}\" is reserved for the console; write an ini file with another name and dbname={0}"
+    )]
+    Reserved(String),
+}
+
+/// A configuration made of a URL.
+#[derive(Debug)]
+pub(crate) struct QuickStart {
+    pub(crate) snapshot: Snapshot,
+    /// The command that connects.
+    pub(crate) psql: String,
+    /// What the operator should know.
+    pub(crate) warning: Option<String>,
+}
+
+/// Does the command line name a URL rather than a file?
+pub(crate) fn is_url(target: &str) -> bool {
+    url::SCHEMES.iter().any(|scheme| target.starts_with(scheme))
+}
+
+/// Makes the configuration. If the URL holds a password, the process starts itself again
+/// without it first, and this function does not return.
+///
+/// # Errors
+/// When something is missing or can't be understood.
+pub(crate) fn from_url(text: &str) -> Result<QuickStart, QuickStartError> {
+    let url = Url::parse(text)?;
+    if let Some(password) = &url.password {
+        return Ok(scrub::start_again(
+            text,
+            &url::without_password(text),
+            password,
+        )?);
+    }
+    let user = url
+        .user
+        .or_else(system_user)
+        .ok_or(QuickStartError::NoUser)?;
+    let dbname = url.dbname.unwrap_or_else(|| user.clone());
+    if is_console(&dbname) {
+        return Err(QuickStartError::Reserved(dbname));
+    }
+    let port = url.port.unwrap_or(DEFAULT_PORT);
+    let host = url.host.unwrap_or_else(|| default_host(port));
+    let (password, warning) = find_password(&host, port, &dbname, &user)?;
+    let password = password
+        .ok_or_else(|| QuickStartError::NoPassword(format!("user \"{user}\" at {host}:{port}")))?;
+    let mut users = Userlist::default();
+    users.insert(user.as_str(), Secret::Plain(password));
+    let mut config = Config::quick_start(&host, port, &dbname);
+    config.settings.admin_users = vec![user.clone()];
+    let psql = psql_line(&config, &user, &dbname);
+    Ok(QuickStart {
+        snapshot: Snapshot { config, users },
+        psql,
+        warning,
+    })
+}
+
+/// libpq's order, after the URL itself: the environment, then the password file.
+#[allow(
+    clippy::type_complexity,
+    reason = "the password, and a warning about the file"
+)]
+fn find_password(
+    host: &str,
+    port: u16,
+    dbname: &str,
+    user: &str,
+) -> Result<(Option<Zeroizing<String>>, Option<String>), ScrubError> {
+    if env::var_os(PASSWORD_ON_STDIN).is_some() {
+        return Ok((Some(scrub::take_password()?), None));
+    }
+    if let Some(password) = env::var("PGPASSWORD")
+        .ok()
+        .filter(|password| !password.is_empty())
+    {
+        return Ok((Some(Zeroizing::new(password)), None));
+    }
+    let host = if SOCKET_FOLDERS.contains(&host) {
+        "localhost"
+    } else {
+        host
+    };
+    let wanted = pgpass::Wanted {
+        host,
+        port,
+        dbname,
+        user,
+    };
+    Ok(match pgpass::look_up(&wanted) {
+        Ok(password) => (password, None),
+        Err(refused) => (None, Some(refused.to_string())),
+    })
+}
+
+fn psql_line(config: &Config, user: &str, dbname: &str) -> String {
+    let address = config
+        .settings
+        .listen_addr
+        .first()
+        .map_or("127.0.0.1", String::as_str);
+    format!(
+        "psql -h {address} -p {} -U {} {}",
+        config.settings.listen_port,
+        quoted(user),
+        quoted(dbname)
+    )
+}
+
+/// A word for a shell.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+fn system_user() -> Option<String> {
+    nix::unistd::User::from_uid(nix::unistd::Uid::effective())
+        .ok()
+        .flatten()
+        .map(|user| user.name)
+}
+
+fn default_host(port: u16) -> String {
+    let socket = |folder: &&&str| Path::new(folder).join(format!(".s.PGSQL.{port}")).exists();
+    SOCKET_FOLDERS
+        .iter()
+        .find(socket)
+        .map_or("localhost", |folder| folder)
+        .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_for_psql_survives_a_shell() {
+        let config = Config::quick_start("db", 5432, "shop");
+        assert_eq!(
+            psql_line(&config, "app", "shop"),
+            "psql -h 127.0.0.1 -p 6432 -U app shop"
+        );
+        assert_eq!(quoted("o'brien; rm"), r"'o'\''brien; rm'");
+    }
+}

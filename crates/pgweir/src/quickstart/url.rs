@@ -1,0 +1,362 @@
+//! `postgres://` URLs, in libpq's form.
+
+use percent_encoding::percent_decode_str;
+use zeroize::Zeroizing;
+
+/// Both spellings of the scheme.
+pub(super) const SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
+
+/// Why a URL can't be used. No variant holds a part that may be secret.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub(crate) enum UrlError {
+    /// `%` without two hexadecimal digits, a NUL, or bytes that are not UTF-8.
+    #[error("the URL's {0} is not percent-encoded text")]
+    Encoding(&'static str),
+    /// Not 1 to 65535.
+    #[error("the URL's port must be a number from 1 to 65535")]
+    Port,
+    /// `[` without `]`, or something behind it.
+    #[error("the URL's IPv6 address must stand alone between [ and ]")]
+    Brackets,
+    /// Several hosts.
+    #[error("the URL names several hosts: write an ini file for that")]
+    Hosts,
+    /// A parameter that would be ignored.
+    #[error("the URL's parameter \"{0}\" has no meaning here: write an ini file")]
+    Parameter(String),
+    /// Encryption is asked for.
+    #[error("sslmode={0} needs TLS to the server, which comes in a later version")]
+    Tls(String),
+    /// Not one of libpq's.
+    #[error(
+        "sslmode \"{0}\" is unknown: there are disable, allow, prefer, require, verify-ca and verify-full"
+    )]
+    SslMode(String),
+}
+
+/// What a URL says.
+#[derive(Default)]
+pub(super) struct Url {
+    pub(super) user: Option<String>,
+    pub(super) password: Option<Zeroizing<String>>,
+    /// A name, an address, or the folder of a Unix socket.
+    pub(super) host: Option<String>,
+    pub(super) port: Option<u16>,
+    pub(super) dbname: Option<String>,
+}
+
+/// The raw pieces of a URL.
+struct Pieces<'a> {
+    scheme: &'a str,
+    user: Option<&'a str>,
+    password: Option<&'a str>,
+    host_and_port: &'a str,
+    /// With its `/`.
+    path: &'a str,
+    query: Option<&'a str>,
+}
+
+impl Url {
+    /// Reads a URL that begins with one of the [`SCHEMES`].
+    ///
+    /// # Errors
+    /// When it is not well-formed, or asks for what pgweir can't do.
+    pub(super) fn parse(text: &str) -> Result<Self, UrlError> {
+        let pieces = split(text);
+        let user = pieces
+            .user
+            .map(|user| decode(user, "user"))
+            .transpose()?
+            .filter(|user| !user.is_empty());
+        let mut url = Self {
+            user,
+            ..Self::default()
+        };
+        if let Some(password) = pieces.password {
+            url.set_password(password)?;
+        }
+        url.set_host_and_port(pieces.host_and_port)?;
+        let dbname = pieces.path.trim_start_matches('/');
+        if !dbname.is_empty() {
+            url.dbname = Some(decode(dbname, "database")?);
+        }
+        for parameter in pieces
+            .query
+            .into_iter()
+            .flat_map(|query| query.split('&'))
+            .filter(|one| !one.is_empty())
+        {
+            url.set_parameter(parameter)?;
+        }
+        Ok(url)
+    }
+
+    fn set_host_and_port(&mut self, text: &str) -> Result<(), UrlError> {
+        if text.contains(',') {
+            return Err(UrlError::Hosts);
+        }
+        let (host, port) = match text.strip_prefix('[') {
+            Some(rest) => {
+                let (address, behind) = rest.split_once(']').ok_or(UrlError::Brackets)?;
+                match behind.strip_prefix(':') {
+                    Some(port) => (address, Some(port)),
+                    None if behind.is_empty() => (address, None),
+                    None => return Err(UrlError::Brackets),
+                }
+            }
+            None => text
+                .split_once(':')
+                .map_or((text, None), |(host, port)| (host, Some(port))),
+        };
+        if !host.is_empty() {
+            self.host = Some(decode(host, "host")?);
+        }
+        match port.filter(|port| !port.is_empty()) {
+            Some(port) => self.set_port(port),
+            None => Ok(()),
+        }
+    }
+
+    /// The parameters behind the `?` count more than the rest, as in libpq.
+    fn set_parameter(&mut self, parameter: &str) -> Result<(), UrlError> {
+        let (key, raw) = parameter.split_once('=').unwrap_or((parameter, ""));
+        let key = decode(key, "parameter")?;
+        match key.as_str() {
+            "password" => self.set_password(raw)?,
+            "host" => self.host = Some(decode(raw, "host")?).filter(|host| !host.is_empty()),
+            "port" => self.set_port(&decode(raw, "port")?)?,
+            "user" => self.user = Some(decode(raw, "user")?).filter(|user| !user.is_empty()),
+            "dbname" => {
+                self.dbname = Some(decode(raw, "database")?).filter(|name| !name.is_empty())
+            }
+            "sslmode" => check_sslmode(decode(raw, "parameter")?)?,
+            _ => return Err(UrlError::Parameter(key)),
+        }
+        if self.host.as_ref().is_some_and(|host| host.contains(',')) {
+            Err(UrlError::Hosts)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn set_port(&mut self, text: &str) -> Result<(), UrlError> {
+        self.port = Some(
+            text.parse()
+                .ok()
+                .filter(|port| *port != 0)
+                .ok_or(UrlError::Port)?,
+        );
+        Ok(())
+    }
+
+    fn set_password(&mut self, raw: &str) -> Result<(), UrlError> {
+        let password = Zeroizing::new(decode(raw, "password")?);
+        self.password = Some(password).filter(|password| !password.is_empty());
+        Ok(())
+    }
+}
+
+/// The same URL without its password.
+pub(super) fn without_password(text: &str) -> String {
+    let Pieces {
+        scheme,
+        user,
+        host_and_port,
+        path,
+        query,
+        ..
+    } = split(text);
+    let user = user.map(|user| format!("{user}@")).unwrap_or_default();
+    let is_password = |parameter: &str| {
+        let key = parameter.split_once('=').map_or(parameter, |(key, _)| key);
+        decode(key, "parameter").as_deref() == Ok("password")
+    };
+    let kept: Vec<_> = query
+        .into_iter()
+        .flat_map(|query| query.split('&'))
+        .filter(|one| !is_password(one))
+        .collect();
+    let query = if kept.is_empty() {
+        String::new()
+    } else {
+        format!("?{}", kept.join("&"))
+    };
+    format!("{scheme}{user}{host_and_port}{path}{query}")
+}
+
+fn split(text: &str) -> Pieces<'_> {
+    let start = SCHEMES
+        .iter()
+        .find(|scheme| text.starts_with(**scheme))
+        .map_or(0, |scheme| scheme.len());
+    let (scheme, rest) = text.split_at(start);
+    // As libpq has it: who logs in ends at the first `@` that comes before any `/`.
+    let login = rest
+        .find(['@', '/'])
+        .filter(|at| rest[*at..].starts_with('@'));
+    let (login, rest) = login.map_or((None, rest), |at| (Some(&rest[..at]), &rest[at + 1..]));
+    let (user, password) = match login.map(|login| login.split_once(':').ok_or(login)) {
+        None => (None, None),
+        Some(Ok((user, password))) => (Some(user), Some(password)),
+        Some(Err(user)) => (Some(user), None),
+    };
+    let (rest, query) = rest
+        .split_once('?')
+        .map_or((rest, None), |(rest, query)| (rest, Some(query)));
+    let (host_and_port, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    Pieces {
+        scheme,
+        user,
+        password,
+        host_and_port,
+        path,
+        query,
+    }
+}
+
+fn decode(text: &str, what: &'static str) -> Result<String, UrlError> {
+    let hexadecimal = |digits: &str| {
+        digits.len() >= 2
+            && digits
+                .bytes()
+                .take(2)
+                .all(|digit| digit.is_ascii_hexdigit())
+    };
+    if !text.split('%').skip(1).all(hexadecimal) {
+        return Err(UrlError::Encoding(what));
+    }
+    let decoded = percent_decode_str(text)
+        .decode_utf8()
+        .map_err(|_| UrlError::Encoding(what))?;
+    if decoded.contains('\0') {
+        Err(UrlError::Encoding(what))
+    } else {
+        Ok(decoded.into_owned())
+    }
+}
+
+fn check_sslmode(mode: String) -> Result<(), UrlError> {
+    match mode.as_str() {
+        "disable" | "allow" | "prefer" => Ok(()),
+        "require" | "verify-ca" | "verify-full" => Err(UrlError::Tls(mode)),
+        _ => Err(UrlError::SslMode(mode)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Shows a URL as `user:password@host:port/dbname`, `-` for what is not there.
+    fn check(text: &str, expected: &str) {
+        let shown = match Url::parse(text) {
+            Err(error) => error.to_string(),
+            Ok(url) => {
+                let or = |text: Option<&str>| text.unwrap_or("-").to_owned();
+                format!(
+                    "{}:{}@{}:{}/{}",
+                    or(url.user.as_deref()),
+                    or(url.password.as_ref().map(|password| password.as_str())),
+                    or(url.host.as_deref()),
+                    or(url.port.map(|port| port.to_string()).as_deref()),
+                    or(url.dbname.as_deref()),
+                )
+            }
+        };
+        assert_eq!(shown, expected, "{text}");
+    }
+
+    #[test]
+    fn urls_of_libpq_are_understood() {
+        check("postgres://", "-:-@-:-/-");
+        check("postgresql:///shop", "-:-@-:-/shop");
+        check("postgres://app@db", "app:-@db:-/-");
+        check(
+            "postgres://app:secret@db:5433/shop",
+            "app:secret@db:5433/shop",
+        );
+        check("postgres://app:@db", "app:-@db:-/-");
+        check("postgres://a%40b:p%3A%2f@db/s%20p", "a@b:p:/@db:-/s p");
+        check("postgres://app:a?b@db/shop", "app:a?b@db:-/shop");
+        check("postgres://db:5433/a@b", "-:-@db:5433/a@b");
+        check("postgres://[::1]:5433/shop", "-:-@::1:5433/shop");
+        check("postgres://[2001:db8::1]", "-:-@2001:db8::1:-/-");
+        check(
+            "postgres://%2Frun%2Fpostgresql/shop",
+            "-:-@/run/postgresql:-/shop",
+        );
+        check(
+            "postgres:///shop?host=/run&port=5433&user=app",
+            "app:-@/run:5433/shop",
+        );
+        check(
+            "postgres://x:y@db/shop?password=z&dbname=other&sslmode=prefer",
+            "x:z@db:-/other",
+        );
+        check("postgres://db?dbname=shop", "-:-@db:-/shop");
+    }
+
+    #[test]
+    fn others_are_refused_with_a_reason() {
+        check(
+            "postgres://db:0",
+            "the URL's port must be a number from 1 to 65535",
+        );
+        check(
+            "postgres://db:x",
+            "the URL's port must be a number from 1 to 65535",
+        );
+        check(
+            "postgres://a,b/shop",
+            "the URL names several hosts: write an ini file for that",
+        );
+        check(
+            "postgres://[::1",
+            "the URL's IPv6 address must stand alone between [ and ]",
+        );
+        check(
+            "postgres://[::1]x",
+            "the URL's IPv6 address must stand alone between [ and ]",
+        );
+        check(
+            "postgres://a%4/b",
+            "the URL's host is not percent-encoded text",
+        );
+        check(
+            "postgres://a:%00@b",
+            "the URL's password is not percent-encoded text",
+        );
+        check(
+            "postgres://a%ff@b",
+            "the URL's user is not percent-encoded text",
+        );
+        check(
+            "postgres://b?sslmode=require",
+            "sslmode=require needs TLS to the server, which comes in a later version",
+        );
+        check(
+            "postgres://b?options=x",
+            "the URL's parameter \"options\" has no meaning here: write an ini file",
+        );
+    }
+
+    #[test]
+    fn the_password_is_gone_and_nothing_else() {
+        for (text, expected) in [
+            (
+                "postgres://app:secret@db:5433/shop?sslmode=disable",
+                "postgres://app@db:5433/shop?sslmode=disable",
+            ),
+            (
+                "postgresql://app@db/shop?password=secret&port=1",
+                "postgresql://app@db/shop?port=1",
+            ),
+            (
+                "postgres://app:se?cr@[::1]/x?pass%77ord=secret",
+                "postgres://app@[::1]/x",
+            ),
+        ] {
+            assert_eq!(without_password(text), expected);
+        }
+    }
+}

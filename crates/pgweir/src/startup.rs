@@ -1,0 +1,304 @@
+//! From the command line to a running pooler.
+
+use std::{
+    io::{self, Write},
+    num::NonZero,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+    thread,
+};
+
+use crossbeam_channel::{Sender, unbounded};
+use pgweir_config::Settings;
+use pgweir_core::{Directory, Level, Snapshot, Worker, WorkerId};
+
+use crate::{
+    cli::Cli,
+    clock::Clock,
+    control::{
+        Deriver, LoadError, Origin, Request, Resolver, Signals, Supervisor, load, net_options,
+    },
+    log::Log,
+    net::{Driver, ListenError, ListenPlan, Listeners, Load, Mailboxes, Surroundings},
+    process::{self, PidFile, ProcessError},
+    quickstart::{self, QuickStartError},
+};
+
+/// Why pgweir did not start.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    #[error(
+        "no configuration: pgweir pgweir.ini, or pgweir postgres://user@host/database (--help says more)"
+    )]
+    NoTarget,
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    #[error(transparent)]
+    QuickStart(#[from] QuickStartError),
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    #[error("cannot open the log file {0}: {1}")]
+    LogFile(PathBuf, #[source] io::Error),
+    #[error("cannot start: {0}")]
+    System(#[from] io::Error),
+}
+
+/// A checked configuration, and what to say about it.
+struct Plan {
+    origin: Origin,
+    snapshot: Snapshot,
+    notes: Vec<String>,
+    /// How to connect, for a quick start.
+    psql: Option<String>,
+}
+
+/// Starts pgweir and runs it to its end.
+///
+/// # Errors
+/// When it can't start; then nothing was started.
+pub(crate) fn run(cli: &Cli) -> Result<ExitCode, StartError> {
+    let plan = plan(cli)?;
+    let settings = &plan.snapshot.config.settings;
+    process::become_user(cli.user.as_deref().or(settings.user.as_deref()))?;
+    let limit = process::raise_file_limit();
+    let pid_path = settings.pidfile.as_deref().map(Path::new);
+    if cli.daemon {
+        check_daemon(settings)?;
+    }
+    pid_path.map_or(Ok(()), PidFile::check)?;
+    let listeners = Listeners::open(&listen_plan(settings), &net_options(settings).socket)?;
+    let log = open_log(cli, settings)?;
+    if let Some(psql) = &plan.psql {
+        // A closed standard output is no reason to stop.
+        let _ = writeln!(io::stdout(), "connect with: {psql}");
+    }
+    if cli.daemon {
+        process::become_daemon()?;
+    }
+    // From here on threads may be started: a daemon is a child of the process above.
+    let _pid_file = pid_path.map(PidFile::write).transpose()?;
+    supervise(cli, plan, limit, Arc::new(listeners), log)
+}
+
+fn plan(cli: &Cli) -> Result<Plan, StartError> {
+    let target = cli.target.as_deref().ok_or(StartError::NoTarget)?;
+    if quickstart::is_url(target) {
+        let start = quickstart::from_url(target)?;
+        let notes = start.warning.into_iter().collect();
+        return Ok(Plan {
+            origin: Origin::Url,
+            snapshot: start.snapshot,
+            notes,
+            psql: Some(start.psql),
+        });
+    }
+    let path = PathBuf::from(target);
+    let loaded = load(&path)?;
+    Ok(Plan {
+        origin: Origin::Ini(path),
+        snapshot: loaded.snapshot,
+        notes: loaded.notes,
+        psql: None,
+    })
+}
+
+fn supervise(
+    cli: &Cli,
+    plan: Plan,
+    limit: Option<u64>,
+    listeners: Arc<Listeners>,
+    log: Log,
+) -> Result<ExitCode, StartError> {
+    let clock = Clock::start();
+    let mut lines = log.buffer();
+    let count = worker_count(&plan.snapshot.config.settings);
+    for note in plan
+        .notes
+        .into_iter()
+        .chain(process::file_limit_warning(&plan.snapshot, limit))
+    {
+        lines.say(clock.now(), Level::Warning, note);
+    }
+    for listener in listeners.iter() {
+        lines.say(clock.now(), Level::Log, format!("listening on {listener}"));
+    }
+    let snapshot = Arc::new(plan.snapshot);
+    let directory = Arc::new(Directory::new(count, Arc::clone(&snapshot), rand::random()));
+    let mailboxes = Mailboxes::new(count)?;
+    let resolver = Resolver::start(&mailboxes, clock)?;
+    let settings = &snapshot.config.settings;
+    resolver.set_ttl(settings.dns_max_ttl.0, settings.dns_nxdomain_ttl.0);
+    let (control, requests) = unbounded();
+    // Signals wait in the channel until the workers stand.
+    let _signals = Signals::start({
+        let control = control.clone();
+        move |signal| drop(control.send(Request::Signal(signal)))
+    })?;
+    let crew = Crew {
+        clock,
+        listeners: Arc::clone(&listeners),
+        load: Load::new(count),
+        mailboxes: mailboxes.clone(),
+        resolver: Arc::clone(&resolver),
+        deriver: Deriver::start(&mailboxes)?,
+        control,
+        log: log.clone(),
+    };
+    let workers = crew.start(&directory)?;
+    let text = format!(
+        "process up: pgweir {}, {count} workers, pid {}",
+        env!("CARGO_PKG_VERSION"),
+        std::process::id()
+    );
+    lines.say(clock.now(), Level::Log, text);
+    drop(crew);
+    let supervisor = Supervisor {
+        origin: plan.origin,
+        directory,
+        mailboxes,
+        resolver,
+        listeners: Some(listeners),
+        log,
+        lines,
+        clock,
+        verbose: cli.verbose.into(),
+        requests,
+    };
+    let code = supervisor.run();
+    for worker in workers.into_iter().filter(thread::JoinHandle::is_finished) {
+        // A panic was reported as the worker's end already.
+        let _ = worker.join();
+    }
+    Ok(code)
+}
+
+/// What all workers share.
+struct Crew {
+    clock: Clock,
+    listeners: Arc<Listeners>,
+    load: Load,
+    mailboxes: Mailboxes,
+    resolver: Arc<Resolver>,
+    deriver: Deriver,
+    control: Sender<Request>,
+    log: Log,
+}
+
+impl Crew {
+    /// Starts one thread per worker. All drivers are made first, so that a lack of descriptors
+    /// shows before any of them runs.
+    fn start(&self, directory: &Arc<Directory>) -> Result<Vec<thread::JoinHandle<()>>, io::Error> {
+        let drivers = self
+            .mailboxes
+            .workers()
+            .map(|id| {
+                Ok((
+                    id,
+                    Driver::new(
+                        Worker::new(id, Arc::clone(directory)),
+                        self.surroundings(id, directory),
+                    )?,
+                ))
+            })
+            .collect::<io::Result<Vec<_>>>()?;
+        drivers
+            .into_iter()
+            .map(|(id, driver)| {
+                let farewell = Farewell {
+                    worker: id,
+                    control: self.control.clone(),
+                    error: None,
+                };
+                let builder = thread::Builder::new().name(format!("worker-{}", id.0));
+                builder.spawn(move || work(driver, farewell))
+            })
+            .collect()
+    }
+
+    fn surroundings(&self, id: WorkerId, directory: &Directory) -> Surroundings {
+        let snapshot = directory.snapshot();
+        let settings = &snapshot.config.settings;
+        Surroundings {
+            id,
+            clock: self.clock,
+            listeners: Arc::clone(&self.listeners),
+            load: self.load.clone(),
+            mailboxes: self.mailboxes.clone(),
+            options: Arc::new(net_options(settings)),
+            resolver: Arc::clone(&self.resolver),
+            deriver: self.deriver.clone(),
+            control: self.control.clone(),
+            log: self.log.buffer(),
+            read_buffer: settings.read_buffer as usize,
+            random: rand::make_rng(),
+        }
+    }
+}
+
+/// Tells the control thread how a worker ended, even if it was by a panic.
+struct Farewell {
+    worker: WorkerId,
+    control: Sender<Request>,
+    error: Option<String>,
+}
+
+impl Drop for Farewell {
+    fn drop(&mut self) {
+        let panicked = thread::panicking().then(|| "panic, see standard error".to_owned());
+        let error = self.error.take().or(panicked);
+        // Nobody listens any more when the process is leaving already.
+        let _ = self.control.send(Request::Ended {
+            worker: self.worker,
+            error,
+        });
+    }
+}
+
+fn work(mut driver: Driver, mut farewell: Farewell) {
+    farewell.error = driver.run().err().map(|error| error.to_string());
+}
+
+fn open_log(cli: &Cli, settings: &Settings) -> Result<Log, StartError> {
+    let log = Log::new(
+        settings.verbose.max(cli.verbose.into()),
+        !(cli.quiet || cli.daemon),
+    );
+    if let Some(path) = settings.logfile.as_ref().map(PathBuf::from) {
+        log.open(Some(&path))
+            .map_err(|error| StartError::LogFile(path, error))?;
+    }
+    Ok(log)
+}
+
+fn check_daemon(settings: &Settings) -> Result<(), ProcessError> {
+    let needs = [
+        ("logfile", settings.logfile.is_some()),
+        ("pidfile", settings.pidfile.is_some()),
+    ];
+    needs
+        .into_iter()
+        .find(|(_, set)| !set)
+        .map_or(Ok(()), |(key, _)| Err(ProcessError::DaemonNeeds(key)))
+}
+
+fn listen_plan(settings: &Settings) -> ListenPlan {
+    ListenPlan {
+        addresses: settings.listen_addr.clone(),
+        port: settings.listen_port,
+        backlog: i32::try_from(settings.listen_backlog).unwrap_or(i32::MAX),
+        unix_dir: settings.unix_socket_dir.clone().unwrap_or_default(),
+        unix_mode: settings.unix_socket_mode.0,
+    }
+}
+
+/// As many workers as the file says, or as there are cores.
+fn worker_count(settings: &Settings) -> usize {
+    let cores = || thread::available_parallelism().map_or(1, NonZero::get);
+    match settings.workers {
+        0 => cores().min(WorkerId::MAX_WORKERS),
+        count => (count as usize).min(WorkerId::MAX_WORKERS),
+    }
+}
