@@ -53,7 +53,9 @@ impl CancelKey {
 
 impl fmt::Debug for CancelKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CancelKey").field("pid", &self.pid).finish_non_exhaustive()
+        f.debug_struct("CancelKey")
+            .field("pid", &self.pid)
+            .finish_non_exhaustive()
     }
 }
 
@@ -81,11 +83,23 @@ impl Worker {
         out: &mut Actions,
     ) {
         let patience = self.snapshot.config.settings.cancel_wait_timeout.0;
-        let until = if patience == 0 { Time(u64::MAX) } else { now.after(patience) };
-        let Some((server_conn, server_key, endpoint)) = self.cancel_target(key) else {
-            return out.list.push(Action::Mail { to: from, mail: Mail::CancelDone(request) });
+        let until = if patience == 0 {
+            Time(u64::MAX)
+        } else {
+            now.after(patience)
         };
-        let cancel = CancelConnection { server: server_conn, key: server_key, from: (from, request), until };
+        let Some((server_conn, server_key, endpoint)) = self.cancel_target(key) else {
+            return out.list.push(Action::Mail {
+                to: from,
+                mail: Mail::CancelDone(request),
+            });
+        };
+        let cancel = CancelConnection {
+            server: server_conn,
+            key: server_key,
+            from: (from, request),
+            until,
+        };
         let conn = self.table.insert(Conn::Cancel(Box::new(cancel)));
         self.timed += 1;
         self.schedule(now);
@@ -103,30 +117,45 @@ impl Worker {
         if !key.is_proven_by(&client.secret[..usize::from(client.secret_len)]) {
             return None;
         }
-        let server_conn = client.server()?;
+        let ClientDuty::Active(server_conn) = client.duty else {
+            return None;
+        };
         let server = self.table.server(server_conn)?;
         if server.replies.is_settled() && server.status == b'I' {
             return None;
         }
-        Some((server_conn, server.key.clone()?, Arc::clone(&server.endpoint)))
+        Some((
+            server_conn,
+            server.key.clone()?,
+            Arc::clone(&server.endpoint),
+        ))
     }
 
     /// The way to the server is open: pass the request on. PostgreSQL closes the connection when it
     /// has signalled the process.
     pub(crate) fn cancel_connected(&mut self, conn: Token, out: &mut Actions) {
         if let Some(Conn::Cancel(cancel)) = self.table.get(conn) {
-            out.send_made(conn, |bytes| pgweir_wire::cancel_request(bytes, cancel.key.pid, &cancel.key.secret));
+            out.send_made(conn, |bytes| {
+                pgweir_wire::cancel_request(bytes, cancel.key.pid, &cancel.key.secret)
+            });
             out.read(conn, ReadMode::Deliver);
         }
     }
 
     /// The request has been dealt with, or has failed: its connection is gone.
     pub(crate) fn cancel_ended(&mut self, conn: Token, now: Time, out: &mut Actions) {
-        let Some(Conn::Cancel(cancel)) = self.table.remove(conn) else { return };
+        let Some(Conn::Cancel(cancel)) = self.table.remove(conn) else {
+            return;
+        };
         self.timed -= 1;
         let (to, request) = cancel.from;
-        out.list.push(Action::Mail { to, mail: Mail::CancelDone(request) });
-        let Some(server) = self.table.server(cancel.server) else { return };
+        out.list.push(Action::Mail {
+            to,
+            mail: Mail::CancelDone(request),
+        });
+        let Some(server) = self.table.server(cancel.server) else {
+            return;
+        };
         server.cancels -= 1;
         if server.cancels == 0 && matches!(server.duty, Duty::Cleaning { .. }) {
             self.clean_on(cancel.server, now, out);
@@ -147,7 +176,11 @@ impl Worker {
 
     /// The request of this connection has been dealt with.
     pub(crate) fn cancel_done(&mut self, request: Token, now: Time, out: &mut Actions) {
-        if self.table.client(request).is_some_and(|client| matches!(client.duty, ClientDuty::CancelRequest)) {
+        if self
+            .table
+            .client(request)
+            .is_some_and(|client| matches!(client.duty, ClientDuty::CancelRequest))
+        {
             self.dismiss(request, "successfully sent cancel request", now, out);
         }
     }

@@ -41,7 +41,7 @@ pub struct Directory {
     free_ids: Arc<Mutex<FreeIds>>,
     clients: AtomicUsize,
     next_id: AtomicU64,
-    made_secrets: Mutex<HashMap<String, (Arc<Secret>, u32, scram::Secret)>>,
+    made_secrets: Mutex<HashMap<String, MadeSecret>>,
 }
 
 /// A pool as all workers see it.
@@ -67,6 +67,14 @@ pub struct Facts {
     pub failure: Option<String>,
     /// SCRAM keys of a client, which are good for the server too if it has the same secret.
     pub keys: Option<ClientKeys>,
+}
+
+/// A SCRAM secret that was made of a plain one.
+#[derive(Debug)]
+struct MadeSecret {
+    of: Arc<Secret>,
+    iterations: u32,
+    made: scram::Secret,
 }
 
 #[derive(Debug, Default)]
@@ -117,9 +125,11 @@ impl Directory {
     pub fn replace(&self, snapshot: Arc<Snapshot>) {
         *self.snapshot.write() = Arc::clone(&snapshot);
         let users = &snapshot.users;
-        self.made_secrets
-            .lock()
-            .retain(|user, (secret, ..)| users.get(user).is_some_and(|now| Arc::ptr_eq(now, secret)));
+        self.made_secrets.lock().retain(|user, kept| {
+            users
+                .get(user)
+                .is_some_and(|now| Arc::ptr_eq(now, &kept.of))
+        });
     }
 
     /// The pool of this name, made if need be.
@@ -133,7 +143,10 @@ impl Directory {
         let pool = Arc::new(SharedPool {
             id,
             key: key.clone(),
-            ledger: Mutex::new(Ledger::new(self.workers, limits(config, database, &key.user))),
+            ledger: Mutex::new(Ledger::new(
+                self.workers,
+                limits(config, database, &key.user),
+            )),
             facts: Mutex::default(),
             free_ids: Arc::clone(&self.free_ids),
         });
@@ -145,7 +158,11 @@ impl Directory {
     /// All pools that live.
     #[must_use]
     pub fn pools(&self) -> Vec<Arc<SharedPool>> {
-        self.pools.lock().values().filter_map(Weak::upgrade).collect()
+        self.pools
+            .lock()
+            .values()
+            .filter_map(Weak::upgrade)
+            .collect()
     }
 
     /// A client came: how many there are now.
@@ -178,15 +195,32 @@ impl Directory {
 
     /// The SCRAM secret that was made of a user's plain one, if it was.
     #[must_use]
-    pub fn made_secret(&self, user: &str, secret: &Arc<Secret>, iterations: u32) -> Option<scram::Secret> {
-        let made = self.made_secrets.lock();
-        let (of, with, scram) = made.get(user)?;
-        (Arc::ptr_eq(of, secret) && *with == iterations).then(|| scram.clone())
+    pub fn made_secret(
+        &self,
+        user: &str,
+        secret: &Arc<Secret>,
+        iterations: u32,
+    ) -> Option<scram::Secret> {
+        let secrets = self.made_secrets.lock();
+        let kept = secrets.get(user)?;
+        let fits = Arc::ptr_eq(&kept.of, secret) && kept.iterations == iterations;
+        fits.then(|| kept.made.clone())
     }
 
     /// Keeps a secret for [`Directory::made_secret`]: one for each user of `auth_file` at most.
-    pub fn keep_made_secret(&self, user: &str, secret: Arc<Secret>, iterations: u32, made: scram::Secret) {
-        self.made_secrets.lock().insert(user.to_owned(), (secret, iterations, made));
+    pub fn keep_made_secret(
+        &self,
+        user: &str,
+        of: Arc<Secret>,
+        iterations: u32,
+        made: scram::Secret,
+    ) {
+        let kept = MadeSecret {
+            of,
+            iterations,
+            made,
+        };
+        self.made_secrets.lock().insert(user.to_owned(), kept);
     }
 }
 

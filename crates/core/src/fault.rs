@@ -119,7 +119,9 @@ impl Fault {
     #[must_use]
     pub fn sqlstate(&self) -> &str {
         match self {
-            Self::Startup(StartupError::Version(_)) | Self::NotSupported(_) => sqlstate::FEATURE_NOT_SUPPORTED,
+            Self::Startup(StartupError::Version(_)) | Self::NotSupported(_) => {
+                sqlstate::FEATURE_NOT_SUPPORTED
+            }
             Self::NoUserName => sqlstate::INVALID_AUTHORIZATION,
             Self::Password | Self::Sasl | Self::Trust => sqlstate::INVALID_PASSWORD,
             Self::ConsoleNotAllowed | Self::CommandNotAllowed => sqlstate::INSUFFICIENT_PRIVILEGE,
@@ -139,8 +141,13 @@ impl Fault {
     #[must_use]
     pub fn blame(&self) -> Blame {
         match self {
-            Self::ServerSaid(_) | Self::ServerCrashed | Self::ServerProtocol(_) | Self::ServerLogin(_) => Blame::Server,
-            Self::TooManyClients | Self::ShuttingDown | Self::ReloadFailed | Self::NoForcedUser => Blame::Operator,
+            Self::ServerSaid(_)
+            | Self::ServerCrashed
+            | Self::ServerProtocol(_)
+            | Self::ServerLogin(_) => Blame::Server,
+            Self::TooManyClients | Self::ShuttingDown | Self::ReloadFailed | Self::NoForcedUser => {
+                Blame::Operator
+            }
             Self::QueryWaitTimeout => Blame::Operator,
             Self::Overloaded => Blame::Us,
             _ => Blame::Client,
@@ -154,16 +161,24 @@ impl Fault {
             Self::UnsupportedParameter(name) | Self::UnsupportedOption(name) => {
                 format!("Leave it out, or list \"{name}\" in ignore_startup_parameters.").into()
             }
-            Self::NoSuchDatabase(_) => "Add it, or a \"*\" entry, to the [databases] section.".into(),
+            Self::NoSuchDatabase(_) => {
+                "Add it, or a \"*\" entry, to the [databases] section.".into()
+            }
             Self::TooManyClients => "Raise max_client_conn, or close idle clients.".into(),
-            Self::QueryWaitTimeout => "All servers of the pool were busy: see SHOW POOLS; raise pool_size or \
+            Self::QueryWaitTimeout => {
+                "All servers of the pool were busy: see SHOW POOLS; raise pool_size or \
                                        query_wait_timeout, or end long transactions."
-                .into(),
+                    .into()
+            }
             Self::StatementMode => "Use pool_mode = transaction for this database or user.".into(),
             Self::ServerSaid(words) => words.hint.as_deref()?.into(),
-            Self::ServerCrashed => "The outcome of the last statement is unknown: check before you repeat it.".into(),
+            Self::ServerCrashed => {
+                "The outcome of the last statement is unknown: check before you repeat it.".into()
+            }
             Self::NoForcedUser => "Under auth_type = any, each database needs user=.".into(),
-            Self::ReloadFailed => "The log names file, line and key; the old configuration stays in force.".into(),
+            Self::ReloadFailed => {
+                "The log names file, line and key; the old configuration stays in force.".into()
+            }
             _ => return None,
         })
     }
@@ -174,7 +189,13 @@ impl Fault {
             Self::ServerSaid(words) => words.detail.as_deref(),
             _ => None,
         };
-        MessageWriter::new(out).error(severity, self.sqlstate(), &self.to_string(), detail, self.hint().as_deref());
+        MessageWriter::new(out).error(
+            severity,
+            self.sqlstate(),
+            &self.to_string(),
+            detail,
+            self.hint().as_deref(),
+        );
     }
 }
 
@@ -185,7 +206,9 @@ impl fmt::Display for Fault {
             Self::NoUserName => f.write_str("no username supplied"),
             Self::BadName(what) => write!(f, "invalid {what} name"),
             Self::UnsupportedParameter(name) => write!(f, "unsupported startup parameter: {name}"),
-            Self::UnsupportedOption(name) => write!(f, "unsupported startup parameter in options: {name}"),
+            Self::UnsupportedOption(name) => {
+                write!(f, "unsupported startup parameter in options: {name}")
+            }
             Self::NotSupported(what) => write!(f, "{what} not supported yet"),
             Self::NoSuchDatabase(name) => write!(f, "no such database: {name}"),
             Self::NoForcedUser => f.write_str("auth_type=any requires forced user"),
@@ -202,7 +225,9 @@ impl fmt::Display for Fault {
             Self::Malformed(tag) => write!(f, "malformed message of type '{}'", tag.escape_ascii()),
             Self::MalformedSasl(what) => f.write_str(what),
             Self::QueryWaitTimeout => f.write_str("query_wait_timeout"),
-            Self::StatementMode => f.write_str("transaction blocks not allowed in statement pooling mode"),
+            Self::StatementMode => {
+                f.write_str("transaction blocks not allowed in statement pooling mode")
+            }
             Self::InvalidParameters => f.write_str("invalid server parameter"),
             Self::ServerSaid(words) => f.write_str(&words.message),
             Self::ServerCrashed => f.write_str("server conn crashed?"),

@@ -20,7 +20,8 @@ mod token;
 mod worker;
 
 pub use action::{
-    Action, Actions, Address, Closed, ConnectError, Control, Endpoint, Level, LogLine, Peer, ReadMode, Shutdown, Source,
+    Action, Actions, Address, Closed, ConnectError, Control, Endpoint, Level, LogLine, Peer,
+    ReadMode, Shutdown, Source,
 };
 pub use directory::{Directory, Facts, SharedPool, Snapshot};
 pub use time::Time;

@@ -12,7 +12,16 @@ pub(crate) fn address(address: Address, port: u16) -> String {
 
 impl Actions {
     /// Asks for a line in the log.
-    pub(crate) fn log(&mut self, level: Level, subject: impl Into<String>, text: impl Into<String>) {
-        self.list.push(Action::Log(LogLine { level, subject: subject.into(), text: text.into() }));
+    pub(crate) fn log(
+        &mut self,
+        level: Level,
+        subject: impl Into<String>,
+        text: impl Into<String>,
+    ) {
+        self.list.push(Action::Log(LogLine {
+            level,
+            subject: subject.into(),
+            text: text.into(),
+        }));
     }
 }

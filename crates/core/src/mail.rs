@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::{SharedPool, Shutdown, Snapshot, Token, WorkerId, admin::Collection, cancel::CancelKey};
+use crate::{
+    SharedPool, Shutdown, Snapshot, Token, WorkerId, admin::Collection, cancel::CancelKey,
+};
 
 /// A message from one worker, or from the control thread, to a worker.
 #[derive(Debug)]

@@ -17,9 +17,15 @@ impl Worker {
     #[inline]
     pub(crate) fn relay_up(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
         let max = self.snapshot.config.settings.max_packet_size;
-        let Some(ClientDuty::Active(server_conn)) = self.table.client(conn).map(|client| &client.duty) else { return };
+        let Some(ClientDuty::Active(server_conn)) =
+            self.table.client(conn).map(|client| &client.duty)
+        else {
+            return;
+        };
         let server_conn = *server_conn;
-        let Some((client, server)) = self.table.pair(conn, server_conn) else { return };
+        let Some((client, server)) = self.table.pair(conn, server_conn) else {
+            return;
+        };
         if server.replies.is_settled() {
             client.request_at = now;
         }
@@ -59,14 +65,19 @@ impl Worker {
     /// Bytes of a server that has logged in.
     #[inline]
     pub(crate) fn relay_down(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
-        let Some(server) = self.table.server(conn) else { return };
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
         let pool = server.pool();
         let reader = server.client();
-        let mut run = Run { to: None, start: 0, end: 0 };
+        let mut run = Run {
+            to: None,
+            start: 0,
+            end: 0,
+        };
         let mut at = 0;
-        loop {
-            // What was looked at may have changed everything: ask anew each time.
-            let Some(server) = self.table.server(conn) else { break };
+        // What was looked at may have changed everything: ask anew each time.
+        while let Some(server) = self.table.server(conn) {
             let step = match server.stream.next(bytes, &mut at) {
                 Ok(Some(step)) => step,
                 Ok(None) => break,
@@ -120,7 +131,9 @@ impl Worker {
     /// Takes note of a whole message of a server. `true` if it may be passed on.
     #[inline]
     fn look(&mut self, conn: Token, message: &[u8], now: Time, out: &mut Actions) -> bool {
-        let Some(server) = self.table.server(conn) else { return false };
+        let Some(server) = self.table.server(conn) else {
+            return false;
+        };
         let body = &message[HEADER_LEN..];
         match message[0] {
             backend::READY_FOR_QUERY => {
@@ -142,7 +155,13 @@ impl Worker {
         if tag != backend::READY_FOR_QUERY {
             return;
         }
-        let Some(server) = self.table.server(conn) else { return };
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
+        if !matches!(server.status, b'I' | b'T' | b'E') {
+            run.flush(out);
+            return self.server_fault(conn, &"ReadyForQuery with an unknown status", now, out);
+        }
         match server.replies.ready() {
             Some(Request::Own(own)) => {
                 run.flush(out);
@@ -162,17 +181,23 @@ impl Worker {
     /// A request of a client was answered.
     #[inline]
     fn client_request_done(&mut self, conn: Token, now: Time, out: &mut Actions) {
-        let Some(server) = self.table.server(conn) else { return };
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
         let (pool_id, is_idle) = (server.pool(), server.status == b'I');
         match server.duty {
             Duty::Lent(client_conn) => {
-                let Some(client) = self.table.client(client_conn) else { return };
+                let Some(client) = self.table.client(client_conn) else {
+                    return;
+                };
                 let (request_at, transaction_at) = (client.request_at, client.transaction_at);
                 client.request_at = now;
                 if is_idle {
                     client.transaction_at = now;
                 }
-                let Some(pool) = self.pool(pool_id) else { return };
+                let Some(pool) = self.pool(pool_id) else {
+                    return;
+                };
                 let stats = &mut pool.stats.now;
                 stats.query_count += 1;
                 stats.query_time += now.since(request_at);
@@ -191,7 +216,9 @@ impl Worker {
 
     /// One of our own requests was answered.
     fn own_request_done(&mut self, conn: Token, own: Own, now: Time, out: &mut Actions) {
-        let Some(server) = self.table.server(conn) else { return };
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
         match (own, &server.duty) {
             (Own::Parameters, Duty::Preparing(_)) => self.prepared(conn, now, out),
             (_, Duty::Cleaning { .. }) => self.clean_on(conn, now, out),
@@ -202,9 +229,15 @@ impl Worker {
     /// ParameterStatus: `true` if the client is to see it.
     fn parameter_changed(&mut self, conn: Token, body: &[u8]) -> bool {
         let mut body = Body::new(body);
-        let (Ok(name), Ok(value)) = (body.cstr(), body.cstr()) else { return true };
-        let Some(at) = self.directory.names().position(name) else { return true };
-        let Some(server) = self.table.server(conn) else { return true };
+        let (Ok(name), Ok(value)) = (body.cstr(), body.cstr()) else {
+            return true;
+        };
+        let Some(at) = self.directory.names().position(name) else {
+            return true;
+        };
+        let Some(server) = self.table.server(conn) else {
+            return true;
+        };
         let before = server.tracked.clone();
         server.tracked.set(at, value);
         if let Duty::Lent(client) = server.duty
@@ -221,10 +254,20 @@ impl Worker {
 
     /// ErrorResponse: `true` if the client is to see it as it is.
     #[cold]
-    fn server_complained(&mut self, conn: Token, body: &[u8], now: Time, out: &mut Actions) -> bool {
-        let Some(server) = self.table.server(conn) else { return false };
+    fn server_complained(
+        &mut self,
+        conn: Token,
+        body: &[u8],
+        now: Time,
+        out: &mut Actions,
+    ) -> bool {
+        let Some(server) = self.table.server(conn) else {
+            return false;
+        };
         server.replies.failed();
-        let Ok(report) = Report::parse(body) else { return true };
+        let Ok(report) = Report::parse(body) else {
+            return true;
+        };
         if matches!(report.severity, b"FATAL" | b"PANIC") {
             // The server is about to close. How its client is told depends on what it was doing.
             server.last_words = Some(Words::of(&report));
@@ -235,7 +278,14 @@ impl Worker {
                 // PgBouncer ends such a client too: its wishes can't be met on any server.
                 server.retire = Some("invalid server parameter");
                 let words = Words::of(&report);
-                out.log(Level::Warning, "", format!("a client's startup parameters are refused: {}", words.message));
+                out.log(
+                    Level::Warning,
+                    "",
+                    format!(
+                        "a client's startup parameters are refused: {}",
+                        words.message
+                    ),
+                );
                 self.refuse(client, &Fault::ServerSaid(words), now, out);
                 false
             }
@@ -245,7 +295,11 @@ impl Worker {
                     server.retire = Some("reset failed");
                 }
                 let subject = self.server_subject(conn);
-                out.log(Level::Warning, subject, format!("{} failed: {message}", own.name()));
+                out.log(
+                    Level::Warning,
+                    subject,
+                    format!("{} failed: {message}", own.name()),
+                );
                 false
             }
             _ => true,
@@ -269,10 +323,16 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) -> bool {
-        let Some(client) = self.table.client(client_conn) else { return true };
+        let Some(client) = self.table.client(client_conn) else {
+            return true;
+        };
         let pool = client.pool;
-        let is_session = pool.and_then(|pool| self.pool(pool)).is_some_and(|pool| pool.terms.mode == PoolMode::Session);
-        let Some(client) = self.table.client(client_conn) else { return true };
+        let is_session = pool
+            .and_then(|pool| self.pool(pool))
+            .is_some_and(|pool| pool.terms.mode == PoolMode::Session);
+        let Some(client) = self.table.client(client_conn) else {
+            return true;
+        };
         let must_go = is_session || loss.was_in_transaction || !client.stream.is_at_boundary();
         client.duty = ClientDuty::Idle;
         if must_go {

@@ -4,11 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{command::Show, rows::Cell, show};
 use crate::{
-    Action, Actions, Time, Token, WorkerId,
-    mail::Mail,
-    pool::PoolKey,
-    stats::Stats,
-    worker::Worker,
+    Action, Actions, Time, Token, WorkerId, mail::Mail, pool::PoolKey, stats::Stats, worker::Worker,
 };
 
 /// A console command on its way through all workers; each adds its part.
@@ -44,7 +40,13 @@ pub(crate) struct PoolCount {
 }
 
 impl Worker {
-    pub(crate) fn begin_collection(&mut self, console: Token, show: Show, now: Time, out: &mut Actions) {
+    pub(crate) fn begin_collection(
+        &mut self,
+        console: Token,
+        show: Show,
+        now: Time,
+        out: &mut Actions,
+    ) {
         let collection = Collection {
             origin: self.id,
             console,
@@ -70,7 +72,10 @@ impl Worker {
             collection.origin
         };
         if collection.visited < workers || to != self.id {
-            return out.list.push(Action::Mail { to, mail: Mail::Collect(Box::new(collection)) });
+            return out.list.push(Action::Mail {
+                to,
+                mail: Mail::Collect(Box::new(collection)),
+            });
         }
         let (columns, rows) = show::table(self, &mut collection);
         self.answer_table(collection.console, &columns, &rows, now, out);

@@ -80,9 +80,12 @@ impl Command {
     }
 
     fn show(what: &str) -> Option<Self> {
-        let parameter = PARAMETERS.iter().find(|(name, _)| name.eq_ignore_ascii_case(what));
+        let parameter = PARAMETERS
+            .iter()
+            .find(|(name, _)| name.eq_ignore_ascii_case(what));
         let show = Show::ALL.iter().find(|(name, _)| *name == what);
-        show.map(|(_, show)| Self::Show(*show)).or(parameter.map(|(name, value)| Self::Parameter(name, value)))
+        show.map(|(_, show)| Self::Show(*show))
+            .or(parameter.map(|(name, value)| Self::Parameter(name, value)))
     }
 
     /// May `stats_users` do this?
@@ -102,9 +105,15 @@ mod tests {
         check(" ; ", Some(Command::Empty));
         check("show pools", Some(Command::Show(Show::Pools)));
         check("SELECT Version ;\n", Some(Command::Show(Show::Version)));
-        check("show client_encoding", Some(Command::Parameter("client_encoding", "UTF8")));
+        check(
+            "show client_encoding",
+            Some(Command::Parameter("client_encoding", "UTF8")),
+        );
         check("reload;", Some(Command::Reload));
-        check("shutdown wait_for_servers", Some(Command::Shutdown(Shutdown::WaitForServers)));
+        check(
+            "shutdown wait_for_servers",
+            Some(Command::Shutdown(Shutdown::WaitForServers)),
+        );
         check("shutdown now", None);
         check("show", None);
         check("show pools; show clients", None);

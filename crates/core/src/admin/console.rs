@@ -29,11 +29,18 @@ impl Console {
     /// A console with all rights, or with those to look.
     #[must_use]
     pub fn new(is_admin: bool) -> Self {
-        Self { is_admin, buffer: Vec::new(), busy: false, skipping: false }
+        Self {
+            is_admin,
+            buffer: Vec::new(),
+            busy: false,
+            skipping: false,
+        }
     }
 
     fn take_message(&mut self) -> Result<Option<(u8, Vec<u8>)>, Fault> {
-        let Some(header) = Header::parse(&self.buffer).map_err(Fault::Length)? else { return Ok(None) };
+        let Some(header) = Header::parse(&self.buffer).map_err(Fault::Length)? else {
+            return Ok(None);
+        };
         if header.message_len() > COMMAND_MAX {
             return Err(Fault::TooLong(header.tag));
         }
@@ -49,7 +56,10 @@ impl Console {
 /// Appends the parameters that a console client is told at login.
 pub(crate) fn welcome(out: &mut Vec<u8>) {
     let parameters = [
-        ("server_version", concat!(env!("CARGO_PKG_VERSION"), "/pgweir")),
+        (
+            "server_version",
+            concat!(env!("CARGO_PKG_VERSION"), "/pgweir"),
+        ),
         ("client_encoding", "UTF8"),
         ("server_encoding", "UTF8"),
         ("DateStyle", "ISO"),
@@ -63,7 +73,13 @@ pub(crate) fn welcome(out: &mut Vec<u8>) {
 }
 
 impl Worker {
-    pub(crate) fn console_bytes(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
+    pub(crate) fn console_bytes(
+        &mut self,
+        conn: Token,
+        bytes: &[u8],
+        now: Time,
+        out: &mut Actions,
+    ) {
         if let Some(console) = self.console(conn) {
             console.buffer.extend_from_slice(bytes);
         }
@@ -79,7 +95,10 @@ impl Worker {
 
     fn console(&mut self, conn: Token) -> Option<&mut Console> {
         match self.table.client(conn) {
-            Some(Client { duty: ClientDuty::Console(console), .. }) => Some(console),
+            Some(Client {
+                duty: ClientDuty::Console(console),
+                ..
+            }) => Some(console),
             _ => None,
         }
     }
@@ -87,7 +106,9 @@ impl Worker {
     fn console_steps(&mut self, conn: Token, now: Time, out: &mut Actions) {
         loop {
             let is_blocked = self.table.client(conn).is_some_and(|client| client.blocked);
-            let Some(console) = self.console(conn) else { return };
+            let Some(console) = self.console(conn) else {
+                return;
+            };
             if console.busy || is_blocked {
                 return out.read(conn, ReadMode::Hold);
             }
@@ -100,7 +121,9 @@ impl Worker {
     }
 
     fn console_message(&mut self, conn: Token, tag: u8, body: &[u8], now: Time, out: &mut Actions) {
-        let Some(console) = self.console(conn) else { return };
+        let Some(console) = self.console(conn) else {
+            return;
+        };
         match tag {
             frontend::TERMINATE => self.dismiss(conn, "client close request", now, out),
             frontend::SYNC => {
@@ -108,11 +131,18 @@ impl Worker {
                 ready(conn, out);
             }
             _ if console.skipping => {}
-            frontend::QUERY => match std::str::from_utf8(body).ok().and_then(|text| text.strip_suffix('\0')) {
+            frontend::QUERY => match std::str::from_utf8(body)
+                .ok()
+                .and_then(|text| text.strip_suffix('\0'))
+            {
                 Some(text) if !text.contains('\0') => self.console_command(conn, text, now, out),
                 _ => self.refuse(conn, &Fault::Malformed(tag), now, out),
             },
-            frontend::PARSE | frontend::BIND | frontend::DESCRIBE | frontend::EXECUTE | frontend::CLOSE => {
+            frontend::PARSE
+            | frontend::BIND
+            | frontend::DESCRIBE
+            | frontend::EXECUTE
+            | frontend::CLOSE => {
                 console.skipping = true;
                 let fault = Fault::NotSupported("the extended query protocol on the console is");
                 out.send_made(conn, |bytes| fault.write(Severity::Error, bytes));
@@ -132,7 +162,9 @@ impl Worker {
         match command {
             Command::Empty => {
                 out.send_made(conn, |bytes| {
-                    MessageWriter::new(bytes).empty_query_response().ready_for_query(b'I');
+                    MessageWriter::new(bytes)
+                        .empty_query_response()
+                        .ready_for_query(b'I');
                 });
             }
             Command::Show(Show::Help) => {
@@ -150,7 +182,10 @@ impl Worker {
             }
             Command::Reload => {
                 self.console_busy(conn, true);
-                out.list.push(Action::Control(Control::Reload { worker: self.id, console: conn }));
+                out.list.push(Action::Control(Control::Reload {
+                    worker: self.id,
+                    console: conn,
+                }));
             }
             Command::Shutdown(how) => {
                 out.list.push(Action::Control(Control::Shutdown(how)));
@@ -210,7 +245,9 @@ fn ready(conn: Token, out: &mut Actions) {
 
 fn answer_done(conn: Token, tag: &str, out: &mut Actions) {
     out.send_made(conn, |bytes| {
-        MessageWriter::new(bytes).command_complete(tag).ready_for_query(b'I');
+        MessageWriter::new(bytes)
+            .command_complete(tag)
+            .ready_for_query(b'I');
     });
 }
 

@@ -7,8 +7,8 @@ mod rows;
 mod show;
 
 pub use collect::Collection;
-pub(crate) use console::welcome;
 pub use console::Console;
+pub(crate) use console::welcome;
 
 /// What SHOW VERSION and `--version` say.
 pub const VERSION: &str = concat!("pgweir ", env!("CARGO_PKG_VERSION"));

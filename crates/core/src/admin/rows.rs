@@ -97,6 +97,8 @@ impl<T: Into<Cell>> From<Option<T>> for Cell {
 pub(crate) fn date(time: Time) -> Cell {
     let format = format_description!("[year]-[month]-[day] [hour]:[minute]:[second] UTC");
     let seconds = i64::try_from(time.0 / 1_000_000).unwrap_or(i64::MAX);
-    let text = OffsetDateTime::from_unix_timestamp(seconds).ok().and_then(|time| time.format(format).ok());
+    let text = OffsetDateTime::from_unix_timestamp(seconds)
+        .ok()
+        .and_then(|time| time.format(format).ok());
     text.into()
 }

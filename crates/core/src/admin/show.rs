@@ -82,11 +82,19 @@ const DATABASE_COLUMNS: [Column; 17] = [
     ("disabled", Int4),
 ];
 
-const CONFIG_COLUMNS: [Column; 4] = [("key", Text), ("value", Text), ("default", Text), ("changeable", Text)];
+const CONFIG_COLUMNS: [Column; 4] = [
+    ("key", Text),
+    ("value", Text),
+    ("default", Text),
+    ("changeable", Text),
+];
 
 /// The names of [`Stats`], with `total_` and `avg_` before them.
 const STATS_COLUMNS: [(&str, &str); 12] = [
-    ("total_server_assignment_count", "avg_server_assignment_count"),
+    (
+        "total_server_assignment_count",
+        "avg_server_assignment_count",
+    ),
     ("total_xact_count", "avg_xact_count"),
     ("total_query_count", "avg_query_count"),
     ("total_received", "avg_recv"),
@@ -113,7 +121,9 @@ pub(super) fn table(worker: &Worker, collection: &mut Collection) -> (Vec<Column
     match collection.show {
         Show::Clients | Show::Servers => {
             collection.rows.sort_by_key(|(id, _)| *id);
-            let rows = std::mem::take(&mut collection.rows).into_iter().map(|(_, row)| row);
+            let rows = std::mem::take(&mut collection.rows)
+                .into_iter()
+                .map(|(_, row)| row);
             (PEER_COLUMNS.into(), rows.collect())
         }
         Show::Pools => (POOL_COLUMNS.into(), pools(collection)),
@@ -166,14 +176,36 @@ fn client_row(client: &Client, link: Option<u64>, now: Time) -> Vec<Cell> {
         ClientDuty::CancelRequest => "active_cancel_req",
         ClientDuty::Idle | ClientDuty::Login(_) => "idle",
     };
-    let wait = if state == "waiting" { now.since(client.request_at) } else { 0 };
-    let (database, user) = client.names.as_ref().map_or(("", ""), |names| (&names.database, &names.user));
-    let mut row: Vec<Cell> = vec!["C".into(), user.into(), database.into(), "none".into(), state.into()];
+    let wait = if state == "waiting" {
+        now.since(client.request_at)
+    } else {
+        0
+    };
+    let (database, user) = client
+        .names
+        .as_ref()
+        .map_or(("", ""), |names| (&names.database, &names.user));
+    let mut row: Vec<Cell> = vec![
+        "C".into(),
+        user.into(),
+        database.into(),
+        "none".into(),
+        state.into(),
+    ];
     row.extend(end(client.remote, client.port));
     row.extend(end(client.local, client.port));
     row.extend([date(client.connected_at), date(client.request_at)]);
-    row.extend([Cell::Int(wait / 1_000_000), Cell::Int(wait % 1_000_000), Cell::Int(0)]);
-    row.extend([pointer(client.id), link.map_or_else(|| "".into(), pointer), Cell::Int(0), "".into()]);
+    row.extend([
+        Cell::Int(wait / 1_000_000),
+        Cell::Int(wait % 1_000_000),
+        Cell::Int(0),
+    ]);
+    row.extend([
+        pointer(client.id),
+        link.map_or_else(|| "".into(), pointer),
+        Cell::Int(0),
+        "".into(),
+    ]);
     let name = String::from_utf8_lossy(client.tracked.application_name()).into_owned();
     row.extend([name.into(), Cell::Int(0), client.id.into()]);
     row
@@ -188,18 +220,39 @@ fn server_row(server: &Server, link: Option<u64>) -> Vec<Cell> {
         Duty::Cleaning { .. } => "tested",
     };
     let key = &server.shared.key;
-    let mut row: Vec<Cell> =
-        vec!["S".into(), (*key.user).into(), (*key.database).into(), "none".into(), state.into()];
+    let mut row: Vec<Cell> = vec![
+        "S".into(),
+        (*key.user).into(),
+        (*key.database).into(),
+        "none".into(),
+        state.into(),
+    ];
     let (local, remote) = server.addresses.unwrap_or((Address::Unix, Address::Unix));
     let port = match &*server.endpoint {
         crate::Endpoint::Tcp { port, .. } => *port,
-        crate::Endpoint::Unix(path) => path.rsplit('.').next().and_then(|port| port.parse().ok()).unwrap_or(0),
+        crate::Endpoint::Unix(path) => path
+            .rsplit('.')
+            .next()
+            .and_then(|port| port.parse().ok())
+            .unwrap_or(0),
     };
     row.extend(end(remote, port));
     row.extend(end(local, port));
-    row.extend([date(server.connected_at), date(server.lent_at), Cell::Int(0), Cell::Int(0)]);
-    row.extend([server.retire.is_some().into(), pointer(server.id), link.map_or_else(|| "".into(), pointer)]);
-    row.extend([server.key.as_ref().map_or(0, |key| key.pid).into(), "".into()]);
+    row.extend([
+        date(server.connected_at),
+        date(server.lent_at),
+        Cell::Int(0),
+        Cell::Int(0),
+    ]);
+    row.extend([
+        server.retire.is_some().into(),
+        pointer(server.id),
+        link.map_or_else(|| "".into(), pointer),
+    ]);
+    row.extend([
+        server.key.as_ref().map_or(0, |key| key.pid).into(),
+        "".into(),
+    ]);
     let name = String::from_utf8_lossy(server.tracked.application_name()).into_owned();
     row.extend([name.into(), Cell::Int(0), server.id.into()]);
     row
@@ -208,7 +261,10 @@ fn server_row(server: &Server, link: Option<u64>) -> Vec<Cell> {
 fn end(address: Address, port: u16) -> [Cell; 2] {
     match address {
         Address::Unix => ["unix".into(), u32::from(port).into()],
-        Address::Tcp(socket) => [socket.ip().to_string().into(), u32::from(socket.port()).into()],
+        Address::Tcp(socket) => [
+            socket.ip().to_string().into(),
+            u32::from(socket.port()).into(),
+        ],
     }
 }
 
@@ -227,19 +283,30 @@ fn add_pools(worker: &mut Worker, collection: &mut Collection, now: Time) {
             PoolMode::Statement => "statement",
         };
     }
-    let of_pool = |client: &Client| client.pool.and_then(|pool| worker.pools.get(pool.index())?.as_deref());
+    let of_pool = |client: &Client| {
+        client
+            .pool
+            .and_then(|pool| worker.pools.get(pool.index())?.as_deref())
+    };
     for (_, conn) in worker.table.iter() {
         match conn {
             Conn::Client(client) => {
                 if matches!(client.duty, ClientDuty::Console(_)) {
                     collection.console_clients += 1;
                 }
-                let Some(pool) = of_pool(client) else { continue };
-                let Some(count) = collection.pools.get_mut(&pool.shared.key) else { continue };
+                let Some(pool) = of_pool(client) else {
+                    continue;
+                };
+                let Some(count) = collection.pools.get_mut(&pool.shared.key) else {
+                    continue;
+                };
                 add_client(client, count, now);
             }
             Conn::Server(server) => {
-                let count = collection.pools.entry(server.shared.key.clone()).or_default();
+                let count = collection
+                    .pools
+                    .entry(server.shared.key.clone())
+                    .or_default();
                 add_server(server, count);
             }
             Conn::Cancel(_) => {}
@@ -285,22 +352,34 @@ fn pools(collection: &Collection) -> Vec<Vec<Cell>> {
         ];
         let mut row: Vec<Cell> = vec![database.into(), user.into()];
         row.extend(numbers.map(Cell::from));
-        row.extend([Cell::Int(count.maxwait / 1_000_000), Cell::Int(count.maxwait % 1_000_000)]);
+        row.extend([
+            Cell::Int(count.maxwait / 1_000_000),
+            Cell::Int(count.maxwait % 1_000_000),
+        ]);
         row.extend([count.mode.into(), Cell::Null]);
         row
     };
-    let mut rows: Vec<_> =
-        collection.pools.iter().map(|(key, count)| row(&key.database, &key.user, count)).collect();
-    let console =
-        PoolCount { clients_active: collection.console_clients, mode: "statement", ..PoolCount::default() };
+    let mut rows: Vec<_> = collection
+        .pools
+        .iter()
+        .map(|(key, count)| row(&key.database, &key.user, count))
+        .collect();
+    let console = PoolCount {
+        clients_active: collection.console_clients,
+        mode: "statement",
+        ..PoolCount::default()
+    };
     rows.push(row(RESERVED_DATABASES[0], RESERVED_DATABASES[0], &console));
     rows
 }
 
 fn databases(worker: &Worker, collection: &Collection) -> Vec<Vec<Cell>> {
     let config = &worker.snapshot.config;
-    let mut names: Vec<(&str, &Database)> =
-        config.databases.iter().map(|(name, database)| (name.as_str(), database)).collect();
+    let mut names: Vec<(&str, &Database)> = config
+        .databases
+        .iter()
+        .map(|(name, database)| (name.as_str(), database))
+        .collect();
     // Databases that the entry `*` stands for, as far as they are in use.
     for key in collection.pools.keys() {
         if let Some(database) = config.database(&key.database)
@@ -312,10 +391,19 @@ fn databases(worker: &Worker, collection: &Collection) -> Vec<Vec<Cell>> {
     names.sort_by_key(|(name, _)| *name);
     let rows = names.into_iter().map(|(name, database)| {
         let of = |count: fn(&PoolCount) -> usize| -> usize {
-            collection.pools.iter().filter(|(key, _)| &*key.database == name).map(|(_, pool)| count(pool)).sum()
+            collection
+                .pools
+                .iter()
+                .filter(|(key, _)| &*key.database == name)
+                .map(|(_, pool)| count(pool))
+                .sum()
         };
         let servers = of(|pool| {
-            pool.servers_active + pool.servers_idle + pool.servers_tested + pool.servers_login + pool.being_canceled
+            pool.servers_active
+                + pool.servers_idle
+                + pool.servers_tested
+                + pool.servers_login
+                + pool.being_canceled
         });
         let clients = of(|pool| pool.clients_active + pool.clients_waiting);
         let host = (!database.host.is_empty()).then(|| database.host.join(","));
@@ -325,9 +413,15 @@ fn databases(worker: &Worker, collection: &Collection) -> Vec<Vec<Cell>> {
             u32::from(database.port).into(),
             database.dbname_for(name).into(),
             database.user.as_deref().into(),
-            database.pool_size.unwrap_or(config.settings.default_pool_size).into(),
+            database
+                .pool_size
+                .unwrap_or(config.settings.default_pool_size)
+                .into(),
             config.min_pool_size(database).into(),
-            database.reserve_pool_size.unwrap_or(config.settings.reserve_pool_size).into(),
+            database
+                .reserve_pool_size
+                .unwrap_or(config.settings.reserve_pool_size)
+                .into(),
             (config.server_lifetime(database).0 / 1_000_000).into(),
             database.pool_mode.map(|mode| mode.to_string()).into(),
             Cell::Null,
@@ -389,7 +483,12 @@ fn averages(last: Stats, period: u64) -> [u64; 12] {
 fn config(worker: &Worker) -> Vec<Vec<Cell>> {
     let rows = worker.snapshot.config.rows().into_iter().map(|row| {
         let changeable = if row.changeable { "yes" } else { "no" };
-        vec![row.key.into(), row.value.into(), row.default.into(), changeable.into()]
+        vec![
+            row.key.into(),
+            row.value.into(),
+            row.default.into(),
+            changeable.into(),
+        ]
     });
     rows.collect()
 }

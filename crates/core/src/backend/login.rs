@@ -104,7 +104,10 @@ impl ServerLogin {
             nonce: [0; 18],
             buffer: Vec::new(),
             exchange: None,
-            welcome: Welcome { messages: Vec::new(), tracked: names.unset() },
+            welcome: Welcome {
+                messages: Vec::new(),
+                tracked: names.unset(),
+            },
             parameters: 0,
             key: None,
             authenticated: false,
@@ -114,10 +117,20 @@ impl ServerLogin {
     /// The connection is open: appends the startup packet. `nonce` is fresh and random.
     pub fn start(&mut self, nonce: [u8; 18], out: &mut Vec<u8>) {
         self.nonce = nonce;
-        let pairs = [("user", &self.credentials.user), ("database", &self.credentials.database)];
-        let own = self.credentials.parameters.iter().map(|(name, value)| (*name, value));
+        let pairs = [
+            ("user", &self.credentials.user),
+            ("database", &self.credentials.database),
+        ];
+        let own = self
+            .credentials
+            .parameters
+            .iter()
+            .map(|(name, value)| (*name, value));
         let pairs = pairs.into_iter().chain(own);
-        startup_packet(out, pairs.map(|(name, value)| (name.as_bytes(), value.as_bytes())));
+        startup_packet(
+            out,
+            pairs.map(|(name, value)| (name.as_bytes(), value.as_bytes())),
+        );
     }
 
     /// Takes bytes from the server; to be handled by calls of [`ServerLogin::step`].
@@ -129,9 +142,15 @@ impl ServerLogin {
     ///
     /// # Errors
     /// The login has failed.
-    pub fn step(&mut self, names: &TrackedNames, out: &mut Vec<u8>) -> Result<Option<Progress>, LoginError> {
+    pub fn step(
+        &mut self,
+        names: &TrackedNames,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Progress>, LoginError> {
         let protocol = |error: pgweir_wire::BadLength| LoginError::Protocol(error.tag);
-        let Some(header) = Header::parse(&self.buffer).map_err(protocol)? else { return Ok(None) };
+        let Some(header) = Header::parse(&self.buffer).map_err(protocol)? else {
+            return Ok(None);
+        };
         if header.message_len() > MESSAGE_MAX {
             return Err(LoginError::Protocol(header.tag));
         }
@@ -178,7 +197,10 @@ impl ServerLogin {
             backend::NOTICE_RESPONSE | backend::NEGOTIATE_PROTOCOL_VERSION => {}
             backend::PARAMETER_STATUS if self.authenticated && self.parameters < PARAMETERS_MAX => {
                 self.parameters += 1;
-                let (name, value) = (body.cstr().map_err(malformed)?, body.cstr().map_err(malformed)?);
+                let (name, value) = (
+                    body.cstr().map_err(malformed)?,
+                    body.cstr().map_err(malformed)?,
+                );
                 match names.position(name) {
                     Some(at) => self.welcome.tracked.set(at, value),
                     None => self.welcome.messages.extend_from_slice(message),
@@ -186,19 +208,32 @@ impl ServerLogin {
             }
             backend::BACKEND_KEY_DATA if self.authenticated => {
                 let pid = body.i32().map_err(malformed)? as u32;
-                self.key = Some(BackendKey { pid, secret: body.rest().into() });
+                self.key = Some(BackendKey {
+                    pid,
+                    secret: body.rest().into(),
+                });
             }
             backend::READY_FOR_QUERY if self.authenticated && body.rest() == b"I" => {
-                let welcome =
-                    Welcome { messages: std::mem::take(&mut self.welcome.messages), tracked: self.welcome.tracked.clone() };
-                return Ok(Progress::Ready { welcome, key: self.key.take() });
+                let welcome = Welcome {
+                    messages: std::mem::take(&mut self.welcome.messages),
+                    tracked: self.welcome.tracked.clone(),
+                };
+                return Ok(Progress::Ready {
+                    welcome,
+                    key: self.key.take(),
+                });
             }
             _ => return Err(LoginError::Protocol(tag)),
         }
         Ok(Progress::Wait)
     }
 
-    fn authenticate(&mut self, method: i32, mut body: Body<'_>, out: &mut Vec<u8>) -> Result<Progress, LoginError> {
+    fn authenticate(
+        &mut self,
+        method: i32,
+        mut body: Body<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Progress, LoginError> {
         let malformed = |_| LoginError::Protocol(backend::AUTHENTICATION);
         match method {
             0 => {
@@ -214,8 +249,13 @@ impl ServerLogin {
             10 => self.start_scram(body, out),
             11 => self.continue_scram(body.rest(), out),
             12 => {
-                let exchange = self.exchange.as_mut().ok_or(LoginError::Protocol(backend::AUTHENTICATION))?;
-                exchange.server_final(body.rest()).map_err(|error| LoginError::Scram(error.to_string()))?;
+                let exchange = self
+                    .exchange
+                    .as_mut()
+                    .ok_or(LoginError::Protocol(backend::AUTHENTICATION))?;
+                exchange
+                    .server_final(body.rest())
+                    .map_err(|error| LoginError::Scram(error.to_string()))?;
                 Ok(Progress::Wait)
             }
             other => Err(LoginError::Method(other)),
@@ -225,7 +265,9 @@ impl ServerLogin {
     /// A server that skips the end of SCRAM has not shown that it knows the secret.
     fn check_server_proved_itself(&self) -> Result<(), LoginError> {
         match &self.exchange {
-            Some(exchange) if !exchange.is_verified() => Err(LoginError::Scram("the server did not prove that it knows the password".into())),
+            Some(exchange) if !exchange.is_verified() => Err(LoginError::Scram(
+                "the server did not prove that it knows the password".into(),
+            )),
             _ => Ok(()),
         }
     }
@@ -242,7 +284,10 @@ impl ServerLogin {
 
     fn send_md5(&self, salt: [u8; 4], out: &mut Vec<u8>) -> Result<Progress, LoginError> {
         let response = match self.credentials.secret.as_deref() {
-            Some(Secret::Plain(password)) => md5::response(&md5::secret(password.as_bytes(), &self.credentials.user), salt),
+            Some(Secret::Plain(password)) => md5::response(
+                &md5::secret(password.as_bytes(), &self.credentials.user),
+                salt,
+            ),
             Some(Secret::Md5(secret)) => md5::response(secret, salt),
             _ => return Err(LoginError::NoPassword("md5")),
         };
@@ -250,7 +295,11 @@ impl ServerLogin {
         Ok(Progress::Send)
     }
 
-    fn start_scram(&mut self, mut body: Body<'_>, out: &mut Vec<u8>) -> Result<Progress, LoginError> {
+    fn start_scram(
+        &mut self,
+        mut body: Body<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Progress, LoginError> {
         let usable = self.credentials.keys.is_some()
             || matches!(self.credentials.secret.as_deref(), Some(Secret::Plain(_)));
         if !usable {
@@ -269,21 +318,41 @@ impl ServerLogin {
         Ok(Progress::Send)
     }
 
-    fn continue_scram(&mut self, message: &[u8], out: &mut Vec<u8>) -> Result<Progress, LoginError> {
-        let exchange = self.exchange.as_mut().ok_or(LoginError::Protocol(backend::AUTHENTICATION))?;
-        let challenge = exchange.server_first(message).map_err(|error| LoginError::Scram(error.to_string()))?;
+    fn continue_scram(
+        &mut self,
+        message: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Progress, LoginError> {
+        let exchange = self
+            .exchange
+            .as_mut()
+            .ok_or(LoginError::Protocol(backend::AUTHENTICATION))?;
+        let challenge = exchange
+            .server_first(message)
+            .map_err(|error| LoginError::Scram(error.to_string()))?;
         let secret = self.credentials.secret.as_deref();
-        if let Some(job) = secret.and_then(|secret| secret.derive_job(challenge.salt, challenge.iterations)) {
+        if let Some(job) =
+            secret.and_then(|secret| secret.derive_job(challenge.salt, challenge.iterations))
+        {
             return Ok(Progress::Derive(job));
         }
-        let keys = self.credentials.keys.clone().ok_or(LoginError::NoPassword("scram-sha-256"))?;
+        let keys = self
+            .credentials
+            .keys
+            .clone()
+            .ok_or(LoginError::NoPassword("scram-sha-256"))?;
         self.finish_scram(&keys, out)?;
         Ok(Progress::Send)
     }
 
     fn finish_scram(&mut self, keys: &ClientKeys, out: &mut Vec<u8>) -> Result<(), LoginError> {
-        let exchange = self.exchange.as_mut().ok_or(LoginError::Protocol(backend::AUTHENTICATION))?;
-        let answer = exchange.finish(keys).map_err(|error| LoginError::Scram(error.to_string()))?;
+        let exchange = self
+            .exchange
+            .as_mut()
+            .ok_or(LoginError::Protocol(backend::AUTHENTICATION))?;
+        let answer = exchange
+            .finish(keys)
+            .map_err(|error| LoginError::Scram(error.to_string()))?;
         MessageWriter::new(out).sasl_response(&answer);
         Ok(())
     }
@@ -300,7 +369,9 @@ impl fmt::Debug for Credentials {
 
 impl fmt::Debug for BackendKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BackendKey").field("pid", &self.pid).finish_non_exhaustive()
+        f.debug_struct("BackendKey")
+            .field("pid", &self.pid)
+            .finish_non_exhaustive()
     }
 }
 
@@ -312,8 +383,15 @@ impl fmt::Display for LoginError {
                 f,
                 "the server asks for a password ({method}), and auth_file has none for this user that fits"
             ),
-            Self::Method(code) => write!(f, "the server asks for an authentication method that is not known ({code})"),
-            Self::Protocol(tag) => write!(f, "the server broke the protocol at login (message '{}')", tag.escape_ascii()),
+            Self::Method(code) => write!(
+                f,
+                "the server asks for an authentication method that is not known ({code})"
+            ),
+            Self::Protocol(tag) => write!(
+                f,
+                "the server broke the protocol at login (message '{}')",
+                tag.escape_ascii()
+            ),
             Self::Scram(what) => write!(f, "SCRAM exchange with the server failed: {what}"),
         }
     }

@@ -85,10 +85,16 @@ impl Replies {
                 self.queue.push_back(Entry::Request(Request::Sync));
             }
             frontend::COPY_DONE | frontend::COPY_FAIL if self.copy_in => self.copy_in = false,
-            frontend::COPY_DONE | frontend::COPY_FAIL if !self.queue.is_empty() || self.unsynced => {
+            frontend::COPY_DONE | frontend::COPY_FAIL
+                if !self.queue.is_empty() || self.unsynced =>
+            {
                 self.queue.push_back(Entry::CopyEnd);
             }
-            frontend::PARSE | frontend::BIND | frontend::DESCRIBE | frontend::EXECUTE | frontend::CLOSE => {
+            frontend::PARSE
+            | frontend::BIND
+            | frontend::DESCRIBE
+            | frontend::EXECUTE
+            | frontend::CLOSE => {
                 // In the middle of COPY data they are an error; the server's answer is not ours to guess.
                 self.doubt |= self.copy_in;
                 self.unsynced = true;
@@ -206,11 +212,18 @@ impl Replies {
     /// place.
     #[must_use]
     pub fn can_be_answered_for(&self) -> bool {
-        !self.unsynced && !self.copy_in && self.ignored_syncs == 0 && !self.queue.contains(&Entry::CopyEnd)
+        !self.unsynced
+            && !self.copy_in
+            && self.ignored_syncs == 0
+            && !self.queue.contains(&Entry::CopyEnd)
     }
 
     fn copy_failed_early(&self) -> bool {
-        self.unsynced || self.queue.iter().any(|&entry| entry == Entry::Request(Request::Sync))
+        self.unsynced
+            || self
+                .queue
+                .iter()
+                .any(|&entry| entry == Entry::Request(Request::Sync))
     }
 
     fn drop_copy_ends(&mut self) {
@@ -241,7 +254,9 @@ mod tests {
 
     #[test]
     fn scripts() {
-        let check = |script: &str, settled, doubtful| assert_eq!(play(script), (settled, doubtful), "{script}");
+        let check = |script: &str, settled, doubtful| {
+            assert_eq!(play(script), (settled, doubtful), "{script}")
+        };
         check("", true, false);
         check("Q", false, false);
         check("Qz", true, false);

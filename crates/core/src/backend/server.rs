@@ -3,7 +3,12 @@
 use std::sync::Arc;
 
 use super::{BackendKey, Downstream, Replies, ServerLogin};
-use crate::{Address, Endpoint, SharedPool, Time, Token, fault::Words, pool::{PoolId, Waiter}, session::Tracked};
+use crate::{
+    Address, Endpoint, SharedPool, Time, Token,
+    fault::Words,
+    pool::{PoolId, Waiter},
+    session::Tracked,
+};
 
 /// What a server is doing, and for whom.
 ///

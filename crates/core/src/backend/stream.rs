@@ -43,7 +43,9 @@ impl std::fmt::Display for Violation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Length(error) => error.fmt(f),
-            Self::Unexpected(tag) => write!(f, "message of type '{}' out of place", tag.escape_ascii()),
+            Self::Unexpected(tag) => {
+                write!(f, "message of type '{}' out of place", tag.escape_ascii())
+            }
         }
     }
 }
@@ -110,7 +112,9 @@ impl Downstream {
     #[cold]
     fn next_held(&mut self, bytes: &[u8], at: &mut usize) -> Result<Option<Step>, Violation> {
         self.take(HEADER_LEN, bytes, at);
-        let Some(header) = parse(&self.held)? else { return Ok(None) };
+        let Some(header) = parse(&self.held)? else {
+            return Ok(None);
+        };
         match kind(header) {
             Kind::Unexpected => Err(Violation::Unexpected(header.tag)),
             Kind::Pass => {
@@ -160,7 +164,10 @@ impl Downstream {
 fn parse(bytes: &[u8]) -> Result<Option<Header>, Violation> {
     match Header::parse(bytes).map_err(Violation::Length)? {
         Some(Header { tag, body_len }) if body_len > BODY_MAX => {
-            Err(Violation::Length(BadLength { tag, length: body_len as i32 }))
+            Err(Violation::Length(BadLength {
+                tag,
+                length: body_len as i32,
+            }))
         }
         header => Ok(header),
     }
@@ -188,7 +195,11 @@ fn kind(header: Header) -> Kind {
         | backend::NOTIFICATION_RESPONSE => Kind::Pass,
         backend::READY_FOR_QUERY if header.body_len == 1 => Kind::Look,
         backend::COPY_IN_RESPONSE => Kind::Look,
-        backend::PARAMETER_STATUS | backend::ERROR_RESPONSE if header.message_len() > INSPECT_MAX => Kind::Pass,
+        backend::PARAMETER_STATUS | backend::ERROR_RESPONSE
+            if header.message_len() > INSPECT_MAX =>
+        {
+            Kind::Pass
+        }
         backend::PARAMETER_STATUS | backend::ERROR_RESPONSE => Kind::Look,
         _ => Kind::Unexpected,
     }
@@ -239,7 +250,11 @@ mod tests {
         assert_eq!(whole.1.len(), 3);
         for first in 0..=bytes.len() {
             for second in first..=bytes.len() {
-                assert_eq!(run(&bytes, &[first, second]), whole, "cut at {first} and {second}");
+                assert_eq!(
+                    run(&bytes, &[first, second]),
+                    whole,
+                    "cut at {first} and {second}"
+                );
             }
         }
     }
@@ -247,19 +262,38 @@ mod tests {
     #[test]
     fn violations() {
         let check = |bytes: &[u8], expect| {
-            assert_eq!(Downstream::default().next(bytes, &mut 0), Err(expect), "{bytes:?}");
+            assert_eq!(
+                Downstream::default().next(bytes, &mut 0),
+                Err(expect),
+                "{bytes:?}"
+            );
         };
         check(b"Z\0\0\0\x06II", Violation::Unexpected(b'Z'));
-        check(b"Z\0\0\0\x03", Violation::Length(BadLength { tag: b'Z', length: 3 }));
+        check(
+            b"Z\0\0\0\x03",
+            Violation::Length(BadLength {
+                tag: b'Z',
+                length: 3,
+            }),
+        );
         check(b"R\0\0\0\x08\0\0\0\0", Violation::Unexpected(b'R'));
-        check(b"HTTP/1.1 400", Violation::Length(BadLength { tag: b'H', length: 0x5454_502b }));
+        check(
+            b"HTTP/1.1 400",
+            Violation::Length(BadLength {
+                tag: b'H',
+                length: 0x5454_502b,
+            }),
+        );
     }
 
     #[test]
     fn a_huge_message_is_passed_unread() {
         let mut stream = Downstream::default();
         let header = b"S\x3f\xff\xff\xff";
-        assert_eq!(stream.next(header, &mut 0), Ok(Some(Step::Pass { start: 0, end: 5 })));
+        assert_eq!(
+            stream.next(header, &mut 0),
+            Ok(Some(Step::Pass { start: 0, end: 5 }))
+        );
         assert!(!stream.is_at_boundary());
     }
 }

@@ -108,8 +108,13 @@ impl Client {
     /// The client as the log names it.
     #[must_use]
     pub fn subject(&self) -> String {
-        let (database, user) =
-            self.names.as_ref().map_or(("(nodb)", "(nouser)"), |names| (&names.database, &names.user));
-        format!("C-{:#x}: {database}/{user}@{}", self.id, crate::log::address(self.remote, self.port))
+        let (database, user) = self.names.as_ref().map_or(("(nodb)", "(nouser)"), |names| {
+            (&names.database, &names.user)
+        });
+        format!(
+            "C-{:#x}: {database}/{user}@{}",
+            self.id,
+            crate::log::address(self.remote, self.port)
+        )
     }
 }

@@ -73,7 +73,8 @@ impl AuthPlan {
             AuthType::Trust if secret.is_some() => Self::Accept,
             AuthType::Trust => Self::Refuse(Fault::Trust),
             AuthType::Plain => Self::Cleartext(usable.cloned()),
-            AuthType::Md5 | AuthType::ScramSha256 => match usable.map(|secret| (secret, &**secret)) {
+            AuthType::Md5 | AuthType::ScramSha256 => match usable.map(|secret| (secret, &**secret))
+            {
                 Some((_, Secret::Scram(secret))) => Self::Scram(secret.clone()),
                 _ if auth_type == AuthType::Md5 => Self::Md5(usable.cloned()),
                 Some((secret, Secret::Plain(_))) => Self::MakeScram(Arc::clone(secret)),
@@ -143,7 +144,9 @@ impl Login {
         {
             return Err(Fault::UnexpectedMessage(tag));
         }
-        let Some(header) = Header::parse(&self.buffer).map_err(Fault::Length)? else { return Ok(None) };
+        let Some(header) = Header::parse(&self.buffer).map_err(Fault::Length)? else {
+            return Ok(None);
+        };
         if header.message_len() > MESSAGE_MAX {
             return Err(Fault::TooLong(header.tag));
         }
@@ -178,14 +181,19 @@ impl Login {
                 self.stage = Stage::Md5(secret);
                 MessageWriter::new(out).authentication(Authentication::Md5Password(self.salt));
             }
-            AuthPlan::Scram(secret) => self.offer_scram(ServerExchange::new(secret, &self.nonce), out),
+            AuthPlan::Scram(secret) => {
+                self.offer_scram(ServerExchange::new(secret, &self.nonce), out)
+            }
             AuthPlan::MockScram => {
-                let exchange = ServerExchange::mock(process_key, self.user(), iterations, &self.nonce);
+                let exchange =
+                    ServerExchange::mock(process_key, self.user(), iterations, &self.nonce);
                 self.offer_scram(exchange, out);
             }
             AuthPlan::MakeScram(secret) => {
                 let salt = scram::user_salt(process_key, self.user()).to_vec();
-                let job = secret.derive_job(salt.clone(), iterations).ok_or(Fault::Sasl)?;
+                let job = secret
+                    .derive_job(salt.clone(), iterations)
+                    .ok_or(Fault::Sasl)?;
                 self.stage = Stage::MakingSecret { salt, iterations };
                 return Ok(Proof::Derive(job));
             }
@@ -201,13 +209,19 @@ impl Login {
         match std::mem::replace(&mut self.stage, Stage::Startup) {
             Stage::Cleartext(secret) => self.check_cleartext(secret, body),
             Stage::Md5(secret) => {
-                let response = Body::new(body).cstr().map_err(|_| Fault::Malformed(frontend::PASSWORD))?;
+                let response = Body::new(body)
+                    .cstr()
+                    .map_err(|_| Fault::Malformed(frontend::PASSWORD))?;
                 match secret {
-                    Some(secret) if md5::verify(&secret, self.user(), self.salt, response) => Ok(Proof::Accepted(None)),
+                    Some(secret) if md5::verify(&secret, self.user(), self.salt, response) => {
+                        Ok(Proof::Accepted(None))
+                    }
                     _ => Err(Fault::Password),
                 }
             }
-            Stage::Sasl { exchange, is_first } => self.continue_scram(exchange, is_first, body, out),
+            Stage::Sasl { exchange, is_first } => {
+                self.continue_scram(exchange, is_first, body, out)
+            }
             other => {
                 self.stage = other;
                 Err(Fault::UnexpectedMessage(frontend::PASSWORD))
@@ -232,7 +246,9 @@ impl Login {
                 Ok((Proof::More, Some(secret)))
             }
             Stage::Checking(secret) => match &*secret {
-                Secret::Scram(secret) if secret.is_from(keys) => Ok((Proof::Accepted(Some(keys.clone())), None)),
+                Secret::Scram(secret) if secret.is_from(keys) => {
+                    Ok((Proof::Accepted(Some(keys.clone())), None))
+                }
                 _ => Err(Fault::Password),
             },
             other => {
@@ -242,8 +258,14 @@ impl Login {
         }
     }
 
-    fn check_cleartext(&mut self, secret: Option<Arc<Secret>>, body: &[u8]) -> Result<Proof, Fault> {
-        let password = Body::new(body).cstr().map_err(|_| Fault::Malformed(frontend::PASSWORD))?;
+    fn check_cleartext(
+        &mut self,
+        secret: Option<Arc<Secret>>,
+        body: &[u8],
+    ) -> Result<Proof, Fault> {
+        let password = Body::new(body)
+            .cstr()
+            .map_err(|_| Fault::Malformed(frontend::PASSWORD))?;
         let secret = secret.ok_or(Fault::Password)?;
         match verify_plain(&secret, self.user(), password) {
             PlainCheck::Accepted => Ok(Proof::Accepted(None)),
@@ -256,7 +278,10 @@ impl Login {
     }
 
     fn offer_scram(&mut self, exchange: ServerExchange, out: &mut Vec<u8>) {
-        self.stage = Stage::Sasl { exchange: Box::new(exchange), is_first: true };
+        self.stage = Stage::Sasl {
+            exchange: Box::new(exchange),
+            is_first: true,
+        };
         MessageWriter::new(out).authentication(Authentication::Sasl(&[scram::MECHANISM]));
     }
 
@@ -268,10 +293,14 @@ impl Login {
         out: &mut Vec<u8>,
     ) -> Result<Proof, Fault> {
         if is_first {
-            let (mechanism, data) = sasl_initial(body).ok_or(Fault::Malformed(frontend::PASSWORD))?;
+            let (mechanism, data) =
+                sasl_initial(body).ok_or(Fault::Malformed(frontend::PASSWORD))?;
             let answer = exchange.client_first(mechanism, data).map_err(refusal)?;
             MessageWriter::new(out).authentication(Authentication::SaslContinue(&answer));
-            self.stage = Stage::Sasl { exchange, is_first: false };
+            self.stage = Stage::Sasl {
+                exchange,
+                is_first: false,
+            };
             return Ok(Proof::More);
         }
         let (answer, keys) = exchange.client_final(body).map_err(refusal)?;

@@ -1,9 +1,12 @@
 //! The startup parameter `options`: a command line in little.
 
+/// A name and its value, or the word that is none.
+type Setting = Result<(Vec<u8>, Vec<u8>), Vec<u8>>;
+
 /// Splits `options` into its settings: `-c name=value`, `-cname=value` and `--name=value`, with
 /// `\` before a blank that belongs to a word (PostgreSQL's manual, "libpq: options"). An `Err`
 /// holds the word that is none of these.
-pub(crate) fn settings(options: &[u8]) -> Vec<Result<(Vec<u8>, Vec<u8>), Vec<u8>>> {
+pub(crate) fn settings(options: &[u8]) -> Vec<Setting> {
     let mut found = Vec::new();
     let mut words = words(options).into_iter();
     while let Some(word) = words.next() {
@@ -12,17 +15,21 @@ pub(crate) fn settings(options: &[u8]) -> Vec<Result<(Vec<u8>, Vec<u8>), Vec<u8>
             [b'-', b'c' | b'-', rest @ ..] if !rest.is_empty() => Ok(rest.to_vec()),
             _ => Err(word),
         };
-        found.push(setting.and_then(|setting| match setting.iter().position(|&byte| byte == b'=') {
-            Some(at) => Ok((name(&setting[..at]), setting[at + 1..].to_vec())),
-            None => Err(setting),
-        }));
+        found.push(setting.and_then(
+            |setting| match setting.iter().position(|&byte| byte == b'=') {
+                Some(at) => Ok((name(&setting[..at]), setting[at + 1..].to_vec())),
+                None => Err(setting),
+            },
+        ));
     }
     found
 }
 
 /// PostgreSQL takes `-` for `_` in the names of `--name=value`.
 fn name(text: &[u8]) -> Vec<u8> {
-    text.iter().map(|&byte| if byte == b'-' { b'_' } else { byte }).collect()
+    text.iter()
+        .map(|&byte| if byte == b'-' { b'_' } else { byte })
+        .collect()
 }
 
 fn words(options: &[u8]) -> Vec<Vec<u8>> {
@@ -33,7 +40,11 @@ fn words(options: &[u8]) -> Vec<Vec<u8>> {
             words.extend(word.take());
             continue;
         }
-        let literal = if byte == b'\\' { bytes.next() } else { Some(byte) };
+        let literal = if byte == b'\\' {
+            bytes.next()
+        } else {
+            Some(byte)
+        };
         word.get_or_insert_default().extend(literal);
     }
     words.extend(word);
@@ -46,13 +57,21 @@ mod tests {
     fn cases() {
         let check = |options: &str, expect: &[Result<(&str, &str), &str>]| {
             let bytes = |text: &str| text.as_bytes().to_vec();
-            let expect: Vec<_> =
-                expect.iter().map(|one| one.map(|(name, value)| (bytes(name), bytes(value))).map_err(bytes)).collect();
+            let expect: Vec<_> = expect
+                .iter()
+                .map(|one| {
+                    one.map(|(name, value)| (bytes(name), bytes(value)))
+                        .map_err(bytes)
+                })
+                .collect();
             assert_eq!(super::settings(options.as_bytes()), expect, "{options}");
         };
         check("", &[]);
         check("  -c  a=b ", &[Ok(("a", "b"))]);
-        check("-ca=b --work-mem=1", &[Ok(("a", "b")), Ok(("work_mem", "1"))]);
+        check(
+            "-ca=b --work-mem=1",
+            &[Ok(("a", "b")), Ok(("work_mem", "1"))],
+        );
         check(r"-c a=x\ y\\z", &[Ok(("a", r"x y\z"))]);
         check("-c", &[Err("-c")]);
         check("-c a", &[Err("a")]);

@@ -29,29 +29,52 @@ impl LoginRequest {
     ///
     /// # Errors
     /// One of them can't be honoured.
-    pub fn read(parameters: StartupParameters<'_>, names: &TrackedNames, ignored: &[String]) -> Result<Self, Fault> {
+    pub fn read(
+        parameters: StartupParameters<'_>,
+        names: &TrackedNames,
+        ignored: &[String],
+    ) -> Result<Self, Fault> {
         let (mut user, mut database) = (None, None);
         let mut tracked = names.unset();
         let mut unknown_options = Vec::new();
-        let is_ignored = |name: &[u8]| ignored.iter().any(|known| known.as_bytes().eq_ignore_ascii_case(name));
+        let is_ignored = |name: &[u8]| {
+            ignored
+                .iter()
+                .any(|known| known.as_bytes().eq_ignore_ascii_case(name))
+        };
         for (name, value) in parameters.iter() {
             match name {
                 b"user" => user = Some(checked_name(value, "user")?),
                 b"database" => database = Some(checked_name(value, "database")?),
                 b"replication" if is_off(value) => {}
                 b"replication" => return Err(Fault::NotSupported("replication connections are")),
-                b"options" if !is_ignored(name) => read_options(value, names, &is_ignored, &mut tracked)?,
+                b"options" if !is_ignored(name) => {
+                    read_options(value, names, &is_ignored, &mut tracked)?
+                }
                 _ if name.starts_with(b"_pq_.") => unknown_options.push(name.to_vec()),
                 _ => match names.position(name) {
                     Some(at) => tracked.set(at, value),
                     None if is_ignored(name) => {}
-                    None => return Err(Fault::UnsupportedParameter(String::from_utf8_lossy(name).into_owned())),
+                    None => {
+                        return Err(Fault::UnsupportedParameter(
+                            String::from_utf8_lossy(name).into_owned(),
+                        ));
+                    }
                 },
             }
         }
-        let user = user.filter(|user: &String| !user.is_empty()).ok_or(Fault::NoUserName)?;
-        let database = database.filter(|name: &String| !name.is_empty()).unwrap_or_else(|| user.clone());
-        Ok(Self { user, database, tracked, unknown_options })
+        let user = user
+            .filter(|user: &String| !user.is_empty())
+            .ok_or(Fault::NoUserName)?;
+        let database = database
+            .filter(|name: &String| !name.is_empty())
+            .unwrap_or_else(|| user.clone());
+        Ok(Self {
+            user,
+            database,
+            tracked,
+            unknown_options,
+        })
     }
 }
 
@@ -61,7 +84,8 @@ fn read_options(
     is_ignored: &dyn Fn(&[u8]) -> bool,
     tracked: &mut Tracked,
 ) -> Result<(), Fault> {
-    let unsupported = |name: &[u8]| Fault::UnsupportedOption(String::from_utf8_lossy(name).into_owned());
+    let unsupported =
+        |name: &[u8]| Fault::UnsupportedOption(String::from_utf8_lossy(name).into_owned());
     for setting in options::settings(value) {
         let (name, value) = setting.map_err(|word| unsupported(&word))?;
         match names.position(&name) {
@@ -83,7 +107,10 @@ fn checked_name(value: &[u8], what: &'static str) -> Result<String, Fault> {
 
 /// PostgreSQL's spellings of "no" for a boolean, as far as drivers use them.
 fn is_off(value: &[u8]) -> bool {
-    matches!(value.to_ascii_lowercase().as_slice(), b"" | b"0" | b"false" | b"off" | b"no")
+    matches!(
+        value.to_ascii_lowercase().as_slice(),
+        b"" | b"0" | b"false" | b"off" | b"no"
+    )
 }
 
 #[cfg(test)]
@@ -91,22 +118,41 @@ mod tests {
     use super::*;
     use pgweir_wire::{Startup, startup_packet};
 
-    fn check(pairs: &[(&str, &str)], expect: Result<(&str, &str, &[(&str, &str)]), Fault>) {
+    type Pairs<'p> = &'p [(&'p str, &'p str)];
+
+    fn check(pairs: Pairs<'_>, expect: Result<(&str, &str, Pairs<'_>), Fault>) {
         let names = TrackedNames::new(&["IntervalStyle".into()]);
         let mut packet = Vec::new();
-        startup_packet(&mut packet, pairs.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())));
-        let Ok(Some((Startup::Login { parameters, .. }, _))) = Startup::parse(&packet, 10_000) else { panic!() };
+        startup_packet(
+            &mut packet,
+            pairs
+                .iter()
+                .map(|(name, value)| (name.as_bytes(), value.as_bytes())),
+        );
+        let Ok(Some((Startup::Login { parameters, .. }, _))) = Startup::parse(&packet, 10_000)
+        else {
+            panic!()
+        };
         let ignored = ["extra_float_digits".to_owned()];
         let found = LoginRequest::read(parameters, &names, &ignored);
         let found = found.map(|request| {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-            let pairs: Vec<_> =
-                names.pairs(&request.tracked).map(|(name, value)| (name.to_owned(), text(value))).collect();
+            let pairs: Vec<_> = names
+                .pairs(&request.tracked)
+                .map(|(name, value)| (name.to_owned(), text(value)))
+                .collect();
             (request.user, request.database, pairs)
         });
         let own = |text: &str| text.to_owned();
         let expect = expect.map(|(user, database, pairs)| {
-            (own(user), own(database), pairs.iter().map(|(name, value)| (own(name), own(value))).collect())
+            (
+                own(user),
+                own(database),
+                pairs
+                    .iter()
+                    .map(|(name, value)| (own(name), own(value)))
+                    .collect(),
+            )
         });
         assert_eq!(found, expect, "{pairs:?}");
     }
@@ -118,13 +164,34 @@ mod tests {
         check(&[("database", "d")], Err(Fault::NoUserName));
         check(&[("user", "")], Err(Fault::NoUserName));
         check(&[("user", &"u".repeat(128))], Err(Fault::BadName("user")));
-        check(&[("user", "u"), ("datestyle", "ISO")], Ok(("u", "u", &[("DateStyle", "ISO")])));
-        check(&[("user", "u"), ("extra_float_digits", "2")], Ok(("u", "u", &[])));
-        check(&[("user", "u"), ("work_mem", "2")], Err(Fault::UnsupportedParameter("work_mem".into())));
-        check(&[("user", "u"), ("options", "-c timezone=UTC")], Ok(("u", "u", &[("TimeZone", "UTC")])));
-        check(&[("user", "u"), ("options", "-c work_mem=1")], Err(Fault::UnsupportedOption("work_mem".into())));
-        check(&[("user", "u"), ("replication", "false")], Ok(("u", "u", &[])));
-        check(&[("user", "u"), ("replication", "on")], Err(Fault::NotSupported("replication connections are")));
+        check(
+            &[("user", "u"), ("datestyle", "ISO")],
+            Ok(("u", "u", &[("DateStyle", "ISO")])),
+        );
+        check(
+            &[("user", "u"), ("extra_float_digits", "2")],
+            Ok(("u", "u", &[])),
+        );
+        check(
+            &[("user", "u"), ("work_mem", "2")],
+            Err(Fault::UnsupportedParameter("work_mem".into())),
+        );
+        check(
+            &[("user", "u"), ("options", "-c timezone=UTC")],
+            Ok(("u", "u", &[("TimeZone", "UTC")])),
+        );
+        check(
+            &[("user", "u"), ("options", "-c work_mem=1")],
+            Err(Fault::UnsupportedOption("work_mem".into())),
+        );
+        check(
+            &[("user", "u"), ("replication", "false")],
+            Ok(("u", "u", &[])),
+        );
+        check(
+            &[("user", "u"), ("replication", "on")],
+            Err(Fault::NotSupported("replication connections are")),
+        );
         check(&[("user", "u"), ("_pq_.x", "1")], Ok(("u", "u", &[])));
     }
 }

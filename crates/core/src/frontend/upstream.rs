@@ -45,7 +45,11 @@ impl Upstream {
                 self.begin(header, max)?;
                 let start = *at;
                 *at += HEADER_LEN;
-                Ok(Some(Head { header, start, split: None }))
+                Ok(Some(Head {
+                    header,
+                    start,
+                    split: None,
+                }))
             }
             None => {
                 let rest = &bytes[*at..];
@@ -58,7 +62,12 @@ impl Upstream {
     }
 
     #[cold]
-    fn next_split(&mut self, bytes: &[u8], at: &mut usize, max: u32) -> Result<Option<Head>, Fault> {
+    fn next_split(
+        &mut self,
+        bytes: &[u8],
+        at: &mut usize,
+        max: u32,
+    ) -> Result<Option<Head>, Fault> {
         let mut whole = [0; HEADER_LEN];
         let held = usize::from(self.partial_len);
         whole[..held].copy_from_slice(&self.partial[..held]);
@@ -72,13 +81,20 @@ impl Upstream {
         };
         self.partial_len = 0;
         self.begin(header, max)?;
-        Ok(Some(Head { header, start: 0, split: Some(whole) }))
+        Ok(Some(Head {
+            header,
+            start: 0,
+            split: Some(whole),
+        }))
     }
 
     fn begin(&mut self, header: Header, max: u32) -> Result<(), Fault> {
         let Header { tag, body_len } = header;
         if body_len > BODY_MAX {
-            return Err(Fault::Length(BadLength { tag, length: (body_len + 4) as i32 }));
+            return Err(Fault::Length(BadLength {
+                tag,
+                length: (body_len + 4) as i32,
+            }));
         }
         if body_len.saturating_add(HEADER_LEN as u32) > max {
             return Err(Fault::TooLong(tag));
@@ -149,12 +165,21 @@ mod tests {
     #[test]
     fn every_cut_gives_the_same() {
         let mut bytes = Vec::new();
-        MessageWriter::new(&mut bytes).query(b"select 1").sync().query(b"").sync().sync();
+        MessageWriter::new(&mut bytes)
+            .query(b"select 1")
+            .sync()
+            .query(b"")
+            .sync()
+            .sync();
         let whole = run(&bytes, &[]);
         assert_eq!(whole, (bytes.clone(), b"QSQSS".to_vec()));
         for first in 0..=bytes.len() {
             for second in first..=bytes.len() {
-                assert_eq!(run(&bytes, &[first, second]), whole, "cut at {first} and {second}");
+                assert_eq!(
+                    run(&bytes, &[first, second]),
+                    whole,
+                    "cut at {first} and {second}"
+                );
             }
         }
     }
@@ -162,10 +187,26 @@ mod tests {
     #[test]
     fn refusals() {
         let check = |bytes: &[u8], expect| {
-            assert_eq!(Upstream::default().next(bytes, &mut 0, 1000).err(), Some(expect), "{bytes:?}");
+            assert_eq!(
+                Upstream::default().next(bytes, &mut 0, 1000).err(),
+                Some(expect),
+                "{bytes:?}"
+            );
         };
-        check(b"Q\0\0\0\x03", Fault::Length(BadLength { tag: b'Q', length: 3 }));
-        check(b"Q\x7f\xff\xff\xff", Fault::Length(BadLength { tag: b'Q', length: 0x7fff_ffff }));
+        check(
+            b"Q\0\0\0\x03",
+            Fault::Length(BadLength {
+                tag: b'Q',
+                length: 3,
+            }),
+        );
+        check(
+            b"Q\x7f\xff\xff\xff",
+            Fault::Length(BadLength {
+                tag: b'Q',
+                length: 0x7fff_ffff,
+            }),
+        );
         check(b"Q\0\0\x04\0", Fault::TooLong(b'Q'));
         check(b"S\0\0\0\x05", Fault::Malformed(b'S'));
         check(b"p\0\0\0\x04", Fault::UnexpectedMessage(b'p'));

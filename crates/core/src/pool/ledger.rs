@@ -127,7 +127,11 @@ impl Ledger {
     pub fn wait(&mut self, worker: WorkerId, client: Token, now: Time) -> (Ticket, Notes) {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
-        self.queues[worker.index()].push(Waiter { ticket, client, since: now });
+        self.queues[worker.index()].push(Waiter {
+            ticket,
+            client,
+            since: now,
+        });
         self.waiting += 1;
         self.told.insert(worker);
         self.asked.remove(worker);
@@ -160,7 +164,9 @@ impl Ledger {
             self.asked.remove(worker);
             return Grant::Keep;
         };
-        let Some(waiter) = self.queues[chosen.index()].pop() else { return Grant::Keep };
+        let Some(waiter) = self.queues[chosen.index()].pop() else {
+            return Grant::Keep;
+        };
         self.waiting -= 1;
         if chosen == worker {
             return Grant::Own(waiter);
@@ -170,10 +176,24 @@ impl Ledger {
         Grant::Other(chosen, waiter)
     }
 
+    /// `worker` has neither clients nor servers here and forgets the pool, and with it that it was
+    /// told. `false` if a server is on its way to it.
+    pub fn resign(&mut self, worker: WorkerId) -> bool {
+        if self.owned[worker.index()] > 0 {
+            return false;
+        }
+        self.told.remove(worker);
+        self.asked.remove(worker);
+        true
+    }
+
     /// `worker` has heard a `Wanted` and offered all that it had.
     pub fn answered(&mut self, worker: WorkerId, now: Time) -> Notes {
         self.asked.remove(worker);
-        Notes { open: self.plan(now), ..Notes::default() }
+        Notes {
+            open: self.plan(now),
+            ..Notes::default()
+        }
     }
 
     /// `worker` is about to open a server, as an [`Notes::open`] told it to. `false` if nobody
@@ -199,24 +219,36 @@ impl Ledger {
                 self.retry_at = at.after(self.limits.retry);
             }
         }
-        Notes { open: self.plan(now), ..Notes::default() }
+        Notes {
+            open: self.plan(now),
+            ..Notes::default()
+        }
     }
 
     /// A server of `worker` that had logged in was closed.
     pub fn closed(&mut self, worker: WorkerId, now: Time) -> Notes {
         self.forget(worker);
-        Notes { open: self.plan(now), ..Notes::default() }
+        Notes {
+            open: self.plan(now),
+            ..Notes::default()
+        }
     }
 
     /// Time passes: a failed login may be tried again.
     pub fn tick(&mut self, now: Time) -> Notes {
-        Notes { open: self.plan(now), ..Notes::default() }
+        Notes {
+            open: self.plan(now),
+            ..Notes::default()
+        }
     }
 
     /// New limits. Servers above a smaller size are closed when they come free.
     pub fn set_limits(&mut self, limits: Limits, now: Time) -> Notes {
         self.limits = limits;
-        Notes { open: self.plan(now), ..Notes::default() }
+        Notes {
+            open: self.plan(now),
+            ..Notes::default()
+        }
     }
 
     /// Open no more servers.
@@ -264,7 +296,8 @@ impl Ledger {
     fn plan(&mut self, now: Time) -> Option<WorkerId> {
         let wanted = self.waiting > self.connecting as usize;
         let room = self.servers < self.limits.size && self.connecting < self.limits.connecting;
-        if !(wanted && room && self.open) || !self.asked.is_empty() || now < self.retry_at {
+        let may = self.open && self.asked.is_empty() && now >= self.retry_at;
+        if !(wanted && room && may) {
             return None;
         }
         let (worker, _) = self.oldest()?;
@@ -289,12 +322,15 @@ impl Ledger {
     /// Whose oldest client gets a server of `worker`?
     fn choose(&self, worker: WorkerId, now: Time) -> Option<WorkerId> {
         let (oldest_worker, oldest) = self.oldest()?;
-        let Some(own) = self.queues[worker.index()].front() else { return Some(oldest_worker) };
+        let Some(own) = self.queues[worker.index()].front() else {
+            return Some(oldest_worker);
+        };
         let window = match self.limits.order {
             Order::Window(window) => window,
             Order::Auto => (now.since(oldest.since) / 4).max(2_000),
         };
-        let own_is_near = own.since.since(oldest.since) <= window && (window > 0 || own.ticket == oldest.ticket);
+        let own_is_near =
+            own.since.since(oldest.since) <= window && (window > 0 || own.ticket == oldest.ticket);
         Some(if own_is_near { worker } else { oldest_worker })
     }
 }
@@ -324,6 +360,8 @@ impl WorkerSet {
 
     /// The workers of the set.
     pub fn iter(self) -> impl Iterator<Item = WorkerId> {
-        (0..64).map(WorkerId).filter(move |&worker| self.has(worker))
+        (0..64)
+            .map(WorkerId)
+            .filter(move |&worker| self.has(worker))
     }
 }

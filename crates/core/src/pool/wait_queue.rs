@@ -47,7 +47,12 @@ impl WaitQueue {
 
     /// The client gave up; `false` if it doesn't wait here (any more).
     pub(crate) fn remove(&mut self, ticket: Ticket) -> bool {
-        let Ok(at) = self.places.binary_search_by_key(&ticket, |(waiter, _)| waiter.ticket) else { return false };
+        let Ok(at) = self
+            .places
+            .binary_search_by_key(&ticket, |(waiter, _)| waiter.ticket)
+        else {
+            return false;
+        };
         if !std::mem::replace(&mut self.places[at].1, false) {
             return false;
         }
@@ -73,7 +78,14 @@ mod tests {
     use super::*;
 
     fn waiter(n: u64) -> Waiter {
-        Waiter { ticket: Ticket(n), client: Token { slot: n as u32, generation: 0 }, since: Time(n) }
+        Waiter {
+            ticket: Ticket(n),
+            client: Token {
+                slot: n as u32,
+                generation: 0,
+            },
+            since: Time(n),
+        }
     }
 
     #[test]
@@ -86,8 +98,14 @@ mod tests {
             assert!(queue.remove(Ticket(n)));
             assert!(!queue.remove(Ticket(n)), "twice");
         }
-        assert!(queue.places.len() <= 100 + 2 * WaitQueue::GAPS + 2, "gaps are bounded: {}", queue.places.len());
-        let order: Vec<u64> = std::iter::from_fn(|| queue.pop()).map(|waiter| waiter.ticket.0).collect();
+        assert!(
+            queue.places.len() <= 100 + 2 * WaitQueue::GAPS + 2,
+            "gaps are bounded: {}",
+            queue.places.len()
+        );
+        let order: Vec<u64> = std::iter::from_fn(|| queue.pop())
+            .map(|waiter| waiter.ticket.0)
+            .collect();
         assert_eq!(order, (0..100).map(|n| n * 10 + 5).collect::<Vec<_>>());
         assert_eq!((queue.places.len(), queue.gaps), (0, 0));
     }

@@ -19,8 +19,13 @@ pub struct Tracked {
 }
 
 impl TrackedNames {
-    const ALWAYS: [&str; 5] =
-        ["client_encoding", "DateStyle", "TimeZone", "standard_conforming_strings", "application_name"];
+    const ALWAYS: [&str; 5] = [
+        "client_encoding",
+        "DateStyle",
+        "TimeZone",
+        "standard_conforming_strings",
+        "application_name",
+    ];
     /// The place of `application_name`.
     const APPLICATION_NAME: usize = 4;
 
@@ -39,13 +44,17 @@ impl TrackedNames {
     /// The place of `name`, in any case, if it is tracked.
     #[must_use]
     pub fn position(&self, name: &[u8]) -> Option<usize> {
-        self.names.iter().position(|known| known.as_bytes().eq_ignore_ascii_case(name))
+        self.names
+            .iter()
+            .position(|known| known.as_bytes().eq_ignore_ascii_case(name))
     }
 
     /// No value for any of them.
     #[must_use]
     pub fn unset(&self) -> Tracked {
-        Tracked { values: vec![None; self.names.len()].into() }
+        Tracked {
+            values: vec![None; self.names.len()].into(),
+        }
     }
 
     /// The names with the values that `tracked` has for them.
@@ -87,7 +96,10 @@ impl TrackedNames {
         wanted: &'t Tracked,
         present: &'t Tracked,
     ) -> impl Iterator<Item = (&'t str, &'t [u8])> {
-        let values = self.names.iter().zip(wanted.values.iter().zip(present.values.iter()));
+        let values = self
+            .names
+            .iter()
+            .zip(wanted.values.iter().zip(present.values.iter()));
         values.filter_map(|(name, (wanted, present))| {
             let value = wanted.as_deref()?;
             (present.as_deref() != Some(value)).then_some((name.as_str(), value))
@@ -107,12 +119,20 @@ impl Tracked {
     #[must_use]
     pub fn is_met_by(&self, other: &Self) -> bool {
         self.is_same(other)
-            || self.values.iter().zip(other.values.iter()).all(|(wanted, present)| wanted.is_none() || wanted == present)
+            || self
+                .values
+                .iter()
+                .zip(other.values.iter())
+                .all(|(wanted, present)| wanted.is_none() || wanted == present)
     }
 
     /// Sets one value; `at` comes from [`TrackedNames::position`].
     pub fn set(&mut self, at: usize, value: &[u8]) {
-        if self.values.get(at).is_none_or(|present| present.as_deref() == Some(value)) {
+        if self
+            .values
+            .get(at)
+            .is_none_or(|present| present.as_deref() == Some(value))
+        {
             return;
         }
         let mut values = self.values.to_vec();
@@ -126,14 +146,19 @@ impl Tracked {
             self.values = Arc::clone(&defaults.values);
         } else if self.values.iter().any(Option::is_none) {
             let filled = self.values.iter().zip(defaults.values.iter());
-            self.values = filled.map(|(own, default)| own.clone().or_else(|| default.clone())).collect();
+            self.values = filled
+                .map(|(own, default)| own.clone().or_else(|| default.clone()))
+                .collect();
         }
     }
 
     /// The value of `application_name`, or nothing.
     #[must_use]
     pub fn application_name(&self) -> &[u8] {
-        self.values.get(TrackedNames::APPLICATION_NAME).and_then(Option::as_deref).unwrap_or_default()
+        self.values
+            .get(TrackedNames::APPLICATION_NAME)
+            .and_then(Option::as_deref)
+            .unwrap_or_default()
     }
 }
 

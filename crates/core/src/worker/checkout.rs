@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use pgweir_config::PoolMode;
 use super::Worker;
 use crate::{
     Action, Actions, ReadMode, SharedPool, Shutdown, Time, Token,
@@ -11,15 +10,22 @@ use crate::{
     frontend::ClientDuty,
     pool::{Grant, PoolId, Waiter},
 };
+use pgweir_config::PoolMode;
 
 impl Worker {
     /// An idle client has something to say: get it a server, or let it wait.
     #[inline]
     pub(crate) fn check_out(&mut self, conn: Token, now: Time, out: &mut Actions) {
-        let Some(client) = self.table.client(conn) else { return };
+        let Some(client) = self.table.client(conn) else {
+            return;
+        };
         client.request_at = now;
         let Some(pool) = client.pool else { return };
-        let idle = self.pools.get_mut(pool.index()).and_then(|pool| pool.as_deref_mut()).and_then(|pool| pool.idle.pop());
+        let idle = self
+            .pools
+            .get_mut(pool.index())
+            .and_then(|pool| pool.as_deref_mut())
+            .and_then(|pool| pool.idle.pop());
         match idle {
             Some(server) => {
                 self.lend(server, conn, now, out);
@@ -29,7 +35,14 @@ impl Worker {
     }
 
     /// A client joins the queue.
-    pub(crate) fn wait(&mut self, conn: Token, pool: PoolId, at_login: bool, now: Time, out: &mut Actions) {
+    pub(crate) fn wait(
+        &mut self,
+        conn: Token,
+        pool: PoolId,
+        at_login: bool,
+        now: Time,
+        out: &mut Actions,
+    ) {
         if self.shutdown == Some(Shutdown::WaitForServers) {
             return self.refuse(conn, &Fault::ShuttingDown, now, out);
         }
@@ -47,8 +60,16 @@ impl Worker {
     }
 
     /// Lends an idle server to a client that waited. `false` if the client is gone.
-    pub(crate) fn lend_to(&mut self, server: Token, waiter: Waiter, now: Time, out: &mut Actions) -> bool {
-        let Some(client) = self.table.client(waiter.client) else { return false };
+    pub(crate) fn lend_to(
+        &mut self,
+        server: Token,
+        waiter: Waiter,
+        now: Time,
+        out: &mut Actions,
+    ) -> bool {
+        let Some(client) = self.table.client(waiter.client) else {
+            return false;
+        };
         let at_login = match client.duty {
             ClientDuty::Waiting { ticket, at_login } if ticket == waiter.ticket => at_login,
             _ => return false,
@@ -64,14 +85,25 @@ impl Worker {
 
     /// Lends an idle server to an idle client.
     #[inline]
-    fn lend(&mut self, server_conn: Token, client_conn: Token, now: Time, out: &mut Actions) -> bool {
-        let Some((client, server)) = self.table.pair(client_conn, server_conn) else { return false };
+    fn lend(
+        &mut self,
+        server_conn: Token,
+        client_conn: Token,
+        now: Time,
+        out: &mut Actions,
+    ) -> bool {
+        let Some((client, server)) = self.table.pair(client_conn, server_conn) else {
+            return false;
+        };
         client.transaction_at = now;
         server.lent_at = now;
         let waited = now.since(client.request_at);
         let planned = {
             let start = out.scratch.len();
-            let planned = self.directory.names().plan(&client.tracked, &server.tracked, &mut out.scratch);
+            let planned =
+                self.directory
+                    .names()
+                    .plan(&client.tracked, &server.tracked, &mut out.scratch);
             let end = out.scratch.len();
             planned.then_some(start..end)
         };
@@ -79,7 +111,11 @@ impl Worker {
             None => {
                 client.duty = ClientDuty::Active(server_conn);
                 server.duty = Duty::Lent(client_conn);
-                let mode = if server.blocked { ReadMode::Hold } else { ReadMode::Deliver };
+                let mode = if server.blocked {
+                    ReadMode::Hold
+                } else {
+                    ReadMode::Deliver
+                };
                 out.read(client_conn, mode);
                 let pool = server.pool();
                 let early = client.early.take();
@@ -93,7 +129,10 @@ impl Worker {
                 client.duty = ClientDuty::Preparing(server_conn);
                 server.duty = Duty::Preparing(client_conn);
                 server.replies.own_sent(Own::Parameters);
-                out.list.push(Action::Send { to: server_conn, source: crate::Source::Scratch(range) });
+                out.list.push(Action::Send {
+                    to: server_conn,
+                    source: crate::Source::Scratch(range),
+                });
             }
         }
         let pool = server.pool();
@@ -120,16 +159,30 @@ impl Worker {
 
     /// The server has the client's parameters now: begin.
     pub(crate) fn prepared(&mut self, server_conn: Token, now: Time, out: &mut Actions) {
-        let Some(client_conn) = self.table.server(server_conn).and_then(|server| server.client()) else { return };
-        let Some((client, server)) = self.table.pair(client_conn, server_conn) else { return };
+        let Some(client_conn) = self
+            .table
+            .server(server_conn)
+            .and_then(|server| server.client())
+        else {
+            return;
+        };
+        let Some((client, server)) = self.table.pair(client_conn, server_conn) else {
+            return;
+        };
         // PostgreSQL's own spelling of the values is the client's from here on, and it is told so.
         let told = std::mem::replace(&mut client.tracked, server.tracked.clone());
         let names = self.directory.names();
-        out.send_made(client_conn, |bytes| names.report(&told, &server.tracked, bytes));
+        out.send_made(client_conn, |bytes| {
+            names.report(&told, &server.tracked, bytes)
+        });
         client.duty = ClientDuty::Active(server_conn);
         client.transaction_at = now;
         server.duty = Duty::Lent(client_conn);
-        let mode = if server.blocked { ReadMode::Hold } else { ReadMode::Deliver };
+        let mode = if server.blocked {
+            ReadMode::Hold
+        } else {
+            ReadMode::Deliver
+        };
         out.read(client_conn, mode);
         if let Some(early) = client.early.take() {
             self.relay_early(client_conn, &early, now, out);
@@ -139,14 +192,22 @@ impl Worker {
     /// The end of a transaction gives the server back, where the pool's mode says so.
     #[inline]
     pub(crate) fn release_if_done(&mut self, server_conn: Token, now: Time, out: &mut Actions) {
-        let Some(server) = self.table.server(server_conn) else { return };
-        let Duty::Lent(client_conn) = server.duty else { return };
+        let Some(server) = self.table.server(server_conn) else {
+            return;
+        };
+        let Duty::Lent(client_conn) = server.duty else {
+            return;
+        };
         if !server.replies.is_settled() || server.status != b'I' {
             return;
         }
         let pool = server.pool();
-        let sharing = self.pool(pool).is_some_and(|pool| pool.terms.mode != PoolMode::Session);
-        let Some(client) = self.table.client(client_conn) else { return };
+        let sharing = self
+            .pool(pool)
+            .is_some_and(|pool| pool.terms.mode != PoolMode::Session);
+        let Some(client) = self.table.client(client_conn) else {
+            return;
+        };
         // A slow reader keeps its server until it has taken all: so what is kept for clients is bounded
         // by the number of servers.
         if !sharing || client.blocked || !client.stream.is_at_boundary() {
@@ -159,9 +220,17 @@ impl Worker {
 
     /// A server without a client: clean it if need be, and let the next one have it.
     #[inline]
-    pub(crate) fn give_back(&mut self, conn: Token, was_session: bool, now: Time, out: &mut Actions) {
+    pub(crate) fn give_back(
+        &mut self,
+        conn: Token,
+        was_session: bool,
+        now: Time,
+        out: &mut Actions,
+    ) {
         let wants_reset = was_session || self.snapshot.config.settings.server_reset_query_always;
-        let Some(server) = self.table.server(conn) else { return };
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
         server.freed_at = now;
         if server.replies.is_doubtful() {
             server.retire.get_or_insert("unexpected replies may follow");
@@ -178,11 +247,22 @@ impl Worker {
     /// A clean server: who gets it?
     #[inline]
     pub(crate) fn place(&mut self, conn: Token, now: Time, out: &mut Actions) {
-        let Some(server) = self.table.server(conn) else { return };
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
         let pool_id = server.pool();
+        // A lifetime of 0 means that it is lent once.
+        let was_lent = server.lent_at > server.connected_at;
+        let age = now.since(server.connected_at);
         if server.cancels > 0 {
             // A cancel request is on its way to it, and must not hit the next client's query.
-            server.change(Duty::Cleaning { until: Time(u64::MAX), rolled_back: false }, &mut self.timed);
+            server.change(
+                Duty::Cleaning {
+                    until: Time(u64::MAX),
+                    rolled_back: false,
+                },
+                &mut self.timed,
+            );
             return self.schedule(now);
         }
         server.change(Duty::Idle, &mut self.timed);
@@ -193,6 +273,9 @@ impl Worker {
             return self.close_server(conn, "server shutting down", now, out);
         }
         match self.pool(pool_id) {
+            Some(pool) if was_lent && pool.terms.server_lifetime <= age => {
+                self.close_server(conn, "server lifetime over", now, out);
+            }
             Some(pool) if !pool.told => pool.idle.push(conn),
             Some(_) => self.offer(conn, pool_id, now, out),
             None => {}
@@ -201,15 +284,26 @@ impl Worker {
 
     fn offer(&mut self, conn: Token, pool_id: PoolId, now: Time, out: &mut Actions) {
         let worker = self.id;
-        let Some(shared) = self.pool(pool_id).map(|pool| Arc::clone(&pool.shared)) else { return };
+        let Some(shared) = self.pool(pool_id).map(|pool| Arc::clone(&pool.shared)) else {
+            return;
+        };
         loop {
             let (grant, surplus) = {
                 let mut ledger = shared.ledger.lock();
                 let surplus = ledger.is_above_size();
-                (if surplus { Grant::Keep } else { ledger.offer(worker, now) }, surplus)
+                (
+                    if surplus {
+                        Grant::Keep
+                    } else {
+                        ledger.offer(worker, now)
+                    },
+                    surplus,
+                )
             };
             match grant {
-                Grant::Keep if surplus => return self.close_server(conn, "pool_size was lowered", now, out),
+                Grant::Keep if surplus => {
+                    return self.close_server(conn, "pool_size was lowered", now, out);
+                }
                 Grant::Keep => {
                     if let Some(pool) = self.pool(pool_id) {
                         pool.told = false;
@@ -223,7 +317,9 @@ impl Worker {
                     }
                 }
                 Grant::Other(to, waiter) => {
-                    let Some(super::Conn::Server(mut server)) = self.table.remove(conn) else { return };
+                    let Some(super::Conn::Server(mut server)) = self.table.remove(conn) else {
+                        return;
+                    };
                     server.destined = Some(waiter);
                     if let Some(pool) = self.pool(pool_id) {
                         pool.servers -= 1;
@@ -241,7 +337,11 @@ impl Worker {
         let pool = self.local_pool(shared, now);
         pool.told = true;
         let pool_id = shared.id;
-        while let Some(server) = self.pool(pool_id).filter(|pool| pool.told).and_then(|pool| pool.idle.pop()) {
+        while let Some(server) = self
+            .pool(pool_id)
+            .filter(|pool| pool.told)
+            .and_then(|pool| pool.idle.pop())
+        {
             self.place(server, now, out);
         }
         let notes = shared.ledger.lock().answered(self.id, now);
@@ -251,8 +351,12 @@ impl Worker {
     /// A client that waits gives up its place.
     pub(crate) fn leave_queue(&mut self, conn: Token) {
         let worker = self.id;
-        let Some(client) = self.table.client(conn) else { return };
-        let ClientDuty::Waiting { ticket, .. } = client.duty else { return };
+        let Some(client) = self.table.client(conn) else {
+            return;
+        };
+        let ClientDuty::Waiting { ticket, .. } = client.duty else {
+            return;
+        };
         let pool = client.pool;
         client.change(ClientDuty::Idle, &mut self.timed);
         if let Some(pool) = pool.and_then(|pool| self.pool(pool)) {

@@ -27,7 +27,13 @@ impl Worker {
     }
 
     /// The answer to a peek at a client that hung up while nobody read from it.
-    pub(crate) fn client_peeked(&mut self, conn: Token, first: Option<u8>, now: Time, out: &mut Actions) {
+    pub(crate) fn client_peeked(
+        &mut self,
+        conn: Token,
+        first: Option<u8>,
+        now: Time,
+        out: &mut Actions,
+    ) {
         if self.table.client(conn).is_none() {
             return;
         }
@@ -36,7 +42,9 @@ impl Worker {
                 out.list.push(Action::Close(conn));
                 self.client_gone(conn, &Closed::Eof, now, out);
             }
-            Some(pgweir_wire::tag::frontend::TERMINATE) => self.dismiss(conn, "client close request", now, out),
+            Some(pgweir_wire::tag::frontend::TERMINATE) => {
+                self.dismiss(conn, "client close request", now, out)
+            }
             // A last request: it is served in its turn.
             Some(_) => {}
         }
@@ -44,7 +52,9 @@ impl Worker {
 
     fn part(&mut self, conn: Token, why: &str, now: Time, out: &mut Actions) {
         self.leave_queue(conn);
-        let Some(Conn::Client(mut client)) = self.table.remove(conn) else { return };
+        let Some(Conn::Client(mut client)) = self.table.remove(conn) else {
+            return;
+        };
         self.timed -= usize::from(client.duty.is_timed());
         self.clients -= 1;
         self.directory.client_left();
@@ -52,7 +62,11 @@ impl Worker {
         let is_cancel = matches!(client.duty, ClientDuty::CancelRequest);
         if settings.log_disconnections && !is_cancel {
             let age = now.since(client.connected_at) / 1_000_000;
-            out.log(Level::Log, client.subject(), format!("closing because: {why} (age={age}s)"));
+            out.log(
+                Level::Log,
+                client.subject(),
+                format!("closing because: {why} (age={age}s)"),
+            );
         }
         let mut was_session = false;
         if let Some(pool) = client.pool.and_then(|pool| self.pool(pool)) {
@@ -71,19 +85,31 @@ impl Worker {
     }
 
     /// A client left while it had this server: end what it began.
-    fn abandon(&mut self, conn: Token, mid_message: bool, was_session: bool, now: Time, out: &mut Actions) {
-        let Some(server) = self.table.server(conn) else { return };
+    fn abandon(
+        &mut self,
+        conn: Token,
+        mid_message: bool,
+        was_session: bool,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
         if mid_message {
             return self.close_server(conn, "client left in the middle of a message", now, out);
         }
-        server.needs_reset |= was_session || self.snapshot.config.settings.server_reset_query_always;
+        server.needs_reset |=
+            was_session || self.snapshot.config.settings.server_reset_query_always;
         if server.replies.is_settled() && server.status == b'I' && !server.needs_reset {
             return self.give_back(conn, false, now, out);
         }
         // It may have been held back for the client.
         out.read(conn, ReadMode::Deliver);
         if server.replies.is_copy_in() {
-            server.replies.client_sent(pgweir_wire::tag::frontend::COPY_FAIL);
+            server
+                .replies
+                .client_sent(pgweir_wire::tag::frontend::COPY_FAIL);
             out.send_made(conn, |bytes| {
                 MessageWriter::new(bytes).copy_fail("the client left");
             });
@@ -100,17 +126,31 @@ impl Worker {
     /// From here on until it is clean, nobody has this server.
     pub(crate) fn begin_cleaning(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let patience = self.snapshot.config.settings.abandoned_query_timeout.0;
-        let until = if patience == 0 { Time(u64::MAX) } else { now.after(patience) };
-        let Some(server) = self.table.server(conn) else { return };
+        let until = if patience == 0 {
+            Time(u64::MAX)
+        } else {
+            now.after(patience)
+        };
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
         server.freed_at = now;
-        server.change(Duty::Cleaning { until, rolled_back: false }, &mut self.timed);
+        server.change(
+            Duty::Cleaning {
+                until,
+                rolled_back: false,
+            },
+            &mut self.timed,
+        );
         self.schedule(now);
         self.clean_on(conn, now, out);
     }
 
     /// The next step of cleaning, once the last one was answered.
     pub(crate) fn clean_on(&mut self, conn: Token, now: Time, out: &mut Actions) {
-        let Some(server) = self.table.server(conn) else { return };
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
         if !server.replies.is_settled() {
             return;
         }
@@ -121,7 +161,10 @@ impl Worker {
             return self.close_server(conn, why, now, out);
         }
         if server.status != b'I' {
-            if let Duty::Cleaning { rolled_back: true, .. } = server.duty {
+            if let Duty::Cleaning {
+                rolled_back: true, ..
+            } = server.duty
+            {
                 return self.close_server(conn, "ROLLBACK left a transaction open", now, out);
             }
             if let Duty::Cleaning { rolled_back, .. } = &mut server.duty {

@@ -56,12 +56,21 @@ impl Terms {
             };
         };
         let hosts = match database.host.as_slice() {
-            [] => vec![config.settings.unix_socket_dir.clone().unwrap_or_else(|| "/tmp".to_owned())],
+            [] => vec![
+                config
+                    .settings
+                    .unix_socket_dir
+                    .clone()
+                    .unwrap_or_else(|| "/tmp".to_owned()),
+            ],
             hosts => hosts.to_vec(),
         };
         Self {
             mode: config.pool_mode(database, &shared.key.user),
-            endpoints: hosts.iter().map(|host| Arc::new(endpoint(host, database.port))).collect(),
+            endpoints: hosts
+                .iter()
+                .map(|host| Arc::new(endpoint(host, database.port)))
+                .collect(),
             query_wait_timeout: config.query_wait_timeout(database, &shared.key.user).0,
             server_lifetime: config.server_lifetime(database).0,
             is_auto: !config.databases.contains_key(&*shared.key.database),
@@ -74,7 +83,10 @@ fn endpoint(host: &str, port: u16) -> Endpoint {
     if host.starts_with(['/', '@']) {
         Endpoint::Unix(format!("{}/.s.PGSQL.{port}", host.trim_end_matches('/')))
     } else {
-        Endpoint::Tcp { host: host.to_owned(), port }
+        Endpoint::Tcp {
+            host: host.to_owned(),
+            port,
+        }
     }
 }
 

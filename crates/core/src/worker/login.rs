@@ -8,7 +8,8 @@ use pgweir_auth::{
 };
 use pgweir_config::{AuthType, is_console};
 use pgweir_wire::{
-    Authentication, LATEST, MessageWriter, ProtocolVersion, Startup, StartupError, StartupParameters,
+    Authentication, LATEST, MessageWriter, ProtocolVersion, Startup, StartupError,
+    StartupParameters,
 };
 
 use super::{Conn, Worker};
@@ -72,8 +73,16 @@ impl Worker {
         }
     }
 
-    pub(crate) fn login_derived(&mut self, conn: Token, keys: &DerivedKeys, now: Time, out: &mut Actions) {
-        let outcome = self.login_go_on(conn, keys, now, out).and_then(|()| self.login_steps(conn, now, out));
+    pub(crate) fn login_derived(
+        &mut self,
+        conn: Token,
+        keys: &DerivedKeys,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let outcome = self
+            .login_go_on(conn, keys, now, out)
+            .and_then(|()| self.login_steps(conn, now, out));
         out.read(conn, ReadMode::Deliver);
         if let Err(fault) = outcome {
             self.login_refused(conn, &fault, now, out);
@@ -84,14 +93,21 @@ impl Worker {
         if self.snapshot.config.settings.log_pooler_errors
             && let Some(client) = self.table.client(conn)
         {
-            out.log(Level::Warning, client.subject(), format!("pooler error: {fault}"));
+            out.log(
+                Level::Warning,
+                client.subject(),
+                format!("pooler error: {fault}"),
+            );
         }
         self.refuse(conn, fault, now, out);
     }
 
     fn login(&mut self, conn: Token) -> Option<&mut Login> {
         match self.table.client(conn) {
-            Some(Client { duty: ClientDuty::Login(login), .. }) => Some(login),
+            Some(Client {
+                duty: ClientDuty::Login(login),
+                ..
+            }) => Some(login),
             _ => None,
         }
     }
@@ -115,7 +131,9 @@ impl Worker {
                     }
                 }
                 Stage::Cleartext(_) | Stage::Md5(_) | Stage::Sasl { .. } => {
-                    let Some(message) = login.take_password_message()? else { break };
+                    let Some(message) = login.take_password_message()? else {
+                        break;
+                    };
                     let start = out.scratch.len();
                     let proof = login.password(&message, &mut out.scratch)?;
                     self.proven(conn, proof, start, now, out)?;
@@ -131,16 +149,37 @@ impl Worker {
         Ok(())
     }
 
-    fn startup(&mut self, conn: Token, packet: Startup<'_>, now: Time, out: &mut Actions) -> Result<(), Fault> {
-        let Some(login) = self.login(conn) else { return Ok(()) };
+    fn startup(
+        &mut self,
+        conn: Token,
+        packet: Startup<'_>,
+        now: Time,
+        out: &mut Actions,
+    ) -> Result<(), Fault> {
+        let Some(login) = self.login(conn) else {
+            return Ok(());
+        };
         match packet {
             Startup::SslRequest => refuse_encryption(&mut login.asked_ssl, SSL_VERSION, conn, out),
-            Startup::GssEncRequest => refuse_encryption(&mut login.asked_gss, GSS_VERSION, conn, out),
+            Startup::GssEncRequest => {
+                refuse_encryption(&mut login.asked_gss, GSS_VERSION, conn, out)
+            }
             Startup::Cancel { pid, secret } => {
-                self.cancel_asked(conn, CancelKey { pid, secret: secret.into() }, now, out);
+                self.cancel_asked(
+                    conn,
+                    CancelKey {
+                        pid,
+                        secret: secret.into(),
+                    },
+                    now,
+                    out,
+                );
                 Ok(())
             }
-            Startup::Login { version, parameters } => self.login_asked(conn, version, parameters, now, out),
+            Startup::Login {
+                version,
+                parameters,
+            } => self.login_asked(conn, version, parameters, now, out),
         }
     }
 
@@ -154,15 +193,27 @@ impl Worker {
     ) -> Result<(), Fault> {
         let snapshot = Arc::clone(&self.snapshot);
         let settings = &snapshot.config.settings;
-        let request =
-            LoginRequest::read(parameters, self.directory.names(), &settings.ignore_startup_parameters)?;
-        let key = PoolKey { database: request.database.as_str().into(), user: request.user.as_str().into() };
+        let request = LoginRequest::read(
+            parameters,
+            self.directory.names(),
+            &settings.ignore_startup_parameters,
+        )?;
+        let key = PoolKey {
+            database: request.database.as_str().into(),
+            user: request.user.as_str().into(),
+        };
         let names = Arc::new(key);
         negotiate(conn, version, &request, out);
         let too_many = self.directory.clients() > settings.max_client_conn as usize;
-        let Some(client) = self.table.client(conn) else { return Ok(()) };
+        let Some(client) = self.table.client(conn) else {
+            return Ok(());
+        };
         client.names = Some(Arc::clone(&names));
-        client.secret_len = if version.minor >= ProtocolVersion::V3_2.minor { 32 } else { 4 };
+        client.secret_len = if version.minor >= ProtocolVersion::V3_2.minor {
+            32
+        } else {
+            4
+        };
         client.tracked = request.tracked.clone();
         let same_uid = client.same_uid;
         let to_console = is_console(&request.database);
@@ -173,8 +224,10 @@ impl Worker {
             if too_many {
                 return Err(Fault::TooManyClients);
             }
-            let database =
-                snapshot.config.database(&request.database).ok_or(Fault::NoSuchDatabase(request.database.clone()))?;
+            let database = snapshot
+                .config
+                .database(&request.database)
+                .ok_or(Fault::NoSuchDatabase(request.database.clone()))?;
             if settings.auth_type == AuthType::Any && database.user.is_none() {
                 return Err(Fault::NoForcedUser);
             }
@@ -182,10 +235,17 @@ impl Worker {
         };
         let plan = self.with_made_secret(plan, &request.user);
         let process_key = *self.directory.process_key();
-        let Some(login) = self.login(conn) else { return Ok(()) };
+        let Some(login) = self.login(conn) else {
+            return Ok(());
+        };
         login.request = Some(request);
         let start = out.scratch.len();
-        let proof = login.challenge(plan, &process_key, settings.scram_iterations, &mut out.scratch)?;
+        let proof = login.challenge(
+            plan,
+            &process_key,
+            settings.scram_iterations,
+            &mut out.scratch,
+        )?;
         self.proven(conn, proof, start, now, out)
     }
 
@@ -193,16 +253,26 @@ impl Worker {
     fn with_made_secret(&self, plan: AuthPlan, user: &str) -> AuthPlan {
         let iterations = self.snapshot.config.settings.scram_iterations;
         match &plan {
-            AuthPlan::MakeScram(secret) => match self.directory.made_secret(user, secret, iterations) {
-                Some(made) => AuthPlan::Scram(made),
-                None => plan,
-            },
+            AuthPlan::MakeScram(secret) => {
+                match self.directory.made_secret(user, secret, iterations) {
+                    Some(made) => AuthPlan::Scram(made),
+                    None => plan,
+                }
+            }
             _ => plan,
         }
     }
 
-    fn login_go_on(&mut self, conn: Token, keys: &DerivedKeys, now: Time, out: &mut Actions) -> Result<(), Fault> {
-        let Some(login) = self.login(conn) else { return Ok(()) };
+    fn login_go_on(
+        &mut self,
+        conn: Token,
+        keys: &DerivedKeys,
+        now: Time,
+        out: &mut Actions,
+    ) -> Result<(), Fault> {
+        let Some(login) = self.login(conn) else {
+            return Ok(());
+        };
         let start = out.scratch.len();
         let (proof, made) = login.derived(keys, &mut out.scratch)?;
         let user = login.user().to_owned();
@@ -210,16 +280,27 @@ impl Worker {
             && let Some(secret) = self.snapshot.users.get(&user)
         {
             let iterations = self.snapshot.config.settings.scram_iterations;
-            self.directory.keep_made_secret(&user, Arc::clone(secret), iterations, made);
+            self.directory
+                .keep_made_secret(&user, Arc::clone(secret), iterations, made);
         }
         self.proven(conn, proof, start, now, out)
     }
 
     /// Sends what was appended from `start` on, and goes on as the proof says.
-    fn proven(&mut self, conn: Token, proof: Proof, start: usize, now: Time, out: &mut Actions) -> Result<(), Fault> {
+    fn proven(
+        &mut self,
+        conn: Token,
+        proof: Proof,
+        start: usize,
+        now: Time,
+        out: &mut Actions,
+    ) -> Result<(), Fault> {
         let end = out.scratch.len();
         if start < end {
-            out.list.push(Action::Send { to: conn, source: Source::Scratch(start..end) });
+            out.list.push(Action::Send {
+                to: conn,
+                source: Source::Scratch(start..end),
+            });
         }
         match proof {
             Proof::More => Ok(()),
@@ -233,10 +314,20 @@ impl Worker {
     }
 
     /// The client is who it says.
-    fn admit(&mut self, conn: Token, keys: Option<ClientKeys>, now: Time, out: &mut Actions) -> Result<(), Fault> {
+    fn admit(
+        &mut self,
+        conn: Token,
+        keys: Option<ClientKeys>,
+        now: Time,
+        out: &mut Actions,
+    ) -> Result<(), Fault> {
         let snapshot = Arc::clone(&self.snapshot);
-        let Some(login) = self.login(conn) else { return Ok(()) };
-        let Some(request) = login.request.take() else { return Ok(()) };
+        let Some(login) = self.login(conn) else {
+            return Ok(());
+        };
+        let Some(request) = login.request.take() else {
+            return Ok(());
+        };
         let early = std::mem::take(&mut login.buffer);
         out.send_made(conn, |bytes| {
             MessageWriter::new(bytes).authentication(Authentication::Ok);
@@ -245,17 +336,26 @@ impl Worker {
             self.open_console(conn, &request.user, early, now, out);
             return Ok(());
         }
-        let database =
-            snapshot.config.database(&request.database).ok_or(Fault::NoSuchDatabase(request.database.clone()))?;
-        let key =
-            PoolKey { database: request.database.as_str().into(), user: database.user_for(&request.user).into() };
+        let database = snapshot
+            .config
+            .database(&request.database)
+            .ok_or(Fault::NoSuchDatabase(request.database.clone()))?;
+        let key = PoolKey {
+            database: request.database.as_str().into(),
+            user: database.user_for(&request.user).into(),
+        };
         let shared = self.directory.pool(&key, &snapshot.config, database);
-        let is_scram = snapshot.users.get(&request.user).is_some_and(|secret| matches!(**secret, Secret::Scram(_)));
+        let is_scram = snapshot
+            .users
+            .get(&request.user)
+            .is_some_and(|secret| matches!(**secret, Secret::Scram(_)));
         if let Some(keys) = keys.filter(|_| is_scram && *key.user == *request.user) {
             shared.facts.lock().keys = Some(keys);
         }
         self.local_pool(&shared, now).clients += 1;
-        let Some(client) = self.table.client(conn) else { return Ok(()) };
+        let Some(client) = self.table.client(conn) else {
+            return Ok(());
+        };
         client.pool = Some(shared.id);
         client.early = (!early.is_empty()).then(|| Box::new(early));
         client.change(ClientDuty::Idle, &mut self.timed);
@@ -276,12 +376,18 @@ impl Worker {
     /// The end of a login: parameters, cancel key, ready.
     pub(crate) fn welcome_client(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let worker = self.id;
-        let Some(pool) = self.table.client(conn).and_then(|client| client.pool) else { return };
+        let Some(pool) = self.table.client(conn).and_then(|client| client.pool) else {
+            return;
+        };
         let Some(pool) = self.pool(pool) else { return };
-        let Some(welcome) = pool.welcome() else { return };
+        let Some(welcome) = pool.welcome() else {
+            return;
+        };
         pool.stats.now.client_login_count += 1;
         let directory = Arc::clone(&self.directory);
-        let Some(client) = self.table.client(conn) else { return };
+        let Some(client) = self.table.client(conn) else {
+            return;
+        };
         client.tracked.fill(&welcome.tracked);
         client.request_at = now;
         out.send_made(conn, |bytes| {
@@ -291,7 +397,9 @@ impl Worker {
                 writer.parameter_status(name.as_bytes(), value);
             }
             let secret = &client.secret[..usize::from(client.secret_len)];
-            writer.backend_key_data(CancelKey::pid(worker, conn), secret).ready_for_query(b'I');
+            writer
+                .backend_key_data(CancelKey::pid(worker, conn), secret)
+                .ready_for_query(b'I');
         });
         self.log_login(conn, out);
         match self.table.client(conn) {
@@ -300,19 +408,37 @@ impl Worker {
         }
     }
 
-    fn open_console(&mut self, conn: Token, user: &str, early: Vec<u8>, now: Time, out: &mut Actions) {
+    fn open_console(
+        &mut self,
+        conn: Token,
+        user: &str,
+        early: Vec<u8>,
+        now: Time,
+        out: &mut Actions,
+    ) {
         let is_admin = {
             let settings = &self.snapshot.config.settings;
-            let is_own = self.table.client(conn).is_some_and(|client| client.same_uid) && user == CONSOLE_USER;
+            let is_own = self
+                .table
+                .client(conn)
+                .is_some_and(|client| client.same_uid)
+                && user == CONSOLE_USER;
             is_own || settings.admin_users.iter().any(|admin| admin == user)
         };
-        let Some(client) = self.table.client(conn) else { return };
-        client.change(ClientDuty::Console(Box::new(Console::new(is_admin))), &mut self.timed);
+        let Some(client) = self.table.client(conn) else {
+            return;
+        };
+        client.change(
+            ClientDuty::Console(Box::new(Console::new(is_admin))),
+            &mut self.timed,
+        );
         let (secret, secret_len) = (client.secret, usize::from(client.secret_len));
         let pid = CancelKey::pid(self.id, conn);
         out.send_made(conn, |bytes| {
             crate::admin::welcome(bytes);
-            MessageWriter::new(bytes).backend_key_data(pid, &secret[..secret_len]).ready_for_query(b'I');
+            MessageWriter::new(bytes)
+                .backend_key_data(pid, &secret[..secret_len])
+                .ready_for_query(b'I');
         });
         self.log_login(conn, out);
         if !early.is_empty() {
@@ -325,18 +451,33 @@ impl Worker {
             && let Some(client) = self.table.client(conn)
         {
             let names = client.names.clone();
-            let (database, user) = names.as_ref().map_or(("", ""), |names| (&names.database, &names.user));
-            out.log(Level::Log, client.subject(), format!("login attempt: db={database} user={user} tls=no"));
+            let (database, user) = names
+                .as_ref()
+                .map_or(("", ""), |names| (&names.database, &names.user));
+            out.log(
+                Level::Log,
+                client.subject(),
+                format!("login attempt: db={database} user={user} tls=no"),
+            );
         }
     }
 
     fn cancel_asked(&mut self, conn: Token, key: CancelKey, now: Time, out: &mut Actions) {
-        let Some(client) = self.table.client(conn) else { return };
+        let Some(client) = self.table.client(conn) else {
+            return;
+        };
         client.change(ClientDuty::CancelRequest, &mut self.timed);
         out.read(conn, ReadMode::Hold);
         let to = key.worker();
         if to.index() < self.directory.workers() {
-            out.list.push(Action::Mail { to, mail: Mail::Cancel { from: self.id, request: conn, key } });
+            out.list.push(Action::Mail {
+                to,
+                mail: Mail::Cancel {
+                    from: self.id,
+                    request: conn,
+                    key,
+                },
+            });
         } else {
             self.dismiss(conn, "failed cancel request", now, out);
         }
@@ -345,8 +486,14 @@ impl Worker {
 
 /// The user who needs no password over a Unix socket, running under our own user id.
 const CONSOLE_USER: &str = "pgbouncer";
-const SSL_VERSION: ProtocolVersion = ProtocolVersion { major: 1234, minor: 5679 };
-const GSS_VERSION: ProtocolVersion = ProtocolVersion { major: 1234, minor: 5680 };
+const SSL_VERSION: ProtocolVersion = ProtocolVersion {
+    major: 1234,
+    minor: 5679,
+};
+const GSS_VERSION: ProtocolVersion = ProtocolVersion {
+    major: 1234,
+    minor: 5680,
+};
 
 /// Says no to TLS or GSSAPI; as in PostgreSQL, each may be asked for once.
 fn refuse_encryption(

@@ -18,8 +18,8 @@ pub(crate) use self::{
     table::{Conn, Table},
 };
 use crate::{
-    Action, Actions, Address, Closed, ConnectError, Directory, Peer, ReadMode, SharedPool, Shutdown, Snapshot, Source,
-    Time, Token, WorkerId,
+    Action, Actions, Address, Closed, ConnectError, Directory, Peer, ReadMode, SharedPool,
+    Shutdown, Snapshot, Source, Time, Token, WorkerId,
     backend::{Duty, Server},
     fault::Fault,
     frontend::ClientDuty,
@@ -173,7 +173,15 @@ impl Worker {
 
     /// A connection asked for by [`Action::Connect`] is open; its read mode is `Hold` until set.
     /// `nonce` is fresh and random, for the login.
-    pub fn connected(&mut self, conn: Token, local: Address, remote: Address, nonce: [u8; 18], now: Time, out: &mut Actions) {
+    pub fn connected(
+        &mut self,
+        conn: Token,
+        local: Address,
+        remote: Address,
+        nonce: [u8; 18],
+        now: Time,
+        out: &mut Actions,
+    ) {
         match self.table.get(conn) {
             Some(Conn::Server(_)) => self.server_connected(conn, (local, remote), nonce, now, out),
             Some(Conn::Cancel(_)) => self.cancel_connected(conn, out),
@@ -182,7 +190,13 @@ impl Worker {
     }
 
     /// It could not be opened. The driver has forgotten the token.
-    pub fn connect_failed(&mut self, conn: Token, why: &ConnectError, now: Time, out: &mut Actions) {
+    pub fn connect_failed(
+        &mut self,
+        conn: Token,
+        why: &ConnectError,
+        now: Time,
+        out: &mut Actions,
+    ) {
         match self.table.get(conn) {
             Some(Conn::Server(_)) => self.server_unreachable(conn, why, now, out),
             Some(Conn::Cancel(_)) => self.cancel_ended(conn, now, out),
@@ -253,7 +267,8 @@ impl Worker {
             self.pools.resize_with(index + 1, || None);
         }
         let snapshot = &self.snapshot;
-        self.pools[index].get_or_insert_with(|| Box::new(LocalPool::new(Arc::clone(shared), snapshot, now)))
+        self.pools[index]
+            .get_or_insert_with(|| Box::new(LocalPool::new(Arc::clone(shared), snapshot, now)))
     }
 
     #[inline]
@@ -264,16 +279,31 @@ impl Worker {
     /// Delivers what a ledger wants workers to know.
     pub(crate) fn deliver(notes: Notes, pool: &Arc<SharedPool>, out: &mut Actions) {
         for to in notes.wanted.iter() {
-            out.list.push(Action::Mail { to, mail: Mail::Wanted(Arc::clone(pool)) });
+            out.list.push(Action::Mail {
+                to,
+                mail: Mail::Wanted(Arc::clone(pool)),
+            });
         }
         if let Some(to) = notes.open {
-            out.list.push(Action::Mail { to, mail: Mail::Open(Arc::clone(pool)) });
+            out.list.push(Action::Mail {
+                to,
+                mail: Mail::Open(Arc::clone(pool)),
+            });
         }
     }
 
     /// Tells a client why it has to go, and lets it go.
     pub(crate) fn refuse(&mut self, conn: Token, fault: &Fault, now: Time, out: &mut Actions) {
-        out.send_made(conn, |bytes| fault.write(pgweir_wire::Severity::Fatal, bytes));
+        let server = self.table.client(conn).and_then(|client| client.server());
+        let mid_message = server
+            .and_then(|server| self.table.server(server))
+            .is_some_and(|server| !server.stream.is_at_boundary());
+        // In the middle of a server's message no error would be understood.
+        if !mid_message {
+            out.send_made(conn, |bytes| {
+                fault.write(pgweir_wire::Severity::Fatal, bytes)
+            });
+        }
         self.dismiss(conn, &fault.to_string(), now, out);
     }
 }
@@ -304,7 +334,10 @@ impl Actions {
         make(&mut self.scratch);
         let end = self.scratch.len();
         if start < end {
-            self.list.push(Action::Send { to, source: Source::Scratch(start..end) });
+            self.list.push(Action::Send {
+                to,
+                source: Source::Scratch(start..end),
+            });
         }
     }
 }

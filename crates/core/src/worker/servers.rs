@@ -2,16 +2,16 @@
 
 use std::{fmt::Display, sync::Arc};
 
-use pgweir_auth::{
-    scram::DerivedKeys,
-    userlist::Secret,
-};
+use pgweir_auth::{scram::DerivedKeys, userlist::Secret};
 use pgweir_wire::MessageWriter;
 
 use super::{Conn, Worker};
 use crate::{
     Action, Actions, Address, Closed, ConnectError, Level, ReadMode, SharedPool, Time, Token,
-    backend::{Credentials, Downstream, Duty, LoginError, Own, Progress, Replies, Server, ServerLogin, Welcome},
+    backend::{
+        Credentials, Downstream, Duty, LoginError, Own, Progress, Replies, Server, ServerLogin,
+        Welcome,
+    },
     fault::Fault,
     mail::Mail,
     pool::Connecting,
@@ -58,7 +58,11 @@ impl Worker {
         out.list.push(Action::Connect { conn, endpoint });
     }
 
-    fn terms_of_login(&mut self, shared: &Arc<SharedPool>, now: Time) -> Option<(Arc<crate::Endpoint>, Credentials)> {
+    fn terms_of_login(
+        &mut self,
+        shared: &Arc<SharedPool>,
+        now: Time,
+    ) -> Option<(Arc<crate::Endpoint>, Credentials)> {
         let snapshot = Arc::clone(&self.snapshot);
         let database = snapshot.config.database(&shared.key.database)?;
         let terms = &mut self.local_pool(shared, now).terms;
@@ -71,7 +75,10 @@ impl Worker {
         let user = shared.key.user.to_string();
         let (secret, keys) = match &database.password {
             Some(password) => (Some(Arc::new(Secret::parse(password.expose()))), None),
-            None => (snapshot.users.get(&user).cloned(), shared.facts.lock().keys.clone()),
+            None => (
+                snapshot.users.get(&user).cloned(),
+                shared.facts.lock().keys.clone(),
+            ),
         };
         let parameters = [
             ("client_encoding", &database.client_encoding),
@@ -79,9 +86,21 @@ impl Worker {
             ("timezone", &database.timezone),
             ("application_name", &database.application_name),
         ];
-        let parameters = parameters.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect();
+        let parameters = parameters
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value.clone()?)))
+            .collect();
         let dbname = database.dbname_for(&shared.key.database).to_owned();
-        Some((endpoint, Credentials { user, database: dbname, secret, keys, parameters }))
+        Some((
+            endpoint,
+            Credentials {
+                user,
+                database: dbname,
+                secret,
+                keys,
+                parameters,
+            },
+        ))
     }
 
     pub(crate) fn server_connected(
@@ -92,7 +111,9 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) {
-        let Some(server) = self.table.server(conn) else { return };
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
         server.addresses = Some(addresses);
         server.connected_at = now;
         if let Duty::Login(login) = &mut server.duty {
@@ -104,12 +125,26 @@ impl Worker {
                 Address::Tcp(local) => format!(" (from {local})"),
                 Address::Unix => String::new(),
             };
-            out.log(Level::Log, self.server_subject(conn), format!("new connection to server{from}"));
+            out.log(
+                Level::Log,
+                self.server_subject(conn),
+                format!("new connection to server{from}"),
+            );
         }
     }
 
-    pub(crate) fn server_login_bytes(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
-        if let Some(Server { duty: Duty::Login(login), .. }) = self.table.server(conn) {
+    pub(crate) fn server_login_bytes(
+        &mut self,
+        conn: Token,
+        bytes: &[u8],
+        now: Time,
+        out: &mut Actions,
+    ) {
+        if let Some(Server {
+            duty: Duty::Login(login),
+            ..
+        }) = self.table.server(conn)
+        {
             login.push(bytes);
         }
         self.server_login_steps(conn, now, out);
@@ -118,17 +153,28 @@ impl Worker {
     fn server_login_steps(&mut self, conn: Token, now: Time, out: &mut Actions) {
         loop {
             let names = self.directory.names();
-            let Some(Server { duty: Duty::Login(login), .. }) = self.table.server(conn) else { return };
+            let Some(Server {
+                duty: Duty::Login(login),
+                ..
+            }) = self.table.server(conn)
+            else {
+                return;
+            };
             let start = out.scratch.len();
             let progress = login.step(names, &mut out.scratch);
             let end = out.scratch.len();
             if start < end {
-                out.list.push(Action::Send { to: conn, source: crate::Source::Scratch(start..end) });
+                out.list.push(Action::Send {
+                    to: conn,
+                    source: crate::Source::Scratch(start..end),
+                });
             }
             match progress {
                 Ok(None) => return,
                 Ok(Some(Progress::Wait | Progress::Send)) => {}
-                Ok(Some(Progress::Derive(job))) => return out.list.push(Action::Derive { conn, job }),
+                Ok(Some(Progress::Derive(job))) => {
+                    return out.list.push(Action::Derive { conn, job });
+                }
                 Ok(Some(Progress::Ready { welcome, key })) => {
                     let rest = login.has_rest();
                     if let Some(server) = self.table.server(conn) {
@@ -144,14 +190,29 @@ impl Worker {
         }
     }
 
-    pub(crate) fn server_derived(&mut self, conn: Token, keys: &DerivedKeys, now: Time, out: &mut Actions) {
-        let Some(Server { duty: Duty::Login(login), .. }) = self.table.server(conn) else { return };
+    pub(crate) fn server_derived(
+        &mut self,
+        conn: Token,
+        keys: &DerivedKeys,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let Some(Server {
+            duty: Duty::Login(login),
+            ..
+        }) = self.table.server(conn)
+        else {
+            return;
+        };
         let start = out.scratch.len();
         let outcome = login.derived(keys, &mut out.scratch);
         let end = out.scratch.len();
         match outcome {
             Ok(()) => {
-                out.list.push(Action::Send { to: conn, source: crate::Source::Scratch(start..end) });
+                out.list.push(Action::Send {
+                    to: conn,
+                    source: crate::Source::Scratch(start..end),
+                });
                 self.server_login_steps(conn, now, out);
             }
             Err(error) => self.server_refused(conn, &error, now, out),
@@ -162,17 +223,28 @@ impl Worker {
     fn server_ready(&mut self, conn: Token, welcome: Welcome, now: Time, out: &mut Actions) {
         let worker = self.id;
         let snapshot = Arc::clone(&self.snapshot);
-        let Some(server) = self.table.server(conn) else { return };
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
         server.tracked = welcome.tracked.clone();
         server.freed_at = now;
         let shared = Arc::clone(&server.shared);
-        let query = snapshot.config.database(&shared.key.database).and_then(|database| database.connect_query.as_deref());
+        let query = snapshot
+            .config
+            .database(&shared.key.database)
+            .and_then(|database| database.connect_query.as_deref());
         match query {
             Some(query) => {
                 let patience = snapshot.config.settings.server_connect_timeout.0;
                 let until = now.after(patience);
                 server.replies.own_sent(Own::Connect);
-                server.change(Duty::Cleaning { until, rolled_back: false }, &mut self.timed);
+                server.change(
+                    Duty::Cleaning {
+                        until,
+                        rolled_back: false,
+                    },
+                    &mut self.timed,
+                );
                 out.send_made(conn, |bytes| {
                     MessageWriter::new(bytes).query(query.as_bytes());
                 });
@@ -187,7 +259,10 @@ impl Worker {
             facts.welcome = Some(Arc::clone(&welcome));
         }
         self.local_pool(&shared, now).welcome = Some(welcome);
-        let notes = shared.ledger.lock().connected(worker, Connecting::Done, now);
+        let notes = shared
+            .ledger
+            .lock()
+            .connected(worker, Connecting::Done, now);
         Self::deliver(notes, &shared, out);
         if !waits_for_query {
             self.place(conn, now, out);
@@ -200,24 +275,44 @@ impl Worker {
             LoginError::Refused(words) => format!("{} {}", words.severity, words.message),
             other => other.to_string(),
         };
-        out.log(Level::Warning, self.server_subject(conn), format!("server login failed: {text}"));
+        out.log(
+            Level::Warning,
+            self.server_subject(conn),
+            format!("server login failed: {text}"),
+        );
         out.list.push(Action::Close(conn));
         self.drop_login(conn, &text, now, out);
     }
 
-    pub(crate) fn server_unreachable(&mut self, conn: Token, error: &ConnectError, now: Time, out: &mut Actions) {
+    pub(crate) fn server_unreachable(
+        &mut self,
+        conn: Token,
+        error: &ConnectError,
+        now: Time,
+        out: &mut Actions,
+    ) {
         let (short, detail) = match error {
             ConnectError::Lookup(detail) => ("server DNS lookup failed", detail),
-            ConnectError::Refused(detail) | ConnectError::Local(detail) => ("connect failed", detail),
+            ConnectError::Refused(detail) | ConnectError::Local(detail) => {
+                ("connect failed", detail)
+            }
         };
         let subject = self.server_subject(conn);
-        out.log(Level::Warning, subject, format!("closing because: {short}: {detail} (age=0s)"));
+        out.log(
+            Level::Warning,
+            subject,
+            format!("closing because: {short}: {detail} (age=0s)"),
+        );
         self.drop_login(conn, short, now, out);
     }
 
     /// A server's connection is gone without our doing.
     pub(crate) fn server_gone(&mut self, conn: Token, why: &Closed, now: Time, out: &mut Actions) {
-        let fault = match self.table.server(conn).and_then(|server| server.last_words.take()) {
+        let fault = match self
+            .table
+            .server(conn)
+            .and_then(|server| server.last_words.take())
+        {
             Some(words) => Fault::ServerSaid(words),
             None => Fault::ServerCrashed,
         };
@@ -230,7 +325,13 @@ impl Worker {
 
     /// A server did what it must not.
     #[cold]
-    pub(crate) fn server_fault(&mut self, conn: Token, what: &dyn Display, now: Time, out: &mut Actions) {
+    pub(crate) fn server_fault(
+        &mut self,
+        conn: Token,
+        what: &dyn Display,
+        now: Time,
+        out: &mut Actions,
+    ) {
         let fault = Fault::ServerProtocol(what.to_string());
         let text = fault.to_string();
         out.list.push(Action::Close(conn));
@@ -238,7 +339,9 @@ impl Worker {
     }
 
     fn lose_server(&mut self, conn: Token, fault: Fault, text: &str, now: Time, out: &mut Actions) {
-        let Some(server) = self.table.server(conn) else { return };
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
         match server.duty {
             Duty::Login(_) => self.drop_login(conn, text, now, out),
             Duty::Idle | Duty::Cleaning { .. } => self.drop_server(conn, text, now, out),
@@ -252,7 +355,8 @@ impl Worker {
             }
             Duty::Lent(client) => {
                 let loss = Loss {
-                    was_in_transaction: server.status != b'I' || !server.replies.can_be_answered_for(),
+                    was_in_transaction: server.status != b'I'
+                        || !server.replies.can_be_answered_for(),
                     mid_message: !server.stream.is_at_boundary(),
                     owed: server.replies.owed_to_client(),
                     fault,
@@ -285,10 +389,16 @@ impl Worker {
     fn drop_server(&mut self, conn: Token, why: &str, now: Time, out: &mut Actions) {
         let worker = self.id;
         let subject = self.server_subject(conn);
-        let Some(server) = self.forget_server(conn, now) else { return };
+        let Some(server) = self.forget_server(conn, now) else {
+            return;
+        };
         if self.snapshot.config.settings.log_disconnections {
             let age = now.since(server.connected_at) / 1_000_000;
-            out.log(Level::Log, subject, format!("closing because: {why} (age={age}s)"));
+            out.log(
+                Level::Log,
+                subject,
+                format!("closing because: {why} (age={age}s)"),
+            );
         }
         let notes = server.shared.ledger.lock().closed(worker, now);
         Self::deliver(notes, &server.shared, out);
@@ -302,7 +412,9 @@ impl Worker {
     }
 
     fn forget_server(&mut self, conn: Token, now: Time) -> Option<Box<Server>> {
-        let Some(Conn::Server(server)) = self.table.remove(conn) else { return None };
+        let Some(Conn::Server(server)) = self.table.remove(conn) else {
+            return None;
+        };
         self.timed -= usize::from(server.duty.is_timed());
         if let Some(pool) = self.pool(server.pool()) {
             pool.servers -= 1;
@@ -320,11 +432,17 @@ impl Worker {
             facts.failure = Some(why.to_owned());
             facts.welcome.is_none()
         };
-        let notes = shared.ledger.lock().connected(self.id, Connecting::Failed(now), now);
+        let notes = shared
+            .ledger
+            .lock()
+            .connected(self.id, Connecting::Failed(now), now);
         Self::deliver(notes, shared, out);
         if never_worked {
             for to in (0..self.directory.workers()).map(|index| crate::WorkerId(index as u8)) {
-                out.list.push(Action::Mail { to, mail: Mail::Failed(Arc::clone(shared)) });
+                out.list.push(Action::Mail {
+                    to,
+                    mail: Mail::Failed(Arc::clone(shared)),
+                });
             }
         }
     }
@@ -336,12 +454,19 @@ impl Worker {
         let of_pool = |conn: &Conn| match conn {
             Conn::Client(client) => {
                 client.pool == Some(shared.id)
-                    && matches!(client.duty, crate::frontend::ClientDuty::Waiting { at_login: true, .. })
+                    && matches!(
+                        client.duty,
+                        crate::frontend::ClientDuty::Waiting { at_login: true, .. }
+                    )
             }
             _ => false,
         };
-        let waiting: Vec<Token> =
-            self.table.iter().filter(|(_, conn)| of_pool(conn)).map(|(token, _)| token).collect();
+        let waiting: Vec<Token> = self
+            .table
+            .iter()
+            .filter(|(_, conn)| of_pool(conn))
+            .map(|(token, _)| token)
+            .collect();
         for client in waiting {
             self.refuse(client, &Fault::ServerLogin(failure.clone()), now, out);
         }
@@ -349,7 +474,9 @@ impl Worker {
 
     /// A server as the log names it.
     pub(crate) fn server_subject(&mut self, conn: Token) -> String {
-        let Some(server) = self.table.server(conn) else { return String::new() };
+        let Some(server) = self.table.server(conn) else {
+            return String::new();
+        };
         let key = &server.shared.key;
         let at = match server.addresses {
             Some((_, Address::Tcp(remote))) => remote.to_string(),

@@ -4,10 +4,7 @@ use std::sync::Arc;
 
 use super::{Conn, Worker, local_pool::Terms};
 use crate::{
-    Action, Actions, Shutdown, Snapshot, Time, Token,
-    directory,
-    fault::Fault,
-    frontend::ClientDuty,
+    Action, Actions, Shutdown, Snapshot, Time, Token, directory, fault::Fault, frontend::ClientDuty,
 };
 
 impl Worker {
@@ -71,7 +68,10 @@ impl Worker {
         let waits = self.table.iter().any(|(_, conn)| match conn {
             Conn::Client(client) => {
                 how == Shutdown::WaitForClients
-                    && !matches!(client.duty, ClientDuty::Console(_) | ClientDuty::CancelRequest)
+                    && !matches!(
+                        client.duty,
+                        ClientDuty::Console(_) | ClientDuty::CancelRequest
+                    )
             }
             Conn::Server(_) => how == Shutdown::WaitForServers,
             Conn::Cancel(_) => false,
@@ -88,7 +88,12 @@ impl Worker {
         let mut moved = Vec::new();
         for pool in self.pools.iter_mut().flatten() {
             let terms = Terms::of(&pool.shared, &snapshot);
-            let mut before: Vec<_> = pool.terms.endpoints.iter().map(ToString::to_string).collect();
+            let mut before: Vec<_> = pool
+                .terms
+                .endpoints
+                .iter()
+                .map(ToString::to_string)
+                .collect();
             let mut after: Vec<_> = terms.endpoints.iter().map(ToString::to_string).collect();
             before.sort();
             after.sort();
@@ -102,7 +107,12 @@ impl Worker {
                 Self::deliver(notes, &pool.shared, out);
             }
         }
-        self.retire_servers(|pool| moved.contains(&pool), "database configuration changed", now, out);
+        self.retire_servers(
+            |pool| moved.contains(&pool),
+            "database configuration changed",
+            now,
+            out,
+        );
     }
 
     /// Idle servers of these pools are closed now, the others when they come free.
@@ -120,9 +130,14 @@ impl Worker {
             .map(|(token, _)| token)
             .collect();
         for conn in servers {
-            let Some(server) = self.table.server(conn) else { continue };
+            let Some(server) = self.table.server(conn) else {
+                continue;
+            };
             server.retire = Some(why);
-            if matches!(server.duty, crate::backend::Duty::Idle | crate::backend::Duty::Login(_)) {
+            if matches!(
+                server.duty,
+                crate::backend::Duty::Idle | crate::backend::Duty::Login(_)
+            ) {
                 self.close_server(conn, why, now, out);
             }
         }

@@ -1,11 +1,6 @@
 //! The connections of a worker, by token.
 
-use crate::{
-    Token,
-    backend::Server,
-    cancel::CancelConnection,
-    frontend::Client,
-};
+use crate::{Token, backend::Server, cancel::CancelConnection, frontend::Client};
 
 /// One connection.
 #[derive(Debug)]
@@ -36,7 +31,10 @@ impl Table {
         });
         let entry = &mut self.slots[slot as usize];
         entry.conn = Some(conn);
-        Token { slot, generation: entry.generation }
+        Token {
+            slot,
+            generation: entry.generation,
+        }
     }
 
     pub(crate) fn remove(&mut self, token: Token) -> Option<Conn> {
@@ -53,7 +51,11 @@ impl Table {
     #[inline]
     pub(crate) fn get(&mut self, token: Token) -> Option<&mut Conn> {
         let entry = self.slots.get_mut(token.slot as usize)?;
-        if entry.generation == token.generation { entry.conn.as_mut() } else { None }
+        if entry.generation == token.generation {
+            entry.conn.as_mut()
+        } else {
+            None
+        }
     }
 
     #[inline]
@@ -74,10 +76,16 @@ impl Table {
 
     /// A client and the server that works for it.
     #[inline]
-    pub(crate) fn pair(&mut self, client: Token, server: Token) -> Option<(&mut Client, &mut Server)> {
+    pub(crate) fn pair(
+        &mut self,
+        client: Token,
+        server: Token,
+    ) -> Option<(&mut Client, &mut Server)> {
         let wanted = [client.slot as usize, server.slot as usize];
         let [client_slot, server_slot] = self.slots.get_disjoint_mut(wanted).ok()?;
-        if client_slot.generation != client.generation || server_slot.generation != server.generation {
+        if client_slot.generation != client.generation
+            || server_slot.generation != server.generation
+        {
             return None;
         }
         match (&mut client_slot.conn, &mut server_slot.conn) {
@@ -89,12 +97,18 @@ impl Table {
     /// The token of the connection in a slot.
     pub(crate) fn token_at(&self, slot: u32) -> Option<Token> {
         let entry = self.slots.get(slot as usize)?;
-        entry.conn.as_ref().map(|_| Token { slot, generation: entry.generation })
+        entry.conn.as_ref().map(|_| Token {
+            slot,
+            generation: entry.generation,
+        })
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Token, &Conn)> {
         self.slots.iter().enumerate().filter_map(|(slot, entry)| {
-            let token = Token { slot: slot as u32, generation: entry.generation };
+            let token = Token {
+                slot: slot as u32,
+                generation: entry.generation,
+            };
             entry.conn.as_ref().map(|conn| (token, conn))
         })
     }

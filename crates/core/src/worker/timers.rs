@@ -1,13 +1,9 @@
 //! What happens because time passes: three times a second, like PgBouncer's janitor, while
 //! anything has a deadline.
 
-use super::{Conn, Worker};
+use super::{Conn, LocalPool, Worker};
 use crate::{
-    Actions, Time, Token,
-    backend::Duty,
-    fault::Fault,
-    frontend::ClientDuty,
-    pool::PoolId,
+    Actions, Time, Token, backend::Duty, fault::Fault, frontend::ClientDuty, pool::PoolId,
 };
 
 /// Microseconds between two looks.
@@ -45,7 +41,9 @@ impl Worker {
         self.check_idle_servers(now, out);
         self.check_pools(now, out);
         self.turn_periods(now);
-        let busy = self.timed > 0 || self.pools.iter().flatten().any(|pool| pool.servers > 0 || pool.clients == 0);
+        let needs_care =
+            |pool: &LocalPool| pool.servers > 0 || pool.terms.is_auto && pool.clients == 0;
+        let busy = self.timed > 0 || self.pools.iter().flatten().any(|pool| needs_care(pool));
         self.next_tick = busy.then(|| now.after(INTERVAL));
     }
 
@@ -56,11 +54,15 @@ impl Worker {
         for (token, conn) in self.table.iter() {
             match conn {
                 Conn::Client(client) => match client.duty {
-                    ClientDuty::Login(_) if passed(client.connected_at, settings.client_login_timeout.0) => {
+                    ClientDuty::Login(_)
+                        if passed(client.connected_at, settings.client_login_timeout.0) =>
+                    {
                         found.push(Overdue::Login(token));
                     }
                     ClientDuty::Waiting { .. } => {
-                        let pool = client.pool.and_then(|pool| self.pools.get(pool.index())?.as_deref());
+                        let pool = client
+                            .pool
+                            .and_then(|pool| self.pools.get(pool.index())?.as_deref());
                         let limit = pool.map_or(0, |pool| pool.terms.query_wait_timeout);
                         if passed(client.request_at, limit) {
                             found.push(Overdue::Waiter(token));
@@ -69,10 +71,14 @@ impl Worker {
                     _ => {}
                 },
                 Conn::Server(server) => match server.duty {
-                    Duty::Login(_) if passed(server.connected_at, settings.server_connect_timeout.0) => {
+                    Duty::Login(_)
+                        if passed(server.connected_at, settings.server_connect_timeout.0) =>
+                    {
                         found.push(Overdue::ServerLogin(token));
                     }
-                    Duty::Cleaning { until, .. } if until <= now => found.push(Overdue::Cleaning(token)),
+                    Duty::Cleaning { until, .. } if until <= now => {
+                        found.push(Overdue::Cleaning(token))
+                    }
                     _ => {}
                 },
                 Conn::Cancel(cancel) if cancel.until <= now => found.push(Overdue::Cancel(token)),
@@ -96,10 +102,18 @@ impl Worker {
 
     fn check_idle_servers(&mut self, now: Time, out: &mut Actions) {
         let idle_max = self.snapshot.config.settings.server_idle_timeout.0;
-        let idle: Vec<Token> = self.pools.iter().flatten().flat_map(|pool| pool.idle.iter().copied()).collect();
+        let idle: Vec<Token> = self
+            .pools
+            .iter()
+            .flatten()
+            .flat_map(|pool| pool.idle.iter().copied())
+            .collect();
         for conn in idle {
-            let Some(server) = self.table.server(conn) else { continue };
-            let (freed_at, connected_at, pool) = (server.freed_at, server.connected_at, server.pool());
+            let Some(server) = self.table.server(conn) else {
+                continue;
+            };
+            let (freed_at, connected_at, pool) =
+                (server.freed_at, server.connected_at, server.pool());
             let lifetime = self.pool(pool).map_or(0, |pool| pool.terms.server_lifetime);
             if idle_max > 0 && now.since(freed_at) >= idle_max {
                 self.close_server(conn, "server idle timeout", now, out);
@@ -112,6 +126,7 @@ impl Worker {
     /// Pools whose last login failed may try again; pools that nobody uses go.
     fn check_pools(&mut self, now: Time, out: &mut Actions) {
         let autodb_kept = self.snapshot.config.settings.autodb_idle_timeout.0;
+        let worker = self.id;
         for index in 0..self.pools.len() {
             let id = PoolId(index as u32);
             let Some(pool) = self.pool(id) else { continue };
@@ -124,8 +139,13 @@ impl Worker {
             if pool.clients > 0 || pool.servers > 0 {
                 continue;
             }
-            let kept = if pool.welcome().is_none() { FRUITLESS_POOL_KEPT } else { autodb_kept };
-            if pool.terms.is_auto && kept > 0 && now.since(pool.empty_since) >= kept {
+            let kept = if pool.welcome().is_none() {
+                FRUITLESS_POOL_KEPT
+            } else {
+                autodb_kept
+            };
+            let is_over = pool.terms.is_auto && kept > 0 && now.since(pool.empty_since) >= kept;
+            if is_over && pool.shared.clone().ledger.lock().resign(worker) {
                 self.pools[index] = None;
             }
         }
@@ -144,7 +164,11 @@ impl Worker {
             self.period_ends = if now.since(self.period_ends) < period {
                 self.period_ends.after(period)
             } else {
-                now.after(if self.period_ends == Time(0) { period } else { 0 })
+                now.after(if self.period_ends == Time(0) {
+                    period
+                } else {
+                    0
+                })
             };
         }
         if self.period_ends <= now {

@@ -1,0 +1,286 @@
+//! What of ARCHITECTURE.md's invariants and of the house rules a machine can check.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// No source file is longer.
+const FILE_LINES_MAX: usize = 600;
+/// No function is longer, tables and tests excepted.
+const FUNCTION_LINES_MAX: usize = 90;
+
+/// A text that must not stand in some folder, and what to do instead.
+struct Ban {
+    under: &'static [&'static str],
+    text: &'static str,
+    instead: &'static str,
+}
+
+const BANS: &[Ban] = &[
+    Ban {
+        under: &["crates", "xtask/src"],
+        text: concat!("todo", "!("),
+        instead: "do it, or leave it out",
+    },
+    Ban {
+        under: &["crates", "xtask/src"],
+        text: concat!("unimplemented", "!("),
+        instead: "do it, or leave it out",
+    },
+    Ban {
+        under: &["crates/core/src", "crates/wire/src", "crates/auth/src"],
+        text: "Instant::now",
+        instead: "time is an argument",
+    },
+    Ban {
+        under: &["crates/core/src", "crates/wire/src", "crates/auth/src"],
+        text: "SystemTime",
+        instead: "time is an argument",
+    },
+    Ban {
+        under: &["crates/core/src", "crates/wire/src", "crates/auth/src"],
+        text: "std::fs",
+        instead: "files are the shell's",
+    },
+    Ban {
+        under: &["crates/core/src", "crates/wire/src", "crates/auth/src"],
+        text: "std::env::",
+        instead: "the environment is the shell's",
+    },
+    Ban {
+        under: &["crates/core/src", "crates/wire/src"],
+        text: "TcpStream",
+        instead: "sockets are the shell's",
+    },
+    Ban {
+        under: &["crates/core/src/pool"],
+        text: "pgweir_wire",
+        instead: "the pool knows no protocol",
+    },
+    Ban {
+        under: &["crates/core/src/pool"],
+        text: "crate::backend",
+        instead: "the pool knows ids only",
+    },
+    Ban {
+        under: &["crates/core/src/pool"],
+        text: "crate::frontend",
+        instead: "the pool knows ids only",
+    },
+    Ban {
+        under: &["crates/core/src/frontend"],
+        text: "crate::backend",
+        instead: "only relay and worker see both",
+    },
+    Ban {
+        under: &["crates/core/src/backend"],
+        text: "crate::frontend",
+        instead: "only relay and worker see both",
+    },
+    Ban {
+        under: &["crates/core/src/relay.rs"],
+        text: "crate::admin",
+        instead: "the data path does not know the console",
+    },
+    Ban {
+        under: &["crates"],
+        text: concat!("static ", "mut"),
+        instead: "no global state",
+    },
+    Ban {
+        under: &["crates"],
+        text: concat!("lazy", "_static"),
+        instead: "no global state",
+    },
+    Ban {
+        under: &["crates"],
+        text: concat!("Once", "Lock<"),
+        instead: "no global state",
+    },
+];
+
+const BANNED_NAMES: &[&str] = &[
+    "utils", "util", "helpers", "helper", "manager", "inner", "misc", "common",
+];
+
+/// What each crate may depend on of ours.
+const DEPENDENCIES: &[(&str, &[&str])] = &[
+    ("wire", &[]),
+    ("auth", &[]),
+    ("config", &[]),
+    ("core", &["wire", "auth", "config"]),
+    ("sim", &["core", "wire", "auth", "config"]),
+    ("pgweir", &["core", "wire", "auth", "config"]),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Rust files below a folder, or the file itself.
+fn sources(at: &Path) -> Vec<PathBuf> {
+    if at.is_file() {
+        return vec![at.to_owned()];
+    }
+    let mut found = Vec::new();
+    for entry in fs::read_dir(at).unwrap_or_else(|error| panic!("{}: {error}", at.display())) {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(sources(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+fn all_sources() -> Vec<PathBuf> {
+    ["crates", "xtask/src"]
+        .iter()
+        .flat_map(|folder| sources(&root().join(folder)))
+        .collect()
+}
+
+#[track_caller]
+fn expect_none(complaints: &[String]) {
+    assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
+}
+
+#[test]
+fn bans() {
+    let mut complaints = Vec::new();
+    for ban in BANS {
+        for path in ban
+            .under
+            .iter()
+            .flat_map(|folder| sources(&root().join(folder)))
+        {
+            let text = fs::read_to_string(&path).unwrap();
+            for (number, line) in text.lines().enumerate() {
+                if line.contains(ban.text) && !line.trim_start().starts_with("//") {
+                    complaints.push(format!(
+                        "{}:{}: `{}`: {}",
+                        path.display(),
+                        number + 1,
+                        ban.text,
+                        ban.instead
+                    ));
+                }
+            }
+        }
+    }
+    expect_none(&complaints);
+}
+
+#[test]
+fn no_unsafe_outside_the_driver() {
+    let complaints: Vec<_> = all_sources()
+        .into_iter()
+        .filter(|path| !path.to_string_lossy().contains("pgweir/src/net/"))
+        .filter(|path| {
+            fs::read_to_string(path)
+                .unwrap()
+                .lines()
+                .any(|line| line.contains(concat!("unsafe", " {")))
+        })
+        .map(|path| format!("{}: unsafe belongs to the driver", path.display()))
+        .collect();
+    expect_none(&complaints);
+}
+
+#[test]
+fn names_say_something() {
+    let complaints: Vec<_> = all_sources()
+        .into_iter()
+        .filter(|path| {
+            path.components().any(|part| {
+                BANNED_NAMES.contains(&part.as_os_str().to_string_lossy().trim_end_matches(".rs"))
+            })
+        })
+        .map(|path| format!("{}: a name that says nothing", path.display()))
+        .collect();
+    expect_none(&complaints);
+}
+
+#[test]
+fn files_and_functions_are_short() {
+    let mut complaints = Vec::new();
+    for path in all_sources() {
+        let text = fs::read_to_string(&path).unwrap();
+        if text.lines().count() > FILE_LINES_MAX {
+            complaints.push(format!(
+                "{}: {} lines",
+                path.display(),
+                text.lines().count()
+            ));
+        }
+        let product = text.split("#[cfg(test)]").next().unwrap_or_default();
+        if !path.components().any(|part| part.as_os_str() == "tests") {
+            complaints.extend(long_functions(product).map(|(line, len)| {
+                format!("{}:{line}: a function of {len} lines", path.display())
+            }));
+        }
+    }
+    expect_none(&complaints);
+}
+
+/// First line and length of functions above the limit, by their indentation (rustfmt keeps it).
+fn long_functions(text: &str) -> impl Iterator<Item = (usize, usize)> {
+    let mut found = Vec::new();
+    let mut open: Option<(usize, usize)> = None;
+    for (number, line) in text.lines().enumerate() {
+        let indent = line.len() - line.trim_start().len();
+        let trimmed = line.trim_start();
+        let is_function = ["fn ", "pub fn ", "pub(crate) fn ", "pub(super) fn "]
+            .iter()
+            .any(|start| trimmed.starts_with(start));
+        if is_function {
+            open = Some((number, indent));
+        } else if let Some((start, depth)) = open
+            && indent == depth
+            && trimmed == "}"
+        {
+            let len = number - start + 1;
+            if len > FUNCTION_LINES_MAX {
+                found.push((start + 1, len));
+            }
+            open = None;
+        }
+    }
+    found.into_iter()
+}
+
+#[test]
+fn crates_depend_in_one_direction() {
+    let mut complaints = Vec::new();
+    for (name, allowed) in DEPENDENCIES {
+        let manifest =
+            fs::read_to_string(root().join("crates").join(name).join("Cargo.toml")).unwrap();
+        for (other, _) in DEPENDENCIES {
+            let depends = manifest
+                .lines()
+                .any(|line| line.starts_with(&format!("pgweir-{other}")));
+            if depends && !allowed.contains(other) && other != name {
+                complaints.push(format!("{name} must not depend on {other}"));
+            }
+        }
+    }
+    expect_none(&complaints);
+}
+
+#[test]
+fn every_module_of_core_is_on_the_map() {
+    let map = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let mut complaints = Vec::new();
+    for entry in fs::read_dir(root().join("crates/core/src")).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let is_folder = entry.path().is_dir();
+        if is_folder && !map.contains(&format!("`{name}/`")) {
+            complaints.push(format!("core's {name}/ is not in ARCHITECTURE.md"));
+        }
+    }
+    expect_none(&complaints);
+}
