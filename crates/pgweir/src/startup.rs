@@ -87,11 +87,10 @@ fn plan(cli: &Cli) -> Result<Plan, StartError> {
     let target = cli.target.as_deref().ok_or(StartError::NoTarget)?;
     if quickstart::is_url(target) {
         let start = quickstart::from_url(target)?;
-        let notes = start.warning.into_iter().collect();
         return Ok(Plan {
             origin: Origin::Url,
             snapshot: start.snapshot,
-            notes,
+            notes: Vec::new(),
             psql: Some(start.psql),
         });
     }

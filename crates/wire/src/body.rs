@@ -57,7 +57,11 @@ impl<'a> Body<'a> {
     /// # Errors
     /// There is no zero byte.
     pub fn cstr(&mut self) -> Result<&'a [u8], Malformed> {
-        let end = self.rest.iter().position(|&byte| byte == 0).ok_or(Malformed)?;
+        let end = self
+            .rest
+            .iter()
+            .position(|&byte| byte == 0)
+            .ok_or(Malformed)?;
         let string = &self.rest[..end];
         self.rest = &self.rest[end + 1..];
         Ok(string)
@@ -68,7 +72,11 @@ impl<'a> Body<'a> {
     /// # Errors
     /// Something is.
     pub fn end(self) -> Result<(), Malformed> {
-        if self.rest.is_empty() { Ok(()) } else { Err(Malformed) }
+        if self.rest.is_empty() {
+            Ok(())
+        } else {
+            Err(Malformed)
+        }
     }
 }
 

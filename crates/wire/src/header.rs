@@ -30,12 +30,17 @@ impl Header {
     /// The length is below 4 (it counts itself), which includes negative ones.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<Option<Self>, BadLength> {
-        let &[tag, a, b, c, d, ..] = bytes else { return Ok(None) };
+        let &[tag, a, b, c, d, ..] = bytes else {
+            return Ok(None);
+        };
         let length = i32::from_be_bytes([a, b, c, d]);
         if length < 4 {
             return Err(BadLength { tag, length });
         }
-        Ok(Some(Self { tag, body_len: length as u32 - 4 }))
+        Ok(Some(Self {
+            tag,
+            body_len: length as u32 - 4,
+        }))
     }
 
     /// Bytes of the whole message, header included.
@@ -48,7 +53,11 @@ impl Header {
 
 impl fmt::Display for BadLength {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "invalid message length {} (type 0x{:02x})", self.length, self.tag)
+        write!(
+            f,
+            "invalid message length {} (type 0x{:02x})",
+            self.length, self.tag
+        )
     }
 }
 
@@ -61,9 +70,33 @@ mod tests {
     #[test]
     fn lengths() {
         assert_eq!(Header::parse(b"Z\0\0\0"), Ok(None));
-        assert_eq!(Header::parse(b"Z\0\0\0\x05I"), Ok(Some(Header { tag: b'Z', body_len: 1 })));
-        assert_eq!(Header::parse(b"Q\0\0\0\x03"), Err(BadLength { tag: b'Q', length: 3 }));
-        assert_eq!(Header::parse(b"Q\xff\xff\xff\xff"), Err(BadLength { tag: b'Q', length: -1 }));
-        assert_eq!(Header::parse(b"d\x7f\xff\xff\xff").unwrap().unwrap().message_len(), 0x8000_0000);
+        assert_eq!(
+            Header::parse(b"Z\0\0\0\x05I"),
+            Ok(Some(Header {
+                tag: b'Z',
+                body_len: 1
+            }))
+        );
+        assert_eq!(
+            Header::parse(b"Q\0\0\0\x03"),
+            Err(BadLength {
+                tag: b'Q',
+                length: 3
+            })
+        );
+        assert_eq!(
+            Header::parse(b"Q\xff\xff\xff\xff"),
+            Err(BadLength {
+                tag: b'Q',
+                length: -1
+            })
+        );
+        assert_eq!(
+            Header::parse(b"d\x7f\xff\xff\xff")
+                .unwrap()
+                .unwrap()
+                .message_len(),
+            0x8000_0000
+        );
     }
 }

@@ -16,4 +16,7 @@ pub use body::{Body, Malformed};
 pub use header::{BadLength, HEADER_LEN, Header};
 pub use message::{Authentication, MessageWriter};
 pub use report::{Report, Severity};
-pub use startup::{LATEST, ProtocolVersion, Startup, StartupError, StartupParameters, cancel_request, startup_packet};
+pub use startup::{
+    LATEST, ProtocolVersion, Startup, StartupError, StartupParameters, cancel_request,
+    startup_packet,
+};

@@ -82,7 +82,11 @@ impl<'a> MessageWriter<'a> {
     }
 
     /// 'v': the newest version that we speak, and the options that we don't know.
-    pub fn negotiate_protocol_version(&mut self, newest: ProtocolVersion, unknown: &[&[u8]]) -> &mut Self {
+    pub fn negotiate_protocol_version(
+        &mut self,
+        newest: ProtocolVersion,
+        unknown: &[&[u8]],
+    ) -> &mut Self {
         self.message(backend::NEGOTIATE_PROTOCOL_VERSION, |out| {
             out.extend_from_slice(&newest.to_code().to_be_bytes());
             out.extend_from_slice(&(unknown.len() as u32).to_be_bytes());
@@ -106,12 +110,26 @@ impl<'a> MessageWriter<'a> {
         detail: Option<&str>,
         hint: Option<&str>,
     ) -> &mut Self {
-        self.report(backend::ERROR_RESPONSE, severity, sqlstate, message, detail, hint)
+        self.report(
+            backend::ERROR_RESPONSE,
+            severity,
+            sqlstate,
+            message,
+            detail,
+            hint,
+        )
     }
 
     /// 'N'
     pub fn notice(&mut self, severity: Severity, sqlstate: &str, message: &str) -> &mut Self {
-        self.report(backend::NOTICE_RESPONSE, severity, sqlstate, message, None, None)
+        self.report(
+            backend::NOTICE_RESPONSE,
+            severity,
+            sqlstate,
+            message,
+            None,
+            None,
+        )
     }
 
     fn report(
@@ -143,7 +161,10 @@ impl<'a> MessageWriter<'a> {
     }
 
     /// 'T' with columns in text format: name, type oid, type length.
-    pub fn row_description(&mut self, columns: impl ExactSizeIterator<Item = (&'a str, u32, i16)>) -> &mut Self {
+    pub fn row_description(
+        &mut self,
+        columns: impl ExactSizeIterator<Item = (&'a str, u32, i16)>,
+    ) -> &mut Self {
         self.message(backend::ROW_DESCRIPTION, |out| {
             out.extend_from_slice(&(columns.len() as u16).to_be_bytes());
             for (name, oid, size) in columns {
@@ -158,7 +179,10 @@ impl<'a> MessageWriter<'a> {
     }
 
     /// 'D'; `None` is NULL.
-    pub fn data_row<'v>(&mut self, values: impl ExactSizeIterator<Item = Option<&'v [u8]>>) -> &mut Self {
+    pub fn data_row<'v>(
+        &mut self,
+        values: impl ExactSizeIterator<Item = Option<&'v [u8]>>,
+    ) -> &mut Self {
         self.message(backend::DATA_ROW, |out| {
             out.extend_from_slice(&(values.len() as u16).to_be_bytes());
             for value in values {
@@ -175,7 +199,9 @@ impl<'a> MessageWriter<'a> {
 
     /// 'C' from a server.
     pub fn command_complete(&mut self, command: &str) -> &mut Self {
-        self.message(backend::COMMAND_COMPLETE, |out| cstr(out, command.as_bytes()))
+        self.message(backend::COMMAND_COMPLETE, |out| {
+            cstr(out, command.as_bytes())
+        })
     }
 
     /// 'I'
@@ -236,7 +262,10 @@ mod tests {
     #[test]
     fn shapes() {
         let mut out = Vec::new();
-        MessageWriter::new(&mut out).ready_for_query(b'I').query(b"select 1").sync();
+        MessageWriter::new(&mut out)
+            .ready_for_query(b'I')
+            .query(b"select 1")
+            .sync();
         assert_eq!(out, b"Z\0\0\0\x05IQ\0\0\0\x0dselect 1\0S\0\0\0\x04");
         out.clear();
         MessageWriter::new(&mut out).authentication(Authentication::Sasl(&["SCRAM-SHA-256"]));
@@ -245,7 +274,8 @@ mod tests {
         MessageWriter::new(&mut out).data_row([Some(&b"a"[..]), None].into_iter());
         assert_eq!(out, b"D\0\0\0\x0f\0\x02\0\0\0\x01a\xff\xff\xff\xff");
         out.clear();
-        MessageWriter::new(&mut out).negotiate_protocol_version(ProtocolVersion::V3_2, &[b"_pq_.x"]);
+        MessageWriter::new(&mut out)
+            .negotiate_protocol_version(ProtocolVersion::V3_2, &[b"_pq_.x"]);
         assert_eq!(out, b"v\0\0\0\x13\0\x03\0\x02\0\0\0\x01_pq_.x\0");
     }
 

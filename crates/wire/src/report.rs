@@ -79,11 +79,23 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let mut bytes = Vec::new();
-        MessageWriter::new(&mut bytes).error(Severity::Fatal, "28P01", "no", Some("why"), Some("so"));
+        MessageWriter::new(&mut bytes).error(
+            Severity::Fatal,
+            "28P01",
+            "no",
+            Some("why"),
+            Some("so"),
+        );
         assert_eq!(bytes[0], b'E');
         let report = Report::parse(&bytes[5..]).unwrap();
-        assert_eq!((report.severity, report.code, report.message), (&b"FATAL"[..], &b"28P01"[..], &b"no"[..]));
-        assert_eq!((report.detail, report.hint), (Some(&b"why"[..]), Some(&b"so"[..])));
+        assert_eq!(
+            (report.severity, report.code, report.message),
+            (&b"FATAL"[..], &b"28P01"[..], &b"no"[..])
+        );
+        assert_eq!(
+            (report.detail, report.hint),
+            (Some(&b"why"[..]), Some(&b"so"[..]))
+        );
         for end in 5..bytes.len() {
             assert!(Report::parse(&bytes[5..end]).is_err(), "cut at {end}");
         }

@@ -82,13 +82,19 @@ impl<'a> Startup<'a> {
     /// # Errors
     /// See [`StartupError`]; `limit` is the most bytes that it may have.
     pub fn parse(bytes: &'a [u8], limit: usize) -> Result<Option<(Self, usize)>, StartupError> {
-        let Some((length, _)) = bytes.split_first_chunk::<4>() else { return Ok(None) };
+        let Some((length, _)) = bytes.split_first_chunk::<4>() else {
+            return Ok(None);
+        };
         let length = i32::from_be_bytes(*length);
-        let Ok(len) = usize::try_from(length) else { return Err(StartupError::Length(length)) };
+        let Ok(len) = usize::try_from(length) else {
+            return Err(StartupError::Length(length));
+        };
         if len < 8 || len > limit {
             return Err(StartupError::Length(length));
         }
-        let Some(packet) = bytes.get(4..len) else { return Ok(None) };
+        let Some(packet) = bytes.get(4..len) else {
+            return Ok(None);
+        };
         Ok(Some((Self::parse_packet(packet)?, len)))
     }
 
@@ -107,11 +113,17 @@ impl<'a> Startup<'a> {
                 return Ok(Self::Cancel { pid, secret });
             }
             _ => {
-                let version = ProtocolVersion { major: (code >> 16) as u16, minor: code as u16 };
+                let version = ProtocolVersion {
+                    major: (code >> 16) as u16,
+                    minor: code as u16,
+                };
                 if version.major != 3 {
                     return Err(StartupError::Version(version));
                 }
-                return Ok(Self::Login { version, parameters: StartupParameters::check(body.rest())? });
+                return Ok(Self::Login {
+                    version,
+                    parameters: StartupParameters::check(body.rest())?,
+                });
             }
         };
         body.end().map_err(|_| StartupError::Request)?;
@@ -144,7 +156,10 @@ impl<'a> StartupParameters<'a> {
 }
 
 /// Appends a startup packet (version 3.0).
-pub fn startup_packet<'p>(out: &mut Vec<u8>, parameters: impl Iterator<Item = (&'p [u8], &'p [u8])>) {
+pub fn startup_packet<'p>(
+    out: &mut Vec<u8>,
+    parameters: impl Iterator<Item = (&'p [u8], &'p [u8])>,
+) {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
     out.extend_from_slice(&ProtocolVersion::V3_0.to_code().to_be_bytes());
@@ -177,7 +192,9 @@ impl fmt::Display for StartupError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Length(length) => write!(f, "invalid length of startup packet: {length}"),
-            Self::Layout => f.write_str("invalid startup packet layout: expected terminator as last byte"),
+            Self::Layout => {
+                f.write_str("invalid startup packet layout: expected terminator as last byte")
+            }
             Self::Version(ProtocolVersion { major, minor }) => write!(
                 f,
                 "unsupported frontend protocol {major}.{minor}: server supports 3.0 to {}.{}",
@@ -204,11 +221,24 @@ mod tests {
     #[test]
     fn login_round_trip_and_every_cut() {
         let mut bytes = Vec::new();
-        startup_packet(&mut bytes, [(&b"user"[..], &b"u"[..]), (b"database", b"d")].into_iter());
+        startup_packet(
+            &mut bytes,
+            [(&b"user"[..], &b"u"[..]), (b"database", b"d")].into_iter(),
+        );
         for end in 0..bytes.len() {
-            assert!(matches!(Startup::parse(&bytes[..end], 10_000), Ok(None)), "cut at {end}");
+            assert!(
+                matches!(Startup::parse(&bytes[..end], 10_000), Ok(None)),
+                "cut at {end}"
+            );
         }
-        let Ok(Some((Startup::Login { version, parameters }, len))) = Startup::parse(&bytes, 10_000) else {
+        let Ok(Some((
+            Startup::Login {
+                version,
+                parameters,
+            },
+            len,
+        ))) = Startup::parse(&bytes, 10_000)
+        else {
             panic!("no login")
         };
         assert_eq!((version, len), (ProtocolVersion::V3_0, bytes.len()));
@@ -218,15 +248,23 @@ mod tests {
 
     #[test]
     fn wrong_packets() {
-        let check = |bytes: &[u8], expect| assert_eq!(Startup::parse(bytes, 100).err(), Some(expect), "{bytes:?}");
+        let check = |bytes: &[u8], expect| {
+            assert_eq!(Startup::parse(bytes, 100).err(), Some(expect), "{bytes:?}")
+        };
         check(&[0, 0, 0, 7], StartupError::Length(7));
         check(&[0xff; 4], StartupError::Length(-1));
         check(&[0, 0, 0, 101], StartupError::Length(101));
         check(&packet(3 << 16, b"user\0u\0"), StartupError::Layout);
         check(&packet(3 << 16, b"user\0u\0\0x"), StartupError::Layout);
-        check(&packet(2 << 16, b"\0"), StartupError::Version(ProtocolVersion { major: 2, minor: 0 }));
+        check(
+            &packet(2 << 16, b"\0"),
+            StartupError::Version(ProtocolVersion { major: 2, minor: 0 }),
+        );
         check(&packet(SSL_REQUEST, b"x"), StartupError::Request);
-        check(&packet(CANCEL_REQUEST, b"\0\0\0\x01\0\0\0"), StartupError::Request);
+        check(
+            &packet(CANCEL_REQUEST, b"\0\0\0\x01\0\0\0"),
+            StartupError::Request,
+        );
     }
 
     #[test]
@@ -235,7 +273,13 @@ mod tests {
         cancel_request(&mut bytes, 7, b"abcd");
         assert!(matches!(
             Startup::parse(&bytes, 100),
-            Ok(Some((Startup::Cancel { pid: 7, secret: b"abcd" }, 16)))
+            Ok(Some((
+                Startup::Cancel {
+                    pid: 7,
+                    secret: b"abcd"
+                },
+                16
+            )))
         ));
     }
 }

@@ -18,6 +18,8 @@ use super::{
 
 /// So many clients are accepted in one turn at most: a storm of logins must not delay queries.
 const ACCEPTS_PER_TURN: u32 = 64;
+/// How long bursts stay small after one of them was too large.
+const MODEST_EVENTS: u32 = 16;
 /// How long accepting rests when descriptors have run out, unless a connection closes before.
 const REST_US: u64 = 250_000;
 /// How often the log says so.
@@ -71,9 +73,11 @@ impl Load {
 #[derive(Debug)]
 pub(super) struct Acceptor {
     listeners: Option<Arc<Listeners>>,
-    /// How many to try per event: grows while all of them succeed, so that a lone client costs
-    /// no second call.
+    /// How many to try per event: grows while all of them succeed.
     burst: u32,
+    /// So many events bring one client each before it grows again: to find the queue empty costs
+    /// nearly as much as to accept.
+    modest: u32,
     /// Left of this turn's share.
     left: u32,
     resting: bool,
@@ -85,9 +89,22 @@ impl Acceptor {
         Self {
             listeners: Some(listeners),
             burst: 1,
+            modest: 0,
             left: 0,
             resting: true,
             complained: None,
+        }
+    }
+
+    fn found_empty(&mut self) {
+        self.burst = 1;
+        self.modest = MODEST_EVENTS;
+    }
+
+    fn found_full(&mut self) {
+        match self.modest.checked_sub(1) {
+            Some(left) => self.modest = left,
+            None => self.burst = (self.burst * 2).min(ACCEPTS_PER_TURN),
         }
     }
 }
@@ -178,7 +195,7 @@ impl<P: Pooler> Driver<P> {
                     self.io.acceptor.left -= 1;
                     self.place(arrival);
                 }
-                Err(Errno::AGAIN) => return self.io.acceptor.burst = 1,
+                Err(Errno::AGAIN) => return self.io.acceptor.found_empty(),
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
                     return self.io.out_of_descriptors(error);
@@ -187,7 +204,7 @@ impl<P: Pooler> Driver<P> {
                 Err(_) => {}
             }
         }
-        self.io.acceptor.burst = (self.io.acceptor.burst * 2).min(ACCEPTS_PER_TURN);
+        self.io.acceptor.found_full();
     }
 
     /// A new client of this worker.

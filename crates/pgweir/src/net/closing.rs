@@ -90,7 +90,12 @@ impl Io {
     }
 
     fn linger(&mut self, connection: Connection) {
-        let Connection { fd, unsent, .. } = connection;
+        let Connection {
+            fd,
+            unsent,
+            hung_up,
+            ..
+        } = connection;
         let unsent_left = unsent.is_some();
         let mut lingering = Lingering {
             fd,
@@ -98,21 +103,15 @@ impl Io {
             dropped: 0,
             serial: 0,
         };
-        if !unsent_left {
-            // Often the peer has closed already, and all is done here.
-            let mut sink = [0; 4096];
-            if shutdown(&lingering.fd, Shutdown::Write).is_err()
-                || lingering.drop_input(&mut sink) == Fate::Gone
-            {
-                drop(lingering);
-                return self.resume_accepting();
-            }
+        if !unsent_left && lingering.is_done(hung_up) {
+            drop(lingering);
+            return self.resume_accepting();
         }
         let entry = self.closing.vacant_entry();
         let slot = entry.key() as u32;
         if self
             .poller
-            .rename(&lingering.fd, Key::Closing(slot))
+            .change(&lingering.fd, Key::Closing(slot), unsent_left)
             .is_err()
         {
             return;
@@ -141,6 +140,18 @@ impl Lingering {
             }
         }
         self.drop_input(buffer)
+    }
+
+    /// Ends a connection whose bytes are all written; `true` if nothing is left to wait for.
+    fn is_done(&mut self, hung_up: bool) -> bool {
+        let mut sink = [0; 4096];
+        // The usual end: the peer has closed. With what it sent read, closing sends no reset.
+        if hung_up
+            && matches!(recv(&self.fd, &mut sink, RecvFlags::empty()), Ok((_, length)) if length < sink.len())
+        {
+            return true;
+        }
+        shutdown(&self.fd, Shutdown::Write).is_err() || self.drop_input(&mut sink) == Fate::Gone
     }
 
     fn drop_input(&mut self, buffer: &mut [u8]) -> Fate {

@@ -112,7 +112,7 @@ impl Io {
             }
             Ok(Ok(())) if flags.contains(EventFlags::OUT) => {
                 let remote = connecting.address_tried();
-                self.opened(conn, fd, remote);
+                self.opened(conn, fd, remote, true);
             }
             Ok(Ok(())) => connecting.fd = Some(fd),
             Ok(Err(error)) | Err(error) => {
@@ -137,13 +137,13 @@ impl Io {
             };
             match begun {
                 Ok(Attempt::Open(fd, remote)) => {
-                    return match self.poller.add(&fd, Key::Connection(conn)) {
-                        Ok(()) => self.opened(conn, fd, remote),
+                    return match self.poller.add(&fd, Key::Connection(conn), false) {
+                        Ok(()) => self.opened(conn, fd, remote, false),
                         Err(error) => self.give_up(conn, &error),
                     };
                 }
                 Ok(Attempt::UnderWay(fd)) => {
-                    if let Err(error) = self.poller.add(&fd, Key::Connection(conn)) {
+                    if let Err(error) = self.poller.add(&fd, Key::Connection(conn), true) {
                         return self.give_up(conn, &error);
                     }
                     connecting.fd = Some(fd);
@@ -166,7 +166,7 @@ impl Io {
         ));
     }
 
-    fn opened(&mut self, conn: Token, fd: OwnedFd, remote: Address) {
+    fn opened(&mut self, conn: Token, fd: OwnedFd, remote: Address, outgoing: bool) {
         let local = match remote {
             Address::Unix => Address::Unix,
             Address::Tcp(_) => getsockname(&fd)
@@ -174,8 +174,9 @@ impl Io {
                 .and_then(|address| SocketAddr::try_from(address).ok())
                 .map_or(remote, Address::Tcp),
         };
-        self.table
-            .open(conn, Connection::new(fd, ReadMode::Hold, false));
+        let mut connection = Connection::new(fd, ReadMode::Hold, false);
+        connection.outgoing = outgoing;
+        self.table.open(conn, connection);
         self.pending.push_back(Pending::Connected {
             conn,
             local,

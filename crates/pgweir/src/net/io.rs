@@ -72,7 +72,10 @@ pub(super) struct Io {
 impl Io {
     /// Puts an open connection into the table and watches it.
     pub(super) fn register(&mut self, token: Token, mut connection: Connection) {
-        if let Err(error) = self.poller.add(&connection.fd, Key::Connection(token)) {
+        if let Err(error) =
+            self.poller
+                .add(&connection.fd, Key::Connection(token), connection.outgoing)
+        {
             connection.failed = Some(Errno::from_io_error(&error).unwrap_or(Errno::IO));
         }
         let failed = connection.failed.is_some();

@@ -11,11 +11,14 @@ use rustix::event::{
     epoll::{self, CreateFlags, Event, EventData, EventFlags},
 };
 
-/// What a connection is registered for, once: no `epoll_ctl` follows for its whole life.
-const CONNECTION: EventFlags = EventFlags::IN
-    .union(EventFlags::OUT)
+/// What a connection is registered for, once, for as long as its socket takes all that is sent:
+/// no `epoll_ctl` in the flow of messages.
+const INCOMING: EventFlags = EventFlags::IN
     .union(EventFlags::RDHUP)
     .union(EventFlags::ET);
+/// From the first time on that a socket was full, its connection is told of room, too. Not before:
+/// a Unix socket has news of room each time that its peer reads.
+const BOTH: EventFlags = INCOMING.union(EventFlags::OUT);
 
 /// Generations from here up name other things than connections.
 const LISTENER: u32 = u32::MAX;
@@ -78,14 +81,15 @@ impl Poller {
         Ok(Self(epoll::create(CreateFlags::CLOEXEC)?))
     }
 
-    /// Watches a connection, edge-triggered, in both directions.
-    pub(crate) fn add(&self, fd: impl AsFd, key: Key) -> io::Result<()> {
-        Ok(epoll::add(&self.0, fd, key.to_data(), CONNECTION)?)
+    /// Watches a connection, edge-triggered; for room to write, too, if `outgoing`.
+    pub(crate) fn add(&self, fd: impl AsFd, key: Key, outgoing: bool) -> io::Result<()> {
+        Ok(epoll::add(&self.0, fd, key.to_data(), flags(outgoing))?)
     }
 
-    /// Changes whom the events of a connection are about; its present state is told again.
-    pub(crate) fn rename(&self, fd: impl AsFd, key: Key) -> io::Result<()> {
-        Ok(epoll::modify(&self.0, fd, key.to_data(), CONNECTION)?)
+    /// Watches a connection under another name, or in both directions from here on. Its present
+    /// state is told again, so nothing is missed.
+    pub(crate) fn change(&self, fd: impl AsFd, key: Key, outgoing: bool) -> io::Result<()> {
+        Ok(epoll::modify(&self.0, fd, key.to_data(), flags(outgoing))?)
     }
 
     /// Watches a listening socket that other workers watch too: level-triggered, and as a rule
@@ -134,6 +138,10 @@ impl Poller {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+const fn flags(outgoing: bool) -> EventFlags {
+    if outgoing { BOTH } else { INCOMING }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The outgoing side: write at once, keep only what the socket does not take.
 
-use std::{io::IoSlice, os::fd::AsFd};
+use std::{io::IoSlice, mem, os::fd::AsFd};
 
 use pgweir_core::Token;
 use rustix::{
@@ -8,7 +8,10 @@ use rustix::{
     net::{self, SendAncillaryBuffer, SendFlags},
 };
 
-use super::io::{Io, Pending};
+use super::{
+    io::{Io, Pending},
+    poller::Key,
+};
 
 /// How many pieces go into one write.
 pub(super) const PIECES_MAX: usize = 16;
@@ -83,6 +86,23 @@ impl Io {
         if taken < pieces.iter().map(|piece| piece.len()).sum() {
             connection.unsent = Some(Unsent::after(pieces, taken));
             self.pending.push_back(Pending::Blocked(to));
+            self.watch_for_room(to);
+        }
+    }
+
+    /// From the first time on that a socket was full, the poller tells of room in it.
+    fn watch_for_room(&mut self, token: Token) {
+        let Some(connection) = self.table.get(token) else {
+            return;
+        };
+        if mem::replace(&mut connection.outgoing, true) {
+            return;
+        }
+        if let Err(error) = self
+            .poller
+            .change(&connection.fd, Key::Connection(token), true)
+        {
+            self.fail(token, Errno::from_io_error(&error).unwrap_or(Errno::IO));
         }
     }
 

@@ -24,6 +24,8 @@ pub(crate) struct Connection {
     pub(crate) peek: bool,
     /// We accepted it, as opposed to a connection that we opened.
     pub(crate) client: bool,
+    /// The poller tells of room to write.
+    pub(crate) outgoing: bool,
     /// We sent after we last received.
     pub(crate) answered: bool,
     /// Reads during turn number `turn`.
@@ -47,6 +49,7 @@ impl Connection {
             queued: false,
             peek: false,
             client,
+            outgoing: false,
             answered: false,
             reads: 0,
             turn: 0,

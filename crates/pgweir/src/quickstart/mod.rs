@@ -40,6 +40,9 @@ pub(crate) enum QuickStartError {
          for a server that asks for none, write an ini file)"
     )]
     NoPassword(String),
+    /// There is a password file, but it can't be trusted or read.
+    #[error(transparent)]
+    PasswordFile(#[from] pgpass::Refused),
     /// The console has this name.
     #[error(
         "database name \"{0}\" is reserved for the console; write an ini file with another name and dbname={0}"
@@ -53,8 +56,6 @@ pub(crate) struct QuickStart {
     pub(crate) snapshot: Snapshot,
     /// The command that connects.
     pub(crate) psql: String,
-    /// What the operator should know.
-    pub(crate) warning: Option<String>,
 }
 
 /// Does the command line name a URL rather than a file?
@@ -86,9 +87,7 @@ pub(crate) fn from_url(text: &str) -> Result<QuickStart, QuickStartError> {
     }
     let port = url.port.unwrap_or(DEFAULT_PORT);
     let host = url.host.unwrap_or_else(|| default_host(port));
-    let (password, warning) = find_password(&host, port, &dbname, &user)?;
-    let password = password
-        .ok_or_else(|| QuickStartError::NoPassword(format!("user \"{user}\" at {host}:{port}")))?;
+    let password = find_password(&host, port, &dbname, &user)?;
     let mut users = Userlist::default();
     users.insert(user.as_str(), Secret::Plain(password));
     let mut config = Config::quick_start(&host, port, &dbname);
@@ -97,45 +96,37 @@ pub(crate) fn from_url(text: &str) -> Result<QuickStart, QuickStartError> {
     Ok(QuickStart {
         snapshot: Snapshot { config, users },
         psql,
-        warning,
     })
 }
 
 /// libpq's order, after the URL itself: the environment, then the password file.
-#[allow(
-    clippy::type_complexity,
-    reason = "the password, and a warning about the file"
-)]
 fn find_password(
     host: &str,
     port: u16,
     dbname: &str,
     user: &str,
-) -> Result<(Option<Zeroizing<String>>, Option<String>), ScrubError> {
+) -> Result<Zeroizing<String>, QuickStartError> {
     if env::var_os(PASSWORD_ON_STDIN).is_some() {
-        return Ok((Some(scrub::take_password()?), None));
+        return Ok(scrub::take_password()?);
     }
-    if let Some(password) = env::var("PGPASSWORD")
-        .ok()
-        .filter(|password| !password.is_empty())
+    if let Ok(password) = env::var("PGPASSWORD")
+        && !password.is_empty()
     {
-        return Ok((Some(Zeroizing::new(password)), None));
+        return Ok(Zeroizing::new(password));
     }
-    let host = if SOCKET_FOLDERS.contains(&host) {
+    let known_as = if SOCKET_FOLDERS.contains(&host) {
         "localhost"
     } else {
         host
     };
     let wanted = pgpass::Wanted {
-        host,
+        host: known_as,
         port,
         dbname,
         user,
     };
-    Ok(match pgpass::look_up(&wanted) {
-        Ok(password) => (password, None),
-        Err(refused) => (None, Some(refused.to_string())),
-    })
+    pgpass::look_up(&wanted)?
+        .ok_or_else(|| QuickStartError::NoPassword(format!("user \"{user}\" at {host}:{port}")))
 }
 
 fn psql_line(config: &Config, user: &str, dbname: &str) -> String {

@@ -21,7 +21,7 @@ pub(super) struct Wanted<'a> {
 
 /// Why a password file was not used.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Refused {
+pub(crate) enum Refused {
     #[error("password file {0} is not a plain file: it was not used")]
     NoFile(PathBuf),
     #[error(
