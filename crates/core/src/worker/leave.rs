@@ -34,7 +34,11 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) {
-        if self.table.client(conn).is_none() {
+        let Some(client) = self.table.client(conn) else {
+            return;
+        };
+        // With a server, it is in the middle of something, and read to its end in its turn.
+        if client.server().is_some() {
             return;
         }
         match first {
@@ -73,6 +77,9 @@ impl Worker {
             pool.clients -= 1;
             pool.empty_since = now;
             was_session = pool.terms.mode == PoolMode::Session;
+            if pool.clients == 0 && pool.servers == 0 {
+                self.schedule(now);
+            }
         }
         match std::mem::replace(&mut client.duty, ClientDuty::Idle) {
             ClientDuty::Active(server) => {

@@ -6,6 +6,9 @@ use pgweir_config::PoolMode;
 
 use crate::{Endpoint, SharedPool, Snapshot, Time, Token, backend::Welcome, stats::Periods};
 
+/// Microseconds for which a pool that never had a server is kept without a client.
+const FRUITLESS_POOL_KEPT: u64 = 1_000_000;
+
 /// A worker's part of a pool: what it can use without a lock.
 #[derive(Debug)]
 pub(crate) struct LocalPool {
@@ -104,6 +107,17 @@ impl LocalPool {
             terms,
             empty_since: now,
         }
+    }
+
+    /// For how many microseconds it is kept without clients and servers; `None` is for ever.
+    pub(crate) fn kept(&mut self, autodb_kept: u64) -> Option<u64> {
+        let never_worked = self.welcome().is_none();
+        let kept = if never_worked {
+            FRUITLESS_POOL_KEPT
+        } else {
+            autodb_kept
+        };
+        (self.terms.is_auto && kept > 0).then_some(kept)
     }
 
     /// What the servers said of themselves, asking the other workers' findings if need be.

@@ -1,16 +1,13 @@
 //! What happens because time passes: three times a second, like PgBouncer's janitor, while
 //! anything has a deadline.
 
-use super::{Conn, LocalPool, Worker};
+use super::{Conn, Worker};
 use crate::{
     Actions, Time, Token, backend::Duty, fault::Fault, frontend::ClientDuty, pool::PoolId,
 };
 
 /// Microseconds between two looks.
 const INTERVAL: u64 = 333_000;
-/// Microseconds for which a pool that never had a server is kept without a client.
-const FRUITLESS_POOL_KEPT: u64 = 1_000_000;
-
 /// Why something has to end.
 enum Overdue {
     Login(Token),
@@ -24,8 +21,9 @@ impl Worker {
     /// Something has a deadline now: see that a tick comes.
     #[inline]
     pub(crate) fn schedule(&mut self, now: Time) {
-        if self.next_tick.is_none() {
-            self.next_tick = Some(now.after(INTERVAL));
+        let at = now.after(INTERVAL);
+        if self.next_tick.is_none_or(|next| next > at) {
+            self.next_tick = Some(at);
         }
     }
 
@@ -41,10 +39,47 @@ impl Worker {
         self.check_idle_servers(now, out);
         self.check_pools(now, out);
         self.turn_periods(now);
-        let needs_care =
-            |pool: &LocalPool| pool.servers > 0 || pool.terms.is_auto && pool.clients == 0;
-        let busy = self.timed > 0 || self.pools.iter().flatten().any(|pool| needs_care(pool));
-        self.next_tick = busy.then(|| now.after(INTERVAL));
+        self.next_tick = self.next_deadline(now);
+    }
+
+    /// When to look again: soon while something has a short deadline, else when the first idle
+    /// server, empty pool or period ends.
+    fn next_deadline(&mut self, now: Time) -> Option<Time> {
+        if self.timed > 0 {
+            return Some(now.after(INTERVAL));
+        }
+        let settings = &self.snapshot.config.settings;
+        let idle_max = Some(settings.server_idle_timeout.0).filter(|&max| max > 0);
+        let autodb_kept = settings.autodb_idle_timeout.0;
+        let mut first = None;
+        for pool in self.pools.iter_mut().flatten() {
+            if pool.clients == 0 && pool.servers == 0 {
+                let kept = pool.kept(autodb_kept);
+                first = first
+                    .into_iter()
+                    .chain(kept.map(|kept| pool.empty_since.after(kept)))
+                    .min();
+            }
+            if pool.servers > 0 {
+                // A server that is lent now comes free later, and its time begins then.
+                let of_lent = idle_max.map(|max| now.after(max));
+                first = first
+                    .into_iter()
+                    .chain(of_lent)
+                    .chain([self.period_ends])
+                    .min();
+            }
+            let lifetime = Some(pool.terms.server_lifetime).filter(|&lifetime| lifetime > 0);
+            for &conn in &pool.idle {
+                let Some(server) = self.table.server(conn) else {
+                    continue;
+                };
+                let idle = idle_max.map(|max| server.freed_at.after(max));
+                let old = lifetime.map(|lifetime| server.connected_at.after(lifetime));
+                first = first.into_iter().chain(idle).chain(old).min();
+            }
+        }
+        first.map(|at: Time| at.max(now.after(INTERVAL)))
     }
 
     fn overdue(&mut self, now: Time) -> Vec<Overdue> {
@@ -139,12 +174,10 @@ impl Worker {
             if pool.clients > 0 || pool.servers > 0 {
                 continue;
             }
-            let kept = if pool.welcome().is_none() {
-                FRUITLESS_POOL_KEPT
-            } else {
-                autodb_kept
+            let Some(kept) = pool.kept(autodb_kept) else {
+                continue;
             };
-            let is_over = pool.terms.is_auto && kept > 0 && now.since(pool.empty_since) >= kept;
+            let is_over = now.since(pool.empty_since) >= kept;
             if is_over && pool.shared.clone().ledger.lock().resign(worker) {
                 self.pools[index] = None;
             }
