@@ -115,15 +115,12 @@ impl Tracked {
         Arc::ptr_eq(&self.values, &other.values)
     }
 
-    /// The same, value by value, where `self` has one.
-    #[must_use]
-    pub fn is_met_by(&self, other: &Self) -> bool {
-        self.is_same(other)
-            || self
-                .values
-                .iter()
-                .zip(other.values.iter())
-                .all(|(wanted, present)| wanted.is_none() || wanted == present)
+    /// Shares the memory of `other` if all values are equal.
+    #[inline]
+    pub fn adopt(&mut self, other: &Self) {
+        if !self.is_same(other) && self.values == other.values {
+            self.values = Arc::clone(&other.values);
+        }
     }
 
     /// Sets one value; `at` comes from [`TrackedNames::position`].
@@ -205,6 +202,11 @@ mod tests {
         assert!(client.is_same(&defaults));
         let mut client = tracked(&names, &[("DateStyle", "ISO")]);
         client.fill(&defaults);
-        assert!(defaults.is_met_by(&client) && !client.is_met_by(&defaults));
+        let expect = tracked(&names, &[("DateStyle", "ISO"), ("TimeZone", "UTC")]);
+        assert!(!client.is_same(&expect));
+        client.adopt(&expect);
+        assert!(client.is_same(&expect));
+        client.adopt(&defaults);
+        assert!(client.is_same(&expect), "other values");
     }
 }

@@ -109,6 +109,8 @@ impl Worker {
         };
         match planned {
             None => {
+                // The same values: from now on also by address, which is what the next look compares.
+                client.tracked.adopt(&server.tracked);
                 client.duty = ClientDuty::Active(server_conn);
                 server.duty = Duty::Lent(client_conn);
                 let mode = if server.blocked {
