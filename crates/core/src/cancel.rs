@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use subtle::ConstantTimeEq;
 
 use crate::{
-    Action, Actions, Endpoint, ReadMode, Time, Token, WorkerId,
+    Action, Actions, Address, Endpoint, ReadMode, Time, Token, WorkerId,
     backend::{BackendKey, Duty},
     frontend::ClientDuty,
     mail::Mail,
@@ -14,6 +14,8 @@ use crate::{
 
 /// Bits of a client's pid that name its slot; the worker's are above them, and the sign bit stays 0.
 const SLOT_BITS: u32 = 25;
+/// Requests for one server that may be under way at once; more would change nothing.
+const CANCELS_PER_SERVER_MAX: u32 = 4;
 
 /// Names a client and proves the right to cancel its query.
 #[derive(Clone)]
@@ -121,14 +123,19 @@ impl Worker {
             return None;
         };
         let server = self.table.server(server_conn)?;
-        if server.replies.is_settled() && server.status == b'I' {
+        let is_idle = server.replies.is_settled() && server.status == b'I';
+        if is_idle || server.cancels >= CANCELS_PER_SERVER_MAX {
             return None;
         }
-        Some((
-            server_conn,
-            server.key.clone()?,
-            Arc::clone(&server.endpoint),
-        ))
+        // The very address of the server: behind its name there may be others.
+        let endpoint = match server.addresses {
+            Some((_, Address::Tcp(remote))) => Arc::new(Endpoint::Tcp {
+                host: remote.ip().to_string(),
+                port: remote.port(),
+            }),
+            _ => Arc::clone(&server.endpoint),
+        };
+        Some((server_conn, server.key.clone()?, endpoint))
     }
 
     /// The way to the server is open: pass the request on. PostgreSQL closes the connection when it

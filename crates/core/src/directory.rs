@@ -40,6 +40,8 @@ pub struct Directory {
     pools: Mutex<HashMap<PoolKey, Weak<SharedPool>>>,
     free_ids: Arc<Mutex<FreeIds>>,
     clients: AtomicUsize,
+    /// Clients with a pool, and workers that may still get some.
+    staying: AtomicUsize,
     next_id: AtomicU64,
     made_secrets: Mutex<HashMap<String, MadeSecret>>,
 }
@@ -98,6 +100,7 @@ impl Directory {
             pools: Mutex::default(),
             free_ids: Arc::default(),
             clients: AtomicUsize::new(0),
+            staying: AtomicUsize::new(workers),
             next_id: AtomicU64::new(1),
             made_secrets: Mutex::default(),
         }
@@ -179,6 +182,25 @@ impl Directory {
     #[must_use]
     pub fn clients(&self) -> usize {
         self.clients.load(Ordering::Relaxed)
+    }
+
+    /// A client has logged in to a pool: until it [leaves](Directory::stays_no_more), its pool may
+    /// need the servers of any worker, so that none may end.
+    pub fn stays(&self) {
+        self.staying.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Such a client left, or a worker lets no more clients log in. `true` for the last of all
+    /// clients and workers: the others have to be told.
+    #[must_use]
+    pub fn stays_no_more(&self) -> bool {
+        self.staying.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// No worker lets clients log in any more, and none is left of those that did.
+    #[must_use]
+    pub fn is_deserted(&self) -> bool {
+        self.staying.load(Ordering::Acquire) == 0
     }
 
     /// The next id of a client or a server: one counter for both, as in PgBouncer.

@@ -4,6 +4,8 @@ use std::{borrow::Cow, fmt};
 
 use pgweir_wire::{BadLength, MessageWriter, Report, Severity, StartupError, sqlstate};
 
+use crate::inbox::BadMessage;
+
 /// Who can do something about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blame {
@@ -64,6 +66,8 @@ pub enum Fault {
     NotSupported(&'static str),
     /// Not in the configuration.
     NoSuchDatabase(String),
+    /// It was in the configuration until now.
+    DatabaseRemoved,
     /// `auth_type = any` needs a forced user.
     NoForcedUser,
     /// The password is wrong, or there is no such user, which looks the same.
@@ -110,7 +114,7 @@ pub enum Fault {
     CommandNotAllowed,
     /// The configuration could not be read again.
     ReloadFailed,
-    /// No thread was free to check the password in time.
+    /// Too many passwords are being checked.
     Overloaded,
 }
 
@@ -148,7 +152,7 @@ impl Fault {
             Self::TooManyClients | Self::ShuttingDown | Self::ReloadFailed | Self::NoForcedUser => {
                 Blame::Operator
             }
-            Self::QueryWaitTimeout => Blame::Operator,
+            Self::QueryWaitTimeout | Self::DatabaseRemoved => Blame::Operator,
             Self::Overloaded => Blame::Us,
             _ => Blame::Client,
         }
@@ -211,6 +215,7 @@ impl fmt::Display for Fault {
             }
             Self::NotSupported(what) => write!(f, "{what} not supported yet"),
             Self::NoSuchDatabase(name) => write!(f, "no such database: {name}"),
+            Self::DatabaseRemoved => f.write_str("database removed"),
             Self::NoForcedUser => f.write_str("auth_type=any requires forced user"),
             Self::Password => f.write_str("password authentication failed"),
             Self::Sasl => f.write_str("SASL authentication failed"),
@@ -238,8 +243,17 @@ impl fmt::Display for Fault {
             ),
             Self::Command(text) => f.write_str(text),
             Self::CommandNotAllowed => f.write_str("admin access needed"),
-            Self::ReloadFailed => f.write_str("RELOAD failed, see logs for additional details"),
             Self::Overloaded => f.write_str("too many logins at once"),
+            Self::ReloadFailed => f.write_str("RELOAD failed, see logs for additional details"),
+        }
+    }
+}
+
+impl From<BadMessage> for Fault {
+    fn from(bad: BadMessage) -> Self {
+        match bad {
+            BadMessage::Length(error) => Self::Length(error),
+            BadMessage::TooLong(tag) => Self::TooLong(tag),
         }
     }
 }

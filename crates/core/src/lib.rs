@@ -9,6 +9,7 @@ pub mod cancel;
 mod directory;
 pub mod fault;
 pub mod frontend;
+mod inbox;
 mod log;
 pub mod mail;
 pub mod pool;

@@ -47,7 +47,11 @@ impl Worker {
                     out.send_input(server_conn, sent, client.stream.end(bytes.len()));
                     break Ok(());
                 }
-                Err(fault) => break Err(Some(fault)),
+                Err(fault) => {
+                    // What came before it was counted, and will be answered.
+                    out.send_input(server_conn, sent, at);
+                    break Err(Some(fault));
+                }
             }
         };
         let pool = server.pool();
@@ -78,7 +82,8 @@ impl Worker {
         let mut at = 0;
         // What was looked at may have changed everything: ask anew each time.
         while let Some(server) = self.table.server(conn) {
-            let step = match server.stream.next(bytes, &mut at) {
+            let asked = server.replies.is_asked();
+            let step = match server.stream.next(bytes, &mut at, asked) {
                 Ok(Some(step)) => step,
                 Ok(None) => break,
                 Err(violation) => {
@@ -126,6 +131,8 @@ impl Worker {
         {
             pool.stats.now.sent += bytes.len() as u64;
         }
+        // Only now, since a server with unread bytes must not go to another client.
+        self.move_on(conn, now, out);
     }
 
     /// Takes note of a whole message of a server. `true` if it may be passed on.
@@ -138,7 +145,7 @@ impl Worker {
         match message[0] {
             backend::READY_FOR_QUERY => {
                 server.status = body[0];
-                true
+                matches!(body[0], b'I' | b'T' | b'E')
             }
             backend::COPY_IN_RESPONSE => {
                 server.replies.copy_in_started();
@@ -152,6 +159,9 @@ impl Worker {
     /// What a message of a server sets off, once it is on its way to the client.
     #[inline]
     fn after_look(&mut self, conn: Token, tag: u8, run: &mut Run, now: Time, out: &mut Actions) {
+        if tag == backend::COPY_IN_RESPONSE {
+            return self.copy_began(conn, run, now, out);
+        }
         if tag != backend::READY_FOR_QUERY {
             return;
         }
@@ -178,6 +188,38 @@ impl Worker {
         }
     }
 
+    /// The server reads COPY data: there will be none if its client has left.
+    #[cold]
+    fn copy_began(&mut self, conn: Token, run: &mut Run, now: Time, out: &mut Actions) {
+        if let Some(server) = self.table.server(conn)
+            && matches!(server.duty, Duty::Cleaning { .. })
+        {
+            run.flush(out);
+            self.end_copy(conn, now, out);
+        }
+    }
+
+    /// All that has come of a server is handled: is its client, or its cleaning, done?
+    #[inline]
+    fn move_on(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
+        match server.duty {
+            Duty::Lent(_) => self.release_if_done(conn, now, out),
+            Duty::Cleaning { .. } => self.clean_on(conn, now, out),
+            Duty::Idle if !server.stream.is_quiet() => {
+                // It has begun to speak of itself, and is not lent until it has finished.
+                let pool = server.pool();
+                if let Some(pool) = self.pool(pool) {
+                    pool.idle.retain(|&idle| idle != conn);
+                }
+                self.begin_cleaning(conn, now, out);
+            }
+            _ => {}
+        }
+    }
+
     /// A request of a client was answered.
     #[inline]
     fn client_request_done(&mut self, conn: Token, now: Time, out: &mut Actions) {
@@ -185,32 +227,28 @@ impl Worker {
             return;
         };
         let (pool_id, is_idle) = (server.pool(), server.status == b'I');
-        match server.duty {
-            Duty::Lent(client_conn) => {
-                let Some(client) = self.table.client(client_conn) else {
-                    return;
-                };
-                let (request_at, transaction_at) = (client.request_at, client.transaction_at);
-                client.request_at = now;
-                if is_idle {
-                    client.transaction_at = now;
-                }
-                let Some(pool) = self.pool(pool_id) else {
-                    return;
-                };
-                let stats = &mut pool.stats.now;
-                stats.query_count += 1;
-                stats.query_time += now.since(request_at);
-                if is_idle {
-                    stats.xact_count += 1;
-                    stats.xact_time += now.since(transaction_at);
-                } else if pool.terms.mode == PoolMode::Statement {
-                    return self.refuse_transaction(client_conn, conn, now, out);
-                }
-                self.release_if_done(conn, now, out);
-            }
-            Duty::Cleaning { .. } => self.clean_on(conn, now, out),
-            _ => {}
+        let Duty::Lent(client_conn) = server.duty else {
+            return;
+        };
+        let Some(client) = self.table.client(client_conn) else {
+            return;
+        };
+        let (request_at, transaction_at) = (client.request_at, client.transaction_at);
+        client.request_at = now;
+        if is_idle {
+            client.transaction_at = now;
+        }
+        let Some(pool) = self.pool(pool_id) else {
+            return;
+        };
+        let stats = &mut pool.stats.now;
+        stats.query_count += 1;
+        stats.query_time += now.since(request_at);
+        if is_idle {
+            stats.xact_count += 1;
+            stats.xact_time += now.since(transaction_at);
+        } else if pool.terms.mode == PoolMode::Statement {
+            self.refuse_transaction(client_conn, conn, now, out);
         }
     }
 
@@ -219,10 +257,8 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return;
         };
-        match (own, &server.duty) {
-            (Own::Parameters, Duty::Preparing(_)) => self.prepared(conn, now, out),
-            (_, Duty::Cleaning { .. }) => self.clean_on(conn, now, out),
-            _ => {}
+        if own == Own::Parameters && matches!(server.duty, Duty::Preparing(_)) {
+            self.prepared(conn, now, out);
         }
     }
 
@@ -273,6 +309,10 @@ impl Worker {
             server.last_words = Some(Words::of(&report));
             return false;
         }
+        if !server.replies.is_asked() {
+            self.server_fault(conn, &"an error that nobody asked for", now, out);
+            return false;
+        }
         match (server.replies.current(), &server.duty) {
             (Some(Request::Own(Own::Parameters)), &Duty::Preparing(client)) => {
                 // PgBouncer ends such a client too: its wishes can't be met on any server.
@@ -291,9 +331,7 @@ impl Worker {
             }
             (Some(Request::Own(own)), _) => {
                 let message = String::from_utf8_lossy(report.message).into_owned();
-                if own != Own::Connect {
-                    server.retire = Some("reset failed");
-                }
+                server.retire = Some("reset failed");
                 let subject = self.server_subject(conn);
                 out.log(
                     Level::Warning,
@@ -333,7 +371,10 @@ impl Worker {
         let Some(client) = self.table.client(client_conn) else {
             return true;
         };
-        let must_go = is_session || loss.was_in_transaction || !client.stream.is_at_boundary();
+        let must_go = is_session
+            || loss.was_in_transaction
+            || loss.mid_message
+            || !client.stream.is_at_boundary();
         client.duty = ClientDuty::Idle;
         if must_go {
             if loss.mid_message {

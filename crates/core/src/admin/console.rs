@@ -1,12 +1,13 @@
 //! A client that talks to the console.
 
-use pgweir_wire::{HEADER_LEN, Header, MessageWriter, Severity, tag::frontend};
+use pgweir_wire::{HEADER_LEN, MessageWriter, Severity, tag::frontend};
 
 use super::{VERSION, command::Command, command::Show, rows};
 use crate::{
     Action, Actions, Control, ReadMode, Shutdown, Time, Token,
     fault::Fault,
     frontend::{Client, ClientDuty},
+    inbox::Inbox,
     worker::Worker,
 };
 
@@ -17,8 +18,7 @@ const COMMAND_MAX: usize = 64 * 1024;
 #[derive(Debug)]
 pub struct Console {
     is_admin: bool,
-    /// Bytes that were not handled yet.
-    buffer: Vec<u8>,
+    inbox: Inbox,
     /// A command is being carried out; the next one waits.
     busy: bool,
     /// An error in the extended protocol: all up to Sync is skipped.
@@ -31,25 +31,15 @@ impl Console {
     pub fn new(is_admin: bool) -> Self {
         Self {
             is_admin,
-            buffer: Vec::new(),
+            inbox: Inbox::default(),
             busy: false,
             skipping: false,
         }
     }
 
     fn take_message(&mut self) -> Result<Option<(u8, Vec<u8>)>, Fault> {
-        let Some(header) = Header::parse(&self.buffer).map_err(Fault::Length)? else {
-            return Ok(None);
-        };
-        if header.message_len() > COMMAND_MAX {
-            return Err(Fault::TooLong(header.tag));
-        }
-        if self.buffer.len() < header.message_len() {
-            return Ok(None);
-        }
-        let rest = self.buffer.split_off(header.message_len());
-        let message = std::mem::replace(&mut self.buffer, rest);
-        Ok(Some((header.tag, message[HEADER_LEN..].to_vec())))
+        let message = self.inbox.take(COMMAND_MAX)?;
+        Ok(message.map(|(header, bytes)| (header.tag, bytes[HEADER_LEN..].to_vec())))
     }
 }
 
@@ -81,7 +71,7 @@ impl Worker {
         out: &mut Actions,
     ) {
         if let Some(console) = self.console(conn) {
-            console.buffer.extend_from_slice(bytes);
+            console.inbox.push(bytes);
         }
         self.console_steps(conn, now, out);
     }

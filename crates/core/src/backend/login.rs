@@ -7,9 +7,13 @@ use pgweir_auth::{
     scram::{ClientExchange, ClientKeys, DeriveJob, DerivedKeys},
     userlist::Secret,
 };
-use pgweir_wire::{Body, Header, MessageWriter, Report, startup_packet, tag::backend};
+use pgweir_wire::{Body, MessageWriter, Report, startup_packet, tag::backend};
 
-use crate::{fault::Words, session::TrackedNames};
+use crate::{
+    fault::Words,
+    inbox::{BadMessage, Inbox},
+    session::TrackedNames,
+};
 
 /// The longest message that a server may send before it is ready.
 const MESSAGE_MAX: usize = 64 * 1024;
@@ -29,6 +33,8 @@ pub struct Credentials {
     pub keys: Option<ClientKeys>,
     /// Parameters that the database's entry asks for.
     pub parameters: Vec<(&'static str, String)>,
+    /// What to run before anybody gets the server.
+    pub connect_query: Option<String>,
 }
 
 /// What a server says of itself at login.
@@ -58,6 +64,8 @@ pub enum Progress {
     Send,
     /// Keys have to be derived first: see [`ServerLogin::derived`].
     Derive(DeriveJob),
+    /// `connect_query` failed, which does not end the login.
+    QueryFailed(Words),
     /// The server is ready.
     Ready {
         /// What it said of itself.
@@ -87,12 +95,14 @@ pub enum LoginError {
 pub struct ServerLogin {
     credentials: Credentials,
     nonce: [u8; 18],
-    buffer: Vec<u8>,
+    inbox: Inbox,
     exchange: Option<ClientExchange>,
     welcome: Welcome,
     parameters: usize,
     key: Option<BackendKey>,
     authenticated: bool,
+    /// `connect_query` was sent.
+    querying: bool,
 }
 
 impl ServerLogin {
@@ -102,7 +112,7 @@ impl ServerLogin {
         Self {
             credentials,
             nonce: [0; 18],
-            buffer: Vec::new(),
+            inbox: Inbox::default(),
             exchange: None,
             welcome: Welcome {
                 messages: Vec::new(),
@@ -111,6 +121,7 @@ impl ServerLogin {
             parameters: 0,
             key: None,
             authenticated: false,
+            querying: false,
         }
     }
 
@@ -135,7 +146,7 @@ impl ServerLogin {
 
     /// Takes bytes from the server; to be handled by calls of [`ServerLogin::step`].
     pub fn push(&mut self, bytes: &[u8]) {
-        self.buffer.extend_from_slice(bytes);
+        self.inbox.push(bytes);
     }
 
     /// Handles the next message; `None` if there is no whole one.
@@ -147,19 +158,16 @@ impl ServerLogin {
         names: &TrackedNames,
         out: &mut Vec<u8>,
     ) -> Result<Option<Progress>, LoginError> {
-        let protocol = |error: pgweir_wire::BadLength| LoginError::Protocol(error.tag);
-        let Some(header) = Header::parse(&self.buffer).map_err(protocol)? else {
-            return Ok(None);
+        // Out of the way while the message, which lies in it, is handled.
+        let mut inbox = std::mem::take(&mut self.inbox);
+        let outcome = match inbox.take(MESSAGE_MAX) {
+            Ok(Some((header, message))) => self.message(header.tag, message, names, out).map(Some),
+            Ok(None) => Ok(None),
+            Err(BadMessage::Length(error)) => Err(LoginError::Protocol(error.tag)),
+            Err(BadMessage::TooLong(tag)) => Err(LoginError::Protocol(tag)),
         };
-        if header.message_len() > MESSAGE_MAX {
-            return Err(LoginError::Protocol(header.tag));
-        }
-        if self.buffer.len() < header.message_len() {
-            return Ok(None);
-        }
-        let rest = self.buffer.split_off(header.message_len());
-        let message = std::mem::replace(&mut self.buffer, rest);
-        self.message(header.tag, &message, names, out).map(Some)
+        self.inbox = inbox;
+        outcome
     }
 
     /// The keys that [`Progress::Derive`] asked for.
@@ -173,7 +181,7 @@ impl ServerLogin {
     /// Bytes after ReadyForQuery, which there should be none of.
     #[must_use]
     pub fn has_rest(&self) -> bool {
-        !self.buffer.is_empty()
+        !self.inbox.rest().is_empty()
     }
 
     fn message(
@@ -192,7 +200,11 @@ impl ServerLogin {
             }
             backend::ERROR_RESPONSE => {
                 let report = Report::parse(body.rest()).map_err(malformed)?;
-                return Err(LoginError::Refused(Words::of(&report)));
+                let words = Words::of(&report);
+                if self.querying && report.severity == b"ERROR" {
+                    return Ok(Progress::QueryFailed(words));
+                }
+                return Err(LoginError::Refused(words));
             }
             backend::NOTICE_RESPONSE | backend::NEGOTIATE_PROTOCOL_VERSION => {}
             backend::PARAMETER_STATUS if self.authenticated && self.parameters < PARAMETERS_MAX => {
@@ -214,6 +226,11 @@ impl ServerLogin {
                 });
             }
             backend::READY_FOR_QUERY if self.authenticated && body.rest() == b"I" => {
+                if let Some(query) = self.credentials.connect_query.take() {
+                    self.querying = true;
+                    MessageWriter::new(out).query(query.as_bytes());
+                    return Ok(Progress::Send);
+                }
                 let welcome = Welcome {
                     messages: std::mem::take(&mut self.welcome.messages),
                     tracked: self.welcome.tracked.clone(),
@@ -223,6 +240,13 @@ impl ServerLogin {
                     key: self.key.take(),
                 });
             }
+            // Whatever the query's answer is, if it is not a COPY, nobody wants it.
+            backend::ROW_DESCRIPTION
+            | backend::DATA_ROW
+            | backend::COMMAND_COMPLETE
+            | backend::EMPTY_QUERY_RESPONSE
+            | backend::NOTIFICATION_RESPONSE
+                if self.querying => {}
             _ => return Err(LoginError::Protocol(tag)),
         }
         Ok(Progress::Wait)

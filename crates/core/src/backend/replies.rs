@@ -23,14 +23,10 @@ pub enum Request {
 pub enum Own {
     /// Give it the parameters of the client that comes next.
     Parameters,
-    /// `connect_query`, right after the login.
-    Connect,
     /// `server_reset_query`.
     Reset,
     /// End the transaction that a client left open.
     Rollback,
-    /// End the pipeline that a client left open.
-    Sync,
 }
 
 impl Own {
@@ -39,10 +35,8 @@ impl Own {
     pub fn name(self) -> &'static str {
         match self {
             Self::Parameters => "setting the client's parameters",
-            Self::Connect => "connect_query",
             Self::Reset => "server_reset_query",
             Self::Rollback => "ROLLBACK of an abandoned transaction",
-            Self::Sync => "end of an abandoned pipeline",
         }
     }
 }
@@ -104,16 +98,14 @@ impl Replies {
     }
 
     fn simple(&mut self) {
-        self.doubt |= self.copy_in;
+        // In COPY data it is an error, and behind a failed pipeline without Sync it is skipped.
+        self.doubt |= self.copy_in || self.unsynced;
         self.unsynced = false;
         self.queue.push_back(Entry::Request(Request::Simple));
     }
 
     /// Notes a request of our own.
     pub fn own_sent(&mut self, own: Own) {
-        if own == Own::Sync {
-            self.unsynced = false;
-        }
         self.queue.push_back(Entry::Request(Request::Own(own)));
     }
 
@@ -137,20 +129,21 @@ impl Replies {
 
     /// The server reported an error: it reads no more COPY data.
     pub fn failed(&mut self) {
+        // If it failed before it read anything, it will answer the Syncs that we thought ignored.
+        self.doubt |= self.ignored_syncs > 0;
         self.copy_in = false;
     }
 
     /// The server said ReadyForQuery: the request that this ends, or `None` if it owed none.
     #[inline]
     pub fn ready(&mut self) -> Option<Request> {
+        // An error too long to be looked at may have ended the COPY.
+        self.copy_in = false;
         loop {
             match self.queue.pop_front() {
                 Some(Entry::CopyEnd) => {}
                 Some(Entry::Request(request)) => {
-                    if self.ignored_syncs > 0 && request == Request::Sync {
-                        // After an error at the very start of a COPY, this may have been the answer
-                        // to a Sync that we thought ignored.
-                        self.doubt |= self.copy_failed_early();
+                    if request == Request::Sync {
                         self.ignored_syncs = 0;
                     }
                     self.drop_copy_ends();
@@ -161,6 +154,8 @@ impl Replies {
                     self.unsynced = false;
                     return Some(Request::Sync);
                 }
+                // The answer to a Sync that was thought ignored, or to what came after that one.
+                None if self.doubt => return Some(Request::Sync),
                 None => return None,
             }
         }
@@ -181,6 +176,13 @@ impl Replies {
     #[inline]
     pub fn is_settled(&self) -> bool {
         self.queue.is_empty() && !self.unsynced && !self.copy_in
+    }
+
+    /// May the server say more than what it says of itself?
+    #[must_use]
+    #[inline]
+    pub fn is_asked(&self) -> bool {
+        !self.is_settled() || self.doubt
     }
 
     /// Messages of the extended protocol wait for their Sync.
@@ -216,14 +218,6 @@ impl Replies {
             && !self.copy_in
             && self.ignored_syncs == 0
             && !self.queue.contains(&Entry::CopyEnd)
-    }
-
-    fn copy_failed_early(&self) -> bool {
-        self.unsynced
-            || self
-                .queue
-                .iter()
-                .any(|&entry| entry == Entry::Request(Request::Sync))
     }
 
     fn drop_copy_ends(&mut self) {
@@ -284,9 +278,10 @@ mod tests {
         check("PBDESGddfSz", true, false);
         check("PBDEGddcSz", true, false);
         check("PBDESddcSGz", true, false); // all in one go
-        check("PBDESGd!cSz", true, false);
-        // The error came before any data was read: the first Sync is answered after all.
-        check("PBDESG!z", true, false);
+        // If the error came before any data was read, the first Sync is answered after all.
+        check("PBDESGd!cSz", true, true);
+        check("PBDESGdcS!zz", true, true);
+        check("PBDESG!z", true, true);
     }
 
     #[test]

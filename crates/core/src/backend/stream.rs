@@ -69,25 +69,31 @@ pub struct Downstream {
 }
 
 impl Downstream {
-    /// The next step from `*at` on, which moves forward; `None` when all bytes are used up.
+    /// The next step from `*at` on, which moves forward; `None` when all bytes are used up. A server
+    /// that was not `asked` anything may only speak of itself.
     ///
     /// # Errors
     /// The server broke the protocol.
     #[inline]
-    pub fn next(&mut self, bytes: &[u8], at: &mut usize) -> Result<Option<Step>, Violation> {
+    pub fn next(
+        &mut self,
+        bytes: &[u8],
+        at: &mut usize,
+        asked: bool,
+    ) -> Result<Option<Step>, Violation> {
         if self.held_done {
             self.held.clear();
             self.held.shrink_to(4096);
             self.held_done = false;
         }
         if !self.held.is_empty() {
-            return self.next_held(bytes, at);
+            return self.next_held(bytes, at, asked);
         }
         let start = *at;
         *at += (bytes.len() - *at).min(self.body_left as usize);
         self.body_left -= (*at - start) as u32;
         while let Some(header) = parse(&bytes[*at..])? {
-            match kind(header) {
+            match kind(header, asked) {
                 Kind::Pass => {
                     let taken = (bytes.len() - *at).min(header.message_len());
                     *at += taken;
@@ -110,12 +116,17 @@ impl Downstream {
     }
 
     #[cold]
-    fn next_held(&mut self, bytes: &[u8], at: &mut usize) -> Result<Option<Step>, Violation> {
+    fn next_held(
+        &mut self,
+        bytes: &[u8],
+        at: &mut usize,
+        asked: bool,
+    ) -> Result<Option<Step>, Violation> {
         self.take(HEADER_LEN, bytes, at);
         let Some(header) = parse(&self.held)? else {
             return Ok(None);
         };
-        match kind(header) {
+        match kind(header, asked) {
             Kind::Unexpected => Err(Violation::Unexpected(header.tag)),
             Kind::Pass => {
                 self.body_left = (header.message_len() - self.held.len()) as u32;
@@ -174,8 +185,16 @@ fn parse(bytes: &[u8]) -> Result<Option<Header>, Violation> {
 }
 
 #[inline]
-fn kind(header: Header) -> Kind {
+fn kind(header: Header, asked: bool) -> Kind {
     match header.tag {
+        backend::NOTICE_RESPONSE | backend::NOTIFICATION_RESPONSE => Kind::Pass,
+        backend::PARAMETER_STATUS | backend::ERROR_RESPONSE
+            if header.message_len() > INSPECT_MAX =>
+        {
+            Kind::Pass
+        }
+        backend::PARAMETER_STATUS | backend::ERROR_RESPONSE => Kind::Look,
+        _ if !asked => Kind::Unexpected,
         backend::DATA_ROW
         | backend::COPY_DATA
         | backend::COMMAND_COMPLETE
@@ -185,22 +204,14 @@ fn kind(header: Header) -> Kind {
         | backend::CLOSE_COMPLETE
         | backend::NO_DATA
         | backend::PARAMETER_DESCRIPTION
-        | backend::NOTICE_RESPONSE
         | backend::EMPTY_QUERY_RESPONSE
         | backend::PORTAL_SUSPENDED
         | backend::COPY_DONE
         | backend::COPY_OUT_RESPONSE
         | backend::COPY_BOTH_RESPONSE
-        | backend::FUNCTION_CALL_RESPONSE
-        | backend::NOTIFICATION_RESPONSE => Kind::Pass,
+        | backend::FUNCTION_CALL_RESPONSE => Kind::Pass,
         backend::READY_FOR_QUERY if header.body_len == 1 => Kind::Look,
         backend::COPY_IN_RESPONSE => Kind::Look,
-        backend::PARAMETER_STATUS | backend::ERROR_RESPONSE
-            if header.message_len() > INSPECT_MAX =>
-        {
-            Kind::Pass
-        }
-        backend::PARAMETER_STATUS | backend::ERROR_RESPONSE => Kind::Look,
         _ => Kind::Unexpected,
     }
 }
@@ -216,7 +227,7 @@ mod tests {
         let mut from = 0;
         for &to in cuts.iter().chain([&bytes.len()]) {
             let (chunk, mut at) = (&bytes[from..to], 0);
-            while let Some(step) = stream.next(chunk, &mut at).unwrap() {
+            while let Some(step) = stream.next(chunk, &mut at, true).unwrap() {
                 match step {
                     Step::Pass { start, end } => passed.extend_from_slice(&chunk[start..end]),
                     Step::PassHeld => passed.extend_from_slice(stream.held()),
@@ -263,7 +274,7 @@ mod tests {
     fn violations() {
         let check = |bytes: &[u8], expect| {
             assert_eq!(
-                Downstream::default().next(bytes, &mut 0),
+                Downstream::default().next(bytes, &mut 0, true),
                 Err(expect),
                 "{bytes:?}"
             );
@@ -287,11 +298,26 @@ mod tests {
     }
 
     #[test]
+    fn what_nobody_asked_for() {
+        let check = |bytes: &[u8], allowed| {
+            let outcome = Downstream::default().next(bytes, &mut 0, false);
+            assert_eq!(outcome.is_ok(), allowed, "{bytes:?}");
+        };
+        check(b"N\0\0\0\x05\0", true);
+        check(b"A\0\0\0\x05\0", true);
+        check(b"S\0\0\0\x08a\0b\0", true);
+        check(b"E\0\0\0\x05\0", true);
+        check(b"D\0\0\0\x06\0\0", false);
+        check(b"Z\0\0\0\x05I", false);
+        check(b"G\0\0\0\x07\0\0\0", false);
+    }
+
+    #[test]
     fn a_huge_message_is_passed_unread() {
         let mut stream = Downstream::default();
         let header = b"S\x3f\xff\xff\xff";
         assert_eq!(
-            stream.next(header, &mut 0),
+            stream.next(header, &mut 0, true),
             Ok(Some(Step::Pass { start: 0, end: 5 }))
         );
         assert!(!stream.is_at_boundary());

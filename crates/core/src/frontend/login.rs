@@ -9,10 +9,10 @@ use pgweir_auth::{
     verify_plain,
 };
 use pgweir_config::AuthType;
-use pgweir_wire::{Authentication, Body, HEADER_LEN, Header, MessageWriter, tag::frontend};
+use pgweir_wire::{Authentication, Body, HEADER_LEN, MessageWriter, tag::frontend};
 
 use super::LoginRequest;
-use crate::fault::Fault;
+use crate::{fault::Fault, inbox::Inbox};
 
 /// The longest message while a client logs in: a password of 65,530 bytes fits.
 const MESSAGE_MAX: usize = 64 * 1024;
@@ -100,7 +100,7 @@ pub enum Proof {
 #[derive(Debug)]
 pub struct Login {
     /// Bytes that were not handled yet.
-    pub buffer: Vec<u8>,
+    pub(crate) inbox: Inbox,
     /// How far it has come.
     pub stage: Stage,
     /// What the client asked for, once it has.
@@ -118,7 +118,7 @@ impl Login {
     #[must_use]
     pub fn new(nonce: [u8; scram::NONCE_BYTES], salt: [u8; 4]) -> Self {
         Self {
-            buffer: Vec::new(),
+            inbox: Inbox::default(),
             stage: Stage::Startup,
             request: None,
             asked_ssl: false,
@@ -139,23 +139,13 @@ impl Login {
     /// # Errors
     /// It is another one, or too long.
     pub fn take_password_message(&mut self) -> Result<Option<Vec<u8>>, Fault> {
-        if let Some(&tag) = self.buffer.first()
+        if let Some(&tag) = self.inbox.rest().first()
             && tag != frontend::PASSWORD
         {
             return Err(Fault::UnexpectedMessage(tag));
         }
-        let Some(header) = Header::parse(&self.buffer).map_err(Fault::Length)? else {
-            return Ok(None);
-        };
-        if header.message_len() > MESSAGE_MAX {
-            return Err(Fault::TooLong(header.tag));
-        }
-        if self.buffer.len() < header.message_len() {
-            return Ok(None);
-        }
-        let rest = self.buffer.split_off(header.message_len());
-        let message = std::mem::replace(&mut self.buffer, rest);
-        Ok(Some(message[HEADER_LEN..].to_vec()))
+        let message = self.inbox.take(MESSAGE_MAX)?;
+        Ok(message.map(|(_, bytes)| bytes[HEADER_LEN..].to_vec()))
     }
 
     /// Appends the challenge of a plan. `process_key` is secret and the same while the process

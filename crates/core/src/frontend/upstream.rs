@@ -31,7 +31,7 @@ impl Upstream {
     /// all bytes are used up.
     ///
     /// # Errors
-    /// The length or the type is impossible.
+    /// The length or the type is impossible; `*at` is where the message begins.
     #[inline]
     pub fn next(&mut self, bytes: &[u8], at: &mut usize, max: u32) -> Result<Option<Head>, Fault> {
         let skip = (bytes.len() - *at).min(self.body_left as usize);
@@ -73,14 +73,15 @@ impl Upstream {
         whole[..held].copy_from_slice(&self.partial[..held]);
         let taken = (bytes.len() - *at).min(HEADER_LEN - held);
         whole[held..held + taken].copy_from_slice(&bytes[*at..*at + taken]);
-        *at += taken;
         let Some(header) = Header::parse(&whole[..held + taken]).map_err(Fault::Length)? else {
+            *at += taken;
             self.partial.copy_from_slice(&whole[..HEADER_LEN - 1]);
             self.partial_len += taken as u8;
             return Ok(None);
         };
-        self.partial_len = 0;
         self.begin(header, max)?;
+        *at += taken;
+        self.partial_len = 0;
         Ok(Some(Head {
             header,
             start: 0,

@@ -242,6 +242,11 @@ impl Ledger {
         }
     }
 
+    /// A failed login is no reason to wait any more.
+    pub fn forgive(&mut self) {
+        self.retry_at = Time(0);
+    }
+
     /// New limits. Servers above a smaller size are closed when they come free.
     pub fn set_limits(&mut self, limits: Limits, now: Time) -> Notes {
         self.limits = limits;

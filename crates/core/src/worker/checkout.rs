@@ -5,9 +5,9 @@ use std::sync::Arc;
 use super::Worker;
 use crate::{
     Action, Actions, ReadMode, SharedPool, Shutdown, Time, Token,
-    backend::{Duty, Own},
+    backend::{Duty, Own, Server},
     fault::Fault,
-    frontend::ClientDuty,
+    frontend::{Client, ClientDuty},
     pool::{Grant, PoolId, Waiter},
 };
 use pgweir_config::PoolMode;
@@ -113,12 +113,7 @@ impl Worker {
                 client.tracked.adopt(&server.tracked);
                 client.duty = ClientDuty::Active(server_conn);
                 server.duty = Duty::Lent(client_conn);
-                let mode = if server.blocked {
-                    ReadMode::Hold
-                } else {
-                    ReadMode::Deliver
-                };
-                out.read(client_conn, mode);
+                begin(client_conn, client, server_conn, server, out);
                 let pool = server.pool();
                 let early = client.early.take();
                 self.count_assignment(pool, waited);
@@ -153,10 +148,10 @@ impl Worker {
     /// Bytes that were read before their client had a server.
     #[cold]
     fn relay_early(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
-        out.early = Some(out.scratch.len());
+        let outer = out.early.replace(out.scratch.len());
         out.scratch.extend_from_slice(bytes);
         self.relay_up(conn, bytes, now, out);
-        out.early = None;
+        out.early = outer;
     }
 
     /// The server has the client's parameters now: begin.
@@ -180,12 +175,7 @@ impl Worker {
         client.duty = ClientDuty::Active(server_conn);
         client.transaction_at = now;
         server.duty = Duty::Lent(client_conn);
-        let mode = if server.blocked {
-            ReadMode::Hold
-        } else {
-            ReadMode::Deliver
-        };
-        out.read(client_conn, mode);
+        begin(client_conn, client, server_conn, server, out);
         if let Some(early) = client.early.take() {
             self.relay_early(client_conn, &early, now, out);
         }
@@ -237,7 +227,7 @@ impl Worker {
         if server.replies.is_doubtful() {
             server.retire.get_or_insert("unexpected replies may follow");
         }
-        if wants_reset {
+        if wants_reset || server.needs_reset {
             server.needs_reset = true;
             self.begin_cleaning(conn, now, out);
         } else {
@@ -364,5 +354,27 @@ impl Worker {
         if let Some(pool) = pool.and_then(|pool| self.pool(pool)) {
             pool.shared.ledger.lock().leave(worker, ticket);
         }
+    }
+}
+
+/// From now on bytes flow between the two, each way as far as the other side takes them.
+#[inline]
+fn begin(
+    client_conn: Token,
+    client: &Client,
+    server_conn: Token,
+    server: &Server,
+    out: &mut Actions,
+) {
+    out.read(
+        client_conn,
+        if server.blocked {
+            ReadMode::Hold
+        } else {
+            ReadMode::Deliver
+        },
+    );
+    if client.blocked {
+        out.read(server_conn, ReadMode::Hold);
     }
 }

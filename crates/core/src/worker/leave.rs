@@ -62,6 +62,9 @@ impl Worker {
         self.timed -= usize::from(client.duty.is_timed());
         self.clients -= 1;
         self.directory.client_left();
+        if client.pool.is_some() && self.directory.stays_no_more() {
+            self.tell_deserted(out);
+        }
         let settings = &self.snapshot.config.settings;
         let is_cancel = matches!(client.duty, ClientDuty::CancelRequest);
         if settings.log_disconnections && !is_cancel {
@@ -106,13 +109,34 @@ impl Worker {
         if mid_message {
             return self.close_server(conn, "client left in the middle of a message", now, out);
         }
+        // It may have been held back for the client.
+        out.read(conn, ReadMode::Deliver);
         server.needs_reset |=
             was_session || self.snapshot.config.settings.server_reset_query_always;
         if server.replies.is_settled() && server.status == b'I' && !server.needs_reset {
             return self.give_back(conn, false, now, out);
         }
-        // It may have been held back for the client.
-        out.read(conn, ReadMode::Deliver);
+        if server.replies.is_doubtful() && !server.replies.is_settled() {
+            let why = "client left, and nobody knows what is outstanding";
+            return self.close_server(conn, why, now, out);
+        }
+        if server.replies.is_unsynced() {
+            // A Sync would commit what PostgreSQL rolls back when a client leaves without one.
+            let why = "client left in the middle of a pipeline";
+            return self.close_server(conn, why, now, out);
+        }
+        self.begin_cleaning(conn, now, out);
+    }
+
+    /// Ends the COPY that a client began, and left before its data.
+    pub(crate) fn end_copy(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
+        if server.replies.is_unsynced() {
+            let why = "client left in the middle of a COPY";
+            return self.close_server(conn, why, now, out);
+        }
         if server.replies.is_copy_in() {
             server
                 .replies
@@ -121,13 +145,6 @@ impl Worker {
                 MessageWriter::new(bytes).copy_fail("the client left");
             });
         }
-        if server.replies.is_unsynced() {
-            server.replies.own_sent(Own::Sync);
-            out.send_made(conn, |bytes| {
-                MessageWriter::new(bytes).sync();
-            });
-        }
-        self.begin_cleaning(conn, now, out);
     }
 
     /// From here on until it is clean, nobody has this server.
@@ -142,14 +159,13 @@ impl Worker {
             return;
         };
         server.freed_at = now;
-        server.change(
-            Duty::Cleaning {
-                until,
-                rolled_back: false,
-            },
-            &mut self.timed,
-        );
+        let duty = Duty::Cleaning {
+            until,
+            rolled_back: false,
+        };
+        server.change(duty, &mut self.timed);
         self.schedule(now);
+        self.end_copy(conn, now, out);
         self.clean_on(conn, now, out);
     }
 
@@ -158,7 +174,7 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return;
         };
-        if !server.replies.is_settled() {
+        if !server.replies.is_settled() || !server.stream.is_quiet() {
             return;
         }
         if server.replies.is_doubtful() {

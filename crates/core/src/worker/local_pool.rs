@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pgweir_config::PoolMode;
+use pgweir_config::{Database, PoolMode};
 
 use crate::{Endpoint, SharedPool, Snapshot, Time, Token, backend::Welcome, stats::Periods};
 
@@ -17,8 +17,6 @@ pub(crate) struct LocalPool {
     pub(crate) idle: Vec<Token>,
     /// Somebody may wait: every server that comes free goes through the ledger (see there).
     pub(crate) told: bool,
-    /// What the servers said of themselves, once one has.
-    pub(crate) welcome: Option<Arc<Welcome>>,
     /// Clients of this worker.
     pub(crate) clients: usize,
     /// Servers of this worker.
@@ -33,6 +31,8 @@ pub(crate) struct LocalPool {
 #[derive(Debug, Clone)]
 pub(crate) struct Terms {
     pub(crate) mode: PoolMode,
+    /// The entry of [databases] that serves it; `None` if there is none any more.
+    pub(crate) entry: Option<Database>,
     /// Where its servers are; the next server goes to the next one in the list.
     pub(crate) endpoints: Vec<Arc<Endpoint>>,
     /// Microseconds; 0 is no limit.
@@ -41,8 +41,6 @@ pub(crate) struct Terms {
     pub(crate) server_lifetime: u64,
     /// From the entry `*`: not kept when it has been empty for `autodb_idle_timeout`.
     pub(crate) is_auto: bool,
-    /// The database is not in the configuration any more.
-    pub(crate) is_gone: bool,
 }
 
 impl Terms {
@@ -50,12 +48,12 @@ impl Terms {
         let config = &snapshot.config;
         let Some(database) = config.database(&shared.key.database) else {
             return Self {
-                mode: PoolMode::Session,
+                mode: PoolMode::Transaction,
+                entry: None,
                 endpoints: Vec::new(),
                 query_wait_timeout: config.settings.query_wait_timeout.0,
                 server_lifetime: 0,
                 is_auto: true,
-                is_gone: true,
             };
         };
         let hosts = match database.host.as_slice() {
@@ -70,6 +68,7 @@ impl Terms {
         };
         Self {
             mode: config.pool_mode(database, &shared.key.user),
+            entry: Some(database.clone()),
             endpoints: hosts
                 .iter()
                 .map(|host| Arc::new(endpoint(host, database.port)))
@@ -77,8 +76,27 @@ impl Terms {
             query_wait_timeout: config.query_wait_timeout(database, &shared.key.user).0,
             server_lifetime: config.server_lifetime(database).0,
             is_auto: !config.databases.contains_key(&*shared.key.database),
-            is_gone: false,
         }
+    }
+}
+
+impl Terms {
+    /// Would a server that was opened under these terms be opened just so under `other`?
+    pub(crate) fn opens_like(&self, other: &Self) -> bool {
+        let what = |entry: &Option<Database>| {
+            entry.clone().map(|entry| {
+                let hosts = (entry.host, entry.port);
+                let login = (entry.dbname, entry.user, entry.password);
+                let parameters = (
+                    entry.client_encoding,
+                    entry.datestyle,
+                    entry.timezone,
+                    entry.application_name,
+                );
+                (hosts, login, parameters, entry.connect_query)
+            })
+        };
+        what(&self.entry) == what(&other.entry)
     }
 }
 
@@ -100,7 +118,6 @@ impl LocalPool {
             shared,
             idle: Vec::new(),
             told: false,
-            welcome: None,
             clients: 0,
             servers: 0,
             stats: Periods::default(),
@@ -110,7 +127,7 @@ impl LocalPool {
     }
 
     /// For how many microseconds it is kept without clients and servers; `None` is for ever.
-    pub(crate) fn kept(&mut self, autodb_kept: u64) -> Option<u64> {
+    pub(crate) fn kept(&self, autodb_kept: u64) -> Option<u64> {
         let never_worked = self.welcome().is_none();
         let kept = if never_worked {
             FRUITLESS_POOL_KEPT
@@ -120,11 +137,8 @@ impl LocalPool {
         (self.terms.is_auto && kept > 0).then_some(kept)
     }
 
-    /// What the servers said of themselves, asking the other workers' findings if need be.
-    pub(crate) fn welcome(&mut self) -> Option<Arc<Welcome>> {
-        if self.welcome.is_none() {
-            self.welcome = self.shared.facts.lock().welcome.clone();
-        }
-        self.welcome.clone()
+    /// What the servers said of themselves, once one has.
+    pub(crate) fn welcome(&self) -> Option<Arc<Welcome>> {
+        self.shared.facts.lock().welcome.clone()
     }
 }

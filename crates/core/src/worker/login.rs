@@ -66,7 +66,7 @@ impl Worker {
     /// Bytes of a client that logs in.
     pub(crate) fn login_bytes(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
         if let Some(login) = self.login(conn) {
-            login.buffer.extend_from_slice(bytes);
+            login.inbox.push(bytes);
         }
         if let Err(fault) = self.login_steps(conn, now, out) {
             self.login_refused(conn, &fault, now, out);
@@ -80,10 +80,11 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) {
+        // It was held back meanwhile; what follows may say otherwise again.
+        out.read(conn, ReadMode::Deliver);
         let outcome = self
             .login_go_on(conn, keys, now, out)
             .and_then(|()| self.login_steps(conn, now, out));
-        out.read(conn, ReadMode::Deliver);
         if let Err(fault) = outcome {
             self.login_refused(conn, &fault, now, out);
         }
@@ -118,16 +119,16 @@ impl Worker {
         while let Some(login) = self.login(conn) {
             match login.stage {
                 Stage::Startup => {
-                    let buffer = std::mem::take(&mut login.buffer);
-                    match Startup::parse(&buffer, limit).map_err(Fault::Startup)? {
-                        Some((packet, len)) => {
-                            login.buffer = buffer[len..].to_vec();
-                            self.startup(conn, packet, now, out)?;
-                        }
-                        None => {
-                            login.buffer = buffer;
-                            break;
-                        }
+                    let parsed = Startup::parse(login.inbox.rest(), limit);
+                    let Some((_, len)) = parsed.map_err(Fault::Startup)? else {
+                        break;
+                    };
+                    // Its bytes are ours now: what follows them may be needed meanwhile.
+                    let bytes = login.inbox.rest()[..len].to_vec();
+                    login.inbox.skip(len);
+                    let parsed = Startup::parse(&bytes, limit).map_err(Fault::Startup)?;
+                    if let Some((packet, _)) = parsed {
+                        self.startup(conn, packet, now, out)?;
                     }
                 }
                 Stage::Cleartext(_) | Stage::Md5(_) | Stage::Sasl { .. } => {
@@ -139,8 +140,8 @@ impl Worker {
                     self.proven(conn, proof, start, now, out)?;
                 }
                 Stage::MakingSecret { .. } | Stage::Checking(_) => {
-                    if login.buffer.len() > AHEAD_MAX {
-                        return Err(Fault::TooLong(login.buffer[0]));
+                    if login.inbox.rest().len() > AHEAD_MAX {
+                        return Err(Fault::TooLong(login.inbox.rest()[0]));
                     }
                     break;
                 }
@@ -328,7 +329,7 @@ impl Worker {
         let Some(request) = login.request.take() else {
             return Ok(());
         };
-        let early = std::mem::take(&mut login.buffer);
+        let early = login.inbox.rest().to_vec();
         out.send_made(conn, |bytes| {
             MessageWriter::new(bytes).authentication(Authentication::Ok);
         });
@@ -357,6 +358,7 @@ impl Worker {
             return Ok(());
         };
         client.pool = Some(shared.id);
+        self.directory.stays();
         client.early = (!early.is_empty()).then(|| Box::new(early));
         client.change(ClientDuty::Idle, &mut self.timed);
         out.read(conn, ReadMode::Hold);

@@ -136,6 +136,10 @@ impl Worker {
         let other = match self.table.get(conn) {
             Some(Conn::Client(client)) => {
                 client.blocked = true;
+                if matches!(client.duty, ClientDuty::Idle) {
+                    // Who does not read gets no server.
+                    out.read(conn, ReadMode::Hold);
+                }
                 client.server()
             }
             Some(Conn::Server(server)) => {
@@ -154,6 +158,9 @@ impl Worker {
         match self.table.get(conn) {
             Some(Conn::Client(client)) => {
                 client.blocked = false;
+                if matches!(client.duty, ClientDuty::Idle) {
+                    out.read(conn, ReadMode::Notify);
+                }
                 if let Some(server) = client.server() {
                     out.read(server, ReadMode::Deliver);
                     self.release_if_done(server, now, out);
@@ -210,6 +217,16 @@ impl Worker {
         match self.table.get(conn) {
             Some(Conn::Client(_)) => self.login_derived(conn, &keys, now, out),
             Some(Conn::Server(_)) => self.server_derived(conn, &keys, now, out),
+            _ => {}
+        }
+        self.check_shutdown(out);
+    }
+
+    /// Too much is being derived already: this connection's keys are not.
+    pub fn derive_refused(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        match self.table.get(conn) {
+            Some(Conn::Client(_)) => self.refuse(conn, &Fault::Overloaded, now, out),
+            Some(Conn::Server(_)) => self.close_server(conn, "too many logins at once", now, out),
             _ => {}
         }
         self.check_shutdown(out);

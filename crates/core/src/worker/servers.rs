@@ -9,8 +9,7 @@ use super::{Conn, Worker};
 use crate::{
     Action, Actions, Address, Closed, ConnectError, Level, ReadMode, SharedPool, Time, Token,
     backend::{
-        Credentials, Downstream, Duty, LoginError, Own, Progress, Replies, Server, ServerLogin,
-        Welcome,
+        Credentials, Downstream, Duty, LoginError, Progress, Replies, Server, ServerLogin, Welcome,
     },
     fault::Fault,
     mail::Mail,
@@ -99,6 +98,7 @@ impl Worker {
                 secret,
                 keys,
                 parameters,
+                connect_query: database.connect_query.clone(),
             },
         ))
     }
@@ -172,6 +172,10 @@ impl Worker {
             match progress {
                 Ok(None) => return,
                 Ok(Some(Progress::Wait | Progress::Send)) => {}
+                Ok(Some(Progress::QueryFailed(words))) => {
+                    let text = format!("connect_query failed: {}", words.message);
+                    out.log(Level::Warning, self.server_subject(conn), text);
+                }
                 Ok(Some(Progress::Derive(job))) => {
                     return out.list.push(Action::Derive { conn, job });
                 }
@@ -222,51 +226,25 @@ impl Worker {
     /// A server has logged in.
     fn server_ready(&mut self, conn: Token, welcome: Welcome, now: Time, out: &mut Actions) {
         let worker = self.id;
-        let snapshot = Arc::clone(&self.snapshot);
         let Some(server) = self.table.server(conn) else {
             return;
         };
         server.tracked = welcome.tracked.clone();
         server.freed_at = now;
         let shared = Arc::clone(&server.shared);
-        let query = snapshot
-            .config
-            .database(&shared.key.database)
-            .and_then(|database| database.connect_query.as_deref());
-        match query {
-            Some(query) => {
-                let patience = snapshot.config.settings.server_connect_timeout.0;
-                let until = now.after(patience);
-                server.replies.own_sent(Own::Connect);
-                server.change(
-                    Duty::Cleaning {
-                        until,
-                        rolled_back: false,
-                    },
-                    &mut self.timed,
-                );
-                out.send_made(conn, |bytes| {
-                    MessageWriter::new(bytes).query(query.as_bytes());
-                });
-            }
-            None => server.change(Duty::Idle, &mut self.timed),
-        }
-        let waits_for_query = query.is_some();
+        server.change(Duty::Idle, &mut self.timed);
         let welcome = Arc::new(welcome);
         {
             let mut facts = shared.facts.lock();
             facts.failure = None;
             facts.welcome = Some(Arc::clone(&welcome));
         }
-        self.local_pool(&shared, now).welcome = Some(welcome);
         let notes = shared
             .ledger
             .lock()
             .connected(worker, Connecting::Done, now);
         Self::deliver(notes, &shared, out);
-        if !waits_for_query {
-            self.place(conn, now, out);
-        }
+        self.place(conn, now, out);
     }
 
     /// The server said no, or is none.
@@ -380,10 +358,32 @@ impl Worker {
         }
         out.list.push(Action::Close(conn));
         if is_login {
-            self.drop_login(conn, why, now, out);
+            self.give_up_login(conn, now, out);
         } else {
             self.drop_server(conn, why, now, out);
         }
+    }
+
+    /// A login took too long.
+    pub(crate) fn server_login_overdue(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let subject = self.server_subject(conn);
+        let text = "closing because: connect timeout";
+        out.log(Level::Log, subject, text);
+        out.list.push(Action::Close(conn));
+        self.drop_login(conn, "connect timeout", now, out);
+    }
+
+    /// We end a login ourselves: nothing is wrong with the server.
+    fn give_up_login(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let Some(server) = self.forget_server(conn, now) else {
+            return;
+        };
+        let shared = &server.shared;
+        let notes = shared
+            .ledger
+            .lock()
+            .connected(self.id, Connecting::Dropped, now);
+        Self::deliver(notes, shared, out);
     }
 
     fn drop_server(&mut self, conn: Token, why: &str, now: Time, out: &mut Actions) {

@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use pgweir_config::PoolMode;
+
 use super::{Conn, Worker, local_pool::Terms};
 use crate::{
-    Action, Actions, Shutdown, Snapshot, Time, Token, directory, fault::Fault, frontend::ClientDuty,
+    Action, Actions, Shutdown, Snapshot, Time, Token, WorkerId, directory, fault::Fault,
+    frontend::ClientDuty, mail::Mail, pool::PoolId,
 };
 
 impl Worker {
@@ -13,26 +16,23 @@ impl Worker {
         if self.shutdown.is_some_and(|present| present >= how) {
             return;
         }
-        self.shutdown = Some(how);
+        if self.shutdown.replace(how).is_none() && self.directory.stays_no_more() {
+            self.tell_deserted(out);
+        }
         for pool in self.pools.iter().flatten() {
             if how != Shutdown::WaitForClients {
                 pool.shared.ledger.lock().shut();
             }
         }
-        let doomed: Vec<Token> = self
-            .table
-            .iter()
-            .filter(|(_, conn)| match conn {
-                Conn::Client(client) => match (how, &client.duty) {
-                    (Shutdown::Immediate, _) | (_, ClientDuty::Login(_)) => true,
-                    (Shutdown::WaitForServers, ClientDuty::Waiting { .. }) => true,
-                    (_, ClientDuty::Waiting { at_login, .. }) => *at_login,
-                    _ => false,
-                },
+        let doomed = self.tokens(|conn| match conn {
+            Conn::Client(client) => match (how, &client.duty) {
+                (Shutdown::Immediate, _) | (_, ClientDuty::Login(_)) => true,
+                (Shutdown::WaitForServers, ClientDuty::Waiting { .. }) => true,
+                (_, ClientDuty::Waiting { at_login, .. }) => *at_login,
                 _ => false,
-            })
-            .map(|(token, _)| token)
-            .collect();
+            },
+            _ => false,
+        });
         for client in doomed {
             self.refuse(client, &Fault::ShuttingDown, now, out);
         }
@@ -41,13 +41,21 @@ impl Worker {
         }
     }
 
+    /// The last client of the process has left: workers that waited only for it can end.
+    pub(crate) fn tell_deserted(&self, out: &mut Actions) {
+        let how = Shutdown::WaitForClients;
+        for to in (0..self.directory.workers()).map(|index| WorkerId(index as u8)) {
+            if to != self.id {
+                let mail = Mail::Shutdown(how);
+                out.list.push(Action::Mail { to, mail });
+            }
+        }
+    }
+
     fn close_servers(&mut self, all: bool, now: Time, out: &mut Actions) {
-        let servers: Vec<Token> = self
-            .table
-            .iter()
-            .filter(|(_, conn)| matches!(conn, Conn::Server(server) if all || server.client().is_none()))
-            .map(|(token, _)| token)
-            .collect();
+        let servers = self.tokens(
+            |conn| matches!(conn, Conn::Server(server) if all || server.client().is_none()),
+        );
         for server in servers {
             self.close_server(server, "server shutting down", now, out);
         }
@@ -65,6 +73,9 @@ impl Worker {
 
     #[cold]
     fn finish_if_done(&mut self, how: Shutdown, out: &mut Actions) {
+        if how == Shutdown::WaitForClients && !self.directory.is_deserted() {
+            return;
+        }
         let waits = self.table.iter().any(|(_, conn)| match conn {
             Conn::Client(client) => {
                 how == Shutdown::WaitForClients
@@ -84,62 +95,92 @@ impl Worker {
 
     /// A new configuration is in force.
     pub(crate) fn reconfigure(&mut self, snapshot: Arc<Snapshot>, now: Time, out: &mut Actions) {
-        self.snapshot = Arc::clone(&snapshot);
-        let mut moved = Vec::new();
-        for pool in self.pools.iter_mut().flatten() {
-            let terms = Terms::of(&pool.shared, &snapshot);
-            let mut before: Vec<_> = pool
-                .terms
-                .endpoints
-                .iter()
-                .map(ToString::to_string)
-                .collect();
-            let mut after: Vec<_> = terms.endpoints.iter().map(ToString::to_string).collect();
-            before.sort();
-            after.sort();
-            if before != after || terms.is_gone {
-                moved.push(pool.shared.id);
-            }
-            pool.terms = terms;
-            if let Some(database) = snapshot.config.database(&pool.shared.key.database) {
-                let limits = directory::limits(&snapshot.config, database, &pool.shared.key.user);
-                let notes = pool.shared.ledger.lock().set_limits(limits, now);
-                Self::deliver(notes, &pool.shared, out);
-            }
+        self.snapshot = snapshot;
+        let ids: Vec<PoolId> = self
+            .pools
+            .iter()
+            .flatten()
+            .map(|pool| pool.shared.id)
+            .collect();
+        for id in ids {
+            self.reconfigure_pool(id, now, out);
         }
-        self.retire_servers(
-            |pool| moved.contains(&pool),
-            "database configuration changed",
-            now,
-            out,
-        );
+        self.schedule(now);
     }
 
-    /// Idle servers of these pools are closed now, the others when they come free.
-    fn retire_servers(
-        &mut self,
-        of: impl Fn(crate::pool::PoolId) -> bool,
-        why: &'static str,
-        now: Time,
-        out: &mut Actions,
-    ) {
-        let servers: Vec<Token> = self
-            .table
-            .iter()
-            .filter(|(_, conn)| matches!(conn, Conn::Server(server) if of(server.pool())))
-            .map(|(token, _)| token)
-            .collect();
-        for conn in servers {
+    fn reconfigure_pool(&mut self, id: PoolId, now: Time, out: &mut Actions) {
+        let snapshot = Arc::clone(&self.snapshot);
+        let Some(pool) = self.pool(id) else { return };
+        let shared = Arc::clone(&pool.shared);
+        let terms = Terms::of(&shared, &snapshot);
+        let before = std::mem::replace(&mut pool.terms, terms);
+        let (mode, entry) = (pool.terms.mode, pool.terms.entry.clone());
+        let same_servers = pool.terms.opens_like(&before);
+        let Some(entry) = entry else {
+            return self.remove_pool(id, now, out);
+        };
+        if before.mode == PoolMode::Session && mode != PoolMode::Session {
+            self.reset_when_free(id);
+        }
+        if !same_servers {
+            // What was wrong with the old ones says nothing of the new ones.
+            shared.facts.lock().failure = None;
+            shared.ledger.lock().forgive();
+            self.retire_servers(id, "database configuration changed", now, out);
+        }
+        let limits = directory::limits(&snapshot.config, &entry, &shared.key.user);
+        let notes = shared.ledger.lock().set_limits(limits, now);
+        Self::deliver(notes, &shared, out);
+        // Each idle server is placed again: there may be too many now.
+        let idle = match self.pool(id) {
+            Some(pool) => {
+                pool.told = true;
+                std::mem::take(&mut pool.idle)
+            }
+            None => return,
+        };
+        for server in idle {
+            self.place(server, now, out);
+        }
+    }
+
+    /// The database is not in the configuration any more.
+    fn remove_pool(&mut self, id: PoolId, now: Time, out: &mut Actions) {
+        let of_pool = |conn: &Conn| matches!(conn, Conn::Client(client) if client.pool == Some(id));
+        for client in self.tokens(of_pool) {
+            self.refuse(client, &Fault::DatabaseRemoved, now, out);
+        }
+        self.retire_servers(id, "database removed", now, out);
+    }
+
+    /// Servers hold what their clients made of them in session mode.
+    fn reset_when_free(&mut self, id: PoolId) {
+        for conn in self.tokens(|conn| is_server_of(conn, id)) {
+            if let Some(server) = self.table.server(conn) {
+                server.needs_reset |= server.client().is_some();
+            }
+        }
+    }
+
+    /// Idle servers of a pool are closed now, the others when they come free.
+    fn retire_servers(&mut self, id: PoolId, why: &'static str, now: Time, out: &mut Actions) {
+        for conn in self.tokens(|conn| is_server_of(conn, id)) {
             let Some(server) = self.table.server(conn) else {
                 continue;
             };
             server.retire = Some(why);
-            if matches!(
-                server.duty,
-                crate::backend::Duty::Idle | crate::backend::Duty::Login(_)
-            ) {
+            if server.client().is_none() {
                 self.close_server(conn, why, now, out);
             }
         }
     }
+
+    fn tokens(&self, wanted: impl Fn(&Conn) -> bool) -> Vec<Token> {
+        let found = self.table.iter().filter(|(_, conn)| wanted(conn));
+        found.map(|(token, _)| token).collect()
+    }
+}
+
+fn is_server_of(conn: &Conn, id: PoolId) -> bool {
+    matches!(conn, Conn::Server(server) if server.pool() == id)
 }

@@ -127,7 +127,7 @@ impl Worker {
         match overdue {
             Overdue::Login(conn) => self.refuse(conn, &Fault::LoginTimeout, now, out),
             Overdue::Waiter(conn) => self.refuse(conn, &Fault::QueryWaitTimeout, now, out),
-            Overdue::ServerLogin(conn) => self.close_server(conn, "connect timeout", now, out),
+            Overdue::ServerLogin(conn) => self.server_login_overdue(conn, now, out),
             Overdue::Cleaning(conn) => {
                 self.close_server(conn, "abandoned query took too long", now, out);
             }

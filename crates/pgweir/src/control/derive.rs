@@ -10,8 +10,9 @@ use crate::net::{Mailboxes, Parcel};
 
 /// So many threads derive keys; they compete with the workers for the cores.
 const THREADS: usize = 2;
-/// So many jobs may wait.
-const QUEUE: usize = 1024;
+/// So many jobs may wait: more than clients that can log in at once, but not without bound, since a
+/// client that leaves does not take its job along.
+const QUEUE: usize = 16_384;
 
 #[derive(Debug)]
 struct Order {

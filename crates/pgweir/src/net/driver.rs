@@ -179,10 +179,11 @@ impl<P: Pooler> Driver<P> {
             return self.io.on_connecting(token, flags);
         };
         if flags.contains(EventFlags::ERR) && connection.mode != ReadMode::Deliver {
-            // Bytes that came before the error are worth reading; without any, this is the end.
+            // A client that is gone wants no answer to what it sent before. Of a server, bytes that
+            // came before the error are worth reading.
             match look(connection) {
-                Ok(Some(_)) => {}
-                Ok(None) | Err(Errno::AGAIN) => return self.end(token, Closed::Eof),
+                Ok(Some(_)) if !connection.client => {}
+                Ok(_) | Err(Errno::AGAIN) => return self.end(token, Closed::Eof),
                 Err(error) => return self.end(token, error_text(error)),
             }
         }
@@ -228,7 +229,9 @@ impl<P: Pooler> Driver<P> {
                     self.call(|pooler, now, out| pooler.connect_failed(conn, &why, now, out));
                 }
             }
-            Pending::Broken(token, why) => self.end(token, Closed::Error(why.to_owned())),
+            Pending::Underived(token) => {
+                self.call(|pooler, now, out| pooler.derive_refused(token, now, out));
+            }
             Pending::Mail(mail) => self.call(|pooler, now, out| pooler.mail(mail, now, out)),
             // Closed meanwhile.
             Pending::Blocked(_) | Pending::Drained(_) | Pending::Connected { .. } => {}

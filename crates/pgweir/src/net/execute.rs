@@ -88,8 +88,7 @@ impl Io {
             Action::Close(conn) => self.close(conn),
             Action::Derive { conn, job } => {
                 if let Err(Overloaded) = self.deriver.submit(self.id, conn, job) {
-                    self.pending
-                        .push_back(Pending::Broken(conn, "too many logins at once"));
+                    self.pending.push_back(Pending::Underived(conn));
                 }
             }
             Action::HandOver { conn, to, server } => self.hand_over(conn, to, server),

@@ -37,8 +37,8 @@ pub(super) enum Pending {
         remote: Address,
     },
     ConnectFailed(Token, ConnectError),
-    /// Close a connection with an error that did not come from its socket.
-    Broken(Token, &'static str),
+    /// Too many keys are being derived already.
+    Underived(Token),
     /// A message of this worker to itself.
     Mail(Mail),
 }

@@ -26,6 +26,7 @@ pub(crate) trait Pooler {
     );
     fn connect_failed(&mut self, conn: Token, why: &ConnectError, now: Time, out: &mut Actions);
     fn derived(&mut self, conn: Token, keys: DerivedKeys, now: Time, out: &mut Actions);
+    fn derive_refused(&mut self, conn: Token, now: Time, out: &mut Actions);
     fn mail(&mut self, mail: Mail, now: Time, out: &mut Actions);
     fn adopt(&mut self, server: Box<Server>, now: Time, out: &mut Actions) -> Token;
     fn tick(&mut self, now: Time, out: &mut Actions);
@@ -58,6 +59,7 @@ forward! {
     fn connected(conn: Token, local: Address, remote: Address, nonce: [u8; 18]);
     fn connect_failed(conn: Token, why: &ConnectError);
     fn derived(conn: Token, keys: DerivedKeys);
+    fn derive_refused(conn: Token);
     fn mail(mail: Mail);
     fn adopt(server: Box<Server>) -> Token;
     fn tick();

@@ -123,6 +123,8 @@ impl Pooler for Probe {
 
     fn derived(&mut self, _: Token, _: DerivedKeys, _: Time, _: &mut Actions) {}
 
+    fn derive_refused(&mut self, _: Token, _: Time, _: &mut Actions) {}
+
     fn mail(&mut self, _: Mail, _: Time, _: &mut Actions) {}
 
     fn adopt(&mut self, _: Box<Server>, _: Time, _: &mut Actions) -> Token {
