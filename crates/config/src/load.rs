@@ -81,12 +81,15 @@ impl Loader<'_> {
         }
         let text = match (self.read)(path) {
             Ok(text) => text,
+            Err(error) if self.files.is_empty() => {
+                return self.problem(from, ProblemKind::Unreadable(error.to_string()));
+            }
             Err(error) => {
-                let place = Place {
+                let kind = ProblemKind::UnreadableInclude {
                     file: path.to_owned(),
-                    line: 0,
+                    error: error.to_string(),
                 };
-                return self.problem(&place, ProblemKind::Unreadable(error.to_string()));
+                return self.problem(from, kind);
             }
         };
         self.files.push(path.to_owned());

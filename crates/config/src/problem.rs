@@ -42,6 +42,13 @@ impl fmt::Display for Problem {
 pub enum ProblemKind {
     /// The file could not be read: the system's words.
     Unreadable(String),
+    /// A file that it includes can't be read.
+    UnreadableInclude {
+        /// As it is written.
+        file: PathBuf,
+        /// Why.
+        error: String,
+    },
     /// Files include each other, or too deep.
     IncludeTooDeep,
     /// The line is none of the forms that there are: what it should be.
@@ -97,6 +104,9 @@ impl fmt::Display for ProblemKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreadable(error) => write!(f, "cannot be read: {error}"),
+            Self::UnreadableInclude { file, error } => {
+                write!(f, "cannot read {}: {error}", file.display())
+            }
             Self::IncludeTooDeep => {
                 f.write_str("%include goes too deep: does a file include itself?")
             }

@@ -294,7 +294,7 @@ fn all_that_is_wrong_is_said_at_once() {
     let expect = "a.ini:2: unknown key \"x\" in [pgbouncer]\n\
                   b.ini:1: unknown key \"listen_prt\" in [pgbouncer]: did you mean \"listen_port\"?\n\
                   b.ini:2: %include goes too deep: does a file include itself?\n\
-                  none.ini: cannot be read: entity not found\n\
+                  a.ini:4: cannot read none.ini: entity not found\n\
                   a.ini:5: wrong value \"x\" for \"verbose\": expected a whole number, 0 or more";
     assert_eq!(problems.to_string(), expect);
 }

@@ -110,6 +110,8 @@ pub enum Fault {
     ServerLogin(String),
     /// A console command that does not exist or does not fit.
     Command(String),
+    /// The console knows only simple queries.
+    ConsoleExtended,
     /// The console command is not for this user.
     CommandNotAllowed,
     /// The configuration could not be read again.
@@ -128,13 +130,11 @@ impl Fault {
             }
             Self::NoUserName => sqlstate::INVALID_AUTHORIZATION,
             Self::Password | Self::Sasl | Self::Trust => sqlstate::INVALID_PASSWORD,
-            Self::ConsoleNotAllowed | Self::CommandNotAllowed => sqlstate::INSUFFICIENT_PRIVILEGE,
             Self::TooManyClients | Self::Overloaded => sqlstate::TOO_MANY_CONNECTIONS,
             Self::StatementMode => sqlstate::PROTOCOL_VIOLATION,
             Self::InvalidParameters => sqlstate::INVALID_PARAMETER_VALUE,
             Self::ServerSaid(words) => &words.code,
             Self::ServerCrashed | Self::ServerProtocol(_) => sqlstate::CONNECTION_FAILURE,
-            Self::Command(_) => sqlstate::SYNTAX_ERROR,
             Self::ReloadFailed => sqlstate::CONFIG_FILE_ERROR,
             Self::ShuttingDown => sqlstate::ADMIN_SHUTDOWN,
             _ => sqlstate::PROTOCOL_VIOLATION,
@@ -242,6 +242,9 @@ impl fmt::Display for Fault {
                 "server login has been failing, cached error: {why} (server_login_retry)"
             ),
             Self::Command(text) => f.write_str(text),
+            Self::ConsoleExtended => {
+                f.write_str("extended query protocol not supported by admin console")
+            }
             Self::CommandNotAllowed => f.write_str("admin access needed"),
             Self::Overloaded => f.write_str("too many logins at once"),
             Self::ReloadFailed => f.write_str("RELOAD failed, see logs for additional details"),

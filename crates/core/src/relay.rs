@@ -74,6 +74,7 @@ impl Worker {
         };
         let pool = server.pool();
         let reader = server.client();
+        let was_lent = matches!(server.duty, Duty::Lent(_));
         let mut run = Run {
             to: None,
             start: 0,
@@ -132,7 +133,7 @@ impl Worker {
             pool.stats.now.sent += bytes.len() as u64;
         }
         // Only now, since a server with unread bytes must not go to another client.
-        self.move_on(conn, now, out);
+        self.move_on(conn, was_lent, now, out);
     }
 
     /// Takes note of a whole message of a server. `true` if it may be passed on.
@@ -201,12 +202,13 @@ impl Worker {
 
     /// All that has come of a server is handled: is its client, or its cleaning, done?
     #[inline]
-    fn move_on(&mut self, conn: Token, now: Time, out: &mut Actions) {
+    fn move_on(&mut self, conn: Token, was_lent: bool, now: Time, out: &mut Actions) {
         let Some(server) = self.table.server(conn) else {
             return;
         };
         match server.duty {
-            Duty::Lent(_) => self.release_if_done(conn, now, out),
+            // Who has just been lent it has yet to be read.
+            Duty::Lent(_) if was_lent => self.release_if_done(conn, now, out),
             Duty::Cleaning { .. } => self.clean_on(conn, now, out),
             Duty::Idle if !server.stream.is_quiet() => {
                 // It has begun to speak of itself, and is not lent until it has finished.

@@ -134,7 +134,7 @@ impl Worker {
             | frontend::EXECUTE
             | frontend::CLOSE => {
                 console.skipping = true;
-                let fault = Fault::NotSupported("the extended query protocol on the console is");
+                let fault = Fault::ConsoleExtended;
                 out.send_made(conn, |bytes| fault.write(Severity::Error, bytes));
             }
             frontend::FLUSH => {}

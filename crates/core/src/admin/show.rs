@@ -15,7 +15,7 @@ use crate::{
     worker::{Conn, Worker},
 };
 
-use Kind::{Int4, Int8, Numeric, Text};
+use Kind::{Int4, Numeric, Text};
 
 /// Columns of SHOW CLIENTS and SHOW SERVERS.
 const PEER_COLUMNS: [Column; 21] = [
@@ -439,7 +439,7 @@ fn databases(worker: &Worker, collection: &Collection) -> Vec<Vec<Cell>> {
 fn stats_columns() -> Vec<Column> {
     let mut columns = vec![("database", Text)];
     columns.extend(STATS_COLUMNS.map(|(total, _)| (total, Numeric)));
-    columns.extend(STATS_COLUMNS.map(|(_, average)| (average, Int8)));
+    columns.extend(STATS_COLUMNS.map(|(_, average)| (average, Numeric)));
     columns
 }
 
