@@ -1,1 +1,101 @@
-//! pgweir-sim
+//! A seeded world around the core: network, clock, model PostgreSQL, model clients, checkers.
+//!
+//! A seed stands for a whole world: configuration, network and all that happens in it, to the last
+//! byte. At each step a random number decides which of all possible things happens next: bytes are
+//! cut anywhere, mail between workers takes any time, connections and processes die. Checkers
+//! watch from outside, by the bytes that reach PostgreSQL and the clients; the core's own state is
+//! only asked for counts.
+//!
+//! What is not covered: a call of the core is one step here, so two workers never run at the very
+//! same time; the ledger's lock is all that they share.
+
+mod checks;
+mod client;
+mod network;
+mod postgres;
+mod scenario;
+mod world;
+
+use std::{collections::BTreeMap, fmt};
+
+pub use checks::{Promise, Violation};
+pub use scenario::{Sabotage, Scenario};
+use world::World;
+
+/// A world in which a promise was broken.
+#[derive(Debug)]
+pub struct Failure {
+    /// Its seed.
+    pub seed: u64,
+    /// The step at which it was noticed.
+    pub step: u32,
+    /// What happened.
+    pub violation: Violation,
+    /// The last lines of the trace.
+    pub trace: Vec<String>,
+    scenario: Scenario,
+}
+
+/// How often what happened, over all that was lived through: a simulator in which nothing happens
+/// finds nothing.
+pub type Census = BTreeMap<&'static str, u64>;
+
+/// Lives through the world of a seed.
+///
+/// # Errors
+/// The first promise that was broken.
+pub fn run(seed: u64) -> Result<Census, Box<Failure>> {
+    run_scenario(&Scenario::of(seed))
+}
+
+/// Lives through a world of one's own choice. Should a promise be broken, the world is lived
+/// through again with a trace: it is the same to the last byte.
+///
+/// # Errors
+/// The first promise that was broken.
+pub fn run_scenario(scenario: &Scenario) -> Result<Census, Box<Failure>> {
+    live(scenario, false).map_err(|quiet| live(scenario, true).err().unwrap_or(quiet))
+}
+
+fn live(scenario: &Scenario, traces: bool) -> Result<Census, Box<Failure>> {
+    let fail = |step, violation, trace| {
+        Box::new(Failure {
+            seed: scenario.seed,
+            step,
+            violation,
+            trace,
+            scenario: scenario.clone(),
+        })
+    };
+    let mut world =
+        World::new(scenario.clone(), traces).map_err(|violation| fail(0, violation, Vec::new()))?;
+    match world.run() {
+        Ok(()) => Ok(world.census),
+        Err(violation) => {
+            let trace = world.trace.take().unwrap_or_default();
+            Err(fail(world.step, violation, trace))
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = self.trace.len().saturating_sub(80);
+        for line in &self.trace[shown..] {
+            writeln!(f, "    {line}")?;
+        }
+        writeln!(f, "{:?}", self.scenario)?;
+        writeln!(
+            f,
+            "seed {}, step {}: {}",
+            self.seed, self.step, self.violation
+        )?;
+        write!(
+            f,
+            "again: PGWEIR_SIM_SEED={} cargo test -p pgweir-sim replay -- --nocapture",
+            self.seed
+        )
+    }
+}
+
+impl std::error::Error for Failure {}

@@ -1,0 +1,200 @@
+//! What must never happen, and how it is told.
+
+use std::{collections::VecDeque, fmt};
+
+use pgweir_wire::Header;
+
+/// Which promise was broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Promise {
+    /// A server works for one client at a time, and begins with the next when it is done.
+    OneClient,
+    /// Replies come in the order of the requests, whole and unmixed.
+    Replies,
+    /// Servers are counted, and never more than allowed.
+    Counts,
+    /// Every wait ends.
+    Waits,
+    /// Nothing of a client's session is seen by another.
+    Sessions,
+    /// A cancel request stops the query of the client that it names, or none.
+    Cancel,
+    /// What waits in memory is bounded.
+    Memory,
+    /// Nobody is turned away without a reason.
+    Reasons,
+    /// A shutdown ends.
+    Shutdown,
+    /// The core asks for nothing absurd of its driver or of PostgreSQL.
+    Sense,
+}
+
+/// A broken promise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// Which one.
+    pub promise: Promise,
+    /// What happened.
+    pub what: String,
+}
+
+impl Violation {
+    pub(crate) fn new(promise: Promise, what: impl Into<String>) -> Self {
+        Self {
+            promise,
+            what: what.into(),
+        }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.promise, self.what)
+    }
+}
+
+impl std::error::Error for Violation {}
+
+/// Names a request: its client and its number there. Every message of a client that has room for
+/// it carries it, and so does every reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RequestId {
+    pub(crate) client: usize,
+    pub(crate) number: u32,
+}
+
+impl RequestId {
+    /// Finds the id at the beginning of a text, or after the opening of a comment.
+    pub(crate) fn find(text: &[u8]) -> Option<Self> {
+        let text = text.strip_prefix(b"/*").unwrap_or(text);
+        let (client, rest) = number(text.strip_prefix(b"c")?)?;
+        let (request, _) = number(rest.strip_prefix(b"r")?)?;
+        Some(Self {
+            client: client as usize,
+            number: request as u32,
+        })
+    }
+
+    /// Finds the id anywhere in a message of a server.
+    pub(crate) fn find_within(bytes: &[u8]) -> Option<Self> {
+        (0..bytes.len())
+            .filter(|&at| bytes[at] == b'c')
+            .find_map(|at| Self::find(&bytes[at..]))
+    }
+
+    /// The id in the body of a client's message.
+    pub(crate) fn of_message(tag: u8, body: &[u8]) -> Option<Self> {
+        match tag {
+            b'Q' | b'B' | b'E' | b'd' | b'f' => Self::find(body),
+            b'P' => Self::find(body.get(1..)?),
+            b'D' | b'C' => Self::find(body.get(1..)?),
+            b'F' => Self::find(body.get(12..)?),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "c{}r{}", self.client, self.number)
+    }
+}
+
+fn number(text: &[u8]) -> Option<(u64, &[u8])> {
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let value = std::str::from_utf8(&text[..digits]).ok()?.parse().ok()?;
+    Some((value, &text[digits..]))
+}
+
+/// Watches the bytes that go to one server: whose they are, and that the last client's are done.
+#[derive(Debug, Default)]
+pub(crate) struct Tap {
+    partial: Vec<u8>,
+    /// The server was quiet when the present message began.
+    began_quiet: bool,
+    /// Kind and owner of each message that the server has not handled yet.
+    pub(crate) ahead: VecDeque<(u8, Option<usize>)>,
+    /// Whose messages came last.
+    pub(crate) owner: Option<usize>,
+}
+
+impl Tap {
+    /// Bytes for the server. `caller` is the client whose bytes the pooler was handling; `quiet`
+    /// says that the server has answered everything and all of that was read.
+    pub(crate) fn feed(
+        &mut self,
+        bytes: &[u8],
+        caller: Option<usize>,
+        mut quiet: bool,
+    ) -> Result<(), Violation> {
+        for &byte in bytes {
+            if self.partial.is_empty() {
+                self.began_quiet = quiet;
+                quiet = false;
+            }
+            self.partial.push(byte);
+            let header = Header::parse(&self.partial)
+                .map_err(|error| Violation::new(Promise::Sense, format!("to a server: {error}")))?;
+            if header.is_some_and(|header| header.message_len() == self.partial.len()) {
+                let message = std::mem::take(&mut self.partial);
+                self.message(&message, caller)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing of a message is under way.
+    pub(crate) fn is_at_boundary(&self) -> bool {
+        self.partial.is_empty()
+    }
+
+    /// Nothing is under way that a server which has answered everything would answer.
+    pub(crate) fn is_harmless(&self) -> bool {
+        let ignored = |tag| matches!(tag, b'd' | b'c' | b'f' | b'H');
+        self.partial.is_empty() && self.ahead.iter().all(|&(tag, _)| ignored(tag))
+    }
+
+    fn message(&mut self, message: &[u8], caller: Option<usize>) -> Result<(), Violation> {
+        let (tag, body) = (message[0], &message[5..]);
+        let id = RequestId::of_message(tag, body).map(|id| id.client);
+        let own = id.is_none() && tag == b'Q';
+        let client = if own {
+            None
+        } else {
+            id.or(caller).or(self.owner)
+        };
+        if own && body.starts_with(b"SET ") && !self.began_quiet {
+            return Err(self.too_early("parameters for the next client"));
+        }
+        if let Some(client) = client
+            && self.owner != Some(client)
+        {
+            if !self.began_quiet {
+                return Err(self.too_early(&format!("bytes of client {client}")));
+            }
+            self.owner = Some(client);
+        }
+        self.ahead.push_back((tag, client));
+        Ok(())
+    }
+
+    fn too_early(&self, what: &str) -> Violation {
+        let owner = self.owner.map_or("nobody".to_owned(), |owner| {
+            format!("what client {owner} began")
+        });
+        Violation::new(
+            Promise::OneClient,
+            format!("{what} reach a server that is not done with {owner}"),
+        )
+    }
+}
+
+/// A message that a server said to a client.
+#[derive(Debug)]
+pub(crate) struct Said {
+    /// The backend that said it.
+    pub(crate) backend: usize,
+    /// Where it ends in all that the backend ever sent.
+    pub(crate) end: u64,
+    pub(crate) message: Vec<u8>,
+}

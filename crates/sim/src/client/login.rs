@@ -1,0 +1,133 @@
+//! A model client's login.
+
+use std::collections::VecDeque;
+
+use pgweir_auth::{
+    md5,
+    scram::{self, ClientExchange, DeriveJob},
+};
+use pgweir_wire::{Body, MessageWriter, startup_packet};
+
+use crate::scenario::Account;
+
+/// A login under way.
+#[derive(Default)]
+pub(super) struct Login {
+    user: String,
+    password: String,
+    database: &'static str,
+    /// The name that it gives itself in the startup packet.
+    application_name: Option<String>,
+    asks_for_tls: bool,
+    is_wrong: bool,
+    exchange: Option<ClientExchange>,
+}
+
+impl Login {
+    pub(super) fn new(account: &Account, index: usize, rng: &mut fastrand::Rng) -> Self {
+        let is_wrong = rng.u8(..25) == 0;
+        let password = if is_wrong {
+            "a guess"
+        } else {
+            account.password
+        };
+        Self {
+            user: account.name.to_owned(),
+            password: password.to_owned(),
+            database: ["alpha", "beta"][rng.usize(..2)],
+            application_name: rng.bool().then(|| format!("app-{index}")),
+            asks_for_tls: rng.u8(..8) == 0,
+            is_wrong,
+            exchange: None,
+        }
+    }
+
+    /// Sends the first packet.
+    pub(super) fn begin(&self, out: &mut VecDeque<u8>) {
+        if self.asks_for_tls {
+            out.extend([0, 0, 0, 8, 4, 0xd2, 0x16, 0x2f]);
+            return;
+        }
+        let mut pairs = vec![("user", self.user.as_str()), ("database", self.database)];
+        if let Some(name) = &self.application_name {
+            pairs.push(("application_name", name));
+        }
+        let mut packet = Vec::new();
+        let pairs = pairs.iter();
+        startup_packet(
+            &mut packet,
+            pairs.map(|(name, value)| (name.as_bytes(), value.as_bytes())),
+        );
+        out.extend(packet);
+    }
+
+    /// Takes the answer to the wish for TLS, if there was one: then it begins again.
+    pub(super) fn takes_no_to_tls(&mut self, input: &mut Vec<u8>) -> bool {
+        if self.asks_for_tls && input.first() == Some(&b'N') {
+            input.remove(0);
+            self.asks_for_tls = false;
+            return true;
+        }
+        false
+    }
+
+    /// Does it give a wrong password?
+    pub(super) fn is_wrong(&self) -> bool {
+        self.is_wrong
+    }
+
+    /// Answers an authentication message.
+    pub(super) fn answer(&mut self, body: &[u8], out: &mut VecDeque<u8>) -> Result<(), String> {
+        let mut fields = Body::new(body);
+        let mut answer = Vec::new();
+        let mut writer = MessageWriter::new(&mut answer);
+        match fields.i32() {
+            Ok(0) => {}
+            Ok(3) => {
+                writer.password(self.password.as_bytes());
+            }
+            Ok(5) => {
+                let salt = fields.rest().try_into().map_err(|_| "gets no salt")?;
+                let response = md5::response(&md5::secret(&self.password, &self.user), salt);
+                writer.password(response.as_bytes());
+            }
+            Ok(10) => {
+                let exchange = ClientExchange::new(&[3; 18]);
+                writer.sasl_initial_response(scram::MECHANISM, &exchange.first());
+                self.exchange = Some(exchange);
+            }
+            Ok(11) => {
+                let response = self.prove(fields.rest())?;
+                writer.sasl_response(&response);
+            }
+            Ok(12) => {
+                let exchange = self.exchange.as_mut().ok_or("gets SASL out of order")?;
+                exchange
+                    .server_final(fields.rest())
+                    .map_err(|error| format!("finds the pooler's proof wrong: {error}"))?;
+            }
+            other => return Err(format!("is asked for {other:?}")),
+        }
+        out.extend(answer);
+        Ok(())
+    }
+
+    fn prove(&mut self, message: &[u8]) -> Result<Vec<u8>, String> {
+        let exchange = self.exchange.as_mut().ok_or("gets SASL out of order")?;
+        let challenge = exchange
+            .server_first(message)
+            .map_err(|error| error.to_string())?;
+        let password = self.password.as_bytes();
+        let keys = DeriveJob::new(password, challenge.salt, challenge.iterations).run();
+        exchange.finish(&keys).map_err(|error| error.to_string())
+    }
+}
+
+impl std::fmt::Debug for Login {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Login")
+            .field("user", &self.user)
+            .field("database", &self.database)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,453 @@
+//! Model clients: they log in, make requests, check each answer, and leave.
+
+mod login;
+mod script;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use pgweir_wire::{Header, Report, tag::backend};
+
+use self::login::Login;
+pub(crate) use self::script::Mood;
+use crate::{
+    checks::{Promise, RequestId, Said, Violation},
+    network::{End, LinkId},
+    postgres::{LAST_WORDS, TOO_MANY},
+    scenario::Account,
+};
+
+/// What has gone wrong in this world so far: the reasons that the pooler may have for an error.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Grounds {
+    pub(crate) servers_lost: bool,
+    pub(crate) logins_failed: bool,
+    pub(crate) wait_timeout: bool,
+    pub(crate) shutdown: bool,
+    pub(crate) statement_mode: bool,
+}
+
+/// Something that will be answered with ReadyForQuery.
+#[derive(Debug, Default)]
+struct Unit {
+    /// Its requests.
+    numbers: Vec<u32>,
+    /// An answer has begun.
+    begun: bool,
+    failed: bool,
+    is_slow: bool,
+    /// `work_mem` from then on, if it succeeds.
+    work_mem: Option<String>,
+}
+
+/// What a client is in the middle of.
+#[derive(Debug)]
+enum Pause {
+    /// COPY FROM STDIN: wait for the response, then send the data.
+    CopyIn {
+        number: u32,
+        simple: bool,
+        pieces: u32,
+        completes: bool,
+        started: bool,
+    },
+    /// Flush was sent: so many replies are to come before it goes on.
+    Flush { number: u32, awaited: u32 },
+}
+
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+enum Phase {
+    Login,
+    Ready,
+    /// It was told FATAL.
+    Refused,
+    /// It closed, or will read on but say no more.
+    Left,
+    /// The connection is closed on both sides.
+    Over,
+}
+
+/// One client.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) index: usize,
+    pub(crate) link: LinkId,
+    /// pid and secret of its cancel key.
+    pub(crate) key: Option<(u32, Vec<u8>)>,
+    /// Bytes that it has not sent yet.
+    pub(crate) output: VecDeque<u8>,
+    pub(crate) errors_made: u64,
+    pub(crate) answers: u64,
+    /// It will send nothing after `output`.
+    pub(crate) leaves: Option<End>,
+    phase: Phase,
+    login: Login,
+    is_cancel: bool,
+    input: Vec<u8>,
+    units: VecDeque<Unit>,
+    /// Requests whose Sync was not sent yet.
+    open: Option<Unit>,
+    pause: Option<Pause>,
+    status: u8,
+    next_number: u32,
+    requests_left: u32,
+    parameters: BTreeMap<String, String>,
+    work_mem: String,
+    /// Answers that may or may not come: of a Sync that the server may have ignored.
+    spare: u32,
+    /// An error of the pooler's own came: ReadyForQuery has to follow.
+    made_error: bool,
+    /// It can't know whether an answer is still to come.
+    confused: bool,
+    misbehaved: bool,
+    began: bool,
+    /// Settings that are not reported stay with the session.
+    keeps_session: bool,
+}
+
+impl Client {
+    pub(crate) fn new(
+        index: usize,
+        link: LinkId,
+        requests: u32,
+        keeps_session: bool,
+        account: &Account,
+        rng: &mut fastrand::Rng,
+    ) -> Self {
+        let mut client = Self::blank(index, link);
+        client.requests_left = requests;
+        client.keeps_session = keeps_session;
+        client.login = Login::new(account, index, rng);
+        client.login.begin(&mut client.output);
+        client
+    }
+
+    /// One that sends a cancel request, and waits for the end.
+    pub(crate) fn canceller(index: usize, link: LinkId, pid: u32, secret: &[u8]) -> Self {
+        let mut client = Self::blank(index, link);
+        let mut packet = Vec::new();
+        pgweir_wire::cancel_request(&mut packet, pid, secret);
+        client.output.extend(packet);
+        client.phase = Phase::Left;
+        client.is_cancel = true;
+        client
+    }
+
+    fn blank(index: usize, link: LinkId) -> Self {
+        Self {
+            index,
+            link,
+            key: None,
+            output: VecDeque::new(),
+            errors_made: 0,
+            answers: 0,
+            leaves: None,
+            phase: Phase::Login,
+            login: Login::default(),
+            is_cancel: false,
+            input: Vec::new(),
+            units: VecDeque::new(),
+            open: None,
+            pause: None,
+            status: b'I',
+            next_number: 0,
+            requests_left: 0,
+            parameters: BTreeMap::new(),
+            work_mem: "4MB".to_owned(),
+            spare: 0,
+            made_error: false,
+            confused: false,
+            misbehaved: false,
+            began: false,
+            keeps_session: false,
+        }
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        self.phase == Phase::Ready
+    }
+
+    /// It waits for a query that takes its time.
+    pub(crate) fn is_slow(&self) -> bool {
+        self.phase == Phase::Ready && self.units.front().is_some_and(|unit| unit.is_slow)
+    }
+
+    /// It reads rarely.
+    pub(crate) fn is_lazy(&self) -> bool {
+        self.index.is_multiple_of(4)
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.phase == Phase::Over
+    }
+
+    /// In words, for a report.
+    pub(crate) fn state(&self) -> String {
+        let numbers: Vec<_> = self.units.iter().map(|unit| &unit.numbers).collect();
+        format!(
+            "client {}: {:?}, status {}, waits for {numbers:?}, open {:?}, {:?}, {} bytes to send",
+            self.index,
+            self.phase,
+            char::from(self.status),
+            self.open.as_ref().map(|unit| &unit.numbers),
+            self.pause,
+            self.output.len(),
+        )
+    }
+
+    /// It vanishes.
+    pub(crate) fn vanish(&mut self) {
+        self.phase = Phase::Over;
+        self.output.clear();
+    }
+
+    /// It has closed its sending side.
+    pub(crate) fn close_half(&mut self) {
+        self.phase = Phase::Left;
+    }
+
+    /// The connection has ended on the pooler's side.
+    pub(crate) fn ended(&mut self, how: End, grounds: Grounds) -> Result<(), Violation> {
+        let phase = std::mem::replace(&mut self.phase, Phase::Over);
+        self.output.clear();
+        let broken = !self.input.is_empty();
+        let excused =
+            self.leaves.is_some() || grounds.servers_lost || self.misbehaved || how == End::Reset;
+        match phase {
+            Phase::Left | Phase::Over => Ok(()),
+            Phase::Refused if !broken => Ok(()),
+            _ if excused => Ok(()),
+            _ => Err(Violation::new(
+                Promise::Reasons,
+                format!("client {} is cut off without a word", self.index),
+            )),
+        }
+    }
+
+    /// Bytes from the pooler; `said` is what servers said to this client.
+    pub(crate) fn received(
+        &mut self,
+        bytes: &[u8],
+        said: &mut VecDeque<Said>,
+        grounds: Grounds,
+    ) -> Result<(), Violation> {
+        if matches!(self.phase, Phase::Left | Phase::Over) {
+            return Ok(());
+        }
+        self.input.extend_from_slice(bytes);
+        if self.phase == Phase::Login && self.login.takes_no_to_tls(&mut self.input) {
+            self.login.begin(&mut self.output);
+        }
+        loop {
+            let header = Header::parse(&self.input)
+                .map_err(|error| self.wrong(format!("is told nonsense: {error}")))?;
+            let Some(header) = header.filter(|header| self.input.len() >= header.message_len())
+            else {
+                return Ok(());
+            };
+            let message: Vec<u8> = self.input.drain(..header.message_len()).collect();
+            match self.phase {
+                Phase::Login => self.login_message(header.tag, &message[5..], grounds)?,
+                _ => self.message(&message, said, grounds)?,
+            }
+        }
+    }
+
+    fn login_message(&mut self, tag: u8, body: &[u8], grounds: Grounds) -> Result<(), Violation> {
+        match tag {
+            backend::ERROR_RESPONSE => self.refused(body, grounds),
+            backend::PARAMETER_STATUS => {
+                self.parameter(body);
+                Ok(())
+            }
+            backend::BACKEND_KEY_DATA => {
+                let pid = u32::from_be_bytes([body[0], body[1], body[2], body[3]]);
+                self.key = Some((pid, body[4..].to_vec()));
+                Ok(())
+            }
+            backend::READY_FOR_QUERY => {
+                self.phase = Phase::Ready;
+                Ok(())
+            }
+            backend::AUTHENTICATION => self
+                .login
+                .answer(body, &mut self.output)
+                .map_err(|what| self.wrong(what)),
+            other => Err(self.wrong(format!("gets '{}' at login", other.escape_ascii()))),
+        }
+    }
+
+    fn message(
+        &mut self,
+        message: &[u8],
+        said: &mut VecDeque<Said>,
+        grounds: Grounds,
+    ) -> Result<(), Violation> {
+        let (tag, body) = (message[0], &message[5..]);
+        if self.phase == Phase::Refused {
+            return Err(self.wrong("hears more after FATAL".to_owned()));
+        }
+        if said.front().is_some_and(|said| said.message == message) {
+            said.pop_front();
+            return self.server_message(tag, body);
+        }
+        match tag {
+            backend::PARAMETER_STATUS if !self.has_begun() => {
+                self.parameter(body);
+                Ok(())
+            }
+            backend::ERROR_RESPONSE => self.refused(body, grounds),
+            backend::READY_FOR_QUERY if std::mem::take(&mut self.made_error) => self.ready(body),
+            _ => {
+                let expected = said.front().map(|said| show(&said.message));
+                Err(self.wrong(format!("gets {} instead of {expected:?}", show(message))))
+            }
+        }
+    }
+
+    /// A message that a server said to this client, next in order.
+    fn server_message(&mut self, tag: u8, body: &[u8]) -> Result<(), Violation> {
+        let marked = matches!(
+            tag,
+            backend::COMMAND_COMPLETE
+                | backend::DATA_ROW
+                | backend::COPY_DATA
+                | backend::ERROR_RESPONSE
+                | backend::NOTICE_RESPONSE
+                | backend::FUNCTION_CALL_RESPONSE
+        );
+        if marked {
+            let id = RequestId::find_within(body);
+            let unit = self.units.front().or(self.open.as_ref());
+            let numbers = unit.map(|unit| unit.numbers.clone()).unwrap_or_default();
+            if !id.is_some_and(|id| id.client == self.index && numbers.contains(&id.number)) {
+                return Err(self.wrong(format!("gets an answer to {id:?} for {numbers:?}")));
+            }
+        }
+        if let Some(Pause::Flush { awaited, .. }) = &mut self.pause
+            && self.units.is_empty()
+        {
+            *awaited = awaited.saturating_sub(1);
+        }
+        match tag {
+            backend::READY_FOR_QUERY => return self.ready(body),
+            backend::PARAMETER_STATUS => self.parameter(body),
+            backend::COPY_IN_RESPONSE => self.copy_in_starts(),
+            backend::ERROR_RESPONSE => self.request_failed(),
+            _ => {}
+        }
+        if let Some(unit) = self.units.front_mut().or(self.open.as_mut()) {
+            unit.begun = true;
+        }
+        Ok(())
+    }
+
+    fn ready(&mut self, body: &[u8]) -> Result<(), Violation> {
+        self.status = body[0];
+        self.answers += 1;
+        match self.units.pop_front() {
+            Some(unit) => {
+                if unit.failed {
+                    self.confused |= self.spare > 0;
+                } else {
+                    self.spare = 0;
+                }
+                if let Some(work_mem) = unit.work_mem.filter(|_| !unit.failed) {
+                    self.work_mem = work_mem;
+                }
+                if let Some(Pause::CopyIn { number, .. }) = self.pause
+                    && unit.numbers.contains(&number)
+                {
+                    self.pause = None;
+                }
+                Ok(())
+            }
+            None if self.spare > 0 => {
+                self.spare -= 1;
+                Ok(())
+            }
+            None => Err(self.wrong("gets ReadyForQuery without a request".to_owned())),
+        }
+    }
+
+    fn copy_in_starts(&mut self) {
+        if let Some(Pause::CopyIn { started, .. }) = &mut self.pause {
+            *started = true;
+        }
+    }
+
+    fn request_failed(&mut self) {
+        if let Some(unit) = self.units.front_mut().or(self.open.as_mut()) {
+            unit.failed = true;
+        }
+        if let Some(Pause::Flush { awaited, .. }) = &mut self.pause
+            && self.units.is_empty()
+        {
+            *awaited = 0;
+        }
+    }
+
+    /// An error of the pooler's own, or a dying server's.
+    fn refused(&mut self, body: &[u8], grounds: Grounds) -> Result<(), Violation> {
+        let report =
+            Report::parse(body).map_err(|_| self.wrong("gets a malformed error".to_owned()))?;
+        let text = String::from_utf8_lossy(report.message).into_owned();
+        if !self.is_justified(&text, grounds) {
+            let what = format!("client {} is told {text:?} for no reason", self.index);
+            return Err(Violation::new(Promise::Reasons, what));
+        }
+        if report.severity == b"ERROR" {
+            self.request_failed();
+            self.made_error = true;
+            self.errors_made += 1;
+            if self.has_begun() && !grounds.servers_lost {
+                return Err(self.wrong("gets an error in the middle of an answer".to_owned()));
+            }
+        } else {
+            self.phase = Phase::Refused;
+            self.output.clear();
+        }
+        Ok(())
+    }
+
+    fn is_justified(&self, text: &str, grounds: Grounds) -> bool {
+        match text {
+            "server conn crashed?" | LAST_WORDS => grounds.servers_lost,
+            "query_wait_timeout" => grounds.wait_timeout,
+            "pooler is shutting down" => grounds.shutdown,
+            "transaction blocks not allowed in statement pooling mode" => {
+                grounds.statement_mode && self.began
+            }
+            "password authentication failed" | "SASL authentication failed" => {
+                self.login.is_wrong()
+            }
+            _ if text.starts_with("server login has been failing") => grounds.logins_failed,
+            _ if text.contains(TOO_MANY) => grounds.logins_failed,
+            _ => self.misbehaved,
+        }
+    }
+
+    fn parameter(&mut self, body: &[u8]) {
+        let mut texts = body.split(|&byte| byte == 0);
+        let mut text = || String::from_utf8_lossy(texts.next().unwrap_or_default()).into_owned();
+        let name = text();
+        self.parameters.insert(name, text());
+    }
+
+    fn has_begun(&self) -> bool {
+        let unit = self.units.front().or(self.open.as_ref());
+        unit.is_some_and(|unit| unit.begun)
+    }
+
+    fn wrong(&self, what: String) -> Violation {
+        Violation::new(Promise::Replies, format!("client {} {what}", self.index))
+    }
+}
+
+fn show(message: &[u8]) -> String {
+    let shown = &message[5..message.len().min(70)];
+    format!(
+        "'{}' \"{}\"",
+        message[0].escape_ascii(),
+        shown.escape_ascii()
+    )
+}

@@ -1,0 +1,247 @@
+//! The model PostgreSQL's side of a login.
+
+use pgweir_auth::{md5, scram, userlist::Secret};
+use pgweir_wire::{Authentication, Body, MessageWriter, Severity, Startup};
+
+use super::session::Settings;
+
+/// How the model wants a user to prove who it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Method {
+    Trust,
+    Password,
+    Md5,
+    Scram,
+}
+
+/// A login under way.
+#[derive(Debug)]
+pub(super) enum Login {
+    /// The startup packet has not come.
+    Startup,
+    Password {
+        user: String,
+    },
+    Md5 {
+        user: String,
+        salt: [u8; 4],
+    },
+    Scram {
+        exchange: Box<scram::ServerExchange>,
+        is_first: bool,
+    },
+}
+
+/// What comes of a packet.
+pub(super) enum Step {
+    /// Not complete, or an answer was appended.
+    Wait,
+    /// Refused: the answer was appended.
+    Refused,
+    /// The proof is good.
+    Accepted,
+    /// A cancel request.
+    Cancel { pid: u32, secret: Vec<u8> },
+    /// Bytes that no client of PostgreSQL sends.
+    Nonsense(String),
+}
+
+/// What is known of a login from its startup packet.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Wish {
+    pub(super) user: String,
+    pub(super) database: String,
+    pub(super) settings: Vec<(String, String)>,
+}
+
+impl Login {
+    /// Handles one packet at the start of `input`, and takes it away.
+    pub(super) fn step(
+        &mut self,
+        input: &mut Vec<u8>,
+        wish: &mut Wish,
+        method: Method,
+        secret: &dyn Fn(&str) -> Option<Secret>,
+        out: &mut Vec<u8>,
+    ) -> Step {
+        if let Self::Startup = self {
+            let taken = match Startup::parse(input, 10_000) {
+                Ok(None) => return Step::Wait,
+                Ok(Some((Startup::Cancel { pid, secret }, _))) => {
+                    return Step::Cancel {
+                        pid,
+                        secret: secret.to_vec(),
+                    };
+                }
+                Ok(Some((Startup::Login { parameters, .. }, taken))) => {
+                    *wish = Wish::read(parameters.iter());
+                    taken
+                }
+                other => return Step::Nonsense(format!("startup packet: {other:?}")),
+            };
+            input.drain(..taken);
+            return self.challenge(wish, method, secret, out);
+        }
+        let Ok(Some(header)) = pgweir_wire::Header::parse(input) else {
+            return Step::Wait;
+        };
+        if input.len() < header.message_len() {
+            return Step::Wait;
+        }
+        let message: Vec<u8> = input.drain(..header.message_len()).collect();
+        if header.tag != b'p' {
+            return Step::Nonsense(format!("message '{}' at login", header.tag.escape_ascii()));
+        }
+        self.prove(&message[5..], secret, out)
+    }
+
+    fn challenge(
+        &mut self,
+        wish: &Wish,
+        method: Method,
+        secret: &dyn Fn(&str) -> Option<Secret>,
+        out: &mut Vec<u8>,
+    ) -> Step {
+        let mut writer = MessageWriter::new(out);
+        let user = wish.user.clone();
+        match method {
+            Method::Trust => return Step::Accepted,
+            Method::Password => {
+                writer.authentication(Authentication::CleartextPassword);
+                *self = Self::Password { user };
+            }
+            Method::Md5 => {
+                let salt = [1, 2, 3, 4];
+                writer.authentication(Authentication::Md5Password(salt));
+                *self = Self::Md5 { user, salt };
+            }
+            Method::Scram => {
+                let Some(secret) = secret(&user).map(scram_secret) else {
+                    return refuse(out);
+                };
+                writer.authentication(Authentication::Sasl(&[scram::MECHANISM]));
+                let exchange = Box::new(scram::ServerExchange::new(secret, &[7; 18]));
+                *self = Self::Scram {
+                    exchange,
+                    is_first: true,
+                };
+            }
+        }
+        Step::Wait
+    }
+
+    fn prove(
+        &mut self,
+        body: &[u8],
+        secret: &dyn Fn(&str) -> Option<Secret>,
+        out: &mut Vec<u8>,
+    ) -> Step {
+        let mut fields = Body::new(body);
+        let good = match self {
+            Self::Startup => false,
+            Self::Password { user } => match (secret(user), fields.cstr()) {
+                (Some(Secret::Plain(password)), Ok(given)) => password.as_bytes() == given,
+                _ => false,
+            },
+            Self::Md5 { user, salt } => match (secret(user), fields.cstr()) {
+                (Some(secret), Ok(given)) => md5::verify(&secret, user, *salt, given),
+                _ => false,
+            },
+            Self::Scram { exchange, is_first } => {
+                return prove_scram(exchange, is_first, fields, out);
+            }
+        };
+        if good { Step::Accepted } else { refuse(out) }
+    }
+}
+
+impl Wish {
+    fn read<'p>(pairs: impl Iterator<Item = (&'p [u8], &'p [u8])>) -> Self {
+        let mut wish = Self::default();
+        for (name, value) in pairs {
+            let [name, value] =
+                [name, value].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+            match name.as_str() {
+                "user" => wish.user = value,
+                "database" => wish.database = value,
+                _ => wish.settings.push((name, value)),
+            }
+        }
+        wish
+    }
+
+    /// The settings that a session of this wish begins with.
+    pub(super) fn settings(&self) -> Settings {
+        let defaults = [
+            ("client_encoding", "UTF8"),
+            ("DateStyle", "ISO, MDY"),
+            ("TimeZone", "Etc/UTC"),
+            ("standard_conforming_strings", "on"),
+            ("application_name", ""),
+            ("IntervalStyle", "postgres"),
+            ("work_mem", "4MB"),
+        ];
+        let mut settings: Settings = defaults
+            .map(|(name, value)| (name, value.to_owned()))
+            .into();
+        for (name, value) in &self.settings {
+            let known = settings.keys().copied();
+            let known = known
+                .into_iter()
+                .find(|known| known.eq_ignore_ascii_case(name));
+            if let Some(known) = known {
+                settings.insert(known, value.clone());
+            }
+        }
+        settings
+    }
+}
+
+fn prove_scram(
+    exchange: &mut scram::ServerExchange,
+    is_first: &mut bool,
+    mut fields: Body<'_>,
+    out: &mut Vec<u8>,
+) -> Step {
+    if std::mem::take(is_first) {
+        let mechanism = fields.cstr().unwrap_or_default();
+        let mechanism = String::from_utf8_lossy(mechanism).into_owned();
+        let length = fields.i32();
+        return match exchange.client_first(&mechanism, fields.rest()) {
+            Ok(answer) if length.is_ok() => {
+                MessageWriter::new(out).authentication(Authentication::SaslContinue(&answer));
+                Step::Wait
+            }
+            _ => refuse(out),
+        };
+    }
+    match exchange.client_final(fields.rest()) {
+        Ok((answer, _)) => {
+            MessageWriter::new(out).authentication(Authentication::SaslFinal(&answer));
+            Step::Accepted
+        }
+        Err(_) => refuse(out),
+    }
+}
+
+/// The secret that the model's `pg_authid` holds for a plain password.
+fn scram_secret(secret: Secret) -> scram::Secret {
+    match secret {
+        Secret::Scram(secret) => secret,
+        Secret::Plain(password) => {
+            let salt = vec![9; 16];
+            let keys = scram::DeriveJob::new(password.as_bytes(), salt.clone(), 2).run();
+            scram::build_secret(&keys, salt, 2)
+        }
+        Secret::Md5(text) => {
+            let salt = vec![9; 16];
+            let keys = scram::DeriveJob::new(text.as_bytes(), salt.clone(), 2).run();
+            scram::build_secret(&keys, salt, 2)
+        }
+    }
+}
+
+fn refuse(out: &mut Vec<u8>) -> Step {
+    MessageWriter::new(out).error(Severity::Fatal, "28P01", super::WRONG_PASSWORD, None, None);
+    Step::Refused
+}

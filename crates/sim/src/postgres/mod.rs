@@ -1,0 +1,385 @@
+//! A model of PostgreSQL, as its far end of the pooler's connections sees it.
+
+mod extended;
+mod login;
+mod output;
+mod session;
+mod statement;
+
+use pgweir_auth::userlist::Secret;
+use pgweir_wire::{Authentication, Header, MessageWriter, Severity};
+
+pub(crate) use self::login::Method;
+use self::{
+    login::{Login, Step, Wish},
+    output::Output,
+    session::{Next, REPORTED, Session},
+};
+use crate::{
+    Census,
+    checks::{Promise, Said, Tap, Violation},
+    network::{End, LinkId, Network},
+};
+
+/// What a dying backend says.
+pub(crate) const LAST_WORDS: &str = "terminating connection due to administrator command";
+/// What it says at login when it takes nobody.
+pub(crate) const TOO_MANY: &str = "sorry, too many clients already";
+const WRONG_PASSWORD: &str = "password authentication failed for user";
+
+/// How the model behaves in this world.
+#[derive(Debug)]
+pub(crate) struct Conduct {
+    pub(crate) method: Method,
+    /// Names, passwords and what is stored of them.
+    pub(crate) secrets: Vec<(String, Secret)>,
+    /// Changed parameters are reported at once, as before PostgreSQL 14.
+    pub(crate) eager_reports: bool,
+    /// Settings that are not reported are checked too.
+    pub(crate) checks_all: bool,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Login(Login),
+    Session(Box<Session>),
+    Gone,
+}
+
+/// One backend: the far end of one connection.
+#[derive(Debug)]
+pub(crate) struct Backend {
+    pub(crate) link: LinkId,
+    pub(crate) tap: Tap,
+    /// Database and user, once it was told.
+    pub(crate) pool: Option<(String, String)>,
+    /// The client whose cancel request the pooler passes on by this connection.
+    pub(crate) cancel_for: Option<usize>,
+    /// So many bytes of it the pooler has read.
+    pub(crate) delivered: u64,
+    /// Bytes from here on are no answers any more.
+    pub(crate) cut: u64,
+    phase: Phase,
+    input: Vec<u8>,
+    out: Output,
+    wish: Wish,
+    secret: [u8; 4],
+}
+
+/// All backends there ever were.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    pub(crate) backends: Vec<Backend>,
+    pub(crate) conduct: Conduct,
+    /// Refuses logins with words of its own.
+    pub(crate) refuses: bool,
+    /// A backend has gone that nobody asked to go.
+    pub(crate) lost: bool,
+    pub(crate) census: Census,
+    /// What was said to whom, since the world last asked.
+    pub(crate) said: Vec<(usize, Said)>,
+}
+
+impl Cluster {
+    pub(crate) fn new(conduct: Conduct) -> Self {
+        Self {
+            backends: Vec::new(),
+            conduct,
+            refuses: false,
+            lost: false,
+            census: Census::new(),
+            said: Vec::new(),
+        }
+    }
+
+    /// The index that the next backend will have.
+    pub(crate) fn next(&self) -> usize {
+        self.backends.len()
+    }
+
+    /// A connection came.
+    pub(crate) fn accept(&mut self, link: LinkId, cancel_for: Option<usize>, secret: [u8; 4]) {
+        self.backends.push(Backend {
+            link,
+            tap: Tap::default(),
+            pool: None,
+            cancel_for,
+            delivered: 0,
+            cut: u64::MAX,
+            phase: Phase::Login(Login::Startup),
+            input: Vec::new(),
+            out: Output::default(),
+            wish: Wish::default(),
+            secret,
+        });
+    }
+
+    /// Is there a step that [`Cluster::process`] could make?
+    pub(crate) fn can_process(&self, index: usize) -> bool {
+        let backend = &self.backends[index];
+        match &backend.phase {
+            Phase::Gone => false,
+            Phase::Login(Login::Startup) => backend.input.len() >= 8,
+            _ if backend.out.is_full() => false,
+            Phase::Session(session) if session.is_running() => true,
+            _ => matches!(Header::parse(&backend.input),
+                Ok(Some(header)) if backend.input.len() >= header.message_len()),
+        }
+    }
+
+    /// Handles one message, or makes one step of a query.
+    pub(crate) fn process(&mut self, index: usize, net: &mut Network) -> Result<(), Violation> {
+        let backend = &mut self.backends[index];
+        match &mut backend.phase {
+            Phase::Gone => {}
+            Phase::Login(_) => self.log_in(index, net)?,
+            Phase::Session(session) if session.is_running() => session.run(&mut backend.out),
+            Phase::Session(_) => self.serve(index, net)?,
+        }
+        self.said.append(&mut self.backends[index].out.take_said());
+        Ok(())
+    }
+
+    /// Sends what can be sent, at most `max` bytes.
+    pub(crate) fn write(&mut self, index: usize, max: usize, net: &mut Network) {
+        let backend = &mut self.backends[index];
+        let ready = backend.out.ready();
+        let taken = net
+            .link(backend.link)
+            .up
+            .push(&ready[..ready.len().min(max)]);
+        backend.out.sent(taken);
+    }
+
+    /// Has it something to send, and room for it?
+    pub(crate) fn can_write(&self, index: usize, net: &Network) -> bool {
+        let backend = &self.backends[index];
+        !backend.out.ready().is_empty() && net.see(backend.link).up.room() > 0
+    }
+
+    /// Bytes, or the end, have come.
+    pub(crate) fn read(&mut self, index: usize, max: usize, net: &mut Network) {
+        let backend = &mut self.backends[index];
+        let down = &mut net.link(backend.link).down;
+        let bytes = down.pull(max);
+        if bytes.is_empty() && down.end.is_some() {
+            self.end(index, End::Eof, net);
+        } else if self.is_alive(index) {
+            self.backends[index].input.extend(bytes);
+        }
+    }
+
+    /// Can it read something?
+    pub(crate) fn can_read(&self, index: usize, net: &Network) -> bool {
+        let backend = &self.backends[index];
+        let down = &net.see(backend.link).down;
+        let alive = self.is_alive(index);
+        (!down.is_empty() && (backend.input.len() < 65_536 || !alive))
+            || (alive && down.is_empty() && down.end.is_some())
+    }
+
+    /// Ends a backend without a word.
+    pub(crate) fn end(&mut self, index: usize, how: End, net: &mut Network) {
+        self.backends[index].phase = Phase::Gone;
+        net.hang_up(self.backends[index].link, how);
+    }
+
+    /// Ends a backend with words.
+    pub(crate) fn shut(&mut self, index: usize, net: &mut Network) {
+        self.lost = true;
+        self.backends[index].cut = self.backends[index].out.released();
+        let mut words = self.backends[index].out.ready().to_vec();
+        MessageWriter::new(&mut words).error(Severity::Fatal, "57P01", LAST_WORDS, None, None);
+        self.backends[index].phase = Phase::Gone;
+        net.link(self.backends[index].link)
+            .up
+            .push_last(&words, End::Eof);
+    }
+
+    pub(crate) fn is_alive(&self, index: usize) -> bool {
+        !matches!(self.backends[index].phase, Phase::Gone)
+    }
+
+    /// It has logged in and lives.
+    pub(crate) fn is_session(&self, index: usize) -> bool {
+        matches!(self.backends[index].phase, Phase::Session(_))
+    }
+
+    /// It has answered everything, its transaction is over, and the pooler has read all of it.
+    pub(crate) fn is_quiet(&self, index: usize, net: &Network) -> bool {
+        let backend = &self.backends[index];
+        let link = net.see(backend.link);
+        let clean = match &backend.phase {
+            Phase::Session(session) => session.is_clean(),
+            _ => false,
+        };
+        clean && link.up.is_empty() && backend.out.is_empty() && backend.tap.is_harmless()
+    }
+
+    fn log_in(&mut self, index: usize, net: &mut Network) -> Result<(), Violation> {
+        let backend = &mut self.backends[index];
+        let Phase::Login(login) = &mut backend.phase else {
+            return Ok(());
+        };
+        let secrets = &self.conduct.secrets;
+        let secret = |user: &str| {
+            let found = secrets.iter().find(|(name, _)| name == user);
+            found.map(|(_, secret)| secret.clone())
+        };
+        let mut answer = Vec::new();
+        let method = self.conduct.method;
+        let step = login.step(
+            &mut backend.input,
+            &mut backend.wish,
+            method,
+            &secret,
+            &mut answer,
+        );
+        if !backend.wish.user.is_empty() {
+            backend.pool = Some((backend.wish.database.clone(), backend.wish.user.clone()));
+        }
+        match step {
+            Step::Wait => backend.say_raw(&answer),
+            Step::Refused => {
+                backend.phase = Phase::Gone;
+                net.link(backend.link).up.push_last(&answer, End::Eof);
+                let what = "PostgreSQL refuses the pooler's password";
+                return Err(Violation::new(Promise::Sense, what));
+            }
+            Step::Accepted if self.refuses => {
+                let mut words = answer;
+                MessageWriter::new(&mut words).error(
+                    Severity::Fatal,
+                    "53300",
+                    TOO_MANY,
+                    None,
+                    None,
+                );
+                backend.phase = Phase::Gone;
+                net.link(backend.link).up.push_last(&words, End::Eof);
+            }
+            Step::Accepted => {
+                backend.say_raw(&answer);
+                self.welcome(index);
+            }
+            Step::Cancel { pid, secret } => return self.cancel(index, pid, &secret, net),
+            Step::Nonsense(what) => return Err(Violation::new(Promise::Sense, what)),
+        }
+        Ok(())
+    }
+
+    fn welcome(&mut self, index: usize) {
+        let backend = &mut self.backends[index];
+        let settings = backend.wish.settings();
+        let mut bytes = Vec::new();
+        let mut writer = MessageWriter::new(&mut bytes);
+        writer.authentication(Authentication::Ok);
+        for name in REPORTED {
+            writer.parameter_status(name.as_bytes(), settings[name].as_bytes());
+        }
+        writer
+            .parameter_status(b"server_version", b"18.0")
+            .backend_key_data(pid(index), &backend.secret)
+            .ready_for_query(b'I');
+        backend.say_raw(&bytes);
+        let (eager, checks_all) = (self.conduct.eager_reports, self.conduct.checks_all);
+        let session = Session::new(index, settings, eager, checks_all);
+        backend.phase = Phase::Session(Box::new(session));
+    }
+
+    fn serve(&mut self, index: usize, net: &mut Network) -> Result<(), Violation> {
+        let backend = &mut self.backends[index];
+        let Phase::Session(session) = &mut backend.phase else {
+            return Ok(());
+        };
+        let Ok(Some(header)) = Header::parse(&backend.input) else {
+            return Ok(());
+        };
+        let message: Vec<u8> = backend.input.drain(..header.message_len()).collect();
+        if let Some(what) = notable(header.tag, &message[5..]) {
+            *self.census.entry(what).or_default() += 1;
+        }
+        let whose = backend.tap.ahead.pop_front().and_then(|(_, client)| client);
+        match session.message(header.tag, &message[5..], whose, &mut backend.out)? {
+            Next::Go => {}
+            Next::Die => self.shut(index, net),
+            Next::End => self.end(index, End::Eof, net),
+        }
+        Ok(())
+    }
+
+    /// A cancel request: stops what the backend with this key does, and hangs up.
+    fn cancel(
+        &mut self,
+        index: usize,
+        target: u32,
+        secret: &[u8],
+        net: &mut Network,
+    ) -> Result<(), Violation> {
+        let meant = self.backends[index].cancel_for;
+        self.end(index, End::Eof, net);
+        let found = (0..self.backends.len())
+            .find(|&other| pid(other) == target && self.backends[other].secret == secret);
+        let Some(found) = found else {
+            return Err(Violation::new(
+                Promise::Cancel,
+                "a key that no backend ever had",
+            ));
+        };
+        let backend = &mut self.backends[found];
+        let Phase::Session(session) = &mut backend.phase else {
+            return Ok(());
+        };
+        let others = |whose: Option<usize>| whose.is_some() && whose != meant;
+        let busy_for = (!session.is_clean()).then_some(backend.tap.owner);
+        if busy_for.is_some_and(others) || backend.tap.ahead.iter().any(|&(_, owner)| others(owner))
+        {
+            let what = format!(
+                "a cancel request for client {meant:?} reaches a server that works for {:?}",
+                backend.tap.owner
+            );
+            return Err(Violation::new(Promise::Cancel, what));
+        }
+        if session.cancel(&mut backend.out) {
+            *self.census.entry("query cancelled").or_default() += 1;
+        }
+        self.said.append(&mut backend.out.take_said());
+        Ok(())
+    }
+}
+
+impl Backend {
+    /// Login messages, which answer no client.
+    fn say_raw(&mut self, bytes: &[u8]) {
+        let mut at = 0;
+        while let Ok(Some(header)) = Header::parse(&bytes[at..]) {
+            let message = &bytes[at + 5..at + header.message_len()];
+            self.out.say(0, None, |writer| {
+                writer.message(header.tag, |body| body.extend_from_slice(message));
+            });
+            at += header.message_len();
+        }
+        self.out.flush();
+    }
+}
+
+/// Messages that are counted.
+fn notable(tag: u8, body: &[u8]) -> Option<&'static str> {
+    match tag {
+        b'Q' if body.starts_with(b"ROLLBACK") => Some("own rollback"),
+        b'Q' if body.starts_with(b"DISCARD") => Some("own reset"),
+        b'Q' if body.starts_with(b"SET ") => Some("own parameters"),
+        b'Q' => Some("simple query"),
+        b'F' => Some("function call"),
+        b'P' => Some("extended query"),
+        b'H' => Some("flush"),
+        b'd' => Some("copy data"),
+        b'f' => Some("copy fails"),
+        b'X' => Some("server dismissed"),
+        _ => None,
+    }
+}
+
+fn pid(index: usize) -> u32 {
+    index as u32 + 1000
+}

@@ -1,0 +1,258 @@
+//! What a seed stands for: a configuration, how rough the network is, and what goes wrong.
+
+use pgweir_auth::{
+    scram::{DeriveJob, build_secret},
+    userlist::{Secret, Userlist},
+};
+use pgweir_config::{Config, PoolMode};
+use pgweir_core::{Shutdown, Snapshot};
+
+use crate::{
+    checks::{Promise, Violation},
+    postgres::{Conduct, Method},
+};
+
+/// A fault of the simulator's own driver, to see that it is caught.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sabotage {
+    /// Each so-and-so-many-th `Wanted` between workers is lost.
+    LoseWanted(u32),
+    /// Each so-and-so-many-th `Open` is lost.
+    LoseOpen(u32),
+    /// Each so-and-so-many-th piece of a client's bytes goes to another client's server too.
+    LendTwice(u32),
+    /// Each so-and-so-many-th piece for a client is lost.
+    SwallowReply(u32),
+    /// Each so-and-so-many-th piece for a client is overtaken by the next.
+    SwapReplies(u32),
+}
+
+/// Likelihoods, in thousandths of a step.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Mishaps {
+    pub(crate) client_killed: u32,
+    pub(crate) server_killed: u32,
+    pub(crate) cancel: u32,
+    pub(crate) time_jump: u32,
+    pub(crate) reload: u32,
+    /// PostgreSQL can't be reached, or takes nobody, for a while.
+    pub(crate) outage: u32,
+}
+
+/// One world's rules, all drawn from its seed.
+#[derive(Debug, Clone)]
+pub struct Scenario {
+    /// The seed.
+    pub seed: u64,
+    /// How many workers.
+    pub workers: usize,
+    /// `pool_mode`.
+    pub mode: PoolMode,
+    /// `default_pool_size` at the start.
+    pub pool_size: u32,
+    /// How many clients come.
+    pub clients: usize,
+    /// How many requests each of them makes at most.
+    pub requests: u32,
+    /// How the world ends; `None` if all clients leave and the process goes on.
+    pub shutdown: Option<Shutdown>,
+    /// A planted fault.
+    pub sabotage: Option<Sabotage>,
+    pub(crate) steps: u32,
+    pub(crate) mishaps: Mishaps,
+    pub(crate) method: Method,
+    pub(crate) accounts: Vec<Account>,
+    pub(crate) eager_reports: bool,
+    /// Bytes that a socket holds.
+    pub(crate) capacity: usize,
+    /// Most bytes of one read.
+    pub(crate) chunk: usize,
+    pub(crate) query_wait_timeout: u32,
+    /// Workers may be stalled for about so many steps.
+    pub(crate) stall: u32,
+    /// Most bytes of a row or result, where a client asks for much.
+    pub(crate) result_size: usize,
+    settings: String,
+    databases: String,
+}
+
+/// A user, the same one for clients and for PostgreSQL.
+#[derive(Clone)]
+pub(crate) struct Account {
+    pub(crate) name: &'static str,
+    pub(crate) password: &'static str,
+    /// What `auth_file` and the model PostgreSQL hold.
+    pub(crate) stored: Secret,
+}
+
+impl Scenario {
+    /// The scenario of a seed.
+    #[must_use]
+    pub fn of(seed: u64) -> Self {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let modes = [
+            PoolMode::Transaction,
+            PoolMode::Session,
+            PoolMode::Transaction,
+            PoolMode::Statement,
+        ];
+        let mode = modes[(seed % 4) as usize];
+        let workers = 2 + (seed / 4 % 2) as usize;
+        let pool_size = 1 + (seed / 8 % 4) as u32;
+        let capacity = [96, 700, 4096, 65_536][rng.usize(..4)];
+        let (auth_type, method) = [
+            ("trust", Method::Trust),
+            ("trust", Method::Trust),
+            ("md5", Method::Md5),
+            ("scram-sha-256", Method::Scram),
+            ("plain", Method::Password),
+        ][rng.usize(..5)];
+        let accounts = accounts(method, &mut rng);
+        let fair_window = ["auto", "0"][rng.usize(..2)];
+        let query_wait_timeout = if rng.u8(..4) == 0 { 3 } else { 0 };
+        let settings = format!(
+            "pool_mode = {}\nauth_type = {auth_type}\nfair_window = {fair_window}\n\
+             query_wait_timeout = {query_wait_timeout}\nserver_login_retry = {}\n\
+             server_idle_timeout = {}\nserver_lifetime = {}\nautodb_idle_timeout = 2\n\
+             server_connect_limit = {}\nscram_iterations = 2\nserver_reset_query_always = {}\n\
+             client_login_timeout = 0\nserver_connect_timeout = 0\n",
+            mode.as_str(),
+            rng.u8(1..3),
+            [5, 600][rng.usize(..2)],
+            [20, 3600][rng.usize(..2)],
+            [1, 4][rng.usize(..2)],
+            u8::from(rng.u8(..5) == 0),
+        );
+        let connect_query = ["", " connect_query='rows 1 3'"][rng.usize(..2)];
+        let target = "host=10.0.0.1 port=5432";
+        let databases = match rng.u8(..3) {
+            0 => format!("* = {target}{connect_query}\n"),
+            1 => format!("alpha = {target}{connect_query}\n* = {target}\n"),
+            _ => format!("alpha = {target}\nbeta = {target}{connect_query}\n"),
+        };
+        let chunk = [1, 40, 1_000, 70_000][rng.usize(..4)].min(capacity);
+        let mut mishaps = mishaps(&mut rng);
+        let stall = [60, 60, 400][rng.usize(..3)];
+        if stall > 60 && rng.bool() {
+            mishaps.time_jump = 30;
+        }
+        Self {
+            seed,
+            workers,
+            mode,
+            pool_size,
+            clients: rng.usize(2..=12),
+            requests: rng.u32(3..=40),
+            shutdown: [
+                None,
+                None,
+                Some(Shutdown::WaitForClients),
+                Some(Shutdown::WaitForServers),
+                Some(Shutdown::Immediate),
+            ][rng.usize(..5)],
+            sabotage: None,
+            steps: rng.u32(1_000..=4_000),
+            mishaps,
+            method,
+            accounts,
+            eager_reports: rng.bool(),
+            capacity,
+            chunk,
+            query_wait_timeout,
+            stall,
+            result_size: (capacity * 8).min(chunk * 300).min(60_000),
+            settings,
+            databases,
+        }
+    }
+
+    /// The same world with a fault planted in its driver, and nothing else that goes wrong.
+    #[must_use]
+    pub fn sabotaged(seed: u64, sabotage: Sabotage) -> Self {
+        let mut scenario = Self::of(seed);
+        scenario.sabotage = Some(sabotage);
+        scenario.mishaps = Mishaps::default();
+        scenario.shutdown = None;
+        scenario.clients = scenario.clients.max(5);
+        scenario
+    }
+
+    /// The configuration with this `default_pool_size`.
+    pub(crate) fn snapshot(&self, pool_size: u32) -> Result<Snapshot, Violation> {
+        let text = format!(
+            "[databases]\n{}[pgbouncer]\n{}default_pool_size = {pool_size}\n",
+            self.databases, self.settings
+        );
+        let path = std::path::Path::new("sim.ini");
+        let config = Config::load(path, &mut |_| Ok(text.clone()))
+            .map_err(|problems| Violation::new(Promise::Sense, problems.to_string()))?;
+        let mut users = Userlist::default();
+        for account in &self.accounts {
+            users.insert(account.name, account.stored.clone());
+        }
+        Ok(Snapshot { config, users })
+    }
+
+    pub(crate) fn conduct(&self) -> Conduct {
+        let secrets = self.accounts.iter();
+        Conduct {
+            method: self.method,
+            secrets: secrets
+                .map(|account| (account.name.to_owned(), account.stored.clone()))
+                .collect(),
+            eager_reports: self.eager_reports,
+            checks_all: self.mode == PoolMode::Session,
+        }
+    }
+}
+
+/// One user or two; their secrets are stored in any form that the method can work with.
+fn accounts(method: Method, rng: &mut fastrand::Rng) -> Vec<Account> {
+    let names = [("ann", "secret of ann"), ("bob", "bob's own")];
+    let count = rng.usize(1..=names.len());
+    let mut accounts = Vec::new();
+    for (name, password) in names.into_iter().take(count) {
+        let form = rng.u8(..2);
+        let stored = match (method, form) {
+            (Method::Md5, 0) => {
+                let text = pgweir_auth::md5::secret(password, name);
+                Secret::parse(&text)
+            }
+            (Method::Scram, 0) => {
+                let keys = DeriveJob::new(password.as_bytes(), vec![5; 16], 2).run();
+                Secret::Scram(build_secret(&keys, vec![5; 16], 2))
+            }
+            _ => Secret::parse(password),
+        };
+        accounts.push(Account {
+            name,
+            password,
+            stored,
+        });
+    }
+    accounts
+}
+
+/// A third of the worlds has a perfect network.
+fn mishaps(rng: &mut fastrand::Rng) -> Mishaps {
+    if rng.u8(..3) == 0 {
+        return Mishaps::default();
+    }
+    let mut often = |most: u32| if rng.bool() { rng.u32(..=most) } else { 0 };
+    Mishaps {
+        client_killed: often(6),
+        server_killed: often(6),
+        cancel: often(20),
+        time_jump: often(8),
+        reload: often(4),
+        outage: often(6),
+    }
+}
+
+impl std::fmt::Debug for Account {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Account")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,443 @@
+//! Carries out what the core asks for, as the real driver does, over virtual connections.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
+
+use pgweir_auth::scram::DerivedKeys;
+use pgweir_core::{
+    Action, Actions, Closed, Endpoint, ReadMode, Source, Token, Worker, WorkerId, backend::Server,
+    mail::Mail,
+};
+
+use pgweir_wire::Header;
+
+use super::World;
+use crate::{
+    checks::{Promise, Violation},
+    network::{Far, LinkId},
+    scenario::Sabotage,
+};
+
+/// One worker and its driver.
+#[derive(Debug)]
+pub(super) struct Host {
+    pub(super) worker: Worker,
+    pub(super) actions: Actions,
+    pub(super) table: BTreeMap<Token, Conn>,
+    pub(super) pending: VecDeque<Pending>,
+    /// It has finished.
+    pub(super) stopped: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum Conn {
+    Connecting {
+        endpoint: Arc<Endpoint>,
+        /// It's a cancel connection, for this client if its key was right.
+        cancel_for: Option<usize>,
+    },
+    Open(Open),
+}
+
+/// An open connection as a driver knows it.
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) link: LinkId,
+    pub(super) mode: ReadMode,
+    pub(super) hung_up_told: bool,
+    pub(super) unsent: Vec<u8>,
+    /// Writing failed.
+    pub(super) failed: bool,
+}
+
+/// What is left to do after an event, in order.
+#[derive(Debug)]
+pub(super) enum Pending {
+    Peek(Token),
+    Blocked(Token),
+    Drained(Token),
+    Mail(Mail),
+}
+
+/// What travels between workers.
+#[derive(Debug)]
+pub(super) enum Parcel {
+    Mail(Mail),
+    Server { server: Box<Server>, open: Open },
+    Derived { conn: Token, keys: DerivedKeys },
+}
+
+/// Why the core is called: what its actions may be judged by.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Call<'a> {
+    pub(super) input: &'a [u8],
+    /// The client whose bytes these are.
+    pub(super) client: Option<usize>,
+    /// The client that a cancel request names.
+    pub(super) cancel_for: Option<usize>,
+}
+
+impl Open {
+    pub(super) fn new(link: LinkId, mode: ReadMode) -> Self {
+        Self {
+            link,
+            mode,
+            hung_up_told: false,
+            unsent: Vec::new(),
+            failed: false,
+        }
+    }
+}
+
+impl World {
+    /// Executes the actions of a call, and what follows from them at once.
+    pub(super) fn execute(&mut self, host: usize, call: Call<'_>) -> Result<(), Violation> {
+        self.carry_out(host, call)?;
+        while let Some(pending) = self.hosts[host].pending.pop_front() {
+            self.settle(host, pending)?;
+        }
+        Ok(())
+    }
+
+    /// Only the actions of a call.
+    pub(super) fn carry_out(&mut self, host: usize, call: Call<'_>) -> Result<(), Violation> {
+        let actions = &mut self.hosts[host].actions;
+        let list = std::mem::take(&mut actions.list);
+        let scratch = std::mem::take(&mut actions.scratch);
+        for action in list {
+            self.note(|| format!("  w{host} {}", brief(&action)));
+            match action {
+                Action::Send { to, source } => {
+                    let (bytes, is_input) = match source {
+                        Source::Input(range) => (call.input.get(range), true),
+                        Source::Scratch(range) => (scratch.get(range), false),
+                    };
+                    let bytes = bytes.ok_or_else(|| sense("a range outside of its bytes"))?;
+                    self.send(host, to, bytes, is_input, call)?;
+                }
+                other => self.carry_out_one(host, other, call)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn carry_out_one(
+        &mut self,
+        host: usize,
+        action: Action,
+        call: Call<'_>,
+    ) -> Result<(), Violation> {
+        match action {
+            Action::Read { conn, mode } => {
+                if let Some(Conn::Open(open)) = self.hosts[host].table.get_mut(&conn) {
+                    open.mode = mode;
+                }
+            }
+            Action::Peek(conn) => self.hosts[host].pending.push_back(Pending::Peek(conn)),
+            Action::Connect { conn, endpoint } => {
+                let cancel_for = call.cancel_for;
+                let connecting = Conn::Connecting {
+                    endpoint,
+                    cancel_for,
+                };
+                self.hosts[host].table.insert(conn, connecting);
+            }
+            Action::Close(conn) => self.close(host, conn),
+            Action::Derive { conn, job } => {
+                self.count("derivation");
+                let keys = job.run();
+                self.post(self.hosts.len(), host, Parcel::Derived { conn, keys });
+            }
+            Action::HandOver { conn, to, server } => {
+                let Some(Conn::Open(mut open)) = self.hosts[host].table.remove(&conn) else {
+                    return Err(sense("hands over a connection that is not open"));
+                };
+                open.hung_up_told = false;
+                self.count("server moves");
+                self.post(host, to.index(), Parcel::Server { server, open });
+            }
+            Action::Mail { to, mail } => self.send_mail(host, to, mail),
+            Action::Log(_) => {}
+            Action::Control(control) => return Err(sense(&format!("{control:?} without console"))),
+            Action::Finished => self.stop(host),
+            Action::Send { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self, host: usize, pending: Pending) -> Result<(), Violation> {
+        let now = self.now;
+        if self.hosts[host].stopped {
+            return Ok(());
+        }
+        let is_open = |host: &Host, token| matches!(host.table.get(&token), Some(Conn::Open(_)));
+        let desk = &mut self.hosts[host];
+        match pending {
+            Pending::Peek(token) => {
+                let Some(Conn::Open(open)) = desk.table.get(&token) else {
+                    return Ok(());
+                };
+                let first = self.net.see(open.link).up.first();
+                desk.worker.peeked(token, first, now, &mut desk.actions);
+            }
+            Pending::Blocked(token) if is_open(desk, token) => {
+                desk.worker.blocked(token, now, &mut desk.actions);
+            }
+            Pending::Drained(token) if is_open(desk, token) => {
+                desk.worker.drained(token, now, &mut desk.actions);
+            }
+            Pending::Blocked(_) | Pending::Drained(_) => return Ok(()),
+            Pending::Mail(mail) => return self.read_mail(host, mail, false),
+        }
+        self.carry_out(host, Call::default())
+    }
+
+    /// Gives the core a message. What follows at once is left to the caller if it `settles` itself.
+    pub(super) fn read_mail(
+        &mut self,
+        host: usize,
+        mail: Mail,
+        settles: bool,
+    ) -> Result<(), Violation> {
+        let cancel_for = match &mail {
+            Mail::Cancel { key, .. } => {
+                self.count("cancel request");
+                self.client_with_key(key.pid, &key.secret)
+            }
+            Mail::Wanted(_) => {
+                self.count("wanted");
+                None
+            }
+            _ => None,
+        };
+        let desk = &mut self.hosts[host];
+        desk.worker.mail(mail, self.now, &mut desk.actions);
+        let call = Call {
+            cancel_for,
+            ..Call::default()
+        };
+        if settles {
+            self.execute(host, call)
+        } else {
+            self.carry_out(host, call)
+        }
+    }
+
+    fn send_mail(&mut self, from: usize, to: WorkerId, mail: Mail) {
+        if to.index() == from {
+            return self.hosts[from].pending.push_back(Pending::Mail(mail));
+        }
+        let lost = match (&mail, self.scenario.sabotage) {
+            (Mail::Wanted(_), Some(Sabotage::LoseWanted(nth)))
+            | (Mail::Open(_), Some(Sabotage::LoseOpen(nth))) => self.strikes(nth),
+            _ => false,
+        };
+        if lost {
+            self.note(|| "  (sabotage: the mail is lost)".to_owned());
+        } else {
+            self.post(from, to.index(), Parcel::Mail(mail));
+        }
+    }
+
+    /// Is this the one in so many that the planted fault hits?
+    fn strikes(&mut self, nth: u32) -> bool {
+        self.strikes += 1;
+        self.strikes.is_multiple_of(nth)
+    }
+
+    pub(super) fn post(&mut self, from: usize, to: usize, parcel: Parcel) {
+        self.posts.entry((from, to)).or_default().push_back(parcel);
+    }
+
+    fn send(
+        &mut self,
+        host: usize,
+        to: Token,
+        bytes: &[u8],
+        is_input: bool,
+        call: Call<'_>,
+    ) -> Result<(), Violation> {
+        let Some(Conn::Open(open)) = self.hosts[host].table.get(&to) else {
+            return Err(sense(&format!(
+                "worker {host} sends to {to:?}, which is not open"
+            )));
+        };
+        match self.net.see(open.link).far {
+            Far::Client(client) if is_input => match self.sabotage_reply(client, bytes) {
+                Some(bytes) => self.write(host, to, &bytes),
+                None => Ok(()),
+            },
+            Far::Client(_) => self.write(host, to, bytes),
+            Far::Backend(backend) => {
+                let (to, backend) = self.sabotage_route(host, to, backend, bytes, is_input);
+                if self.cluster.is_session(backend) {
+                    let quiet = self.cluster.is_quiet(backend, &self.net);
+                    let tap = &mut self.cluster.backends[backend].tap;
+                    tap.feed(bytes, call.client, quiet)?;
+                }
+                self.write(host, to, bytes)
+            }
+        }
+    }
+
+    fn write(&mut self, host: usize, to: Token, bytes: &[u8]) -> Result<(), Violation> {
+        let most_unsent = 8 * self.scenario.chunk + 16_384;
+        let desk = &mut self.hosts[host];
+        let Some(Conn::Open(open)) = desk.table.get_mut(&to) else {
+            return Ok(());
+        };
+        let link = self.net.link(open.link);
+        if open.failed {
+            return Ok(());
+        }
+        if link.down.end.is_some() {
+            open.failed = true;
+            open.unsent.clear();
+            return Ok(());
+        }
+        if !open.unsent.is_empty() {
+            open.unsent.extend_from_slice(bytes);
+            if open.unsent.len() > most_unsent {
+                let what = format!("{} bytes wait for {:?}", open.unsent.len(), link.far);
+                return Err(Violation::new(Promise::Memory, what));
+            }
+            return Ok(());
+        }
+        let taken = link.down.push(bytes);
+        if taken < bytes.len() {
+            open.unsent.extend_from_slice(&bytes[taken..]);
+            desk.pending.push_back(Pending::Blocked(to));
+            self.count("send blocks");
+        }
+        Ok(())
+    }
+
+    /// The socket takes bytes again, or has failed.
+    pub(super) fn flush(&mut self, host: usize, token: Token) -> Result<(), Violation> {
+        let desk = &mut self.hosts[host];
+        let Some(Conn::Open(open)) = desk.table.get_mut(&token) else {
+            return Ok(());
+        };
+        let link = self.net.link(open.link);
+        if link.down.end.is_some() {
+            open.failed = true;
+            open.unsent.clear();
+            return Ok(());
+        }
+        let taken = link.down.push(&open.unsent);
+        open.unsent.drain(..taken);
+        if open.unsent.is_empty() {
+            desk.pending.push_back(Pending::Drained(token));
+        }
+        self.execute(host, Call::default())
+    }
+
+    /// The connection is gone: the core is told.
+    pub(super) fn end(&mut self, host: usize, token: Token, why: Closed) -> Result<(), Violation> {
+        self.close(host, token);
+        let desk = &mut self.hosts[host];
+        desk.worker.closed(token, &why, self.now, &mut desk.actions);
+        self.execute(host, Call::default())
+    }
+
+    fn close(&mut self, host: usize, token: Token) {
+        if let Some(Conn::Open(open)) = self.hosts[host].table.remove(&token) {
+            self.net.let_go(open.link, &open.unsent);
+            self.forget_said(open.link);
+        }
+    }
+
+    /// What a server said and the pooler has not read, nobody will hear.
+    fn forget_said(&mut self, link: LinkId) {
+        if let Far::Backend(backend) = self.net.see(link).far {
+            let backend_seen = &self.cluster.backends[backend];
+            let read = backend_seen.delivered.min(backend_seen.cut);
+            for said in &mut self.said {
+                said.retain(|said| said.backend != backend || said.end <= read);
+            }
+        }
+    }
+
+    fn stop(&mut self, host: usize) {
+        self.hosts[host].stopped = true;
+        let tokens: Vec<Token> = self.hosts[host].table.keys().copied().collect();
+        for token in tokens {
+            self.close(host, token);
+        }
+    }
+
+    /// What becomes of a piece for a client, where replies are to be lost or mixed up.
+    fn sabotage_reply(&mut self, client: usize, bytes: &[u8]) -> Option<Vec<u8>> {
+        let sabotage = self.scenario.sabotage;
+        match sabotage {
+            Some(Sabotage::SwallowReply(nth)) if self.strikes(nth) => None,
+            Some(Sabotage::SwapReplies(nth)) => match self.kept.remove(&client) {
+                Some(kept) => Some([bytes, &kept].concat()),
+                None if self.strikes(nth) => {
+                    self.kept.insert(client, bytes.to_vec());
+                    None
+                }
+                None => Some(bytes.to_vec()),
+            },
+            _ => Some(bytes.to_vec()),
+        }
+    }
+
+    /// Which server a client's bytes go to, where they are to be misled.
+    fn sabotage_route(
+        &mut self,
+        host: usize,
+        to: Token,
+        backend: usize,
+        bytes: &[u8],
+        is_input: bool,
+    ) -> (Token, usize) {
+        let is_whole = matches!(Header::parse(bytes),
+            Ok(Some(header)) if header.message_len() <= bytes.len());
+        let boundary = |backend: usize| self.cluster.backends[backend].tap.is_at_boundary();
+        let Some(Sabotage::LendTwice(nth)) = self
+            .scenario
+            .sabotage
+            .filter(|_| is_input && is_whole && boundary(backend))
+        else {
+            return (to, backend);
+        };
+        let others = self.hosts[host].table.iter().filter_map(|(token, conn)| {
+            let Conn::Open(open) = conn else { return None };
+            let Far::Backend(other) = self.net.see(open.link).far else {
+                return None;
+            };
+            let busy = self.cluster.is_session(other) && !self.cluster.is_quiet(other, &self.net);
+            (other != backend && busy && boundary(other)).then_some((*token, other))
+        });
+        let Some(other) = others.collect::<Vec<_>>().first().copied() else {
+            return (to, backend);
+        };
+        if self.strikes(nth) {
+            self.note(|| format!("  (sabotage: to backend {} instead)", other.1));
+            return other;
+        }
+        (to, backend)
+    }
+}
+
+fn sense(what: &str) -> Violation {
+    Violation::new(Promise::Sense, what)
+}
+
+/// An action in a line of the trace.
+fn brief(action: &Action) -> String {
+    match action {
+        Action::HandOver { conn, to, .. } => format!("HandOver {conn:?} to {to:?}"),
+        Action::Mail { to, mail } => {
+            let text = format!("{mail:?}");
+            let end = text.find(['(', ' ']).unwrap_or(text.len());
+            format!("Mail {} to {to:?}", &text[..end])
+        }
+        Action::Log(line) => format!("Log {}", line.text),
+        Action::Derive { conn, .. } => format!("Derive {conn:?}"),
+        other => format!("{other:?}"),
+    }
+}

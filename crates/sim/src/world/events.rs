@@ -1,0 +1,318 @@
+//! What can happen next, and what happens when it does.
+
+use pgweir_core::{Address, Closed, ConnectError, ReadMode, Token};
+
+use super::{
+    World,
+    driver::{Call, Conn, Open, Parcel},
+};
+use crate::{
+    checks::Violation,
+    network::{End, Far},
+};
+
+/// One thing that can happen by itself, in any order with all others.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Event {
+    Connected(usize, Token),
+    Read(usize, Token),
+    Broken(usize, Token),
+    HungUp(usize, Token),
+    Readable(usize, Token),
+    Flush(usize, Token),
+    Tick(usize),
+    Post(usize, usize),
+    ClientWrites(usize),
+    ClientReads(usize),
+    ClientLeaves(usize),
+    BackendReads(usize),
+    BackendWorks(usize),
+    BackendWrites(usize),
+}
+
+impl World {
+    /// All that can happen now. `stalled` is a worker that is not scheduled at present;
+    /// `lazy` lets some clients forget to read for a while.
+    pub(super) fn enabled(&self, stalled: Option<usize>, lazy: bool) -> Vec<Event> {
+        let mut events = Vec::new();
+        for (index, host) in self.hosts.iter().enumerate() {
+            if host.stopped || stalled == Some(index) {
+                continue;
+            }
+            for (&token, conn) in &host.table {
+                match conn {
+                    Conn::Connecting { .. } => events.push(Event::Connected(index, token)),
+                    Conn::Open(open) => self.enabled_for(index, token, open, &mut events),
+                }
+            }
+            if host.worker.next_tick().is_some_and(|at| at <= self.now) {
+                events.push(Event::Tick(index));
+            }
+        }
+        for (&(from, to), post) in &self.posts {
+            if !post.is_empty() && !self.hosts[to].stopped && stalled != Some(to) {
+                events.push(Event::Post(from, to));
+            }
+        }
+        self.enabled_outside(lazy, &mut events);
+        events
+    }
+
+    fn enabled_for(&self, host: usize, token: Token, open: &Open, events: &mut Vec<Event>) {
+        let link = self.net.see(open.link);
+        let readable = !link.up.is_empty() || link.up.end.is_some();
+        match open.mode {
+            ReadMode::Deliver if readable => events.push(Event::Read(host, token)),
+            ReadMode::Deliver if open.failed => events.push(Event::Broken(host, token)),
+            ReadMode::Deliver => {}
+            _ if open.failed || link.up.end == Some(End::Reset) => {
+                events.push(Event::Broken(host, token));
+            }
+            _ if link.up.end.is_some() && !open.hung_up_told => {
+                events.push(Event::HungUp(host, token));
+            }
+            ReadMode::Notify if readable => events.push(Event::Readable(host, token)),
+            _ => {}
+        }
+        let writable = link.down.room() > 0 || link.down.end.is_some();
+        if !open.unsent.is_empty() && writable {
+            events.push(Event::Flush(host, token));
+        }
+    }
+
+    fn enabled_outside(&self, lazy: bool, events: &mut Vec<Event>) {
+        for (index, client) in self.clients.iter().enumerate() {
+            if client.is_over() {
+                continue;
+            }
+            let link = self.net.see(client.link);
+            if !client.output.is_empty() && link.up.room() > 0 {
+                events.push(Event::ClientWrites(index));
+            }
+            let reads = !(lazy && client.is_lazy() && self.step % 512 > 12);
+            if reads && (!link.down.is_empty() || link.down.end.is_some()) {
+                events.push(Event::ClientReads(index));
+            }
+            if client.leaves.is_some() && client.output.is_empty() && link.up.end.is_none() {
+                events.push(Event::ClientLeaves(index));
+            }
+        }
+        for index in 0..self.cluster.backends.len() {
+            if self.cluster.can_read(index, &self.net) {
+                events.push(Event::BackendReads(index));
+            }
+            if self.cluster.can_process(index) {
+                events.push(Event::BackendWorks(index));
+            }
+            if self.cluster.can_write(index, &self.net) {
+                events.push(Event::BackendWrites(index));
+            }
+        }
+    }
+
+    pub(super) fn perform(&mut self, event: Event) -> Result<(), Violation> {
+        self.note(|| format!("{event:?}"));
+        match event {
+            Event::Connected(host, token) => self.connected(host, token),
+            Event::Read(host, token) => self.read(host, token),
+            Event::Broken(host, token) => self.end(
+                host,
+                token,
+                Closed::Error("connection reset by peer".into()),
+            ),
+            Event::HungUp(host, token) => {
+                let desk = &mut self.hosts[host];
+                if let Some(Conn::Open(open)) = desk.table.get_mut(&token) {
+                    open.hung_up_told = true;
+                }
+                desk.worker.hung_up(token, self.now, &mut desk.actions);
+                self.execute(host, Call::default())
+            }
+            Event::Readable(host, token) => {
+                let desk = &mut self.hosts[host];
+                if let Some(Conn::Open(open)) = desk.table.get_mut(&token) {
+                    open.mode = ReadMode::Hold;
+                }
+                desk.worker.readable(token, self.now, &mut desk.actions);
+                self.execute(host, Call::default())
+            }
+            Event::Flush(host, token) => self.flush(host, token),
+            Event::Tick(host) => {
+                let desk = &mut self.hosts[host];
+                desk.worker.tick(self.now, &mut desk.actions);
+                self.execute(host, Call::default())
+            }
+            Event::Post(from, to) => self.receive_post(from, to),
+            outside => self.perform_outside(outside),
+        }
+    }
+
+    fn perform_outside(&mut self, event: Event) -> Result<(), Violation> {
+        match event {
+            Event::ClientWrites(index) => {
+                let count = self.piece();
+                let client = &mut self.clients[index];
+                let up = &mut self.net.link(client.link).up;
+                let count = count.min(client.output.len());
+                let taken = up.push(&client.output.make_contiguous()[..count]);
+                client.output.drain(..taken);
+            }
+            Event::ClientReads(index) => return self.client_reads(index),
+            Event::ClientLeaves(index) => self.client_leaves(index),
+            Event::BackendReads(index) => {
+                let count = self.piece();
+                self.cluster.read(index, count, &mut self.net);
+            }
+            Event::BackendWorks(index) => {
+                self.cluster.process(index, &mut self.net)?;
+                self.collect_said();
+                return self.count_servers(index);
+            }
+            Event::BackendWrites(index) => {
+                let count = self.piece();
+                self.cluster.write(index, count, &mut self.net);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn connected(&mut self, host: usize, token: Token) -> Result<(), Violation> {
+        let now = self.now;
+        let Some(Conn::Connecting {
+            endpoint,
+            cancel_for,
+        }) = self.hosts[host].table.remove(&token)
+        else {
+            return Ok(());
+        };
+        if self.outage.is_some_and(|outage| outage.refuses_connections) {
+            self.count("connect fails");
+            self.grounds.logins_failed = true;
+            let why = ConnectError::Refused(format!("{endpoint}: connection refused"));
+            let desk = &mut self.hosts[host];
+            desk.worker
+                .connect_failed(token, &why, now, &mut desk.actions);
+            return self.execute(host, Call::default());
+        }
+        let backend = self.cluster.next();
+        let link = self.net.open(Far::Backend(backend), self.scenario.capacity);
+        let secret = self.rng.u32(..).to_be_bytes();
+        self.cluster.accept(link, cancel_for, secret);
+        let nonce = std::array::from_fn(|_| self.rng.u8(..));
+        let desk = &mut self.hosts[host];
+        desk.table
+            .insert(token, Conn::Open(Open::new(link, ReadMode::Hold)));
+        let address = Address::Unix;
+        desk.worker
+            .connected(token, address, address, nonce, now, &mut desk.actions);
+        self.execute(host, Call::default())
+    }
+
+    fn read(&mut self, host: usize, token: Token) -> Result<(), Violation> {
+        let count = self.piece();
+        let desk = &mut self.hosts[host];
+        let Some(Conn::Open(open)) = desk.table.get_mut(&token) else {
+            return Ok(());
+        };
+        let link = self.net.link(open.link);
+        let bytes = link.up.pull(count);
+        let far = link.far;
+        if bytes.is_empty() {
+            let why = match link.up.end {
+                Some(End::Eof) if !open.failed => Closed::Eof,
+                _ => Closed::Error("connection reset by peer".into()),
+            };
+            return self.end(host, token, why);
+        }
+        let client = match far {
+            Far::Client(index) => Some(index),
+            Far::Backend(index) => {
+                self.cluster.backends[index].delivered += bytes.len() as u64;
+                None
+            }
+        };
+        if let Some(trace) = &mut self.trace {
+            trace.push(format!(
+                "  {far:?}: \"{}\"",
+                bytes[..bytes.len().min(90)].escape_ascii()
+            ));
+        }
+        let desk = &mut self.hosts[host];
+        desk.worker
+            .received(token, &bytes, self.now, &mut desk.actions);
+        let call = Call {
+            input: &bytes,
+            client,
+            cancel_for: None,
+        };
+        self.execute(host, call)
+    }
+
+    fn receive_post(&mut self, from: usize, to: usize) -> Result<(), Violation> {
+        let Some(parcel) = self
+            .posts
+            .get_mut(&(from, to))
+            .and_then(|post| post.pop_front())
+        else {
+            return Ok(());
+        };
+        let now = self.now;
+        let desk = &mut self.hosts[to];
+        match parcel {
+            Parcel::Mail(mail) => return self.read_mail(to, mail, true),
+            Parcel::Derived { conn, keys } => {
+                desk.worker.derived(conn, keys, now, &mut desk.actions);
+            }
+            Parcel::Server { server, open } => {
+                let token = desk.worker.adopt(server, now, &mut desk.actions);
+                desk.table.insert(token, Conn::Open(open));
+            }
+        }
+        self.execute(to, Call::default())
+    }
+
+    fn client_reads(&mut self, index: usize) -> Result<(), Violation> {
+        let count = self.piece();
+        let grounds = self.grounds();
+        let client = &mut self.clients[index];
+        let down = &mut self.net.link(client.link).down;
+        let bytes = down.pull(count);
+        match down.end {
+            Some(how) if bytes.is_empty() => client.ended(how, grounds),
+            _ => client.received(&bytes, &mut self.said[index], grounds),
+        }
+    }
+
+    /// It closes, or closes its sending side and reads on.
+    fn client_leaves(&mut self, index: usize) {
+        let reads_on = self.rng.bool();
+        let client = &mut self.clients[index];
+        let link = self.net.link(client.link);
+        link.up.finish(End::Eof);
+        if reads_on {
+            client.close_half();
+        } else {
+            link.down.finish(End::Reset);
+            client.vanish();
+        }
+    }
+
+    /// What servers said goes to the record of the client that it is for.
+    pub(super) fn collect_said(&mut self) {
+        for (client, said) in self.cluster.said.drain(..) {
+            let link = self.cluster.backends[said.backend].link;
+            if self.net.see(link).held {
+                self.said[client].push_back(said);
+            }
+        }
+    }
+
+    /// How many bytes are moved at once.
+    fn piece(&mut self) -> usize {
+        match self.rng.u8(..4) {
+            0 => self.rng.usize(1..=self.scenario.chunk.min(12)),
+            _ => self.rng.usize(1..=self.scenario.chunk),
+        }
+    }
+}

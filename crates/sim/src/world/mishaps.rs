@@ -1,0 +1,201 @@
+//! What comes from outside: clients that come and act, faults, time.
+
+use std::sync::Arc;
+
+use pgweir_core::{Address, Peer, ReadMode, Time, mail::Mail};
+
+use super::{
+    World,
+    driver::{Call, Conn, Open, Parcel},
+};
+use crate::{
+    checks::Violation,
+    client::{Client, Mood},
+    network::{End, Far},
+};
+
+/// PostgreSQL takes nobody for a while.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Outage {
+    pub(super) until: Time,
+    pub(super) refuses_connections: bool,
+}
+
+impl World {
+    /// A client connects to a random worker.
+    pub(super) fn arrive(&mut self) -> Result<(), Violation> {
+        let index = self.clients.len();
+        let link = self.net.open(Far::Client(index), self.scenario.capacity);
+        let account = self.rng.usize(..self.scenario.accounts.len());
+        let keeps_session = self.scenario.mode == pgweir_config::PoolMode::Session;
+        let account = &self.scenario.accounts[account];
+        let requests = self.rng.u32(..=self.scenario.requests);
+        let client = Client::new(index, link, requests, keeps_session, account, &mut self.rng);
+        self.admit(client)
+    }
+
+    /// A client does what it likes.
+    pub(super) fn act(&mut self, mood: Mood) -> bool {
+        let able: Vec<usize> = (0..self.clients.len())
+            .filter(|&index| self.clients[index].can_act())
+            .collect();
+        let Some(&index) = self.rng.choice(&able) else {
+            return false;
+        };
+        let size = match self.rng.u8(..20) {
+            0 => self.scenario.result_size,
+            _ => 30,
+        };
+        self.clients[index].act(mood, size, &mut self.rng);
+        self.note(|| format!("client {index} acts"));
+        true
+    }
+
+    /// Perhaps something goes wrong.
+    pub(super) fn mishap(&mut self) -> Result<(), Violation> {
+        let mishaps = self.scenario.mishaps;
+        let mut dice = self.rng.u32(..1000);
+        let mut hits = |often: u32| {
+            let hit = dice < often;
+            dice = if hit {
+                u32::MAX
+            } else {
+                dice.saturating_sub(often)
+            };
+            hit
+        };
+        if hits(mishaps.client_killed) {
+            self.kill_client();
+        } else if hits(mishaps.server_killed) {
+            self.kill_server();
+        } else if hits(mishaps.cancel) {
+            return self.cancel();
+        } else if hits(mishaps.time_jump) {
+            self.now = self.now.after(self.rng.u64(..4_000_000));
+        } else if hits(mishaps.reload) {
+            return self.reload();
+        } else if hits(mishaps.outage) {
+            self.outage = Some(Outage {
+                until: self.now.after(self.rng.u64(..200_000)),
+                refuses_connections: self.rng.bool(),
+            });
+        }
+        Ok(())
+    }
+
+    /// An outage ends with its time, or now.
+    pub(super) fn weather(&mut self, ends: bool) {
+        if self
+            .outage
+            .is_some_and(|outage| ends || outage.until <= self.now)
+        {
+            self.outage = None;
+        }
+        self.cluster.refuses = self
+            .outage
+            .is_some_and(|outage| !outage.refuses_connections);
+        self.grounds.logins_failed |= self.cluster.refuses;
+    }
+
+    fn kill_client(&mut self) {
+        let present: Vec<usize> = (0..self.clients.len())
+            .filter(|&index| !self.clients[index].is_over())
+            .collect();
+        let Some(&index) = self.rng.choice(&present) else {
+            return;
+        };
+        let client = &mut self.clients[index];
+        if client.is_ready() && client.leaves.is_none() && self.rng.bool() {
+            client.leave_badly(&mut self.rng);
+        } else {
+            let how = [End::Eof, End::Reset][self.rng.usize(..2)];
+            let link = self.net.link(client.link);
+            link.up.finish(how);
+            link.down.finish(End::Reset);
+            client.vanish();
+        }
+        self.note(|| format!("client {index} is killed"));
+        self.count("client killed");
+    }
+
+    fn kill_server(&mut self) {
+        let alive: Vec<usize> = (0..self.cluster.backends.len())
+            .filter(|&index| self.cluster.is_alive(index))
+            .collect();
+        let Some(&index) = self.rng.choice(&alive) else {
+            return;
+        };
+        self.cluster.lost = true;
+        self.count("server killed");
+        self.grounds.logins_failed = true;
+        match self.rng.u8(..3) {
+            0 if self.cluster.is_session(index) => self.cluster.shut(index, &mut self.net),
+            1 => self.cluster.end(index, End::Reset, &mut self.net),
+            _ => self.cluster.end(index, End::Eof, &mut self.net),
+        }
+        self.note(|| format!("backend {index} is killed"));
+    }
+
+    /// A cancel request for some client, sometimes with a wrong key.
+    fn cancel(&mut self) -> Result<(), Violation> {
+        let key = |client: &Client| client.key.clone();
+        let slow = self.clients.iter().filter(|client| client.is_slow());
+        let mut keys: Vec<_> = slow.filter_map(key).collect();
+        if keys.is_empty() || self.rng.bool() {
+            keys = self.clients.iter().filter_map(key).collect();
+        }
+        let Some((mut pid, mut secret)) = self.rng.choice(&keys).cloned() else {
+            return Ok(());
+        };
+        match self.rng.u8(..6) {
+            0 => secret[0] ^= 1,
+            1 => pid = self.rng.u32(..),
+            _ => {}
+        }
+        let index = self.clients.len();
+        let link = self.net.open(Far::Client(index), self.scenario.capacity);
+        self.admit(Client::canceller(index, link, pid, &secret))
+    }
+
+    fn reload(&mut self) -> Result<(), Violation> {
+        let pool_size = self.rng.u32(1..=4);
+        let snapshot = Arc::new(self.scenario.snapshot(pool_size)?);
+        self.note(|| format!("reload: default_pool_size = {pool_size}"));
+        self.pool_size = pool_size;
+        self.count("reload");
+        self.most_servers = self.most_servers.max(pool_size as usize);
+        self.directory.replace(Arc::clone(&snapshot));
+        self.tell_all(|| Mail::Config(Arc::clone(&snapshot)));
+        Ok(())
+    }
+
+    pub(super) fn tell_all(&mut self, mut mail: impl FnMut() -> Mail) {
+        for to in 0..self.hosts.len() {
+            self.post(self.hosts.len(), to, Parcel::Mail(mail()));
+        }
+    }
+
+    fn admit(&mut self, client: Client) -> Result<(), Violation> {
+        let host = self.rng.usize(..self.hosts.len());
+        let link = client.link;
+        self.note(|| format!("client {} comes to worker {host}", client.index));
+        self.clients.push(client);
+        self.said.push(Default::default());
+        if self.hosts[host].stopped {
+            self.net.let_go(link, &[]);
+            return Ok(());
+        }
+        let peer = Peer {
+            remote: Address::Unix,
+            local: Address::Unix,
+            port: 6432,
+            same_uid: false,
+            entropy: std::array::from_fn(|_| self.rng.u8(..)),
+        };
+        let desk = &mut self.hosts[host];
+        let token = desk.worker.accepted(&peer, self.now, &mut desk.actions);
+        desk.table
+            .insert(token, Conn::Open(Open::new(link, ReadMode::Deliver)));
+        self.execute(host, Call::default())
+    }
+}

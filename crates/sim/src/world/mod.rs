@@ -1,0 +1,234 @@
+//! The world: workers, network, PostgreSQL and clients under one random number generator.
+
+mod driver;
+mod events;
+mod mishaps;
+mod verdict;
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
+
+use pgweir_config::PoolMode;
+use pgweir_core::{Directory, Shutdown, Time, Worker, WorkerId, mail::Mail};
+
+use self::{
+    driver::{Host, Parcel},
+    mishaps::Outage,
+};
+use crate::{
+    Census,
+    checks::{Promise, Said, Violation},
+    client::{Client, Grounds, Mood},
+    network::Network,
+    postgres::Cluster,
+    scenario::Scenario,
+};
+
+/// How many steps the end may take before it counts as never.
+const STEPS_TO_END: u32 = 400_000;
+/// How often time may be moved on, with nothing else left to happen.
+const JUMPS_TO_END: u32 = 700;
+/// The trace keeps so many lines.
+const TRACE_KEPT: usize = 4000;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) scenario: Scenario,
+    pub(crate) step: u32,
+    /// The last lines of what happened, if wanted.
+    pub(crate) trace: Option<Vec<String>>,
+    pub(crate) census: Census,
+    rng: fastrand::Rng,
+    now: Time,
+    net: Network,
+    cluster: Cluster,
+    clients: Vec<Client>,
+    /// What servers said to each client, and it has not heard yet.
+    said: Vec<VecDeque<Said>>,
+    hosts: Vec<Host>,
+    /// By sender and receiver; the control thread's number is the one after the last worker's.
+    posts: BTreeMap<(usize, usize), VecDeque<Parcel>>,
+    directory: Arc<Directory>,
+    grounds: Grounds,
+    outage: Option<Outage>,
+    pool_size: u32,
+    /// Servers that a pool may have, while a smaller limit is on its way.
+    most_servers: usize,
+    /// How often the planted fault could have struck.
+    strikes: u32,
+    /// Pieces that the planted fault holds back, by client.
+    kept: BTreeMap<usize, Vec<u8>>,
+}
+
+impl World {
+    pub(crate) fn new(scenario: Scenario, traces: bool) -> Result<Self, Violation> {
+        let mut rng = fastrand::Rng::with_seed(scenario.seed ^ 0x5eed);
+        let snapshot = Arc::new(scenario.snapshot(scenario.pool_size)?);
+        let key = std::array::from_fn(|_| rng.u8(..));
+        let directory = Arc::new(Directory::new(scenario.workers, snapshot, key));
+        let host = |index: usize| Host {
+            worker: Worker::new(WorkerId(index as u8), Arc::clone(&directory)),
+            actions: Default::default(),
+            table: BTreeMap::new(),
+            pending: VecDeque::new(),
+            stopped: false,
+        };
+        Ok(Self {
+            hosts: (0..scenario.workers).map(host).collect(),
+            step: 0,
+            trace: traces.then(Vec::new),
+            census: Census::new(),
+            rng,
+            now: Time(1_700_000_000_000_000),
+            net: Network::default(),
+            cluster: Cluster::new(scenario.conduct()),
+            clients: Vec::new(),
+            said: Vec::new(),
+            posts: BTreeMap::new(),
+            directory,
+            grounds: Grounds {
+                wait_timeout: scenario.query_wait_timeout > 0,
+                statement_mode: scenario.mode == PoolMode::Statement,
+                ..Grounds::default()
+            },
+            outage: None,
+            pool_size: scenario.pool_size,
+            most_servers: scenario.pool_size as usize,
+            strikes: 0,
+            kept: BTreeMap::new(),
+            scenario,
+        })
+    }
+
+    /// Lives through all of it.
+    pub(crate) fn run(&mut self) -> Result<(), Violation> {
+        let mut next_calm = self.rng.u32(100..600);
+        let mut stalled = None;
+        while self.step < self.scenario.steps {
+            self.step += 1;
+            self.now = self.now.after(self.rng.u64(..400));
+            self.weather(false);
+            if self.step >= next_calm {
+                next_calm += self.rng.u32(100..900);
+                self.calm_down()?;
+                self.check_calm()?;
+            }
+            if self.rng.u32(..self.scenario.stall) == 0 {
+                stalled = self.rng.bool().then(|| self.rng.usize(..self.hosts.len()));
+            }
+            if self.clients.len() < self.scenario.clients && self.rng.u8(..25) == 0 {
+                self.arrive()?;
+            }
+            self.mishap()?;
+            let events = self.enabled(stalled, true);
+            let acts = events.is_empty() || self.rng.u8(..8) == 0;
+            if acts && self.act(Mood::Free) {
+                continue;
+            }
+            match self.rng.choice(&events).copied() {
+                Some(event) => self.perform(event)?,
+                None => self.pass_time(),
+            }
+        }
+        self.go_home()?;
+        self.check_end()?;
+        let of_servers = std::mem::take(&mut self.cluster.census);
+        self.census.extend(of_servers);
+        for client in &self.clients {
+            *self.census.entry("error of the pooler's").or_default() += client.errors_made;
+            *self.census.entry("request answered").or_default() += client.answers;
+        }
+        Ok(())
+    }
+
+    /// Lets everything happen that can happen by itself, time excepted.
+    fn calm_down(&mut self) -> Result<(), Violation> {
+        for _ in 0..STEPS_TO_END {
+            let events = self.enabled(None, false);
+            let Some(event) = self.rng.choice(&events).copied() else {
+                return Ok(());
+            };
+            self.perform(event)?;
+        }
+        Err(Violation::new(
+            Promise::Waits,
+            "the world does not come to rest",
+        ))
+    }
+
+    /// Nothing goes wrong any more, and all clients end what they have begun and leave.
+    fn go_home(&mut self) -> Result<(), Violation> {
+        self.note(|| "going home".to_owned());
+        self.weather(true);
+        if let Some(how) = self.scenario.shutdown {
+            self.note(|| format!("shutdown: {how:?}"));
+            self.grounds.shutdown = true;
+            self.tell_all(|| Mail::Shutdown(how));
+        }
+        let mut jumps = 0;
+        for _ in 0..STEPS_TO_END {
+            self.step += 1;
+            self.now = self.now.after(self.rng.u64(..400));
+            let events = self.enabled(None, false);
+            if (events.is_empty() || self.rng.u8(..8) == 0) && self.act(Mood::GoingHome) {
+                continue;
+            }
+            if let Some(event) = self.rng.choice(&events).copied() {
+                self.perform(event)?;
+                continue;
+            }
+            self.check_calm()?;
+            if self.clients.iter().all(Client::is_over) && self.is_cold() {
+                return Ok(());
+            }
+            jumps += 1;
+            if jumps > JUMPS_TO_END {
+                break;
+            }
+            self.pass_time();
+        }
+        Err(self.never_ends())
+    }
+
+    /// Nothing can happen before the next tick.
+    fn pass_time(&mut self) {
+        let ticks = self.hosts.iter().filter(|host| !host.stopped);
+        let next = ticks.filter_map(|host| host.worker.next_tick()).min();
+        let later = self.now.after(100_000);
+        self.now = next.unwrap_or(later).max(self.now);
+    }
+
+    /// What may be held against clients' complaints by now.
+    fn grounds(&self) -> Grounds {
+        Grounds {
+            servers_lost: self.cluster.lost
+                || (self.grounds.shutdown
+                    && self.scenario.shutdown != Some(Shutdown::WaitForClients)),
+            ..self.grounds
+        }
+    }
+
+    fn client_with_key(&self, pid: u32, secret: &[u8]) -> Option<usize> {
+        let has_key = |client: &Client| {
+            let key = client.key.as_ref();
+            key.is_some_and(|(own, own_secret)| *own == pid && own_secret == secret)
+        };
+        self.clients.iter().position(has_key)
+    }
+
+    fn count(&mut self, what: &'static str) {
+        *self.census.entry(what).or_default() += 1;
+    }
+
+    fn note(&mut self, line: impl FnOnce() -> String) {
+        if let Some(trace) = &mut self.trace {
+            if trace.len() > 2 * TRACE_KEPT {
+                trace.drain(..TRACE_KEPT);
+            }
+            trace.push(line());
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! What must hold when the world is at rest, and at its end.
+
+use std::sync::Arc;
+
+use pgweir_config::PoolMode;
+use pgweir_core::{SharedPool, Shutdown};
+
+use super::World;
+use crate::checks::{Promise, Violation};
+
+impl World {
+    /// All mail has arrived and all bytes have flowed: the counts are right, and whoever waits has a
+    /// reason to.
+    pub(super) fn check_calm(&mut self) -> Result<(), Violation> {
+        for pool in self.pools() {
+            let (waiting, servers, connecting, retry) = {
+                let ledger = pool.ledger.lock();
+                (
+                    ledger.waiting(),
+                    ledger.servers() as usize,
+                    ledger.connecting(),
+                    ledger.retry_at(),
+                )
+            };
+            let present = self.servers_of(&pool.key.database, &pool.key.user);
+            let whole = !self.hosts.iter().any(|host| host.stopped);
+            if whole && present.len() != servers {
+                let what = format!("{} servers, and the ledger counts {servers}", present.len());
+                return Err(Violation::new(Promise::Counts, what));
+            }
+            if waiting == 0 || self.is_shut() {
+                continue;
+            }
+            if let Some(&idle) = present.iter().find(|&&backend| self.is_free(backend)) {
+                let what = format!("{waiting} clients wait, and backend {idle} is idle");
+                return Err(Violation::new(Promise::Waits, what));
+            }
+            let ticks = self
+                .hosts
+                .iter()
+                .any(|host| !host.stopped && host.worker.next_tick().is_some());
+            let may_open = retry.is_none() || !ticks;
+            if may_open && connecting == 0 && servers < self.pool_size as usize {
+                let what =
+                    format!("{waiting} clients wait, and the pool has room: {servers} servers");
+                return Err(Violation::new(Promise::Waits, what));
+            }
+        }
+        let most = self.pools().into_iter().map(|pool| {
+            let key = &pool.key;
+            self.servers_of(&key.database, &key.user).len()
+        });
+        self.most_servers = most.max().unwrap_or(0).max(self.pool_size as usize);
+        Ok(())
+    }
+
+    /// A backend has been told which pool it belongs to: are there too many?
+    pub(super) fn count_servers(&self, backend: usize) -> Result<(), Violation> {
+        let Some((database, user)) = &self.cluster.backends[backend].pool else {
+            return Ok(());
+        };
+        let count = self.servers_of(database, user).len();
+        if count > self.most_servers {
+            let what = format!(
+                "{count} servers of {database}/{user}, {} allowed",
+                self.most_servers
+            );
+            return Err(Violation::new(Promise::Counts, what));
+        }
+        Ok(())
+    }
+
+    /// Servers idle, pools and counts are as before the first client came.
+    pub(super) fn is_cold(&self) -> bool {
+        match self.scenario.shutdown {
+            Some(_) => self.hosts.iter().all(|host| host.stopped),
+            None => self.pools().iter().all(|pool| {
+                let ledger = pool.ledger.lock();
+                ledger.waiting() == 0 && ledger.connecting() == 0
+            }),
+        }
+    }
+
+    /// Everybody has left.
+    pub(super) fn check_end(&mut self) -> Result<(), Violation> {
+        if self.scenario.shutdown.is_some() {
+            return Ok(());
+        }
+        if self.directory.clients() != 0 {
+            let what = format!(
+                "{} clients are counted after the last has left",
+                self.directory.clients()
+            );
+            return Err(Violation::new(Promise::Counts, what));
+        }
+        for (index, host) in self.hosts.iter().enumerate() {
+            let servers = host.table.len();
+            let counted: usize = self
+                .pools()
+                .iter()
+                .map(|pool| pool.ledger.lock().owned(pgweir_core::WorkerId(index as u8)) as usize)
+                .sum();
+            if servers != counted {
+                let what =
+                    format!("worker {index} holds {servers} connections, {counted} are counted");
+                return Err(Violation::new(Promise::Counts, what));
+            }
+        }
+        self.go_cold()
+    }
+
+    /// With time, idle servers are closed, and then pools forgotten that no one configured.
+    fn go_cold(&mut self) -> Result<(), Violation> {
+        for _ in 0..30_000 {
+            self.pass_time();
+            self.calm_down()?;
+            if self
+                .pools()
+                .iter()
+                .all(|pool| pool.ledger.lock().servers() == 0)
+            {
+                break;
+            }
+        }
+        let left: u32 = self
+            .pools()
+            .iter()
+            .map(|pool| pool.ledger.lock().servers())
+            .sum();
+        let open: usize = self.hosts.iter().map(|host| host.table.len()).sum();
+        if left > 0 || open > 0 {
+            let what = format!("{left} servers and {open} connections are left of idle pools");
+            return Err(Violation::new(Promise::Counts, what));
+        }
+        for _ in 0..30 {
+            self.pass_time();
+            self.calm_down()?;
+        }
+        let snapshot = self.directory.snapshot();
+        let forgotten =
+            |pool: &Arc<SharedPool>| !snapshot.config.databases.contains_key(&*pool.key.database);
+        match self.pools().iter().find(|pool| forgotten(pool)) {
+            Some(pool) => {
+                let what = format!("nobody uses the pool {:?}, and it is kept", pool.key);
+                Err(Violation::new(Promise::Counts, what))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Time is up.
+    pub(super) fn never_ends(&self) -> Violation {
+        let waiting: Vec<String> = self
+            .clients
+            .iter()
+            .filter(|client| !client.is_over())
+            .map(|client| client.state())
+            .collect();
+        if waiting.is_empty() && self.scenario.shutdown.is_some() {
+            let running: Vec<usize> = (0..self.hosts.len())
+                .filter(|&host| !self.hosts[host].stopped)
+                .collect();
+            let what = format!("workers {running:?} have not finished");
+            return Violation::new(Promise::Shutdown, what);
+        }
+        Violation::new(Promise::Waits, format!("for ever: {}", waiting.join("; ")))
+    }
+
+    /// In a fixed order.
+    fn pools(&self) -> Vec<Arc<SharedPool>> {
+        let mut pools = self.directory.pools();
+        pools.sort_by(|a, b| a.key.cmp(&b.key));
+        pools
+    }
+
+    /// The backends of one pool that the pooler holds a connection to.
+    fn servers_of(&self, database: &str, user: &str) -> Vec<usize> {
+        let is_of = |pool: &Option<(String, String)>| {
+            pool.as_ref()
+                .is_some_and(|pool| pool.0 == database && pool.1 == user)
+        };
+        (0..self.cluster.backends.len())
+            .filter(|&index| {
+                let backend = &self.cluster.backends[index];
+                self.net.see(backend.link).held && is_of(&backend.pool)
+            })
+            .collect()
+    }
+
+    /// Could be lent, as far as one can see from outside.
+    fn is_free(&self, backend: usize) -> bool {
+        let owner = self.cluster.backends[backend].tap.owner;
+        let is_kept = self.scenario.mode == PoolMode::Session
+            && owner.is_some_and(|owner| self.net.see(self.clients[owner].link).held);
+        !is_kept && self.cluster.is_quiet(backend, &self.net)
+    }
+
+    fn is_shut(&self) -> bool {
+        self.grounds.shutdown && self.scenario.shutdown != Some(Shutdown::WaitForClients)
+    }
+}

@@ -1,0 +1,55 @@
+//! Faults planted in the simulator's own driver: the checkers have to find them.
+
+use pgweir_sim::{Promise, Sabotage, Scenario, run_scenario};
+
+/// Runs seeds with the fault, and without. Without it, nothing may be found. With it, `promise` has
+/// to be found broken in at least so many worlds; in others, only `also` may be.
+fn check(sabotage: Sabotage, promise: Promise, also: &[Promise], worlds_min: usize) {
+    let mut found = 0;
+    for seed in 0..28 {
+        let mut scenario = Scenario::sabotaged(seed, sabotage);
+        if let Err(failure) = run_scenario(&scenario) {
+            let broken = failure.violation.promise;
+            assert!(broken == promise || also.contains(&broken), "{failure}");
+            found += usize::from(broken == promise);
+        }
+        scenario.sabotage = None;
+        if let Err(failure) = run_scenario(&scenario) {
+            panic!("without the fault: {failure}");
+        }
+    }
+    assert!(
+        found >= worlds_min,
+        "{sabotage:?} was noticed in {found} worlds only"
+    );
+}
+
+#[test]
+fn a_lost_wake_up() {
+    check(Sabotage::LoseWanted(1), Promise::Waits, &[], 5);
+    check(Sabotage::LoseWanted(3), Promise::Waits, &[], 5);
+}
+
+#[test]
+fn a_server_that_is_never_opened() {
+    check(Sabotage::LoseOpen(1), Promise::Counts, &[Promise::Waits], 5);
+}
+
+#[test]
+fn a_server_lent_twice() {
+    // The rest of a cut message may be noticed first.
+    let also = [Promise::Sense];
+    check(Sabotage::LendTwice(5), Promise::OneClient, &also, 5);
+}
+
+#[test]
+fn a_reply_that_is_swallowed() {
+    let also = [Promise::Waits, Promise::Reasons];
+    check(Sabotage::SwallowReply(10), Promise::Replies, &also, 15);
+}
+
+#[test]
+fn replies_out_of_order() {
+    let also = [Promise::Waits, Promise::Reasons];
+    check(Sabotage::SwapReplies(10), Promise::Replies, &also, 15);
+}
