@@ -1,0 +1,246 @@
+"""Fixtures: PostgreSQL clusters, and the pooler in front of them."""
+
+import fcntl
+import itertools
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+import cluster as clusters
+import machine
+import pooler as poolers
+
+RUN_FOLDER = "PGWEIR_TEST_RUN"
+
+
+# -- the run: one folder for all processes of pytest-xdist, removed when all went well
+
+
+def pytest_addoption(parser):
+    parser.addoption("--full", action="store_true", help="run the slow tests and counts too")
+
+
+def pytest_configure(config):
+    try:
+        poolers.binary()
+    except RuntimeError as error:
+        raise pytest.UsageError(str(error)) from error
+    if RUN_FOLDER not in os.environ:
+        folder = Path(tempfile.mkdtemp(prefix="pgweir-test-"))
+        folder.chmod(0o755)
+        os.environ[RUN_FOLDER] = str(folder)
+        config.stash[_owned] = folder
+
+
+_owned = pytest.StashKey[Path]()
+_used = pytest.StashKey[list]()
+
+
+def pytest_sessionfinish(session, exitstatus):
+    folder = session.config.stash.get(_owned, None)
+    if folder is not None and exitstatus == 0:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def pytest_terminal_summary(terminalreporter, exitstatus, config):
+    folder = config.stash.get(_owned, None)
+    if folder is not None and exitstatus != 0:
+        terminalreporter.write_line(f"logs of servers and poolers are kept in {folder}")
+
+
+def pytest_report_header(config):
+    return f"program under test: {poolers.binary()}"
+
+
+def pytest_collection_modifyitems(config, items):
+    pgbouncer, full = poolers.is_pgbouncer(), config.getoption("--full")
+    if pgbouncer:  # it has one thread
+        items[:] = [item for item in items if _parameter(item, "workers") in (None, 1)]
+    for item in items:
+        better = item.get_closest_marker("pgweir_only")
+        if better and pgbouncer:
+            item.add_marker(pytest.mark.skip(reason=f"not PgBouncer: {better.args[0]}"))
+        if item.get_closest_marker("full") and not full:
+            item.add_marker(pytest.mark.skip(reason="slow: make test-full"))
+
+
+def _parameter(item, name):
+    return item.callspec.params.get(name) if hasattr(item, "callspec") else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if report.failed:
+        for name, path in item.stash.get(_used, []):
+            report.sections.append((f"end of {name}", machine.tail(path)))
+    return report
+
+
+# -- clusters
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def run_folder(worker_id):
+    """This test process's folder."""
+    folder = Path(os.environ[RUN_FOLDER]) / worker_id
+    folder.mkdir()
+    return machine.give_to_service(folder)
+
+
+@pytest.fixture(scope="session")
+def templates():
+    """Gives the binaries and the initialised data folder of a version, made once per run."""
+    made = {}
+
+    def template(version):
+        if version not in made:
+            made[version] = _template(version)
+        return made[version]
+
+    return template
+
+
+def _template(version):
+    folder = Path(os.environ[RUN_FOLDER]) / f"template-{version}"
+    with open(f"{folder}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "made").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            machine.give_to_service(folder)
+            clusters.make_template(clusters.Binaries(version, folder), folder)
+            (folder / "made").touch()
+    return clusters.Binaries.reused(version, folder), folder / "data"
+
+
+@pytest.fixture(scope="session")
+def start_cluster(templates, run_folder):
+    """Starts clusters, and stops them at the end."""
+    started = []
+
+    def start(version, name):
+        binaries, data = templates(version)
+        folder = run_folder / name
+        folder.mkdir()
+        machine.give_to_service(folder)
+        made = clusters.Cluster.copy_of(data, binaries, folder)
+        made.start()
+        started.append(made)
+        return made
+
+    yield start
+    for made in started:
+        made.stop()
+        made.remove()
+
+
+@pytest.fixture(scope="session")
+def shared_clusters(start_cluster):
+    """The cluster of a version that this process's tests share."""
+    running = {}
+
+    def get(version):
+        if version not in running:
+            running[version] = start_cluster(version, f"pg{version}")
+        return running[version]
+
+    return get
+
+
+@pytest.fixture(params=clusters.VERSIONS, ids=lambda version: f"pg{version}")
+def pg(request, shared_clusters):
+    """A running PostgreSQL, once of each version."""
+    return _watched(request, shared_clusters(request.param))
+
+
+@pytest.fixture
+def newest_pg(request, shared_clusters):
+    """A running PostgreSQL of the newest version, for what does not depend on the version."""
+    return _watched(request, shared_clusters(clusters.VERSIONS[-1]))
+
+
+@pytest.fixture(params=clusters.VERSIONS, ids=lambda version: f"pg{version}")
+def mortal_pg(request, start_cluster):
+    """A PostgreSQL of the test's own, which it may stop, restart and break."""
+    name = f"own-{next(_numbers)}"
+    made = _watched(request, start_cluster(request.param, name))
+    yield made
+    made.stop()
+    made.remove()
+
+
+def _watched(request, made):
+    request.node.stash.setdefault(_used, []).append((f"PostgreSQL {made.version}", made.log))
+    return made
+
+
+# -- poolers
+
+
+@pytest.fixture(scope="session")
+def pgbouncer():
+    """Is the program under test PgBouncer?"""
+    return poolers.is_pgbouncer()
+
+
+@pytest.fixture(scope="session")
+def program(run_folder):
+    """The program under test, where the service account can run it."""
+    return machine.service_copy(poolers.binary(), run_folder)
+
+
+@pytest.fixture(params=(1, 2), ids=lambda n: f"workers{n}")
+def workers(request):
+    """Numbers of worker threads that a test runs with."""
+    return request.param
+
+
+@pytest.fixture
+def folder(run_folder):
+    """A folder of the test's own, short enough for Unix sockets, the service account's."""
+    made = Path(tempfile.mkdtemp(prefix="t", dir=run_folder))
+    made.chmod(0o755)
+    return machine.give_to_service(made)
+
+
+@pytest.fixture
+def new_pooler(request, program, run_folder, pgbouncer):
+    """Makes poolers that are not started yet; they are checked and ended after the test."""
+    made = []
+
+    def make(pg=None, **options):
+        folder = Path(tempfile.mkdtemp(prefix="p", dir=run_folder))
+        folder.chmod(0o755)
+        machine.give_to_service(folder)
+        one = poolers.Pooler(program, folder, pg, pgbouncer=pgbouncer, **options)
+        made.append(one)
+        request.node.stash.setdefault(_used, []).append(("the pooler's log", one.log_path))
+        return one
+
+    yield make
+    problems = []
+    for one in made:
+        try:
+            one.finish()
+        except Exception as error:  # every pooler is ended, whatever the first one did
+            problems.append(error)
+    if problems:
+        raise problems[0]
+
+
+@pytest.fixture
+def start_pooler(new_pooler):
+    """Starts poolers; `start_pooler(pg, pool_mode="session", ...)`."""
+    return lambda pg=None, **options: new_pooler(pg, **options).start()
+
+
+@pytest.fixture
+def pooler(start_pooler, pg):
+    """A pooler in transaction mode with default settings."""
+    return start_pooler(pg)

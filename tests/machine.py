@@ -1,0 +1,118 @@
+"""What the machine offers: ports, an unprivileged user, deadlines."""
+
+import fcntl
+import os
+import pwd
+import random
+import shutil
+import socket
+import time
+from pathlib import Path
+
+FIRST_PORT, LAST_PORT = 25300, 25999
+_IS_ROOT = os.geteuid() == 0
+
+
+def is_free(port):
+    """Does nobody listen on this loopback port?"""
+    with socket.socket() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            s.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+# Port: the open lock file that keeps other test processes from it.
+_held = {}
+
+
+def free_port():
+    """A loopback port of the tests' own range; ours until it is released or the process ends."""
+    folder = Path("/tmp") / f"pgweir-test-ports-{os.geteuid()}"
+    folder.mkdir(exist_ok=True)
+    count = LAST_PORT - FIRST_PORT + 1
+    start = random.randrange(count)  # one that was just released is not taken again at once
+    for n in range(count):
+        port = FIRST_PORT + (start + n) % count
+        if port in _held:
+            continue
+        lock = open(folder / str(port), "w")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.close()
+            continue
+        if is_free(port):
+            _held[port] = lock
+            return port
+        lock.close()
+    raise RuntimeError(f"no free port in {FIRST_PORT}..{LAST_PORT}")
+
+
+def release_port(port):
+    """Gives a port back for other tests."""
+    if port in _held:
+        _held.pop(port).close()
+
+
+def service_account():
+    """The account that servers run under: ours, unless we are root (which they refuse)."""
+    if not _IS_ROOT:
+        return pwd.getpwuid(os.geteuid())
+    for name in ("postgres", "nobody"):
+        try:
+            return pwd.getpwnam(name)
+        except KeyError:
+            continue
+    raise RuntimeError("neither a user `postgres` nor `nobody` exists")
+
+
+def as_service():
+    """Arguments for subprocess that run a command under the service account."""
+    if not _IS_ROOT:
+        return {}
+    account = service_account()
+    return {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
+
+
+def give_to_service(path):
+    """Makes the service account the owner of `path`."""
+    if _IS_ROOT:
+        account = service_account()
+        os.chown(path, account.pw_uid, account.pw_gid)
+    return path
+
+
+def service_copy(source, folder):
+    """`source` (a file or a tree), or a copy of it where the service account can read it."""
+    if not _IS_ROOT:
+        return source
+    target = folder / source.name
+    if source.is_dir():
+        shutil.copytree(source, target, symlinks=True)
+    else:
+        shutil.copy2(source, target)
+        target.chmod(0o755)
+    return target
+
+
+def wait_until(condition, seconds=10.0, what="the condition"):
+    """Polls until `condition()` is true, and returns its value; fails after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds} s: {what}")
+        time.sleep(0.02)
+
+
+def tail(path, lines=40):
+    """The last lines of a text file, for failure reports."""
+    try:
+        return "\n".join(Path(path).read_text(errors="replace").splitlines()[-lines:])
+    except OSError as error:
+        return f"({error})"

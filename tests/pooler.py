@@ -1,0 +1,226 @@
+"""The pooler under test: its files, its process, and what it owes at the end of each test."""
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import psycopg
+from psycopg.rows import dict_row
+
+import cluster as clusters
+import machine
+from rawclient import RawClient
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def binary():
+    """The program under test: PGWEIR_BIN, or the workspace's quick build."""
+    named = os.environ.get("PGWEIR_BIN")
+    target = os.environ.get("CARGO_TARGET_DIR") or ROOT / "target"
+    path = Path(named) if named else Path(target) / "quick" / "pgweir"
+    if not path.exists():
+        raise RuntimeError(f"{path} does not exist: `cargo build --profile quick`, or set PGWEIR_BIN")
+    return path.resolve()
+
+
+def is_pgbouncer():
+    """Are the tests run against PgBouncer, to check the tests themselves?"""
+    done = subprocess.run([binary(), "--version"], capture_output=True, text=True)
+    return done.stdout.startswith("PgBouncer")
+
+
+def default_users():
+    """The userlist that most tests use: every role's password in the clear."""
+    users = {role: password or "" for role, (password, _) in clusters.ROLES.items()}
+    return users | {"admin": "admin password", "stats": "stats password"}
+
+
+def _quote(text):
+    return '"' + text.replace('"', '""') + '"'
+
+
+class Pooler:
+    """One pooler in front of a cluster; `settings` are lines of [pgbouncer]."""
+
+    def __init__(self, program, folder, pg, *, databases=None, users=None, users_section=None,
+                 workers=2, port=None, pgbouncer=False, **settings):
+        self.program = program
+        self.folder = folder
+        self.pg = pg
+        self.pgbouncer = pgbouncer
+        self.host = "127.0.0.1"
+        self.port = port or machine.free_port()
+        self._owns_port = port is None
+        self.log_path = folder / "pooler.log"
+        self.ini_path = folder / "pgweir.ini"
+        self.userlist_path = folder / "userlist.txt"
+        self.databases = databases if databases is not None else self._default_databases()
+        self.users = default_users() if users is None else users
+        self.users_section = users_section or {}
+        self.settings = {
+            "listen_addr": self.host, "listen_port": self.port, "unix_socket_dir": str(folder),
+            "auth_type": "trust", "auth_file": str(self.userlist_path), "pool_mode": "transaction",
+            "default_pool_size": 5, "max_client_conn": 1000,
+            "admin_users": "admin", "stats_users": "stats",
+        }
+        if not pgbouncer:
+            self.settings["workers"] = workers
+        self.settings |= settings
+        self.process = None
+        self.ended = False
+
+    def _default_databases(self):
+        if self.pg is None:
+            return {}
+        where = f"host={self.pg.host} port={self.pg.port}"
+        return {name: f"{where} dbname={name}" for name in clusters.DATABASES}
+
+    # -- files
+
+    def write_files(self):
+        """Writes ini and userlist from `settings`, `databases`, `users`."""
+        lines = ["[databases]"]
+        lines += [f"{name} = {value}" for name, value in self.databases.items()]
+        if self.users_section:
+            lines += ["[users]"]
+            lines += [f"{name} = {value}" for name, value in self.users_section.items()]
+        lines += ["[pgbouncer]"]
+        lines += [f"{key} = {value}" for key, value in self.settings.items() if value is not None]
+        self.write_ini("\n".join(lines) + "\n")
+        self.write_userlist(
+            "".join(f"{_quote(user)} {_quote(word)}\n" for user, word in self.users.items()))
+
+    def write_ini(self, text):
+        self.ini_path.write_text(text)
+        machine.give_to_service(self.ini_path)
+
+    def write_userlist(self, text):
+        self.userlist_path.write_text(text)
+        machine.give_to_service(self.userlist_path)
+
+    # -- process
+
+    def spawn(self, *flags, nofile=None):
+        """Starts the program without waiting until it serves."""
+        limit = ["prlimit", f"--nofile={nofile}"] if nofile else []
+        with open(self.log_path, "a") as log:
+            self.process = subprocess.Popen(
+                [*limit, str(self.program), *flags, str(self.ini_path)],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                cwd=self.folder, **machine.as_service(),
+            )
+        return self
+
+    def start(self, *flags, nofile=None):
+        """Writes the files, starts the program, and waits until it listens."""
+        self.write_files()
+        return self.spawn(*flags, nofile=nofile).listening()
+
+    def listening(self):
+        """Waits until the process takes connections on all its addresses."""
+        machine.wait_until(self._listens, 20, "the pooler listens")
+        return self
+
+    def _listens(self):
+        if self.process.poll() is not None:
+            raise AssertionError(f"the pooler ended at start:\n{self.log_tail()}")
+        try:
+            if self.settings["listen_addr"]:
+                self.socket().close()
+            if self.settings["unix_socket_dir"] == str(self.folder):
+                RawClient.unix(self.unix_path).close()
+        except OSError:
+            return False
+        return True
+
+    def socket(self, timeout=10):
+        """A fresh TCP connection, nothing sent yet."""
+        return RawClient.tcp(self.host, self.port, timeout)
+
+    @property
+    def unix_path(self):
+        return str(self.folder / f".s.PGSQL.{self.port}")
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def alive(self):
+        return self.process is not None and self.process.poll() is None
+
+    def wait_end(self, seconds=10):
+        """Waits for the process to end of itself, and returns its exit code."""
+        self.process.wait(seconds)
+        self.ended = True
+        return self.process.returncode
+
+    def finish(self):
+        """Checks what every test demands of the process, and ends it."""
+        if self.process is None:
+            machine.release_port(self.port)
+            return
+        code = self.process.poll()
+        try:
+            if not self.ended:
+                assert code is None, f"the pooler died with {code}:\n{self.log_tail()}"
+                self.signal(signal.SIGTERM if self.pgbouncer else signal.SIGQUIT)
+                code = self.process.wait(10)
+                if not self.pgbouncer:
+                    assert code == 0, f"exit code {code} after QUIT:\n{self.log_tail()}"
+        finally:
+            if self.process.poll() is None:
+                self.process.kill()
+                self.process.wait()
+            if self._owns_port:
+                machine.release_port(self.port)
+        assert "panic" not in self.log(), self.log_tail()
+
+    def log(self):
+        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+
+    def log_tail(self, lines=40):
+        return machine.tail(self.log_path, lines)
+
+    def expect_log(self, text, seconds=5):
+        """Waits until the log holds `text`."""
+        machine.wait_until(lambda: text in self.log(), seconds, f"{text!r} in the log")
+
+    def memory_kb(self):
+        """Resident memory of the process."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1])
+        raise AssertionError("no VmRSS")
+
+    # -- clients
+
+    def connect(self, user="trusty", dbname="app", **options):
+        """A psycopg connection in autocommit, without prepared statements."""
+        options = {"host": self.host, "port": self.port, "connect_timeout": 20,
+                   "prepare_threshold": None} | options
+        return psycopg.connect(user=user, dbname=dbname, autocommit=True, **options)
+
+    def raw(self, user="trusty", dbname="app", password=None, timeout=20, **parameters):
+        """A raw client, logged in."""
+        client = self.socket(timeout)
+        client.login(user, dbname, password, **parameters)
+        return client
+
+    def console(self, command, user="admin", dbname="pgbouncer"):
+        """Runs a console command; rows as a list of dicts (empty if it returns none)."""
+        with self.connect(user, dbname, password=self.users.get(user),
+                          row_factory=dict_row) as db:
+            cursor = db.execute(command)
+            return cursor.fetchall() if cursor.description else []
+
+    def pool(self, database="app", user="trusty"):
+        """The row of SHOW POOLS of one pool, or None."""
+        for row in self.console("SHOW POOLS"):
+            if (row["database"], row["user"]) == (database, user):
+                return row
+        return None

@@ -1,0 +1,388 @@
+"""Clients that send nonsense: their connection ends with an error, and nothing else happens."""
+
+import os
+import random
+import struct
+import time
+
+import pytest
+
+import rawclient as wire
+from rawclient import SYNC, frame, startup, u16, u32
+from rawclient import text as cstring
+
+PASSWORD = "secret"
+USERS = {"trusty": PASSWORD, "admin": "admin password"}
+
+
+def raw_frame(kind, size, body=b""):
+    """A message whose length says what it likes."""
+    return kind.encode("latin-1") + u32(size & 0xFFFFFFFF) + body
+
+
+def initial(body):
+    return u32(len(body) + 4) + body
+
+
+# Before anything else. All of these are refused, or just closed.
+STARTUP = {
+    "length 0": u32(0) + b"x" * 20,
+    "length 3": u32(3) + b"x" * 20,
+    "length 4": u32(4) + b"x" * 20,
+    "length 7": u32(7) + b"x" * 3,
+    "negative length": u32(0x80000000) + u32(wire.PROTOCOL_3_0),
+    "length -1": u32(0xFFFFFFFF) + u32(wire.PROTOCOL_3_0),
+    "huge length": u32(0x7FFFFFFF) + u32(wire.PROTOCOL_3_0),
+    "a megabyte": u32(1 << 20) + u32(wire.PROTOCOL_3_0) + b"user\0",
+    "http": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "tls": bytes.fromhex("16030102000100") + bytes(300),
+    "zeros": bytes(100),
+    "ones": b"\xff" * 100,
+    "version 0": initial(u32(0) + b"user\0trusty\0\0"),
+    "version 2": initial(u32(2 << 16) + b"user\0trusty\0\0"),
+    "version 4": initial(u32(4 << 16) + b"user\0trusty\0\0"),
+    "no parameters": initial(u32(wire.PROTOCOL_3_0)),
+    "no user": startup(database="app"),
+    "empty user": startup(user="", database="app"),
+    "no terminator": startup(tail=b"", user="trusty", database="app"),
+    "name without value": initial(u32(wire.PROTOCOL_3_0) + b"user\0trusty\0database\0"),
+    "unfinished value": initial(u32(wire.PROTOCOL_3_0) + b"user\0trusty\0database\0app"),
+    "long user": startup(user="u" * 5000, database="app"),
+    "long database": startup(user="trusty", database="d" * 5000),
+    "user of no encoding": startup(user=b"\xff\xfe\xfd", database="app"),
+    "control characters": startup(user="a\r\nb\x1b[31m", database="app"),
+    "short cancel": initial(u32(wire.CANCEL) + u32(1)),
+    "cancel without key": initial(u32(wire.CANCEL)),
+    "long cancel": initial(u32(wire.CANCEL) + u32(1) + b"k" * 1000),
+    "password first": frame("p", b"secret\0"),
+    "query first": wire.query("SELECT 1"),
+}
+
+# When a password is asked for.
+MD5_ANSWER = {
+    "query": wire.query("SELECT 1"),
+    "sync": SYNC,
+    "copy data": wire.copy_data(b"x"),
+    "unknown": raw_frame("\0", 4),
+    "length 0": raw_frame("p", 0),
+    "length 3": raw_frame("p", 3),
+    "negative length": raw_frame("p", -5),
+    "huge length": raw_frame("p", 0x7FFFFFFF),
+    "too long": raw_frame("p", 200_000, b"x" * 1000),
+    "empty": frame("p"),
+    "no terminator": frame("p", b"md5" + b"0" * 32),
+    "empty password": frame("p", b"\0"),
+    "short md5": frame("p", b"md5\0"),
+    "startup again": startup(user="trusty", database="app"),
+    "binary": frame("p", b"\xff" * 35 + b"\0"),
+}
+
+SCRAM_ANSWER = MD5_ANSWER | {
+    "no mechanism": frame("p", b"SCRAM-SHA-256"),
+    "other mechanism": frame("p", cstring("PLAIN") + u32(0)),
+    "no response": frame("p", cstring("SCRAM-SHA-256") + u32(0xFFFFFFFF)),
+    "length beyond the end": frame("p", cstring("SCRAM-SHA-256") + u32(1000) + b"n,,n=,r=abc"),
+    "negative response": frame("p", cstring("SCRAM-SHA-256") + u32(0xFFFFFFFE) + b"n,,n=,r=abc"),
+    "cut off": frame("p", cstring("SCRAM-SHA-256") + b"\0\0"),
+    "plain password": frame("p", b"secret\0"),
+}
+
+# After login. The framing itself is broken: the connection must end.
+BROKEN_FRAMES = {
+    "unknown type": frame("z"),
+    "type 0": raw_frame("\0", 4),
+    "type 255": raw_frame("\xff", 4),
+    "type of a server": frame("R", u32(0)),
+    "ready": frame("Z", b"I"),
+    "password": frame("p", b"secret\0"),
+    "startup again": startup(user="trusty", database="app"),
+    "length 0": raw_frame("Q", 0),
+    "length 3": raw_frame("Q", 3),
+    "negative length": raw_frame("Q", -1),
+    "most negative length": raw_frame("P", 0x80000000),
+    "negative length of sync": raw_frame("S", -4),
+    "negative length of copy data": raw_frame("d", -100),
+    "negative length of terminate": raw_frame("X", -1),
+    "ssl request": u32(8) + u32(wire.SSL),
+}
+
+# After login. The frame is good and its content is not: an error; what follows is free.
+BROKEN_CONTENT = {
+    "query without end": frame("Q", b"SELECT 1"),
+    "query with more behind": frame("Q", b"SELECT 1\0more\0"),
+    "empty query message": frame("Q"),
+    "query of no encoding": frame("Q", b"SELECT '\xff\xfe'\0"),
+    "empty parse": frame("P") + SYNC,
+    "parse without end": frame("P", b"name") + SYNC,
+    "parse with too few types": frame("P", b"\0SELECT 1\0" + u16(5) + u32(23)) + SYNC,
+    "empty bind": frame("B") + SYNC,
+    "bind without values": wire.parse("SELECT $1") + frame("B", b"\0\0" + u16(0) + u16(1)) + SYNC,
+    "bind with a short value":
+        wire.parse("SELECT $1") + frame("B", b"\0\0" + u16(0) + u16(1) + u32(100) + b"x") + SYNC,
+    "bind with a negative size":
+        wire.parse("SELECT $1") + frame("B", b"\0\0" + u16(0) + u16(1) + u32(0xFFFFFFF0)) + SYNC,
+    "bind with 65535 values": wire.parse("SELECT 1") + frame("B", b"\0\0" + u16(0) + u16(65535)) + SYNC,
+    "empty execute": frame("E") + SYNC,
+    "execute without rows": frame("E", b"\0") + SYNC,
+    "describe of nothing": frame("D") + SYNC,
+    "describe of another kind": frame("D", b"X\0") + SYNC,
+    "close of another kind": frame("C", b"X\0") + SYNC,
+    "close without end": frame("C", b"Sname") + SYNC,
+    "function call cut off": frame("F", u32(177) + u16(1)),
+    "function call, negative count": frame("F", u32(177) + u16(0) + u16(0xFFFF) + u16(0)),
+    "copy fail without end": wire.query("COPY (SELECT 1) TO STDOUT") + frame("f", b"x") + wire.query(""),
+}
+
+STATES = {"08P01", "0A000", "28000", "28P01", "53300", "22021", "42601", "XX000"}
+
+
+def check_refused(client):
+    """The connection ends soon, with at most one error before that."""
+    last = [m for m in client.rest() if m.kind not in "RSNKZv"]
+    if last:
+        assert wire.kinds(last) == "E"
+        assert last[0].sqlstate in STATES, last[0].fields
+        assert last[0].words
+    client.close()
+
+
+@pytest.fixture
+def check_others(newest_pg):
+    """Another client's transaction goes on through all of it, and new ones are let in."""
+    def check(pooler, other):
+        assert pooler.alive()
+        assert other.value("SELECT 1") == "1"
+        with pooler.raw(password=PASSWORD) as fresh:
+            assert fresh.value("SELECT 2") == "2"
+    return check
+
+
+STAGES = {
+    "startup": (STARTUP, "trust"),
+    "md5": (MD5_ANSWER, "md5"),
+    "scram": (SCRAM_ANSWER, "scram-sha-256"),
+    "frames": (BROKEN_FRAMES, "trust"),
+}
+# What PgBouncer 1.18 lets pass, waits on without end, or dies of.
+NOT_IN_PGBOUNCER = {
+    ("startup", "length 7"), ("startup", "no terminator"), ("frames", "type 0"),
+    ("md5", "unknown"), ("md5", "empty"), ("md5", "no terminator"),
+    ("scram", "unknown"), ("scram", "empty"), ("scram", "no terminator"),
+    ("scram", "no mechanism"), ("scram", "no response"), ("scram", "length beyond the end"),
+    ("scram", "negative response"), ("scram", "cut off"),
+}
+
+
+def _case(*case):
+    better = pytest.mark.pgweir_only("lets it pass, waits, or dies")
+    return pytest.param(*case, marks=better if case in NOT_IN_PGBOUNCER else ())
+
+
+CASES = [_case(stage, name) for stage, (cases, _) in STAGES.items() for name in cases]
+
+
+def arrive(client, stage):
+    """Brings a connection to the stage where the nonsense is sent."""
+    if stage != "startup":
+        client.send(startup(user="trusty", database="app"))
+        client.until("Z" if stage == "frames" else "R")
+    return client
+
+
+@pytest.mark.parametrize(("stage", "name"), CASES)
+def test_refused(start_pooler, newest_pg, check_others, stage, name):
+    cases, auth_type = STAGES[stage]
+    pooler = start_pooler(newest_pg, users=USERS, auth_type=auth_type)
+    with pooler.raw(password=PASSWORD) as other:
+        other.query("BEGIN")
+        for _ in range(3):
+            client = arrive(pooler.socket(timeout=5), stage).send(cases[name])
+            check_refused(client)
+        check_others(pooler, other)
+
+
+@pytest.mark.parametrize("name", BROKEN_CONTENT)
+@pytest.mark.parametrize("within", ["alone", "in a transaction"])
+def test_broken_content(start_pooler, newest_pg, check_others, name, within):
+    pooler = start_pooler(newest_pg, users=USERS, default_pool_size=2)
+    with pooler.raw() as other:
+        other.query("BEGIN")
+        client = pooler.raw(timeout=5)
+        if within != "alone":
+            client.query("BEGIN")
+        client.send(BROKEN_CONTENT[name])
+        heard = client.until("EZ") if "copy" not in name else client.until("Z")
+        failed = [m for m in heard if m.kind == "E"]
+        assert "copy" in name or failed[0].sqlstate in STATES
+        client.close()
+        check_others(pooler, other)
+
+
+def test_messages_beyond_the_largest_size(start_pooler, newest_pg, check_others):
+    pooler = start_pooler(newest_pg, users=USERS, max_packet_size=100_000)
+    with pooler.raw() as other:
+        other.query("BEGIN")
+        client = pooler.raw(timeout=5)
+        assert client.value(f"SELECT length('{'x' * 90_000}')") == "90000"
+        client.send(wire.query("SELECT '" + "x" * 200_000 + "'")[:1000])
+        error = client.error_and_close()
+        assert error.sqlstate in ("08P01", "54000")
+        check_others(pooler, other)
+
+
+def test_query_while_copying(start_pooler, newest_pg, check_others):
+    newest_pg.run("DROP TABLE IF EXISTS copied; CREATE TABLE copied (n int)", dbname="app")
+    pooler = start_pooler(newest_pg, users=USERS, default_pool_size=2)
+    with pooler.raw() as other:
+        other.query("BEGIN")
+        client = pooler.raw(timeout=5)
+        client.send(wire.query("COPY copied FROM STDIN"))
+        client.expect("G")
+        client.send(wire.copy_data(b"1\n"), wire.query("SELECT 1"), wire.copy_data(b"2\n"))
+        (*_, error) = client.until("E")
+        assert error.sqlstate in ("08P01", "57014")
+        client.close()
+        check_others(pooler, other)
+        assert other.value("SELECT count(*) FROM copied") == "0"
+
+
+@pytest.mark.parametrize("auth_type", ["trust", "md5", "scram-sha-256"])
+def test_login_timeout(start_pooler, newest_pg, auth_type):
+    """Whoever does not go on with the login is told so, and closed."""
+    pooler = start_pooler(newest_pg, users=USERS, auth_type=auth_type, client_login_timeout=1)
+    packet = startup(user="trusty", database="app")
+    clients = {
+        "nothing": pooler.socket(),
+        "half a startup packet": pooler.socket().send(packet[:10]),
+        "ssl request only": pooler.socket().send(u32(8) + u32(wire.SSL)),
+    }
+    clients["ssl request only"].read_exactly(1)
+    if auth_type != "trust":
+        clients["no password"] = pooler.socket().send(packet)
+        clients["no password"].expect("R")
+        clients["half a password"] = pooler.socket().send(packet)
+        clients["half a password"].expect("R")
+        clients["half a password"].send(frame("p", b"x" * 30)[:10])
+    for name, client in clients.items():
+        words = [m.words for m in client.rest()]
+        if pooler.pgbouncer and words == ["client sent partial pkt in startup phase"]:
+            continue
+        assert words in ([], ["client_login_timeout"]), name
+    with pooler.raw(password=PASSWORD) as client:
+        time.sleep(1.5)
+        assert client.value("SELECT 1") == "1"
+
+
+SENSIBLE = (wire.query("SELECT 1") + wire.extended("SELECT $1", ["a"]) + SYNC + wire.FLUSH
+            + wire.function_call(177, [b"\0\0\0\1", b"\0\0\0\2"]) + wire.describe("S", "x"))
+
+
+@pytest.mark.pgweir_only("loses track of some")
+@pytest.mark.parametrize("bit", range(8))
+def test_flipped_bits(start_pooler, newest_pg, bit):
+    """Valid messages but for one bit, and then the client is gone: its server is soon free again."""
+    pooler = start_pooler(newest_pg, users=USERS, default_pool_size=1, query_wait_timeout=60)
+    stuck = []
+    for at in range(len(SENSIBLE)):
+        noise = bytearray(SENSIBLE)
+        noise[at] ^= 1 << bit
+        pooler.raw().send(bytes(noise)).close()
+        started = time.monotonic()
+        with pooler.raw() as fresh:
+            assert fresh.value("SELECT 2") == "2"
+        if time.monotonic() - started > 2.5:
+            stuck.append((at, bytes(noise[max(0, at - 5) : at + 10])))
+            if len(stuck) == 3:
+                break
+    assert stuck == [], "(byte, what is there): the pool's only server was not free for seconds"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_bytes(start_pooler, newest_pg, check_others, seed):
+    """Noise before and after login, and valid messages with several bits flipped."""
+    pooler = start_pooler(newest_pg, users=USERS)
+    dice = random.Random(seed)
+    with pooler.raw() as other:
+        other.query("BEGIN")
+        for _ in range(150):
+            client = pooler.socket(timeout=5)
+            choice = dice.randrange(3)
+            if choice == 0:
+                client.send(dice.randbytes(dice.randint(1, 200)))
+            else:
+                client.login("trusty", "app")
+                noise = bytearray(SENSIBLE)
+                for _ in range(dice.randint(1, 6)):
+                    noise[dice.randrange(len(noise))] ^= 1 << dice.randrange(8)
+                client.send(bytes(noise) if choice == 1 else dice.randbytes(100))
+            client.reset() if dice.randrange(2) else client.close()
+        check_others(pooler, other)
+
+
+def test_broken_message_behind_a_good_one(start_pooler, newest_pg):
+    """Both in one packet: what the good one asked is finished, and the server is free."""
+    pooler = start_pooler(newest_pg, users=USERS, default_pool_size=1)
+    for good in (wire.query("SELECT 1"), wire.extended("SELECT 1") + SYNC, wire.query("BEGIN")):
+        client = pooler.raw().send(good + frame("z"))
+        assert [m.sqlstate for m in client.rest() if m.kind == "E"] == ["08P01"]
+        started = time.monotonic()
+        with pooler.raw() as fresh:
+            assert fresh.query("SELECT 2")[-1].body == b"I"
+        assert time.monotonic() - started < 2.5
+
+
+# -- a great many of them
+
+# Connections of a kind; resident memory is compared between the mark and the last.
+COUNT, MARK = 2_000, 500
+FULL_COUNT, FULL_MARK = 10_000, 1_000
+GROWTH_KB = 1024
+
+
+@pytest.mark.parametrize(("stage", "name"), CASES)
+@pytest.mark.timeout(600)
+def test_memory_does_not_grow(start_pooler, newest_pg, request, check_others, stage, name):
+    full = request.config.getoption("--full")
+    count, mark = (FULL_COUNT, FULL_MARK) if full else (COUNT, MARK)
+    cases, auth_type = STAGES[stage]
+    pooler = start_pooler(newest_pg, users=USERS, auth_type=auth_type, log_connections=0,
+                          log_disconnections=0, log_pooler_errors=0)
+    at_mark = 0
+    for n in range(count):
+        if n == mark:
+            at_mark = pooler.memory_kb()
+        client = arrive(wire.RawClient.unix(pooler.unix_path, timeout=5), stage)
+        client.send(cases[name])
+        client.rest()
+        client.close()
+    growth = pooler.memory_kb() - at_mark
+    assert growth <= GROWTH_KB, f"{growth} kB more from connection {mark} to {count}"
+    with pooler.raw(password=PASSWORD) as other:
+        check_others(pooler, other)
+
+
+def test_unfinished_logins_cost_little(start_pooler, newest_pg):
+    """Clients that announce much and send nothing do not make the pooler set memory aside."""
+    pooler = start_pooler(newest_pg, users=USERS, auth_type="md5", max_client_conn=2000)
+    before = pooler.memory_kb()
+    clients = []
+    for _ in range(400):
+        client = pooler.socket().send(startup(user="trusty", database="app"))
+        client.expect("R")
+        clients.append(client.send(struct.pack("!cI", b"p", 60_000)))
+    with pooler.raw(password=PASSWORD) as other:
+        assert other.value("SELECT 1") == "1"
+        assert pooler.memory_kb() - before < 400 * 16
+    for client in clients:
+        client.close()
+
+
+def test_log_lines_cannot_be_forged(start_pooler, newest_pg):
+    """Names go into the log; a line end in them must not begin a new line."""
+    pooler = start_pooler(newest_pg)
+    evil = f"x\n2020-01-01 00:00:00 UTC [{os.getpid()}] LOG all is well"
+    with pytest.raises(wire.LoginRefused):
+        pooler.raw(evil)
+    with pytest.raises(wire.LoginRefused):
+        pooler.raw(dbname=evil)
+    assert not [line for line in pooler.log().splitlines() if line.startswith("2020-01-01")]

@@ -1,0 +1,273 @@
+"""Cancel requests reach the query they were meant for, and no other."""
+
+import asyncio
+import random
+import signal
+import subprocess
+import threading
+import time
+
+import asyncpg
+import psycopg
+import pytest
+
+import machine
+import rawclient as wire
+from rawclient import query
+
+SLEEP = "SELECT pg_sleep(30)"
+CANCELED = ("57014", "canceling statement due to user request")
+
+
+def running(pg, pattern="%pg_sleep(30)%"):
+    return pg.backends(f"state = 'active' AND query LIKE '{pattern}'")
+
+
+def cancel_running(pooler, pg, client, sql=SLEEP):
+    """Starts a query, cancels it when it runs, and returns its answer."""
+    client.send(query(sql))
+    machine.wait_until(lambda: running(pg), what="it runs")
+    assert client.cancel() == []
+    return client.until_ready()
+
+
+def test_running_query(start_pooler, pg, workers):
+    pooler = start_pooler(pg, workers=workers)
+    with pooler.raw() as client:
+        messages = cancel_running(pooler, pg, client)
+        assert wire.errors(messages) == [CANCELED]
+        assert messages[-1].body == b"I"
+        assert client.value("SELECT 1") == "1"
+
+
+def test_query_in_a_transaction(start_pooler, pg):
+    pooler = start_pooler(pg, default_pool_size=1)
+    with pooler.raw() as client:
+        client.query("BEGIN")
+        messages = cancel_running(pooler, pg, client)
+        assert (wire.errors(messages), messages[-1].body) == ([CANCELED], b"E")
+        assert client.query("ROLLBACK")[-1].body == b"I"
+    assert pooler.raw().value("SELECT 1") == "1"
+
+
+def test_over_the_unix_socket(start_pooler, pg):
+    pooler = start_pooler(pg, default_pool_size=1)
+    with wire.RawClient.unix(pooler.unix_path) as client:
+        client.login("trusty", "app")
+        assert wire.errors(cancel_running(pooler, pg, client)) == [CANCELED]
+
+
+def test_one_of_several(start_pooler, pg, workers):
+    """All servers are busy, all clients sleep; only the named one is woken."""
+    pooler = start_pooler(pg, default_pool_size=4, workers=workers)
+    clients = [pooler.raw() for _ in range(4)]
+    for client in clients:
+        client.send(query(SLEEP))
+    machine.wait_until(lambda: len(running(pg)) == 4, what="all run")
+    clients[2].cancel()
+    assert wire.errors(clients[2].until_ready()) == [CANCELED]
+    for client in (clients[0], clients[1], clients[3]):
+        client.quiet(0.2)
+    for client in clients:
+        client.cancel()
+    for client in (clients[0], clients[1], clients[3]):
+        assert wire.errors(client.until_ready()) == [CANCELED]
+
+
+@pytest.mark.parametrize("spoil", [
+    lambda client: (client.pid, bytes([client.secret[0] ^ 1]) + client.secret[1:]),
+    lambda client: (client.pid, client.secret[:-1] + bytes([client.secret[-1] ^ 1])),
+    lambda client: (client.pid ^ 1, client.secret),
+    lambda client: (client.pid, bytes(len(client.secret))),
+    lambda client: (0, bytes(4)),
+    lambda client: (0xFFFFFFFF, b"\xff" * 4),
+], ids=["first byte", "last byte", "pid", "zero", "all zero", "all ones"])
+def test_wrong_key_is_ignored(start_pooler, newest_pg, spoil):
+    pooler = start_pooler(newest_pg, default_pool_size=1)
+    client = pooler.raw()
+    client.send(query("SELECT pg_sleep(1), 'done'"))
+    time.sleep(0.2)
+    with pooler.socket() as other:
+        other.send(wire.cancel(*spoil(client)))
+        assert other.rest() == []
+    messages = client.until_ready()
+    assert wire.errors(messages) == []
+    assert wire.rows(messages)[0][1] == "done"
+
+
+def test_key_of_the_server_is_not_the_clients(start_pooler, newest_pg):
+    pooler = start_pooler(newest_pg, default_pool_size=1)
+    keys = {(client.pid, client.secret) for client in [pooler.raw() for _ in range(200)]}
+    assert len(keys) == 200
+    assert len({secret for _, secret in keys}) == 200
+
+
+def test_idle_client(start_pooler, pg, workers):
+    """There is nothing to cancel: neither its next query nor anybody's is hit."""
+    pooler = start_pooler(pg, default_pool_size=1, workers=workers)
+    idle, busy = pooler.raw(), pooler.raw()
+    assert idle.value("SELECT 1") == "1"
+    for _ in range(20):
+        busy.send(query("SELECT pg_sleep(0.05), 'done'"))
+        assert idle.cancel() == []
+        messages = busy.until_ready()
+        assert wire.errors(messages) == []
+    assert idle.value("SELECT 1") == "1"
+
+
+def test_client_that_has_left(start_pooler, pg):
+    pooler = start_pooler(pg, default_pool_size=1)
+    gone, busy = pooler.raw(), pooler.raw()
+    gone.close()
+    busy.send(query("SELECT pg_sleep(0.5)"))
+    assert gone.cancel() == []
+    assert wire.errors(busy.until_ready()) == []
+
+
+def test_waiting_client(start_pooler, pg, workers):
+    """Its turn has not come; the one whose turn it is must not be hit."""
+    pooler = start_pooler(pg, default_pool_size=1, workers=workers)
+    holder, waiter = pooler.raw(), pooler.raw()
+    holder.query("BEGIN")
+    holder.send(query("SELECT pg_sleep(1)"))
+    waiter.send(query("SELECT 1"))
+    machine.wait_until(lambda: pooler.pool()["cl_waiting"] == 1, what="it waits")
+    assert waiter.cancel() == []
+    assert wire.errors(holder.until_ready()) == []
+    assert holder.query("COMMIT")[-1].body == b"I"
+    assert wire.errors(waiter.until("ZE")) in ([], [CANCELED])
+
+
+def test_more_cancels_than_the_pool_has_servers(start_pooler, pg, workers):
+    pooler = start_pooler(pg, default_pool_size=2, workers=workers)
+    client = pooler.raw()
+    client.send(query(SLEEP))
+    machine.wait_until(lambda: running(pg), what="it runs")
+    threads = [threading.Thread(target=client.cancel) for _ in range(30)]
+    for thread in threads:
+        thread.start()
+    assert wire.errors(client.until_ready()) == [CANCELED]
+    for thread in threads:
+        thread.join()
+    for _ in range(20):
+        with pooler.raw() as next_one:
+            assert next_one.value("SELECT pg_sleep(0.01)::text || 'x'") == "x"
+
+
+def test_canceled_copy(start_pooler, pg):
+    pooler = start_pooler(pg, default_pool_size=1)
+    pg.run("DROP TABLE IF EXISTS copied; CREATE TABLE copied (n int)", dbname="app")
+    client = pooler.raw()
+    client.send(query("COPY copied FROM STDIN"))
+    client.expect("G")
+    client.send(wire.copy_data(b"1\n"))
+    client.cancel()
+    client.send(wire.copy_data(b"2\n"), wire.COPY_DONE)
+    assert wire.errors(client.until_ready()) in ([CANCELED], [])
+    client.send(query("COPY (SELECT repeat('x', 1000) FROM generate_series(1, 300000)) TO STDOUT"))
+    client.expect("Hd")
+    client.cancel()
+    assert wire.errors(client.until("Z", keep="E")) == [CANCELED]
+    with pooler.raw() as other:
+        assert other.value("SELECT 1") == "1"
+
+
+def test_cancels_hit_nobody_else(start_pooler, pg, workers):
+    """Many clients on few servers, some of them canceled at random moments."""
+    pooler = start_pooler(pg, default_pool_size=4, workers=workers)
+    problems, done = [], threading.Event()
+    canceled = [0]
+
+    def bystander(seed):
+        dice = random.Random(seed)
+        try:
+            with pooler.raw() as client:
+                while not done.is_set():
+                    heard = client.query(f"SELECT pg_sleep({dice.random() / 100}), '{seed}'")
+                    if wire.errors(heard) or wire.rows(heard)[0][1] != str(seed):
+                        problems.append(heard)
+        except Exception as error:  # collected: a thread's own would be lost
+            problems.append(error)
+
+    def victim(seed):
+        dice = random.Random(seed)
+        try:
+            with pooler.raw() as client:
+                for _ in range(25):
+                    client.send(query(f"SELECT pg_sleep({dice.random() / 5})"))
+                    if dice.random() < 0.7:
+                        time.sleep(dice.random() / 10)
+                    client.cancel()
+                    errors = wire.errors(client.until_ready())
+                    if errors not in ([], [CANCELED]):
+                        problems.append(errors)
+                    canceled[0] += len(errors)
+        except Exception as error:
+            problems.append(error)
+
+    bystanders = [threading.Thread(target=bystander, args=(n,)) for n in range(8)]
+    victims = [threading.Thread(target=victim, args=(n,)) for n in range(8)]
+    for thread in bystanders + victims:
+        thread.start()
+    for thread in victims:
+        thread.join()
+    done.set()
+    for thread in bystanders:
+        thread.join()
+    assert problems == []
+    assert canceled[0] > 5, "hardly any cancel hit its query: nothing was tested"
+
+
+# -- drivers
+
+
+def test_psycopg(start_pooler, pg):
+    pooler = start_pooler(pg)
+    with pooler.connect() as db:
+        def cancel():
+            machine.wait_until(lambda: running(pg), what="it runs")
+            db.cancel_safe(timeout=10)
+
+        thread = threading.Thread(target=cancel)
+        thread.start()
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            db.execute(SLEEP)
+        thread.join()
+        assert db.execute("SELECT 1").fetchone() == (1,)
+
+
+@pytest.mark.pgweir_only("speaks 3.0 alone")
+def test_long_keys_of_protocol_3_2(start_pooler, pg):
+    pooler = start_pooler(pg)
+    client = pooler.socket(timeout=20)
+    client.login("trusty", "app", version=wire.PROTOCOL_3_2)
+    assert wire.errors(cancel_running(pooler, pg, client)) == [CANCELED]
+
+
+def test_asyncpg_timeout(start_pooler, pg):
+    pooler = start_pooler(pg)
+
+    async def work():
+        db = await asyncpg.connect(host=pooler.host, port=pooler.port, user="trusty", database="app",
+                                   statement_cache_size=0)
+        with pytest.raises(TimeoutError):
+            await db.execute(SLEEP, timeout=0.5)
+        assert await db.fetchval("SELECT 1") == 1
+        await db.close()
+
+    asyncio.run(work())
+    machine.wait_until(lambda: not running(pg), what="nothing runs on")
+
+
+def test_psql_interrupted(start_pooler, pg):
+    pooler = start_pooler(pg)
+    psql = subprocess.Popen(
+        [pg.binaries.path("psql"), "-X", "-A", "-t", "-c", SLEEP, "-c", "SELECT 'after'",
+         f"host={pooler.host} port={pooler.port} user=trusty dbname=app"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    machine.wait_until(lambda: running(pg), what="it runs")
+    psql.send_signal(signal.SIGINT)
+    out, problems = psql.communicate(timeout=20)
+    assert CANCELED[1] in problems
+    assert "after" in out or psql.returncode == 1
+    assert running(pg) == []

@@ -1,0 +1,481 @@
+"""The admin console, as PgBouncer's operators and their tools know it."""
+
+import subprocess
+import time
+
+import psycopg
+import pytest
+
+import machine
+import rawclient as wire
+from rawclient import LoginRefused
+
+TEXT, INT, NUMERIC, BIGINT = 25, 23, 1700, 20
+
+_PEERS = """type user database replication state addr port local_addr local_port connect_time
+    request_time wait wait_us close_needed ptr link remote_pid tls application_name
+    prepared_statements id"""
+_COUNTED = """server_assignment_count xact_count query_count received sent xact_time query_time
+    wait_time client_parse_count server_parse_count bind_count client_login_count"""
+COLUMNS = {
+    "VERSION": "version",
+    "POOLS": """database user cl_active cl_waiting cl_active_cancel_req cl_waiting_cancel_req
+        sv_active sv_active_cancel sv_being_canceled sv_idle sv_used sv_tested sv_login
+        maxwait maxwait_us pool_mode load_balance_hosts""",
+    "CLIENTS": _PEERS,
+    "SERVERS": _PEERS,
+    "DATABASES": """name host port database force_user pool_size min_pool_size reserve_pool_size
+        server_lifetime pool_mode load_balance_hosts max_connections current_connections
+        max_client_connections current_client_connections paused disabled""",
+    "STATS": " ".join(["database"]
+                      + ["total_" + name for name in _COUNTED.split()]
+                      + ["avg_" + {"received": "recv"}.get(name, name) for name in _COUNTED.split()]),
+    "CONFIG": "key value default changeable",
+}
+TEXTS = set("""version database user pool_mode load_balance_hosts type replication state addr
+    local_addr connect_time request_time ptr link tls application_name name host force_user
+    key value default changeable""".split())
+
+
+@pytest.mark.pgweir_only("1.18 has fewer columns")
+@pytest.mark.parametrize("what", COLUMNS)
+@pytest.mark.parametrize("database", ["pgbouncer", "pgweir"])
+def test_columns_and_types(start_pooler, newest_pg, what, database):
+    pooler = start_pooler(newest_pg)
+    pooler.raw().value("SELECT 1")
+    with pooler.connect("admin", database) as db:
+        cursor = db.execute(f"SHOW {what}")
+        assert [column.name for column in cursor.description] == COLUMNS[what].split()
+        assert cursor.statusmessage == "SHOW"
+        for column in cursor.description:
+            if column.name in TEXTS:
+                wanted = (TEXT,)
+            elif what == "STATS":
+                wanted = (NUMERIC,)
+            else:
+                wanted = (BIGINT, INT) if column.name == "id" else (INT,)
+            assert column.type_code in wanted, column.name
+
+
+def test_version(start_pooler, newest_pg, program):
+    pooler = start_pooler(newest_pg)
+    printed = subprocess.run([program, "--version"], capture_output=True, text=True).stdout
+    assert pooler.console("SHOW VERSION") == [{"version": printed.splitlines()[0]}]
+
+
+def test_login_looks_like_a_server(start_pooler, newest_pg):
+    """Drivers want to be told these, of any database."""
+    client = start_pooler(newest_pg).raw("admin", "pgbouncer")
+    told = client.parameters
+    assert told["client_encoding"] == "UTF8"
+    assert told["standard_conforming_strings"] == "on"
+    assert told["DateStyle"].startswith("ISO")
+    assert "server_version" in told
+    assert client.pid is not None
+
+
+# -- what is shown
+
+
+def test_pools(start_pooler, pg, workers):
+    pooler = start_pooler(pg, default_pool_size=2, workers=workers)
+    clients = [pooler.raw() for _ in range(6)]
+    for client in clients[:2]:
+        client.query("BEGIN")
+    for client in clients[2:4]:
+        client.send(wire.query("SELECT 1"))
+
+    def counts():
+        row = pooler.pool()
+        return tuple(row[name] for name in ("cl_active", "cl_waiting", "sv_active", "sv_idle"))
+
+    machine.wait_until(lambda: counts() == (4, 2, 2, 0), what=f"two active, two waiting: {counts()}")
+    machine.wait_until(lambda: pooler.pool()["maxwait"] >= 1, what="maxwait counts seconds")
+    row = pooler.pool()
+    assert 0 <= row["maxwait_us"] < 1_000_000
+    assert row["pool_mode"] == "transaction"
+    for client in clients[:2]:
+        client.query("COMMIT")
+    for client in clients[2:4]:
+        client.until_ready()
+    machine.wait_until(lambda: counts() == (6, 0, 0, 2), what=f"all idle: {counts()}")
+    assert pooler.pool()["maxwait"] == 0
+    for client in clients:
+        client.close()
+    machine.wait_until(lambda: counts() == (0, 0, 0, 2), what=f"nobody left: {counts()}")
+
+
+def test_clients_and_servers(start_pooler, pg, workers):
+    pooler = start_pooler(pg, workers=workers)
+    busy = pooler.raw(application_name="busy one")
+    idle = pooler.raw()
+    busy.query("BEGIN")
+    backend = int(busy.value("SELECT pg_backend_pid()"))
+    clients = pooler.console("SHOW CLIENTS")
+    (server,) = pooler.console("SHOW SERVERS")
+    by_port = {row["port"]: row for row in clients}
+    assert len(clients) == 3  # the console counts too
+    mine = by_port[busy.sock.getsockname()[1]]
+    assert mine["type"] == "C"
+    assert (mine["user"], mine["database"], mine["state"]) == ("trusty", "app", "active")
+    assert (mine["addr"], mine["local_addr"], mine["local_port"]) == (
+        "127.0.0.1", "127.0.0.1", pooler.port)
+    assert mine["application_name"] == "busy one"
+    assert (mine["link"], server["link"]) == (server["ptr"], mine["ptr"])
+    assert by_port[idle.sock.getsockname()[1]]["link"] == ""
+    assert server["type"] == "S"
+    assert (server["user"], server["database"], server["state"]) == ("trusty", "app", "active")
+    assert (server["addr"], server["port"], server["remote_pid"]) == ("127.0.0.1", pg.port, backend)
+    console = [row for row in clients if row["database"] == "pgbouncer"]
+    assert [row["user"] for row in console] == ["admin"]
+    busy.query("COMMIT")
+    (server,) = pooler.console("SHOW SERVERS")
+    assert (server["state"], server["link"]) == ("idle", "")
+
+
+@pytest.mark.pgweir_only("1.18 has no ids")
+def test_ids_count_up(start_pooler, newest_pg):
+    pooler = start_pooler(newest_pg)
+    clients = [pooler.raw() for _ in range(5)]
+    clients[0].value("SELECT 1")
+    rows = {row["port"]: row["id"] for row in pooler.console("SHOW CLIENTS")}
+    ids = [rows[client.sock.getsockname()[1]] for client in clients]
+    assert ids == sorted(set(ids))
+    assert pooler.console("SHOW SERVERS")[0]["id"] not in rows.values()
+
+
+def test_databases(start_pooler, pg):
+    where = f"host={pg.host} port={pg.port}"
+    databases = {
+        "app": where,
+        "forced": f"{where} dbname=other user=trusty pool_size=7 pool_mode=session",
+        "socket": f"host={pg.socket_dir} port={pg.port} dbname=app",
+    }
+    pooler = start_pooler(pg, databases=databases)
+    pooler.raw(dbname="forced").value("SELECT 1")
+    rows = {row["name"]: row for row in pooler.console("SHOW DATABASES")}
+    assert set(databases) <= set(rows)
+    forced = rows["forced"]
+    assert (forced["host"], forced["port"], forced["database"]) == (pg.host, pg.port, "other")
+    assert (forced["force_user"], forced["pool_size"], forced["pool_mode"]) == (
+        "trusty", 7, "session")
+    assert (forced["current_connections"], forced["paused"], forced["disabled"]) == (1, 0, 0)
+    assert (rows["app"]["pool_size"], rows["app"]["force_user"]) == (5, None)
+    assert rows["socket"]["host"] == str(pg.socket_dir)
+
+
+def test_stats_count_exactly(start_pooler, newest_pg, workers):
+    pooler = start_pooler(newest_pg, workers=workers)
+
+    def totals():
+        (row,) = [r for r in pooler.console("SHOW STATS") if r["database"] == "app"]
+        return {name: int(value) for name, value in row.items() if name != "database"}
+
+    clients = [pooler.raw() for _ in range(4)]
+    clients[0].value("SELECT 1")
+    before = totals()
+    asked = answered = 0
+    statements = ["SELECT 1", "BEGIN", "SELECT 2", "SELECT 1/0", "ROLLBACK", "SELECT 3"]
+    for client in clients:
+        for statement in statements:
+            asked += len(wire.query(statement))
+            answered += sum(5 + len(m.body) for m in client.query(statement))
+    after = totals()
+    change = {name: after[name] - before[name] for name in after}
+    assert change["total_query_count"] == 4 * 6
+    assert change["total_xact_count"] == 4 * 3
+    assert (change["total_received"], change["total_sent"]) == (asked, answered)
+    assert change["total_query_time"] > 0
+    assert change["total_xact_time"] >= change["total_query_time"]
+
+
+def test_stats_measure_waiting(start_pooler, newest_pg):
+    pooler = start_pooler(newest_pg, default_pool_size=1)
+    holder, waiter = pooler.raw(), pooler.raw()
+    holder.query("BEGIN")
+    waiter.send(wire.query("SELECT 1"))
+    time.sleep(0.5)
+    holder.query("COMMIT")
+    waiter.until_ready()
+    (row,) = [r for r in pooler.console("SHOW STATS") if r["database"] == "app"]
+    assert 400_000 < row["total_wait_time"] < 5_000_000
+    assert row["total_xact_time"] > 400_000
+
+
+def test_config(start_pooler, newest_pg):
+    pooler = start_pooler(newest_pg, query_wait_timeout="7.5", ignore_startup_parameters="a, b")
+    rows = {row["key"]: row for row in pooler.console("SHOW CONFIG")}
+    assert rows["query_wait_timeout"]["value"] == "7.5"
+    assert rows["ignore_startup_parameters"]["value"].replace(" ", "") == "a,b"
+    assert rows["listen_port"]["value"] == str(pooler.port)
+    for key, default, changeable in [
+        ("listen_port", "6432", "no"), ("max_client_conn", "100", "yes"),
+        ("pool_mode", "session", "yes"), ("default_pool_size", "20", "yes"),
+        ("auth_type", "md5", "yes"), ("server_reset_query", "DISCARD ALL", "yes"),
+        ("query_wait_timeout", "120", "yes"), ("server_lifetime", "3600", "yes"),
+        ("server_idle_timeout", "600", "yes"), ("log_connections", "1", "yes"),
+        ("unix_socket_mode", "0777", "no"),
+        ("admin_users", "", "yes"), ("tcp_keepalive", "1", "yes"), ("max_db_connections", "0", "yes"),
+    ]:
+        row = rows[key]
+        assert (row["default"] or "", row["changeable"]) == (default, changeable), key
+
+
+# -- rights
+
+ADMIN_ONLY = ["RELOAD", "SHUTDOWN", "SHUTDOWN WAIT_FOR_CLIENTS"]
+
+
+def test_stats_users_may_only_look(start_pooler, newest_pg, pgbouncer):
+    client = start_pooler(newest_pg).raw("stats", "pgbouncer")
+    for what in COLUMNS:
+        assert wire.kinds(client.query(f"SHOW {what}"))[-2:] == "CZ"
+    for command in ADMIN_ONLY[: 2 if pgbouncer else 3]:
+        messages = client.query(command)
+        assert wire.errors(messages) == [("08P01", "admin access needed")]
+        assert messages[-1].kind == "Z"
+
+
+@pytest.mark.parametrize("database", [
+    "pgbouncer", pytest.param("pgweir", marks=pytest.mark.pgweir_only("an alias of ours"))])
+def test_others_are_not_allowed(start_pooler, newest_pg, database):
+    pooler = start_pooler(newest_pg)
+    with pytest.raises(LoginRefused) as refused:
+        pooler.raw("trusty", database)
+    assert (refused.value.sqlstate, refused.value.words) == ("08P01", "not allowed")
+    with pytest.raises(LoginRefused):
+        pooler.raw("stranger", database)
+
+
+def test_console_wants_the_password(start_pooler, newest_pg):
+    pooler = start_pooler(newest_pg, auth_type="scram-sha-256")
+    with pytest.raises(LoginRefused, match="authentication failed"):
+        pooler.raw("admin", "pgbouncer", password="wrong")
+    assert pooler.console("SHOW VERSION")
+
+
+def test_user_pgbouncer_of_the_same_account(start_pooler, newest_pg):
+    """Over the Unix socket the account that runs the process needs no password."""
+    pooler = start_pooler(newest_pg, auth_type="md5")
+    command = [newest_pg.binaries.path("psql"), "-X", "-A", "-t", "-w", "-p", str(pooler.port),
+               "-U", "pgbouncer", "-d", "pgbouncer", "-c", "SHOW VERSION"]
+    version = pooler.console("SHOW VERSION")[0]["version"]
+
+    def ask(host, **account):
+        return subprocess.run([*command, "-h", str(host)], capture_output=True, text=True,
+                              cwd=pooler.folder, timeout=20, **account)
+
+    assert ask(pooler.folder, **machine.as_service()).stdout.strip() == version
+    assert ask("127.0.0.1", **machine.as_service()).returncode == 2
+    if machine.as_service():
+        assert ask(pooler.folder).returncode == 2
+
+
+# -- the language
+
+
+@pytest.mark.parametrize("text", [
+    "show version", "SHOW VERSION;", "  Show   Version  ; ", "select version", "SHOW\nVERSION"])
+def test_spelling(start_pooler, newest_pg, text):
+    client = start_pooler(newest_pg).raw("admin", "pgbouncer")
+    assert wire.kinds(client.query(text)) == "TDCZ"
+
+
+@pytest.mark.parametrize("text", ["SHOW NOTHING", "FOO", "SHUTDOWN FOO", "SELECT 1", "BEGIN", "''"])
+def test_unknown_commands(start_pooler, newest_pg, text):
+    client = start_pooler(newest_pg).raw("admin", "pgbouncer")
+    messages = client.query(text)
+    assert wire.kinds(messages) == "EZ"
+    assert wire.errors(messages) == [("08P01", f"invalid command '{text}', use SHOW HELP;")]
+    assert wire.kinds(client.query("SHOW VERSION")) == "TDCZ"
+
+
+@pytest.mark.parametrize(("what", "value"), [
+    ("client_encoding", "UTF"), ("standard_conforming_strings", "on"), ("datestyle", "ISO"),
+    ("timezone", "GMT"), ("default_transaction_isolation", "read committed")])
+def test_shows_that_drivers_send(start_pooler, newest_pg, what, value):
+    client = start_pooler(newest_pg).raw("admin", "pgbouncer")
+    assert client.value(f"SHOW {what}").startswith(value)
+
+
+def test_extended_protocol_is_refused(start_pooler, newest_pg):
+    client = start_pooler(newest_pg).raw("admin", "pgbouncer")
+    client.send(wire.parse("SHOW VERSION"), wire.SYNC)
+    (error, *_) = client.until("E")
+    assert (error.sqlstate, error.words) == (
+        "08P01", "extended query protocol not supported by admin console")
+
+
+def test_help_is_a_notice(start_pooler, newest_pg):
+    client = start_pooler(newest_pg).raw("admin", "pgbouncer")
+    messages = client.query("SHOW HELP")
+    assert wire.kinds(messages) == "NCZ"
+    assert "SHOW" in str(messages[0].fields)
+
+
+def test_console_does_not_wait_for_servers(start_pooler, newest_pg):
+    """It answers while every server is taken and clients wait."""
+    pooler = start_pooler(newest_pg, default_pool_size=1)
+    holder, waiter = pooler.raw(), pooler.raw()
+    holder.query("BEGIN")
+    waiter.send(wire.query("SELECT 1"))
+    for what in COLUMNS:
+        pooler.console(f"SHOW {what}")
+
+
+def test_console_is_open_when_all_places_are_taken(start_pooler, newest_pg):
+    pooler = start_pooler(newest_pg, max_client_conn=3)
+    clients = [pooler.raw() for _ in range(3)]
+    assert pooler.console("SHOW VERSION")
+    assert len(clients) == 3
+
+
+def test_shows_many_rows(start_pooler, newest_pg, workers):
+    pooler = start_pooler(newest_pg, workers=workers)
+    clients = [pooler.raw() for _ in range(500)]
+    rows = pooler.console("SHOW CLIENTS")
+    assert {c.sock.getsockname()[1] for c in clients} <= {row["port"] for row in rows}
+    assert len(rows) == 501
+
+
+def test_no_secret_is_shown(start_pooler, newest_pg):
+    where = f"host={newest_pg.host} port={newest_pg.port}"
+    pooler = start_pooler(newest_pg, databases={"app": f"{where} user=trusty password=sesame"})
+    pooler.raw().value("SELECT 1")
+    for what in [*COLUMNS, "USERS", "FDS"]:
+        try:
+            shown = str(pooler.console(f"SHOW {what}"))
+        except psycopg.Error as error:
+            shown = str(error)
+        if not (pooler.pgbouncer and what == "FDS"):
+            assert "sesame" not in shown
+            assert "admin password" not in shown
+
+
+# -- RELOAD
+
+
+def rewrite(pooler, **settings):
+    pooler.settings |= settings
+    pooler.write_files()
+
+
+def setting(pooler, key):
+    return {row["key"]: row["value"] for row in pooler.console("SHOW CONFIG")}[key]
+
+
+def test_reload_takes_effect(start_pooler, newest_pg, workers):
+    pooler = start_pooler(newest_pg, default_pool_size=1, workers=workers)
+    holder, waiter = pooler.raw(), pooler.raw()
+    holder.query("BEGIN")
+    waiter.send(wire.query("SELECT 1"))
+    waiter.quiet()
+    pooler.users["newcomer"] = "x"
+    where = pooler.databases["app"]
+    pooler.databases = {"app": where, "late": where}
+    rewrite(pooler, default_pool_size=2)
+    assert pooler.console("RELOAD") == []
+    assert setting(pooler, "default_pool_size") == "2"
+    assert wire.value(waiter.until_ready()) == "1"
+    assert pooler.raw(dbname="late").value("SELECT 1") == "1"
+    assert holder.query("COMMIT")[-1].body == b"I"
+    with pytest.raises(LoginRefused, match="no such database: other"):
+        pooler.raw(dbname="other")
+    newest_pg.run("DROP ROLE IF EXISTS newcomer")
+    newest_pg.run("CREATE ROLE newcomer LOGIN")
+    assert pooler.raw("newcomer").value("SELECT current_user") == "newcomer"
+
+
+@pytest.mark.pgweir_only("before 1.25 it reports success")
+@pytest.mark.parametrize("broken", [
+    "[pgbouncer]\npool_mod = session\n",
+    "[pgbouncer]\npool_mode = sometimes\n",
+    "[pgbouncer]\nmax_client_conn = many\n",
+    "[databases]\napp = port=x\n",
+    "[nonsense]\nx = 1\n",
+    "[pgbouncer\n",
+    "[pgbouncer]\nauth_file = /does/not/exist\n",
+])
+def test_failed_reload_keeps_the_old_configuration_whole(start_pooler, newest_pg, broken):
+    pooler = start_pooler(newest_pg, default_pool_size=3)
+    before = pooler.console("SHOW CONFIG"), pooler.console("SHOW DATABASES")
+    good = pooler.ini_path.read_text()
+    pooler.write_ini(good.replace("default_pool_size = 3", "default_pool_size = 4") + broken)
+    client = pooler.raw("admin", "pgbouncer")
+    messages = client.query("RELOAD")
+    assert wire.errors(messages) == [
+        ("F0000", "RELOAD failed, see logs for additional details")]
+    assert wire.kinds(client.query("SHOW VERSION")) == "TDCZ"
+    assert (pooler.console("SHOW CONFIG"), pooler.console("SHOW DATABASES")) == before
+    assert pooler.raw().value("SELECT 1") == "1"
+    pooler.write_ini(good.replace("default_pool_size = 3", "default_pool_size = 4"))
+    assert pooler.console("RELOAD") == []
+    assert setting(pooler, "default_pool_size") == "4"
+
+
+def test_reload_under_load(start_pooler, newest_pg, workers):
+    """Nobody's queries are disturbed by it."""
+    pooler = start_pooler(newest_pg, default_pool_size=3, workers=workers)
+    bench = subprocess.Popen(
+        [newest_pg.binaries.path("pgbench"), "-n", "-c", "20", "-T", "4", "-f", "/dev/stdin",
+         "-h", pooler.host, "-p", str(pooler.port), "-U", "trusty", "app"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    bench.stdin.write("SELECT 1;\n")
+    bench.stdin.close()
+    bench.stdin = None
+    for size in (2, 5, 1, 4, 3) * 3:
+        rewrite(pooler, default_pool_size=size)
+        pooler.console("RELOAD")
+        time.sleep(0.1)
+    out, problems = bench.communicate(timeout=60)
+    assert bench.returncode == 0, problems
+    assert "number of failed transactions: 0" in out
+
+
+# -- SHUTDOWN
+
+
+@pytest.mark.pgweir_only("1.18 knows the immediate one only, and exits with 1")
+def test_shutdown_now(start_pooler, newest_pg, workers):
+    pooler = start_pooler(newest_pg, workers=workers)
+    client = pooler.raw()
+    client.query("BEGIN")
+    console = pooler.raw("admin", "pgbouncer")
+    console.send(wire.query("SHUTDOWN"))
+    console.rest()
+    assert pooler.wait_end() == 0
+    assert [m.kind for m in client.rest()] in ([], ["E"])
+
+
+@pytest.mark.pgweir_only("since 1.23")
+def test_shutdown_waits_for_clients(start_pooler, newest_pg, workers):
+    pooler = start_pooler(newest_pg, workers=workers)
+    clients = [pooler.raw() for _ in range(8)]
+    console = pooler.raw("admin", "pgbouncer")
+    assert wire.kinds(console.query("SHUTDOWN WAIT_FOR_CLIENTS")) == "CZ"
+    with pytest.raises(OSError):
+        machine.wait_until(lambda: pooler.socket().close(), 5)
+    console.close()
+    while clients:
+        for client in clients:
+            assert client.value("SELECT 1") == "1"
+        assert pooler.alive()
+        clients.pop().close()
+        time.sleep(0.02)
+    assert pooler.wait_end() == 0
+
+
+@pytest.mark.pgweir_only("since 1.23")
+def test_shutdown_waits_for_servers(start_pooler, newest_pg, workers):
+    pooler = start_pooler(newest_pg, workers=workers)
+    idle, busy = pooler.raw(), pooler.raw()
+    busy.query("BEGIN")
+    console = pooler.raw("admin", "pgbouncer")
+    assert wire.kinds(console.query("SHUTDOWN WAIT_FOR_SERVERS")) == "CZ"
+    time.sleep(0.5)
+    assert pooler.alive()
+    assert busy.value("SELECT 1") == "1"
+    busy.send(wire.query("COMMIT"))
+    assert "C" in wire.kinds(busy.rest())
+    assert [m.kind for m in idle.rest()] in ([], ["E"])
+    assert pooler.wait_end() == 0

@@ -1,0 +1,297 @@
+"""Servers that end: what their clients are told, and what the pool does next."""
+
+import threading
+import time
+
+import pytest
+
+import machine
+import rawclient as wire
+from rawclient import LoginRefused, query
+
+BACKEND = "SELECT pg_backend_pid()"
+# Of errors that are not the server's own: PgBouncer's for everything, PostgreSQL's for a lost server.
+LOST = ("08P01", "08006")
+TERMINATED = ("57P01", "terminating connection due to administrator command")
+
+
+def terminate(pg, backend):
+    assert pg.value("SELECT pg_terminate_backend(%s)", int(backend))
+    machine.wait_until(lambda: int(backend) not in pg.backends(), what="the backend is gone")
+
+
+def last_words(client, pgbouncer):
+    """The error that ends a connection; PgBouncer adds one of its own."""
+    if not pgbouncer:
+        return client.error_and_close()
+    return next(m for m in client.rest() if m.kind == "E")
+
+
+def test_idle_server(start_pooler, pg, workers):
+    """The client does not notice."""
+    pooler = start_pooler(pg, default_pool_size=1, workers=workers)
+    client = pooler.raw()
+    for _ in range(3):
+        terminate(pg, client.value(BACKEND))
+        machine.wait_until(lambda: pooler.pool()["sv_idle"] == 0, what="the pool knows")
+        client.quiet(0.05)
+        assert client.value("SELECT 1") == "1"
+
+
+def test_server_in_a_transaction(start_pooler, pg, workers):
+    pooler = start_pooler(pg, default_pool_size=1, workers=workers)
+    client = pooler.raw()
+    client.query("BEGIN")
+    terminate(pg, client.value(BACKEND))
+    error = last_words(client, pooler.pgbouncer)
+    assert (error.sqlstate, error.words) == TERMINATED
+    assert error.fields["S"] == "FATAL"
+    assert pooler.raw().value("SELECT 1") == "1"
+
+
+def test_server_in_session_mode(start_pooler, pg):
+    pooler = start_pooler(pg, pool_mode="session")
+    client = pooler.raw()
+    terminate(pg, client.value(BACKEND))
+    errors = wire.errors(client.rest())
+    assert errors[0] == TERMINATED or errors[0][0] in LOST
+    assert pooler.raw().value("SELECT 1") == "1"
+
+
+@pytest.mark.pgweir_only("closes the client")
+@pytest.mark.parametrize("sent", [
+    query("SELECT pg_sleep(30)"),
+    wire.extended("SELECT pg_sleep(30)") + wire.SYNC,
+], ids=["simple", "extended"])
+def test_server_in_a_query(start_pooler, pg, workers, sent):
+    """Outside of a transaction the client hears the server's words, and goes on."""
+    pooler = start_pooler(pg, default_pool_size=1, workers=workers)
+    client = pooler.raw()
+    for _ in range(2):
+        client.send(sent)
+        (backend,) = machine.wait_until(
+            lambda: pg.backends("state = 'active' AND query = 'SELECT pg_sleep(30)'"), what="it runs")
+        terminate(pg, backend)
+        messages = client.until_ready()
+        assert wire.errors(messages) == [TERMINATED]
+        assert messages[-1].body == b"I"
+        assert client.value("SELECT 1") == "1"
+
+
+def test_server_in_a_pipeline(start_pooler, pg):
+    """Every question is answered, or the connection is closed: nobody waits for ever."""
+    pooler = start_pooler(pg, default_pool_size=1)
+    client = pooler.raw()
+    client.send(query("SELECT pg_sleep(30)"), query("SELECT 2"), query("SELECT 3"))
+    (backend,) = machine.wait_until(
+        lambda: pg.backends("state = 'active' AND query = 'SELECT pg_sleep(30)'"), what="it runs")
+    terminate(pg, backend)
+    heard = []
+    try:
+        while wire.kinds(heard).count("Z") < 3:
+            heard.append(client.read())
+    except wire.Closed:
+        pass
+    assert wire.errors(heard)[0][0] in ("57P01", *LOST)
+    assert wire.kinds(heard).count("Z") in (0, 3)
+    assert pooler.raw().value("SELECT 1") == "1"
+
+
+def test_server_in_copy_in(start_pooler, pg):
+    pg.run("DROP TABLE IF EXISTS t; CREATE TABLE t (x text)", dbname="app")
+    pooler = start_pooler(pg, default_pool_size=1)
+    client = pooler.raw()
+    client.send(query("COPY t FROM STDIN"))
+    client.expect("G")
+    (backend,) = pg.backends("state = 'active' AND query LIKE 'COPY t %'")
+    terminate(pg, backend)
+    try:
+        client.send(wire.copy_data(b"x\n"), wire.COPY_DONE)
+        heard = client.until("E", keep="E")
+    except (wire.Closed, ConnectionError):
+        heard = []
+    if not pooler.pgbouncer:
+        assert [m.sqlstate for m in heard] == ["57P01"]
+    assert pooler.raw().value("SELECT 1") == "1"
+
+
+def test_server_in_copy_out(start_pooler, pg):
+    """It may die in the middle of a row: then nothing can be said any more but the end."""
+    pg.run("DROP TABLE IF EXISTS t; CREATE TABLE t AS SELECT repeat('x', 1000) AS x"
+           " FROM generate_series(1, 100000)", dbname="app")
+    pooler = start_pooler(pg, default_pool_size=1)
+    client = pooler.raw()
+    client.send(query("COPY t TO STDOUT"))
+    client.expect("Hd")
+    (backend,) = pg.backends("state = 'active' AND query LIKE 'COPY t %'")
+    pg.value("SELECT pg_terminate_backend(%s)", backend)
+    try:
+        heard = client.until("CE")
+        assert heard[-1].kind == "E"
+        assert {m.kind for m in heard[:-1]} <= {"d"}
+    except wire.Closed:
+        pass
+    assert pooler.raw().value("SELECT 1") == "1"
+
+
+def test_all_servers_at_once(start_pooler, pg, workers):
+    """Idle clients stay, waiting ones are served."""
+    pooler = start_pooler(pg, default_pool_size=3, workers=workers)
+    clients = [pooler.raw() for _ in range(20)]
+    for round_ in range(3):
+        for client in clients:
+            assert client.value(f"SELECT {round_}") == str(round_)
+        pg.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'trusty'")
+        machine.wait_until(lambda: not pg.backends("usename = 'trusty'"), what="all are gone")
+        machine.wait_until(lambda: pooler.pool()["sv_idle"] == 0, what="the pool knows")
+    for client in clients:
+        assert client.value("SELECT 9") == "9"
+
+
+# -- PostgreSQL as a whole
+
+
+@pytest.mark.parametrize("mode", ["immediate", "fast"])
+def test_restart(start_pooler, mortal_pg, workers, mode):
+    pooler = start_pooler(mortal_pg, workers=workers, server_login_retry=1)
+    idle = [pooler.raw() for _ in range(10)]
+    for client in idle:
+        client.value("SELECT 1")
+    in_transaction = pooler.raw()
+    in_transaction.query("BEGIN")
+    mortal_pg.stop(mode)
+    machine.wait_until(lambda: pooler.pool()["sv_idle"] == 0, what="the pool knows")
+    mortal_pg.start()
+    error = last_words(in_transaction, pooler.pgbouncer)
+    assert error.sqlstate in ("57P01", "57P02", *LOST)
+    for client in idle:
+        client.quiet(0.01)
+        assert client.value("SELECT 1") == "1"
+    assert pooler.raw().value("SELECT 1") == "1"
+
+
+def test_established_clients_wait_for_it(start_pooler, mortal_pg, workers):
+    pooler = start_pooler(mortal_pg, workers=workers, server_login_retry=1)
+    clients = [pooler.raw(timeout=30) for _ in range(5)]
+    for client in clients:
+        client.value("SELECT 1")
+    mortal_pg.stop("immediate")
+    machine.wait_until(lambda: pooler.pool()["sv_idle"] == 0, what="the pool knows")
+    for client in clients:
+        client.send(query("SELECT 2"))
+    time.sleep(1.5)
+    mortal_pg.start()
+    for client in clients:
+        assert wire.value(client.until_ready()) == "2"
+
+
+def test_established_clients_do_not_wait_for_ever(start_pooler, mortal_pg):
+    pooler = start_pooler(mortal_pg, query_wait_timeout=1, server_login_retry=1)
+    client = pooler.raw()
+    client.value("SELECT 1")
+    mortal_pg.stop("immediate")
+    machine.wait_until(lambda: pooler.pool()["sv_idle"] == 0, what="the pool knows")
+    client.send(query("SELECT 2"))
+    started = time.monotonic()
+    error = client.error_and_close()
+    assert error.sqlstate in (*LOST, "57P03")
+    assert time.monotonic() - started < 10
+
+
+DOWN = "connect failed|server login has been failing"
+
+
+@pytest.mark.parametrize("over", ["tcp", "unix"])
+def test_login_while_it_is_down(start_pooler, mortal_pg, over):
+    """The first login of all needs a server: it is told at once that there is none."""
+    mortal_pg.stop("fast")
+    host = mortal_pg.host if over == "tcp" else mortal_pg.socket_dir
+    databases = {"app": f"host={host} port={mortal_pg.port}"}
+    pooler = start_pooler(mortal_pg, databases=databases, server_login_retry=1, query_wait_timeout=5)
+    words = DOWN + "|query_wait_timeout" if pooler.pgbouncer else DOWN
+    for _ in range(2):
+        with pytest.raises(LoginRefused, match=words) as refused:
+            pooler.raw(timeout=15)
+        assert refused.value.sqlstate in LOST
+    mortal_pg.start()
+
+    def comes_in():
+        try:
+            return pooler.raw()
+        except LoginRefused:
+            return None
+
+    assert machine.wait_until(comes_in, 10, "it works again").value("SELECT 1") == "1"
+
+
+def test_no_such_host(start_pooler, newest_pg):
+    databases = {"app": "host=no-such-host.invalid port=5432", "other":
+                 f"host={newest_pg.host} port={newest_pg.port}"}
+    pooler = start_pooler(newest_pg, databases=databases, query_wait_timeout=5)
+    with pytest.raises(LoginRefused, match=r"lookup failed|login has been failing|query_wait"):
+        pooler.raw(timeout=15)
+    assert pooler.raw(dbname="other").value("SELECT 1") == "1"
+
+
+def test_server_refuses_some_connections(start_pooler, pg, workers):
+    """PostgreSQL lets two in where the pool wants five: the two serve everybody."""
+    pg.run("DROP ROLE IF EXISTS limited; CREATE ROLE limited LOGIN CONNECTION LIMIT 2")
+    users = {"limited": "", "admin": "admin password"}
+    pooler = start_pooler(pg, users=users, default_pool_size=5, workers=workers, server_login_retry=1)
+    first = pooler.raw("limited")
+    first.query("BEGIN")
+    clients = [pooler.raw("limited", timeout=30) for _ in range(8)]
+    for client in clients:
+        client.send(query("SELECT pg_sleep(0.05)"))
+    for client in clients:
+        assert wire.errors(client.until_ready()) == []
+    first.query("COMMIT")
+
+
+def test_first_connection_is_refused(start_pooler, pg):
+    """Nobody is connected, nobody can be: the client hears PostgreSQL's reason."""
+    pg.run("DROP ROLE IF EXISTS barred; CREATE ROLE barred LOGIN CONNECTION LIMIT 0")
+    pooler = start_pooler(pg, users={"barred": ""})
+    with pytest.raises(LoginRefused, match='too many connections for role "barred"') as refused:
+        pooler.raw("barred")
+    assert refused.value.sqlstate in ("53300", "08P01")
+
+
+def test_servers_die_under_load(start_pooler, pg, workers):
+    """Clients see server errors only, and nobody is stuck at the end."""
+    pooler = start_pooler(pg, default_pool_size=4, workers=workers, server_login_retry=1)
+    problems, done, answers = [], threading.Event(), [0]
+
+    def work(who):
+        client = None
+        while not done.is_set():
+            try:
+                client = client or pooler.raw()
+                messages = client.query(f"SELECT '{who}', pg_sleep(0.002)")
+                for sqlstate, words in wire.errors(messages):
+                    if sqlstate not in ("57P01", *LOST):
+                        problems.append(words)
+                answers[0] += 1
+                if any(row[0] != str(who) for row in wire.rows(messages)):
+                    problems.append(messages)
+            except (wire.Closed, LoginRefused, ConnectionError):
+                client = None
+            except Exception as error:  # collected: a thread's own would be lost
+                problems.append(error)
+                return
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(16)]
+    for thread in threads:
+        thread.start()
+    until = time.monotonic() + 3
+    while time.monotonic() < until:
+        pg.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'trusty'"
+               " ORDER BY random() LIMIT 2")
+        time.sleep(0.05)
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+    assert answers[0] > 100
+    with pooler.raw() as last:
+        assert last.value("SELECT 1") == "1"

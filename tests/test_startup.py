@@ -1,0 +1,255 @@
+"""What is in the files decides whether the process starts, and what it says if not."""
+
+import contextlib
+import time
+from pathlib import Path
+
+import pytest
+
+import machine
+import rawclient as wire
+
+# What is wrong: lines put at the end of the file (in section [pgbouncer]), the last of which
+# is to blame; and what is said of it.
+WRONG = {
+    "unknown key": ("pool_mod = session", ["pool_mod", "pool_mode"]),
+    "unknown key, another one": ("max_clients_conn = 5", ["max_clients_conn", "max_client_conn"]),
+    "not a mode": ("pool_mode = sometimes", ["pool_mode", "sometimes", "transaction"]),
+    "not a number": ("max_client_conn = many", ["max_client_conn", "many"]),
+    "negative": ("default_pool_size = -3", ["default_pool_size", "-3"]),
+    "number with more": ("default_pool_size = 20x", ["default_pool_size", "20x"]),
+    "not a time": ("query_wait_timeout = soon", ["query_wait_timeout", "soon"]),
+    "not a port": ("listen_port = 70000", ["listen_port", "70000"]),
+    "not an auth_type": ("auth_type = password", ["auth_type", "password"]),
+    "no equals sign": ("pool_mode session", ['"="']),
+    "unknown section": ("[pgbounzer]", ["pgbounzer", "pgbouncer"]),
+    "unfinished section": ("[pgbouncer", ['"]"']),
+    "missing include": ("%include /does/not/exist.ini", ["/does/not/exist.ini"]),
+    "database without sense": ("[databases]\nx = host", ["x", "key=value"]),
+    "database key": ("[databases]\nx = hots=localhost", ["hots", "host"]),
+    "reserved database": ("[databases]\npgbouncer = host=localhost", ["pgbouncer"]),
+    "user key": ("[users]\nx = pool_mod=session", ["pool_mod", "pool_mode"]),
+    "key of another section": ("[databases]\nx = host=localhost\n[users]\npool_mode = session",
+                               ["pool_mode"]),
+}
+
+
+def last_line(pooler):
+    return len(pooler.ini_path.read_text().splitlines())
+
+
+@pytest.mark.pgweir_only("says less")
+@pytest.mark.parametrize("name", WRONG)
+def test_bad_file_is_explained(new_pooler, newest_pg, name):
+    """File, line, key, and what would be right; nothing is started."""
+    lines, said = WRONG[name]
+    pooler = new_pooler(newest_pg)
+    pooler.write_files()
+    pooler.write_ini(pooler.ini_path.read_text() + lines + "\n")
+    pooler.spawn()
+    assert pooler.wait_end(10) == 1
+    log = pooler.log()
+    assert f"{pooler.ini_path.name}:{last_line(pooler)}" in log
+    for word in said:
+        assert word in log
+    with pytest.raises(OSError):
+        pooler.socket()
+
+
+@pytest.mark.pgweir_only("stops at the first one")
+def test_every_mistake_is_listed(new_pooler, newest_pg):
+    pooler = new_pooler(newest_pg, pool_mode="sometimes", default_pool_size="many", verbos=1)
+    pooler.write_files()
+    pooler.spawn()
+    assert pooler.wait_end(10) == 1
+    for word in ("sometimes", "many", "verbos"):
+        assert word in pooler.log()
+
+
+@pytest.mark.pgweir_only("starts without it")
+@pytest.mark.parametrize(("text", "said"), [
+    (None, "userlist.txt"),
+    ('"trusty" "unfinished\n', "userlist.txt:1"),
+    ('"trusty" "x"\n"alone"\n', "userlist.txt:2"),
+])
+def test_bad_userlist_is_explained(new_pooler, newest_pg, text, said):
+    pooler = new_pooler(newest_pg, auth_type="md5")
+    pooler.write_files()
+    if text is None:
+        pooler.userlist_path.unlink()
+    else:
+        pooler.write_userlist(text)
+    pooler.spawn()
+    assert pooler.wait_end(10) == 1
+    assert said in pooler.log()
+    assert "unfinished" not in pooler.log()
+
+
+SYNTAX = """
+;; comments at the start of a line
+# of both kinds
+[pgbouncer]
+listen_addr = 127.0.0.1
+  listen_port = PORT
+unix_socket_dir =
+auth_type = trust
+auth_file = USERLIST
+default_pool_size=1
+default_pool_size = 2
+pool_mode = session
+
+[databases]
+first = host=127.0.0.1 port=PGPORT dbname=app
+quoted = host='127.0.0.1' port='PGPORT' dbname='app' connect_query='select ''it''''s'''
+"odd name" = host=127.0.0.1 port=PGPORT dbname=app
+
+[pgbouncer]
+;; opened again: the last value counts
+pool_mode = transaction
+admin_users = admin, \\
+   another
+%include INCLUDED
+"""
+
+
+@pytest.mark.pgweir_only("1.18 knows less")
+def test_syntax(new_pooler, newest_pg):
+    pooler = new_pooler(newest_pg, unix_socket_dir="")
+    pooler.write_files()
+    included = pooler.folder / "more.ini"
+    included.write_text("max_client_conn = 77\n")
+    text = SYNTAX.replace("PGPORT", str(newest_pg.port)).replace("PORT", str(pooler.port))
+    text = text.replace("INCLUDED", str(included)).replace("USERLIST", str(pooler.userlist_path))
+    pooler.write_ini(text)
+    pooler.spawn().listening()
+    for name in ("first", "quoted", "odd name"):
+        assert pooler.raw(dbname=name).value("SELECT current_database()") == "app"
+    config = {row["key"]: row["value"] for row in pooler.console("SHOW CONFIG")}
+    assert (config["default_pool_size"], config["pool_mode"]) == ("2", "transaction")
+    assert config["max_client_conn"] == "77"
+
+
+# Keys of PgBouncer that have no meaning (yet) in pgweir must not keep a file from loading.
+FOREIGN = """
+pkt_buf = 4096
+sbuf_loopcnt = 5
+so_reuseport = 0
+dns_nxdomain_ttl = 15
+suspend_timeout = 10
+disable_pqexec = 0
+server_check_query = select 1
+server_check_delay = 30
+stats_period = 60
+log_stats = 1
+client_tls_sslmode = disable
+server_tls_sslmode = prefer
+tcp_keepalive = 1
+tcp_keepcnt = 3
+tcp_keepidle = 60
+tcp_keepintvl = 10
+tcp_user_timeout = 0
+listen_backlog = 128
+max_db_connections = 50
+max_user_connections = 50
+autodb_idle_timeout = 3600
+application_name_add_host = 0
+server_fast_close = 0
+server_round_robin = 0
+syslog = 0
+syslog_facility = daemon
+syslog_ident = pgbouncer
+job_name = pgbouncer
+"""
+
+
+def test_keys_of_pgbouncer_are_accepted(new_pooler, newest_pg):
+    pooler = new_pooler(newest_pg)
+    pooler.write_files()
+    pooler.write_ini(pooler.ini_path.read_text() + FOREIGN)
+    pooler.spawn().listening()
+    assert pooler.raw().value("SELECT 1") == "1"
+
+
+@pytest.mark.pgweir_only("can do TLS")
+@pytest.mark.parametrize("line", [
+    "client_tls_sslmode = require", "server_tls_sslmode = verify-full", "auth_type = hba",
+    "auth_type = pam", "auth_type = cert",
+])
+def test_protection_that_cannot_be_given_is_refused(new_pooler, newest_pg, line):
+    """Never silently weaker than what the file asks for."""
+    pooler = new_pooler(newest_pg)
+    pooler.write_files()
+    pooler.write_ini(pooler.ini_path.read_text() + line + "\n")
+    pooler.spawn()
+    assert pooler.wait_end(10) == 1
+    assert line.split()[0] in pooler.log()
+
+
+# -- file descriptors
+
+
+def test_low_descriptor_limit_is_told(new_pooler, newest_pg):
+    pooler = new_pooler(newest_pg, max_client_conn=500)
+    pooler.start(nofile="200:200")
+    assert pooler.raw().value("SELECT 1") == "1"
+    log = pooler.log().lower()
+    assert "file descriptor" in log or "nofile" in log
+    if not pooler.pgbouncer:
+        assert "warning" in log
+        assert "ulimit -n" in log or "limitnofile" in log
+
+
+def test_soft_limit_is_raised(new_pooler, newest_pg):
+    pooler = new_pooler(newest_pg, max_client_conn=500)
+    pooler.start(nofile="100:2000")
+    if pooler.pgbouncer:
+        return
+    for line in Path(f"/proc/{pooler.pid}/limits").read_text().splitlines():
+        if line.startswith("Max open files"):
+            assert line.split()[3:5] == ["2000", "2000"]
+    clients = [pooler.raw() for _ in range(150)]
+    assert clients[-1].value("SELECT 1") == "1"
+
+
+def processor_ticks(pid):
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+@pytest.mark.pgweir_only("stops listening for a while")
+def test_out_of_descriptors(new_pooler, newest_pg, workers):
+    """Those inside are served, those outside wait without costing anything, and get in later."""
+    pooler = new_pooler(newest_pg, max_client_conn=500, workers=workers)
+    pooler.start(nofile="80:80")
+    inside = pooler.raw()
+    assert inside.value("SELECT 1") == "1"
+    crowd = []
+    for _ in range(120):
+        with contextlib.suppress(OSError):
+            crowd.append(pooler.socket())
+    before = processor_ticks(pooler.pid)
+    for _ in range(20):
+        assert inside.value("SELECT 1") == "1"
+        time.sleep(0.1)
+    assert processor_ticks(pooler.pid) - before < 60, "it spins"
+    for client in crowd:
+        client.close()
+    late = machine.wait_until(lambda: _try(pooler), 20, "it lets in again")
+    assert late.value("SELECT 1") == "1"
+
+
+def _try(pooler):
+    try:
+        return pooler.raw(timeout=5)
+    except (wire.Closed, OSError, wire.LoginRefused):
+        return None
+
+
+def test_idle_process_costs_nothing(start_pooler, newest_pg, workers):
+    pooler = start_pooler(newest_pg, workers=workers)
+    clients = [pooler.raw() for _ in range(50)]
+    for client in clients:
+        client.value("SELECT 1")
+    before = processor_ticks(pooler.pid)
+    time.sleep(3)
+    assert processor_ticks(pooler.pid) - before <= 3
