@@ -1,2 +1,52 @@
-//! xtask
-fn main() {}
+//! Chores of the project: `cargo xtask NAME`.
+
+mod bench;
+mod demo;
+mod docs;
+mod stage;
+
+use std::{
+    env,
+    io::{Write, stderr},
+    process::ExitCode,
+};
+
+/// Name, one line for the list, and the function that takes the remaining arguments (the first
+/// of them is the chore's name).
+type Chore = (&'static str, &'static str, fn(Vec<String>) -> ExitCode);
+
+const CHORES: &[Chore] = &[
+    (
+        "docs",
+        "the pages made of the table of settings; --check says if they are stale",
+        docs::run,
+    ),
+    (
+        "demo",
+        "1,000 clients on a PostgreSQL for 100: without pgweir and with it",
+        demo::run,
+    ),
+    (
+        "bench",
+        "pgweir beside PgBouncer and haproxy: CPU time, memory, latency",
+        bench::run,
+    ),
+];
+
+/// Chores that a chore calls, not a person.
+const CHILDREN: &[Chore] = &[("crowd", "many idle clients in a process", bench::crowd)];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let name = arguments.first().map_or("", String::as_str);
+    let chore = CHORES.iter().chain(CHILDREN).find(|chore| chore.0 == name);
+    if let Some((_, _, run)) = chore {
+        return run(arguments);
+    }
+    let mut list = String::from("usage: cargo xtask NAME [OPTIONS]\n\n");
+    for (name, what, _) in CHORES {
+        list.push_str(&format!("  {name:<8} {what}\n"));
+    }
+    let _ = stderr().write_all(list.as_bytes());
+    ExitCode::from(2)
+}

@@ -1,0 +1,287 @@
+//! Many idle clients in a process of their own, which has a limit of open files of its own.
+//!
+//! The child reads orders from standard input, one per line (`open N`, `ask`, `close`), and
+//! answers each with one line: `done N SECONDS` or `failed N WORDS`, where N is the number of
+//! clients that it worked for.
+
+use std::{
+    io::{BufRead, Write, stdin, stdout},
+    process::{ExitCode, Stdio},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    net::TcpStream,
+    process::{Child, ChildStdin, ChildStdout, Command},
+    task::JoinSet,
+    time::{Instant, timeout},
+};
+
+use crate::stage::{Trouble, postgres, raise_descriptor_limit};
+
+/// How many clients log in or ask at the same time.
+const AT_ONCE: usize = 50;
+
+/// How long one client may wait for an answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long the child may take for one order.
+const ORDER_LIMIT: Duration = Duration::from_secs(300);
+
+/// The child, seen from the benchmark.
+pub(super) struct Crowd {
+    _child: Child,
+    orders: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+/// What came of an order.
+#[derive(Debug, Clone)]
+pub(super) struct Done {
+    /// Clients for which it succeeded.
+    pub(super) clients: u32,
+    /// Seconds that it took.
+    pub(super) seconds: f64,
+    /// The first failure.
+    pub(super) failure: Option<String>,
+}
+
+impl Crowd {
+    /// Starts the child.
+    pub(super) fn start(port: u16) -> Result<Self, Trouble> {
+        let failed = |e| Trouble::new(format!("cannot start the crowd of clients: {e}"));
+        let program = std::env::current_exe().map_err(failed)?;
+        let mut child = Command::new(program)
+            .args(["crowd", &port.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(failed)?;
+        let (Some(orders), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(Trouble::new("the crowd of clients has no pipes"));
+        };
+        Ok(Self {
+            _child: child,
+            orders,
+            answers: BufReader::new(answers),
+        })
+    }
+
+    /// Logs so many clients in, beside those that are there.
+    pub(super) async fn open(&mut self, clients: u32) -> Result<Done, String> {
+        self.order(&format!("open {clients}")).await
+    }
+
+    /// Each client runs a query.
+    pub(super) async fn ask(&mut self) -> Result<Done, String> {
+        self.order("ask").await
+    }
+
+    /// All clients leave.
+    pub(super) async fn close(&mut self) -> Result<Done, String> {
+        self.order("close").await
+    }
+
+    async fn order(&mut self, order: &str) -> Result<Done, String> {
+        let line = format!("{order}\n");
+        let sent = self.orders.write_all(line.as_bytes()).await;
+        sent.map_err(|e| format!("the crowd is gone: {e}"))?;
+        let mut answer = String::new();
+        match timeout(ORDER_LIMIT, self.answers.read_line(&mut answer)).await {
+            Ok(Ok(_)) => parse_answer(&answer).ok_or_else(|| "the crowd is gone".to_owned()),
+            Ok(Err(e)) => Err(format!("the crowd is gone: {e}")),
+            Err(_) => Err(format!("the crowd hangs at `{order}`")),
+        }
+    }
+}
+
+fn parse_answer(line: &str) -> Option<Done> {
+    let mut words = line.trim_end().splitn(4, ' ');
+    let verdict = words.next()?;
+    let clients = words.next()?.parse().ok()?;
+    let seconds = words.next()?.parse().ok()?;
+    Some(Done {
+        clients,
+        seconds,
+        failure: (verdict == "failed").then(|| words.next().unwrap_or("?").to_owned()),
+    })
+}
+
+/// The child: serves orders until standard input ends.
+pub(super) fn serve(arguments: &[String]) -> ExitCode {
+    let port = arguments.get(1).and_then(|port| port.parse().ok());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let (Some(port), Ok(runtime)) = (port, runtime) else {
+        return ExitCode::FAILURE;
+    };
+    // Too low a limit shows as a failure of `open`, in the system's own words.
+    let _ = raise_descriptor_limit(0);
+    let mut clients = Vec::new();
+    for line in stdin().lock().lines().map_while(Result::ok) {
+        let began = Instant::now();
+        let before = clients.len();
+        let (served, failure) = runtime.block_on(obey(&line, port, &mut clients, before));
+        let seconds = began.elapsed().as_secs_f64();
+        let answer = match failure {
+            None => format!("done {served} {seconds:.6}"),
+            Some(words) => format!("failed {served} {seconds:.6} {}", words.replace('\n', " ")),
+        };
+        if writeln!(stdout(), "{answer}").is_err() {
+            break;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+async fn obey(
+    order: &str,
+    port: u16,
+    clients: &mut Vec<TcpStream>,
+    before: usize,
+) -> (usize, Option<String>) {
+    match order.split_once(' ') {
+        Some(("open", count)) => {
+            let count = count.parse().unwrap_or(0);
+            let failure = open_all(port, count, clients).await;
+            (clients.len() - before, failure)
+        }
+        None if order == "ask" => {
+            let failure = ask_all(clients).await;
+            (clients.len(), failure)
+        }
+        None if order == "close" => {
+            clients.clear();
+            (before, None)
+        }
+        _ => (0, Some(format!("no such order: {order}"))),
+    }
+}
+
+async fn open_all(port: u16, count: usize, clients: &mut Vec<TcpStream>) -> Option<String> {
+    let mut tasks = JoinSet::new();
+    for task in 0..AT_ONCE {
+        let share = count / AT_ONCE + usize::from(task < count % AT_ONCE);
+        tasks.spawn(async move {
+            let mut opened = Vec::with_capacity(share);
+            for _ in 0..share {
+                match log_in(port).await {
+                    Ok(client) => opened.push(client),
+                    Err(words) => return (opened, Some(words)),
+                }
+            }
+            (opened, None)
+        });
+    }
+    gather(tasks, clients).await
+}
+
+async fn ask_all(clients: &mut Vec<TcpStream>) -> Option<String> {
+    let mut tasks = JoinSet::new();
+    let share = clients.len().div_ceil(AT_ONCE).max(1);
+    while !clients.is_empty() {
+        let mut group = clients.split_off(clients.len().saturating_sub(share));
+        tasks.spawn(async move {
+            let mut answered = Vec::with_capacity(group.len());
+            let mut failure = None;
+            for mut client in group.drain(..) {
+                match ask(&mut client).await {
+                    Ok(()) => answered.push(client),
+                    Err(words) => failure = failure.or(Some(words)),
+                }
+            }
+            (answered, failure)
+        });
+    }
+    gather(tasks, clients).await
+}
+
+async fn gather(
+    mut tasks: JoinSet<(Vec<TcpStream>, Option<String>)>,
+    clients: &mut Vec<TcpStream>,
+) -> Option<String> {
+    let mut failure = None;
+    while let Some(result) = tasks.join_next().await {
+        match result {
+            Ok((group, words)) => {
+                clients.extend(group);
+                failure = failure.or(words);
+            }
+            Err(e) => failure = failure.or(Some(e.to_string())),
+        }
+    }
+    failure
+}
+
+async fn log_in(port: u16) -> Result<TcpStream, String> {
+    let mut client = TcpStream::connect(("127.0.0.1", port))
+        .await
+        .map_err(|e| format!("connect: {e}"))?;
+    let mut body = 196_608_u32.to_be_bytes().to_vec(); // protocol 3.0
+    for word in [
+        "user",
+        postgres::NAME,
+        "database",
+        postgres::NAME,
+        "application_name",
+        "crowd",
+        "",
+    ] {
+        body.extend_from_slice(word.as_bytes());
+        body.push(0);
+    }
+    send(&mut client, &[], &body).await?;
+    until_ready(&mut client).await?;
+    Ok(client)
+}
+
+async fn ask(client: &mut TcpStream) -> Result<(), String> {
+    send(client, b"Q", b"select 1\0").await?;
+    until_ready(client).await
+}
+
+async fn send(client: &mut TcpStream, tag: &[u8], body: &[u8]) -> Result<(), String> {
+    let length = u32::try_from(body.len() + 4).unwrap_or(u32::MAX);
+    let message = [tag, &length.to_be_bytes(), body].concat();
+    client
+        .write_all(&message)
+        .await
+        .map_err(|e| format!("write: {e}"))
+}
+
+/// Reads messages up to ReadyForQuery.
+async fn until_ready(client: &mut TcpStream) -> Result<(), String> {
+    let work = async {
+        let mut unread = Vec::new();
+        let mut buffer = [0; 2048];
+        loop {
+            while let Some(end) = message_end(&unread) {
+                match unread[0] {
+                    b'Z' => return Ok(()),
+                    b'E' => return Err(String::from_utf8_lossy(&unread[5..end]).replace('\0', " ")),
+                    b'R' if unread[5..end] != [0; 4] => return Err("asked for a password".into()),
+                    _ => unread.drain(..end),
+                };
+            }
+            match client.read(&mut buffer).await {
+                Ok(0) => return Err("the connection was closed".to_owned()),
+                Ok(count) => unread.extend_from_slice(&buffer[..count]),
+                Err(e) => return Err(format!("read: {e}")),
+            }
+        }
+    };
+    match timeout(PATIENCE, work).await {
+        Ok(result) => result,
+        Err(_) => Err(format!("no answer within {} s", PATIENCE.as_secs())),
+    }
+}
+
+fn message_end(unread: &[u8]) -> Option<usize> {
+    let length = unread.get(1..5)?.try_into().ok().map(u32::from_be_bytes)?;
+    let end = usize::try_from(length).ok()?.checked_add(1)?;
+    (end >= 5 && unread.len() >= end).then_some(end)
+}

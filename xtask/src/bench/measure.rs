@@ -1,0 +1,283 @@
+//! One measurement of one subject.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use tokio::time::{sleep, timeout};
+
+use super::{crowd::Crowd, meter::Units, scenario::Kind};
+use crate::stage::{
+    own_command,
+    pgbench::Load,
+    pooler::Pooler,
+    postgres::{self, Postgres},
+};
+
+/// Figures of one measurement by key; the unit is the key's end.
+pub(super) type Figures = BTreeMap<&'static str, f64>;
+
+/// How often the table is copied in one measurement.
+const COPIES: usize = 4;
+
+/// Files that a pooler and the crowd need beside one per client.
+const FILES_SPARE: u64 = 2_000;
+
+/// `max_client_conn`, unless a scenario needs more.
+const CLIENTS_MAX: u32 = 9_000;
+
+/// Clients beside those of a crowd: the benchmark's own questions.
+const CLIENTS_SPARE: u32 = 100;
+
+/// The most clients of the scenario `max`.
+const MAX_CLIENTS: u64 = 18_000;
+
+/// What a measurement needs to know.
+pub(super) struct Measuring<'a> {
+    /// The server behind all subjects.
+    pub(super) postgres: &'a Postgres,
+    /// Where files may be written.
+    pub(super) directory: PathBuf,
+    /// The kernel's units.
+    pub(super) units: Units,
+    /// Seconds of a run of pgbench.
+    pub(super) seconds: u32,
+    /// Clients of the scenario `idle`.
+    pub(super) idle_clients: u32,
+    /// Open files allowed to a process.
+    pub(super) files_max: u64,
+    /// Bytes of one COPY of the large table.
+    pub(super) copy_bytes: f64,
+}
+
+impl<'a> Measuring<'a> {
+    /// Measures; an error is the words of whoever failed.
+    pub(super) async fn measure(&self, kind: Kind, pooler: Pooler) -> Result<Figures, String> {
+        match kind {
+            Kind::Pgbench(arguments) => self.pgbench(arguments, pooler).await,
+            Kind::Copy => self.copy(pooler).await,
+            Kind::Idle => self.crowd(pooler, self.idle_clients).await,
+            Kind::Max => self.crowd(pooler, self.clients_possible()).await,
+        }
+    }
+
+    /// Lets caches fill and servers connect before the first measurement.
+    pub(super) async fn warm_up(&self, kind: Kind, pooler: Pooler) -> Result<(), String> {
+        let Kind::Pgbench(arguments) = kind else {
+            return Ok(());
+        };
+        let load = Load {
+            seconds: 1,
+            ..self.load(arguments, pooler)
+        };
+        load.run().await.map(drop)
+    }
+
+    /// The load as one would type it.
+    pub(super) fn command_line(&self, kind: Kind) -> String {
+        match kind {
+            Kind::Pgbench(arguments) => {
+                format!(
+                    "pgbench -n {} -T {} -l --sampling-rate=0.05",
+                    arguments.join(" "),
+                    self.seconds
+                )
+            }
+            Kind::Copy => format!(
+                "psql{}",
+                format!(" -c '{}'", copy_statement()).repeat(COPIES)
+            ),
+            Kind::Idle => format!("{} clients, 50 of them log in at a time", self.idle_clients),
+            Kind::Max => format!(
+                "{} clients, 50 of them log in at a time",
+                self.clients_possible()
+            ),
+        }
+    }
+
+    /// What a pooler of this scenario must allow.
+    pub(super) fn clients_max(&self, kind: Kind) -> u32 {
+        let clients = match kind {
+            Kind::Pgbench(_) | Kind::Copy => 0,
+            Kind::Idle => self.idle_clients,
+            Kind::Max => self.clients_possible(),
+        };
+        clients.saturating_add(CLIENTS_SPARE).max(CLIENTS_MAX)
+    }
+
+    fn clients_possible(&self) -> u32 {
+        let clients = MAX_CLIENTS.min(self.files_max.saturating_sub(FILES_SPARE));
+        u32::try_from(clients).unwrap_or(u32::MAX)
+    }
+
+    fn load<'b>(&'b self, arguments: &'b [&'b str], pooler: Pooler) -> Load<'b> {
+        Load {
+            program: self.postgres.programs().path("pgbench"),
+            port: pooler.port,
+            seconds: self.seconds,
+            arguments,
+            log_prefix: Some(self.directory.join("transactions")),
+            directory: &self.directory,
+        }
+    }
+
+    async fn pgbench(&self, arguments: &[&str], pooler: Pooler) -> Result<Figures, String> {
+        take_latencies(&self.directory);
+        let before = self.units.read(pooler.id);
+        let outcome = self.load(arguments, pooler).run().await?;
+        let spent = self.units.read(pooler.id).since(&before);
+        if outcome.failed > 0 {
+            return Err(format!("{} transactions failed", outcome.failed));
+        }
+        let count = outcome.transactions as f64;
+        let per_transaction_us = |seconds: f64| seconds * 1e6 / count;
+        let mut figures = Figures::from([
+            ("tps", outcome.tps),
+            ("lat_ms", outcome.latency_ms),
+            ("cpu_us", per_transaction_us(spent.cpu_s())),
+            ("user_us", per_transaction_us(spent.user_s)),
+            ("sys_us", per_transaction_us(spent.system_s)),
+            ("machine_us", per_transaction_us(spent.busy_s)),
+            ("client_us", per_transaction_us(spent.children_s)),
+            ("cores", spent.cpu_s() / spent.wall_s),
+            ("client_cores", spent.children_s / spent.wall_s),
+            ("stolen_percent", spent.stolen_percent),
+            ("rss_mb", self.units.resident_kb(pooler.id) / 1024.0),
+        ]);
+        let latencies = take_latencies(&self.directory);
+        if let (Some(p50), Some(p99)) = (at(&latencies, 0.5), at(&latencies, 0.99)) {
+            figures.insert("p50_ms", p50 / 1000.0);
+            figures.insert("p99_ms", p99 / 1000.0);
+        }
+        Ok(figures)
+    }
+
+    async fn copy(&self, pooler: Pooler) -> Result<Figures, String> {
+        let mut psql = own_command(&self.postgres.programs().path("psql"));
+        psql.args(["-XAtq", "-h", "127.0.0.1", "-p", &pooler.port.to_string()])
+            .args(["-U", postgres::NAME, "-d", postgres::NAME])
+            .args(["-v", "ON_ERROR_STOP=1"])
+            .args([["-c", copy_statement()]; COPIES].concat())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        let before = self.units.read(pooler.id);
+        let output = timeout(Duration::from_secs(300), psql.output()).await;
+        let spent = self.units.read(pooler.id).since(&before);
+        match output {
+            Ok(Ok(output)) if output.status.success() => {}
+            Ok(Ok(output)) => {
+                return Err(String::from_utf8_lossy(&output.stderr).trim().to_owned());
+            }
+            Ok(Err(e)) => return Err(format!("cannot run psql: {e}")),
+            Err(_) => return Err("psql did not end within 300 s".to_owned()),
+        }
+        let gigabytes = self.copy_bytes * COPIES as f64 / 1e9;
+        Ok(Figures::from([
+            ("mb_s", gigabytes * 1000.0 / spent.wall_s),
+            ("cpu_s_gb", spent.cpu_s() / gigabytes),
+            ("machine_s_gb", spent.busy_s / gigabytes),
+            ("stolen_percent", spent.stolen_percent),
+            ("rss_mb", self.units.resident_kb(pooler.id) / 1024.0),
+        ]))
+    }
+
+    /// Memory is compared with that of a pooler which has served one client already.
+    async fn crowd(&self, pooler: Pooler, clients: u32) -> Result<Figures, String> {
+        let count = f64::from(clients);
+        let resident = || self.units.resident_kb(pooler.id);
+        let read = || self.units.read(pooler.id);
+        let mut crowd = Crowd::start(pooler.port).map_err(|e| e.to_string())?;
+        all(crowd.open(1).await?, 1)?;
+        for _ in 0..3 {
+            all(crowd.ask().await?, 1)?;
+        }
+        let base_kb = resident();
+        let before = read();
+        let opened = all(crowd.open(clients - 1).await?, clients - 1)?;
+        sleep(Duration::from_millis(500)).await;
+        let connected_kb = resident();
+        let connected = read();
+        sleep(Duration::from_secs(3)).await;
+        let rested = read();
+        let asked = crowd.ask().await?;
+        sleep(Duration::from_secs(1)).await;
+        let used_kb = resident();
+        crowd.close().await?;
+        sleep(Duration::from_millis(1500)).await;
+        let left_kb = resident();
+        if let Some(words) = asked.failure {
+            return Err(format!("{} of {clients} served: {words}", asked.clients));
+        }
+        let idle = rested.since(&connected);
+        Ok(Figures::from([
+            ("wanted", count),
+            ("served", f64::from(asked.clients)),
+            ("base_mb", base_kb / 1024.0),
+            ("kb_client", (connected_kb - base_kb) / count),
+            ("kb_used", (used_kb - base_kb) / count),
+            ("rss_mb", used_kb / 1024.0),
+            ("left_mb", left_kb / 1024.0),
+            ("connect_s", opened.seconds),
+            ("ask_s", asked.seconds),
+            ("login_us", connected.since(&before).cpu_s() * 1e6 / count),
+            ("idle_cpu_percent", 100.0 * idle.cpu_s() / idle.wall_s),
+        ]))
+    }
+}
+
+/// The large table's statement.
+fn copy_statement() -> &'static str {
+    "copy large to stdout"
+}
+
+/// SQL that makes the large table, and SQL that says how many bytes one copy of it has.
+pub(super) const LARGE_TABLE: [&str; 3] = [
+    "create unlogged table large as \
+     select i, repeat(md5(i::text), 3) as t from generate_series(1, 800000) i",
+    "grant select on large to bench",
+    "select sum(length(i::text) + length(t) + 2) from large",
+];
+
+fn all(done: super::crowd::Done, wanted: u32) -> Result<super::crowd::Done, String> {
+    match &done.failure {
+        Some(words) => Err(format!("{} of {wanted} logged in: {words}", done.clients)),
+        None => Ok(done),
+    }
+}
+
+/// Sorted latencies in µs from pgbench's logs, which are removed.
+fn take_latencies(directory: &Path) -> Vec<f64> {
+    let mut latencies = Vec::new();
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        if !entry
+            .file_name()
+            .to_string_lossy()
+            .starts_with("transactions")
+        {
+            continue;
+        }
+        let text = fs::read_to_string(entry.path()).unwrap_or_default();
+        let fields = text.lines().map(|line| line.split(' ').nth(2));
+        latencies.extend(
+            fields
+                .flatten()
+                .filter_map(|field| field.parse::<f64>().ok()),
+        );
+        // A file that stays is read again in the next run: it would be seen.
+        let _ = fs::remove_file(entry.path());
+    }
+    latencies.sort_by(f64::total_cmp);
+    latencies
+}
+
+fn at(sorted: &[f64], part: f64) -> Option<f64> {
+    if sorted.len() < 50 {
+        return None;
+    }
+    sorted.get((sorted.len() as f64 * part) as usize).copied()
+}

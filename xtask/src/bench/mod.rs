@@ -1,0 +1,275 @@
+//! `cargo xtask bench`: pgweir beside PgBouncer and haproxy.
+//!
+//! All subjects of a scenario run at once, but are measured in turn (A B C, B C A, ...), so that
+//! a slow drift of the machine hits all alike. The figure to trust is the pooler's CPU time per
+//! transaction; the whole machine's stands beside it, so that nothing is merely shifted.
+
+mod crowd;
+mod machine;
+mod measure;
+mod meter;
+mod options;
+mod report;
+mod scenario;
+mod subject;
+
+use std::{fs, path::Path, process::ExitCode};
+
+use clap::Parser;
+use serde::Serialize;
+
+use crate::stage::{
+    Stage, Terminal, Trouble, on_stage,
+    pooler::Pooler,
+    postgres::{self, Postgres, Programs},
+    raise_descriptor_limit,
+};
+use measure::{LARGE_TABLE, Measuring};
+use options::Options;
+use report::{Mark, Series};
+use scenario::{Kind, Scenario};
+use subject::{Subject, SubjectKind};
+
+const CONNECTIONS_MAX: u32 = 200;
+const SCALE: u32 = 10;
+
+/// For 5,000 idle clients and some to spare.
+const FILES_NEEDED: u64 = 8_000;
+
+/// Runs the benchmark with the arguments of the command line.
+pub(crate) fn run(arguments: Vec<String>) -> ExitCode {
+    let options = match Options::try_parse_from(arguments) {
+        Ok(options) => options,
+        Err(e) => {
+            let _ = e.print();
+            return ExitCode::from(u8::try_from(e.exit_code()).unwrap_or(2));
+        }
+    };
+    on_stage("bench", async |stage: &mut Stage| {
+        compare(stage, &options).await
+    })
+}
+
+/// The child process that holds many clients.
+pub(crate) fn crowd(arguments: Vec<String>) -> ExitCode {
+    crowd::serve(&arguments)
+}
+
+async fn compare(stage: &mut Stage, options: &Options) -> Result<(), Trouble> {
+    let terminal = stage.terminal();
+    let files_max = raise_descriptor_limit(FILES_NEEDED)?;
+    let programs = Programs::find()?;
+    let subjects = subjects(stage, options)?;
+    let machine = machine::describe(&programs, &subjects).await;
+    terminal.heading("The machine");
+    for line in &machine {
+        terminal.line(line);
+    }
+    terminal.heading("A throw-away PostgreSQL");
+    let (postgres, copy_bytes) = prepare(stage, &programs).await?;
+    let measuring = Measuring {
+        postgres: &postgres,
+        directory: stage.path().to_path_buf(),
+        units: meter::Units::new(),
+        seconds: options.secs,
+        idle_clients: options.idle_clients,
+        files_max,
+        copy_bytes,
+    };
+    print_settings(&terminal, &measuring, options);
+    let mut results = Vec::new();
+    for scenario in options.scenarios() {
+        results.push(run_scenario(stage, options, scenario, &subjects, &measuring).await?);
+    }
+    summarize(&terminal, &results);
+    match &options.json {
+        Some(path) => write_json(path, machine, options, results),
+        None => Ok(()),
+    }
+}
+
+fn subjects(stage: &Stage, options: &Options) -> Result<Vec<Subject>, Trouble> {
+    let mut subjects = Vec::new();
+    for (name, kind, program) in [
+        (report::BASELINE, SubjectKind::PgBouncer, &options.pgbouncer),
+        ("haproxy", SubjectKind::Haproxy, &options.haproxy),
+    ] {
+        if !program.is_file() {
+            return Err(Trouble::with_next(
+                format!("there is no {}", program.display()),
+                format!("install the package {name} (`make bench` does that, too)"),
+            ));
+        }
+        subjects.push(Subject {
+            name: name.to_owned(),
+            kind,
+            program: program.clone(),
+        });
+    }
+    for build in options.builds() {
+        if !build.path.is_file() {
+            return Err(Trouble::with_next(
+                format!("there is no {}", build.path.display()),
+                "build it: cargo build --release -p pgweir (`make bench` does that, too)",
+            ));
+        }
+        let program = stage.place_program(&build.path, &build.name)?;
+        for &workers in &options.workers {
+            subjects.push(Subject {
+                name: format!("{}:{workers}", build.name),
+                kind: SubjectKind::Pgweir(workers),
+                program: program.clone(),
+            });
+        }
+    }
+    Ok(subjects)
+}
+
+async fn prepare(stage: &mut Stage, programs: &Programs) -> Result<(Postgres, f64), Trouble> {
+    let terminal = stage.terminal();
+    let what = format!("start it, max_connections = {CONNECTIONS_MAX}, fsync off");
+    let start = Postgres::start(stage, programs, CONNECTIONS_MAX);
+    let postgres = terminal.during(&what, start).await?;
+    let what = format!("fill its tables: pgbench -i -s {SCALE}, and one for COPY");
+    let [create, grant, measure] = LARGE_TABLE;
+    let bytes = terminal
+        .during(&what, async {
+            postgres.fill(stage, SCALE).await?;
+            for sql in [create, grant, "vacuum analyze"] {
+                postgres.administer(stage, postgres::NAME, sql).await?;
+            }
+            postgres.administer(stage, postgres::NAME, measure).await
+        })
+        .await?;
+    let bytes = bytes
+        .parse()
+        .map_err(|_| Trouble::new(format!("the large table has `{bytes}` bytes")))?;
+    Ok((postgres, bytes))
+}
+
+fn print_settings(terminal: &Terminal, measuring: &Measuring<'_>, options: &Options) {
+    terminal.heading("Settings of PgBouncer, and of pgweir beside `workers`");
+    let settings = subject::settings(
+        measuring.postgres.port(),
+        options.pool,
+        measuring.clients_max(Kind::Copy),
+    );
+    let ini = settings.ini(6432, Path::new("users.txt"));
+    for line in ini.lines() {
+        terminal.line(&format!("  {line}"));
+    }
+}
+
+/// What came out of one scenario.
+#[derive(Debug, Serialize)]
+struct ScenarioResult {
+    scenario: &'static str,
+    load: String,
+    series: Vec<Series>,
+    marks: Vec<Mark>,
+}
+
+async fn run_scenario(
+    stage: &mut Stage,
+    options: &Options,
+    scenario: &'static Scenario,
+    subjects: &[Subject],
+    measuring: &Measuring<'_>,
+) -> Result<ScenarioResult, Trouble> {
+    let terminal = stage.terminal();
+    let rounds = match scenario.kind {
+        Kind::Pgbench(_) | Kind::Copy => options.rounds,
+        Kind::Idle | Kind::Max => 1,
+    };
+    terminal.heading(&format!("{}: {}", scenario.name, scenario.what));
+    let load = measuring.command_line(scenario.kind);
+    terminal.line(&format!("{load}; medians of {rounds}"));
+    let clients_max = measuring.clients_max(scenario.kind);
+    let taking_part =
+        |subject: &&Subject| scenario.fits_proxy() || subject.kind != SubjectKind::Haproxy;
+    let mut running = Vec::new();
+    let mut series = Vec::new();
+    for subject in subjects.iter().filter(taking_part) {
+        let settings = subject::settings(measuring.postgres.port(), options.pool, clients_max);
+        let pooler = subject.start(stage, measuring.postgres, settings).await?;
+        running.push(pooler);
+        series.push(Series::new(subject));
+    }
+    for round in 0..rounds as usize {
+        for step in 0..running.len() {
+            let at = (round + step) % running.len();
+            let what = format!("round {} of {rounds}: {}", round + 1, series[at].subject);
+            let turn = take_turn(stage, measuring, scenario.kind, running[at], round == 0);
+            let figures = terminal.during(&what, turn).await;
+            series[at].rounds.push(figures);
+        }
+    }
+    for pooler in running {
+        stage.stop(pooler.id).await;
+    }
+    let marks = report::marks(scenario, &series);
+    report::print(&terminal, scenario, &series, &marks);
+    Ok(ScenarioResult {
+        scenario: scenario.name,
+        load,
+        series,
+        marks,
+    })
+}
+
+async fn take_turn(
+    stage: &mut Stage,
+    measuring: &Measuring<'_>,
+    kind: Kind,
+    pooler: Pooler,
+    first: bool,
+) -> Result<measure::Figures, String> {
+    stage.check(pooler.id).map_err(|e| e.to_string())?;
+    if first {
+        measuring.warm_up(kind, pooler).await?;
+    }
+    let figures = measuring.measure(kind, pooler).await;
+    // A pooler that died has the better explanation than its clients.
+    stage.check(pooler.id).map_err(|e| e.to_string())?;
+    figures
+}
+
+fn summarize(terminal: &Terminal, results: &[ScenarioResult]) {
+    let marks = || results.iter().flat_map(|result| &result.marks);
+    let missed = marks().filter(|mark| !mark.reached).count();
+    terminal.heading(&format!(
+        "Targets: {} of {} reached",
+        marks().count() - missed,
+        marks().count()
+    ));
+    for mark in marks().filter(|mark| !mark.reached) {
+        terminal.line(&report::describe(terminal, mark));
+    }
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    machine: Vec<String>,
+    rounds: u32,
+    secs: u32,
+    pool: u32,
+    results: &'a [ScenarioResult],
+}
+
+fn write_json(
+    path: &Path,
+    machine: Vec<String>,
+    options: &Options,
+    results: Vec<ScenarioResult>,
+) -> Result<(), Trouble> {
+    let document = Document {
+        machine,
+        rounds: options.rounds,
+        secs: options.secs,
+        pool: options.pool,
+        results: &results,
+    };
+    let text = serde_json::to_string_pretty(&document).map_err(std::io::Error::from);
+    text.and_then(|text| fs::write(path, text + "\n"))
+        .map_err(|e| Trouble::new(format!("cannot write {}: {e}", path.display())))
+}

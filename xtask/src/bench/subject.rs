@@ -1,0 +1,73 @@
+//! What is measured: poolers, each started from the same settings.
+
+use std::path::PathBuf;
+
+use crate::stage::{
+    Stage, Trouble,
+    pooler::{Pooler, PoolerSettings},
+    postgres::Postgres,
+};
+
+/// A pooler to be measured.
+#[derive(Debug, Clone)]
+pub(super) struct Subject {
+    /// Its name in the tables.
+    pub(super) name: String,
+    /// What it is.
+    pub(super) kind: SubjectKind,
+    /// The program.
+    pub(super) program: PathBuf,
+}
+
+/// What a subject is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SubjectKind {
+    /// What the others are compared with.
+    PgBouncer,
+    /// A TCP forwarder.
+    Haproxy,
+    /// A build of pgweir with so many threads.
+    Pgweir(u32),
+}
+
+impl Subject {
+    /// Starts it.
+    pub(super) async fn start(
+        &self,
+        stage: &mut Stage,
+        postgres: &Postgres,
+        settings: PoolerSettings,
+    ) -> Result<Pooler, Trouble> {
+        let psql = postgres.programs().path("psql");
+        let workers = match self.kind {
+            SubjectKind::Haproxy => {
+                return Pooler::start_haproxy(stage, &self.program, postgres.port(), &psql).await;
+            }
+            SubjectKind::PgBouncer => None,
+            SubjectKind::Pgweir(workers) => Some(workers),
+        };
+        let settings = PoolerSettings {
+            workers,
+            ..settings
+        };
+        Pooler::start(stage, &self.name, &self.program, &settings, &psql).await
+    }
+
+    /// Thread count, for pgweir.
+    pub(super) fn workers(&self) -> Option<u32> {
+        match self.kind {
+            SubjectKind::Pgweir(workers) => Some(workers),
+            SubjectKind::PgBouncer | SubjectKind::Haproxy => None,
+        }
+    }
+}
+
+/// The settings that all of them have.
+pub(super) fn settings(postgres_port: u16, pool: u32, clients_max: u32) -> PoolerSettings {
+    PoolerSettings {
+        postgres_port,
+        pool,
+        clients_max,
+        workers: None,
+    }
+}

@@ -1,0 +1,233 @@
+//! What demo and benchmark share: a throw-away PostgreSQL, poolers before it, and the promise
+//! that all of it is gone afterwards, whatever way the work ends.
+
+mod account;
+mod limits;
+pub(crate) mod pgbench;
+pub(crate) mod pooler;
+mod ports;
+pub(crate) mod postgres;
+mod process;
+pub(crate) mod terminal;
+mod trouble;
+
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, chown},
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use tempfile::TempDir;
+use tokio::signal::unix::{SignalKind, signal};
+
+pub(crate) use account::{Account, own_command};
+pub(crate) use limits::raise_descriptor_limit;
+pub(crate) use ports::free_port;
+pub(crate) use process::{Ending, Process};
+pub(crate) use terminal::Terminal;
+pub(crate) use trouble::Trouble;
+
+/// Runs `work` with a stage of its own, and clears the stage when the work is done, has failed
+/// or is interrupted (Ctrl-C, TERM, HUP).
+pub(crate) fn on_stage<W>(name: &str, work: W) -> ExitCode
+where
+    W: AsyncFnOnce(&mut Stage) -> Result<(), Trouble>,
+{
+    without_stage(async |terminal: &Terminal| {
+        let mut stage = Stage::new(name, terminal)?;
+        let outcome = tokio::select! {
+            outcome = work(&mut stage) => outcome,
+            interruption = interruption() => Err(interruption),
+        };
+        if outcome.is_err() || !stage.keep {
+            stage.clear().await;
+        }
+        outcome
+    })
+}
+
+/// Runs `work` to its end, says what went wrong, and turns it into an exit code.
+pub(crate) fn without_stage<W>(work: W) -> ExitCode
+where
+    W: AsyncFnOnce(&Terminal) -> Result<(), Trouble>,
+{
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(e) => {
+            let trouble = Trouble::new(format!("cannot start the event loop: {e}"));
+            Terminal::new().trouble(&trouble);
+            return ExitCode::FAILURE;
+        }
+    };
+    runtime.block_on(async {
+        let terminal = Terminal::new();
+        match work(&terminal).await {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(trouble) => {
+                terminal.trouble(&trouble);
+                ExitCode::from(trouble.exit_code())
+            }
+        }
+    })
+}
+
+async fn interruption() -> Trouble {
+    let signals = (
+        signal(SignalKind::interrupt()),
+        signal(SignalKind::terminate()),
+        signal(SignalKind::hangup()),
+    );
+    let (Ok(mut int), Ok(mut term), Ok(mut hup)) = signals else {
+        return Trouble::new("cannot listen for signals");
+    };
+    tokio::select! {
+        _ = int.recv() => Trouble::Interrupted(2),
+        _ = term.recv() => Trouble::Interrupted(15),
+        _ = hup.recv() => Trouble::Interrupted(1),
+    }
+}
+
+/// A temporary directory, an unprivileged user and the processes started so far.
+pub(crate) struct Stage {
+    terminal: Terminal,
+    account: Account,
+    directory: Option<TempDir>,
+    path: PathBuf,
+    processes: Vec<Process>,
+    keep: bool,
+}
+
+impl Stage {
+    fn new(name: &str, terminal: &Terminal) -> Result<Self, Trouble> {
+        let account = Account::unprivileged()?;
+        let directory = tempfile::Builder::new()
+            .prefix(&format!("pgweir-{name}."))
+            .permissions(fs::Permissions::from_mode(0o755))
+            .tempdir()
+            .map_err(|e| Trouble::new(format!("cannot create a temporary directory: {e}")))?;
+        Ok(Self {
+            terminal: terminal.clone(),
+            account,
+            path: directory.path().to_path_buf(),
+            directory: Some(directory),
+            processes: Vec::new(),
+            keep: false,
+        })
+    }
+
+    /// Where progress goes.
+    pub(crate) fn terminal(&self) -> Terminal {
+        self.terminal.clone()
+    }
+
+    /// The user that servers run as.
+    pub(crate) fn account(&self) -> &Account {
+        &self.account
+    }
+
+    /// The directory that everything is in.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Processes started from now on survive this program, and the stage stays when it ends well.
+    pub(crate) fn keep(&mut self) {
+        self.keep = true;
+    }
+
+    /// Makes a directory that belongs to the unprivileged user, closed to others.
+    pub(crate) fn make_directory(&self, name: &str) -> Result<PathBuf, Trouble> {
+        let path = self.path.join(name);
+        let made = fs::create_dir(&path)
+            .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o700)))
+            .and_then(|()| chown(&path, Some(self.account.uid()), Some(self.account.gid())));
+        made.map_err(|e| Trouble::new(format!("cannot make {}: {e}", path.display())))?;
+        Ok(path)
+    }
+
+    /// Writes a file that the unprivileged user may read.
+    pub(crate) fn write(&self, path: &Path, text: &str) -> Result<(), Trouble> {
+        fs::write(path, text)
+            .and_then(|()| chown(path, Some(self.account.uid()), Some(self.account.gid())))
+            .map_err(|e| Trouble::new(format!("cannot write {}: {e}", path.display())))
+    }
+
+    /// Copies a program to where the unprivileged user can run it: a checkout in a home
+    /// directory is often closed to others.
+    pub(crate) fn place_program(&self, program: &Path, name: &str) -> Result<PathBuf, Trouble> {
+        let path = self.path.join(name);
+        fs::copy(program, &path)
+            .and_then(|_| fs::set_permissions(&path, fs::Permissions::from_mode(0o755)))
+            .map_err(|e| {
+                Trouble::new(format!(
+                    "cannot copy {} to {}: {e}",
+                    program.display(),
+                    path.display()
+                ))
+            })?;
+        Ok(path)
+    }
+
+    /// Starts a server as the unprivileged user, its output in `name.log`. It ends with the
+    /// stage. Returns its process id.
+    pub(crate) fn start(
+        &mut self,
+        name: &str,
+        program: &Path,
+        arguments: &[&str],
+        ending: Ending,
+    ) -> Result<u32, Trouble> {
+        let log = self.path.join(format!("{name}.log"));
+        let orphan = if self.keep { None } else { Some(ending) };
+        let mut command = self.account.command(program, orphan);
+        command.args(arguments).current_dir(&self.path);
+        let process = Process::start(name, command, log, ending)?;
+        let id = process.id();
+        self.processes.push(process);
+        Ok(id)
+    }
+
+    /// Says what became of a process, with the end of its log, if it is no longer there.
+    pub(crate) fn check(&mut self, id: u32) -> Result<(), Trouble> {
+        match self.processes.iter_mut().find(|p| p.id() == id) {
+            Some(process) => process.check(),
+            None => Err(Trouble::new(format!("process {id} was never started"))),
+        }
+    }
+
+    /// The last lines of a process's log.
+    pub(crate) fn log_tail(&self, id: u32) -> String {
+        let process = self.processes.iter().find(|p| p.id() == id);
+        process.map(Process::log_tail).unwrap_or_default()
+    }
+
+    /// Stops one process.
+    pub(crate) async fn stop(&mut self, id: u32) {
+        if let Some(at) = self.processes.iter().position(|p| p.id() == id) {
+            self.processes.remove(at).stop().await;
+        }
+    }
+
+    /// Leaves processes and directory as they are.
+    pub(crate) fn leave(&mut self) {
+        if let Some(directory) = self.directory.take() {
+            let _ = directory.keep();
+        }
+    }
+
+    async fn clear(&mut self) {
+        while let Some(process) = self.processes.pop() {
+            process.stop().await;
+        }
+        if let Some(directory) = self.directory.take()
+            && let Err(e) = directory.close()
+        {
+            let path = self.path.display();
+            self.terminal.line(&format!("could not remove {path}: {e}"));
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! A pooler before the throw-away PostgreSQL.
+
+use std::{fmt::Write, path::Path, time::Duration};
+
+use tokio::time::{Instant, sleep};
+
+use super::{Ending, Stage, Trouble, account::own_command, free_port, postgres};
+
+const START_LIMIT: Duration = Duration::from_secs(15);
+
+/// What a pooler is told. PgBouncer and pgweir take the same file.
+pub(crate) struct PoolerSettings {
+    /// Where PostgreSQL listens.
+    pub(crate) postgres_port: u16,
+    /// Server connections.
+    pub(crate) pool: u32,
+    /// Clients at once.
+    pub(crate) clients_max: u32,
+    /// Threads; unset for the pooler's own default.
+    pub(crate) workers: Option<u32>,
+}
+
+impl PoolerSettings {
+    /// The ini file: transaction mode, no passwords (all is on this machine and gone soon), no
+    /// line in the log per connection.
+    pub(crate) fn ini(&self, port: u16, user_list: &Path) -> String {
+        let name = postgres::NAME;
+        let mut ini = format!(
+            "[databases]\n\
+             {name} = host=127.0.0.1 port={postgres_port} dbname={name}\n\
+             [pgbouncer]\n\
+             listen_addr = 127.0.0.1\n\
+             listen_port = {port}\n\
+             unix_socket_dir =\n\
+             pool_mode = transaction\n\
+             default_pool_size = {pool}\n\
+             max_client_conn = {clients_max}\n\
+             auth_type = trust\n\
+             auth_file = {users}\n\
+             stats_users = {name}\n\
+             log_connections = 0\n\
+             log_disconnections = 0\n\
+             log_stats = 0\n\
+             server_tls_sslmode = disable\n",
+            postgres_port = self.postgres_port,
+            pool = self.pool,
+            clients_max = self.clients_max,
+            users = user_list.display(),
+        );
+        if let Some(workers) = self.workers {
+            let _ = writeln!(ini, "workers = {workers}");
+        }
+        ini
+    }
+}
+
+/// A running pooler.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pooler {
+    /// Its TCP port on 127.0.0.1.
+    pub(crate) port: u16,
+    /// Its process id.
+    pub(crate) id: u32,
+}
+
+impl Pooler {
+    /// Starts `program` with a file of these settings and waits until it answers a query.
+    pub(crate) async fn start(
+        stage: &mut Stage,
+        name: &str,
+        program: &Path,
+        settings: &PoolerSettings,
+        psql: &Path,
+    ) -> Result<Self, Trouble> {
+        let port = free_port()?;
+        let users = stage.path().join(format!("{name}.users"));
+        stage.write(&users, &format!("\"{}\" \"\"\n", postgres::NAME))?;
+        let ini = stage.path().join(format!("{name}.ini"));
+        stage.write(&ini, &settings.ini(port, &users))?;
+        let ini = ini.to_string_lossy().into_owned();
+        let id = stage.start(name, program, &[&ini], Ending::Pooler)?;
+        let pooler = Self { port, id };
+        pooler.wait_until_ready(stage, name, psql).await?;
+        Ok(pooler)
+    }
+
+    /// Starts haproxy as a plain TCP forwarder: one server connection per client.
+    pub(crate) async fn start_haproxy(
+        stage: &mut Stage,
+        program: &Path,
+        postgres_port: u16,
+        psql: &Path,
+    ) -> Result<Self, Trouble> {
+        let port = free_port()?;
+        let path = stage.path().join("haproxy.cfg");
+        let text = format!(
+            "global\n maxconn 1000\n nbthread 1\n\
+             defaults\n mode tcp\n timeout connect 10s\n timeout client 1h\n timeout server 1h\n\
+             frontend clients\n bind 127.0.0.1:{port}\n default_backend servers\n\
+             backend servers\n server postgresql 127.0.0.1:{postgres_port}\n"
+        );
+        stage.write(&path, &text)?;
+        let path = path.to_string_lossy().into_owned();
+        let id = stage.start("haproxy", program, &["-db", "-f", &path], Ending::Proxy)?;
+        let pooler = Self { port, id };
+        pooler.wait_until_ready(stage, "haproxy", psql).await?;
+        Ok(pooler)
+    }
+
+    async fn wait_until_ready(
+        &self,
+        stage: &mut Stage,
+        name: &str,
+        psql: &Path,
+    ) -> Result<(), Trouble> {
+        let deadline = Instant::now() + START_LIMIT;
+        loop {
+            stage.check(self.id)?;
+            let words = match self.ask(psql).await {
+                Ok(()) => return Ok(()),
+                Err(words) => words,
+            };
+            if Instant::now() > deadline {
+                let log = stage.log_tail(self.id);
+                return Err(Trouble::new(format!(
+                    "{name} does not answer: {words}\n    {log}"
+                )));
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    async fn ask(&self, psql: &Path) -> Result<(), String> {
+        let mut command = own_command(psql);
+        command
+            .args(["-XAtq", "-h", "127.0.0.1", "-p", &self.port.to_string()])
+            .args(["-U", postgres::NAME, "-d", postgres::NAME])
+            .args(["-c", "select 1"])
+            .env("PGCONNECT_TIMEOUT", "5")
+            .kill_on_drop(true);
+        let output = command.output().await.map_err(|e| e.to_string())?;
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
+    }
+}

@@ -1,0 +1,56 @@
+//! Why demo or benchmark ended early.
+
+use std::fmt;
+
+/// A failure with what to do next, or an interruption.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// A signal of this number came.
+    Interrupted(u8),
+    /// Something failed.
+    Failed {
+        /// What failed and how.
+        what: String,
+        /// What the reader can do about it, if that is known.
+        next: Option<String>,
+    },
+}
+
+impl Trouble {
+    /// A failure whose text says it all.
+    pub(crate) fn new(what: impl Into<String>) -> Self {
+        Self::Failed {
+            what: what.into(),
+            next: None,
+        }
+    }
+
+    /// A failure and what to do about it.
+    pub(crate) fn with_next(what: impl Into<String>, next: impl Into<String>) -> Self {
+        Self::Failed {
+            what: what.into(),
+            next: Some(next.into()),
+        }
+    }
+
+    /// 1, or for a signal what a shell reports.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::Interrupted(signal) => 128 + signal,
+            Self::Failed { .. } => 1,
+        }
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Interrupted(_) => f.write_str("interrupted; everything is stopped and removed"),
+            Self::Failed { what, next: None } => f.write_str(what),
+            Self::Failed {
+                what,
+                next: Some(next),
+            } => write!(f, "{what}\n  next: {next}"),
+        }
+    }
+}
