@@ -11,3 +11,20 @@ test: ## Install what the tests need and run all of them (at most 25 minutes on 
 .PHONY: test-full
 test-full: ## The same with the slow tests and the full counts (about an hour)
 	@tools/test --full
+
+.PHONY: build
+build: ## Build pgweir: target/release/pgweir
+	@tools/install-deps build
+	cargo build --release -p pgweir
+
+.PHONY: demo
+demo: ## Show the main job on a throw-away PostgreSQL (KEEP=1 leaves it running)
+	@tools/install-deps demo
+	cargo build --release -p pgweir
+	@cargo xtask demo $(if $(KEEP),--keep)
+
+.PHONY: bench
+bench: ## Measure pgweir beside PgBouncer and haproxy (about half an hour; BENCH="--rounds 3" for less)
+	@tools/install-deps bench
+	cargo build --release -p pgweir
+	@cargo xtask bench $(BENCH)

@@ -108,21 +108,7 @@ impl Scenario {
             ("plain", Method::Password),
         ][rng.usize(..5)];
         let accounts = accounts(method, &mut rng);
-        let fair_window = ["auto", "0"][rng.usize(..2)];
-        let query_wait_timeout = if rng.u8(..4) == 0 { 3 } else { 0 };
-        let settings = format!(
-            "pool_mode = {}\nauth_type = {auth_type}\nfair_window = {fair_window}\n\
-             query_wait_timeout = {query_wait_timeout}\nserver_login_retry = {}\n\
-             server_idle_timeout = {}\nserver_lifetime = {}\nautodb_idle_timeout = 2\n\
-             server_connect_limit = {}\nscram_iterations = 2\nserver_reset_query_always = {}\n\
-             client_login_timeout = 0\nserver_connect_timeout = 0\n",
-            mode.as_str(),
-            rng.u8(1..3),
-            [5, 600][rng.usize(..2)],
-            [20, 3600][rng.usize(..2)],
-            [1, 4][rng.usize(..2)],
-            u8::from(rng.u8(..5) == 0),
-        );
+        let (settings, query_wait_timeout) = settings(mode, auth_type, &mut rng);
         let connect_query = ["", " connect_query='rows 1 3'"][rng.usize(..2)];
         let target = "host=10.0.0.1 port=5432";
         let databases = match rng.u8(..3) {
@@ -204,6 +190,26 @@ impl Scenario {
             checks_all: self.mode == PoolMode::Session,
         }
     }
+}
+
+/// The section `[pgbouncer]` but for `default_pool_size`, and its `query_wait_timeout`.
+fn settings(mode: PoolMode, auth_type: &str, rng: &mut fastrand::Rng) -> (String, u32) {
+    let fair_window = ["auto", "0"][rng.usize(..2)];
+    let query_wait_timeout = if rng.u8(..4) == 0 { 3 } else { 0 };
+    let settings = format!(
+        "pool_mode = {}\nauth_type = {auth_type}\nfair_window = {fair_window}\n\
+             query_wait_timeout = {query_wait_timeout}\nserver_login_retry = {}\n\
+             server_idle_timeout = {}\nserver_lifetime = {}\nautodb_idle_timeout = 2\n\
+             server_connect_limit = {}\nscram_iterations = 2\nserver_reset_query_always = {}\n\
+             client_login_timeout = 0\nserver_connect_timeout = 0\n",
+        mode.as_str(),
+        rng.u8(1..3),
+        [5, 600][rng.usize(..2)],
+        [20, 3600][rng.usize(..2)],
+        [1, 4][rng.usize(..2)],
+        u8::from(rng.u8(..5) == 0),
+    );
+    (settings, query_wait_timeout)
 }
 
 /// One user or two; their secrets are stored in any form that the method can work with.
