@@ -174,7 +174,7 @@ def test_canceled_copy(start_pooler, pg):
 
 def test_cancels_hit_nobody_else(start_pooler, pg, workers):
     """Many clients on few servers, some of them canceled at random moments."""
-    pooler = start_pooler(pg, default_pool_size=4, workers=workers)
+    pooler = start_pooler(pg, default_pool_size=8, workers=workers)
     problems, done = [], threading.Event()
     canceled = [0]
 
@@ -206,7 +206,7 @@ def test_cancels_hit_nobody_else(start_pooler, pg, workers):
             problems.append(error)
 
     bystanders = [threading.Thread(target=bystander, args=(n,)) for n in range(8)]
-    victims = [threading.Thread(target=victim, args=(n,)) for n in range(8)]
+    victims = [threading.Thread(target=victim, args=(n,)) for n in range(6)]
     for thread in bystanders + victims:
         thread.start()
     for thread in victims:

@@ -170,6 +170,7 @@ def test_restart(start_pooler, mortal_pg, workers, mode):
     assert pooler.raw().value("SELECT 1") == "1"
 
 
+@pytest.mark.pgweir_only("refuses them if it has just failed to connect")
 def test_established_clients_wait_for_it(start_pooler, mortal_pg, workers):
     pooler = start_pooler(mortal_pg, workers=workers, server_login_retry=1)
     clients = [pooler.raw(timeout=30) for _ in range(5)]

@@ -17,7 +17,7 @@ use crate::{
     cli::Cli,
     clock::Clock,
     control::{
-        Deriver, LoadError, Origin, Request, Resolver, Signals, Supervisor, load, net_options,
+        Caught, Deriver, LoadError, Origin, Request, Resolver, Supervisor, load, net_options,
     },
     log::Log,
     net::{Driver, ListenError, ListenPlan, Listeners, Load, Mailboxes, Surroundings},
@@ -69,6 +69,10 @@ pub(crate) fn run(cli: &Cli) -> Result<ExitCode, StartError> {
         check_daemon(settings)?;
     }
     pid_path.map_or(Ok(()), PidFile::check)?;
+    // Whoever sees that we listen may send signals, and read the pid file.
+    let caught = Caught::new()?;
+    let pid_file = pid_path.filter(|_| !cli.daemon).map(PidFile::write);
+    let _pid_file = pid_file.transpose()?;
     let listeners = Listeners::open(&listen_plan(settings), &net_options(settings).socket)?;
     let log = open_log(cli, settings)?;
     if let Some(psql) = &plan.psql {
@@ -79,8 +83,9 @@ pub(crate) fn run(cli: &Cli) -> Result<ExitCode, StartError> {
         process::become_daemon()?;
     }
     // From here on threads may be started: a daemon is a child of the process above.
-    let _pid_file = pid_path.map(PidFile::write).transpose()?;
-    supervise(cli, plan, limit, Arc::new(listeners), log)
+    let pid_file = pid_path.filter(|_| cli.daemon).map(PidFile::write);
+    let _daemon_pid_file = pid_file.transpose()?;
+    supervise(cli, plan, limit, Arc::new(listeners), log, caught)
 }
 
 fn plan(cli: &Cli) -> Result<Plan, StartError> {
@@ -110,6 +115,7 @@ fn supervise(
     limit: Option<u64>,
     listeners: Arc<Listeners>,
     log: Log,
+    caught: Caught,
 ) -> Result<ExitCode, StartError> {
     let clock = Clock::start();
     let mut lines = log.buffer();
@@ -132,7 +138,7 @@ fn supervise(
     resolver.set_ttl(settings.dns_max_ttl.0, settings.dns_nxdomain_ttl.0);
     let (control, requests) = unbounded();
     // Signals wait in the channel until the workers stand.
-    let _signals = Signals::start({
+    let _signals = caught.listen({
         let control = control.clone();
         move |signal| drop(control.send(Request::Signal(signal)))
     })?;

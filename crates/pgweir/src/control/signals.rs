@@ -18,6 +18,10 @@ pub(crate) enum Signal {
     Usr2,
 }
 
+/// Signals that are caught already and kept until somebody [listens](Caught::listen).
+#[derive(Debug)]
+pub(crate) struct Caught(iterator::Signals);
+
 /// The thread that waits for signals; ended by dropping.
 #[derive(Debug)]
 pub(crate) struct Signals {
@@ -25,21 +29,31 @@ pub(crate) struct Signals {
     thread: Option<thread::JoinHandle<()>>,
 }
 
-impl Signals {
-    /// Passes every signal to `tell`, from a thread of its own.
+impl Caught {
+    /// From here on no signal ends the process by itself.
     ///
     /// # Errors
-    /// When the system refuses a handler or the thread.
-    pub(crate) fn start(mut tell: impl FnMut(Signal) + Send + 'static) -> io::Result<Self> {
-        let mut signals =
-            iterator::Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2])?;
+    /// When the system refuses a handler.
+    pub(crate) fn new() -> io::Result<Self> {
+        iterator::Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2]).map(Self)
+    }
+
+    /// Passes every signal to `tell`, those that came before too, from a thread of its own.
+    ///
+    /// # Errors
+    /// When the system refuses the thread.
+    pub(crate) fn listen(
+        self,
+        mut tell: impl FnMut(Signal) + Send + 'static,
+    ) -> io::Result<Signals> {
+        let Self(mut signals) = self;
         let handle = signals.handle();
         let thread = thread::Builder::new()
             .name("signals".to_owned())
             .spawn(move || {
                 signals.forever().filter_map(known).for_each(&mut tell);
             })?;
-        Ok(Self {
+        Ok(Signals {
             handle,
             thread: Some(thread),
         })
