@@ -29,7 +29,7 @@ settings! {
         /// only for replacing or isolating processes.
         so_reuseport: bool = "0", restarts, later;
         /// Have the kernel report a TCP connection only once its first bytes are there.
-        tcp_defer_accept: bool = "1", reloads, now;
+        tcp_defer_accept: bool = "1", reloads, later;
     }
 
     "Pools and limits" {
@@ -57,7 +57,7 @@ settings! {
         /// Use idle servers in turn, rather than the one that was used last.
         server_round_robin: bool = "0", reloads, later;
         /// Forget databases that came from `*` when unused for so long.
-        autodb_idle_timeout: Micros = "3600", reloads, later;
+        autodb_idle_timeout: Micros = "3600", reloads, now;
         /// Forget pools that had neither client nor server for so long. 0: never.
         pool_idle_timeout: Micros = "0", reloads, later;
         /// How many server connections of one pool may be logging in at once.
@@ -219,7 +219,7 @@ settings! {
         /// Log the errors that clients get from us.
         log_pooler_errors: bool = "1", reloads, now;
         /// Log statistics each `stats_period`.
-        log_stats: bool = "1", reloads, now;
+        log_stats: bool = "1", reloads, later;
         /// The time over which SHOW STATS takes its averages.
         stats_period: Micros = "60", reloads, now;
         /// Log to syslog.
@@ -273,7 +273,7 @@ settings! {
         /// How long the address of a host name is kept.
         dns_max_ttl: Micros = "15", reloads, now;
         /// How long a failed look-up of a host name is kept.
-        dns_nxdomain_ttl: Micros = "15", reloads, later;
+        dns_nxdomain_ttl: Micros = "15", reloads, now;
         /// How often to check whether a DNS zone has changed. 0: never.
         dns_zone_check_period: Micros = "0", reloads, later;
         /// Another `resolv.conf`.
