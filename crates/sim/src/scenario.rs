@@ -248,7 +248,7 @@ fn mishaps(rng: &mut fastrand::Rng) -> Mishaps {
     Mishaps {
         client_killed: often(6),
         server_killed: often(6),
-        cancel: often(20),
+        cancel: often(80),
         time_jump: often(8),
         reload: often(4),
         outage: often(6),

@@ -54,7 +54,7 @@ pub struct Replies {
     unsynced: bool,
     /// The server reads COPY data.
     copy_in: bool,
-    /// Syncs taken off the queue during this COPY.
+    /// Syncs that the server ignores, if this COPY goes well.
     ignored_syncs: u32,
     /// It is not certain that no reply is outstanding.
     doubt: bool,
@@ -73,7 +73,8 @@ impl Replies {
     pub fn client_sent(&mut self, tag: u8) {
         match tag {
             frontend::QUERY | frontend::FUNCTION_CALL => self.simple(),
-            frontend::SYNC if self.copy_in => {}
+            // Ignored, unless the COPY has failed and we have not heard of it yet.
+            frontend::SYNC if self.copy_in => self.ignored_syncs += 1,
             frontend::SYNC => {
                 self.unsynced = false;
                 self.queue.push_back(Entry::Request(Request::Sync));
@@ -282,6 +283,8 @@ mod tests {
         check("PBDESGd!cSz", true, true);
         check("PBDESGdcS!zz", true, true);
         check("PBDESG!z", true, true);
+        check("PBDEGS!z", true, true);
+        check("PBDEGSdcSz", true, false);
     }
 
     #[test]
