@@ -140,28 +140,27 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) {
-        if let Some(Server {
-            duty: Duty::Login(login),
-            ..
-        }) = self.table.server(conn)
-        {
+        if let Some(login) = self.server_login(conn) {
             login.push(bytes);
         }
         self.server_login_steps(conn, now, out);
     }
 
+    fn server_login(&mut self, conn: Token) -> Option<&mut ServerLogin> {
+        match &mut self.table.server(conn)?.duty {
+            Duty::Login(login) => Some(login),
+            _ => None,
+        }
+    }
+
     fn server_login_steps(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let directory = Arc::clone(&self.directory);
         loop {
-            let names = self.directory.names();
-            let Some(Server {
-                duty: Duty::Login(login),
-                ..
-            }) = self.table.server(conn)
-            else {
+            let Some(login) = self.server_login(conn) else {
                 return;
             };
             let start = out.scratch.len();
-            let progress = login.step(names, &mut out.scratch);
+            let progress = login.step(directory.names(), &mut out.scratch);
             let end = out.scratch.len();
             if start < end {
                 out.list.push(Action::Send {
@@ -201,11 +200,7 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) {
-        let Some(Server {
-            duty: Duty::Login(login),
-            ..
-        }) = self.table.server(conn)
-        else {
+        let Some(login) = self.server_login(conn) else {
             return;
         };
         let start = out.scratch.len();
