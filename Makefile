@@ -21,10 +21,12 @@ build: ## Build pgweir: target/release/pgweir
 demo: ## Show the main job on a throw-away PostgreSQL (KEEP=1 leaves it running)
 	@tools/install-deps demo
 	cargo build --release -p pgweir
+	cargo build -p xtask
 	@cargo xtask demo $(if $(KEEP),--keep)
 
 .PHONY: bench
 bench: ## Measure pgweir beside PgBouncer and haproxy (about half an hour; BENCH="--rounds 3" for less)
 	@tools/install-deps bench
 	cargo build --release -p pgweir
+	cargo build -p xtask
 	@cargo xtask bench $(BENCH)

@@ -32,6 +32,13 @@ pub(crate) enum StartError {
         "no configuration: pgweir pgweir.ini, or pgweir postgres://user@host/database (--help says more)"
     )]
     NoTarget,
+    // The text is not shown: it may hold a password.
+    #[error(
+        "this looks like a URL, but not like one of a database: it must begin with postgres:// or \
+         postgresql://, as in postgres://user@host/database; if it had a password, other users of this \
+         machine may have seen it"
+    )]
+    NotOurUrl,
     #[error(transparent)]
     Load(#[from] LoadError),
     #[error(transparent)]
@@ -60,9 +67,17 @@ struct Plan {
 /// # Errors
 /// When it can't start; then nothing was started.
 pub(crate) fn run(cli: &Cli) -> Result<ExitCode, StartError> {
-    let plan = plan(cli)?;
+    let mut plan = plan(cli)?;
+    let user = cli
+        .user
+        .clone()
+        .or_else(|| plan.snapshot.config.settings.user.clone());
+    process::become_user(user.as_deref())?;
+    if user.is_some() && matches!(plan.origin, Origin::Ini(_)) {
+        // As that user, since RELOAD will be: a file that it can't read shows now, not then.
+        plan = self::plan(cli)?;
+    }
     let settings = &plan.snapshot.config.settings;
-    process::become_user(cli.user.as_deref().or(settings.user.as_deref()))?;
     let limit = process::raise_file_limit();
     let pid_path = settings.pidfile.as_deref().map(Path::new);
     if cli.daemon {
@@ -98,6 +113,9 @@ fn plan(cli: &Cli) -> Result<Plan, StartError> {
             notes: Vec::new(),
             psql: Some(start.psql),
         });
+    }
+    if quickstart::is_mistyped(target) && !Path::new(target).exists() {
+        return Err(StartError::NotOurUrl);
     }
     let path = PathBuf::from(target);
     let loaded = load(&path)?;

@@ -1,6 +1,11 @@
 //! A demo that stays: how to use it, and how to end it later.
 
-use std::{fs, os::unix::fs::MetadataExt, path::Path, time::Duration};
+use std::{
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use nix::{
     sys::signal::{Signal, kill},
@@ -56,9 +61,16 @@ pub(crate) fn record(
     let directory = stage.path().display();
     terminal.line(&format!("  files and logs: {directory}"));
     terminal.line(&format!(
-        "  stop, remove:   cargo xtask demo --stop {directory}"
+        "  stop, remove:   cd {} && cargo xtask demo --stop {directory}",
+        clone_root().display()
     ));
     Ok(())
+}
+
+/// The folder that `cargo xtask` works in.
+fn clone_root() -> PathBuf {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    manifest.parent().unwrap_or(manifest).to_owned()
 }
 
 /// Ends what `record` left in this directory, and removes it.

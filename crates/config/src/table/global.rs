@@ -135,8 +135,9 @@ settings! {
         cancel_wait_timeout: Micros = "10", reloads, now;
         /// A server connection must be open and logged in within this time. 0: no limit.
         server_connect_timeout: Micros = "15", reloads, now;
-        /// After a failed login to a server, wait so long before the next try. Until then clients
-        /// without a server get the error at once.
+        /// After a failed login to a server, wait so long before the next try. As long as a pool has
+        /// never had a server, clients that log in meanwhile get the error at once; later on they wait
+        /// for a server, up to `query_wait_timeout`.
         server_login_retry: Micros = "15", reloads, now;
         /// Close servers that were idle for so long. 0: never.
         server_idle_timeout: Micros = "600", reloads, now;

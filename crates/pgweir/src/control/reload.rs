@@ -7,7 +7,7 @@ use std::{
 };
 
 use pgweir_auth::userlist::Userlist;
-use pgweir_config::{Config, Problems, Settings};
+use pgweir_config::{AuthType, Config, Problems, Settings};
 use pgweir_core::Snapshot;
 
 use crate::net::{NetOptions, SocketOptions};
@@ -53,6 +53,14 @@ pub(crate) fn load(ini: &Path) -> Result<Loaded, LoadError> {
         Some(path) => load_users(Path::new(path), &mut notes)?,
         None => Userlist::default(),
     };
+    if config.databases.is_empty() && config.fallback.is_none() {
+        notes.push(
+            "no databases: clients can reach none before [databases] has an entry".to_owned(),
+        );
+    }
+    if users.is_empty() && config.settings.auth_type != AuthType::Any {
+        notes.push("no users: nobody can log in before auth_file names somebody".to_owned());
+    }
     Ok(Loaded {
         snapshot: Snapshot { config, users },
         notes,

@@ -63,6 +63,13 @@ pub(crate) fn is_url(target: &str) -> bool {
     url::SCHEMES.iter().any(|scheme| target.starts_with(scheme))
 }
 
+/// Was a URL, or a connection string, meant by what is neither of ours nor a file?
+pub(crate) fn is_mistyped(target: &str) -> bool {
+    ["://", "@", "host=", "postgres:"]
+        .iter()
+        .any(|sign| target.contains(sign))
+}
+
 /// Makes the configuration. If the URL holds a password, the process starts itself again
 /// without it first, and this function does not return.
 ///
