@@ -46,6 +46,7 @@ LOGINS = [
 ]
 
 
+@pytest.mark.shows("auth_type", "auth_file")
 @pytest.mark.parametrize(("auth_type", "kind", "methods"), LOGINS)
 def test_login(start_pooler, newest_pg, auth_type, kind, methods):
     pooler = start_pooler(newest_pg, users=one_user(kind), auth_type=auth_type)
@@ -313,6 +314,7 @@ def test_missing_server_password_is_told(start_pooler, pg):
         pooler.raw("scrammed", timeout=10)
 
 
+@pytest.mark.shows("database.user", "database.password")
 def test_user_and_password_of_the_database_line(start_pooler, pg):
     where = f"host={pg.host} port={pg.port} dbname=app"
     word = PASSWORD.replace("'", "''")
@@ -422,6 +424,7 @@ def test_ipv6(start_pooler, pg):
         assert address == "::1/128"
 
 
+@pytest.mark.shows("listen_addr")
 def test_listen_on_every_address(start_pooler, pg):
     pooler = start_pooler(pg, listen_addr="*")
     assert pooler.raw().value("SELECT 1") == "1"
@@ -430,6 +433,7 @@ def test_listen_on_every_address(start_pooler, pg):
             assert db.execute("SELECT 1").fetchone() == (1,)
 
 
+@pytest.mark.shows("unix_socket_dir")
 def test_unix_socket_only(new_pooler, pg):
     pooler = new_pooler(pg, listen_addr=None, unix_socket_mode="0700")
     pooler.write_files()

@@ -218,6 +218,7 @@ def test_broken_content(start_pooler, newest_pg, check_others, name, within):
         check_others(pooler, other)
 
 
+@pytest.mark.shows("max_packet_size")
 def test_messages_beyond_the_largest_size(start_pooler, newest_pg, check_others):
     pooler = start_pooler(newest_pg, users=USERS, max_packet_size=100_000)
     with pooler.raw() as other:
@@ -246,6 +247,7 @@ def test_query_while_copying(start_pooler, newest_pg, check_others):
         assert other.value("SELECT count(*) FROM copied") == "0"
 
 
+@pytest.mark.shows("client_login_timeout")
 @pytest.mark.parametrize("auth_type", ["trust", "md5", "scram-sha-256"])
 def test_login_timeout(start_pooler, newest_pg, auth_type):
     """Whoever does not go on with the login is told so, and closed."""

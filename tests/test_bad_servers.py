@@ -139,6 +139,7 @@ def test_login_error_is_passed_on(start_bad):
     check_alive(pooler)
 
 
+@pytest.mark.shows("server_connect_timeout")
 def test_server_that_never_answers(start_bad):
     server, pooler = start_bad(lambda connection: connection.rest(), server_connect_timeout=1)
     with pytest.raises(LoginRefused, match=r"connect timeout|login has been failing|query_wait"):

@@ -144,6 +144,7 @@ def test_ids_count_up(start_pooler, newest_pg):
     assert pooler.console("SHOW SERVERS")[0]["id"] not in rows.values()
 
 
+@pytest.mark.shows("database.pool_size")
 def test_databases(start_pooler, pg):
     where = f"host={pg.host} port={pg.port}"
     databases = {
@@ -226,6 +227,7 @@ def test_config(start_pooler, newest_pg):
 ADMIN_ONLY = ["RELOAD", "SHUTDOWN", "SHUTDOWN WAIT_FOR_CLIENTS"]
 
 
+@pytest.mark.shows("admin_users", "stats_users")
 def test_stats_users_may_only_look(start_pooler, newest_pg, pgbouncer):
     client = start_pooler(newest_pg).raw("stats", "pgbouncer")
     for what in COLUMNS:

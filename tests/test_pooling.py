@@ -17,6 +17,7 @@ BACKEND = "SELECT pg_backend_pid()"
 # -- session mode
 
 
+@pytest.mark.shows("pool_mode")
 def test_session_keeps_its_server_and_its_state(start_pooler, pg, workers):
     pooler = start_pooler(pg, pool_mode="session", workers=workers)
     client, others = pooler.raw(), [pooler.raw() for _ in range(3)]
@@ -47,6 +48,7 @@ def test_session_state_is_discarded_between_clients(start_pooler, pg):
     assert second.value("SELECT count(*) FROM pg_listening_channels()") == "0"
 
 
+@pytest.mark.shows("server_reset_query", "server_reset_query_always")
 @pytest.mark.parametrize(("mode", "always", "cleaned"), [
     ("transaction", 0, False), ("transaction", 1, True), ("session", 0, True), ("session", 1, True),
 ])
@@ -65,6 +67,7 @@ def test_reset_query(start_pooler, newest_pg, mode, always, cleaned):
 # -- transaction mode
 
 
+@pytest.mark.shows("pool_mode")
 def test_clients_share_a_server_between_transactions(start_pooler, pg, workers):
     pooler = start_pooler(pg, default_pool_size=1, workers=workers)
     clients = [pooler.raw() for _ in range(8)]
@@ -142,6 +145,7 @@ def test_pools_are_per_database_and_user(start_pooler, pg):
 # -- statement mode
 
 
+@pytest.mark.shows("pool_mode")
 @pytest.mark.parametrize("begin", ["BEGIN", "START TRANSACTION"])
 @pytest.mark.parametrize("protocol", ["simple", "extended"])
 def test_statement_mode_refuses_transactions(start_pooler, pg, begin, protocol):
@@ -191,6 +195,7 @@ def run_all(clients, sql, seconds=60):
     return answered
 
 
+@pytest.mark.shows("default_pool_size", "workers")
 def test_pool_size_holds_for_all_workers_together(start_pooler, pg, workers):
     size = 4
     pooler = start_pooler(pg, default_pool_size=size, workers=workers)
@@ -217,6 +222,7 @@ def test_pool_size_holds_for_all_workers_together(start_pooler, pg, workers):
     assert pool["sv_active"] + pool["sv_idle"] + pool["sv_used"] == size
 
 
+@pytest.mark.shows("fair_window")
 def test_waiting_clients_are_served_in_order(start_pooler, newest_pg, pgbouncer):
     exact = {} if pgbouncer else {"fair_window": 0}
     pooler = start_pooler(newest_pg, default_pool_size=1, workers=1, **exact)
@@ -231,6 +237,7 @@ def test_waiting_clients_are_served_in_order(start_pooler, newest_pg, pgbouncer)
     assert [int(wire.value(c.until_ready())) for c in clients] == list(range(1, 31))
 
 
+@pytest.mark.shows("query_wait_timeout")
 def test_query_wait_timeout(start_pooler, pg, workers):
     pooler = start_pooler(pg, default_pool_size=1, query_wait_timeout=1, workers=workers)
     holder, waiter = pooler.raw(), pooler.raw()
@@ -281,6 +288,7 @@ def test_last_request_of_a_client_that_leaves_is_served(start_pooler, pg, worker
     machine.wait_until(lambda: pooler.pool()["cl_waiting"] == 0, what="nobody waits")
 
 
+@pytest.mark.shows("max_client_conn")
 def test_max_client_conn(start_pooler, newest_pg, workers):
     pooler = start_pooler(newest_pg, max_client_conn=5, workers=workers)
     clients = [pooler.raw() for _ in range(5)]
@@ -300,6 +308,7 @@ def test_max_client_conn(start_pooler, newest_pg, workers):
     assert [client.value("SELECT 1") for client in clients] == ["1"] * 4
 
 
+@pytest.mark.shows("database.pool_size", "database.pool_mode")
 @pytest.mark.parametrize(("databases", "users_section", "expected"), [
     ("pool_size=2", None, 2),
     ("pool_mode=session pool_size=3", None, 3),
@@ -320,6 +329,7 @@ def test_settings_of_a_database(start_pooler, newest_pg, databases, users_sectio
     assert wire.value(extra.until_ready()) == "1"
 
 
+@pytest.mark.shows("user.pool_mode")
 def test_pool_mode_of_a_user(start_pooler, newest_pg):
     pooler = start_pooler(newest_pg, users_section={"scrammed": "pool_mode=session"},
                           default_pool_size=2)
@@ -329,6 +339,7 @@ def test_pool_mode_of_a_user(start_pooler, newest_pg):
     assert pooler.pool(user="scrammed")["pool_mode"] == "session"
 
 
+@pytest.mark.shows("database.connect_query")
 def test_connect_query(start_pooler, pg):
     where = f"host={pg.host} port={pg.port} connect_query='SET work_mem = ''99kB'''"
     pooler = start_pooler(pg, databases={"app": where})
@@ -338,6 +349,7 @@ def test_connect_query(start_pooler, pg):
 # -- age
 
 
+@pytest.mark.shows("server_idle_timeout")
 def test_idle_server_is_closed(start_pooler, newest_pg):
     pooler = start_pooler(newest_pg, server_idle_timeout=1)
     client = pooler.raw()
@@ -347,6 +359,7 @@ def test_idle_server_is_closed(start_pooler, newest_pg):
     assert int(client.value(BACKEND)) != backend
 
 
+@pytest.mark.shows("server_lifetime")
 def test_old_server_is_replaced(start_pooler, newest_pg):
     pooler = start_pooler(newest_pg, server_lifetime=1, default_pool_size=1)
     client = pooler.raw()
@@ -377,6 +390,7 @@ PARAMETERS = [
 ]
 
 
+@pytest.mark.shows("track_extra_parameters")
 @pytest.mark.parametrize(("name", "one", "two"), PARAMETERS)
 @pytest.mark.parametrize("how", ["startup", "set"])
 def test_parameters_follow_the_client(start_pooler, pg, pgbouncer, name, one, two, how):
@@ -430,6 +444,7 @@ def test_parameters_by_psycopg(start_pooler, pg):
         latin.execute("SELECT chr(1046)")
 
 
+@pytest.mark.shows("database.timezone", "database.datestyle")
 def test_settings_of_a_database_for_its_clients(start_pooler, pg):
     where = f"host={pg.host} port={pg.port} timezone=Asia/Tokyo datestyle=German"
     pooler = start_pooler(pg, databases={"app": where})
@@ -439,6 +454,7 @@ def test_settings_of_a_database_for_its_clients(start_pooler, pg):
     assert pooler.raw(TimeZone="Asia/Seoul").value("SHOW TimeZone") in ("Asia/Tokyo", "Asia/Seoul")
 
 
+@pytest.mark.shows("ignore_startup_parameters")
 def test_startup_parameters(start_pooler, newest_pg):
     pooler = start_pooler(newest_pg, ignore_startup_parameters="extra_float_digits, search_path")
     client = pooler.raw(extra_float_digits="2", search_path="nowhere")

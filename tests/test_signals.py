@@ -217,6 +217,7 @@ def test_port_in_use(new_pooler, newest_pg):
     assert str(port) in pooler.log()
 
 
+@pytest.mark.shows("pidfile")
 def test_pidfile(new_pooler, newest_pg):
     pooler = new_pooler(newest_pg)
     pidfile = pooler.folder / "pid"
@@ -228,6 +229,7 @@ def test_pidfile(new_pooler, newest_pg):
     assert not pidfile.exists()
 
 
+@pytest.mark.shows("logfile")
 def test_logfile(new_pooler, newest_pg):
     pooler = new_pooler(newest_pg)
     logfile = pooler.folder / "other.log"
@@ -240,6 +242,7 @@ def test_logfile(new_pooler, newest_pg):
     assert "app/trusty@127.0.0.1" in logfile.read_text()
 
 
+@pytest.mark.shows("log_connections", "log_disconnections")
 def test_log_of_a_session(start_pooler, newest_pg):
     """The lines that people's alerts look for, in PgBouncer's form."""
     pooler = start_pooler(newest_pg)

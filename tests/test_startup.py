@@ -112,6 +112,7 @@ admin_users = admin, \\
 """
 
 
+@pytest.mark.shows("listen_port", "database.host", "database.port", "database.dbname")
 @pytest.mark.pgweir_only("1.18 knows less")
 def test_syntax(new_pooler, newest_pg):
     pooler = new_pooler(newest_pg, unix_socket_dir="")
@@ -170,6 +171,7 @@ def test_keys_of_pgbouncer_are_accepted(new_pooler, newest_pg):
     assert pooler.raw().value("SELECT 1") == "1"
 
 
+@pytest.mark.shows("client_tls_sslmode", "server_tls_sslmode")
 @pytest.mark.pgweir_only("can do TLS")
 @pytest.mark.parametrize("line", [
     "client_tls_sslmode = require", "server_tls_sslmode = verify-full", "auth_type = hba",

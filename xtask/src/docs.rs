@@ -1,4 +1,5 @@
-//! `cargo xtask docs [--check]`: the pages that are made of the table of settings.
+//! `cargo xtask docs [--check]`: the pages that are made of the table of settings, and of which tests
+//! show which of them.
 
 use std::{
     fs,
@@ -8,6 +9,8 @@ use std::{
 };
 
 use pgweir_config::docs;
+
+use crate::coverage;
 
 /// Writes the generated pages, or with `--check` only says which of them are stale.
 pub(crate) fn run(arguments: Vec<String>) -> ExitCode {
@@ -22,8 +25,15 @@ pub(crate) fn run(arguments: Vec<String>) -> ExitCode {
         _ => return fail("usage: cargo xtask docs [--check]"),
     };
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let coverage = match coverage::page(&root) {
+        Ok(text) => text,
+        Err(error) => return fail(&error.to_string()),
+    };
     let mut stale = Vec::new();
-    for (name, text) in docs::files() {
+    for (name, text) in docs::files()
+        .into_iter()
+        .chain([(coverage::PAGE, coverage)])
+    {
         let path = root.join(name);
         if fs::read_to_string(&path).is_ok_and(|old| old == text) {
             continue;

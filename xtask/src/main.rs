@@ -1,6 +1,7 @@
 //! Chores of the project: `cargo xtask NAME`.
 
 mod bench;
+mod coverage;
 mod demo;
 mod docs;
 mod stage;
@@ -18,7 +19,7 @@ type Chore = (&'static str, &'static str, fn(Vec<String>) -> ExitCode);
 const CHORES: &[Chore] = &[
     (
         "docs",
-        "the pages made of the table of settings; --check says if they are stale",
+        "the pages made of the table of settings and of the tests' marks; --check says if they are stale",
         docs::run,
     ),
     (
