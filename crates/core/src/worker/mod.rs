@@ -1,5 +1,6 @@
 //! A worker: the clients and servers of one thread, as a value.
 
+mod admit;
 mod checkout;
 mod leave;
 mod local_pool;

@@ -1,0 +1,165 @@
+//! Clients that have proven who they are get their pool, or the console.
+
+use std::sync::Arc;
+
+use pgweir_auth::{scram::ClientKeys, userlist::Secret};
+use pgweir_config::is_console;
+use pgweir_wire::{Authentication, MessageWriter};
+
+use super::{Worker, login::CONSOLE_USER};
+use crate::{
+    Actions, Level, ReadMode, Time, Token, admin::Console, cancel::CancelKey, fault::Fault,
+    frontend::ClientDuty, pool::PoolKey,
+};
+
+impl Worker {
+    /// The client is who it says.
+    pub(super) fn admit(
+        &mut self,
+        conn: Token,
+        keys: Option<ClientKeys>,
+        now: Time,
+        out: &mut Actions,
+    ) -> Result<(), Fault> {
+        let snapshot = Arc::clone(&self.snapshot);
+        let Some(login) = self.login(conn) else {
+            return Ok(());
+        };
+        let Some(request) = login.request.take() else {
+            return Ok(());
+        };
+        let early = login.inbox.rest().to_vec();
+        out.send_made(conn, |bytes| {
+            MessageWriter::new(bytes).authentication(Authentication::Ok);
+        });
+        if is_console(&request.database) {
+            self.open_console(conn, &request.user, early, now, out);
+            return Ok(());
+        }
+        let database = snapshot
+            .config
+            .database(&request.database)
+            .ok_or(Fault::NoSuchDatabase(request.database.clone()))?;
+        let key = PoolKey {
+            database: request.database.as_str().into(),
+            user: database.user_for(&request.user).into(),
+        };
+        let shared = self.directory.pool(&key, &snapshot.config, database);
+        let is_scram = snapshot
+            .users
+            .get(&request.user)
+            .is_some_and(|secret| matches!(**secret, Secret::Scram(_)));
+        if let Some(keys) = keys.filter(|_| is_scram && *key.user == *request.user) {
+            shared.facts.lock().keys = Some(keys);
+        }
+        self.local_pool(&shared, now).clients += 1;
+        let Some(client) = self.table.client(conn) else {
+            return Ok(());
+        };
+        client.pool = Some(shared.id);
+        self.directory.stays();
+        client.early = (!early.is_empty()).then(|| Box::new(early));
+        client.change(ClientDuty::Idle, &mut self.timed);
+        out.read(conn, ReadMode::Hold);
+        if self.local_pool(&shared, now).welcome().is_some() {
+            self.welcome_client(conn, now, out);
+            return Ok(());
+        }
+        let retry_at = shared.ledger.lock().retry_at();
+        let failure = shared.facts.lock().failure.clone();
+        match failure.filter(|_| retry_at.is_some_and(|at| at > now)) {
+            Some(why) => return Err(Fault::ServerLogin(why)),
+            None => self.wait(conn, shared.id, true, now, out),
+        }
+        Ok(())
+    }
+
+    /// The end of a login: parameters, cancel key, ready.
+    pub(crate) fn welcome_client(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let worker = self.id;
+        let Some(pool) = self.table.client(conn).and_then(|client| client.pool) else {
+            return;
+        };
+        let Some(pool) = self.pool(pool) else { return };
+        let Some(welcome) = pool.welcome() else {
+            return;
+        };
+        pool.stats.now.client_login_count += 1;
+        let directory = Arc::clone(&self.directory);
+        let Some(client) = self.table.client(conn) else {
+            return;
+        };
+        client.tracked.fill(&welcome.tracked);
+        client.request_at = now;
+        out.send_made(conn, |bytes| {
+            bytes.extend_from_slice(&welcome.messages);
+            let mut writer = MessageWriter::new(bytes);
+            for (name, value) in directory.names().pairs(&client.tracked) {
+                writer.parameter_status(name.as_bytes(), value);
+            }
+            let secret = &client.secret[..usize::from(client.secret_len)];
+            writer
+                .backend_key_data(CancelKey::pid(worker, conn), secret)
+                .ready_for_query(b'I');
+        });
+        self.log_login(conn, out);
+        match self.table.client(conn) {
+            Some(client) if client.early.is_some() => self.check_out(conn, now, out),
+            _ => out.read(conn, ReadMode::Notify),
+        }
+    }
+
+    fn open_console(
+        &mut self,
+        conn: Token,
+        user: &str,
+        early: Vec<u8>,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let is_admin = {
+            let settings = &self.snapshot.config.settings;
+            let is_own = self
+                .table
+                .client(conn)
+                .is_some_and(|client| client.same_uid)
+                && user == CONSOLE_USER;
+            is_own || settings.admin_users.iter().any(|admin| admin == user)
+        };
+        let Some(client) = self.table.client(conn) else {
+            return;
+        };
+        client.change(
+            ClientDuty::Console(Box::new(Console::new(is_admin))),
+            &mut self.timed,
+        );
+        let (secret, secret_len) = (client.secret, usize::from(client.secret_len));
+        let pid = CancelKey::pid(self.id, conn);
+        out.send_made(conn, |bytes| {
+            crate::admin::welcome(bytes);
+            MessageWriter::new(bytes)
+                .backend_key_data(pid, &secret[..secret_len])
+                .ready_for_query(b'I');
+        });
+        self.log_login(conn, out);
+        if !early.is_empty() {
+            self.console_bytes(conn, &early, now, out);
+        }
+    }
+
+    pub(super) fn log_login(&mut self, conn: Token, out: &mut Actions) {
+        if self.snapshot.config.settings.log_connections
+            && let Some(client) = self.table.client(conn)
+        {
+            let names = client.names.clone();
+            let (database, user) = names
+                .as_ref()
+                .map_or(("", ""), |names| (&names.database, &names.user));
+            out.log(
+                Level::Log,
+                client.subject(),
+                format!("login attempt: db={database} user={user} tls=no"),
+            );
+        }
+    }
+}
