@@ -183,7 +183,6 @@ mod tests {
         "dns_max_ttl",
         "dns_nxdomain_ttl",
         "listen_backlog",
-        "log_pooler_errors",
         "read_buffer",
         "scram_iterations",
         "server_connect_limit",

@@ -62,6 +62,10 @@ pub enum Fault {
     UnsupportedParameter(String),
     /// The same, inside `options`.
     UnsupportedOption(String),
+    /// `options` has something else in it than settings.
+    OptionsSyntax,
+    /// The simple query protocol under `disable_pqexec`.
+    SimpleQuery,
     /// Something PostgreSQL can do and pgweir can't yet.
     NotSupported(&'static str),
     /// Not in the configuration.
@@ -80,8 +84,24 @@ pub enum Fault {
     ConsoleNotAllowed,
     /// `max_client_conn`.
     TooManyClients,
+    /// `max_db_client_connections`.
+    TooManyClientsOfDatabase,
+    /// `max_user_client_connections`.
+    TooManyClientsOfUser,
     /// It took longer than `client_login_timeout`.
     LoginTimeout,
+    /// The same, and all that was missing is a server.
+    LoginTimeoutServerDown,
+    /// `client_idle_timeout`.
+    ClientIdle,
+    /// `query_timeout`, while a server worked on it.
+    QueryTimeout,
+    /// `query_timeout`, while it waited for a server.
+    QueryTimeoutInQueue,
+    /// `idle_transaction_timeout`.
+    IdleTransaction,
+    /// `transaction_timeout`.
+    TransactionTimeout,
     /// The process is about to end.
     ShuttingDown,
     /// A message that has no place here.
@@ -130,13 +150,11 @@ impl Fault {
             }
             Self::NoUserName => sqlstate::INVALID_AUTHORIZATION,
             Self::Password | Self::Sasl | Self::Trust => sqlstate::INVALID_PASSWORD,
-            Self::TooManyClients | Self::Overloaded => sqlstate::TOO_MANY_CONNECTIONS,
-            Self::StatementMode => sqlstate::PROTOCOL_VIOLATION,
+            Self::Overloaded => sqlstate::TOO_MANY_CONNECTIONS,
             Self::InvalidParameters => sqlstate::INVALID_PARAMETER_VALUE,
             Self::ServerSaid(words) => &words.code,
             Self::ServerCrashed | Self::ServerProtocol(_) => sqlstate::CONNECTION_FAILURE,
             Self::ReloadFailed => sqlstate::CONFIG_FILE_ERROR,
-            Self::ShuttingDown => sqlstate::ADMIN_SHUTDOWN,
             _ => sqlstate::PROTOCOL_VIOLATION,
         }
     }
@@ -149,9 +167,13 @@ impl Fault {
             | Self::ServerCrashed
             | Self::ServerProtocol(_)
             | Self::ServerLogin(_) => Blame::Server,
-            Self::TooManyClients | Self::ShuttingDown | Self::ReloadFailed | Self::NoForcedUser => {
-                Blame::Operator
-            }
+            Self::TooManyClients
+            | Self::TooManyClientsOfDatabase
+            | Self::TooManyClientsOfUser
+            | Self::ShuttingDown
+            | Self::ReloadFailed
+            | Self::NoForcedUser => Blame::Operator,
+            Self::LoginTimeoutServerDown | Self::QueryTimeoutInQueue => Blame::Server,
             Self::QueryWaitTimeout | Self::DatabaseRemoved => Blame::Operator,
             Self::Overloaded => Blame::Us,
             _ => Blame::Client,
@@ -169,6 +191,15 @@ impl Fault {
                 "Add it, or a \"*\" entry, to the [databases] section.".into()
             }
             Self::TooManyClients => "Raise max_client_conn, or close idle clients.".into(),
+            Self::TooManyClientsOfDatabase => {
+                "Raise max_db_client_connections, or close idle clients of this database.".into()
+            }
+            Self::TooManyClientsOfUser => {
+                "Raise max_user_client_connections, or close idle clients of this user.".into()
+            }
+            Self::SimpleQuery => {
+                "disable_pqexec is set: use the extended query protocol (with parameters).".into()
+            }
             Self::QueryWaitTimeout => {
                 "All servers of the pool were busy: see SHOW POOLS; raise pool_size or \
                                        query_wait_timeout, or end long transactions."
@@ -221,8 +252,25 @@ impl fmt::Display for Fault {
             Self::Sasl => f.write_str("SASL authentication failed"),
             Self::Trust => f.write_str("\"trust\" authentication failed"),
             Self::ConsoleNotAllowed => f.write_str("not allowed"),
+            Self::OptionsSyntax => f.write_str(
+                "unsupported options startup parameter: only '-c config=val' and \
+                 '--config=val' are allowed",
+            ),
+            Self::SimpleQuery => f.write_str("PQexec disallowed"),
             Self::TooManyClients => f.write_str("no more connections allowed (max_client_conn)"),
+            Self::TooManyClientsOfDatabase => {
+                f.write_str("client connections exceeded (max_db_client_connections)")
+            }
+            Self::TooManyClientsOfUser => {
+                f.write_str("client connections exceeded (max_user_client_connections)")
+            }
             Self::LoginTimeout => f.write_str("client_login_timeout"),
+            Self::LoginTimeoutServerDown => f.write_str("client_login_timeout (server down)"),
+            Self::ClientIdle => f.write_str("client_idle_timeout"),
+            Self::QueryTimeout => f.write_str("query timeout"),
+            Self::QueryTimeoutInQueue => f.write_str("query_timeout"),
+            Self::IdleTransaction => f.write_str("idle transaction timeout"),
+            Self::TransactionTimeout => f.write_str("transaction timeout"),
             Self::ShuttingDown => f.write_str("pooler is shutting down"),
             Self::UnexpectedMessage(tag) => write!(f, "invalid frontend message type {tag}"),
             Self::Length(error) => error.fmt(f),

@@ -8,7 +8,7 @@ use crate::{
     Actions, Level, ReadMode, Time, Token,
     backend::{Duty, Own, Request, Step},
     fault::{Fault, Words},
-    frontend::ClientDuty,
+    frontend::{ClientDuty, Upstream},
     worker::Worker,
 };
 
@@ -16,7 +16,8 @@ impl Worker {
     /// Bytes of a client that has a server.
     #[inline]
     pub(crate) fn relay_up(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
-        let max = self.snapshot.config.settings.max_packet_size;
+        let settings = &self.snapshot.config.settings;
+        let (max, no_simple) = (settings.max_packet_size, settings.disable_pqexec);
         let Some(ClientDuty::Active(server_conn)) =
             self.table.client(conn).map(|client| &client.duty)
         else {
@@ -36,6 +37,12 @@ impl Worker {
                     if head.header.tag == frontend::TERMINATE {
                         out.send_input(server_conn, sent, head.start);
                         break Err(None);
+                    }
+                    if no_simple && head.header.tag == frontend::QUERY {
+                        // Nothing of it goes on: the server is not in the middle of a message.
+                        client.stream = Upstream::default();
+                        out.send_input(server_conn, sent, head.start);
+                        break Err(Some(Fault::SimpleQuery));
                     }
                     if let Some(split) = head.split {
                         out.send_made(server_conn, |made| made.extend_from_slice(&split));

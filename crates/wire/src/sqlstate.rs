@@ -13,4 +13,5 @@ pub const INVALID_PASSWORD: &str = "28P01";
 pub const PROGRAM_LIMIT_EXCEEDED: &str = "54000";
 pub const PROTOCOL_VIOLATION: &str = "08P01";
 pub const QUERY_CANCELED: &str = "57014";
+pub const SUCCESSFUL_COMPLETION: &str = "00000";
 pub const TOO_MANY_CONNECTIONS: &str = "53300";

@@ -84,9 +84,10 @@ settings! {
         /// 0: do not follow prepared statements.
         max_prepared_statements: u32 = "200", reloads, later;
         /// Add the client's address to the `application_name` that it connects with.
-        application_name_add_host: bool = "0", reloads, later;
-        /// Refuse the simple query protocol.
-        disable_pqexec: bool = "0", restarts, later;
+        application_name_add_host: bool = "0", reloads, now;
+        /// Refuse the simple query protocol, in which one message may hold several statements: what an SQL
+        /// injection needs. The console is not affected.
+        disable_pqexec: bool = "0", restarts, now;
     }
 
     "How clients log in" {
@@ -113,7 +114,7 @@ settings! {
         /// Options of LDAP, for `auth_type = ldap`.
         auth_ldap_options: Option<Secret>, reloads, later;
         /// A notice to each client after its login.
-        login_notify_message: Option<String> = "", reloads, later;
+        login_notify_message: Option<String> = "", reloads, now;
     }
 
     "Console" {

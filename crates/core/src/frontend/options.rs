@@ -1,24 +1,27 @@
 //! The startup parameter `options`: a command line in little.
 
-/// A name and its value, or the word that is none.
-type Setting = Result<(Vec<u8>, Vec<u8>), Vec<u8>>;
+/// A name and its value, or something that is no setting.
+type Setting = Result<(Vec<u8>, Vec<u8>), NoSetting>;
+
+/// A word that sets nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NoSetting;
 
 /// Splits `options` into its settings: `-c name=value`, `-cname=value` and `--name=value`, with
-/// `\` before a blank that belongs to a word (PostgreSQL's manual, "libpq: options"). An `Err`
-/// holds the word that is none of these.
+/// `\` before a blank that belongs to a word (PostgreSQL's manual, "libpq: options").
 pub(crate) fn settings(options: &[u8]) -> Vec<Setting> {
     let mut found = Vec::new();
     let mut words = words(options).into_iter();
     while let Some(word) = words.next() {
         let setting = match word.as_slice() {
-            b"-c" => words.next().ok_or(word),
+            b"-c" => words.next().ok_or(NoSetting),
             [b'-', b'c' | b'-', rest @ ..] if !rest.is_empty() => Ok(rest.to_vec()),
-            _ => Err(word),
+            _ => Err(NoSetting),
         };
         found.push(setting.and_then(
             |setting| match setting.iter().position(|&byte| byte == b'=') {
                 Some(at) => Ok((name(&setting[..at]), setting[at + 1..].to_vec())),
-                None => Err(setting),
+                None => Err(NoSetting),
             },
         ));
     }
@@ -53,16 +56,15 @@ fn words(options: &[u8]) -> Vec<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use super::NoSetting;
+
     #[test]
     fn cases() {
-        let check = |options: &str, expect: &[Result<(&str, &str), &str>]| {
+        let check = |options: &str, expect: &[Result<(&str, &str), NoSetting>]| {
             let bytes = |text: &str| text.as_bytes().to_vec();
             let expect: Vec<_> = expect
                 .iter()
-                .map(|one| {
-                    one.map(|(name, value)| (bytes(name), bytes(value)))
-                        .map_err(bytes)
-                })
+                .map(|one| one.map(|(name, value)| (bytes(name), bytes(value))))
                 .collect();
             assert_eq!(super::settings(options.as_bytes()), expect, "{options}");
         };
@@ -73,8 +75,8 @@ mod tests {
             &[Ok(("a", "b")), Ok(("work_mem", "1"))],
         );
         check(r"-c a=x\ y\\z", &[Ok(("a", r"x y\z"))]);
-        check("-c", &[Err("-c")]);
-        check("-c a", &[Err("a")]);
-        check("-d 3", &[Err("-d"), Err("3")]);
+        check("-c", &[Err(NoSetting)]);
+        check("-c a", &[Err(NoSetting)]);
+        check("-d 3", &[Err(NoSetting), Err(NoSetting)]);
     }
 }

@@ -25,6 +25,16 @@ pub struct LoginRequest {
 }
 
 impl LoginRequest {
+    /// Adds the client's address to its application_name (`application_name_add_host`).
+    pub fn add_host(&mut self, names: &TrackedNames, address: &str) {
+        let own = self.tracked.application_name();
+        let own = if own.is_empty() { b"app" } else { own };
+        let named = [own, b" - ", address.as_bytes()].concat();
+        if let Some(at) = names.position(b"application_name") {
+            self.tracked.set(at, &named);
+        }
+    }
+
     /// Reads the parameters. `ignored` is the setting `ignore_startup_parameters`.
     ///
     /// # Errors
@@ -48,8 +58,11 @@ impl LoginRequest {
                 b"database" => database = Some(checked_name(value, "database")?),
                 b"replication" if is_off(value) => {}
                 b"replication" => return Err(Fault::NotSupported("replication connections are")),
-                b"options" if !is_ignored(name) => {
-                    read_options(value, names, &is_ignored, &mut tracked)?
+                b"options" => {
+                    // Listed there, `options` stands for all settings inside of it.
+                    let all = is_ignored(name);
+                    let is_ignored = |name: &[u8]| all || is_ignored(name);
+                    read_options(value, names, &is_ignored, &mut tracked)?;
                 }
                 _ if name.starts_with(b"_pq_.") => unknown_options.push(name.to_vec()),
                 _ => match names.position(name) {
@@ -84,14 +97,16 @@ fn read_options(
     is_ignored: &dyn Fn(&[u8]) -> bool,
     tracked: &mut Tracked,
 ) -> Result<(), Fault> {
-    let unsupported =
-        |name: &[u8]| Fault::UnsupportedOption(String::from_utf8_lossy(name).into_owned());
     for setting in options::settings(value) {
-        let (name, value) = setting.map_err(|word| unsupported(&word))?;
+        let (name, value) = setting.map_err(|_| Fault::OptionsSyntax)?;
         match names.position(&name) {
             Some(at) => tracked.set(at, &value),
             None if is_ignored(&name) => {}
-            None => return Err(unsupported(&name)),
+            None => {
+                return Err(Fault::UnsupportedOption(
+                    String::from_utf8_lossy(&name).into_owned(),
+                ));
+            }
         }
     }
     Ok(())
@@ -185,6 +200,10 @@ mod tests {
             Err(Fault::UnsupportedOption("work_mem".into())),
         );
         check(
+            &[("user", "u"), ("options", "-c timezone")],
+            Err(Fault::OptionsSyntax),
+        );
+        check(
             &[("user", "u"), ("replication", "false")],
             Ok(("u", "u", &[])),
         );
@@ -193,5 +212,37 @@ mod tests {
             Err(Fault::NotSupported("replication connections are")),
         );
         check(&[("user", "u"), ("_pq_.x", "1")], Ok(("u", "u", &[])));
+    }
+
+    #[test]
+    fn ignoring_options_is_ignoring_what_is_unknown_in_them() {
+        let names = TrackedNames::new(&[]);
+        let mut packet = Vec::new();
+        let options = "-c work_mem=1 -c timezone=UTC";
+        let pairs = [("user", "u"), ("options", options)];
+        let pairs = pairs.map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+        startup_packet(&mut packet, pairs.into_iter());
+        let Ok(Some((Startup::Login { parameters, .. }, _))) = Startup::parse(&packet, 10_000)
+        else {
+            panic!()
+        };
+        let request = LoginRequest::read(parameters, &names, &["options".to_owned()]).unwrap();
+        let pairs: Vec<_> = names.pairs(&request.tracked).collect();
+        assert_eq!(pairs, [("TimeZone", &b"UTC"[..])]);
+    }
+
+    #[test]
+    fn the_host_in_the_application_name() {
+        let names = TrackedNames::new(&[]);
+        let mut request = LoginRequest {
+            user: "u".into(),
+            database: "d".into(),
+            tracked: names.unset(),
+            unknown_options: Vec::new(),
+        };
+        request.add_host(&names, "unix:6432");
+        assert_eq!(request.tracked.application_name(), b"app - unix:6432");
+        request.add_host(&names, "x");
+        assert_eq!(request.tracked.application_name(), b"app - unix:6432 - x");
     }
 }

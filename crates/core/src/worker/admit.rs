@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pgweir_auth::{scram::ClientKeys, userlist::Secret};
 use pgweir_config::is_console;
-use pgweir_wire::{Authentication, MessageWriter};
+use pgweir_wire::{Authentication, MessageWriter, Severity, sqlstate};
 
 use super::{Worker, login::CONSOLE_USER};
 use crate::{
@@ -36,10 +36,9 @@ impl Worker {
             self.open_console(conn, &request.user, early, now, out);
             return Ok(());
         }
-        let database = snapshot
-            .config
-            .database(&request.database)
-            .ok_or(Fault::NoSuchDatabase(request.database.clone()))?;
+        let Some(database) = snapshot.config.database(&request.database) else {
+            return Err(Fault::NoSuchDatabase(request.database));
+        };
         let key = PoolKey {
             database: request.database.as_str().into(),
             user: database.user_for(&request.user).into(),
@@ -86,6 +85,7 @@ impl Worker {
         };
         pool.stats.now.client_login_count += 1;
         let directory = Arc::clone(&self.directory);
+        let settings = &self.snapshot.config.settings;
         let Some(client) = self.table.client(conn) else {
             return;
         };
@@ -98,11 +98,12 @@ impl Worker {
                 writer.parameter_status(name.as_bytes(), value);
             }
             let secret = &client.secret[..usize::from(client.secret_len)];
-            writer
-                .backend_key_data(CancelKey::pid(worker, conn), secret)
-                .ready_for_query(b'I');
+            writer.backend_key_data(CancelKey::pid(worker, conn), secret);
+            if let Some(notice) = &settings.login_notify_message {
+                writer.notice(Severity::Notice, sqlstate::SUCCESSFUL_COMPLETION, notice);
+            }
+            writer.ready_for_query(b'I');
         });
-        self.log_login(conn, out);
         match self.table.client(conn) {
             Some(client) if client.early.is_some() => self.check_out(conn, now, out),
             _ => out.read(conn, ReadMode::Notify),
@@ -141,7 +142,6 @@ impl Worker {
                 .backend_key_data(pid, &secret[..secret_len])
                 .ready_for_query(b'I');
         });
-        self.log_login(conn, out);
         if !early.is_empty() {
             self.console_bytes(conn, &early, now, out);
         }

@@ -13,10 +13,11 @@ use pgweir_wire::{
 
 use super::{Conn, Worker};
 use crate::{
-    Action, Actions, Level, Peer, ReadMode, Source, Time, Token,
+    Action, Actions, Peer, ReadMode, Source, Time, Token,
     cancel::CancelKey,
     fault::Fault,
     frontend::{AuthPlan, Client, ClientDuty, Login, LoginRequest, Proof, Stage, Upstream},
+    log,
     mail::Mail,
     pool::PoolKey,
 };
@@ -67,7 +68,7 @@ impl Worker {
             login.inbox.push(bytes);
         }
         if let Err(fault) = self.login_steps(conn, now, out) {
-            self.login_refused(conn, &fault, now, out);
+            self.refuse(conn, &fault, now, out);
         }
     }
 
@@ -84,21 +85,8 @@ impl Worker {
             .login_go_on(conn, keys, now, out)
             .and_then(|()| self.login_steps(conn, now, out));
         if let Err(fault) = outcome {
-            self.login_refused(conn, &fault, now, out);
+            self.refuse(conn, &fault, now, out);
         }
-    }
-
-    fn login_refused(&mut self, conn: Token, fault: &Fault, now: Time, out: &mut Actions) {
-        if self.snapshot.config.settings.log_pooler_errors
-            && let Some(client) = self.table.client(conn)
-        {
-            out.log(
-                Level::Warning,
-                client.subject(),
-                format!("pooler error: {fault}"),
-            );
-        }
-        self.refuse(conn, fault, now, out);
     }
 
     pub(super) fn login(&mut self, conn: Token) -> Option<&mut Login> {
@@ -192,7 +180,7 @@ impl Worker {
     ) -> Result<(), Fault> {
         let snapshot = Arc::clone(&self.snapshot);
         let settings = &snapshot.config.settings;
-        let request = LoginRequest::read(
+        let mut request = LoginRequest::read(
             parameters,
             self.directory.names(),
             &settings.ignore_startup_parameters,
@@ -213,22 +201,26 @@ impl Worker {
         } else {
             4
         };
+        if settings.application_name_add_host {
+            let address = log::address(client.remote, client.port);
+            request.add_host(self.directory.names(), &address);
+        }
         client.tracked = request.tracked.clone();
         let same_uid = client.same_uid;
-        let to_console = is_console(&request.database);
+        self.log_login(conn, out);
         let secret = snapshot.users.get(&request.user).cloned();
-        let plan = if to_console {
+        let plan = if is_console(&request.database) {
             console_plan(settings, &request.user, same_uid, secret.as_ref())?
         } else {
             if too_many {
                 return Err(Fault::TooManyClients);
             }
-            let database = snapshot
-                .config
-                .database(&request.database)
-                .ok_or(Fault::NoSuchDatabase(request.database.clone()))?;
-            if settings.auth_type == AuthType::Any && database.user.is_none() {
-                return Err(Fault::NoForcedUser);
+            if settings.auth_type == AuthType::Any {
+                // Which databases there are is told only to those who have logged in.
+                let database = snapshot.config.database(&request.database);
+                if database.is_some_and(|database| database.user.is_none()) {
+                    return Err(Fault::NoForcedUser);
+                }
             }
             AuthPlan::new(settings.auth_type, secret.as_ref())
         };

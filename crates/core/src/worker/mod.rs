@@ -19,7 +19,7 @@ pub(crate) use self::{
     table::{Conn, Table},
 };
 use crate::{
-    Action, Actions, Address, Closed, ConnectError, Directory, Peer, ReadMode, SharedPool,
+    Action, Actions, Address, Closed, ConnectError, Directory, Level, Peer, ReadMode, SharedPool,
     Shutdown, Snapshot, Source, Time, Token, WorkerId,
     backend::{Duty, Server},
     fault::Fault,
@@ -310,6 +310,15 @@ impl Worker {
         }
     }
 
+    fn log_pooler_error(&mut self, conn: Token, fault: &Fault, out: &mut Actions) {
+        if self.snapshot.config.settings.log_pooler_errors
+            && let Some(client) = self.table.client(conn)
+        {
+            let text = format!("pooler error: {fault}");
+            out.log(Level::Warning, client.subject(), text);
+        }
+    }
+
     /// Tells a client why it has to go, and lets it go.
     pub(crate) fn refuse(&mut self, conn: Token, fault: &Fault, now: Time, out: &mut Actions) {
         let server = self.table.client(conn).and_then(|client| client.server());
@@ -321,6 +330,7 @@ impl Worker {
             out.send_made(conn, |bytes| {
                 fault.write(pgweir_wire::Severity::Fatal, bytes)
             });
+            self.log_pooler_error(conn, fault, out);
         }
         self.dismiss(conn, &fault.to_string(), now, out);
     }

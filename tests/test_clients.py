@@ -1,0 +1,111 @@
+"""What is decided for a client alone: how it may speak, what it's told, how many there may be."""
+
+import psycopg
+import pytest
+
+import rawclient as wire
+from rawclient import LoginRefused
+
+
+# -- the startup packet
+
+
+@pytest.mark.shows("application_name_add_host")
+def test_address_in_the_application_name(start_pooler, newest_pg):
+    pooler = start_pooler(newest_pg, application_name_add_host=1)
+    client = pooler.raw(application_name="tool")
+    host, port = client.sock.getsockname()
+    assert client.value("SHOW application_name") == f"tool - {host}:{port}"
+    client = pooler.raw()
+    host, port = client.sock.getsockname()
+    assert client.value("SHOW application_name") == f"app - {host}:{port}"
+    client = wire.RawClient.unix(pooler.unix_path)
+    client.login("trusty", "app", application_name="local")
+    assert client.value("SHOW application_name") == f"local - unix:{pooler.port}"
+
+
+@pytest.mark.shows("login_notify_message")
+def test_a_notice_at_login(start_pooler, newest_pg):
+    pooler = start_pooler(newest_pg, login_notify_message="maintenance at noon")
+    client = pooler.raw()
+    notices = [m.words for m in client.login_messages if m.kind == "N"]
+    assert notices == ["maintenance at noon"]
+    assert client.value("SELECT 1") == "1"
+    heard = []
+    with pooler.connect() as db:
+        db.add_notice_handler(lambda notice: heard.append(notice.message_primary))
+        assert db.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_options_that_are_no_settings(start_pooler, newest_pg):
+    pooler = start_pooler(newest_pg)
+    for options in ("-d", "-c timezone", "--"):
+        with pytest.raises(LoginRefused) as refused:
+            pooler.raw(options=options)
+        assert refused.value.words == ("unsupported options startup parameter: only "
+                                       "'-c config=val' and '--config=val' are allowed")
+    with pytest.raises(LoginRefused, match="unsupported startup parameter in options: work_mem"):
+        pooler.raw(options="-c work_mem=77kB")
+
+
+@pytest.mark.shows("ignore_startup_parameters")
+def test_ignored_options_are_still_read(start_pooler, newest_pg):
+    pooler = start_pooler(newest_pg, ignore_startup_parameters="options, extra_float_digits")
+    client = pooler.raw(options="-c work_mem=77kB --timezone=Asia/Tokyo", extra_float_digits="3")
+    assert client.value("SHOW timezone") == "Asia/Tokyo"
+    assert client.value("SHOW work_mem") != "77kB"
+
+
+# -- who may be told what
+
+
+@pytest.mark.parametrize("auth_type", ["md5", "scram-sha-256", "plain", "trust"])
+def test_databases_are_told_to_known_users_only(start_pooler, newest_pg, auth_type):
+    """Which databases there are: not before the password was right."""
+    pooler = start_pooler(newest_pg, auth_type=auth_type)
+    refused = r"password authentication failed|SASL authentication failed"
+    if auth_type != "trust":
+        with pytest.raises(psycopg.OperationalError, match=refused):
+            pooler.connect(user="plainly", dbname="nosuch", password="wrong")
+    with pytest.raises(psycopg.OperationalError, match='authentication failed'):
+        pooler.connect(user="nobody here", dbname="nosuch", password="x")
+    with pytest.raises(psycopg.OperationalError, match="no such database: nosuch"):
+        pooler.connect(user="admin", dbname="nosuch", password=pooler.users["admin"])
+    pooler.expect_log("closing because: no such database: nosuch (age=")
+    assert "login attempt: db=nosuch user=admin tls=no" in pooler.log()
+
+
+@pytest.mark.shows("log_pooler_errors")
+@pytest.mark.parametrize("logged", [1, 0])
+def test_errors_of_the_pooler_in_the_log(start_pooler, newest_pg, logged):
+    pooler = start_pooler(newest_pg, log_pooler_errors=logged)
+    with pytest.raises(LoginRefused):
+        pooler.raw(dbname="nosuch")
+    pooler.expect_log("closing because: no such database")
+    assert ("pooler error: no such database: nosuch" in pooler.log()) == bool(logged)
+
+
+# -- the simple protocol
+
+
+@pytest.mark.shows("disable_pqexec")
+def test_no_simple_queries(start_pooler, newest_pg, workers):
+    pooler = start_pooler(newest_pg, disable_pqexec=1, default_pool_size=1, workers=workers)
+    client = pooler.raw()
+    client.send(wire.extended("SELECT 7"), wire.frame("S"))
+    assert wire.value(client.until_ready()) == "7"
+    for _ in range(3):
+        client = pooler.raw()
+        client.send(wire.query("SELECT 1; DROP TABLE users"))
+        error = client.error_and_close()
+        assert (error.sqlstate, error.words) == ("08P01", "PQexec disallowed")
+    # Not in a pipeline either; and none of it has cost a server.
+    client = pooler.raw()
+    client.send(wire.extended("SELECT pg_backend_pid()"), wire.frame("S"))
+    backend = wire.value(client.until_ready())
+    client.send(wire.extended("SELECT 8"), wire.frame("S"), wire.query("SELECT 9"))
+    assert "PQexec disallowed" in [m.words for m in client.rest() if m.kind == "E"]
+    client = pooler.raw()
+    client.send(wire.extended("SELECT pg_backend_pid()"), wire.frame("S"))
+    assert wire.value(client.until_ready()) == backend
+    assert pooler.console("SHOW VERSION")
