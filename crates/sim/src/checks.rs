@@ -85,8 +85,12 @@ impl RequestId {
     /// The id in the body of a client's message.
     pub(crate) fn of_message(tag: u8, body: &[u8]) -> Option<Self> {
         match tag {
-            b'Q' | b'B' | b'E' | b'd' | b'f' => Self::find(body),
-            b'P' => Self::find(body.get(1..)?),
+            b'Q' | b'E' | b'd' | b'f' => Self::find(body),
+            b'B' => Self::find(body).or_else(|| Self::find_within(body)),
+            b'P' => {
+                let end = body.iter().position(|&byte| byte == 0)?;
+                Self::find(body.get(end + 1..)?)
+            }
             b'D' | b'C' => Self::find(body.get(1..)?),
             b'F' => Self::find(body.get(12..)?),
             _ => None,

@@ -72,9 +72,16 @@ pub struct Scenario {
     pub(crate) stall: u32,
     /// Most bytes of a row or result, where a client asks for much.
     pub(crate) result_size: usize,
+    /// Clients use prepared statements that outlive a pipeline.
+    pub(crate) prepares: bool,
+    /// `max_prepared_statements`.
+    pub(crate) statements_max: u32,
     settings: String,
     databases: String,
 }
+
+/// Do clients without a server of their own use named prepared statements?
+const PREPARED_EVERYWHERE: bool = false;
 
 /// A user, the same one for clients and for PostgreSQL.
 #[derive(Clone)]
@@ -118,6 +125,7 @@ impl Scenario {
         };
         let chunk = [1, 40, 1_000, 70_000][rng.usize(..4)].min(capacity);
         let mut mishaps = mishaps(&mut rng);
+        let prepares = rng.u8(..4) > 0 && (mode == PoolMode::Session || PREPARED_EVERYWHERE);
         let stall = [60, 60, 400][rng.usize(..3)];
         if stall > 60 && rng.bool() {
             mishaps.time_jump = 30;
@@ -145,6 +153,8 @@ impl Scenario {
             capacity,
             chunk,
             query_wait_timeout,
+            prepares,
+            statements_max: [1, 2, 3, 200][rng.usize(..4)],
             stall,
             result_size: (capacity * 8).min(chunk * 300).min(60_000),
             settings,
@@ -166,8 +176,9 @@ impl Scenario {
     /// The configuration with this `default_pool_size`.
     pub(crate) fn snapshot(&self, pool_size: u32) -> Result<Snapshot, Violation> {
         let text = format!(
-            "[databases]\n{}[pgbouncer]\n{}default_pool_size = {pool_size}\n",
-            self.databases, self.settings
+            "[databases]\n{}[pgbouncer]\n{}default_pool_size = {pool_size}\n\
+             max_prepared_statements = {}\n",
+            self.databases, self.settings, self.statements_max
         );
         let path = std::path::Path::new("sim.ini");
         let config = Config::load(path, &mut |_| Ok(text.clone()))
@@ -188,6 +199,10 @@ impl Scenario {
                 .collect(),
             eager_reports: self.eager_reports,
             checks_all: self.mode == PoolMode::Session,
+            statements_max: match self.mode {
+                PoolMode::Session => usize::MAX,
+                _ => self.statements_max as usize,
+            },
         }
     }
 }

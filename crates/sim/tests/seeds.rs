@@ -97,6 +97,8 @@ fn much_happens() {
         "own parameters",
         "simple query",
         "extended query",
+        "named statement",
+        "statement closed",
         "function call",
         "flush",
         "copy data",

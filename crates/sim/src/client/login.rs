@@ -19,6 +19,8 @@ pub(super) struct Login {
     /// The name that it gives itself in the startup packet.
     application_name: Option<String>,
     asks_for_tls: bool,
+    /// Of the protocol, after the 3.
+    minor: u16,
     is_wrong: bool,
     exchange: Option<ClientExchange>,
 }
@@ -37,6 +39,7 @@ impl Login {
             database: ["alpha", "beta"][rng.usize(..2)],
             application_name: rng.bool().then(|| format!("app-{index}")),
             asks_for_tls: rng.u8(..8) == 0,
+            minor: [0, 0, 0, 0, 2, 2, 9][rng.usize(..7)],
             is_wrong,
             exchange: None,
         }
@@ -52,13 +55,38 @@ impl Login {
         if let Some(name) = &self.application_name {
             pairs.push(("application_name", name));
         }
+        if self.minor > 2 {
+            pairs.push(("_pq_.wish", "much"));
+        }
         let mut packet = Vec::new();
         let pairs = pairs.iter();
         startup_packet(
             &mut packet,
             pairs.map(|(name, value)| (name.as_bytes(), value.as_bytes())),
         );
+        packet[6..8].copy_from_slice(&self.minor.to_be_bytes());
         out.extend(packet);
+    }
+
+    /// What it has to hear of the protocol's version, if anything.
+    pub(super) fn check_negotiation(&self, body: &[u8]) -> Result<(), String> {
+        let expected: &[u8] = b"\0\x03\0\x02\0\0\0\x01_pq_.wish\0";
+        if self.minor > 2 && body == expected {
+            return Ok(());
+        }
+        Err(format!(
+            "asks for 3.{} and is told \"{}\"",
+            self.minor,
+            body.escape_ascii()
+        ))
+    }
+
+    /// Are so many bytes right for the secret of a cancel key?
+    pub(super) fn is_secret_length(&self, length: usize) -> bool {
+        match self.minor {
+            0 => length == 4,
+            _ => (4..=256).contains(&length),
+        }
     }
 
     /// Takes the answer to the wish for TLS, if there was one: then it begins again.

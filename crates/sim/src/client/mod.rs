@@ -1,14 +1,19 @@
 //! Model clients: they log in, make requests, check each answer, and leave.
 
 mod login;
+mod own;
+mod pipeline;
 mod script;
 
 use std::collections::{BTreeMap, VecDeque};
 
 use pgweir_wire::{Header, Report, tag::backend};
 
-use self::login::Login;
 pub(crate) use self::script::Mood;
+use self::{
+    login::Login,
+    own::{Ask, OwnSession, Reply},
+};
 use crate::{
     checks::{Promise, RequestId, Said, Violation},
     network::{End, LinkId},
@@ -31,6 +36,10 @@ pub(crate) struct Grounds {
 struct Unit {
     /// Its requests.
     numbers: Vec<u32>,
+    /// Its messages that are to be answered.
+    asks: VecDeque<Ask>,
+    /// A portal that was bound and not executed yet.
+    last_portal: Option<String>,
     /// An answer has begun.
     begun: bool,
     failed: bool,
@@ -50,8 +59,8 @@ enum Pause {
         completes: bool,
         started: bool,
     },
-    /// Flush was sent: so many replies are to come before it goes on.
-    Flush { number: u32, awaited: u32 },
+    /// Flush was sent: all replies are to come before it goes on.
+    Flush,
 }
 
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
@@ -87,7 +96,9 @@ pub(crate) struct Client {
     /// Requests whose Sync was not sent yet.
     open: Option<Unit>,
     pause: Option<Pause>,
-    status: u8,
+    own: OwnSession,
+    /// It uses prepared statements that outlive a pipeline.
+    pub(crate) prepares: bool,
     next_number: u32,
     requests_left: u32,
     parameters: BTreeMap<String, String>,
@@ -148,7 +159,8 @@ impl Client {
             units: VecDeque::new(),
             open: None,
             pause: None,
-            status: b'I',
+            own: OwnSession::new(),
+            prepares: false,
             next_number: 0,
             requests_left: 0,
             parameters: BTreeMap::new(),
@@ -187,7 +199,7 @@ impl Client {
             "client {}: {:?}, status {}, waits for {numbers:?}, open {:?}, {:?}, {} bytes to send",
             self.index,
             self.phase,
-            char::from(self.status),
+            char::from(self.own.status),
             self.open.as_ref().map(|unit| &unit.numbers),
             self.pause,
             self.output.len(),
@@ -262,12 +274,19 @@ impl Client {
             backend::BACKEND_KEY_DATA => {
                 let pid = u32::from_be_bytes([body[0], body[1], body[2], body[3]]);
                 self.key = Some((pid, body[4..].to_vec()));
+                if !self.login.is_secret_length(body.len() - 4) {
+                    return Err(self.wrong("gets a key of the wrong length".to_owned()));
+                }
                 Ok(())
             }
             backend::READY_FOR_QUERY => {
                 self.phase = Phase::Ready;
                 Ok(())
             }
+            backend::NEGOTIATE_PROTOCOL_VERSION => self
+                .login
+                .check_negotiation(body)
+                .map_err(|what| self.wrong(what)),
             backend::AUTHENTICATION => self
                 .login
                 .answer(body, &mut self.output)
@@ -295,8 +314,15 @@ impl Client {
                 self.parameter(body);
                 Ok(())
             }
+            // Whether a server says these or the pooler, what counts is that they fit.
+            backend::PARSE_COMPLETE | backend::CLOSE_COMPLETE => self.answered(tag, body),
+            backend::ERROR_RESPONSE if self.expects_error(body) => {
+                self.made_error = true;
+                self.errors_made += 1;
+                self.answered(tag, body)
+            }
             backend::ERROR_RESPONSE => self.refused(body, grounds),
-            backend::READY_FOR_QUERY if std::mem::take(&mut self.made_error) => self.ready(body),
+            backend::READY_FOR_QUERY if self.made_error => self.answered(tag, body),
             _ => {
                 let expected = said.front().map(|said| show(&said.message));
                 Err(self.wrong(format!("gets {} instead of {expected:?}", show(message))))
@@ -306,43 +332,63 @@ impl Client {
 
     /// A message that a server said to this client, next in order.
     fn server_message(&mut self, tag: u8, body: &[u8]) -> Result<(), Violation> {
-        let marked = matches!(
-            tag,
-            backend::COMMAND_COMPLETE
-                | backend::DATA_ROW
-                | backend::COPY_DATA
-                | backend::ERROR_RESPONSE
-                | backend::NOTICE_RESPONSE
-                | backend::FUNCTION_CALL_RESPONSE
-        );
-        if marked {
-            let id = RequestId::find_within(body);
-            let unit = self.units.front().or(self.open.as_ref());
-            let numbers = unit.map(|unit| unit.numbers.clone()).unwrap_or_default();
+        if tag == backend::PARAMETER_STATUS {
+            self.parameter(body);
+            if let Some(unit) = self.units.front_mut().or(self.open.as_mut()) {
+                unit.begun = true;
+            }
+            return Ok(());
+        }
+        self.answered(tag, body)
+    }
+
+    /// A reply, or a part of it, to the oldest message that is unanswered.
+    fn answered(&mut self, tag: u8, body: &[u8]) -> Result<(), Violation> {
+        let Some(unit) = self.units.front_mut().or(self.open.as_mut()) else {
+            return match tag {
+                backend::READY_FOR_QUERY => self.ready(body),
+                _ => Err(self.wrong(format!("gets '{}' unasked", tag.escape_ascii()))),
+            };
+        };
+        unit.begun = true;
+        let Some(ask) = unit.asks.front_mut() else {
+            return Err(self.wrong(format!("gets '{}' unasked", tag.escape_ascii())));
+        };
+        if ask.is_marked() && is_marked(tag) {
+            let (id, numbers) = (RequestId::find_within(body), &unit.numbers);
             if !id.is_some_and(|id| id.client == self.index && numbers.contains(&id.number)) {
-                return Err(self.wrong(format!("gets an answer to {id:?} for {numbers:?}")));
+                let what = format!("gets an answer to {id:?} for {numbers:?}");
+                return Err(self.wrong(what));
             }
         }
-        if let Some(Pause::Flush { awaited, .. }) = &mut self.pause
-            && self.units.is_empty()
-        {
-            *awaited = awaited.saturating_sub(1);
+        match self.own.reply(ask, self.index, tag, body) {
+            Ok(Reply::More) => {}
+            Ok(Reply::Last) => {
+                unit.asks.pop_front();
+            }
+            Ok(Reply::Failed) => self.request_failed(),
+            Err(what) => return Err(self.wrong(what)),
         }
         match tag {
-            backend::READY_FOR_QUERY => return self.ready(body),
-            backend::PARAMETER_STATUS => self.parameter(body),
-            backend::COPY_IN_RESPONSE => self.copy_in_starts(),
-            backend::ERROR_RESPONSE => self.request_failed(),
-            _ => {}
+            backend::READY_FOR_QUERY => self.ready(body),
+            backend::COPY_IN_RESPONSE => {
+                self.copy_in_starts();
+                Ok(())
+            }
+            _ => Ok(()),
         }
-        if let Some(unit) = self.units.front_mut().or(self.open.as_mut()) {
-            unit.begun = true;
-        }
-        Ok(())
+    }
+
+    /// An error that PostgreSQL would give too, to the oldest message that is unanswered.
+    fn expects_error(&self, body: &[u8]) -> bool {
+        let unit = self.units.front().or(self.open.as_ref());
+        let ask = unit.and_then(|unit| unit.asks.front());
+        ask.is_some_and(|ask| self.own.expects_error(ask, body))
     }
 
     fn ready(&mut self, body: &[u8]) -> Result<(), Violation> {
-        self.status = body[0];
+        self.made_error = false;
+        self.own.ready(body);
         self.answers += 1;
         match self.units.pop_front() {
             Some(unit) => {
@@ -376,13 +422,11 @@ impl Client {
     }
 
     fn request_failed(&mut self) {
+        self.own.aborted();
         if let Some(unit) = self.units.front_mut().or(self.open.as_mut()) {
             unit.failed = true;
-        }
-        if let Some(Pause::Flush { awaited, .. }) = &mut self.pause
-            && self.units.is_empty()
-        {
-            *awaited = 0;
+            // ReadyForQuery is all that is still to come.
+            unit.asks.retain(Ask::is_last);
         }
     }
 
@@ -441,6 +485,19 @@ impl Client {
     fn wrong(&self, what: String) -> Violation {
         Violation::new(Promise::Replies, format!("client {} {what}", self.index))
     }
+}
+
+/// Messages of a server that carry the id of a request.
+fn is_marked(tag: u8) -> bool {
+    matches!(
+        tag,
+        backend::COMMAND_COMPLETE
+            | backend::DATA_ROW
+            | backend::COPY_DATA
+            | backend::ERROR_RESPONSE
+            | backend::NOTICE_RESPONSE
+            | backend::FUNCTION_CALL_RESPONSE
+    )
 }
 
 fn show(message: &[u8]) -> String {

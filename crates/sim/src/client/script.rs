@@ -2,7 +2,7 @@
 
 use pgweir_wire::{MessageWriter, tag::frontend};
 
-use super::{Client, Pause, Phase, Unit};
+use super::{Client, Pause, Phase, Unit, own::Ask};
 use crate::{checks::RequestId, network::End};
 
 /// How a client goes on.
@@ -22,7 +22,10 @@ impl Client {
         }
         match &self.pause {
             Some(Pause::CopyIn { started, .. }) => *started,
-            Some(Pause::Flush { awaited, .. }) => *awaited == 0 && self.units.is_empty(),
+            Some(Pause::Flush) => {
+                let open = self.open.as_ref();
+                self.units.is_empty() && open.is_none_or(|unit| unit.is_silent())
+            }
             None => self.confused || (self.units.len() < 3 && self.spare == 0),
         }
     }
@@ -36,12 +39,18 @@ impl Client {
             // The server has said no already: no data.
             Some(Pause::CopyIn { .. }) if self.units.front().is_some_and(|unit| unit.failed) => {}
             Some(pause @ Pause::CopyIn { .. }) => self.send_copy_data(pause, rng),
-            Some(Pause::Flush { number, .. }) => self.finish_flushed(number),
+            Some(Pause::Flush) if mood == Mood::GoingHome => {
+                if let Some(unit) = self.open.take() {
+                    self.sync(unit);
+                }
+            }
+            Some(Pause::Flush) => self.go_on_after_flush(rng),
             None if mood == Mood::GoingHome || self.requests_left == 0 => self.go_home(rng),
             None if self.units.is_empty() => self.request(size, rng),
             // In a pipeline: nothing that needs the answers before.
             None if rng.u8(..3) == 0 => match rng.bool() {
                 true => self.simple(&["rows 2 5"], rng.bool()),
+                false if self.prepares && rng.bool() => self.prepared(rng),
                 false => self.pipeline(size, rng),
             },
             None => {}
@@ -69,7 +78,7 @@ impl Client {
         if !self.units.is_empty() {
             return;
         }
-        match self.status {
+        match self.own.status {
             b'I' if rng.u8(..4) > 0 => self.say_goodbye(),
             b'I' => self.leaves = Some(End::Eof),
             _ => self.simple(&[["commit", "rollback"][rng.usize(..2)]], true),
@@ -88,7 +97,13 @@ impl Client {
         if rng.u8(..40) == 0 {
             return self.leave_badly(rng);
         }
-        let in_transaction = self.status != b'I';
+        let in_transaction = self.own.status != b'I';
+        if self.prepares && rng.bool() {
+            return match rng.u8(..6) {
+                0 => self.transaction_by_name(rng),
+                _ => self.prepared(rng),
+            };
+        }
         if in_transaction && rng.u8(..3) == 0 {
             return self.simple(&[["commit", "rollback"][rng.usize(..2)]], true);
         }
@@ -105,7 +120,7 @@ impl Client {
             8 | 9 => self.set(rng),
             10 => self.simple(&["copyout 3 20"], true),
             11 | 12 => self.copy_in(rng),
-            13 => self.flush(),
+            13 => self.flush(rng),
             14 | 15 => self.slow(rng.u32(1..100)),
             16 if rng.bool() => self.function_call(),
             16 if rng.u8(..3) == 0 => self.simple(&[], true),
@@ -120,7 +135,7 @@ impl Client {
         self.write(|writer| {
             writer.query(text.as_bytes());
         });
-        self.units.push_back(Unit::of(number));
+        self.units.push_back(Unit::of(number, Ask::Query));
     }
 
     fn slow(&mut self, steps: u32) {
@@ -131,7 +146,7 @@ impl Client {
     }
 
     fn set(&mut self, rng: &mut fastrand::Rng) {
-        if self.keeps_session && self.status == b'I' && rng.bool() {
+        if self.keeps_session && self.own.status == b'I' && rng.bool() {
             let work_mem = format!("{}MB", rng.u8(5..200));
             self.simple(&[&format!("set work_mem='{work_mem}'")], true);
             if let Some(unit) = self.units.back_mut() {
@@ -149,60 +164,24 @@ impl Client {
         }
     }
 
-    /// One to four pipelines of one to four statements each, some of which fail.
-    fn pipeline(&mut self, size: usize, rng: &mut fastrand::Rng) {
-        for _ in 0..rng.u8(1..4) {
-            let mut unit = Unit::default();
-            for _ in 0..rng.u8(1..4) {
-                let number = self.number();
-                unit.numbers.push(number);
-                let rows = format!("rows {} {}", rng.u32(..4), rng.usize(..=size / 4));
-                let command = ["fail", "notice", &rows, &rows, &rows, ""][rng.usize(..6)];
-                let text = self.text(number, &[command], false);
-                self.parse_and_bind(number, &text, rng.bool());
-                self.execute(number);
-            }
-            self.write(|writer| {
-                writer.sync();
-            });
-            self.units.push_back(unit);
-        }
-    }
-
-    /// Parse, Bind and Flush; the rest follows when the replies have come.
-    fn flush(&mut self) {
-        let number = self.number();
-        let text = self.text(number, &["rows 2 3"], true);
-        self.parse_and_bind(number, &text, false);
-        self.write(|writer| {
-            writer.message(frontend::FLUSH, |_| {});
-        });
-        self.open = Some(Unit::of(number));
-        self.pause = Some(Pause::Flush { number, awaited: 2 });
-    }
-
-    fn finish_flushed(&mut self, number: u32) {
-        self.execute(number);
-        self.write(|writer| {
-            writer.sync();
-        });
-        self.units.extend(self.open.take());
-    }
-
     /// COPY FROM STDIN in either protocol, waiting for the response or not.
     fn copy_in(&mut self, rng: &mut fastrand::Rng) {
-        let number = self.number();
         let command = ["copyin", "copyin", "copyin 1", "copyin 0"][rng.usize(..4)];
-        let text = self.text(number, &[command], true);
         let simple = rng.bool();
-        if simple {
+        let (number, unit) = if simple {
+            let number = self.number();
+            let text = self.text(number, &[command], true);
             self.write(|writer| {
                 writer.query(text.as_bytes());
             });
+            (number, Unit::of(number, Ask::Query))
         } else {
-            self.parse_and_bind(number, &text, false);
-            self.execute(number);
-        }
+            let mut unit = Unit::default();
+            let number = self.unnamed(&mut unit, command, true, false);
+            self.execute_last(&mut unit);
+            unit.ask(Ask::Sync);
+            (number, unit)
+        };
         let pause = Pause::CopyIn {
             number,
             simple,
@@ -210,7 +189,7 @@ impl Client {
             completes: rng.u8(..4) > 0,
             started: false,
         };
-        self.units.push_back(Unit::of(number));
+        self.units.push_back(unit);
         if rng.bool() {
             // As libpq does: Sync right away, and again after the data.
             if !simple {
@@ -275,43 +254,11 @@ impl Client {
                 body.extend_from_slice(&[0, 0]);
             });
         });
-        self.units.push_back(Unit::of(number));
-    }
-
-    fn parse_and_bind(&mut self, number: u32, text: &str, describes: bool) {
-        let portal = self.id(number).to_string();
-        self.write(|writer| {
-            writer.message(frontend::PARSE, |body| {
-                body.push(0);
-                body.extend_from_slice(text.as_bytes());
-                body.extend_from_slice(&[0, 0, 0]);
-            });
-            writer.message(frontend::BIND, |body| {
-                body.extend_from_slice(portal.as_bytes());
-                body.extend_from_slice(&[0; 8]);
-            });
-            if describes {
-                writer.message(frontend::DESCRIBE, |body| {
-                    body.push(b'P');
-                    body.extend_from_slice(portal.as_bytes());
-                    body.push(0);
-                });
-            }
-        });
-    }
-
-    fn execute(&mut self, number: u32) {
-        let portal = self.id(number).to_string();
-        self.write(|writer| {
-            writer.message(frontend::EXECUTE, |body| {
-                body.extend_from_slice(portal.as_bytes());
-                body.extend_from_slice(&[0; 5]);
-            });
-        });
+        self.units.push_back(Unit::of(number, Ask::Call));
     }
 
     /// The text of a query, with what the client believes of its session if that is certain.
-    fn text(&self, number: u32, commands: &[&str], claims: bool) -> String {
+    pub(super) fn text(&self, number: u32, commands: &[&str], claims: bool) -> String {
         let mut text = format!("/*{}", self.id(number));
         if claims && self.units.is_empty() && self.open.is_none() {
             if let Some(name) = self.parameters.get("application_name") {
@@ -326,19 +273,19 @@ impl Client {
         text
     }
 
-    fn number(&mut self) -> u32 {
+    pub(super) fn number(&mut self) -> u32 {
         self.next_number += 1;
         self.next_number
     }
 
-    fn id(&self, number: u32) -> RequestId {
+    pub(super) fn id(&self, number: u32) -> RequestId {
         RequestId {
             client: self.index,
             number,
         }
     }
 
-    fn write(&mut self, make: impl FnOnce(&mut MessageWriter<'_>)) {
+    pub(super) fn write(&mut self, make: impl FnOnce(&mut MessageWriter<'_>)) {
         let mut bytes = Vec::new();
         make(&mut MessageWriter::new(&mut bytes));
         self.output.extend(bytes);
@@ -346,10 +293,23 @@ impl Client {
 }
 
 impl Unit {
-    fn of(number: u32) -> Self {
+    fn of(number: u32, ask: Ask) -> Self {
         Self {
             numbers: vec![number],
+            asks: [ask].into(),
             ..Self::default()
         }
+    }
+
+    /// One more message that will be answered.
+    pub(super) fn ask(&mut self, ask: Ask) {
+        if !self.failed || ask.is_last() {
+            self.asks.push_back(ask);
+        }
+    }
+
+    /// No more replies will come for what was sent so far.
+    fn is_silent(&self) -> bool {
+        self.failed || self.asks.is_empty()
     }
 }

@@ -1,13 +1,70 @@
 //! The session's part of the extended protocol, and COPY data.
 
-use pgweir_wire::{Body, tag::backend, tag::frontend};
+use std::{collections::btree_map::Entry, rc::Rc};
+
+use pgweir_wire::{Body, Malformed, tag::backend, tag::frontend};
 
 use super::{
     output::Output,
     session::{ABORTED, Business, Next, Outcome, Session},
-    statement::{Command, Text},
+    statement::{Command, Text, signature},
 };
 use crate::checks::{Promise, RequestId, Violation};
+
+/// A prepared statement.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    text: Text,
+    source: String,
+    types: Vec<u32>,
+}
+
+/// A statement with its parameters.
+#[derive(Debug)]
+pub(super) struct Portal {
+    statement: Rc<Prepared>,
+    /// The request that it was made for.
+    id: Option<RequestId>,
+    /// Rows that were not fetched yet.
+    rows_left: u32,
+}
+
+/// Why a message is not answered.
+enum Trouble {
+    Malformed,
+    /// A promise was broken.
+    Broken(Violation),
+}
+
+impl From<Malformed> for Trouble {
+    fn from(_: Malformed) -> Self {
+        Self::Malformed
+    }
+}
+
+impl From<Violation> for Trouble {
+    fn from(violation: Violation) -> Self {
+        Self::Broken(violation)
+    }
+}
+
+impl Prepared {
+    /// Rows come of it.
+    fn returns_rows(&self) -> bool {
+        matches!(self.text.commands.first(), Some(Command::Rows { .. }))
+    }
+
+    /// It ends a transaction: possible even in one that has failed.
+    fn ends(&self) -> bool {
+        self.text.commands.first().is_some_and(Command::ends)
+    }
+
+    /// What tells exactly which statement this is, unless its text names the request anyway.
+    fn shown(&self) -> Option<String> {
+        let shared = self.text.claim.is_none();
+        shared.then(|| signature(&self.source, &self.types))
+    }
+}
 
 impl Session {
     pub(super) fn extended(
@@ -16,98 +73,214 @@ impl Session {
         body: &[u8],
         out: &mut Output,
     ) -> Result<Next, Violation> {
-        let mut fields = Body::new(body);
-        let name = match tag {
-            frontend::DESCRIBE | frontend::CLOSE => body.get(1..).unwrap_or_default(),
-            _ => body,
+        let body = Body::new(body);
+        let done = match tag {
+            frontend::PARSE => self.parse(body, out),
+            frontend::BIND => self.bind(body, out),
+            frontend::DESCRIBE => self.describe(body, out),
+            frontend::CLOSE => self.close(body, out),
+            _ => self.execute_portal(body, out),
         };
-        let name = name
-            .split(|&byte| byte == 0)
-            .next()
-            .unwrap_or_default()
-            .to_vec();
-        match tag {
-            frontend::PARSE => {
-                let text = fields
-                    .cstr()
-                    .and_then(|_| fields.cstr())
-                    .unwrap_or_default();
-                return self.parse(text, out);
+        match done {
+            Ok(next) => Ok(next),
+            // What the pooler made of the message that a client left in the middle of.
+            Err(Trouble::Malformed) => {
+                self.fail(false, "08P01", "invalid message format", out);
+                Ok(Next::Go)
             }
-            frontend::BIND => return self.bind(name, out),
-            frontend::DESCRIBE => self.say(out, |writer| {
-                writer.message(backend::NO_DATA, |_| {});
-            }),
-            frontend::CLOSE => self.say(out, |writer| {
-                writer.message(backend::CLOSE_COMPLETE, |_| {});
-            }),
-            _ => return Ok(self.execute_portal(&name, out)),
+            Err(Trouble::Broken(violation)) => Err(violation),
+        }
+    }
+
+    fn parse(&mut self, mut body: Body<'_>, out: &mut Output) -> Result<Next, Trouble> {
+        let name = body.cstr()?.to_vec();
+        let source = String::from_utf8_lossy(body.cstr()?).into_owned();
+        let mut types = Vec::new();
+        for _ in 0..i16(&mut body)? {
+            types.push(body.i32()? as u32);
+        }
+        body.end()?;
+        if name.is_empty() {
+            // Whether the new one is any good or not.
+            self.statements.remove(&name);
+        }
+        let text = Text::parse(source.as_bytes());
+        self.check_claim(&text)?;
+        self.id = text.claim.as_ref().map(|claim| claim.id);
+        let statement = Prepared {
+            text,
+            source,
+            types,
+        };
+        self.shown = statement.shown();
+        let first = statement.text.commands.first();
+        if first == Some(&Command::Unknown) {
+            self.fail(false, "42601", "syntax error", out);
+        } else if self.status == b'E' && first.is_some() && !statement.ends() {
+            self.fail(false, "25P02", ABORTED, out);
+        } else if let Entry::Vacant(vacant) = self.statements.entry(name) {
+            vacant.insert(Rc::new(statement));
+            self.acknowledge(backend::PARSE_COMPLETE, out);
+        } else {
+            self.fail(false, "42P05", "prepared statement already exists", out);
         }
         Ok(Next::Go)
     }
 
-    fn parse(&mut self, text: &[u8], out: &mut Output) -> Result<Next, Violation> {
-        let text = Text::parse(text);
-        self.check_claim(&text)?;
-        self.id = text.claim.as_ref().map(|claim| claim.id);
-        let ends = matches!(
-            text.commands.first(),
-            Some(Command::Commit | Command::Rollback)
-        );
-        if self.status == b'E' && !ends {
+    fn bind(&mut self, mut body: Body<'_>, out: &mut Output) -> Result<Next, Trouble> {
+        let portal = body.cstr()?.to_vec();
+        let name = body.cstr()?;
+        for _ in 0..i16(&mut body)? {
+            i16(&mut body)?;
+        }
+        let mut given = Vec::new();
+        for _ in 0..i16(&mut body)? {
+            let length = body.i32()?;
+            given.push(body.bytes(length.max(0) as usize)?);
+        }
+        for _ in 0..i16(&mut body)? {
+            i16(&mut body)?;
+        }
+        body.end()?;
+        let of_value = given.first().and_then(|value| RequestId::find(value));
+        self.id = RequestId::find(&portal).or(of_value);
+        let Some(statement) = self.statements.get(name).cloned() else {
+            self.shown = None;
+            self.fail(false, "26000", MISSING, out);
+            return Ok(Next::Go);
+        };
+        self.shown = statement.shown();
+        if let Some(claim) = &statement.text.claim
+            && Some(claim.id) != self.id
+        {
+            let what = format!("a portal is bound to a foreign statement: {claim:?}");
+            return Err(Violation::new(Promise::Sessions, what).into());
+        }
+        if given.len() != statement.types.len() {
+            self.fail(false, "08P01", "wrong number of parameters", out);
+        } else if self.status == b'E' && (!statement.ends() || !given.is_empty()) {
+            self.fail(false, "25P02", ABORTED, out);
+        } else if !portal.is_empty() && self.portals.contains_key(&portal) {
+            self.fail(false, "42P03", "cursor already exists", out);
+        } else {
+            let rows_left = match statement.text.commands.first() {
+                Some(Command::Rows { count, .. }) => *count,
+                _ => 0,
+            };
+            let id = self.id;
+            self.portals.insert(
+                portal,
+                Portal {
+                    statement,
+                    id,
+                    rows_left,
+                },
+            );
+            self.acknowledge(backend::BIND_COMPLETE, out);
+        }
+        Ok(Next::Go)
+    }
+
+    fn describe(&mut self, mut body: Body<'_>, out: &mut Output) -> Result<Next, Trouble> {
+        let kind = body.u8()?;
+        let name = body.cstr()?;
+        body.end()?;
+        let (statement, id) = if kind == b'S' {
+            (self.statements.get(name).cloned(), None)
+        } else {
+            let portal = self.portals.get(name);
+            let statement = portal.map(|portal| Rc::clone(&portal.statement));
+            (statement, portal.and_then(|portal| portal.id))
+        };
+        self.id = id;
+        self.shown = None;
+        let Some(statement) = statement else {
+            let code = if kind == b'S' { "26000" } else { "34000" };
+            self.fail(false, code, MISSING, out);
+            return Ok(Next::Go);
+        };
+        self.shown = statement.shown();
+        if self.status == b'E' && statement.returns_rows() {
             self.fail(false, "25P02", ABORTED, out);
             return Ok(Next::Go);
         }
-        self.statement = Some(text);
+        if kind == b'S' {
+            self.say(out, |writer| {
+                writer.message(backend::PARAMETER_DESCRIPTION, |body| {
+                    body.extend((statement.types.len() as u16).to_be_bytes());
+                    body.extend(statement.types.iter().flat_map(|oid| oid.to_be_bytes()));
+                });
+            });
+        }
+        let column = self.shown.clone().unwrap_or_else(|| "v".to_owned());
         self.say(out, |writer| {
-            writer.message(backend::PARSE_COMPLETE, |_| {});
+            if statement.returns_rows() {
+                writer.message(backend::ROW_DESCRIPTION, |body| {
+                    body.extend([0, 1]);
+                    body.extend(column.as_bytes());
+                    body.extend([0; 7]);
+                    body.extend(TEXT_COLUMN);
+                });
+            } else {
+                writer.message(backend::NO_DATA, |_| {});
+            }
         });
         Ok(Next::Go)
     }
 
-    fn bind(&mut self, portal: Vec<u8>, out: &mut Output) -> Result<Next, Violation> {
-        self.id = RequestId::find(&portal);
-        let Some(statement) = self.statement.clone() else {
-            self.fail(
-                false,
-                "26000",
-                "unnamed prepared statement does not exist",
-                out,
-            );
+    fn close(&mut self, mut body: Body<'_>, out: &mut Output) -> Result<Next, Trouble> {
+        let kind = body.u8()?;
+        let name = body.cstr()?;
+        body.end()?;
+        if kind == b'S' {
+            self.statements.remove(name);
+        } else {
+            self.portals.remove(name);
+        }
+        self.acknowledge(backend::CLOSE_COMPLETE, out);
+        Ok(Next::Go)
+    }
+
+    fn execute_portal(&mut self, mut body: Body<'_>, out: &mut Output) -> Result<Next, Trouble> {
+        let name = body.cstr()?.to_vec();
+        let limit = body.i32()? as u32;
+        body.end()?;
+        let Some(portal) = self.portals.get_mut(&name) else {
+            self.id = RequestId::find(&name);
+            self.shown = None;
+            self.fail(false, "34000", MISSING, out);
             return Ok(Next::Go);
         };
-        if statement.claim.as_ref().map(|claim| claim.id) != self.id {
-            let what = format!(
-                "a portal is bound to a foreign statement: {:?}",
-                statement.claim
-            );
-            return Err(Violation::new(Promise::Sessions, what));
-        }
-        self.portals.insert(portal, statement);
-        self.say(out, |writer| {
-            writer.message(backend::BIND_COMPLETE, |_| {});
-        });
-        Ok(Next::Go)
-    }
-
-    fn execute_portal(&mut self, portal: &[u8], out: &mut Output) -> Next {
-        self.id = RequestId::find(portal);
-        let command = self
-            .portals
-            .get(portal)
-            .map(|text| text.commands.first().cloned());
-        match command {
-            None => self.fail(false, "34000", "portal does not exist", out),
-            Some(None) => self.say(out, |writer| {
+        self.id = portal.id;
+        self.shown = portal.statement.shown();
+        let command = portal.statement.text.commands.first().cloned();
+        let command = match command {
+            Some(Command::Rows { size, .. }) if self.status != b'E' => {
+                let count = portal.rows_left;
+                if limit > 0 && count >= limit {
+                    portal.rows_left -= limit;
+                    self.some_rows(limit, size, out);
+                    return Ok(Next::Go);
+                }
+                portal.rows_left = 0;
+                Some(Command::Rows { count, size })
+            }
+            other => other,
+        };
+        let Some(command) = command else {
+            self.say(out, |writer| {
                 writer.empty_query_response();
-            }),
-            Some(Some(command)) => match self.execute(&command, false, out) {
-                Outcome::Done | Outcome::Goes => {}
-                Outcome::Failed(code, message) => self.fail(false, code, message, out),
-                Outcome::Die => return Next::Die,
-            },
-        }
-        Next::Go
+            });
+            return Ok(Next::Go);
+        };
+        Ok(match self.execute(&command, false, out) {
+            Outcome::Done | Outcome::Goes => Next::Go,
+            Outcome::Failed(code, message) => {
+                self.fail(false, code, message, out);
+                Next::Go
+            }
+            Outcome::Die => Next::Die,
+        })
     }
 
     /// While COPY data is read, Sync and Flush are ignored.
@@ -143,4 +316,22 @@ impl Session {
         }
         Next::Go
     }
+
+    /// ParseComplete, BindComplete, CloseComplete. The first and the last may be the pooler's
+    /// business as well as a client's, so that nobody can say whether a client will hear them.
+    fn acknowledge(&self, tag: u8, out: &mut Output) {
+        let client = self.client.filter(|_| tag == backend::BIND_COMPLETE);
+        out.say(self.backend, client, |writer| {
+            writer.message(tag, |_| {});
+        });
+    }
+}
+
+/// Type, length, modifier and format of a column.
+const TEXT_COLUMN: [u8; 12] = [0, 0, 0, 25, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0];
+const MISSING: &str = "there is no such thing";
+
+fn i16(body: &mut Body<'_>) -> Result<i16, Malformed> {
+    let bytes = body.bytes(2)?;
+    Ok(i16::from_be_bytes([bytes[0], bytes[1]]))
 }

@@ -9,7 +9,10 @@ mod statement;
 use pgweir_auth::userlist::Secret;
 use pgweir_wire::{Authentication, Header, MessageWriter, Severity};
 
-pub(crate) use self::login::Method;
+pub(crate) use self::{
+    login::Method,
+    statement::{Command, Text, signature},
+};
 use self::{
     login::{Login, Step, Wish},
     output::Output,
@@ -37,6 +40,8 @@ pub(crate) struct Conduct {
     pub(crate) eager_reports: bool,
     /// Settings that are not reported are checked too.
     pub(crate) checks_all: bool,
+    /// Most named statements that a server may hold.
+    pub(crate) statements_max: usize,
 }
 
 #[derive(Debug)]
@@ -301,7 +306,13 @@ impl Cluster {
         }
         let whose = backend.tap.ahead.pop_front().and_then(|(_, client)| client);
         match session.message(header.tag, &message[5..], whose, &mut backend.out)? {
-            Next::Go => {}
+            Next::Go => {
+                let held = session.named_statements();
+                if held > self.conduct.statements_max {
+                    let what = format!("backend {index} holds {held} prepared statements");
+                    return Err(Violation::new(Promise::Memory, what));
+                }
+            }
             Next::Die => self.shut(index, net),
             Next::End => self.end(index, End::Eof, net),
         }
@@ -371,7 +382,9 @@ fn notable(tag: u8, body: &[u8]) -> Option<&'static str> {
         b'Q' if body.starts_with(b"SET ") => Some("own parameters"),
         b'Q' => Some("simple query"),
         b'F' => Some("function call"),
-        b'P' => Some("extended query"),
+        b'P' if body.starts_with(b"\0") => Some("extended query"),
+        b'P' => Some("named statement"),
+        b'C' if body.starts_with(b"S") => Some("statement closed"),
         b'H' => Some("flush"),
         b'd' => Some("copy data"),
         b'f' => Some("copy fails"),

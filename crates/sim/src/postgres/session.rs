@@ -1,10 +1,11 @@
 //! One session of the model PostgreSQL: transactions, settings, both query protocols, COPY.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, rc::Rc};
 
 use pgweir_wire::{MessageWriter, Severity, tag::backend, tag::frontend};
 
 use super::{
+    extended::{Portal, Prepared},
     output::Output,
     statement::{Command, Text},
 };
@@ -59,7 +60,7 @@ pub(super) enum Outcome {
 /// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Session {
-    backend: usize,
+    pub(super) backend: usize,
     pub(super) status: u8,
     settings: Settings,
     defaults: Settings,
@@ -70,16 +71,18 @@ pub(super) struct Session {
     unsynced: bool,
     /// An error came after the last Sync.
     skipping: bool,
-    pub(super) statement: Option<Text>,
-    pub(super) portals: BTreeMap<Vec<u8>, Text>,
+    pub(super) statements: BTreeMap<Vec<u8>, Rc<Prepared>>,
+    pub(super) portals: BTreeMap<Vec<u8>, Portal>,
     pub(super) business: Business,
     /// Says changed settings at once, as before PostgreSQL 14.
     eager: bool,
     /// The pool's mode is `session`: settings that are not reported are checked too.
     checks_all: bool,
     /// Whom the present message belongs to.
-    client: Option<usize>,
+    pub(super) client: Option<usize>,
     pub(super) id: Option<RequestId>,
+    /// The prepared statement that is at work, where its text does not name the request.
+    pub(super) shown: Option<String>,
 }
 
 impl Session {
@@ -93,14 +96,23 @@ impl Session {
             undo: None,
             unsynced: false,
             skipping: false,
-            statement: None,
+            statements: BTreeMap::new(),
             portals: BTreeMap::new(),
             business: Business::None,
             eager,
             checks_all,
             client: None,
             id: None,
+            shown: None,
         }
+    }
+
+    /// How many named statements it holds.
+    pub(super) fn named_statements(&self) -> usize {
+        self.statements
+            .keys()
+            .filter(|name| !name.is_empty())
+            .count()
     }
 
     /// In no transaction, and nothing begun.
@@ -158,8 +170,8 @@ impl Session {
         }
         self.client = client;
         match tag {
-            frontend::QUERY => return self.query(body, out),
-            frontend::FUNCTION_CALL => self.function_call(body, out),
+            frontend::QUERY if !self.skipping => return self.query(body, out),
+            frontend::FUNCTION_CALL if !self.skipping => self.function_call(body, out),
             frontend::SYNC => {
                 self.skipping = false;
                 self.unsynced = false;
@@ -193,7 +205,9 @@ impl Session {
         let text = Text::parse(body.strip_suffix(b"\0").unwrap_or(body));
         self.check_claim(&text)?;
         self.id = text.claim.as_ref().map(|claim| claim.id);
-        self.statement = None;
+        self.shown = None;
+        self.statements.remove(&b""[..]);
+        self.portals.remove(&b""[..]);
         if text.commands.is_empty() {
             self.say(out, |writer| {
                 writer.empty_query_response();
@@ -216,6 +230,7 @@ impl Session {
 
     fn function_call(&mut self, body: &[u8], out: &mut Output) {
         self.id = RequestId::of_message(frontend::FUNCTION_CALL, body);
+        self.shown = None;
         if self.status == b'E' {
             return self.fail(true, "25P02", ABORTED, out);
         }
@@ -230,7 +245,7 @@ impl Session {
     }
 
     pub(super) fn execute(&mut self, command: &Command, simple: bool, out: &mut Output) -> Outcome {
-        if self.status == b'E' && !matches!(command, Command::Commit | Command::Rollback) {
+        if self.status == b'E' && !command.ends() {
             return Outcome::Failed("25P02", ABORTED);
         }
         match command {
@@ -277,7 +292,7 @@ impl Session {
             }
             Command::DiscardAll => {
                 self.settings = self.defaults.clone();
-                self.statement = None;
+                self.statements.clear();
                 self.complete("DISCARD ALL", out);
             }
             Command::Unknown => return Outcome::Failed("42601", "syntax error"),
@@ -313,6 +328,16 @@ impl Session {
             out.row(self.backend, self.client, self.id, size);
         }
         self.complete(&format!("SELECT {count}"), out);
+    }
+
+    /// Rows of a portal that has more.
+    pub(super) fn some_rows(&mut self, count: u32, size: usize, out: &mut Output) {
+        for _ in 0..count {
+            out.row(self.backend, self.client, self.id, size);
+        }
+        self.say(out, |writer| {
+            writer.message(backend::PORTAL_SUSPENDED, |_| {});
+        });
     }
 
     fn copy_out(&mut self, count: u32, size: usize, out: &mut Output) {
@@ -406,8 +431,9 @@ impl Session {
     }
 
     pub(super) fn complete(&mut self, tag: &str, out: &mut Output) {
+        let shown = self.shown.as_deref().unwrap_or_default();
         let tag = match self.id {
-            Some(id) => format!("{tag} {id}"),
+            Some(id) => format!("{tag} {id} {shown}"),
             None => tag.to_owned(),
         };
         self.say(out, |writer| {
@@ -416,8 +442,9 @@ impl Session {
     }
 
     fn marked(&self, text: &str) -> String {
+        let shown = self.shown.as_deref().unwrap_or_default();
         match self.id {
-            Some(id) => format!("{id}: {text}"),
+            Some(id) => format!("{id}: {text} {shown}"),
             None => text.to_owned(),
         }
     }

@@ -96,6 +96,11 @@ impl Claim {
 }
 
 impl Command {
+    /// It ends a transaction: possible even in one that has failed.
+    pub(crate) fn ends(&self) -> bool {
+        matches!(self, Self::Commit | Self::Rollback)
+    }
+
     fn parse(text: &str) -> Self {
         let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
         let mut numbers = rest.split(' ').map_while(|word| word.parse::<u32>().ok());
@@ -130,6 +135,11 @@ impl Command {
             _ => Self::Unknown,
         }
     }
+}
+
+/// What tells a prepared statement from all others: its text and types, in full.
+pub(crate) fn signature(text: &str, types: &[u32]) -> String {
+    format!("{{{text}|{types:?}}}")
 }
 
 #[cfg(test)]

@@ -30,7 +30,8 @@ impl World {
         let keeps_session = self.scenario.mode == pgweir_config::PoolMode::Session;
         let account = &self.scenario.accounts[account];
         let requests = self.rng.u32(..=self.scenario.requests);
-        let client = Client::new(index, link, requests, keeps_session, account, &mut self.rng);
+        let mut client = Client::new(index, link, requests, keeps_session, account, &mut self.rng);
+        client.prepares = self.scenario.prepares;
         self.admit(client)
     }
 
