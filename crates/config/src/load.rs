@@ -51,6 +51,27 @@ impl Config {
         );
         loader.finish(path)
     }
+
+    /// This configuration with one key of `[pgbouncer]` changed, as if its file had it so; and
+    /// what the operator should know of that.
+    ///
+    /// # Errors
+    /// No such key, a wrong value, or a key that only a restart can change.
+    pub fn with_setting(
+        &self,
+        key: &str,
+        value: &str,
+    ) -> Result<(Self, Option<&'static str>), ProblemKind> {
+        let mut changed = self.clone();
+        let accepted = changed
+            .settings
+            .set(key, value)
+            .map_err(|error| refusal(error, Scope::Global, key, value))?;
+        if !accepted.info.reloadable {
+            return Err(ProblemKind::NeedsRestart(key.to_owned()));
+        }
+        Ok((changed, remark(&accepted)))
+    }
 }
 
 /// Where the lines that come belong.
@@ -250,17 +271,8 @@ impl Loader<'_> {
     }
 
     fn accept(&mut self, scope: Scope, entry: &str, accepted: Accepted, place: &Place) {
-        let Accepted {
-            info,
-            is_default,
-            note,
-        } = accepted;
-        let text = match info.effect {
-            Effect::Now => note,
-            _ if is_default => None,
-            Effect::Later => Some("accepted, but not yet in effect in this version"),
-            Effect::Never => Some("accepted, but has no effect"),
-        };
+        let text = remark(&accepted);
+        let info = accepted.info;
         let key = (scope, entry.to_owned(), info.name);
         match text {
             Some(text) => drop(self.notes.insert(
@@ -276,27 +288,7 @@ impl Loader<'_> {
     }
 
     fn refuse(&mut self, error: SetError, scope: Scope, key: &str, value: &str, place: &Place) {
-        let key = key.to_owned();
-        let kind = match error {
-            SetError::Bad(info, bad) => ProblemKind::BadValue {
-                key,
-                value: (!info.secret).then(|| value.to_owned()),
-                expected: bad.expected,
-            },
-            SetError::Unknown => match scopes_of(&key) {
-                belongs if !belongs.is_empty() => ProblemKind::WrongSection {
-                    key,
-                    scope,
-                    belongs,
-                },
-                _ => ProblemKind::UnknownKey {
-                    nearest: nearest_key(&key, scope),
-                    key,
-                    scope,
-                },
-            },
-        };
-        self.problem(place, kind);
+        self.problem(place, refusal(error, scope, key, value));
     }
 
     fn problem(&mut self, place: &Place, kind: ProblemKind) {
@@ -331,6 +323,40 @@ fn once_each(notes: BTreeMap<(Scope, String, &'static str), Note>) -> Vec<Note> 
     let mut notes: Vec<_> = first.into_values().collect();
     notes.sort_by(|a, b| (&a.place.file, a.place.line).cmp(&(&b.place.file, b.place.line)));
     notes
+}
+
+/// Why a key could not be set.
+fn refusal(error: SetError, scope: Scope, key: &str, value: &str) -> ProblemKind {
+    let key = key.to_owned();
+    match error {
+        SetError::Bad(info, bad) => ProblemKind::BadValue {
+            key,
+            value: (!info.secret).then(|| value.to_owned()),
+            expected: bad.expected,
+        },
+        SetError::Unknown => match scopes_of(&key) {
+            belongs if !belongs.is_empty() => ProblemKind::WrongSection {
+                key,
+                scope,
+                belongs,
+            },
+            _ => ProblemKind::UnknownKey {
+                nearest: nearest_key(&key, scope),
+                key,
+                scope,
+            },
+        },
+    }
+}
+
+/// What the operator should know of a key that was set.
+fn remark(accepted: &Accepted) -> Option<&'static str> {
+    match accepted.info.effect {
+        Effect::Now => accepted.note,
+        _ if accepted.is_default => None,
+        Effect::Later => Some("accepted, but not yet in effect in this version"),
+        Effect::Never => Some("accepted, but has no effect"),
+    }
 }
 
 fn wrong_section(key: &str, scope: Scope, belongs: Vec<Scope>) -> ProblemKind {

@@ -98,6 +98,8 @@ pub enum ProblemKind {
     },
     /// The name belongs to the console.
     ReservedDatabase(String),
+    /// The key can only be changed by a restart.
+    NeedsRestart(String),
 }
 
 impl fmt::Display for ProblemKind {
@@ -161,6 +163,9 @@ impl fmt::Display for ProblemKind {
                 expected,
             } => write!(f, "wrong value for {key:?}: expected {expected}"),
             Self::BadEntry { entry, why } => write!(f, "wrong entry {entry:?}: {why}"),
+            Self::NeedsRestart(key) => {
+                write!(f, "{key:?} can only be changed in the file, by a restart")
+            }
             Self::ReservedDatabase(name) => {
                 write!(
                     f,

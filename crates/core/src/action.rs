@@ -201,14 +201,25 @@ pub struct LogLine {
 }
 
 /// What the console asks of the control thread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Control {
-    /// Read the configuration again; the outcome goes to [`Mail::Reloaded`].
+    /// Read the configuration again; the outcome goes to [`Mail::Configured`].
     Reload {
         /// The worker whose console asked.
         worker: WorkerId,
         /// The console's client there.
         console: Token,
+    },
+    /// Change one setting until the next RELOAD; the outcome goes to [`Mail::Configured`].
+    Set {
+        /// The worker whose console asked.
+        worker: WorkerId,
+        /// The console's client there.
+        console: Token,
+        /// The setting.
+        key: String,
+        /// Its new value, as the ini file would have it.
+        value: String,
     },
     /// End the process.
     Shutdown(Shutdown),

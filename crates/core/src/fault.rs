@@ -136,6 +136,8 @@ pub enum Fault {
     CommandNotAllowed,
     /// The configuration could not be read again.
     ReloadFailed,
+    /// A setting could not be changed (what is wrong, and what would be right).
+    SetFailed(String),
     /// Too many passwords are being checked.
     Overloaded,
 }
@@ -174,7 +176,7 @@ impl Fault {
             | Self::ReloadFailed
             | Self::NoForcedUser => Blame::Operator,
             Self::LoginTimeoutServerDown | Self::QueryTimeoutInQueue => Blame::Server,
-            Self::QueryWaitTimeout | Self::DatabaseRemoved => Blame::Operator,
+            Self::QueryWaitTimeout | Self::DatabaseRemoved | Self::SetFailed(_) => Blame::Operator,
             Self::Overloaded => Blame::Us,
             _ => Blame::Client,
         }
@@ -222,6 +224,7 @@ impl Fault {
     pub fn write(&self, severity: Severity, out: &mut Vec<u8>) {
         let detail = match self {
             Self::ServerSaid(words) => words.detail.as_deref(),
+            Self::SetFailed(detail) => Some(detail.as_str()),
             _ => None,
         };
         MessageWriter::new(out).error(
@@ -295,6 +298,7 @@ impl fmt::Display for Fault {
             }
             Self::CommandNotAllowed => f.write_str("admin access needed"),
             Self::Overloaded => f.write_str("too many logins at once"),
+            Self::SetFailed(_) => f.write_str("SET failed"),
             Self::ReloadFailed => f.write_str("RELOAD failed, see logs for additional details"),
         }
     }

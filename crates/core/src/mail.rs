@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    SharedPool, Shutdown, Snapshot, Token, WorkerId, admin::Collection, cancel::CancelKey,
+    SharedPool, Shutdown, Snapshot, Token, WorkerId, admin::Tour, cancel::CancelKey, fault::Fault,
 };
 
 /// A message from one worker, or from the control thread, to a worker.
@@ -28,15 +28,16 @@ pub enum Mail {
     /// The cancel request of this connection has been dealt with: close it.
     CancelDone(Token),
     /// A console command that visits every worker in turn.
-    Collect(Box<Collection>),
+    Tour(Box<Tour>),
     /// A new configuration; takes effect whole.
     Config(Arc<Snapshot>),
-    /// The outcome of a RELOAD that a console asked for.
-    Reloaded {
+    /// The outcome of a RELOAD or SET that a console asked for. What it changed has been mailed to
+    /// every worker before.
+    Configured {
         /// The console's client.
         console: Token,
         /// Did it take effect?
-        ok: bool,
+        outcome: Result<(), Fault>,
     },
     /// End the process.
     Shutdown(Shutdown),

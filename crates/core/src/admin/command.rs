@@ -1,17 +1,33 @@
-//! The console's language.
+//! The console's commands, and who may give them.
 
+use super::grammar::{Sentence, parse};
 use crate::{Shutdown, fault::Fault};
 
 /// A command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Command {
-    /// Nothing but blanks and semicolons.
+    /// Nothing but blanks and a semicolon.
     Empty,
     Show(Show),
     /// SHOW of a parameter that drivers ask for: its name and value.
     Parameter(&'static str, &'static str),
+    /// SET of such a parameter: nothing happens.
+    SetParameter,
+    Set {
+        key: String,
+        value: String,
+    },
     Reload,
     Shutdown(Shutdown),
+}
+
+/// Who may give a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Right {
+    /// `stats_users` too.
+    Look,
+    /// `admin_users` only.
+    Operate,
 }
 
 /// What can be shown.
@@ -43,7 +59,7 @@ impl Show {
     pub(crate) fn help() -> String {
         let shows: Vec<_> = Self::ALL.iter().map(|(name, _)| *name).collect();
         format!(
-            "Console usage\n\tSHOW {}\n\tRELOAD\n\tSHUTDOWN\n\tSHUTDOWN WAIT_FOR_SERVERS|WAIT_FOR_CLIENTS",
+            "Console usage\n\tSHOW {}\n\tSET key = value\n\tRELOAD\n\tSHUTDOWN\n\tSHUTDOWN WAIT_FOR_SERVERS|WAIT_FOR_CLIENTS",
             shows.join("|")
         )
     }
@@ -62,36 +78,60 @@ impl Command {
     /// Reads a command.
     pub(crate) fn parse(text: &str) -> Result<Self, Fault> {
         let invalid = || Fault::Command(format!("invalid command '{text}', use SHOW HELP;"));
-        let words: Vec<String> = text
-            .trim_end_matches(|c: char| c == ';' || c.is_whitespace())
-            .split_whitespace()
-            .map(str::to_ascii_uppercase)
-            .collect();
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        Ok(match words.as_slice() {
-            [] => Self::Empty,
-            ["SHOW" | "SELECT", what] => Self::show(what).ok_or_else(invalid)?,
-            ["RELOAD"] => Self::Reload,
-            ["SHUTDOWN"] => Self::Shutdown(Shutdown::Immediate),
-            ["SHUTDOWN", "WAIT_FOR_SERVERS"] => Self::Shutdown(Shutdown::WaitForServers),
-            ["SHUTDOWN", "WAIT_FOR_CLIENTS"] => Self::Shutdown(Shutdown::WaitForClients),
-            _ => return Err(invalid()),
+        match parse(text).ok_or_else(invalid)? {
+            Sentence::Empty => Ok(Self::Empty),
+            Sentence::Set { key, value } => Self::set(key, value),
+            Sentence::Words { verb, argument } => {
+                Self::of(&verb.to_ascii_uppercase(), argument).ok_or_else(invalid)
+            }
+        }
+    }
+
+    fn set(key: String, value: String) -> Result<Self, Fault> {
+        if key.is_empty() {
+            return Err(Fault::Command("bad arguments".to_owned()));
+        }
+        Ok(match parameter(&key) {
+            Some(_) => Self::SetParameter,
+            None => Self::Set { key, value },
+        })
+    }
+
+    fn of(verb: &str, argument: String) -> Option<Self> {
+        Some(match (verb, argument.as_str()) {
+            ("SHOW" | "SELECT", what) => Self::show(what)?,
+            ("RELOAD", "") => Self::Reload,
+            ("SHUTDOWN", how) => Self::Shutdown(match how.to_ascii_uppercase().as_str() {
+                "" => Shutdown::Immediate,
+                "WAIT_FOR_SERVERS" => Shutdown::WaitForServers,
+                "WAIT_FOR_CLIENTS" => Shutdown::WaitForClients,
+                _ => return None,
+            }),
+            _ => return None,
         })
     }
 
     fn show(what: &str) -> Option<Self> {
-        let parameter = PARAMETERS
+        let show = Show::ALL
             .iter()
             .find(|(name, _)| name.eq_ignore_ascii_case(what));
-        let show = Show::ALL.iter().find(|(name, _)| *name == what);
         show.map(|(_, show)| Self::Show(*show))
-            .or(parameter.map(|(name, value)| Self::Parameter(name, value)))
+            .or(parameter(what).map(|(name, value)| Self::Parameter(name, value)))
     }
 
-    /// May `stats_users` do this?
-    pub(crate) fn is_harmless(self) -> bool {
-        !matches!(self, Self::Reload | Self::Shutdown(_))
+    /// Who may give it: the one place that says so.
+    pub(crate) fn right(&self) -> Right {
+        match self {
+            Self::Empty | Self::Show(_) | Self::Parameter(..) | Self::SetParameter => Right::Look,
+            Self::Set { .. } | Self::Reload | Self::Shutdown(_) => Right::Operate,
+        }
     }
+}
+
+fn parameter(name: &str) -> Option<(&'static str, &'static str)> {
+    PARAMETERS
+        .into_iter()
+        .find(|(known, _)| known.eq_ignore_ascii_case(name))
 }
 
 #[cfg(test)]
@@ -101,15 +141,26 @@ mod tests {
     #[test]
     fn commands() {
         let check = |text: &str, expect| assert_eq!(Command::parse(text).ok(), expect, "{text}");
+        let set = |key: &str, value: &str| {
+            Some(Command::Set {
+                key: key.to_owned(),
+                value: value.to_owned(),
+            })
+        };
         check("", Some(Command::Empty));
         check(" ; ", Some(Command::Empty));
         check("show pools", Some(Command::Show(Show::Pools)));
         check("SELECT Version ;\n", Some(Command::Show(Show::Version)));
+        check("\"show\" \"pools\"", Some(Command::Show(Show::Pools)));
         check(
             "show client_encoding",
             Some(Command::Parameter("client_encoding", "UTF8")),
         );
+        check("set TimeZone to 'UTC'", Some(Command::SetParameter));
+        check("set query_wait_timeout=7", set("query_wait_timeout", "7"));
+        check("SET a = 'x y''s'", set("a", "x y's"));
         check("reload;", Some(Command::Reload));
+        check("reload app", None);
         check(
             "shutdown wait_for_servers",
             Some(Command::Shutdown(Shutdown::WaitForServers)),
@@ -121,9 +172,20 @@ mod tests {
     }
 
     #[test]
+    fn an_empty_key_is_a_bad_argument() {
+        let fault = Command::parse("set \"\" = 1").unwrap_err();
+        assert_eq!(fault.to_string(), "bad arguments");
+    }
+
+    #[test]
     fn rights() {
-        assert!(Command::Show(Show::Config).is_harmless());
-        assert!(!Command::Reload.is_harmless());
-        assert!(!Command::Shutdown(Shutdown::Immediate).is_harmless());
+        let check = |text: &str, right| {
+            assert_eq!(Command::parse(text).unwrap().right(), right, "{text}");
+        };
+        check("SHOW CONFIG", Right::Look);
+        check("SET timezone = 'UTC'", Right::Look);
+        check("SET pool_mode = session", Right::Operate);
+        check("RELOAD", Right::Operate);
+        check("SHUTDOWN", Right::Operate);
     }
 }

@@ -2,9 +2,14 @@
 
 use pgweir_wire::{HEADER_LEN, MessageWriter, Severity, tag::frontend};
 
-use super::{VERSION, command::Command, command::Show, rows};
+use super::{
+    VERSION,
+    command::{Command, Right, Show},
+    rows,
+    tour::{Collection, Errand},
+};
 use crate::{
-    Action, Actions, Control, ReadMode, Shutdown, Time, Token,
+    Action, Actions, Control, Level, ReadMode, Shutdown, Time, Token,
     fault::Fault,
     frontend::{Client, ClientDuty},
     inbox::Inbox,
@@ -21,6 +26,8 @@ pub struct Console {
     inbox: Inbox,
     /// A command is being carried out; the next one waits.
     busy: bool,
+    /// What the command that the control thread works on is answered with.
+    tag: String,
     /// An error in the extended protocol: all up to Sync is skipped.
     skipping: bool,
 }
@@ -33,6 +40,7 @@ impl Console {
             is_admin,
             inbox: Inbox::default(),
             busy: false,
+            tag: String::new(),
             skipping: false,
         }
     }
@@ -145,9 +153,9 @@ impl Worker {
     fn console_command(&mut self, conn: Token, text: &str, now: Time, out: &mut Actions) {
         let is_admin = self.console(conn).is_some_and(|console| console.is_admin);
         let command = match Command::parse(text) {
-            Ok(command) if command.is_harmless() || is_admin => command,
-            Ok(_) => return answer_fault(conn, &Fault::CommandNotAllowed, out),
-            Err(fault) => return answer_fault(conn, &fault, out),
+            Ok(command) if command.right() == Right::Look || is_admin => command,
+            Ok(_) => return self.console_fault(conn, &Fault::CommandNotAllowed, out),
+            Err(fault) => return self.console_fault(conn, &fault, out),
         };
         match command {
             Command::Empty => {
@@ -167,22 +175,52 @@ impl Worker {
             Command::Show(Show::Version) => answer_one(conn, "version", VERSION, out),
             Command::Parameter(name, value) => answer_one(conn, name, value, out),
             Command::Show(show) => {
-                self.console_busy(conn, true);
-                self.begin_collection(conn, show, now, out);
+                self.begin_tour(conn, Errand::Show(Collection::new(show)), now, out);
+            }
+            Command::SetParameter => out.send_made(conn, |bytes| {
+                let mut writer = MessageWriter::new(bytes);
+                writer.notice(Severity::Notice, "00000", "SET ignored");
+                writer.command_complete("SET").ready_for_query(b'I');
+            }),
+            command => self.console_order(conn, command, out),
+        }
+    }
+
+    /// A command that changes something.
+    fn console_order(&mut self, conn: Token, command: Command, out: &mut Actions) {
+        let worker = self.id;
+        match command {
+            Command::Set { key, value } => {
+                let tag = format!("SET {key}={value}");
+                self.await_control(conn, tag);
+                out.list.push(Action::Control(Control::Set {
+                    worker,
+                    console: conn,
+                    key,
+                    value,
+                }));
             }
             Command::Reload => {
-                self.console_busy(conn, true);
+                out.log(Level::Log, "", "RELOAD command issued");
+                self.await_control(conn, "RELOAD".to_owned());
                 out.list.push(Action::Control(Control::Reload {
-                    worker: self.id,
+                    worker,
                     console: conn,
                 }));
             }
             Command::Shutdown(how) => {
+                let word = match how {
+                    Shutdown::WaitForClients => "SHUTDOWN WAIT_FOR_CLIENTS",
+                    Shutdown::WaitForServers => "SHUTDOWN WAIT_FOR_SERVERS",
+                    Shutdown::Immediate => "SHUTDOWN",
+                };
+                out.log(Level::Log, "", format!("{word} command issued"));
                 out.list.push(Action::Control(Control::Shutdown(how)));
                 if how != Shutdown::Immediate {
                     answer_done(conn, "SHUTDOWN", out);
                 }
             }
+            Command::Empty | Command::Show(_) | Command::Parameter(..) | Command::SetParameter => {}
         }
     }
 
@@ -192,18 +230,58 @@ impl Worker {
         }
     }
 
-    /// The outcome of a RELOAD that this console asked for.
-    pub(crate) fn reloaded(&mut self, conn: Token, ok: bool, now: Time, out: &mut Actions) {
+    /// From here on until [`Worker::configured`], the control thread works for this console.
+    fn await_control(&mut self, conn: Token, tag: String) {
+        if let Some(console) = self.console(conn) {
+            console.busy = true;
+            console.tag = tag;
+        }
+    }
+
+    /// The outcome of a RELOAD or SET that this console asked for. It is answered when all workers
+    /// have read what was mailed to them before.
+    pub(crate) fn configured(
+        &mut self,
+        conn: Token,
+        outcome: Result<(), Fault>,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let Some(console) = self.console(conn) else {
+            return;
+        };
+        let tag = std::mem::take(&mut console.tag);
+        match outcome {
+            Ok(()) => self.begin_tour(conn, Errand::Settle(tag), now, out),
+            Err(fault) => self.answer(conn, Err(&fault), now, out),
+        }
+    }
+
+    /// The answer to a command that took its time.
+    pub(crate) fn answer(
+        &mut self,
+        conn: Token,
+        outcome: Result<&str, &Fault>,
+        now: Time,
+        out: &mut Actions,
+    ) {
         if self.console(conn).is_none() {
             return;
         }
         self.console_busy(conn, false);
-        if ok {
-            answer_done(conn, "RELOAD", out);
-        } else {
-            answer_fault(conn, &Fault::ReloadFailed, out);
+        match outcome {
+            Ok(tag) => answer_done(conn, tag, out),
+            Err(fault) => self.console_fault(conn, fault, out),
         }
         self.console_steps(conn, now, out);
+    }
+
+    fn console_fault(&self, conn: Token, fault: &Fault, out: &mut Actions) {
+        out.log(Level::Error, "", fault.to_string());
+        out.send_made(conn, |bytes| {
+            fault.write(Severity::Error, bytes);
+            MessageWriter::new(bytes).ready_for_query(b'I');
+        });
     }
 
     /// A table for a console, at the end of its command.
@@ -238,13 +316,6 @@ fn answer_done(conn: Token, tag: &str, out: &mut Actions) {
         MessageWriter::new(bytes)
             .command_complete(tag)
             .ready_for_query(b'I');
-    });
-}
-
-fn answer_fault(conn: Token, fault: &Fault, out: &mut Actions) {
-    out.send_made(conn, |bytes| {
-        fault.write(Severity::Error, bytes);
-        MessageWriter::new(bytes).ready_for_query(b'I');
     });
 }
 

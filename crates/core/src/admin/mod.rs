@@ -1,14 +1,15 @@
 //! The console: database `pgbouncer` (or `pgweir`), simple query protocol.
 
-mod collect;
 mod command;
 mod console;
+mod grammar;
 mod rows;
 mod show;
+mod tour;
 
-pub use collect::Collection;
 pub use console::Console;
 pub(crate) use console::welcome;
+pub use tour::Tour;
 
 /// What SHOW VERSION and `--version` say.
 pub const VERSION: &str = concat!("pgweir ", env!("CARGO_PKG_VERSION"));

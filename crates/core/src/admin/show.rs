@@ -3,9 +3,9 @@
 use pgweir_config::{Database, PoolMode, RESERVED_DATABASES};
 
 use super::{
-    collect::{Collection, PoolCount},
     command::Show,
     rows::{Cell, Column, Kind, date},
+    tour::{Collection, PoolCount},
 };
 use crate::{
     Address, Time, Token,

@@ -241,9 +241,11 @@ impl Worker {
             Mail::Failed(pool) => self.fail_logins(&pool, now, out),
             Mail::Cancel { from, request, key } => self.cancel(from, request, &key, now, out),
             Mail::CancelDone(request) => self.cancel_done(request, now, out),
-            Mail::Collect(collection) => self.collect(*collection, now, out),
+            Mail::Tour(tour) => self.visit(*tour, now, out),
             Mail::Config(snapshot) => self.reconfigure(snapshot, now, out),
-            Mail::Reloaded { console, ok } => self.reloaded(console, ok, now, out),
+            Mail::Configured { console, outcome } => {
+                self.configured(console, outcome, now, out);
+            }
             Mail::Shutdown(how) => self.begin_shutdown(how, now, out),
         }
         self.check_shutdown(out);

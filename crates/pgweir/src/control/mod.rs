@@ -9,7 +9,7 @@ mod signals;
 mod supervisor;
 
 pub(crate) use derive::{Deriver, Overloaded};
-pub(crate) use reload::{LoadError, Origin, load, net_options};
+pub(crate) use reload::{LoadError, Origin, complete, load, net_options};
 pub(crate) use resolver::{Lookup, Resolver};
 pub(crate) use signals::{Caught, Signal};
 pub(crate) use supervisor::{Request, Supervisor};

@@ -48,6 +48,14 @@ pub(crate) enum LoadError {
 /// All that is wrong with the first file that has something wrong.
 pub(crate) fn load(ini: &Path) -> Result<Loaded, LoadError> {
     let config = Config::load(ini, &mut |path| fs::read_to_string(path))?;
+    complete(config)
+}
+
+/// Reads the files that a configuration names.
+///
+/// # Errors
+/// All that is wrong with the first file that has something wrong.
+pub(crate) fn complete(config: Config) -> Result<Loaded, LoadError> {
     let mut notes: Vec<_> = config.notes.iter().map(ToString::to_string).collect();
     let users = match &config.settings.auth_file {
         Some(path) => load_users(Path::new(path), &mut notes)?,

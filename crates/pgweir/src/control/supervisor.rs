@@ -2,6 +2,7 @@
 //! them to end.
 
 use std::{
+    fmt,
     path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
@@ -9,9 +10,11 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use pgweir_core::{Control, Directory, Level, Shutdown, Token, WorkerId, mail::Mail};
+use pgweir_core::{
+    Control, Directory, Level, Shutdown, Snapshot, Token, WorkerId, fault::Fault, mail::Mail,
+};
 
-use super::{Origin, Resolver, Signal, load, net_options};
+use super::{Origin, Resolver, Signal, complete, load, net_options};
 use crate::{
     clock::Clock,
     log::{Log, LogBuffer},
@@ -72,6 +75,15 @@ impl Supervisor {
                 Ok(Request::Signal(signal)) => self.on_signal(signal, &mut ending),
                 Ok(Request::Core(Control::Reload { worker, console })) => {
                     self.reload(Some((worker, console)))
+                }
+                Ok(Request::Core(Control::Set {
+                    worker,
+                    console,
+                    key,
+                    value,
+                })) => {
+                    let outcome = self.set(&key, &value);
+                    self.report(worker, console, outcome);
                 }
                 Ok(Request::Core(Control::Shutdown(how))) => self.shut_down(how, &mut ending),
                 Ok(Request::Ended { worker, error }) => self.on_ended(worker, error, &mut ending),
@@ -186,9 +198,37 @@ impl Supervisor {
             }
         };
         if let Some((worker, console)) = console {
-            self.mailboxes
-                .send(worker, Parcel::Mail(Mail::Reloaded { console, ok }));
+            let outcome = ok.then_some(()).ok_or(Fault::ReloadFailed);
+            self.report(worker, console, outcome);
         }
+    }
+
+    fn report(&self, worker: WorkerId, console: Token, outcome: Result<(), Fault>) {
+        let mail = Mail::Configured { console, outcome };
+        self.mailboxes.send(worker, Parcel::Mail(mail));
+    }
+
+    /// Changes one setting, until the file is read again.
+    fn set(&mut self, key: &str, value: &str) -> Result<(), Fault> {
+        let failed = |problem: &dyn fmt::Display| Fault::SetFailed(problem.to_string());
+        let before = self.directory.snapshot();
+        let (config, note) = before
+            .config
+            .with_setting(key, value)
+            .map_err(|problem| failed(&problem))?;
+        let snapshot = if config.settings.auth_file == before.config.settings.auth_file {
+            Snapshot {
+                config,
+                users: before.users.clone(),
+            }
+        } else {
+            complete(config).map_err(|error| failed(&error))?.snapshot
+        };
+        if let Some(note) = note {
+            self.say(Level::Warning, format!("{key:?}: {note}"));
+        }
+        self.apply(Arc::new(snapshot));
+        Ok(())
     }
 
     /// Puts the whole new configuration in force, or nothing of it.
@@ -221,7 +261,7 @@ impl Supervisor {
         true
     }
 
-    fn apply(&mut self, snapshot: Arc<pgweir_core::Snapshot>) {
+    fn apply(&mut self, snapshot: Arc<Snapshot>) {
         let settings = &snapshot.config.settings;
         self.log.set_verbose(settings.verbose.max(self.verbose));
         let logfile = settings.logfile.as_ref().map(PathBuf::from);

@@ -1,0 +1,123 @@
+//! A console command on its way through all workers.
+
+use std::collections::BTreeMap;
+
+use super::{command::Show, rows::Cell, show};
+use crate::{
+    Action, Actions, Time, Token, WorkerId, mail::Mail, pool::PoolKey, stats::Stats, worker::Worker,
+};
+
+/// A command that visits every worker in turn, beginning with the console's own, and is answered
+/// there at the end.
+#[derive(Debug)]
+pub struct Tour {
+    origin: WorkerId,
+    console: Token,
+    visited: usize,
+    errand: Errand,
+}
+
+/// What a tour is about.
+#[derive(Debug)]
+pub(crate) enum Errand {
+    /// To gather what a SHOW shows.
+    Show(Collection),
+    /// To be everywhere: what was mailed to the workers before has been read then. Answered with
+    /// this tag.
+    Settle(String),
+}
+
+/// What a SHOW has gathered so far.
+#[derive(Debug)]
+pub(crate) struct Collection {
+    pub(crate) show: Show,
+    /// Rows of clients or servers, with their ids to sort by.
+    pub(crate) rows: Vec<(u64, Vec<Cell>)>,
+    pub(crate) pools: BTreeMap<PoolKey, PoolCount>,
+    /// Clients of the console.
+    pub(crate) console_clients: usize,
+}
+
+/// What all workers have of one pool.
+#[derive(Debug, Default)]
+pub(crate) struct PoolCount {
+    pub(crate) clients_active: usize,
+    pub(crate) clients_waiting: usize,
+    pub(crate) cancels: usize,
+    pub(crate) being_canceled: usize,
+    pub(crate) servers_active: usize,
+    pub(crate) servers_idle: usize,
+    pub(crate) servers_tested: usize,
+    pub(crate) servers_login: usize,
+    /// How long the oldest waiting client has waited, in microseconds.
+    pub(crate) maxwait: u64,
+    pub(crate) mode: &'static str,
+    pub(crate) total: Stats,
+    pub(crate) last: Stats,
+}
+
+impl Collection {
+    pub(crate) fn new(show: Show) -> Self {
+        Self {
+            show,
+            rows: Vec::new(),
+            pools: BTreeMap::new(),
+            console_clients: 0,
+        }
+    }
+}
+
+impl Worker {
+    /// Sends a command of this worker's console around. The console is busy until it is answered.
+    pub(crate) fn begin_tour(
+        &mut self,
+        console: Token,
+        errand: Errand,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        self.console_busy(console, true);
+        let tour = Tour {
+            origin: self.id,
+            console,
+            visited: 0,
+            errand,
+        };
+        self.visit(tour, now, out);
+    }
+
+    /// Does this worker's part, and passes the tour on.
+    pub(crate) fn visit(&mut self, mut tour: Tour, now: Time, out: &mut Actions) {
+        let workers = self.directory.workers();
+        if tour.visited < workers {
+            tour.visited += 1;
+            match &mut tour.errand {
+                Errand::Show(collection) => show::add(self, collection, now),
+                Errand::Settle(_) => {}
+            }
+        }
+        let to = if tour.visited < workers {
+            WorkerId(((self.id.index() + 1) % workers) as u8)
+        } else {
+            tour.origin
+        };
+        if tour.visited < workers || to != self.id {
+            return out.list.push(Action::Mail {
+                to,
+                mail: Mail::Tour(Box::new(tour)),
+            });
+        }
+        self.end_tour(tour, now, out);
+    }
+
+    fn end_tour(&mut self, tour: Tour, now: Time, out: &mut Actions) {
+        let console = tour.console;
+        match tour.errand {
+            Errand::Show(mut collection) => {
+                let (columns, rows) = show::table(self, &mut collection);
+                self.answer_table(console, &columns, &rows, now, out);
+            }
+            Errand::Settle(tag) => self.answer(console, Ok(&tag), now, out),
+        }
+    }
+}
