@@ -3,6 +3,7 @@
 import psycopg
 import pytest
 
+import machine
 import rawclient as wire
 from rawclient import LoginRefused
 
@@ -109,3 +110,89 @@ def test_no_simple_queries(start_pooler, newest_pg, workers):
     client.send(wire.extended("SELECT pg_backend_pid()"), wire.frame("S"))
     assert wire.value(client.until_ready()) == backend
     assert pooler.console("SHOW VERSION")
+
+
+# -- how many
+
+
+def caps(key):
+    """The cap of two clients in the global section, and in the entry of one database or user."""
+    section, name = ("database", "app") if "_db_" in key else ("user", "trusty")
+    return [pytest.param({key: 2}, id="global"), pytest.param({section: (name, key)}, id=section)]
+
+
+def with_cap(start_pooler, pg, settings, **options):
+    """A pooler whose database or user of that name may have two clients; or any, if it's global."""
+    settings = dict(settings)
+    if "database" in settings:
+        name, key = settings.pop("database")
+        where = f"host={pg.host} port={pg.port}"
+        settings["databases"] = {name: f"{where} dbname=app {key}=2",
+                                 "other": f"{where} dbname=other"}
+    if "user" in settings:
+        name, key = settings.pop("user")
+        settings["users_section"] = {name: f"{key}=2"}
+    return start_pooler(pg, **settings, **options)
+
+
+def refused_words(pooler, **options):
+    with pytest.raises(LoginRefused) as refused:
+        pooler.raw(**options)
+    assert refused.value.sqlstate == "08P01"
+    return refused.value.words
+
+
+@pytest.mark.shows("max_db_client_connections", "database.max_db_client_connections")
+@pytest.mark.parametrize("settings", caps("max_db_client_connections"))
+def test_most_clients_of_a_database(start_pooler, newest_pg, settings, workers):
+    pooler = with_cap(start_pooler, newest_pg, settings, workers=workers)
+    first, second = pooler.raw(), pooler.raw(user="plainly")
+    for _ in range(4):
+        assert refused_words(pooler) == "client connections exceeded (max_db_client_connections)"
+    pooler.expect_log("closing because: client connections exceeded (max_db_client_connections)")
+    assert pooler.raw(dbname="other").value("SELECT 1") == "1"
+    second.close()
+    pooler.expect_log("plainly@127.0.0.1")
+    machine.wait_until(lambda: _logs_in(pooler), 5, "there is room again")
+    assert first.value("SELECT 1") == "1"
+
+
+@pytest.mark.shows("max_user_client_connections", "user.max_user_client_connections")
+@pytest.mark.parametrize("settings", caps("max_user_client_connections"))
+def test_most_clients_of_a_user(start_pooler, newest_pg, settings, workers):
+    pooler = with_cap(start_pooler, newest_pg, settings, workers=workers)
+    first, second = pooler.raw(), pooler.raw(dbname="other")
+    for _ in range(4):
+        assert refused_words(pooler) == "client connections exceeded (max_user_client_connections)"
+    assert pooler.raw(user="plainly").value("SELECT 1") == "1"
+    second.close()
+    machine.wait_until(lambda: _logs_in(pooler), 5, "there is room again")
+    assert first.value("SELECT 1") == "1"
+
+
+def _logs_in(pooler):
+    try:
+        pooler.raw().close()
+    except LoginRefused:
+        return False
+    return True
+
+
+def test_caps_on_the_console_are_not_for_admins(start_pooler, newest_pg):
+    pooler = start_pooler(newest_pg, max_db_client_connections=2, max_user_client_connections=2)
+    consoles = [pooler.raw(user="admin", dbname="pgbouncer") for _ in range(4)]
+    assert refused_words(pooler, user="stats", dbname="pgbouncer") \
+        == "client connections exceeded (max_db_client_connections)"
+    for console in consoles:
+        assert console.query("SHOW VERSION")
+
+
+def test_a_cap_counts_clients_that_have_not_logged_in(start_pooler, newest_pg):
+    """Else the cap would be no protection from clients that never do."""
+    pooler = start_pooler(newest_pg, auth_type="md5", max_user_client_connections=2)
+    slow = [pooler.socket() for _ in range(2)]
+    for client in slow:
+        client.send(wire.startup(user="plainly", database="app"))
+        client.expect("R")
+    words = refused_words(pooler, user="plainly", password=pooler.users["plainly"])
+    assert words == "client connections exceeded (max_user_client_connections)"

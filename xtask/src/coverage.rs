@@ -178,7 +178,6 @@ mod tests {
         "close_flush_timeout",
         "database.application_name",
         "database.client_encoding",
-        "database.query_wait_timeout",
         "database.server_lifetime",
         "dns_max_ttl",
         "dns_nxdomain_ttl",
@@ -198,7 +197,6 @@ mod tests {
         "unix_socket_mode",
         "user",
         "user.pool_size",
-        "user.query_wait_timeout",
         "verbose",
     ];
 

@@ -128,6 +128,63 @@ impl Config {
             .unwrap_or(self.settings.query_wait_timeout)
     }
 
+    /// How long a query of `user` may run; zero is no limit.
+    #[must_use]
+    pub fn query_timeout(&self, user: &str) -> Micros {
+        self.of_user(user, |own| own.query_timeout)
+            .unwrap_or(self.settings.query_timeout)
+    }
+
+    /// How long a client of `user` may be idle in a transaction; zero is no limit.
+    #[must_use]
+    pub fn idle_transaction_timeout(&self, user: &str) -> Micros {
+        self.of_user(user, |own| own.idle_transaction_timeout)
+            .unwrap_or(self.settings.idle_transaction_timeout)
+    }
+
+    /// How long a transaction of `user` may last; zero is no limit.
+    #[must_use]
+    pub fn transaction_timeout(&self, user: &str) -> Micros {
+        self.of_user(user, |own| own.transaction_timeout)
+            .unwrap_or(self.settings.transaction_timeout)
+    }
+
+    /// How long a client of `user` may be idle; zero is no limit.
+    #[must_use]
+    pub fn client_idle_timeout(&self, user: &str) -> Micros {
+        self.of_user(user, |own| own.client_idle_timeout)
+            .unwrap_or(self.settings.client_idle_timeout)
+    }
+
+    /// Is there any limit to how long a client may be idle, or keep a server?
+    #[must_use]
+    pub fn has_client_timeouts(&self) -> bool {
+        let global = [
+            self.settings.query_timeout,
+            self.settings.idle_transaction_timeout,
+            self.settings.transaction_timeout,
+            self.settings.client_idle_timeout,
+        ];
+        let own = |user: &UserSettings| {
+            [
+                user.query_timeout,
+                user.idle_transaction_timeout,
+                user.transaction_timeout,
+                user.client_idle_timeout,
+            ]
+        };
+        let mut all = global
+            .into_iter()
+            .chain(self.users.values().flat_map(own).flatten());
+        all.any(|timeout| !timeout.is_zero())
+    }
+
+    /// A user's own time, if there is one; zero is none, as in PgBouncer.
+    fn of_user(&self, user: &str, of: fn(&UserSettings) -> Option<Micros>) -> Option<Micros> {
+        let own = self.users.get(user).and_then(of);
+        own.filter(|time| !time.is_zero())
+    }
+
     /// How long a server of `database` is used; zero is once.
     #[must_use]
     pub fn server_lifetime(&self, database: &Database) -> Micros {

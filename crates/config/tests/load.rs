@@ -344,18 +344,21 @@ fn what_has_no_effect_is_noted() {
     };
     check("", &[]);
     check(
-        "query_timeout = 0\npkt_buf = 4096\nclient_tls_sslmode = disable\n",
+        "dns_zone_check_period = 0\npkt_buf = 4096\nclient_tls_sslmode = disable\n",
         &[],
     );
     check("pool_mode = session\nlisten_port = 1\n", &[]);
     check(
-        "query_timeout = 1\npkt_buf = 1\n",
+        "dns_zone_check_period = 1\npkt_buf = 1\n",
         &[
-            "a.ini:2: \"query_timeout\": accepted, but not yet in effect in this version",
+            "a.ini:2: \"dns_zone_check_period\": accepted, but not yet in effect in this version",
             "a.ini:3: \"pkt_buf\": accepted, but has no effect",
         ],
     );
-    check("query_timeout = 1\nquery_timeout = 0\n", &[]);
+    check(
+        "dns_zone_check_period = 1\ndns_zone_check_period = 0\n",
+        &[],
+    );
     check(
         "server_tls_sslmode = prefer\n",
         &[

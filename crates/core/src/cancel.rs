@@ -68,8 +68,8 @@ pub struct CancelConnection {
     pub server: Token,
     /// Its key.
     pub key: BackendKey,
-    /// Who asked: worker and connection there.
-    pub from: (WorkerId, Token),
+    /// Who asked: worker and connection there; `None` if it was ourselves.
+    pub from: Option<(WorkerId, Token)>,
     /// When patience ends (`cancel_wait_timeout`).
     pub until: Time,
 }
@@ -84,36 +84,63 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) {
-        let patience = self.snapshot.config.settings.cancel_wait_timeout.0;
-        let until = if patience == 0 {
-            Time(u64::MAX)
-        } else {
-            now.after(patience)
-        };
-        let Some((server_conn, server_key, endpoint)) = self.cancel_target(key) else {
-            return out.list.push(Action::Mail {
+        match self.cancel_target(key) {
+            Some(server) => self.open_cancel(server, Some((from, request)), now, out),
+            None => out.list.push(Action::Mail {
                 to: from,
                 mail: Mail::CancelDone(request),
-            });
+            }),
+        }
+    }
+
+    /// Stops the query of a server that is about to be closed: PostgreSQL notices the end of a
+    /// connection only when it has something to say.
+    pub(crate) fn cancel_query(&mut self, server: Token, now: Time, out: &mut Actions) {
+        self.open_cancel(server, None, now, out);
+    }
+
+    fn open_cancel(
+        &mut self,
+        server_conn: Token,
+        from: Option<(WorkerId, Token)>,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let patience = self.snapshot.config.settings.cancel_wait_timeout.0;
+        let Some(server) = self.table.server(server_conn) else {
+            return;
         };
+        let Some(key) = server.key.clone() else {
+            return;
+        };
+        // The very address of the server: behind its name there may be others.
+        let endpoint = match server.addresses {
+            Some((_, Address::Tcp(remote))) => Arc::new(Endpoint::Tcp {
+                host: remote.ip().to_string(),
+                port: remote.port(),
+            }),
+            _ => Arc::clone(&server.endpoint),
+        };
+        server.cancels += 1;
         let cancel = CancelConnection {
             server: server_conn,
-            key: server_key,
-            from: (from, request),
-            until,
+            key,
+            from,
+            until: if patience == 0 {
+                Time(u64::MAX)
+            } else {
+                now.after(patience)
+            },
         };
         let conn = self.table.insert(Conn::Cancel(Box::new(cancel)));
         self.timed += 1;
         self.schedule(now);
-        if let Some(server) = self.table.server(server_conn) {
-            server.cancels += 1;
-        }
         out.list.push(Action::Connect { conn, endpoint });
     }
 
     /// The server that runs the query which the key names; `None` if the key is wrong or the client
     /// has none.
-    fn cancel_target(&mut self, key: &CancelKey) -> Option<(Token, BackendKey, Arc<Endpoint>)> {
+    fn cancel_target(&mut self, key: &CancelKey) -> Option<Token> {
         let conn = self.table.token_at(key.slot()?)?;
         let client = self.table.client(conn)?;
         if !key.is_proven_by(&client.secret[..usize::from(client.secret_len)]) {
@@ -124,18 +151,8 @@ impl Worker {
         };
         let server = self.table.server(server_conn)?;
         let is_idle = server.replies.is_settled() && server.status == b'I';
-        if is_idle || server.cancels >= CANCELS_PER_SERVER_MAX {
-            return None;
-        }
-        // The very address of the server: behind its name there may be others.
-        let endpoint = match server.addresses {
-            Some((_, Address::Tcp(remote))) => Arc::new(Endpoint::Tcp {
-                host: remote.ip().to_string(),
-                port: remote.port(),
-            }),
-            _ => Arc::clone(&server.endpoint),
-        };
-        Some((server_conn, server.key.clone()?, endpoint))
+        let may = !is_idle && server.cancels < CANCELS_PER_SERVER_MAX && server.key.is_some();
+        may.then_some(server_conn)
     }
 
     /// The way to the server is open: pass the request on. PostgreSQL closes the connection when it
@@ -155,11 +172,10 @@ impl Worker {
             return;
         };
         self.timed -= 1;
-        let (to, request) = cancel.from;
-        out.list.push(Action::Mail {
-            to,
-            mail: Mail::CancelDone(request),
-        });
+        if let Some((to, request)) = cancel.from {
+            let mail = Mail::CancelDone(request);
+            out.list.push(Action::Mail { to, mail });
+        }
         let Some(server) = self.table.server(cancel.server) else {
             return;
         };

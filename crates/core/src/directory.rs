@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use pgweir_auth::{
     scram::{self, ClientKeys},
     userlist::{Secret, Userlist},
@@ -17,6 +17,7 @@ use pgweir_config::{Config, Database, FairWindow};
 
 use crate::{
     backend::Welcome,
+    client_counts::ClientCounts,
     pool::{Ledger, Limits, Order, PoolId, PoolKey},
     session::TrackedNames,
 };
@@ -40,6 +41,8 @@ pub struct Directory {
     pools: Mutex<HashMap<PoolKey, Weak<SharedPool>>>,
     free_ids: Arc<Mutex<FreeIds>>,
     clients: AtomicUsize,
+    /// Touched when a client comes and when it leaves.
+    client_counts: Mutex<ClientCounts>,
     /// Clients with a pool, and workers that may still get some.
     staying: AtomicUsize,
     next_id: AtomicU64,
@@ -100,6 +103,7 @@ impl Directory {
             pools: Mutex::default(),
             free_ids: Arc::default(),
             clients: AtomicUsize::new(0),
+            client_counts: Mutex::default(),
             staying: AtomicUsize::new(workers),
             next_id: AtomicU64::new(1),
             made_secrets: Mutex::default(),
@@ -182,6 +186,11 @@ impl Directory {
     #[must_use]
     pub fn clients(&self) -> usize {
         self.clients.load(Ordering::Relaxed)
+    }
+
+    /// Clients by database and by user.
+    pub fn client_counts(&self) -> MutexGuard<'_, ClientCounts> {
+        self.client_counts.lock()
     }
 
     /// A client has logged in to a pool: until it [leaves](Directory::stays_no_more), its pool may

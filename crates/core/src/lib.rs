@@ -6,6 +6,7 @@ mod action;
 pub mod admin;
 pub mod backend;
 pub mod cancel;
+mod client_counts;
 mod directory;
 pub mod fault;
 pub mod frontend;

@@ -27,8 +27,13 @@ impl Worker {
         let Some((client, server)) = self.table.pair(conn, server_conn) else {
             return;
         };
+        server.heard_at = now;
         if server.replies.is_settled() {
             client.request_at = now;
+            if server.status == b'I' {
+                // In session mode the last transaction may have ended long ago.
+                client.transaction_at = now;
+            }
         }
         let (mut at, mut sent) = (0, 0);
         let outcome = loop {

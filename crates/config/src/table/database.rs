@@ -44,7 +44,7 @@ settings! {
         max_db_connections: Option<u32>, reloads, later;
         /// The most clients of this database. If not set (or 0), the global
         /// `max_db_client_connections`.
-        max_db_client_connections: Option<u32>, reloads, later;
+        max_db_client_connections: Option<u32>, reloads, now;
         /// How long a query may wait for a server. If not set, the global `query_wait_timeout`.
         query_wait_timeout: Option<Micros>, reloads, now;
         /// Replace servers that have been connected for longer than this. If not set (or 0), the

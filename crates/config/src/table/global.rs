@@ -49,11 +49,11 @@ settings! {
         /// The most servers of each database, over all users. 0: no limit.
         max_db_connections: u32 = "0", reloads, later;
         /// The most clients of each database. 0: no limit.
-        max_db_client_connections: u32 = "0", reloads, later;
+        max_db_client_connections: u32 = "0", reloads, now;
         /// The most servers of each user, over all databases. 0: no limit.
         max_user_connections: u32 = "0", reloads, later;
         /// The most clients of each user. 0: no limit.
-        max_user_client_connections: u32 = "0", reloads, later;
+        max_user_client_connections: u32 = "0", reloads, now;
         /// Use idle servers in turn, rather than the one that was used last.
         server_round_robin: bool = "0", reloads, later;
         /// Forget databases that came from `*` when unused for so long.
@@ -126,7 +126,8 @@ settings! {
     }
 
     "Timeouts" {
-        /// A client must have logged in within this time. 0: no limit.
+        /// A client must have logged in within this time, also if it has to wait for the first server of its
+        /// pool. 0: no limit.
         client_login_timeout: Micros = "60", reloads, now;
         /// How long a query may wait for a server before its client is disconnected. 0: no limit.
         query_wait_timeout: Micros = "120", reloads, now;
@@ -152,14 +153,16 @@ settings! {
         /// In `session` mode, close servers that are to be replaced at the end of a transaction, not of
         /// the session.
         server_fast_close: bool = "0", reloads, later;
-        /// Cancel queries that run longer than this. 0: no limit.
-        query_timeout: Micros = "0", reloads, later;
-        /// Disconnect clients that are idle for longer than this. 0: no limit.
-        client_idle_timeout: Micros = "0", reloads, later;
-        /// Disconnect clients that are idle in a transaction for longer than this. 0: no limit.
-        idle_transaction_timeout: Micros = "0", reloads, later;
-        /// Disconnect clients whose transaction lasts longer than this. 0: no limit.
-        transaction_timeout: Micros = "0", reloads, later;
+        /// Cancel queries that run longer than this, and disconnect the server and the client. The time that
+        /// the client takes to send its request does not count. 0: no limit.
+        query_timeout: Micros = "0", reloads, now;
+        /// Disconnect clients that are idle for longer than this, and have no server. 0: no limit.
+        client_idle_timeout: Micros = "0", reloads, now;
+        /// Disconnect clients that are idle in a transaction for longer than this, and their server. 0: no
+        /// limit.
+        idle_transaction_timeout: Micros = "0", reloads, now;
+        /// Disconnect clients whose transaction lasts longer than this, and their server. 0: no limit.
+        transaction_timeout: Micros = "0", reloads, now;
         /// How long SUSPEND waits for unsent bytes.
         suspend_timeout: Micros = "10", reloads, later;
         /// How long the unsent bytes of a connection that we closed are kept.

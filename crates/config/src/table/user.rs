@@ -20,20 +20,20 @@ settings! {
         /// `max_user_connections`.
         max_user_connections: Option<u32>, reloads, later;
         /// The most clients of this user. If not set (or 0), the global `max_user_client_connections`.
-        max_user_client_connections: Option<u32>, reloads, later;
+        max_user_client_connections: Option<u32>, reloads, now;
     }
 
     "Timeouts of the user" {
         /// How long a query may run. If not set, the global `query_timeout`.
-        query_timeout: Option<Micros>, reloads, later;
+        query_timeout: Option<Micros>, reloads, now;
         /// How long a query may wait for a server. Goes before the database's.
         query_wait_timeout: Option<Micros>, reloads, now;
         /// How long a client may be idle in a transaction. If not set, the global
         /// `idle_transaction_timeout`.
-        idle_transaction_timeout: Option<Micros>, reloads, later;
+        idle_transaction_timeout: Option<Micros>, reloads, now;
         /// How long a transaction may last. If not set, the global `transaction_timeout`.
-        transaction_timeout: Option<Micros>, reloads, later;
+        transaction_timeout: Option<Micros>, reloads, now;
         /// How long a client may be idle. If not set, the global `client_idle_timeout`.
-        client_idle_timeout: Option<Micros>, reloads, later;
+        client_idle_timeout: Option<Micros>, reloads, now;
     }
 }

@@ -67,6 +67,8 @@ pub struct Server {
     pub key: Option<BackendKey>,
     /// When it was opened.
     pub connected_at: Time,
+    /// When its client last sent something to it.
+    pub heard_at: Time,
     /// When it was lent last.
     pub lent_at: Time,
     /// When it came free last.

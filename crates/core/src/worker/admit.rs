@@ -6,7 +6,7 @@ use pgweir_auth::{scram::ClientKeys, userlist::Secret};
 use pgweir_config::is_console;
 use pgweir_wire::{Authentication, MessageWriter, Severity, sqlstate};
 
-use super::{Worker, login::CONSOLE_USER};
+use super::{Worker, login::is_own_user};
 use crate::{
     Actions, Level, ReadMode, Time, Token, admin::Console, cancel::CancelKey, fault::Fault,
     frontend::ClientDuty, pool::PoolKey,
@@ -123,8 +123,7 @@ impl Worker {
             let is_own = self
                 .table
                 .client(conn)
-                .is_some_and(|client| client.same_uid)
-                && user == CONSOLE_USER;
+                .is_some_and(|client| is_own_user(user, client.same_uid));
             is_own || settings.admin_users.iter().any(|admin| admin == user)
         };
         let Some(client) = self.table.client(conn) else {

@@ -62,6 +62,9 @@ impl Worker {
         self.timed -= usize::from(client.duty.is_timed());
         self.clients -= 1;
         self.directory.client_left();
+        if let Some(names) = &client.names {
+            self.directory.client_counts().remove(names);
+        }
         if client.pool.is_some() && self.directory.stays_no_more() {
             self.tell_deserted(out);
         }

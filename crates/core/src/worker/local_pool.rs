@@ -37,10 +37,19 @@ pub(crate) struct Terms {
     pub(crate) endpoints: Vec<Arc<Endpoint>>,
     /// Microseconds; 0 is no limit.
     pub(crate) query_wait_timeout: u64,
+    pub(crate) patience: Patience,
     /// Microseconds.
     pub(crate) server_lifetime: u64,
     /// From the entry `*`: not kept when it has been empty for `autodb_idle_timeout`.
     pub(crate) is_auto: bool,
+}
+
+/// How long a client of a pool may keep its server, in microseconds; 0 is no limit.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Patience {
+    pub(crate) query: u64,
+    pub(crate) idle_transaction: u64,
+    pub(crate) transaction: u64,
 }
 
 impl Terms {
@@ -52,6 +61,7 @@ impl Terms {
                 entry: None,
                 endpoints: Vec::new(),
                 query_wait_timeout: config.settings.query_wait_timeout.0,
+                patience: Patience::default(),
                 server_lifetime: 0,
                 is_auto: true,
             };
@@ -74,6 +84,11 @@ impl Terms {
                 .map(|host| Arc::new(endpoint(host, database.port)))
                 .collect(),
             query_wait_timeout: config.query_wait_timeout(database, &shared.key.user).0,
+            patience: Patience {
+                query: config.query_timeout(&shared.key.user).0,
+                idle_transaction: config.idle_transaction_timeout(&shared.key.user).0,
+                transaction: config.transaction_timeout(&shared.key.user).0,
+            },
             server_lifetime: config.server_lifetime(database).0,
             is_auto: !config.databases.contains_key(&*shared.key.database),
         }

@@ -185,45 +185,10 @@ impl Worker {
             self.directory.names(),
             &settings.ignore_startup_parameters,
         )?;
-        let key = PoolKey {
-            database: request.database.as_str().into(),
-            user: request.user.as_str().into(),
-        };
-        let names = Arc::new(key);
         negotiate(conn, version, &request, out);
-        let too_many = self.directory.clients() > settings.max_client_conn as usize;
-        let Some(client) = self.table.client(conn) else {
-            return Ok(());
-        };
-        client.names = Some(Arc::clone(&names));
-        client.secret_len = if version.minor >= ProtocolVersion::V3_2.minor {
-            32
-        } else {
-            4
-        };
-        if settings.application_name_add_host {
-            let address = log::address(client.remote, client.port);
-            request.add_host(self.directory.names(), &address);
-        }
-        client.tracked = request.tracked.clone();
-        let same_uid = client.same_uid;
+        let counts = self.introduce(conn, version, &mut request);
         self.log_login(conn, out);
-        let secret = snapshot.users.get(&request.user).cloned();
-        let plan = if is_console(&request.database) {
-            console_plan(settings, &request.user, same_uid, secret.as_ref())?
-        } else {
-            if too_many {
-                return Err(Fault::TooManyClients);
-            }
-            if settings.auth_type == AuthType::Any {
-                // Which databases there are is told only to those who have logged in.
-                let database = snapshot.config.database(&request.database);
-                if database.is_some_and(|database| database.user.is_none()) {
-                    return Err(Fault::NoForcedUser);
-                }
-            }
-            AuthPlan::new(settings.auth_type, secret.as_ref())
-        };
+        let plan = self.plan_login(conn, &request, counts)?;
         let plan = self.with_made_secret(plan, &request.user);
         let process_key = *self.directory.process_key();
         let Some(login) = self.login(conn) else {
@@ -238,6 +203,102 @@ impl Worker {
             &mut out.scratch,
         )?;
         self.proven(conn, proof, start, now, out)
+    }
+
+    /// From here on the client has a name, and counts: how many its database and its user have.
+    fn introduce(
+        &mut self,
+        conn: Token,
+        version: ProtocolVersion,
+        request: &mut LoginRequest,
+    ) -> (usize, usize) {
+        let settings = &self.snapshot.config.settings;
+        let database = self.snapshot.config.database(&request.database);
+        let forced = database.and_then(|database| database.user.as_deref());
+        let user = match forced {
+            // Anybody may claim any name: it says nothing.
+            Some(user) if settings.auth_type == AuthType::Any => user,
+            _ => &request.user,
+        };
+        let names = Arc::new(PoolKey {
+            database: request.database.as_str().into(),
+            user: user.into(),
+        });
+        let Some(client) = self.table.client(conn) else {
+            return (0, 0);
+        };
+        let has_long_secret = version.minor >= ProtocolVersion::V3_2.minor;
+        client.secret_len = if has_long_secret { 32 } else { 4 };
+        if settings.application_name_add_host {
+            let address = log::address(client.remote, client.port);
+            request.add_host(self.directory.names(), &address);
+        }
+        client.tracked = request.tracked.clone();
+        let counts = self.directory.client_counts().add(&names);
+        client.names = Some(names);
+        counts
+    }
+
+    /// May it log in, and how is it to prove who it is?
+    fn plan_login(
+        &mut self,
+        conn: Token,
+        request: &LoginRequest,
+        counts: (usize, usize),
+    ) -> Result<AuthPlan, Fault> {
+        let snapshot = Arc::clone(&self.snapshot);
+        let settings = &snapshot.config.settings;
+        let (user, to_console) = (&request.user, is_console(&request.database));
+        let same_uid = self
+            .table
+            .client(conn)
+            .is_some_and(|client| client.same_uid);
+        if !to_console && self.directory.clients() > settings.max_client_conn as usize {
+            return Err(Fault::TooManyClients);
+        }
+        let is_admin = is_own_user(user, same_uid) || settings.admin_users.contains(user);
+        if !(to_console && is_admin) {
+            self.check_counts(conn, counts)?;
+        }
+        let secret = snapshot.users.get(user);
+        if to_console {
+            return console_plan(settings, user, same_uid, secret);
+        }
+        if settings.auth_type == AuthType::Any {
+            // Which databases there are is told only to those who have logged in.
+            let database = snapshot.config.database(&request.database);
+            if database.is_some_and(|database| database.user.is_none()) {
+                return Err(Fault::NoForcedUser);
+            }
+        }
+        Ok(AuthPlan::new(settings.auth_type, secret))
+    }
+
+    /// Are there more clients of its database, or of its user, than there may be?
+    fn check_counts(
+        &mut self,
+        conn: Token,
+        (in_database, with_user): (usize, usize),
+    ) -> Result<(), Fault> {
+        let names = self
+            .table
+            .client(conn)
+            .and_then(|client| client.names.clone());
+        let Some(names) = names else { return Ok(()) };
+        let config = &self.snapshot.config;
+        let of_database = match config.database(&names.database) {
+            Some(database) => config.max_db_client_connections(database),
+            None => config.settings.max_db_client_connections,
+        };
+        let of_user = config.max_user_client_connections(&names.user);
+        let is_above = |max: u32, count: usize| max > 0 && count > max as usize;
+        if is_above(of_database, in_database) {
+            return Err(Fault::TooManyClientsOfDatabase);
+        }
+        if is_above(of_user, with_user) {
+            return Err(Fault::TooManyClientsOfUser);
+        }
+        Ok(())
     }
 
     /// A secret that was made for the user's last login serves again.
@@ -327,7 +388,7 @@ impl Worker {
 }
 
 /// The user who needs no password over a Unix socket, running under our own user id.
-pub(super) const CONSOLE_USER: &str = "pgbouncer";
+const CONSOLE_USER: &str = "pgbouncer";
 const SSL_VERSION: ProtocolVersion = ProtocolVersion {
     major: 1234,
     minor: 5679,
@@ -361,6 +422,11 @@ fn negotiate(conn: Token, version: ProtocolVersion, request: &LoginRequest, out:
     }
 }
 
+/// Is this the user who needs no password on the console?
+pub(super) fn is_own_user(user: &str, same_uid: bool) -> bool {
+    same_uid && user == CONSOLE_USER
+}
+
 /// Who may use the console, and how it is to prove who it is.
 fn console_plan(
     settings: &pgweir_config::Settings,
@@ -368,7 +434,7 @@ fn console_plan(
     same_uid: bool,
     secret: Option<&Arc<Secret>>,
 ) -> Result<AuthPlan, Fault> {
-    if same_uid && user == CONSOLE_USER {
+    if is_own_user(user, same_uid) {
         return Ok(AuthPlan::Accept);
     }
     let mut allowed = settings.admin_users.iter().chain(&settings.stats_users);

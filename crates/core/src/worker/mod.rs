@@ -5,6 +5,7 @@ mod checkout;
 mod leave;
 mod local_pool;
 mod login;
+mod patience;
 mod servers;
 mod shutdown;
 mod table;

@@ -42,6 +42,7 @@ impl Worker {
             tracked: self.directory.names().unset(),
             key: None,
             connected_at: now,
+            heard_at: now,
             lent_at: now,
             freed_at: now,
             needs_reset: false,

@@ -58,6 +58,15 @@ impl Table {
         }
     }
 
+    /// A connection, to look at.
+    pub(crate) fn look(&self, token: Token) -> Option<&Conn> {
+        let entry = self.slots.get(token.slot as usize)?;
+        entry
+            .conn
+            .as_ref()
+            .filter(|_| entry.generation == token.generation)
+    }
+
     #[inline]
     pub(crate) fn client(&mut self, token: Token) -> Option<&mut Client> {
         match self.get(token) {

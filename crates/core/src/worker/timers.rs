@@ -2,16 +2,13 @@
 //! anything has a deadline.
 
 use super::{Conn, Worker};
-use crate::{
-    Actions, Time, Token, backend::Duty, fault::Fault, frontend::ClientDuty, pool::PoolId,
-};
+use crate::{Actions, Time, Token, backend::Duty, fault::Fault, pool::PoolId};
 
 /// Microseconds between two looks.
 const INTERVAL: u64 = 333_000;
 /// Why something has to end.
 enum Overdue {
-    Login(Token),
-    Waiter(Token),
+    Client(Token, Fault),
     ServerLogin(Token),
     Cleaning(Token),
     Cancel(Token),
@@ -31,7 +28,7 @@ impl Worker {
         if self.next_tick.is_some_and(|at| at > now) {
             return;
         }
-        if self.timed > 0 {
+        if self.timed > 0 || self.has_client_timeouts() {
             for overdue in self.overdue(now) {
                 self.end_overdue(overdue, now, out);
             }
@@ -45,7 +42,7 @@ impl Worker {
     /// When to look again: soon while something has a short deadline, else when the first idle
     /// server, empty pool or period ends.
     fn next_deadline(&mut self, now: Time) -> Option<Time> {
-        if self.timed > 0 {
+        if self.timed > 0 || self.has_client_timeouts() {
             return Some(now.after(INTERVAL));
         }
         let settings = &self.snapshot.config.settings;
@@ -88,23 +85,10 @@ impl Worker {
         let mut found = Vec::new();
         for (token, conn) in self.table.iter() {
             match conn {
-                Conn::Client(client) => match client.duty {
-                    ClientDuty::Login(_)
-                        if passed(client.connected_at, settings.client_login_timeout.0) =>
-                    {
-                        found.push(Overdue::Login(token));
-                    }
-                    ClientDuty::Waiting { .. } => {
-                        let pool = client
-                            .pool
-                            .and_then(|pool| self.pools.get(pool.index())?.as_deref());
-                        let limit = pool.map_or(0, |pool| pool.terms.query_wait_timeout);
-                        if passed(client.request_at, limit) {
-                            found.push(Overdue::Waiter(token));
-                        }
-                    }
-                    _ => {}
-                },
+                Conn::Client(client) => {
+                    let fault = self.client_overdue(client, now);
+                    found.extend(fault.map(|fault| Overdue::Client(token, fault)));
+                }
                 Conn::Server(server) => match server.duty {
                     Duty::Login(_)
                         if passed(server.connected_at, settings.server_connect_timeout.0) =>
@@ -125,8 +109,7 @@ impl Worker {
 
     fn end_overdue(&mut self, overdue: Overdue, now: Time, out: &mut Actions) {
         match overdue {
-            Overdue::Login(conn) => self.refuse(conn, &Fault::LoginTimeout, now, out),
-            Overdue::Waiter(conn) => self.refuse(conn, &Fault::QueryWaitTimeout, now, out),
+            Overdue::Client(conn, fault) => self.end_client(conn, &fault, now, out),
             Overdue::ServerLogin(conn) => self.server_login_overdue(conn, now, out),
             Overdue::Cleaning(conn) => {
                 self.close_server(conn, "abandoned query took too long", now, out);
