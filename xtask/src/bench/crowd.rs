@@ -1,12 +1,14 @@
 //! Many idle clients in a process of their own, which has a limit of open files of its own.
 //!
-//! The child reads orders from standard input, one per line (`open N`, `ask`, `close`), and
+//! The child reads orders from standard input, one per line (`open N`, `ask`, `prepare N`,
+//! `close`), and
 //! answers each with one line: `done N SECONDS` or `failed N WORDS`, where N is the number of
 //! clients that it worked for.
 
 use std::{
     io::{BufRead, Write, stdin, stdout},
     process::{ExitCode, Stdio},
+    sync::Arc,
     time::Duration,
 };
 
@@ -80,6 +82,11 @@ impl Crowd {
         self.order("ask").await
     }
 
+    /// Each client prepares so many statements, the same ones; once only.
+    pub(super) async fn prepare(&mut self, statements: u32) -> Result<Done, String> {
+        self.order(&format!("prepare {statements}")).await
+    }
+
     /// All clients leave.
     pub(super) async fn close(&mut self) -> Result<Done, String> {
         self.order("close").await
@@ -150,8 +157,13 @@ async fn obey(
             let failure = open_all(port, count, clients).await;
             (clients.len() - before, failure)
         }
+        Some(("prepare", count)) => {
+            let request = prepare_request(count.parse().unwrap_or(0));
+            let failure = ask_all(clients, request).await;
+            (clients.len(), failure)
+        }
         None if order == "ask" => {
-            let failure = ask_all(clients).await;
+            let failure = ask_all(clients, message(b"Q", b"select 1\0")).await;
             (clients.len(), failure)
         }
         None if order == "close" => {
@@ -180,16 +192,31 @@ async fn open_all(port: u16, count: usize, clients: &mut Vec<TcpStream>) -> Opti
     gather(tasks, clients).await
 }
 
-async fn ask_all(clients: &mut Vec<TcpStream>) -> Option<String> {
+/// Parse messages of names and texts that all clients share, and a Sync.
+fn prepare_request(count: u32) -> Arc<[u8]> {
+    let mut request = Vec::new();
+    for number in 1..=count {
+        let filler = "a statement as long as statements are ".repeat(10);
+        let body = format!("S_{number}\0select '{filler}', {number}, $1::text\0\0\0");
+        request.extend_from_slice(&message(b"P", body.as_bytes()));
+    }
+    request.extend_from_slice(&message(b"S", b""));
+    request.into()
+}
+
+/// Each client sends a request that is answered by one ReadyForQuery.
+async fn ask_all(clients: &mut Vec<TcpStream>, request: impl Into<Arc<[u8]>>) -> Option<String> {
+    let request = request.into();
     let mut tasks = JoinSet::new();
     let share = clients.len().div_ceil(AT_ONCE).max(1);
     while !clients.is_empty() {
         let mut group = clients.split_off(clients.len().saturating_sub(share));
+        let request = Arc::clone(&request);
         tasks.spawn(async move {
             let mut answered = Vec::with_capacity(group.len());
             let mut failure = None;
             for mut client in group.drain(..) {
-                match ask(&mut client).await {
+                match ask(&mut client, &request).await {
                     Ok(()) => answered.push(client),
                     Err(words) => failure = failure.or(Some(words)),
                 }
@@ -234,23 +261,19 @@ async fn log_in(port: u16) -> Result<TcpStream, String> {
         body.extend_from_slice(word.as_bytes());
         body.push(0);
     }
-    send(&mut client, &[], &body).await?;
-    until_ready(&mut client).await?;
+    ask(&mut client, &message(&[], &body)).await?;
     Ok(client)
 }
 
-async fn ask(client: &mut TcpStream) -> Result<(), String> {
-    send(client, b"Q", b"select 1\0").await?;
+async fn ask(client: &mut TcpStream, request: &[u8]) -> Result<(), String> {
+    let sent = client.write_all(request).await;
+    sent.map_err(|e| format!("write: {e}"))?;
     until_ready(client).await
 }
 
-async fn send(client: &mut TcpStream, tag: &[u8], body: &[u8]) -> Result<(), String> {
+fn message(tag: &[u8], body: &[u8]) -> Vec<u8> {
     let length = u32::try_from(body.len() + 4).unwrap_or(u32::MAX);
-    let message = [tag, &length.to_be_bytes(), body].concat();
-    client
-        .write_all(&message)
-        .await
-        .map_err(|e| format!("write: {e}"))
+    [tag, &length.to_be_bytes(), body].concat()
 }
 
 /// Reads messages up to ReadyForQuery.

@@ -10,7 +10,11 @@ use std::{
 
 use tokio::time::{sleep, timeout};
 
-use super::{crowd::Crowd, meter::Units, scenario::Kind};
+use super::{
+    crowd::Crowd,
+    meter::Units,
+    scenario::{Kind, Scenario},
+};
 use crate::stage::{
     own_command,
     pgbench::Load,
@@ -36,6 +40,12 @@ const CLIENTS_SPARE: u32 = 100;
 /// The most clients of the scenario `max`.
 const MAX_CLIENTS: u64 = 18_000;
 
+/// Clients that share statements.
+const PREPARING_CLIENTS: u32 = 1_000;
+
+/// Clients that have prepared them before, on every worker: they pay for the texts.
+const PREPARED_CLIENTS: u32 = 20;
+
 /// What a measurement needs to know.
 pub(super) struct Measuring<'a> {
     /// The server behind all subjects.
@@ -56,35 +66,40 @@ pub(super) struct Measuring<'a> {
 
 impl<'a> Measuring<'a> {
     /// Measures; an error is the words of whoever failed.
-    pub(super) async fn measure(&self, kind: Kind, pooler: Pooler) -> Result<Figures, String> {
-        match kind {
-            Kind::Pgbench(arguments) => self.pgbench(arguments, pooler).await,
+    pub(super) async fn measure(
+        &self,
+        scenario: &Scenario,
+        pooler: Pooler,
+    ) -> Result<Figures, String> {
+        match scenario.kind {
+            Kind::Pgbench(arguments) => {
+                let seconds = scenario.seconds(self.seconds);
+                self.pgbench(arguments, seconds, pooler).await
+            }
             Kind::Copy => self.copy(pooler).await,
             Kind::Idle => self.crowd(pooler, self.idle_clients).await,
             Kind::Max => self.crowd(pooler, self.clients_possible()).await,
+            Kind::Statements(count) => self.statements(pooler, count).await,
         }
     }
 
     /// Lets caches fill and servers connect before the first measurement.
-    pub(super) async fn warm_up(&self, kind: Kind, pooler: Pooler) -> Result<(), String> {
-        let Kind::Pgbench(arguments) = kind else {
+    pub(super) async fn warm_up(&self, scenario: &Scenario, pooler: Pooler) -> Result<(), String> {
+        let Kind::Pgbench(arguments) = scenario.kind else {
             return Ok(());
         };
-        let load = Load {
-            seconds: 1,
-            ..self.load(arguments, pooler)
-        };
+        let load = self.load(arguments, scenario.seconds(1), pooler);
         load.run().await.map(drop)
     }
 
     /// The load as one would type it.
-    pub(super) fn command_line(&self, kind: Kind) -> String {
-        match kind {
+    pub(super) fn command_line(&self, scenario: &Scenario) -> String {
+        match scenario.kind {
             Kind::Pgbench(arguments) => {
                 format!(
                     "pgbench -n {} -T {} -l --sampling-rate=0.05",
                     arguments.join(" "),
-                    self.seconds
+                    scenario.seconds(self.seconds)
                 )
             }
             Kind::Copy => format!(
@@ -96,13 +111,16 @@ impl<'a> Measuring<'a> {
                 "{} clients, 50 of them log in at a time",
                 self.clients_possible()
             ),
+            Kind::Statements(count) => {
+                format!("{PREPARING_CLIENTS} clients, {count} Parse messages and one Sync each")
+            }
         }
     }
 
     /// What a pooler of this scenario must allow.
     pub(super) fn clients_max(&self, kind: Kind) -> u32 {
         let clients = match kind {
-            Kind::Pgbench(_) | Kind::Copy => 0,
+            Kind::Pgbench(_) | Kind::Copy | Kind::Statements(_) => 0,
             Kind::Idle => self.idle_clients,
             Kind::Max => self.clients_possible(),
         };
@@ -114,21 +132,26 @@ impl<'a> Measuring<'a> {
         u32::try_from(clients).unwrap_or(u32::MAX)
     }
 
-    fn load<'b>(&'b self, arguments: &'b [&'b str], pooler: Pooler) -> Load<'b> {
+    fn load<'b>(&'b self, arguments: &'b [&'b str], seconds: u32, pooler: Pooler) -> Load<'b> {
         Load {
             program: self.postgres.programs().path("pgbench"),
             port: pooler.port,
-            seconds: self.seconds,
+            seconds,
             arguments,
             log_prefix: Some(self.directory.join("transactions")),
             directory: &self.directory,
         }
     }
 
-    async fn pgbench(&self, arguments: &[&str], pooler: Pooler) -> Result<Figures, String> {
+    async fn pgbench(
+        &self,
+        arguments: &[&str],
+        seconds: u32,
+        pooler: Pooler,
+    ) -> Result<Figures, String> {
         take_latencies(&self.directory);
         let before = self.units.read(pooler.id);
-        let outcome = self.load(arguments, pooler).run().await?;
+        let outcome = self.load(arguments, seconds, pooler).run().await?;
         let spent = self.units.read(pooler.id).since(&before);
         if outcome.failed > 0 {
             return Err(format!("{} transactions failed", outcome.failed));
@@ -226,6 +249,42 @@ impl<'a> Measuring<'a> {
             ("ask_s", asked.seconds),
             ("login_us", connected.since(&before).cpu_s() * 1e6 / count),
             ("idle_cpu_percent", 100.0 * idle.cpu_s() / idle.wall_s),
+        ]))
+    }
+
+    /// Memory is compared with that of a pooler which knows the statements' texts and the clients.
+    async fn statements(&self, pooler: Pooler, count: u32) -> Result<Figures, String> {
+        let resident = || self.units.resident_kb(pooler.id);
+        let begin = |clients| async move {
+            let mut crowd = Crowd::start(pooler.port).map_err(|e| e.to_string())?;
+            all(crowd.open(clients).await?, clients)?;
+            all(crowd.ask().await?, clients)?;
+            Ok::<_, String>(crowd)
+        };
+        let mut first = begin(PREPARED_CLIENTS).await?;
+        let bare_kb = resident();
+        all(first.prepare(count).await?, PREPARED_CLIENTS)?;
+        let known_kb = resident();
+        let mut crowd = begin(PREPARING_CLIENTS).await?;
+        let base_kb = resident();
+        let before = self.units.read(pooler.id);
+        all(crowd.prepare(count).await?, PREPARING_CLIENTS)?;
+        let spent = self.units.read(pooler.id).since(&before);
+        let used_kb = resident();
+        crowd.close().await?;
+        first.close().await?;
+        sleep(Duration::from_millis(1500)).await;
+        let clients = f64::from(PREPARING_CLIENTS);
+        Ok(Figures::from([
+            ("kb_client", (used_kb - base_kb) / clients),
+            ("texts_mb", (known_kb - bare_kb) / 1024.0),
+            ("base_mb", base_kb / 1024.0),
+            ("rss_mb", used_kb / 1024.0),
+            ("left_mb", resident() / 1024.0),
+            (
+                "parse_us",
+                spent.cpu_s() * 1e6 / (clients * f64::from(count)),
+            ),
         ]))
     }
 }

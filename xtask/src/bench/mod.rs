@@ -27,10 +27,9 @@ use crate::stage::{
 use measure::{LARGE_TABLE, Measuring};
 use options::Options;
 use report::{Mark, Series};
-use scenario::{Kind, Scenario};
+use scenario::{Kind, Scenario, Yardstick};
 use subject::{Subject, SubjectKind};
 
-const CONNECTIONS_MAX: u32 = 200;
 const SCALE: u32 = 10;
 
 /// For 5,000 idle clients and some to spare.
@@ -66,7 +65,10 @@ async fn compare(stage: &mut Stage, options: &Options) -> Result<(), Trouble> {
         terminal.line(line);
     }
     terminal.heading("A throw-away PostgreSQL");
-    let (postgres, copy_bytes) = prepare(stage, &programs).await?;
+    let scenarios = options.scenarios();
+    let connections_max = scenarios.iter().map(|s| s.connections_max()).max();
+    let (postgres, copy_bytes) =
+        prepare(stage, &programs, connections_max.unwrap_or_default()).await?;
     let measuring = Measuring {
         postgres: &postgres,
         directory: stage.path().to_path_buf(),
@@ -78,7 +80,7 @@ async fn compare(stage: &mut Stage, options: &Options) -> Result<(), Trouble> {
     };
     print_settings(&terminal, &measuring, options);
     let mut results = Vec::new();
-    for scenario in options.scenarios() {
+    for scenario in scenarios {
         results.push(run_scenario(stage, options, scenario, &subjects, &measuring).await?);
     }
     summarize(&terminal, &results);
@@ -91,8 +93,16 @@ async fn compare(stage: &mut Stage, options: &Options) -> Result<(), Trouble> {
 fn subjects(stage: &Stage, options: &Options) -> Result<Vec<Subject>, Trouble> {
     let mut subjects = Vec::new();
     for (name, kind, program) in [
-        (report::BASELINE, SubjectKind::PgBouncer, &options.pgbouncer),
-        ("haproxy", SubjectKind::Haproxy, &options.haproxy),
+        (
+            Yardstick::PgBouncer.subject(),
+            SubjectKind::PgBouncer,
+            &options.pgbouncer,
+        ),
+        (
+            Yardstick::Haproxy.subject(),
+            SubjectKind::Haproxy,
+            &options.haproxy,
+        ),
     ] {
         if !program.is_file() {
             return Err(Trouble::with_next(
@@ -125,10 +135,14 @@ fn subjects(stage: &Stage, options: &Options) -> Result<Vec<Subject>, Trouble> {
     Ok(subjects)
 }
 
-async fn prepare(stage: &mut Stage, programs: &Programs) -> Result<(Postgres, f64), Trouble> {
+async fn prepare(
+    stage: &mut Stage,
+    programs: &Programs,
+    connections_max: u32,
+) -> Result<(Postgres, f64), Trouble> {
     let terminal = stage.terminal();
-    let what = format!("start it, max_connections = {CONNECTIONS_MAX}, fsync off");
-    let start = Postgres::start(stage, programs, CONNECTIONS_MAX);
+    let what = format!("start it, max_connections = {connections_max}, fsync off");
+    let start = Postgres::start(stage, programs, connections_max);
     let postgres = terminal.during(&what, start).await?;
     let what = format!("fill its tables: pgbench -i -s {SCALE}, and one for COPY");
     let [create, grant, measure] = LARGE_TABLE;
@@ -179,18 +193,20 @@ async fn run_scenario(
     let terminal = stage.terminal();
     let rounds = match scenario.kind {
         Kind::Pgbench(_) | Kind::Copy => options.rounds,
-        Kind::Idle | Kind::Max => 1,
+        Kind::Idle | Kind::Max | Kind::Statements(_) => 1,
     };
     terminal.heading(&format!("{}: {}", scenario.name, scenario.what));
-    let load = measuring.command_line(scenario.kind);
+    let load = measuring.command_line(scenario);
     terminal.line(&format!("{load}; medians of {rounds}"));
     let clients_max = measuring.clients_max(scenario.kind);
-    let taking_part =
-        |subject: &&Subject| scenario.fits_proxy() || subject.kind != SubjectKind::Haproxy;
+    let taking_part = |subject: &&Subject| scenario.takes(subject.kind);
     let mut running = Vec::new();
     let mut series = Vec::new();
     for subject in subjects.iter().filter(taking_part) {
-        let settings = subject::settings(measuring.postgres.port(), options.pool, clients_max);
+        let mut settings = subject::settings(measuring.postgres.port(), options.pool, clients_max);
+        if let Kind::Statements(count) = scenario.kind {
+            settings.prepared_max = Some(count);
+        }
         let pooler = subject.start(stage, measuring.postgres, settings).await?;
         running.push(pooler);
         series.push(Series::new(subject));
@@ -199,7 +215,7 @@ async fn run_scenario(
         for step in 0..running.len() {
             let at = (round + step) % running.len();
             let what = format!("round {} of {rounds}: {}", round + 1, series[at].subject);
-            let turn = take_turn(stage, measuring, scenario.kind, running[at], round == 0);
+            let turn = take_turn(stage, measuring, scenario, running[at], round == 0);
             let figures = terminal.during(&what, turn).await;
             series[at].rounds.push(figures);
         }
@@ -220,15 +236,15 @@ async fn run_scenario(
 async fn take_turn(
     stage: &mut Stage,
     measuring: &Measuring<'_>,
-    kind: Kind,
+    scenario: &Scenario,
     pooler: Pooler,
     first: bool,
 ) -> Result<measure::Figures, String> {
     stage.check(pooler.id).map_err(|e| e.to_string())?;
     if first {
-        measuring.warm_up(kind, pooler).await?;
+        measuring.warm_up(scenario, pooler).await?;
     }
-    let figures = measuring.measure(kind, pooler).await;
+    let figures = measuring.measure(scenario, pooler).await;
     // A pooler that died has the better explanation than its clients.
     stage.check(pooler.id).map_err(|e| e.to_string())?;
     figures

@@ -9,9 +9,6 @@ use super::{
 };
 use crate::stage::Terminal;
 
-/// The subject that the others are compared with.
-pub(super) const BASELINE: &str = "pgbouncer";
-
 /// Another virtual machine's share of the CPU from which timings deserve doubt.
 const STOLEN_PERCENT_SUSPECT: f64 = 2.0;
 
@@ -85,9 +82,14 @@ pub(super) struct Mark {
     pub(super) reached: bool,
 }
 
+fn baseline<'a>(scenario: &Scenario, all: &'a [Series]) -> Option<&'a Series> {
+    let yardstick = scenario.yardstick.subject();
+    all.iter().find(|series| series.subject == yardstick)
+}
+
 /// Compares every series of pgweir with the targets.
 pub(super) fn marks(scenario: &Scenario, all: &[Series]) -> Vec<Mark> {
-    let baseline = all.iter().find(|series| series.subject == BASELINE);
+    let baseline = baseline(scenario, all);
     let mut marks = Vec::new();
     for series in all {
         let Some(workers) = series.workers else {
@@ -109,7 +111,11 @@ fn mark(scenario: &Scenario, series: &Series, baseline: Option<&Series>, target:
     let (value, limit, aim) = match target.limit {
         Limit::Ratio(limit) => {
             let ratio = baseline.and_then(|baseline| series.ratio(baseline, target.key));
-            (ratio, Some(limit), format!("<= {limit} x {BASELINE}"))
+            (
+                ratio,
+                Some(limit),
+                format!("<= {limit} x {}", scenario.yardstick.subject()),
+            )
         }
         Limit::AtMost(limit) => (own, Some(limit), format!("<= {limit}")),
         Limit::All(wanted) => {
@@ -184,6 +190,17 @@ fn columns(kind: Kind) -> (&'static [Column], &'static [Column]) {
             ],
             &[("kb_client", "kB", 2), ("login_us", "login", 2)],
         ),
+        Kind::Statements(_) => (
+            &[
+                ("kb_client", "kB/client", 2),
+                ("texts_mb", "texts MB", 2),
+                ("base_mb", "base MB", 1),
+                ("rss_mb", "RSS MB", 1),
+                ("left_mb", "left MB", 1),
+                ("parse_us", "us/Parse", 2),
+            ],
+            &[],
+        ),
     }
 }
 
@@ -200,7 +217,7 @@ pub(super) fn print(terminal: &Terminal, scenario: &Scenario, all: &[Series], ma
         heading += &format!("{:>11}", format!("x {title}"));
     }
     terminal.line(&heading);
-    let baseline = all.iter().find(|series| series.subject == BASELINE);
+    let baseline = baseline(scenario, all);
     for series in all {
         let mut row = format!("{:<width$}", series.subject);
         for (key, _, digits) in columns {
@@ -281,7 +298,7 @@ mod tests {
 
     #[test]
     fn the_ratio_is_the_median_of_ratios_per_round() {
-        let base = series(BASELINE, None, &[10.0, 20.0, 40.0]);
+        let base = series("pgbouncer", None, &[10.0, 20.0, 40.0]);
         let own = series("pgweir:1", Some(1), &[9.0, 10.0, 44.0]);
         assert_eq!(own.ratio(&base, "cpu_us"), Some(0.9));
         assert_eq!(own.median("cpu_us"), Some(10.0));
@@ -289,7 +306,7 @@ mod tests {
 
     #[test]
     fn a_round_that_failed_counts_in_no_ratio_and_is_a_miss() {
-        let base = series(BASELINE, None, &[10.0, 20.0]);
+        let base = series("pgbouncer", None, &[10.0, 20.0]);
         let mut own = series("pgweir:1", Some(1), &[5.0, 5.0]);
         own.rounds[0] = Err("gone".to_owned());
         assert_eq!(own.ratio(&base, "cpu_us"), Some(0.25));

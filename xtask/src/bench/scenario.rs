@@ -1,7 +1,12 @@
 //! What is measured, and what is aimed at.
 
-/// The clients that haproxy can serve: each has a server connection of its own.
+use super::subject::SubjectKind;
+
+/// The clients that haproxy can serve in most scenarios: each has a server connection of its own.
 const PROXY_CLIENTS_MAX: u32 = 90;
+
+/// Server connections of the throw-away PostgreSQL.
+const CONNECTIONS_MAX: u32 = 200;
 
 /// One kind of load.
 #[derive(Debug)]
@@ -16,14 +21,63 @@ pub(super) struct Scenario {
     pub(super) kind: Kind,
     /// Clients at once.
     clients: u32,
+    /// Whom pgweir is compared with.
+    pub(super) yardstick: Yardstick,
     /// What pgweir is to reach.
     pub(super) targets: &'static [Target],
 }
 
+/// Whom pgweir is compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Yardstick {
+    /// Another pooler; haproxy stands beside it where each client can have a server.
+    PgBouncer,
+    /// A forwarder, where the packaged PgBouncer is too old: it cannot follow prepared statements.
+    Haproxy,
+    /// Nobody: fixed limits.
+    Nobody,
+}
+
+impl Yardstick {
+    /// The subject's name.
+    pub(super) const fn subject(self) -> &'static str {
+        match self {
+            Yardstick::PgBouncer => "pgbouncer",
+            Yardstick::Haproxy => "haproxy",
+            Yardstick::Nobody => "",
+        }
+    }
+}
+
 impl Scenario {
-    /// Whether a forwarder with one server per client can take part.
-    pub(super) fn fits_proxy(&self) -> bool {
-        self.clients <= PROXY_CLIENTS_MAX
+    /// Whether a subject can do it.
+    pub(super) fn takes(&self, kind: SubjectKind) -> bool {
+        match kind {
+            SubjectKind::Pgweir(_) => true,
+            SubjectKind::PgBouncer => self.yardstick == Yardstick::PgBouncer,
+            SubjectKind::Haproxy => match self.yardstick {
+                Yardstick::PgBouncer => self.clients <= PROXY_CLIENTS_MAX,
+                Yardstick::Haproxy => true,
+                Yardstick::Nobody => false,
+            },
+        }
+    }
+
+    /// How long one run of pgbench takes, if the options say `wanted` seconds. A thousand new
+    /// servers behind a forwarder need their time to wake up.
+    pub(super) fn seconds(&self, wanted: u32) -> u32 {
+        match self.yardstick {
+            Yardstick::Haproxy if self.clients > PROXY_CLIENTS_MAX => wanted.max(20),
+            _ => wanted,
+        }
+    }
+
+    /// `max_connections` of PostgreSQL that it needs.
+    pub(super) fn connections_max(&self) -> u32 {
+        match self.yardstick {
+            Yardstick::Haproxy => CONNECTIONS_MAX.max(self.clients + CONNECTIONS_MAX),
+            Yardstick::PgBouncer | Yardstick::Nobody => CONNECTIONS_MAX,
+        }
     }
 }
 
@@ -38,6 +92,8 @@ pub(super) enum Kind {
     Idle,
     /// As many clients as the limit of open files allows.
     Max,
+    /// Clients that each prepare the same statements, so many.
+    Statements(u32),
 }
 
 /// A figure of pgweir and its limit.
@@ -54,7 +110,7 @@ pub(super) struct Target {
 /// Where a figure should be.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Limit {
-    /// At most so many times PgBouncer's.
+    /// At most so many times the yardstick's.
     Ratio(f64),
     /// At most this.
     AtMost(f64),
@@ -76,6 +132,8 @@ const PER_TRANSACTION: &[Target] = &[
     ratio("machine_us", 1.0, &[]),
 ];
 
+const PREPARED: &[Target] = &[ratio("cpu_us", 1.15, &[])];
+
 /// All scenarios, in the order of a full run.
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
@@ -84,6 +142,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         what: "select-only, simple protocol, 32 clients",
         kind: Kind::Pgbench(&["-S", "-M", "simple", "-c", "32", "-j", "1"]),
         clients: 32,
+        yardstick: Yardstick::PgBouncer,
         targets: PER_TRANSACTION,
     },
     Scenario {
@@ -92,6 +151,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         what: "select-only, extended protocol, 32 clients",
         kind: Kind::Pgbench(&["-S", "-M", "extended", "-c", "32", "-j", "1"]),
         clients: 32,
+        yardstick: Yardstick::PgBouncer,
         targets: PER_TRANSACTION,
     },
     Scenario {
@@ -100,6 +160,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         what: "select-only, simple protocol, 1,000 clients",
         kind: Kind::Pgbench(&["-S", "-M", "simple", "-c", "1000", "-j", "2"]),
         clients: 1_000,
+        yardstick: Yardstick::PgBouncer,
         targets: PER_TRANSACTION,
     },
     Scenario {
@@ -108,7 +169,26 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         what: "select-only, extended protocol, 1,000 clients",
         kind: Kind::Pgbench(&["-S", "-M", "extended", "-c", "1000", "-j", "2"]),
         clients: 1_000,
+        yardstick: Yardstick::PgBouncer,
         targets: PER_TRANSACTION,
+    },
+    Scenario {
+        name: "prepared-32",
+        alias: "prepared",
+        what: "select-only, prepared statements, 32 clients",
+        kind: Kind::Pgbench(&["-S", "-M", "prepared", "-c", "32", "-j", "1"]),
+        clients: 32,
+        yardstick: Yardstick::Haproxy,
+        targets: PREPARED,
+    },
+    Scenario {
+        name: "prepared-1000",
+        alias: "many-prepared",
+        what: "select-only, prepared statements, 1,000 clients",
+        kind: Kind::Pgbench(&["-S", "-M", "prepared", "-c", "1000", "-j", "2"]),
+        clients: 1_000,
+        yardstick: Yardstick::Haproxy,
+        targets: PREPARED,
     },
     Scenario {
         name: "conn",
@@ -116,6 +196,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         what: "a new connection for each query, no password, 20 clients",
         kind: Kind::Pgbench(&["-C", "-S", "-c", "20", "-j", "1"]),
         clients: 20,
+        yardstick: Yardstick::PgBouncer,
         targets: PER_TRANSACTION,
     },
     Scenario {
@@ -124,6 +205,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         what: "COPY TO STDOUT of a large table, one client",
         kind: Kind::Copy,
         clients: 1,
+        yardstick: Yardstick::PgBouncer,
         targets: &[ratio("cpu_s_gb", 0.7, &[])],
     },
     Scenario {
@@ -132,6 +214,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         what: "connected clients that do nothing",
         kind: Kind::Idle,
         clients: 5_000,
+        yardstick: Yardstick::PgBouncer,
         targets: &[Target {
             key: "kb_client",
             limit: Limit::AtMost(3.0),
@@ -144,9 +227,23 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         what: "as many connected clients as the limit of open files allows, each asks once",
         kind: Kind::Max,
         clients: 18_000,
+        yardstick: Yardstick::PgBouncer,
         targets: &[Target {
             key: "served",
             limit: Limit::All("wanted"),
+            workers: &[],
+        }],
+    },
+    Scenario {
+        name: "statements",
+        alias: "shared-statements",
+        what: "1,000 clients that each prepare the same 1,000 statements: memory beside the texts",
+        kind: Kind::Statements(1_000),
+        clients: 1_000,
+        yardstick: Yardstick::Nobody,
+        targets: &[Target {
+            key: "kb_client",
+            limit: Limit::AtMost(4.0),
             workers: &[],
         }],
     },

@@ -69,5 +69,6 @@ pub(super) fn settings(postgres_port: u16, pool: u32, clients_max: u32) -> Poole
         pool,
         clients_max,
         workers: None,
+        prepared_max: None,
     }
 }

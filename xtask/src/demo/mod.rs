@@ -138,6 +138,7 @@ async fn prepare_pgweir(
         pool: POOL,
         clients_max: CLIENTS_MAX,
         workers: None,
+        prepared_max: None,
     };
     let psql = postgres.programs().path("psql");
     let what = format!("start pgweir: transaction mode, default_pool_size = {POOL}");

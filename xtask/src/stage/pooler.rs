@@ -18,6 +18,8 @@ pub(crate) struct PoolerSettings {
     pub(crate) clients_max: u32,
     /// Threads; unset for the pooler's own default.
     pub(crate) workers: Option<u32>,
+    /// Prepared statements on each server; unset for the pooler's own default.
+    pub(crate) prepared_max: Option<u32>,
 }
 
 impl PoolerSettings {
@@ -49,6 +51,9 @@ impl PoolerSettings {
         );
         if let Some(workers) = self.workers {
             let _ = writeln!(ini, "workers = {workers}");
+        }
+        if let Some(count) = self.prepared_max {
+            let _ = writeln!(ini, "max_prepared_statements = {count}");
         }
         ini
     }
@@ -94,7 +99,7 @@ impl Pooler {
         let port = free_port()?;
         let path = stage.path().join("haproxy.cfg");
         let text = format!(
-            "global\n maxconn 1000\n nbthread 1\n\
+            "global\n maxconn 2000\n nbthread 1\n\
              defaults\n mode tcp\n timeout connect 10s\n timeout client 1h\n timeout server 1h\n\
              frontend clients\n bind 127.0.0.1:{port}\n default_backend servers\n\
              backend servers\n server postgresql 127.0.0.1:{postgres_port}\n"
