@@ -1,0 +1,54 @@
+"""Drivers with their prepared statements, pipelines, COPY and cancels."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from pooler import ROOT
+
+ROUNDS = 2
+
+# How to run each program, from the root of the tree.
+PROGRAMS = {
+    "pgx": [".drivers/pgx/run"],
+    "pgjdbc": ["java", "-XX:TieredStopAtLevel=1", "-cp",
+               ".drivers/pgjdbc/classes:.drivers/pgjdbc/dependency/*", "Drivers"],
+    "node-postgres": ["node", ".drivers/node-postgres/main.js"],
+    "psycopg": [sys.executable, "tests/drivers/psycopg/main.py"],
+    "asyncpg": [sys.executable, "tests/drivers/asyncpg/main.py"],
+}
+BUILT = ("pgx", "pgjdbc", "node-postgres")
+
+
+@pytest.fixture(params=PROGRAMS)
+def driver(request):
+    """Runs a driver's program against an address, and checks what it kept in the table."""
+    name = request.param
+    if name in BUILT:
+        subprocess.run([ROOT / "tools" / "build-drivers", name], check=True, timeout=100)
+
+    def run(host, port, pg, clients):
+        pg.run("DROP TABLE IF EXISTS driver_rows", dbname="app")
+        pg.run("CREATE TABLE driver_rows (client int, round int, word text)", dbname="app")
+        done = subprocess.run(
+            [*PROGRAMS[name], host, str(port), "trusty", "app", str(clients), str(ROUNDS)],
+            cwd=ROOT, capture_output=True, text=True, timeout=110)
+        assert done.returncode == 0, done.stderr[-4000:]
+        report = json.loads(done.stdout)
+        assert report["answers"] > clients * ROUNDS * 50
+        assert pg.value("SELECT count(*) FROM driver_rows", dbname="app") == report["kept"]
+        assert pg.value("SELECT count(*) FROM driver_rows WHERE word = 'lost'", dbname="app") == 0
+
+    return run
+
+
+def test_without_a_pooler(driver, newest_pg):
+    """What the programs expect is what PostgreSQL does."""
+    driver(newest_pg.host, newest_pg.port, newest_pg, clients=10)
+
+
+def test_session_mode(driver, start_pooler, newest_pg):
+    pooler = start_pooler(newest_pg, pool_mode="session", default_pool_size=10)
+    driver(pooler.host, pooler.port, newest_pg, clients=10)
