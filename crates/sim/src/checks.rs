@@ -23,6 +23,8 @@ pub enum Promise {
     Memory,
     /// Nobody is turned away without a reason.
     Reasons,
+    /// A command of the console is done for those who may give it, and for nobody else.
+    Rights,
     /// A shutdown ends.
     Shutdown,
     /// The core asks for nothing absurd of its driver or of PostgreSQL.

@@ -72,6 +72,8 @@ pub struct Scenario {
     pub(crate) stall: u32,
     /// Most bytes of a row or result, where a client asks for much.
     pub(crate) result_size: usize,
+    /// Some clients are the console's.
+    pub(crate) operators: bool,
     /// Clients use prepared statements that outlive a pipeline.
     pub(crate) prepares: bool,
     /// `max_prepared_statements`.
@@ -82,6 +84,11 @@ pub struct Scenario {
 
 /// Do clients without a server of their own use named prepared statements?
 const PREPARED_EVERYWHERE: bool = false;
+
+/// Who may give all commands of the console.
+pub(crate) const ADMIN: &str = "ann";
+/// Who may only look.
+const ONLOOKER: &str = "bob";
 
 /// A user, the same one for clients and for PostgreSQL.
 #[derive(Clone)]
@@ -154,6 +161,7 @@ impl Scenario {
             chunk,
             query_wait_timeout,
             prepares,
+            operators: rng.bool(),
             statements_max: [1, 2, 3, 200][rng.usize(..4)],
             stall,
             result_size: (capacity * 8).min(chunk * 300).min(60_000),
@@ -216,7 +224,7 @@ fn settings(mode: PoolMode, auth_type: &str, rng: &mut fastrand::Rng) -> (String
              query_wait_timeout = {query_wait_timeout}\nserver_login_retry = {}\n\
              server_idle_timeout = {}\nserver_lifetime = {}\nautodb_idle_timeout = 2\n\
              server_connect_limit = {}\nscram_iterations = 2\nserver_reset_query_always = {}\n\
-             client_login_timeout = 0\nserver_connect_timeout = 0\n",
+             admin_users = {ADMIN}\nstats_users = {ONLOOKER}\nclient_login_timeout = 0\nserver_connect_timeout = 0\n",
         mode.as_str(),
         rng.u8(1..3),
         [5, 600][rng.usize(..2)],
@@ -229,7 +237,7 @@ fn settings(mode: PoolMode, auth_type: &str, rng: &mut fastrand::Rng) -> (String
 
 /// One user or two; their secrets are stored in any form that the method can work with.
 fn accounts(method: Method, rng: &mut fastrand::Rng) -> Vec<Account> {
-    let names = [("ann", "secret of ann"), ("bob", "bob's own")];
+    let names = [(ADMIN, "secret of ann"), (ONLOOKER, "bob's own")];
     let count = rng.usize(1..=names.len());
     let mut accounts = Vec::new();
     for (name, password) in names.into_iter().take(count) {

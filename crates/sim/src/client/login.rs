@@ -45,6 +45,11 @@ impl Login {
         }
     }
 
+    /// It wants the console.
+    pub(super) fn at_console(&mut self, rng: &mut fastrand::Rng) {
+        self.database = ["pgbouncer", "pgweir"][rng.usize(..2)];
+    }
+
     /// Sends the first packet.
     pub(super) fn begin(&self, out: &mut VecDeque<u8>) {
         if self.asks_for_tls {
@@ -97,6 +102,10 @@ impl Login {
             return true;
         }
         false
+    }
+
+    pub(super) fn user(&self) -> &str {
+        &self.user
     }
 
     /// Does it give a wrong password?

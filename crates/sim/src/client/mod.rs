@@ -1,6 +1,7 @@
 //! Model clients: they log in, make requests, check each answer, and leave.
 
 mod login;
+mod operator;
 mod own;
 mod pipeline;
 mod script;
@@ -9,10 +10,13 @@ use std::collections::{BTreeMap, VecDeque};
 
 use pgweir_wire::{Header, Report, tag::backend};
 
-pub(crate) use self::script::Mood;
 use self::{
     login::Login,
     own::{Ask, OwnSession, Reply},
+};
+pub(crate) use self::{
+    operator::{Desk, Order},
+    script::Mood,
 };
 use crate::{
     checks::{Promise, RequestId, Said, Violation},
@@ -113,6 +117,8 @@ pub(crate) struct Client {
     began: bool,
     /// Settings that are not reported stay with the session.
     keeps_session: bool,
+    /// It talks to the console.
+    desk: Option<Box<Desk>>,
 }
 
 impl Client {
@@ -171,6 +177,7 @@ impl Client {
             misbehaved: false,
             began: false,
             keeps_session: false,
+            desk: None,
         }
     }
 
@@ -224,6 +231,8 @@ impl Client {
         let broken = !self.input.is_empty();
         let excused =
             self.leaves.is_some() || grounds.servers_lost || self.misbehaved || how == End::Reset;
+        // Nobody waits for those who talk to the console.
+        let excused = excused || (self.is_operator() && grounds.shutdown);
         match phase {
             Phase::Left | Phase::Over => Ok(()),
             Phase::Refused if !broken => Ok(()),
@@ -304,6 +313,11 @@ impl Client {
         let (tag, body) = (message[0], &message[5..]);
         if self.phase == Phase::Refused {
             return Err(self.wrong("hears more after FATAL".to_owned()));
+        }
+        let is_fatal = tag == backend::ERROR_RESPONSE
+            && Report::parse(body).is_ok_and(|report| report.severity == b"FATAL");
+        if self.is_operator() && !is_fatal {
+            return self.console_message(tag, body);
         }
         if said.front().is_some_and(|said| said.message == message) {
             said.pop_front();

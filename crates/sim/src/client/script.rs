@@ -20,6 +20,9 @@ impl Client {
         if self.phase != Phase::Ready || self.leaves.is_some() || self.output.len() > 50_000 {
             return false;
         }
+        if self.is_operator() {
+            return self.can_order();
+        }
         match &self.pause {
             Some(Pause::CopyIn { started, .. }) => *started,
             Some(Pause::Flush) => {
@@ -32,7 +35,7 @@ impl Client {
 
     /// Does the next thing. `size` is about the most that it asks for in bytes.
     pub(crate) fn act(&mut self, mood: Mood, size: usize, rng: &mut fastrand::Rng) {
-        if self.confused {
+        if self.confused || self.is_operator() {
             return self.say_goodbye();
         }
         match self.pause.take() {

@@ -160,7 +160,7 @@ impl World {
             }
             Action::Mail { to, mail } => self.send_mail(host, to, mail),
             Action::Log(_) => {}
-            Action::Control(control) => return Err(sense(&format!("{control:?} without console"))),
+            Action::Control(control) => self.control(control)?,
             Action::Finished => self.stop(host),
             Action::Send { .. } => {}
         }

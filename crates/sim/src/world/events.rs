@@ -280,7 +280,13 @@ impl World {
         let bytes = down.pull(count);
         match down.end {
             Some(how) if bytes.is_empty() => client.ended(how, grounds),
-            _ => client.received(&bytes, &mut self.said[index], grounds),
+            _ => {
+                client.received(&bytes, &mut self.said[index], grounds)?;
+                if client.is_operator() {
+                    self.heed(index)?;
+                }
+                Ok(())
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pgweir_core::{Address, Peer, ReadMode, Time, mail::Mail};
+use pgweir_core::{Address, Peer, ReadMode, Snapshot, Time, mail::Mail};
 
 use super::{
     World,
@@ -32,6 +32,9 @@ impl World {
         let requests = self.rng.u32(..=self.scenario.requests);
         let mut client = Client::new(index, link, requests, keeps_session, account, &mut self.rng);
         client.prepares = self.scenario.prepares;
+        if self.scenario.operators && self.rng.u8(..5) == 0 {
+            client.becomes_operator(&mut self.rng);
+        }
         self.admit(client)
     }
 
@@ -43,6 +46,10 @@ impl World {
         let Some(&index) = self.rng.choice(&able) else {
             return false;
         };
+        if mood == Mood::Free && self.clients[index].is_operator() {
+            self.operate(index);
+            return true;
+        }
         let size = match self.rng.u8(..20) {
             0 => self.scenario.result_size,
             _ => 30,
@@ -158,16 +165,23 @@ impl World {
         self.admit(Client::canceller(index, link, pid, &secret))
     }
 
-    fn reload(&mut self) -> Result<(), Violation> {
+    pub(super) fn reload(&mut self) -> Result<(), Violation> {
         let pool_size = self.rng.u32(1..=4);
-        let snapshot = Arc::new(self.scenario.snapshot(pool_size)?);
-        self.note(|| format!("reload: default_pool_size = {pool_size}"));
-        self.pool_size = pool_size;
+        let snapshot = self.scenario.snapshot(pool_size)?;
         self.count("reload");
+        self.configure(snapshot);
+        Ok(())
+    }
+
+    /// A new configuration, on its way to all workers.
+    pub(super) fn configure(&mut self, snapshot: Snapshot) {
+        let pool_size = snapshot.config.settings.default_pool_size;
+        self.note(|| format!("configuration: default_pool_size = {pool_size}"));
+        self.pool_size = pool_size;
         self.most_servers = self.most_servers.max(pool_size as usize);
+        let snapshot = Arc::new(snapshot);
         self.directory.replace(Arc::clone(&snapshot));
         self.tell_all(|| Mail::Config(Arc::clone(&snapshot)));
-        Ok(())
     }
 
     pub(super) fn tell_all(&mut self, mut mail: impl FnMut() -> Mail) {

@@ -3,6 +3,7 @@
 mod driver;
 mod events;
 mod mishaps;
+mod operator;
 mod verdict;
 
 use std::{

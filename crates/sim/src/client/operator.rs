@@ -1,0 +1,150 @@
+//! Clients of the console.
+
+use std::collections::VecDeque;
+
+use pgweir_wire::{Report, tag::backend};
+
+use super::{Client, Phase};
+use crate::{checks::Violation, scenario::ADMIN};
+
+/// A command for the console.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Order {
+    Show(&'static str),
+    Reload,
+    Set(&'static str, u32),
+}
+
+/// What a console client is doing.
+#[derive(Debug, Default)]
+pub(crate) struct Desk {
+    /// The command that is not answered yet.
+    pending: Option<Order>,
+    progress: Progress,
+    /// What was answered since the world last asked, and whether it was done.
+    done: VecDeque<(Order, bool)>,
+}
+
+/// How much of an answer has come.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    #[default]
+    Nothing,
+    Columns,
+    Complete,
+    Failed,
+}
+
+impl Order {
+    pub(crate) fn text(&self) -> String {
+        match self {
+            Self::Show(what) => format!("SHOW {what}"),
+            Self::Reload => "RELOAD".to_owned(),
+            Self::Set(key, value) => format!("SET {key} = {value}"),
+        }
+    }
+
+    /// `stats_users` may give it too.
+    pub(crate) fn is_harmless(&self) -> bool {
+        matches!(self, Self::Show(_))
+    }
+
+    /// What CommandComplete says.
+    fn tag(&self) -> String {
+        match self {
+            Self::Set(key, value) => format!("SET {key}={value}"),
+            _ => {
+                let text = self.text();
+                text.split(' ').next().unwrap_or_default().to_owned()
+            }
+        }
+    }
+}
+
+impl Client {
+    /// From now on it talks to the console.
+    pub(crate) fn becomes_operator(&mut self, rng: &mut fastrand::Rng) {
+        self.desk = Some(Box::default());
+        self.output.clear();
+        self.login.at_console(rng);
+        self.login.begin(&mut self.output);
+    }
+
+    pub(crate) fn is_operator(&self) -> bool {
+        self.desk.is_some()
+    }
+
+    /// It is one of `admin_users`.
+    pub(crate) fn is_admin(&self) -> bool {
+        self.login.user() == ADMIN
+    }
+
+    /// It has nothing to wait for.
+    pub(crate) fn can_order(&self) -> bool {
+        let at_rest = self.phase == Phase::Ready && self.leaves.is_none();
+        at_rest
+            && self
+                .desk
+                .as_ref()
+                .is_some_and(|desk| desk.pending.is_none())
+    }
+
+    pub(crate) fn order(&mut self, order: Order) {
+        let text = order.text();
+        self.write(|writer| {
+            writer.query(text.as_bytes());
+        });
+        if let Some(desk) = &mut self.desk {
+            desk.pending = Some(order);
+            desk.progress = Progress::Nothing;
+        }
+    }
+
+    /// What was answered since the last call.
+    pub(crate) fn done_orders(&mut self) -> VecDeque<(Order, bool)> {
+        let desk = self.desk.as_mut();
+        desk.map(|desk| std::mem::take(&mut desk.done))
+            .unwrap_or_default()
+    }
+
+    /// A message of the console.
+    pub(super) fn console_message(&mut self, tag: u8, body: &[u8]) -> Result<(), Violation> {
+        let Some(desk) = &mut self.desk else {
+            return Ok(());
+        };
+        let Some(order) = &desk.pending else {
+            return Err(self.wrong(format!("hears '{}' unasked", tag.escape_ascii())));
+        };
+        let next = match (desk.progress, tag) {
+            (Progress::Nothing, backend::ROW_DESCRIPTION) => Some(Progress::Columns),
+            (Progress::Columns, backend::DATA_ROW) => Some(Progress::Columns),
+            (Progress::Nothing, backend::NOTICE_RESPONSE) => Some(Progress::Nothing),
+            (Progress::Nothing | Progress::Columns, backend::COMMAND_COMPLETE) => {
+                let good = body.strip_suffix(b"\0") == Some(order.tag().as_bytes());
+                good.then_some(Progress::Complete)
+            }
+            (Progress::Nothing, backend::ERROR_RESPONSE) => {
+                let report = Report::parse(body).unwrap_or_default();
+                (report.severity == b"ERROR").then_some(Progress::Failed)
+            }
+            (Progress::Complete | Progress::Failed, backend::READY_FOR_QUERY) => {
+                let ok = desk.progress == Progress::Complete;
+                desk.done
+                    .extend(desk.pending.take().map(|order| (order, ok)));
+                self.answers += 1;
+                return Ok(());
+            }
+            _ => None,
+        };
+        let Some(next) = next else {
+            let what = format!(
+                "hears '{}' \"{}\" in answer to {order:?}",
+                tag.escape_ascii(),
+                body[..body.len().min(120)].escape_ascii()
+            );
+            return Err(self.wrong(what));
+        };
+        desk.progress = next;
+        Ok(())
+    }
+}

@@ -1,0 +1,89 @@
+//! What operators do by the console, and what comes of it.
+
+use pgweir_core::{Control, Snapshot, Token, WorkerId, fault::Fault, mail::Mail};
+
+use super::{World, driver::Parcel};
+use crate::{
+    checks::{Promise, Violation},
+    client::Order,
+};
+
+const SHOWS: [&str; 7] = [
+    "CLIENTS",
+    "CONFIG",
+    "DATABASES",
+    "POOLS",
+    "SERVERS",
+    "STATS",
+    "VERSION",
+];
+
+impl World {
+    /// An operator gives a command, or thinks about it.
+    pub(super) fn operate(&mut self, index: usize) {
+        if self.rng.u8(..4) > 0 {
+            return;
+        }
+        let order = match self.rng.u8(..10) {
+            0..=1 => Order::Show(SHOWS[self.rng.usize(..SHOWS.len())]),
+            2..=3 => Order::Reload,
+            _ => Order::Set("default_pool_size", self.rng.u32(1..=4)),
+        };
+        self.note(|| format!("client {index}: {}", order.text()));
+        self.count(match &order {
+            Order::Show(_) => "SHOW",
+            Order::Reload => "RELOAD",
+            Order::Set(..) => "SET",
+        });
+        self.clients[index].order(order);
+    }
+
+    /// What an operator has heard.
+    pub(super) fn heed(&mut self, index: usize) -> Result<(), Violation> {
+        for (order, ok) in self.clients[index].done_orders() {
+            let may = order.is_harmless() || self.clients[index].is_admin();
+            if ok != may {
+                let what = format!("client {index}: {} was done: {ok}", order.text());
+                return Err(Violation::new(Promise::Rights, what));
+            }
+        }
+        Ok(())
+    }
+
+    /// A console's wish to the control thread.
+    pub(super) fn control(&mut self, control: Control) -> Result<(), Violation> {
+        match control {
+            Control::Reload { worker, console } => {
+                self.reload()?;
+                self.report(worker, console, Ok(()));
+            }
+            Control::Set {
+                worker,
+                console,
+                key,
+                value,
+            } => {
+                let before = self.directory.snapshot();
+                let outcome = match before.config.with_setting(&key, &value) {
+                    Ok((config, _)) => {
+                        let users = before.users.clone();
+                        self.configure(Snapshot { config, users });
+                        Ok(())
+                    }
+                    Err(problem) => Err(Fault::SetFailed(problem.to_string())),
+                };
+                self.report(worker, console, outcome);
+            }
+            Control::Shutdown(how) => {
+                self.grounds.shutdown = true;
+                self.tell_all(|| Mail::Shutdown(how));
+            }
+        }
+        Ok(())
+    }
+
+    fn report(&mut self, worker: WorkerId, console: Token, outcome: Result<(), Fault>) {
+        let mail = Mail::Configured { console, outcome };
+        self.post(self.hosts.len(), worker.index(), Parcel::Mail(mail));
+    }
+}
