@@ -84,6 +84,11 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) {
+        if let Some(console) = self.holder(key)
+            && self.is_console(console)
+        {
+            self.cancel_console(console, now, out);
+        }
         match self.cancel_target(key) {
             Some(server) => self.open_cancel(server, Some((from, request)), now, out),
             None => out.list.push(Action::Mail {
@@ -141,11 +146,8 @@ impl Worker {
     /// The server that runs the query which the key names; `None` if the key is wrong or the client
     /// has none.
     fn cancel_target(&mut self, key: &CancelKey) -> Option<Token> {
-        let conn = self.table.token_at(key.slot()?)?;
+        let conn = self.holder(key)?;
         let client = self.table.client(conn)?;
-        if !key.is_proven_by(&client.secret[..usize::from(client.secret_len)]) {
-            return None;
-        }
         let ClientDuty::Active(server_conn) = client.duty else {
             return None;
         };
@@ -153,6 +155,14 @@ impl Worker {
         let is_idle = server.replies.is_settled() && server.status == b'I';
         let may = !is_idle && server.cancels < CANCELS_PER_SERVER_MAX && server.key.is_some();
         may.then_some(server_conn)
+    }
+
+    /// The client that the key names, if it is the right key.
+    fn holder(&mut self, key: &CancelKey) -> Option<Token> {
+        let conn = self.table.token_at(key.slot()?)?;
+        let client = self.table.client(conn)?;
+        let secret = &client.secret[..usize::from(client.secret_len)];
+        key.is_proven_by(secret).then_some(conn)
     }
 
     /// The way to the server is open: pass the request on. PostgreSQL closes the connection when it

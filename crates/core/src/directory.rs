@@ -18,7 +18,8 @@ use pgweir_config::{Config, Database, FairWindow};
 use crate::{
     backend::Welcome,
     client_counts::ClientCounts,
-    pool::{Ledger, Limits, Order, PoolId, PoolKey},
+    operator::Operator,
+    pool::{Epochs, Ledger, Limits, Order, PoolId, PoolKey},
     session::TrackedNames,
 };
 
@@ -47,6 +48,7 @@ pub struct Directory {
     staying: AtomicUsize,
     next_id: AtomicU64,
     made_secrets: Mutex<HashMap<String, MadeSecret>>,
+    operator: Operator,
 }
 
 /// A pool as all workers see it.
@@ -60,6 +62,8 @@ pub struct SharedPool {
     pub ledger: Mutex<Ledger>,
     /// What its servers said of themselves.
     pub facts: Mutex<Facts>,
+    /// Which of its servers are out of date.
+    pub epochs: Mutex<Epochs>,
     free_ids: Arc<Mutex<FreeIds>>,
 }
 
@@ -107,6 +111,7 @@ impl Directory {
             staying: AtomicUsize::new(workers),
             next_id: AtomicU64::new(1),
             made_secrets: Mutex::default(),
+            operator: Operator::default(),
         }
     }
 
@@ -130,7 +135,18 @@ impl Directory {
 
     /// Puts a new configuration in force. The caller then mails it to every worker.
     pub fn replace(&self, snapshot: Arc<Snapshot>) {
-        *self.snapshot.write() = Arc::clone(&snapshot);
+        let before = std::mem::replace(&mut *self.snapshot.write(), Arc::clone(&snapshot));
+        for pool in self.pools() {
+            let name = &pool.key.database;
+            let entries = (before.config.database(name), snapshot.config.database(name));
+            if let (Some(old), Some(new)) = entries
+                && !opens_like(old, new)
+            {
+                pool.epochs.lock().renew();
+            }
+        }
+        self.operator
+            .forget_databases(|name| snapshot.config.database(name).is_some());
         let users = &snapshot.users;
         self.made_secrets.lock().retain(|user, kept| {
             users
@@ -155,6 +171,7 @@ impl Directory {
                 limits(config, database, &key.user),
             )),
             facts: Mutex::default(),
+            epochs: Mutex::default(),
             free_ids: Arc::clone(&self.free_ids),
         });
         pools.retain(|_, pool| pool.strong_count() > 0);
@@ -218,6 +235,12 @@ impl Directory {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// What operators have ordered.
+    #[must_use]
+    pub fn operator(&self) -> &Operator {
+        &self.operator
+    }
+
     /// The key that mock exchanges and made-up salts hang on.
     #[must_use]
     pub fn process_key(&self) -> &[u8; 32] {
@@ -253,6 +276,24 @@ impl Directory {
         };
         self.made_secrets.lock().insert(user.to_owned(), kept);
     }
+}
+
+/// Would a server that was opened for one of these entries be opened just so for the other?
+#[must_use]
+pub(crate) fn opens_like(one: &Database, other: &Database) -> bool {
+    let what = |entry: &Database| {
+        let entry = entry.clone();
+        let hosts = (entry.host, entry.port);
+        let login = (entry.dbname, entry.user, entry.password);
+        let parameters = (
+            entry.client_encoding,
+            entry.datestyle,
+            entry.timezone,
+            entry.application_name,
+        );
+        (hosts, login, parameters, entry.connect_query)
+    };
+    what(one) == what(other)
 }
 
 /// The limits of one pool.

@@ -70,6 +70,12 @@ pub enum Fault {
     NotSupported(&'static str),
     /// Not in the configuration.
     NoSuchDatabase(String),
+    /// An operator has disabled it.
+    DatabaseDisabled(String),
+    /// An operator has killed this client.
+    Killed,
+    /// A console command was taken back before it was done.
+    CommandCanceled,
     /// It was in the configuration until now.
     DatabaseRemoved,
     /// `auth_type = any` needs a forced user.
@@ -157,6 +163,7 @@ impl Fault {
             Self::ServerSaid(words) => &words.code,
             Self::ServerCrashed | Self::ServerProtocol(_) => sqlstate::CONNECTION_FAILURE,
             Self::ReloadFailed => sqlstate::CONFIG_FILE_ERROR,
+            Self::CommandCanceled => sqlstate::QUERY_CANCELED,
             _ => sqlstate::PROTOCOL_VIOLATION,
         }
     }
@@ -176,6 +183,7 @@ impl Fault {
             | Self::ReloadFailed
             | Self::NoForcedUser => Blame::Operator,
             Self::LoginTimeoutServerDown | Self::QueryTimeoutInQueue => Blame::Server,
+            Self::DatabaseDisabled(_) | Self::Killed | Self::CommandCanceled => Blame::Operator,
             Self::QueryWaitTimeout | Self::DatabaseRemoved | Self::SetFailed(_) => Blame::Operator,
             Self::Overloaded => Blame::Us,
             _ => Blame::Client,
@@ -249,6 +257,9 @@ impl fmt::Display for Fault {
             }
             Self::NotSupported(what) => write!(f, "{what} not supported yet"),
             Self::NoSuchDatabase(name) => write!(f, "no such database: {name}"),
+            Self::DatabaseDisabled(name) => write!(f, "database \"{name}\" is disabled"),
+            Self::Killed => f.write_str("admin forced disconnect"),
+            Self::CommandCanceled => f.write_str("canceling statement due to user request"),
             Self::DatabaseRemoved => f.write_str("database removed"),
             Self::NoForcedUser => f.write_str("auth_type=any requires forced user"),
             Self::Password => f.write_str("password authentication failed"),

@@ -13,6 +13,7 @@ pub mod frontend;
 mod inbox;
 mod log;
 pub mod mail;
+mod operator;
 pub mod pool;
 mod relay;
 pub mod session;
@@ -26,6 +27,7 @@ pub use action::{
     ReadMode, Shutdown, Source,
 };
 pub use directory::{Directory, Facts, SharedPool, Snapshot};
+pub use operator::{Halt, Operator};
 pub use time::Time;
 pub use token::{Token, WorkerId};
 pub use worker::Worker;

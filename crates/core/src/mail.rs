@@ -27,6 +27,10 @@ pub enum Mail {
     },
     /// The cancel request of this connection has been dealt with: close it.
     CancelDone(Token),
+    /// Orders have changed (see [`Operator`](crate::Operator)): look.
+    Obey,
+    /// What this console waits for may have come.
+    Awaited(Token),
     /// A console command that visits every worker in turn.
     Tour(Box<Tour>),
     /// A new configuration; takes effect whole.

@@ -19,6 +19,17 @@ pub(crate) enum Command {
     },
     Reload,
     Shutdown(Shutdown),
+    /// Of this database, or of all if it is empty; so are the others.
+    Pause(String),
+    Resume(String),
+    Kill(String),
+    Reconnect(String),
+    WaitClose(String),
+    /// Of this database, which has to be named.
+    Disable(String),
+    Enable(String),
+    /// The client's id, as it was written.
+    KillClient(String),
 }
 
 /// Who may give a command.
@@ -107,6 +118,14 @@ impl Command {
                 "WAIT_FOR_CLIENTS" => Shutdown::WaitForClients,
                 _ => return None,
             }),
+            ("PAUSE", _) => Self::Pause(argument),
+            ("RESUME", _) => Self::Resume(argument),
+            ("KILL", _) => Self::Kill(argument),
+            ("RECONNECT", _) => Self::Reconnect(argument),
+            ("WAIT_CLOSE", _) => Self::WaitClose(argument),
+            ("DISABLE", _) => Self::Disable(argument),
+            ("ENABLE", _) => Self::Enable(argument),
+            ("KILL_CLIENT", _) => Self::KillClient(argument),
             _ => return None,
         })
     }
@@ -123,7 +142,17 @@ impl Command {
     pub(crate) fn right(&self) -> Right {
         match self {
             Self::Empty | Self::Show(_) | Self::Parameter(..) | Self::SetParameter => Right::Look,
-            Self::Set { .. } | Self::Reload | Self::Shutdown(_) => Right::Operate,
+            Self::Set { .. }
+            | Self::Reload
+            | Self::Shutdown(_)
+            | Self::Pause(_)
+            | Self::Resume(_)
+            | Self::Kill(_)
+            | Self::Reconnect(_)
+            | Self::WaitClose(_)
+            | Self::Disable(_)
+            | Self::Enable(_)
+            | Self::KillClient(_) => Right::Operate,
         }
     }
 }

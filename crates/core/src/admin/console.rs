@@ -5,11 +5,12 @@ use pgweir_wire::{HEADER_LEN, MessageWriter, Severity, tag::frontend};
 use super::{
     VERSION,
     command::{Command, Right, Show},
+    orders::Awaiting,
     rows,
     tour::{Collection, Errand},
 };
 use crate::{
-    Action, Actions, Control, Level, ReadMode, Shutdown, Time, Token,
+    Actions, Level, ReadMode, Time, Token,
     fault::Fault,
     frontend::{Client, ClientDuty},
     inbox::Inbox,
@@ -25,7 +26,9 @@ pub struct Console {
     is_admin: bool,
     inbox: Inbox,
     /// A command is being carried out; the next one waits.
-    busy: bool,
+    pub(super) busy: bool,
+    /// What its command waits for.
+    pub(super) awaits: Option<Awaiting>,
     /// What the command that the control thread works on is answered with.
     tag: String,
     /// An error in the extended protocol: all up to Sync is skipped.
@@ -40,6 +43,7 @@ impl Console {
             is_admin,
             inbox: Inbox::default(),
             busy: false,
+            awaits: None,
             tag: String::new(),
             skipping: false,
         }
@@ -91,7 +95,7 @@ impl Worker {
         }
     }
 
-    fn console(&mut self, conn: Token) -> Option<&mut Console> {
+    pub(super) fn console(&mut self, conn: Token) -> Option<&mut Console> {
         match self.table.client(conn) {
             Some(Client {
                 duty: ClientDuty::Console(console),
@@ -182,45 +186,7 @@ impl Worker {
                 writer.notice(Severity::Notice, "00000", "SET ignored");
                 writer.command_complete("SET").ready_for_query(b'I');
             }),
-            command => self.console_order(conn, command, out),
-        }
-    }
-
-    /// A command that changes something.
-    fn console_order(&mut self, conn: Token, command: Command, out: &mut Actions) {
-        let worker = self.id;
-        match command {
-            Command::Set { key, value } => {
-                let tag = format!("SET {key}={value}");
-                self.await_control(conn, tag);
-                out.list.push(Action::Control(Control::Set {
-                    worker,
-                    console: conn,
-                    key,
-                    value,
-                }));
-            }
-            Command::Reload => {
-                out.log(Level::Log, "", "RELOAD command issued");
-                self.await_control(conn, "RELOAD".to_owned());
-                out.list.push(Action::Control(Control::Reload {
-                    worker,
-                    console: conn,
-                }));
-            }
-            Command::Shutdown(how) => {
-                let word = match how {
-                    Shutdown::WaitForClients => "SHUTDOWN WAIT_FOR_CLIENTS",
-                    Shutdown::WaitForServers => "SHUTDOWN WAIT_FOR_SERVERS",
-                    Shutdown::Immediate => "SHUTDOWN",
-                };
-                out.log(Level::Log, "", format!("{word} command issued"));
-                out.list.push(Action::Control(Control::Shutdown(how)));
-                if how != Shutdown::Immediate {
-                    answer_done(conn, "SHUTDOWN", out);
-                }
-            }
-            Command::Empty | Command::Show(_) | Command::Parameter(..) | Command::SetParameter => {}
+            command => self.console_order(conn, command, now, out),
         }
     }
 
@@ -231,7 +197,7 @@ impl Worker {
     }
 
     /// From here on until [`Worker::configured`], the control thread works for this console.
-    fn await_control(&mut self, conn: Token, tag: String) {
+    pub(super) fn await_control(&mut self, conn: Token, tag: String) {
         if let Some(console) = self.console(conn) {
             console.busy = true;
             console.tag = tag;
@@ -276,7 +242,7 @@ impl Worker {
         self.console_steps(conn, now, out);
     }
 
-    fn console_fault(&self, conn: Token, fault: &Fault, out: &mut Actions) {
+    pub(super) fn console_fault(&self, conn: Token, fault: &Fault, out: &mut Actions) {
         out.log(Level::Error, "", fault.to_string());
         out.send_made(conn, |bytes| {
             fault.write(Severity::Error, bytes);
@@ -311,7 +277,7 @@ fn ready(conn: Token, out: &mut Actions) {
     });
 }
 
-fn answer_done(conn: Token, tag: &str, out: &mut Actions) {
+pub(super) fn answer_done(conn: Token, tag: &str, out: &mut Actions) {
     out.send_made(conn, |bytes| {
         MessageWriter::new(bytes)
             .command_complete(tag)

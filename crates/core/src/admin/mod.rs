@@ -3,6 +3,7 @@
 mod command;
 mod console;
 mod grammar;
+mod orders;
 mod rows;
 mod show;
 mod tour;

@@ -375,17 +375,20 @@ fn pools(collection: &Collection) -> Vec<Vec<Cell>> {
 
 fn databases(worker: &Worker, collection: &Collection) -> Vec<Vec<Cell>> {
     let config = &worker.snapshot.config;
+    let operator = worker.directory.operator();
+    let ordered = operator.named();
     let mut names: Vec<(&str, &Database)> = config
         .databases
         .iter()
         .map(|(name, database)| (name.as_str(), database))
         .collect();
-    // Databases that the entry `*` stands for, as far as they are in use.
-    for key in collection.pools.keys() {
-        if let Some(database) = config.database(&key.database)
-            && !names.iter().any(|(name, _)| *name == &*key.database)
+    // Databases that the entry `*` stands for, as far as they are in use or orders speak of them.
+    let used = collection.pools.keys().map(|key| &*key.database);
+    for other in used.chain(ordered.iter().map(String::as_str)) {
+        if let Some(database) = config.database(other)
+            && !names.iter().any(|(name, _)| *name == other)
         {
-            names.push((&key.database, database));
+            names.push((other, database));
         }
     }
     names.sort_by_key(|(name, _)| *name);
@@ -429,8 +432,8 @@ fn databases(worker: &Worker, collection: &Collection) -> Vec<Vec<Cell>> {
             servers.into(),
             config.max_db_client_connections(database).into(),
             clients.into(),
-            false.into(),
-            false.into(),
+            operator.is_database_paused(name).into(),
+            operator.is_disabled(name).into(),
         ]
     });
     rows.collect()

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{command::Show, rows::Cell, show};
+use super::{command::Show, orders::Awaiting, rows::Cell, show};
 use crate::{
-    Action, Actions, Time, Token, WorkerId, mail::Mail, pool::PoolKey, stats::Stats, worker::Worker,
+    Action, Actions, Time, Token, WorkerId, fault::Fault, mail::Mail, pool::PoolKey, stats::Stats,
+    worker::Worker,
 };
 
 /// A command that visits every worker in turn, beginning with the console's own, and is answered
@@ -22,9 +23,15 @@ pub struct Tour {
 pub(crate) enum Errand {
     /// To gather what a SHOW shows.
     Show(Collection),
-    /// To be everywhere: what was mailed to the workers before has been read then. Answered with
-    /// this tag.
+    /// To be everywhere: what was mailed to the workers before has been read then, and what operators
+    /// have ordered is done. Answered with this tag.
     Settle(String),
+    /// The same, and then to wait for this.
+    Obey(Awaiting),
+    /// KILL of one database, or of all.
+    Kill(Option<String>),
+    /// KILL_CLIENT.
+    KillClient { id: u64, found: bool },
 }
 
 /// What a SHOW has gathered so far.
@@ -93,7 +100,11 @@ impl Worker {
             tour.visited += 1;
             match &mut tour.errand {
                 Errand::Show(collection) => show::add(self, collection, now),
-                Errand::Settle(_) => {}
+                Errand::Settle(_) | Errand::Obey(_) => self.obey(now, out),
+                Errand::Kill(database) => self.kill(database.as_deref(), now, out),
+                Errand::KillClient { id, found } => {
+                    *found = *found || self.kill_client(*id, now, out);
+                }
             }
         }
         let to = if tour.visited < workers {
@@ -118,6 +129,15 @@ impl Worker {
                 self.answer_table(console, &columns, &rows, now, out);
             }
             Errand::Settle(tag) => self.answer(console, Ok(&tag), now, out),
+            Errand::Obey(what) => self.console_awaits(console, what, now, out),
+            Errand::Kill(_) => self.answer(console, Ok("KILL"), now, out),
+            Errand::KillClient { found: true, .. } => {
+                self.answer(console, Ok("KILL_CLIENT"), now, out);
+            }
+            Errand::KillClient { found: false, .. } => {
+                let fault = Fault::Command("client not found".to_owned());
+                self.answer(console, Err(&fault), now, out);
+            }
         }
     }
 }

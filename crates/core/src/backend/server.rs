@@ -83,6 +83,8 @@ pub struct Server {
     pub last_words: Option<Words>,
     /// Its socket takes no more at present.
     pub blocked: bool,
+    /// When it was opened, in terms of its pool's [`Epochs`](crate::pool::Epochs).
+    pub epoch: u32,
     /// The client of another worker that it's on its way to.
     pub destined: Option<Waiter>,
 }
@@ -102,6 +104,18 @@ impl Server {
             Duty::Preparing(client) | Duty::Lent(client) => Some(client),
             _ => None,
         }
+    }
+
+    /// Does it do nothing for anybody: is it idle, or does it log in?
+    #[must_use]
+    pub fn is_unused(&self) -> bool {
+        matches!(self.duty, Duty::Idle | Duty::Login(_))
+    }
+
+    /// Does it clean up, after a client or for the next?
+    #[must_use]
+    pub fn is_cleaning(&self) -> bool {
+        matches!(self.duty, Duty::Cleaning { .. })
     }
 
     /// Moves on to another duty; `timed` counts what has a deadline.

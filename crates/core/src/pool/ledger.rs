@@ -20,7 +20,7 @@
 //! server. Mailboxes deliver everything, so that happens. A server that is handed over may find its
 //! client gone; the receiving worker then offers it again, as in 3. And a server that nobody has
 //! yet is opened as soon as no told worker's answer is outstanding ([`Ledger::answered`]) and the
-//! pool has room: each change that could make room, or end an answer, ends in `plan`.
+//! pool has room: each change that could make room, or end an answer, or a pause, ends in `plan`.
 //!
 //! Clients wait in the order of their tickets. `crates/sim` tries to break all this.
 
@@ -101,6 +101,8 @@ pub struct Ledger {
     next_ticket: u64,
     retry_at: Time,
     open: bool,
+    /// An operator has ordered a pause.
+    paused: bool,
 }
 
 impl Ledger {
@@ -119,6 +121,7 @@ impl Ledger {
             next_ticket: 0,
             retry_at: Time(0),
             open: true,
+            paused: false,
         }
     }
 
@@ -197,7 +200,7 @@ impl Ledger {
     /// needs it any more.
     pub fn opening(&mut self, worker: WorkerId) -> bool {
         // `plan` has counted it already, so that no second one is opened for the same need.
-        if self.waiting == 0 || !self.open {
+        if self.waiting == 0 || !self.open || self.paused {
             self.connecting -= 1;
             self.forget(worker);
             return false;
@@ -250,6 +253,18 @@ impl Ledger {
         self.open = false;
     }
 
+    /// Pauses the pool: no server is opened. Or ends the pause, which is a reason to open one.
+    pub fn set_paused(&mut self, paused: bool, now: Time) -> Notes {
+        self.paused = paused;
+        self.notes(0, now)
+    }
+
+    /// Is it paused?
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.paused
+    }
+
     /// More servers than the limit allows?
     #[must_use]
     pub fn is_above_size(&self) -> bool {
@@ -297,7 +312,7 @@ impl Ledger {
     fn plan(&mut self, ready: usize, now: Time) -> Option<WorkerId> {
         let wanted = self.waiting > self.connecting as usize + ready;
         let room = self.servers < self.limits.size && self.connecting < self.limits.connecting;
-        let may = self.open && self.asked.is_empty() && now >= self.retry_at;
+        let may = self.open && !self.paused && self.asked.is_empty() && now >= self.retry_at;
         if !(wanted && room && may) {
             return None;
         }

@@ -2,9 +2,11 @@
 //!
 //! Knows ids, numbers and time; no protocol, no socket.
 
+mod epochs;
 mod ledger;
 mod wait_queue;
 
+pub use epochs::Epochs;
 pub use ledger::{Connecting, Grant, Ledger, Limits, Notes, Order, WorkerSet};
 pub use wait_queue::{Ticket, Waiter};
 

@@ -39,6 +39,9 @@ impl Worker {
         let Some(database) = snapshot.config.database(&request.database) else {
             return Err(Fault::NoSuchDatabase(request.database));
         };
+        if self.directory.operator().is_disabled(&request.database) {
+            return Err(Fault::DatabaseDisabled(request.database));
+        }
         let key = PoolKey {
             database: request.database.as_str().into(),
             user: database.user_for(&request.user).into(),
@@ -51,7 +54,11 @@ impl Worker {
         if let Some(keys) = keys.filter(|_| is_scram && *key.user == *request.user) {
             shared.facts.lock().keys = Some(keys);
         }
-        self.local_pool(&shared, now).clients += 1;
+        let pool = self.local_pool(&shared, now);
+        pool.clients += 1;
+        if pool.paused {
+            self.obey_in(shared.id, now, out);
+        }
         let Some(client) = self.table.client(conn) else {
             return Ok(());
         };

@@ -268,6 +268,13 @@ impl Worker {
             Some(pool) if was_lent && pool.terms.server_lifetime <= age => {
                 self.close_server(conn, "server lifetime over", now, out);
             }
+            Some(pool) if pool.paused => {
+                let database = pool.shared.key.database.clone();
+                if self.is_paused(true, &database) {
+                    return self.close_server(conn, "pause mode", now, out);
+                }
+                self.offer(conn, pool_id, now, out);
+            }
             Some(pool) if !pool.told => pool.idle.push(conn),
             Some(_) => self.offer(conn, pool_id, now, out),
             None => {}

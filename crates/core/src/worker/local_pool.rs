@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use pgweir_config::{Database, PoolMode};
 
-use crate::{Endpoint, SharedPool, Snapshot, Time, Token, backend::Welcome, stats::Periods};
+use crate::{
+    Directory, Endpoint, SharedPool, Snapshot, Time, Token, backend::Welcome,
+    directory::opens_like, stats::Periods,
+};
 
 /// Microseconds for which a pool that never had a server is kept without a client.
 const FRUITLESS_POOL_KEPT: u64 = 1_000_000;
@@ -25,6 +28,10 @@ pub(crate) struct LocalPool {
     pub(crate) terms: Terms,
     /// Since when it has had neither clients nor servers.
     pub(crate) empty_since: Time,
+    /// As far as this worker knows; the ledger knows for sure.
+    pub(crate) paused: bool,
+    /// What its servers belong to that are opened from here on (see `Epochs`).
+    pub(crate) epoch: u32,
 }
 
 /// What the configuration says of a pool, looked up once.
@@ -98,20 +105,11 @@ impl Terms {
 impl Terms {
     /// Would a server that was opened under these terms be opened just so under `other`?
     pub(crate) fn opens_like(&self, other: &Self) -> bool {
-        let what = |entry: &Option<Database>| {
-            entry.clone().map(|entry| {
-                let hosts = (entry.host, entry.port);
-                let login = (entry.dbname, entry.user, entry.password);
-                let parameters = (
-                    entry.client_encoding,
-                    entry.datestyle,
-                    entry.timezone,
-                    entry.application_name,
-                );
-                (hosts, login, parameters, entry.connect_query)
-            })
-        };
-        what(&self.entry) == what(&other.entry)
+        match (&self.entry, &other.entry) {
+            (Some(one), Some(other)) => opens_like(one, other),
+            (None, None) => true,
+            _ => false,
+        }
     }
 }
 
@@ -127,10 +125,18 @@ fn endpoint(host: &str, port: u16) -> Endpoint {
 }
 
 impl LocalPool {
-    pub(crate) fn new(shared: Arc<SharedPool>, snapshot: &Snapshot, now: Time) -> Self {
-        let terms = Terms::of(&shared, snapshot);
+    pub(crate) fn new(
+        shared: &Arc<SharedPool>,
+        directory: &Directory,
+        snapshot: &Arc<Snapshot>,
+        now: Time,
+    ) -> Self {
+        let terms = Terms::of(shared, snapshot);
+        let present = shared.epochs.lock().present();
+        // The directory takes over a snapshot before it turns epochs: this order is the other way round.
+        let is_current = Arc::ptr_eq(&directory.snapshot(), snapshot);
         Self {
-            shared,
+            shared: Arc::clone(shared),
             idle: Vec::new(),
             told: false,
             clients: 0,
@@ -138,6 +144,8 @@ impl LocalPool {
             stats: Periods::default(),
             terms,
             empty_since: now,
+            paused: directory.operator().is_halted(&shared.key.database),
+            epoch: present.wrapping_sub(u32::from(!is_current)),
         }
     }
 

@@ -5,6 +5,7 @@ mod checkout;
 mod leave;
 mod local_pool;
 mod login;
+mod orders;
 mod patience;
 mod servers;
 mod shutdown;
@@ -243,6 +244,8 @@ impl Worker {
             Mail::Cancel { from, request, key } => self.cancel(from, request, &key, now, out),
             Mail::CancelDone(request) => self.cancel_done(request, now, out),
             Mail::Tour(tour) => self.visit(*tour, now, out),
+            Mail::Obey => self.obey(now, out),
+            Mail::Awaited(console) => self.console_awaited(console, now, out),
             Mail::Config(snapshot) => self.reconfigure(snapshot, now, out),
             Mail::Configured { console, outcome } => {
                 self.configured(console, outcome, now, out);
@@ -259,6 +262,7 @@ impl Worker {
         self.local_pool(&server.shared, now).servers += 1;
         let token = self.table.insert(Conn::Server(server));
         self.schedule(now);
+        self.check_epoch(token);
         out.read(token, ReadMode::Deliver);
         match destined {
             Some(waiter) if self.lend_to(token, waiter, now, out) => {}
@@ -287,9 +291,9 @@ impl Worker {
         if self.pools.len() <= index {
             self.pools.resize_with(index + 1, || None);
         }
-        let snapshot = &self.snapshot;
+        let (directory, snapshot) = (&self.directory, &self.snapshot);
         self.pools[index]
-            .get_or_insert_with(|| Box::new(LocalPool::new(Arc::clone(shared), snapshot, now)))
+            .get_or_insert_with(|| Box::new(LocalPool::new(shared, directory, snapshot, now)))
     }
 
     #[inline]

@@ -29,6 +29,8 @@ impl Worker {
         };
         let pool = self.local_pool(shared, now);
         pool.servers += 1;
+        let epoch = pool.epoch;
+        shared.epochs.lock().opened(epoch);
         let login = ServerLogin::new(credentials, self.directory.names());
         let server = Server {
             id: self.directory.next_id(),
@@ -50,6 +52,7 @@ impl Worker {
             cancels: 0,
             last_words: None,
             blocked: false,
+            epoch,
             destined: None,
         };
         let conn = self.table.insert(Conn::Server(Box::new(server)));
@@ -371,7 +374,7 @@ impl Worker {
 
     /// We end a login ourselves: nothing is wrong with the server.
     fn give_up_login(&mut self, conn: Token, now: Time, out: &mut Actions) {
-        let Some(server) = self.forget_server(conn, now) else {
+        let Some(server) = self.forget_server(conn, now, out) else {
             return;
         };
         let shared = &server.shared;
@@ -385,7 +388,7 @@ impl Worker {
     fn drop_server(&mut self, conn: Token, why: &str, now: Time, out: &mut Actions) {
         let worker = self.id;
         let subject = self.server_subject(conn);
-        let Some(server) = self.forget_server(conn, now) else {
+        let Some(server) = self.forget_server(conn, now, out) else {
             return;
         };
         if self.snapshot.config.settings.log_disconnections {
@@ -402,16 +405,17 @@ impl Worker {
 
     /// A login has come to nothing.
     fn drop_login(&mut self, conn: Token, why: &str, now: Time, out: &mut Actions) {
-        if let Some(server) = self.forget_server(conn, now) {
+        if let Some(server) = self.forget_server(conn, now, out) {
             self.login_failed(&server.shared, why, now, out);
         }
     }
 
-    fn forget_server(&mut self, conn: Token, now: Time) -> Option<Box<Server>> {
+    fn forget_server(&mut self, conn: Token, now: Time, out: &mut Actions) -> Option<Box<Server>> {
         let Some(Conn::Server(server)) = self.table.remove(conn) else {
             return None;
         };
         self.timed -= usize::from(server.duty.is_timed());
+        self.count_closed(&server.shared, server.epoch, out);
         if let Some(pool) = self.pool(server.pool()) {
             pool.servers -= 1;
             pool.empty_since = now;

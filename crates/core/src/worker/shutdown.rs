@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use pgweir_config::PoolMode;
 
-use super::{Conn, Worker, local_pool::Terms};
+use super::{Conn, Worker, local_pool::Terms, orders::is_server_of};
 use crate::{
-    Action, Actions, Shutdown, Snapshot, Time, Token, WorkerId, directory, fault::Fault,
+    Action, Actions, Shutdown, Snapshot, Time, WorkerId, directory, fault::Fault,
     frontend::ClientDuty, mail::Mail, pool::PoolId,
 };
 
 impl Worker {
     pub(crate) fn begin_shutdown(&mut self, how: Shutdown, now: Time, out: &mut Actions) {
+        self.directory.operator().begin_end();
         // A more urgent word counts, a less urgent one does not.
         if self.shutdown.is_some_and(|present| present >= how) {
             return;
@@ -96,13 +97,7 @@ impl Worker {
     /// A new configuration is in force.
     pub(crate) fn reconfigure(&mut self, snapshot: Arc<Snapshot>, now: Time, out: &mut Actions) {
         self.snapshot = snapshot;
-        let ids: Vec<PoolId> = self
-            .pools
-            .iter()
-            .flatten()
-            .map(|pool| pool.shared.id)
-            .collect();
-        for id in ids {
+        for id in self.pool_ids() {
             self.reconfigure_pool(id, now, out);
         }
         self.schedule(now);
@@ -126,8 +121,8 @@ impl Worker {
             // What was wrong with the old ones says nothing of the new ones.
             shared.facts.lock().failure = None;
             shared.ledger.lock().forgive();
-            self.retire_servers(id, "database configuration changed", now, out);
         }
+        self.retire_outdated(id, now, out);
         let limits = directory::limits(&snapshot.config, &entry, &shared.key.user);
         let notes = shared.ledger.lock().set_limits(limits, now);
         Self::deliver(notes, &shared, out);
@@ -165,22 +160,7 @@ impl Worker {
     /// Idle servers of a pool are closed now, the others when they come free.
     fn retire_servers(&mut self, id: PoolId, why: &'static str, now: Time, out: &mut Actions) {
         for conn in self.tokens(|conn| is_server_of(conn, id)) {
-            let Some(server) = self.table.server(conn) else {
-                continue;
-            };
-            server.retire = Some(why);
-            if server.client().is_none() {
-                self.close_server(conn, why, now, out);
-            }
+            self.retire(conn, why, now, out);
         }
     }
-
-    fn tokens(&self, wanted: impl Fn(&Conn) -> bool) -> Vec<Token> {
-        let found = self.table.iter().filter(|(_, conn)| wanted(conn));
-        found.map(|(token, _)| token).collect()
-    }
-}
-
-fn is_server_of(conn: &Conn, id: PoolId) -> bool {
-    matches!(conn, Conn::Server(server) if server.pool() == id)
 }

@@ -143,23 +143,30 @@ impl Supervisor {
                 self.say(Level::Log, "got SIGQUIT, fast exit");
                 self.shut_down(Shutdown::Immediate, ending);
             }
-            Signal::Usr1 | Signal::Usr2 => {
-                let name = if signal == Signal::Usr1 {
-                    "SIGUSR1"
-                } else {
-                    "SIGUSR2"
-                };
-                let why = if down {
-                    "while shutting down, ignoring"
-                } else {
-                    "PAUSE and RESUME come in a later version"
-                };
-                self.say(
-                    Level::Log,
-                    format!("got {name}{}{why}", if down { " " } else { ", " }),
-                );
+            Signal::Usr1 => self.pause(),
+            Signal::Usr2 if down => {
+                self.say(Level::Log, "got SIGUSR2 while shutting down, ignoring");
             }
+            Signal::Usr2 => self.resume(),
         }
+    }
+
+    fn pause(&mut self) {
+        let text = match self.directory.operator().pause() {
+            Ok(()) => "got SIGUSR1, pausing all activity",
+            Err(_) => "got SIGUSR1, but already paused/suspended",
+        };
+        self.say(Level::Log, text);
+        self.mailboxes.send_all(|| Parcel::Mail(Mail::Obey));
+    }
+
+    fn resume(&mut self) {
+        let text = match self.directory.operator().resume() {
+            Ok(_) => "got SIGUSR2, continuing from PAUSE",
+            Err(_) => "got SIGUSR2, but not paused/suspended",
+        };
+        self.say(Level::Log, text);
+        self.mailboxes.send_all(|| Parcel::Mail(Mail::Obey));
     }
 
     /// Accepts nobody any more and tells the workers. A milder wish than the last is ignored.

@@ -1,0 +1,360 @@
+//! Commands that change something.
+
+use std::collections::BTreeSet;
+
+use pgweir_config::is_console;
+
+use super::{command::Command, tour::Errand};
+use crate::{
+    Action, Actions, Control, Halt, Level, Operator, SharedPool, Shutdown, Time, Token,
+    fault::Fault, frontend::ClientDuty, worker::Worker,
+};
+
+/// What a console waits for, with the database if it is about one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Awaiting {
+    /// PAUSE: there is no server any more.
+    Paused(Option<String>),
+    /// WAIT_CLOSE: there is no server any more that is out of date.
+    Closed(Option<String>),
+}
+
+impl Awaiting {
+    fn database(&self) -> Option<&str> {
+        match self {
+            Self::Paused(database) | Self::Closed(database) => database.as_deref(),
+        }
+    }
+
+    fn tag(&self) -> &'static str {
+        match self {
+            Self::Paused(_) => "PAUSE",
+            Self::Closed(_) => "WAIT_CLOSE",
+        }
+    }
+
+    /// Has the order itself been taken back?
+    fn is_void(&self, operator: &Operator) -> bool {
+        match self {
+            Self::Paused(None) => operator.halt() != Halt::Paused,
+            Self::Paused(Some(database)) => !operator.is_database_paused(database),
+            Self::Closed(_) => false,
+        }
+    }
+}
+
+impl Worker {
+    /// Carries out a command that changes something.
+    pub(super) fn console_order(
+        &mut self,
+        conn: Token,
+        command: Command,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let outcome = match command {
+            Command::Set { key, value } => return self.ask_for_set(conn, key, value, out),
+            Command::Reload => return self.ask_for_reload(conn, out),
+            Command::Shutdown(how) => return self.ask_for_shutdown(conn, how, out),
+            Command::Pause(database) => self.pause(conn, database, now, out),
+            Command::Resume(database) => self.resume(conn, &database, now, out),
+            Command::Kill(database) => self.order_kill(conn, database, now, out),
+            Command::KillClient(id) => self.order_kill_client(conn, &id, now, out),
+            Command::Reconnect(database) => self.reconnect(conn, &database, now, out),
+            Command::Disable(database) => self.set_disabled(conn, &database, true, now, out),
+            Command::Enable(database) => self.set_disabled(conn, &database, false, now, out),
+            Command::WaitClose(database) => self.wait_close(conn, database, now, out),
+            Command::Empty | Command::Show(_) | Command::Parameter(..) | Command::SetParameter => {
+                Ok(())
+            }
+        };
+        if let Err(fault) = outcome {
+            self.console_fault(conn, &fault, out);
+        }
+    }
+
+    fn pause(
+        &mut self,
+        conn: Token,
+        database: String,
+        now: Time,
+        out: &mut Actions,
+    ) -> Result<(), Fault> {
+        let operator = self.directory.operator();
+        if operator.halt() != Halt::No {
+            return operator.pause();
+        }
+        issued("PAUSE", &database, out);
+        let database = self.meant(database, "pause")?;
+        match &database {
+            None => self.directory.operator().pause()?,
+            Some(name) => self.directory.operator().pause_databases([name.clone()])?,
+        }
+        let errand = Errand::Obey(Awaiting::Paused(database));
+        self.begin_tour(conn, errand, now, out);
+        Ok(())
+    }
+
+    fn resume(
+        &mut self,
+        conn: Token,
+        database: &str,
+        now: Time,
+        out: &mut Actions,
+    ) -> Result<(), Fault> {
+        issued("RESUME", database, out);
+        let operator = self.directory.operator();
+        match database {
+            "" => drop(operator.resume()?),
+            name if !is_console(name) && self.snapshot.config.database(name).is_none() => {
+                return Err(no_such_database(name));
+            }
+            name => operator.resume_database(name)?,
+        }
+        self.begin_tour(conn, Errand::Settle("RESUME".to_owned()), now, out);
+        Ok(())
+    }
+
+    fn order_kill(
+        &mut self,
+        conn: Token,
+        database: String,
+        now: Time,
+        out: &mut Actions,
+    ) -> Result<(), Fault> {
+        let operator = self.directory.operator();
+        if operator.halt() != Halt::No {
+            return operator.pause();
+        }
+        issued("KILL", &database, out);
+        let database = self.meant(database, "kill")?;
+        let names: BTreeSet<String> = match &database {
+            Some(name) => [name.clone()].into(),
+            None => {
+                let pools = self.directory.pools().into_iter();
+                pools.map(|pool| pool.key.database.to_string()).collect()
+            }
+        };
+        self.directory.operator().pause_databases(names)?;
+        self.begin_tour(conn, Errand::Kill(database), now, out);
+        Ok(())
+    }
+
+    fn order_kill_client(
+        &mut self,
+        conn: Token,
+        id: &str,
+        now: Time,
+        out: &mut Actions,
+    ) -> Result<(), Fault> {
+        let id = id
+            .parse()
+            .map_err(|_| Fault::Command("invalid client pointer supplied".to_owned()))?;
+        let errand = Errand::KillClient { id, found: false };
+        self.begin_tour(conn, errand, now, out);
+        Ok(())
+    }
+
+    fn reconnect(
+        &mut self,
+        conn: Token,
+        database: &str,
+        now: Time,
+        out: &mut Actions,
+    ) -> Result<(), Fault> {
+        issued("RECONNECT", database, out);
+        let database = self.meant(database.to_owned(), "reconnect")?;
+        for pool in self.pools_of(database.as_deref()) {
+            pool.epochs.lock().renew();
+        }
+        self.begin_tour(conn, Errand::Settle("RECONNECT".to_owned()), now, out);
+        Ok(())
+    }
+
+    fn set_disabled(
+        &mut self,
+        conn: Token,
+        database: &str,
+        disabled: bool,
+        now: Time,
+        out: &mut Actions,
+    ) -> Result<(), Fault> {
+        if database.is_empty() {
+            return Err(Fault::Command("a database is required".to_owned()));
+        }
+        let verb = if disabled { "DISABLE" } else { "ENABLE" };
+        issued(verb, database, out);
+        // PgBouncer has the same words for both.
+        if let Some(name) = self.meant(database.to_owned(), "disable")? {
+            self.directory.operator().set_disabled(&name, disabled);
+        }
+        self.begin_tour(conn, Errand::Settle(verb.to_owned()), now, out);
+        Ok(())
+    }
+
+    fn wait_close(
+        &mut self,
+        conn: Token,
+        database: String,
+        now: Time,
+        out: &mut Actions,
+    ) -> Result<(), Fault> {
+        issued("WAIT_CLOSE", &database, out);
+        if is_console(&database) {
+            return Err(Fault::Command(format!(
+                "cannot wait in admin db: {database}"
+            )));
+        }
+        let database = self.meant(database, "wait in")?;
+        self.console_awaits(conn, Awaiting::Closed(database), now, out);
+        Ok(())
+    }
+
+    /// The database that a command is about; `None` for all.
+    fn meant(&self, name: String, verb: &str) -> Result<Option<String>, Fault> {
+        if name.is_empty() {
+            return Ok(None);
+        }
+        if is_console(&name) {
+            return Err(Fault::Command(format!("cannot {verb} admin db: {name}")));
+        }
+        match self.snapshot.config.database(&name) {
+            Some(_) => Ok(Some(name)),
+            None => Err(no_such_database(&name)),
+        }
+    }
+
+    fn pools_of(&self, database: Option<&str>) -> Vec<std::sync::Arc<SharedPool>> {
+        let mut pools = self.directory.pools();
+        pools.retain(|pool| database.is_none_or(|database| *pool.key.database == *database));
+        pools
+    }
+
+    /// The console is busy until this has come.
+    pub(super) fn console_awaits(
+        &mut self,
+        conn: Token,
+        what: Awaiting,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let worker = self.id;
+        let Some(console) = self.console(conn) else {
+            return;
+        };
+        console.busy = true;
+        console.awaits = Some(what);
+        self.directory.operator().wait(worker, conn);
+        self.console_awaited(conn, now, out);
+    }
+
+    /// Has it come?
+    pub(crate) fn console_awaited(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let awaits = self
+            .console(conn)
+            .and_then(|console| console.awaits.clone());
+        let Some(what) = awaits else { return };
+        if what.is_void(self.directory.operator()) {
+            return self.end_await(conn, Err(&Fault::CommandCanceled), now, out);
+        }
+        let left = self.pools_of(what.database()).iter().any(|pool| {
+            let epochs = pool.epochs.lock();
+            match what {
+                Awaiting::Paused(_) => epochs.servers() > 0,
+                Awaiting::Closed(_) => epochs.outdated() > 0,
+            }
+        });
+        if !left {
+            self.end_await(conn, Ok(what.tag()), now, out);
+        }
+    }
+
+    fn end_await(
+        &mut self,
+        conn: Token,
+        outcome: Result<&str, &Fault>,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        if let Some(console) = self.console(conn) {
+            console.awaits = None;
+        }
+        self.directory.operator().wait_no_more(self.id, conn);
+        self.answer(conn, outcome, now, out);
+    }
+
+    /// A cancel request for a console: PAUSE is taken back, and what waits is answered.
+    pub(crate) fn cancel_console(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let awaits = self
+            .console(conn)
+            .and_then(|console| console.awaits.clone());
+        let operator = self.directory.operator();
+        // An error means that somebody else has taken it back, or that the process ends.
+        let taken_back = match &awaits {
+            None => return,
+            Some(Awaiting::Paused(None)) => operator.resume().map(drop),
+            Some(Awaiting::Paused(Some(name))) => operator.resume_database(name),
+            Some(Awaiting::Closed(_)) => Ok(()),
+        };
+        self.end_await(conn, Err(&Fault::CommandCanceled), now, out);
+        if taken_back.is_ok() {
+            self.tell_all_to_obey(out);
+        }
+    }
+
+    /// A console has left: what it ordered stays in force, but nobody waits for it.
+    pub(crate) fn console_left(&self, conn: Token) {
+        self.directory.operator().wait_no_more(self.id, conn);
+    }
+
+    /// Is this a console?
+    pub(crate) fn is_console(&mut self, conn: Token) -> bool {
+        let client = self.table.client(conn);
+        client.is_some_and(|client| matches!(client.duty, ClientDuty::Console(_)))
+    }
+
+    fn ask_for_set(&mut self, conn: Token, key: String, value: String, out: &mut Actions) {
+        self.await_control(conn, format!("SET {key}={value}"));
+        out.list.push(Action::Control(Control::Set {
+            worker: self.id,
+            console: conn,
+            key,
+            value,
+        }));
+    }
+
+    fn ask_for_reload(&mut self, conn: Token, out: &mut Actions) {
+        issued("RELOAD", "", out);
+        self.await_control(conn, "RELOAD".to_owned());
+        out.list.push(Action::Control(Control::Reload {
+            worker: self.id,
+            console: conn,
+        }));
+    }
+
+    fn ask_for_shutdown(&mut self, conn: Token, how: Shutdown, out: &mut Actions) {
+        let words = match how {
+            Shutdown::WaitForClients => "SHUTDOWN WAIT_FOR_CLIENTS",
+            Shutdown::WaitForServers => "SHUTDOWN WAIT_FOR_SERVERS",
+            Shutdown::Immediate => "SHUTDOWN",
+        };
+        issued(words, "", out);
+        self.directory.operator().begin_end();
+        out.list.push(Action::Control(Control::Shutdown(how)));
+        if how != Shutdown::Immediate {
+            super::console::answer_done(conn, "SHUTDOWN", out);
+        }
+    }
+}
+
+fn issued(command: &str, database: &str, out: &mut Actions) {
+    let text = match database {
+        "" => format!("{command} command issued"),
+        name => format!("{command} '{name}' command issued"),
+    };
+    out.log(Level::Log, "", text);
+}
+
+fn no_such_database(name: &str) -> Fault {
+    Fault::Command(format!("no such database: {name}"))
+}
