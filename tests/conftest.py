@@ -12,6 +12,7 @@ import pytest
 import cluster as clusters
 import machine
 import pooler as poolers
+from fakeserver import FakeServer
 
 RUN_FOLDER = "PGWEIR_TEST_RUN"
 
@@ -244,3 +245,21 @@ def start_pooler(new_pooler):
 def pooler(start_pooler, pg):
     """A pooler in transaction mode with default settings."""
     return start_pooler(pg)
+
+
+# -- servers that only say they are
+
+
+@pytest.fixture
+def start_server():
+    """Starts fake servers, and stops them after the test."""
+    started = []
+
+    def start(behave):
+        started.append(FakeServer(behave))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.stop()
+    assert [problem for one in started for problem in one.problems] == []

@@ -102,14 +102,14 @@ class Pooler:
 
     # -- process
 
-    def spawn(self, *flags, nofile=None):
-        """Starts the program without waiting until it serves."""
+    def spawn(self, *flags, nofile=None, as_root=False):
+        """Starts the program without waiting until it serves, under the service account if we can."""
         limit = ["prlimit", f"--nofile={nofile}"] if nofile else []
         with open(self.log_path, "a") as log:
             self.process = subprocess.Popen(
                 [*limit, str(self.program), *flags, str(self.ini_path)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-                cwd=self.folder, **machine.as_service(),
+                cwd=self.folder, **({} if as_root else machine.as_service()),
             )
         return self
 

@@ -7,23 +7,7 @@ import pytest
 import fakeserver as fake
 import machine
 import rawclient as wire
-from fakeserver import FakeServer
 from rawclient import Closed, LoginRefused, frame, query, u16, u32
-
-
-@pytest.fixture
-def start_server():
-    """Starts fake servers, and stops them after the test."""
-    started = []
-
-    def start(behave):
-        started.append(FakeServer(behave))
-        return started[-1]
-
-    yield start
-    for one in started:
-        one.stop()
-    assert [problem for one in started for problem in one.problems] == []
 
 
 @pytest.fixture

@@ -1,0 +1,360 @@
+"""Settings that nothing else in these tests needs, each by what it changes."""
+
+import ctypes
+import os
+import socket
+import stat
+import struct
+import threading
+import time
+
+import pytest
+
+import machine
+import rawclient as wire
+from fakeserver import WELCOME
+from rawclient import LoginRefused, query
+
+BACKEND = "SELECT pg_backend_pid()"
+
+
+def where(pg, **keys):
+    """A database's entry."""
+    return " ".join(f"{key}={value}" for key, value in {"host": pg.host, "port": pg.port, **keys}.items())
+
+
+# -- sockets
+
+PIDFD_GETFD = 438
+
+
+def sockets_of(pid):
+    """Duplicates of all sockets that a process has open."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    process = os.pidfd_open(pid)
+    found = []
+    try:
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            try:
+                if not os.readlink(f"/proc/{pid}/fd/{name}").startswith("socket:"):
+                    continue
+            except FileNotFoundError:
+                continue
+            copy = libc.syscall(PIDFD_GETFD, process, int(name), 0)
+            if copy < 0 and ctypes.get_errno() == 1:
+                pytest.skip("this machine does not let us look at another process's sockets")
+            if copy >= 0:
+                found.append(socket.socket(fileno=copy))
+    finally:
+        os.close(process)
+    return found
+
+
+def tcp_sockets(pooler):
+    """Its sockets towards clients and towards servers, and those that listen."""
+    clients, servers, listening = [], [], []
+    for sock in sockets_of(pooler.pid):
+        if sock.family == socket.AF_UNIX:
+            continue
+        try:
+            peer = sock.getpeername()
+        except OSError:
+            listening.append(sock)
+            continue
+        (servers if peer[1] == pooler.pg.port else clients).append(sock)
+    return clients, servers, listening
+
+
+TCP = socket.IPPROTO_TCP
+OPTIONS = [
+    ("tcp_keepcnt", 7, TCP, socket.TCP_KEEPCNT), ("tcp_keepidle", 77, TCP, socket.TCP_KEEPIDLE),
+    ("tcp_keepintvl", 17, TCP, socket.TCP_KEEPINTVL),
+    ("tcp_user_timeout", 54_321, TCP, socket.TCP_USER_TIMEOUT),
+]
+
+
+@pytest.mark.shows("tcp_keepalive", "tcp_keepcnt", "tcp_keepidle", "tcp_keepintvl", "tcp_user_timeout")
+def test_keepalive(start_pooler, newest_pg):
+    """On both sides, where the settings ask for it."""
+    pooler = start_pooler(newest_pg, **{name: value for name, value, _, _ in OPTIONS})
+    with pooler.raw() as client:
+        client.value("SELECT 1")
+        clients, servers, _ = tcp_sockets(pooler)
+        assert clients and servers
+        for sock in clients + servers:
+            assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            for name, value, level, option in OPTIONS:
+                assert sock.getsockopt(level, option) == value, name
+    off = start_pooler(newest_pg, tcp_keepalive=0)
+    with off.raw() as client:
+        client.value("SELECT 1")
+        clients, servers, _ = tcp_sockets(off)
+        for sock in clients + servers:
+            assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 0
+
+
+@pytest.mark.shows("tcp_socket_buffer")
+def test_socket_buffer(start_pooler, newest_pg):
+    pooler = start_pooler(newest_pg, tcp_socket_buffer=30_000)
+    with pooler.raw() as client:
+        client.value("SELECT 1")
+        clients, servers, _ = tcp_sockets(pooler)
+        for sock in clients + servers:
+            for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):  # the kernel counts twice
+                assert sock.getsockopt(socket.SOL_SOCKET, option) == 60_000
+
+
+@pytest.mark.shows("listen_backlog")
+def test_listen_backlog(start_pooler, newest_pg):
+    pooler = start_pooler(newest_pg, listen_backlog=37)
+    _, _, listening = tcp_sockets(pooler)
+    assert listening
+    for sock in listening:
+        info = sock.getsockopt(TCP, socket.TCP_INFO, 104)
+        assert struct.unpack_from("I", info, 28)[0] == 37  # tcpi_sacked of one that listens
+
+
+@pytest.mark.shows("unix_socket_mode")
+@pytest.mark.parametrize("mode", ["0700", "0770"])
+def test_unix_socket_mode(start_pooler, newest_pg, mode):
+    pooler = start_pooler(newest_pg, unix_socket_mode=mode)
+    found = stat.S_IMODE(os.stat(pooler.folder / f".s.PGSQL.{pooler.port}").st_mode)
+    assert found == int(mode, 8)
+
+
+# -- sizes
+
+
+@pytest.mark.shows("startup_packet_limit")
+@pytest.mark.pgweir_only("has no such setting")
+def test_startup_packet_limit(start_pooler, newest_pg):
+    pooler = start_pooler(newest_pg, startup_packet_limit=2000)
+    assert pooler.raw(application_name="x" * 1500).value("SELECT 1") == "1"
+    with pytest.raises((LoginRefused, wire.Closed)):
+        pooler.raw(application_name="x" * 2500)
+    roomy = start_pooler(newest_pg, startup_packet_limit=5000)
+    assert roomy.raw(application_name="x" * 2500).value("SELECT 1") == "1"
+
+
+@pytest.mark.shows("read_buffer")
+@pytest.mark.pgweir_only("has no such setting")
+def test_read_buffer(start_pooler, newest_pg):
+    """How much memory a worker reads into, when there is more to be read than fits."""
+    def growth(size):
+        pooler = start_pooler(newest_pg, workers=1, read_buffer=size, tcp_socket_buffer=400_000)
+        with pooler.raw(timeout=30) as client:
+            client.value("SELECT 1")
+            before = pooler.memory_kb()
+            for _ in range(5):
+                client.query(f"SELECT repeat('x', {4 << 20})")
+            return pooler.memory_kb() - before
+
+    assert growth(1 << 20) > growth(16_384) + 64
+
+
+@pytest.mark.shows("scram_iterations")
+@pytest.mark.pgweir_only("before 1.24: has no such setting")
+def test_scram_iterations(start_pooler, newest_pg):
+    pooler = start_pooler(newest_pg, auth_type="scram-sha-256", scram_iterations=5432)
+    client = pooler.raw("scrammed", password="scram password")
+    (challenge,) = [m.body for m in client.login_messages if m.kind == "R" and m.body[3] == 11]
+    assert challenge.endswith(b",i=5432")
+
+
+# -- of one database, of one user
+
+
+@pytest.mark.shows("database.application_name", "database.client_encoding")
+def test_parameters_of_a_database(start_pooler, pg):
+    entry = where(pg, application_name="of_the_database", client_encoding="LATIN1")
+    pooler = start_pooler(pg, databases={"app": entry})
+    with pooler.raw() as client:
+        assert client.value("SHOW client_encoding") == "LATIN1"
+        names = "SELECT application_name FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+        assert client.value(names) == "of_the_database"
+
+
+@pytest.mark.shows("database.server_lifetime")
+def test_server_lifetime_of_a_database(start_pooler, newest_pg):
+    databases = {"app": where(newest_pg, server_lifetime=1), "other": where(newest_pg)}
+    pooler = start_pooler(newest_pg, databases=databases, default_pool_size=1)
+    short, long = pooler.raw(), pooler.raw(dbname="other")
+    before, stays = short.value(BACKEND), long.value(BACKEND)
+    machine.wait_until(lambda: short.value(BACKEND) != before, 10, "a fresh server")
+    assert long.value(BACKEND) == stays
+
+
+@pytest.mark.shows("user.pool_size")
+def test_pool_size_of_a_user(start_pooler, newest_pg):
+    """Goes before the database's."""
+    pooler = start_pooler(newest_pg, databases={"app": where(newest_pg, pool_size=1)},
+                          users_section={"trusty": "pool_size=3"})
+    clients = [pooler.raw() for _ in range(3)]
+    for client in clients:
+        client.query("BEGIN")
+    assert len({client.value(BACKEND) for client in clients}) == 3
+    extra = pooler.raw()
+    extra.send(query("SELECT 1"))
+    extra.quiet()
+    clients[0].query("COMMIT")
+    assert wire.value(extra.until_ready()) == "1"
+
+
+@pytest.mark.shows("autodb_idle_timeout")
+def test_autodb_idle_timeout(start_pooler, newest_pg):
+    """A database that came from `*` is forgotten once nobody has used it for so long."""
+    pooler = start_pooler(newest_pg, databases={"*": where(newest_pg)}, autodb_idle_timeout=1,
+                          server_idle_timeout=1)
+
+    def known():
+        return {row["name"] for row in pooler.console("SHOW DATABASES")}
+
+    with pooler.raw() as client:
+        assert client.value("SELECT current_database()") == "app"
+        assert "app" in known()
+        time.sleep(1.5)  # it is in use
+        assert "app" in known()
+    machine.wait_until(lambda: "app" not in known(), 10, "it is forgotten")
+    assert pooler.raw().value("SELECT current_database()") == "app"
+
+
+# -- servers that do not let us in
+
+
+def waiting_client(pooler):
+    """A client whose login waits for a server; sent by a thread, since nothing comes back."""
+    def log_in():
+        try:
+            pooler.raw(dbname="bad", timeout=10)
+        except (LoginRefused, wire.Closed, OSError):
+            pass  # that the server does not answer is what the test is about
+
+    thread = threading.Thread(target=log_in, daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.mark.shows("server_connect_limit")
+@pytest.mark.pgweir_only("opens one at a time")
+@pytest.mark.parametrize("limit", [1, 3])
+def test_server_connect_limit(start_server, start_pooler, limit, workers):
+    """So many connections of a pool log in at once, however many clients wait."""
+    entered, lets_in = [], threading.Event()
+
+    def behave(connection):
+        connection.read_startup()
+        entered.append(connection.number)
+        lets_in.wait(20)
+        connection.send(WELCOME)
+        connection.serve()
+
+    server = start_server(behave)
+    pooler = start_pooler(None, databases={"bad": server.database}, default_pool_size=10,
+                          server_connect_limit=limit, workers=workers)
+    threads = [waiting_client(pooler) for _ in range(10)]
+    machine.wait_until(lambda: len(entered) == limit, what="the first logins have begun")
+    time.sleep(0.5)
+    assert len(entered) == limit
+    lets_in.set()
+    for thread in threads:
+        thread.join(20)
+
+
+@pytest.mark.shows("server_login_retry")
+@pytest.mark.parametrize(("pause", "fewest", "most"), [(1, 2, 4), (30, 1, 1)])
+def test_server_login_retry(start_server, start_pooler, pause, fewest, most):
+    """After a failure there is a pause, while clients wait."""
+    tries = []
+    server = start_server(lambda connection: tries.append(time.monotonic()))
+    pooler = start_pooler(None, databases={"bad": server.database}, server_login_retry=pause,
+                          query_wait_timeout=3, users={"trusty": "x", "admin": "admin password"})
+    deadline = time.monotonic() + 2.5
+    while time.monotonic() < deadline:
+        try:
+            pooler.raw(dbname="bad", timeout=3)
+        except (LoginRefused, wire.Closed, TimeoutError):
+            time.sleep(0.05)
+    assert fewest <= len(tries) <= most
+    for earlier, later in zip(tries, tries[1:], strict=False):
+        assert later - earlier > 0.8 * pause
+
+
+@pytest.mark.shows("cancel_wait_timeout")
+def test_cancel_wait_timeout(start_server, start_pooler):
+    """A cancel request that cannot be passed on is given up."""
+    forever = threading.Event()
+
+    def behave(connection):
+        if connection.read_startup() is None:
+            forever.wait(20)  # the cancel request is not even read to its end
+        connection.send(WELCOME)
+        forever.wait(20)
+
+    server = start_server(behave)
+    pooler = start_pooler(None, databases={"bad": server.database}, cancel_wait_timeout=1)
+    client = pooler.raw(dbname="bad")
+    client.send(query("SELECT 1"))
+    started = time.monotonic()
+    client.cancel()
+    assert 0.8 < time.monotonic() - started < 5
+    forever.set()
+
+
+# -- what is left of clients that are gone
+
+
+@pytest.mark.shows("abandoned_query_timeout")
+@pytest.mark.pgweir_only("has no such setting")
+@pytest.mark.parametrize(("seconds", "kept"), [(0.3, False), (10, True)])
+def test_abandoned_query(start_pooler, newest_pg, seconds, kept):
+    """A server whose client has left in mid-query is waited for, for so long."""
+    pooler = start_pooler(newest_pg, default_pool_size=1, abandoned_query_timeout=seconds)
+    client = pooler.raw()
+    before = client.value(BACKEND)
+    client.send(query("SELECT pg_sleep(1.5)"))
+    machine.wait_until(lambda: newest_pg.backends("query LIKE '%pg_sleep(1.5)%' AND state = 'active'"),
+                       what="it runs")
+    started = time.monotonic()
+    client.close()
+    with pooler.raw() as other:
+        assert (other.value(BACKEND) == before) == kept
+    assert (time.monotonic() - started < 1.4) == (not kept)
+
+
+@pytest.mark.shows("close_flush_timeout")
+@pytest.mark.pgweir_only("has no such setting")
+@pytest.mark.parametrize(("seconds", "stays"), [(0.5, False), (30, True)])
+def test_close_flush_timeout(start_pooler, newest_pg, seconds, stays):
+    """A client that is being closed, and does not read, is waited for, for so long."""
+    pooler = start_pooler(newest_pg, close_flush_timeout=seconds, query_timeout=1)
+    client = pooler.raw(timeout=20)
+    client.send(query("SELECT repeat('x', 1000) FROM generate_series(1, 50000)"))
+    client.expect("T")  # and no more of it, until all buffers are full
+    pooler.expect_log("query timeout", 10)
+
+    def is_open():
+        clients, _, _ = tcp_sockets(pooler)
+        here = client.sock.getsockname()
+        return any(sock.getpeername() == here for sock in clients)
+
+    if stays:
+        time.sleep(1.5)
+        assert is_open()
+        client.rest()
+    machine.wait_until(lambda: not is_open(), 5, "it is closed")
+
+
+@pytest.mark.shows("user")
+def test_user(new_pooler, newest_pg):
+    """Started as root, it becomes somebody else."""
+    account = machine.service_account()
+    if os.geteuid() != 0:
+        pytest.skip("only root can become somebody else")
+    pooler = new_pooler(newest_pg, user=account.pw_name)
+    pooler.write_files()
+    pooler.spawn(as_root=True).listening()
+    status = dict(line.split(":\t", 1) for line in
+                  open(f"/proc/{pooler.pid}/status").read().splitlines() if ":\t" in line)
+    assert set(status["Uid"].split()) == {str(account.pw_uid)}
+    assert set(status["Gid"].split()) == {str(account.pw_gid)}
+    assert pooler.raw().value("SELECT 1") == "1"
