@@ -20,7 +20,7 @@ use crate::{
     client_counts::ClientCounts,
     operator::Operator,
     pool::{Epochs, Ledger, Limits, Order, PoolId, PoolKey},
-    session::TrackedNames,
+    session::{Statements, TrackedNames},
 };
 
 /// One whole configuration: it is replaced, never changed.
@@ -39,6 +39,7 @@ pub struct Directory {
     workers: usize,
     process_key: ProcessKey,
     names: TrackedNames,
+    statements: Statements,
     pools: Mutex<HashMap<PoolKey, Weak<SharedPool>>>,
     free_ids: Arc<Mutex<FreeIds>>,
     clients: AtomicUsize,
@@ -104,6 +105,7 @@ impl Directory {
             workers,
             process_key: ProcessKey(process_key),
             names,
+            statements: Statements::default(),
             pools: Mutex::default(),
             free_ids: Arc::default(),
             clients: AtomicUsize::new(0),
@@ -131,6 +133,12 @@ impl Directory {
     #[must_use]
     pub fn names(&self) -> &TrackedNames {
         &self.names
+    }
+
+    /// The prepared statements of all clients.
+    #[must_use]
+    pub fn statements(&self) -> &Statements {
+        &self.statements
     }
 
     /// Puts a new configuration in force. The caller then mails it to every worker.

@@ -146,6 +146,19 @@ pub enum Fault {
     SetFailed(String),
     /// Too many passwords are being checked.
     Overloaded,
+    /// The client has no prepared statement of this name.
+    NoSuchStatement {
+        /// The name.
+        name: String,
+        /// It has lost all that it had to `DEALLOCATE ALL` or `DISCARD ALL`.
+        discarded: bool,
+    },
+    /// It has one already.
+    StatementExists(String),
+    /// Its prepared statements take more than `max_client_prepared_bytes`.
+    TooManyStatements,
+    /// One alone does.
+    StatementTooLong,
 }
 
 impl Fault {
@@ -164,6 +177,11 @@ impl Fault {
             Self::ServerCrashed | Self::ServerProtocol(_) => sqlstate::CONNECTION_FAILURE,
             Self::ReloadFailed => sqlstate::CONFIG_FILE_ERROR,
             Self::CommandCanceled => sqlstate::QUERY_CANCELED,
+            Self::NoSuchStatement { .. } => sqlstate::INVALID_SQL_STATEMENT_NAME,
+            Self::StatementExists(_) => sqlstate::DUPLICATE_PREPARED_STATEMENT,
+            Self::TooManyStatements | Self::StatementTooLong => {
+                sqlstate::CONFIGURATION_LIMIT_EXCEEDED
+            }
             _ => sqlstate::PROTOCOL_VIOLATION,
         }
     }
@@ -224,8 +242,28 @@ impl Fault {
             Self::ReloadFailed => {
                 "The log names file, line and key; the old configuration stays in force.".into()
             }
+            Self::TooManyStatements | Self::StatementTooLong => {
+                "Raise max_client_prepared_bytes, or close prepared statements that are not used \
+                 any more."
+                    .into()
+            }
             _ => return None,
         })
+    }
+
+    /// What an operator is to find in the log, if the client stays.
+    #[must_use]
+    pub fn log_text(&self) -> Option<String> {
+        match self {
+            Self::NoSuchStatement { name, .. } => {
+                Some(format!("prepared statement did not exist: '{name}'"))
+            }
+            Self::StatementExists(name) => {
+                Some(format!("prepared statement '{name}' was already prepared"))
+            }
+            Self::TooManyStatements => Some(self.to_string()),
+            _ => None,
+        }
     }
 
     /// Appends it as an ErrorResponse.
@@ -233,6 +271,12 @@ impl Fault {
         let detail = match self {
             Self::ServerSaid(words) => words.detail.as_deref(),
             Self::SetFailed(detail) => Some(detail.as_str()),
+            Self::NoSuchStatement {
+                discarded: true, ..
+            } => Some(
+                "The prepared statement did not exist: DEALLOCATE ALL or DISCARD ALL has \
+                 removed it.",
+            ),
             _ => None,
         };
         MessageWriter::new(out).error(
@@ -248,6 +292,18 @@ impl Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::NoSuchStatement { name, .. } => {
+                write!(f, "prepared statement \"{name}\" does not exist")
+            }
+            Self::StatementExists(name) => {
+                write!(f, "prepared statement \"{name}\" already exists")
+            }
+            Self::TooManyStatements => {
+                f.write_str("too many prepared statements (max_client_prepared_bytes)")
+            }
+            Self::StatementTooLong => {
+                f.write_str("prepared statement is too long (max_client_prepared_bytes)")
+            }
             Self::Startup(error) => error.fmt(f),
             Self::NoUserName => f.write_str("no username supplied"),
             Self::BadName(what) => write!(f, "invalid {what} name"),

@@ -1,14 +1,19 @@
 //! Joins one client with one lent server while they belong together: the only module that moves
 //! bytes from one to the other.
 
-use pgweir_config::PoolMode;
-use pgweir_wire::{Body, HEADER_LEN, Report, Severity, tag::backend, tag::frontend};
+mod named;
+mod statements;
+mod upward;
 
+use pgweir_config::PoolMode;
+use pgweir_wire::{Body, HEADER_LEN, Report, Severity, tag::backend};
+
+use self::upward::{Stopped, Upward};
 use crate::{
     Actions, Level, ReadMode, Time, Token,
-    backend::{Duty, Own, Request, Step},
+    backend::{Duty, Expected, Own, Request, Step},
     fault::{Fault, Words},
-    frontend::{ClientDuty, Upstream},
+    frontend::ClientDuty,
     worker::Worker,
 };
 
@@ -17,7 +22,8 @@ impl Worker {
     #[inline]
     pub(crate) fn relay_up(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
         let settings = &self.snapshot.config.settings;
-        let (max, no_simple) = (settings.max_packet_size, settings.disable_pqexec);
+        let (longest, no_simple) = (settings.max_packet_size, settings.disable_pqexec);
+        let most_bytes = settings.max_client_prepared_bytes as usize;
         let Some(ClientDuty::Active(server_conn)) =
             self.table.client(conn).map(|client| &client.duty)
         else {
@@ -28,6 +34,10 @@ impl Worker {
             return;
         };
         server.heard_at = now;
+        let pool = self.pools.get_mut(server.pool().index());
+        let Some(pool) = pool.and_then(Option::as_deref_mut) else {
+            return;
+        };
         if server.replies.is_settled() {
             client.request_at = now;
             if server.status == b'I' {
@@ -35,46 +45,25 @@ impl Worker {
                 client.transaction_at = now;
             }
         }
-        let (mut at, mut sent) = (0, 0);
-        let outcome = loop {
-            match client.stream.next(bytes, &mut at, max) {
-                Ok(Some(head)) => {
-                    if head.header.tag == frontend::TERMINATE {
-                        out.send_input(server_conn, sent, head.start);
-                        break Err(None);
-                    }
-                    if no_simple && head.header.tag == frontend::QUERY {
-                        // Nothing of it goes on: the server is not in the middle of a message.
-                        client.stream = Upstream::default();
-                        out.send_input(server_conn, sent, head.start);
-                        break Err(Some(Fault::SimpleQuery));
-                    }
-                    if let Some(split) = head.split {
-                        out.send_made(server_conn, |made| made.extend_from_slice(&split));
-                        sent = at;
-                    }
-                    server.replies.client_sent(head.header.tag);
-                }
-                Ok(None) => {
-                    out.send_input(server_conn, sent, client.stream.end(bytes.len()));
-                    break Ok(());
-                }
-                Err(fault) => {
-                    // What came before it was counted, and will be answered.
-                    out.send_input(server_conn, sent, at);
-                    break Err(Some(fault));
-                }
-            }
+        pool.stats.now.received += bytes.len() as u64;
+        let mut upward = Upward {
+            client_conn: conn,
+            client,
+            server_conn,
+            server,
+            bindings: &mut self.bindings,
+            statements: self.directory.statements(),
+            stats: &mut pool.stats.now,
+            most: pool.terms.prepared_max,
+            most_bytes,
+            longest,
+            no_simple,
         };
-        let pool = server.pool();
-        if let Some(pool) = self.pool(pool) {
-            pool.stats.now.received += bytes.len() as u64;
-        }
-        match outcome {
+        match upward.run(bytes, out) {
             // A lone Flush or the end of a message changes nothing that a reply would tell us of.
             Ok(()) => self.release_if_done(server_conn, now, out),
-            Err(None) => self.dismiss(conn, "client close request", now, out),
-            Err(Some(fault)) => self.refuse(conn, &fault, now, out),
+            Err(Stopped::Terminated) => self.dismiss(conn, "client close request", now, out),
+            Err(Stopped::Refused(fault)) => self.refuse(conn, &fault, now, out),
         }
     }
 
@@ -87,6 +76,9 @@ impl Worker {
         let pool = server.pool();
         let reader = server.client();
         let was_lent = matches!(server.duty, Duty::Lent(_));
+        if let Duty::Lent(client) = server.duty {
+            upward::send_early(client, server, out);
+        }
         let mut run = Run {
             to: None,
             start: 0,
@@ -95,8 +87,11 @@ impl Worker {
         let mut at = 0;
         // What was looked at may have changed everything: ask anew each time.
         while let Some(server) = self.table.server(conn) {
-            let asked = server.replies.is_asked();
-            let step = match server.stream.next(bytes, &mut at, asked) {
+            let expected = Expected {
+                answers: server.replies.is_asked(),
+                marks: server.replies.has_mark_in_front(),
+            };
+            let step = match server.stream.next(bytes, &mut at, expected) {
                 Ok(Some(step)) => step,
                 Ok(None) => break,
                 Err(violation) => {
@@ -119,6 +114,9 @@ impl Worker {
                     }
                 }
                 Step::Look { start, end } => {
+                    if bytes[start] == backend::ERROR_RESPONSE {
+                        run.flush(out);
+                    }
                     if self.look(conn, &bytes[start..end], now, out) {
                         run.add(to, start, end, out);
                     } else {
@@ -165,6 +163,13 @@ impl Worker {
                 true
             }
             backend::PARAMETER_STATUS => self.parameter_changed(conn, body),
+            tag @ (backend::PARSE_COMPLETE | backend::CLOSE_COMPLETE) => {
+                self.mark_completed(conn, tag, now, out)
+            }
+            backend::COMMAND_COMPLETE => {
+                self.command_completed(conn, body);
+                true
+            }
             _ => self.server_complained(conn, body, now, out),
         }
     }
@@ -185,6 +190,14 @@ impl Worker {
             run.flush(out);
             return self.server_fault(conn, &"ReadyForQuery with an unknown status", now, out);
         }
+        if server.replies.has_mark_in_front() {
+            // An error that was too long to be looked at.
+            let marks = server.replies.take_marks();
+            self.undo(conn, marks);
+        }
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
         match server.replies.ready() {
             Some(Request::Own(own)) => {
                 run.flush(out);
@@ -314,9 +327,20 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return false;
         };
-        server.replies.failed();
+        let marks = server.replies.failed();
         let Ok(report) = Report::parse(body) else {
+            self.undo(conn, marks);
             return true;
+        };
+        if let Some(message) = self.statements_failed(conn, marks, &report, out) {
+            if let Some(Duty::Lent(client)) = self.table.server(conn).map(|server| &server.duty) {
+                let client = *client;
+                out.send_made(client, |made| made.extend_from_slice(&message));
+            }
+            return false;
+        }
+        let Some(server) = self.table.server(conn) else {
+            return false;
         };
         if matches!(report.severity, b"FATAL" | b"PANIC") {
             // The server is about to close. How its client is told depends on what it was doing.

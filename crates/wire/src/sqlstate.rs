@@ -4,12 +4,15 @@
 pub const ADMIN_SHUTDOWN: &str = "57P01";
 pub const CANNOT_CONNECT_NOW: &str = "57P03";
 pub const CONFIG_FILE_ERROR: &str = "F0000";
+pub const CONFIGURATION_LIMIT_EXCEEDED: &str = "53400";
 pub const CONNECTION_FAILURE: &str = "08006";
+pub const DUPLICATE_PREPARED_STATEMENT: &str = "42P05";
 pub const FEATURE_NOT_SUPPORTED: &str = "0A000";
 pub const INVALID_AUTHORIZATION: &str = "28000";
 pub const INVALID_CATALOG_NAME: &str = "3D000";
 pub const INVALID_PARAMETER_VALUE: &str = "22023";
 pub const INVALID_PASSWORD: &str = "28P01";
+pub const INVALID_SQL_STATEMENT_NAME: &str = "26000";
 pub const PROGRAM_LIMIT_EXCEEDED: &str = "54000";
 pub const PROTOCOL_VIOLATION: &str = "08P01";
 pub const QUERY_CANCELED: &str = "57014";

@@ -80,9 +80,15 @@ settings! {
         server_reset_query: String = "DISCARD ALL", reloads, now;
         /// Run `server_reset_query` in the other modes too.
         server_reset_query_always: bool = "0", reloads, now;
-        /// How many prepared statements to keep on each server, in the modes other than `session`.
-        /// 0: do not follow prepared statements.
-        max_prepared_statements: u32 = "200", reloads, later;
+        /// How many of the clients' prepared statements (those of the protocol, not of SQL's PREPARE)
+        /// to keep on each server, in the modes other than `session`. One that is needed on a server
+        /// that lacks it is made there first; those that were not used for longest are closed. 0: do
+        /// not follow prepared statements.
+        max_prepared_statements: u32 = "200", reloads, now;
+        /// The most bytes that the prepared statements of one client may take: their texts, and 128
+        /// bytes for each. Texts that clients share are stored once, and still count for each of
+        /// them. More is refused (SQLSTATE 53400).
+        max_client_prepared_bytes: u32 = "16777216", reloads, now;
         /// Add the client's address to the `application_name` that it connects with.
         application_name_add_host: bool = "0", reloads, now;
         /// Refuse the simple query protocol, in which one message may hold several statements: what an SQL

@@ -207,7 +207,8 @@ fn client_row(client: &Client, link: Option<u64>, now: Time) -> Vec<Cell> {
         "".into(),
     ]);
     let name = String::from_utf8_lossy(client.tracked.application_name()).into_owned();
-    row.extend([name.into(), Cell::Int(0), client.id.into()]);
+    let prepared = Cell::Int(client.statements.len() as u64);
+    row.extend([name.into(), prepared, client.id.into()]);
     row
 }
 
@@ -254,7 +255,8 @@ fn server_row(server: &Server, link: Option<u64>) -> Vec<Cell> {
         "".into(),
     ]);
     let name = String::from_utf8_lossy(server.tracked.application_name()).into_owned();
-    row.extend([name.into(), Cell::Int(0), server.id.into()]);
+    let prepared = Cell::Int(server.prepared.len() as u64);
+    row.extend([name.into(), prepared, server.id.into()]);
     row
 }
 

@@ -1,11 +1,13 @@
 //! We play the client towards PostgreSQL: login, and the replies that a server owes.
 
 mod login;
+mod prepared;
 mod replies;
 mod server;
 mod stream;
 
 pub use login::{BackendKey, Credentials, LoginError, Progress, ServerLogin, Welcome};
-pub use replies::{Own, Replies, Request};
+pub use prepared::Prepared;
+pub use replies::{Change, Mark, MarkKind, Own, Replies, Request};
 pub use server::{Duty, Server};
-pub use stream::{Downstream, Step, Violation};
+pub use stream::{Downstream, Expected, Step, Violation};

@@ -1,11 +1,15 @@
 //! The replies that a server owes, in order.
 //!
 //! Only ReadyForQuery ends a request for sure, so the queue has one entry for each message that
-//! will be answered by one: Query, FunctionCall and Sync of the client, and our own queries.
+//! will be answered by one: Query, FunctionCall and Sync of the client, and our own queries. Where
+//! prepared statements are followed, there is a mark between them for each Parse and Close, since
+//! some of their answers are swallowed, and what they change is undone if they are skipped.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 
 use pgweir_wire::tag::frontend;
+
+use crate::{fault::Fault, session::Statement};
 
 /// A request that ends with ReadyForQuery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +45,41 @@ impl Own {
     }
 }
 
+/// A message that is answered by ParseComplete or CloseComplete, or by an error.
+#[derive(Debug)]
+pub struct Mark {
+    /// Which.
+    pub kind: MarkKind,
+    /// It is ours: the client is not to see the answer.
+    pub swallow: bool,
+    /// What it changes, if it is not skipped.
+    pub change: Option<Box<Change>>,
+}
+
+/// What a mark stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MarkKind {
+    /// A Parse.
+    Parse,
+    /// A Close.
+    Close,
+    /// A message that is bound to fail, in place of one that we refuse: see [`Change::Refused`].
+    Refused,
+}
+
+/// What a message changes: done when it is sent, undone if it fails or is skipped.
+#[derive(Debug)]
+pub enum Change {
+    /// The server gets this statement. If the client made it, it has this name.
+    Made(Arc<Statement>, Option<Box<[u8]>>),
+    /// The server loses this statement.
+    Evicted(Arc<Statement>),
+    /// The client takes this name from this statement.
+    Unnamed(Box<[u8]>, Arc<Statement>),
+    /// The client is told this in place of the server's error.
+    Refused(Fault),
+}
+
 /// What a server owes.
 ///
 /// COPY FROM STDIN in the extended protocol needs care: while it reads data, a server ignores
@@ -50,8 +89,14 @@ impl Own {
 #[derive(Debug, Default)]
 pub struct Replies {
     queue: VecDeque<Entry>,
-    /// Messages of the extended protocol were sent after the last Sync.
+    /// Messages of the extended protocol came after the last Sync.
     unsynced: bool,
+    /// Some of them were sent to the server.
+    asked: bool,
+    /// One of them has failed: the server skips all up to the next Sync.
+    skipping: bool,
+    /// ParseCompletes in the server's place, to be sent before anything else that it says.
+    early: u32,
     /// The server reads COPY data.
     copy_in: bool,
     /// Syncs that the server ignores, if this COPY goes well.
@@ -60,9 +105,10 @@ pub struct Replies {
     doubt: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 enum Entry {
     Request(Request),
+    Mark(Mark),
     /// CopyDone or CopyFail, sent before the server said that it reads.
     CopyEnd,
 }
@@ -76,7 +122,7 @@ impl Replies {
             // Ignored, unless the COPY has failed and we have not heard of it yet.
             frontend::SYNC if self.copy_in => self.ignored_syncs += 1,
             frontend::SYNC => {
-                self.unsynced = false;
+                self.end_segment();
                 self.queue.push_back(Entry::Request(Request::Sync));
             }
             frontend::COPY_DONE | frontend::COPY_FAIL if self.copy_in => self.copy_in = false,
@@ -93,15 +139,61 @@ impl Replies {
                 // In the middle of COPY data they are an error; the server's answer is not ours to guess.
                 self.doubt |= self.copy_in;
                 self.unsynced = true;
+                self.asked = true;
             }
             _ => {}
         }
     }
 
+    /// Notes a Parse or Close that goes to the server, ours or the client's.
+    #[inline]
+    pub fn mark_sent(&mut self, mark: Mark) {
+        self.unsynced = true;
+        self.asked = true;
+        self.queue.push_back(Entry::Mark(mark));
+    }
+
+    /// A Parse of the client that needs nothing of the server.
+    pub fn answered_early(&mut self) {
+        self.unsynced = true;
+        self.early += 1;
+    }
+
+    /// Nothing is outstanding that would have to be answered before a message that comes now.
+    #[must_use]
+    pub fn is_fresh(&self) -> bool {
+        self.queue.is_empty() && !self.asked && !self.copy_in && !self.doubt
+    }
+
+    /// The server skips what is sent now.
+    #[must_use]
+    #[inline]
+    pub fn is_skipping(&self) -> bool {
+        self.skipping
+    }
+
+    /// The answers that are to be sent before anything else that the server says.
+    #[inline]
+    pub fn take_early(&mut self) -> u32 {
+        std::mem::take(&mut self.early)
+    }
+
+    /// The client has left: what only it would have waited for is not owed.
+    pub fn client_left(&mut self) {
+        self.early = 0;
+        self.unsynced &= self.asked;
+    }
+
+    fn end_segment(&mut self) {
+        self.unsynced = false;
+        self.asked = false;
+        self.skipping = false;
+    }
+
     fn simple(&mut self) {
         // In COPY data it is an error, and behind a failed pipeline without Sync it is skipped.
-        self.doubt |= self.copy_in || self.unsynced;
-        self.unsynced = false;
+        self.doubt |= self.copy_in || self.asked;
+        self.end_segment();
         self.queue.push_back(Entry::Request(Request::Simple));
     }
 
@@ -114,25 +206,102 @@ impl Replies {
     pub fn copy_in_started(&mut self) {
         self.copy_in = true;
         self.ignored_syncs = 0;
-        let end = self.queue.iter().position(|&entry| entry == Entry::CopyEnd);
+        let end = self.position(Entry::is_copy_end);
         let before_end = end.unwrap_or(self.queue.len());
-        if self.queue.front() == Some(&Entry::Request(Request::Sync)) || self.queue.is_empty() {
+        let is_extended = match self.queue.front() {
+            Some(Entry::Request(request)) => *request == Request::Sync,
+            Some(Entry::Mark(_)) => true,
+            Some(Entry::CopyEnd) => false,
+            None => true,
+        };
+        if is_extended {
+            // Messages other than data are an error in COPY.
+            self.doubt |= self.queue.range(..before_end).any(Entry::is_mark);
             let syncs = self.queue.drain(..before_end).count();
             self.ignored_syncs = syncs as u32;
             self.unsynced |= self.queue.is_empty() || syncs > 0 && end.is_none();
+            self.asked |= self.unsynced;
         }
         if end.is_some() {
             self.copy_in = false;
-            let end = self.queue.iter().position(|&entry| entry == Entry::CopyEnd);
+            let end = self.position(Entry::is_copy_end);
             end.map(|at| self.queue.remove(at));
         }
     }
 
-    /// The server reported an error: it reads no more COPY data.
-    pub fn failed(&mut self) {
+    /// The server reported an error: it reads no more COPY data, and in the extended protocol it
+    /// skips all up to the next Sync. Gives the marks of what failed or will be skipped, in the
+    /// order in which they were sent.
+    #[must_use = "what they changed is to be undone"]
+    pub fn failed(&mut self) -> Vec<Mark> {
         // If it failed before it read anything, it will answer the Syncs that we thought ignored.
         self.doubt |= self.ignored_syncs > 0;
         self.copy_in = false;
+        let request = self.current();
+        self.skipping |= request.is_none() && self.asked;
+        self.take_marks()
+    }
+
+    /// The marks before the end of the present request.
+    #[must_use = "what they changed is to be undone"]
+    pub fn take_marks(&mut self) -> Vec<Mark> {
+        let end = self.position(|entry| matches!(entry, Entry::Request(_)));
+        let end = end.unwrap_or(self.queue.len());
+        if !self.queue.range(..end).any(Entry::is_mark) {
+            return Vec::new();
+        }
+        let taken = self.queue.drain(..end).filter_map(|entry| match entry {
+            Entry::Mark(mark) => Some(mark),
+            Entry::Request(_) | Entry::CopyEnd => None,
+        });
+        taken.collect()
+    }
+
+    /// All marks that there are: the server is lost.
+    #[must_use = "what they changed is to be undone"]
+    pub fn take_all_marks(&mut self) -> Vec<Mark> {
+        let (marks, rest): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut self.queue)
+            .into_iter()
+            .partition(Entry::is_mark);
+        self.queue = rest;
+        let taken = marks.into_iter().filter_map(|entry| match entry {
+            Entry::Mark(mark) => Some(mark),
+            Entry::Request(_) | Entry::CopyEnd => None,
+        });
+        taken.collect()
+    }
+
+    /// The marks that are not answered yet.
+    pub fn marks(&self) -> impl Iterator<Item = &Mark> {
+        self.queue.iter().filter_map(|entry| match entry {
+            Entry::Mark(mark) => Some(mark),
+            Entry::Request(_) | Entry::CopyEnd => None,
+        })
+    }
+
+    /// The next answer may be to a mark.
+    #[must_use]
+    #[inline]
+    pub fn has_mark_in_front(&self) -> bool {
+        matches!(self.queue.front(), Some(Entry::Mark(_)))
+    }
+
+    /// The server said ParseComplete or CloseComplete: the mark that this answers; `None` if it is
+    /// not the one that comes next.
+    #[inline]
+    pub fn completed(&mut self, kind: MarkKind) -> Option<Mark> {
+        match self.queue.front() {
+            Some(Entry::Mark(mark)) if mark.kind == kind => {}
+            _ => return None,
+        }
+        match self.queue.pop_front() {
+            Some(Entry::Mark(mark)) => Some(mark),
+            _ => None,
+        }
+    }
+
+    fn position(&self, wanted: impl Fn(&Entry) -> bool) -> Option<usize> {
+        self.queue.iter().position(wanted)
     }
 
     /// The server said ReadyForQuery: the request that this ends, or `None` if it owed none.
@@ -142,7 +311,8 @@ impl Replies {
         self.copy_in = false;
         loop {
             match self.queue.pop_front() {
-                Some(Entry::CopyEnd) => {}
+                // The marks of a request that failed were taken before.
+                Some(Entry::CopyEnd | Entry::Mark(_)) => {}
                 Some(Entry::Request(request)) => {
                     if request == Request::Sync {
                         self.ignored_syncs = 0;
@@ -152,7 +322,7 @@ impl Replies {
                 }
                 None if self.ignored_syncs > 0 => {
                     self.ignored_syncs = 0;
-                    self.unsynced = false;
+                    self.end_segment();
                     return Some(Request::Sync);
                 }
                 // The answer to a Sync that was thought ignored, or to what came after that one.
@@ -166,9 +336,9 @@ impl Replies {
     #[must_use]
     #[inline]
     pub fn current(&self) -> Option<Request> {
-        self.queue.iter().find_map(|&entry| match entry {
-            Entry::Request(request) => Some(request),
-            Entry::CopyEnd => None,
+        self.queue.iter().find_map(|entry| match entry {
+            Entry::Request(request) => Some(*request),
+            Entry::Mark(_) | Entry::CopyEnd => None,
         })
     }
 
@@ -186,10 +356,10 @@ impl Replies {
         !self.is_settled() || self.doubt
     }
 
-    /// Messages of the extended protocol wait for their Sync.
+    /// The server was sent messages of the extended protocol that wait for their Sync.
     #[must_use]
     pub fn is_unsynced(&self) -> bool {
-        self.unsynced
+        self.asked
     }
 
     /// The server reads COPY data.
@@ -218,12 +388,54 @@ impl Replies {
         !self.unsynced
             && !self.copy_in
             && self.ignored_syncs == 0
-            && !self.queue.contains(&Entry::CopyEnd)
+            && !self.queue.iter().any(Entry::is_copy_end)
     }
 
     fn drop_copy_ends(&mut self) {
-        while self.queue.front() == Some(&Entry::CopyEnd) {
+        while self.queue.front().is_some_and(Entry::is_copy_end) {
             self.queue.pop_front();
+        }
+    }
+}
+
+impl Entry {
+    fn is_copy_end(&self) -> bool {
+        matches!(self, Self::CopyEnd)
+    }
+
+    fn is_mark(&self) -> bool {
+        matches!(self, Self::Mark(_))
+    }
+}
+
+impl Mark {
+    /// A mark that changes nothing.
+    #[must_use]
+    pub fn plain(kind: MarkKind) -> Self {
+        Self {
+            kind,
+            swallow: false,
+            change: None,
+        }
+    }
+
+    /// A mark of our own, whose answer is swallowed.
+    #[must_use]
+    pub fn own(kind: MarkKind, change: Change) -> Self {
+        Self {
+            kind,
+            swallow: true,
+            change: Some(Box::new(change)),
+        }
+    }
+
+    /// A mark of the client's message.
+    #[must_use]
+    pub fn clients(kind: MarkKind, change: Change) -> Self {
+        Self {
+            kind,
+            swallow: false,
+            change: Some(Box::new(change)),
         }
     }
 }
@@ -239,7 +451,7 @@ mod tests {
         for step in script.bytes() {
             match step {
                 b'G' => replies.copy_in_started(),
-                b'!' => replies.failed(),
+                b'!' => drop(replies.failed()),
                 b'z' => assert!(replies.ready().is_some(), "{script}"),
                 tag => replies.client_sent(tag),
             }

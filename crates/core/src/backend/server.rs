@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{BackendKey, Downstream, Replies, ServerLogin};
+use super::{BackendKey, Downstream, Prepared, Replies, ServerLogin};
 use crate::{
     Address, Endpoint, SharedPool, Time, Token,
     fault::Words,
@@ -59,6 +59,8 @@ pub struct Server {
     pub stream: Downstream,
     /// What it owes.
     pub replies: Replies,
+    /// The statements that it holds for us.
+    pub prepared: Prepared,
     /// The status in its last ReadyForQuery: `I`, `T` or `E`.
     pub status: u8,
     /// The values of its tracked parameters.

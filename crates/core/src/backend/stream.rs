@@ -50,6 +50,15 @@ impl std::fmt::Display for Violation {
     }
 }
 
+/// What may come of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Expected {
+    /// More than what it says of itself: it was asked something.
+    pub answers: bool,
+    /// A ParseComplete or CloseComplete that is to be looked at.
+    pub marks: bool,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Pass,
@@ -69,8 +78,7 @@ pub struct Downstream {
 }
 
 impl Downstream {
-    /// The next step from `*at` on, which moves forward; `None` when all bytes are used up. A server
-    /// that was not `asked` anything may only speak of itself.
+    /// The next step from `*at` on, which moves forward; `None` when all bytes are used up.
     ///
     /// # Errors
     /// The server broke the protocol.
@@ -79,7 +87,7 @@ impl Downstream {
         &mut self,
         bytes: &[u8],
         at: &mut usize,
-        asked: bool,
+        expected: Expected,
     ) -> Result<Option<Step>, Violation> {
         if self.held_done {
             self.held.clear();
@@ -87,13 +95,13 @@ impl Downstream {
             self.held_done = false;
         }
         if !self.held.is_empty() {
-            return self.next_held(bytes, at, asked);
+            return self.next_held(bytes, at, expected);
         }
         let start = *at;
         *at += (bytes.len() - *at).min(self.body_left as usize);
         self.body_left -= (*at - start) as u32;
         while let Some(header) = parse(&bytes[*at..])? {
-            match kind(header, asked) {
+            match kind(header, expected) {
                 Kind::Pass => {
                     let taken = (bytes.len() - *at).min(header.message_len());
                     *at += taken;
@@ -120,13 +128,13 @@ impl Downstream {
         &mut self,
         bytes: &[u8],
         at: &mut usize,
-        asked: bool,
+        expected: Expected,
     ) -> Result<Option<Step>, Violation> {
         self.take(HEADER_LEN, bytes, at);
         let Some(header) = parse(&self.held)? else {
             return Ok(None);
         };
-        match kind(header, asked) {
+        match kind(header, expected) {
             Kind::Unexpected => Err(Violation::Unexpected(header.tag)),
             Kind::Pass => {
                 self.body_left = (header.message_len() - self.held.len()) as u32;
@@ -185,7 +193,7 @@ fn parse(bytes: &[u8]) -> Result<Option<Header>, Violation> {
 }
 
 #[inline]
-fn kind(header: Header, asked: bool) -> Kind {
+fn kind(header: Header, expected: Expected) -> Kind {
     match header.tag {
         backend::NOTICE_RESPONSE | backend::NOTIFICATION_RESPONSE => Kind::Pass,
         backend::PARAMETER_STATUS | backend::ERROR_RESPONSE
@@ -194,7 +202,15 @@ fn kind(header: Header, asked: bool) -> Kind {
             Kind::Pass
         }
         backend::PARAMETER_STATUS | backend::ERROR_RESPONSE => Kind::Look,
-        _ if !asked => Kind::Unexpected,
+        _ if !expected.answers => Kind::Unexpected,
+        backend::PARSE_COMPLETE | backend::CLOSE_COMPLETE if expected.marks => {
+            match header.body_len {
+                0 => Kind::Look,
+                _ => Kind::Unexpected,
+            }
+        }
+        // As long as `DISCARD ALL` and `DEALLOCATE ALL`.
+        backend::COMMAND_COMPLETE if matches!(header.body_len, 12 | 15) => Kind::Look,
         backend::DATA_ROW
         | backend::COPY_DATA
         | backend::COMMAND_COMPLETE
@@ -221,13 +237,22 @@ mod tests {
     use super::*;
     use pgweir_wire::{MessageWriter, Severity};
 
+    const ANY: Expected = Expected {
+        answers: true,
+        marks: false,
+    };
+    const NONE: Expected = Expected {
+        answers: false,
+        marks: false,
+    };
+
     /// Cuts `bytes` at `cuts` and gives what was passed and what was looked at.
     fn run(bytes: &[u8], cuts: &[usize]) -> (Vec<u8>, Vec<Vec<u8>>) {
         let (mut stream, mut passed, mut looked) = (Downstream::default(), Vec::new(), Vec::new());
         let mut from = 0;
         for &to in cuts.iter().chain([&bytes.len()]) {
             let (chunk, mut at) = (&bytes[from..to], 0);
-            while let Some(step) = stream.next(chunk, &mut at, true).unwrap() {
+            while let Some(step) = stream.next(chunk, &mut at, ANY).unwrap() {
                 match step {
                     Step::Pass { start, end } => passed.extend_from_slice(&chunk[start..end]),
                     Step::PassHeld => passed.extend_from_slice(stream.held()),
@@ -274,7 +299,7 @@ mod tests {
     fn violations() {
         let check = |bytes: &[u8], expect| {
             assert_eq!(
-                Downstream::default().next(bytes, &mut 0, true),
+                Downstream::default().next(bytes, &mut 0, ANY),
                 Err(expect),
                 "{bytes:?}"
             );
@@ -300,7 +325,7 @@ mod tests {
     #[test]
     fn what_nobody_asked_for() {
         let check = |bytes: &[u8], allowed| {
-            let outcome = Downstream::default().next(bytes, &mut 0, false);
+            let outcome = Downstream::default().next(bytes, &mut 0, NONE);
             assert_eq!(outcome.is_ok(), allowed, "{bytes:?}");
         };
         check(b"N\0\0\0\x05\0", true);
@@ -317,7 +342,7 @@ mod tests {
         let mut stream = Downstream::default();
         let header = b"S\x3f\xff\xff\xff";
         assert_eq!(
-            stream.next(header, &mut 0, true),
+            stream.next(header, &mut 0, ANY),
             Ok(Some(Step::Pass { start: 0, end: 5 }))
         );
         assert!(!stream.is_at_boundary());

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use super::{Login, Upstream};
+use pgweir_wire::Header;
+
 use crate::{
     Address, Time, Token,
     admin::Console,
     pool::{PoolId, PoolKey, Ticket},
-    session::Tracked,
+    session::{Names, Tracked},
 };
 
 /// What a client is doing.
@@ -63,6 +65,12 @@ pub struct Client {
     pub tracked: Tracked,
     /// Its incoming bytes.
     pub stream: Upstream,
+    /// The beginning of a message whose names have not all come yet.
+    pub held: Option<Box<Held>>,
+    /// Its prepared statements.
+    pub statements: Names,
+    /// It has lost prepared statements to `DEALLOCATE ALL` or `DISCARD ALL`.
+    pub discarded: bool,
     /// The secret part of its cancel key.
     pub secret: [u8; 32],
     /// How many bytes of it the client was given: 4 in protocol 3.0.
@@ -77,6 +85,15 @@ pub struct Client {
     pub blocked: bool,
     /// Bytes that came together with the end of its login.
     pub early: Option<Box<Vec<u8>>>,
+}
+
+/// The beginning of a message.
+#[derive(Debug)]
+pub struct Held {
+    /// Its header.
+    pub header: Header,
+    /// What has come of its body.
+    pub body: Vec<u8>,
 }
 
 impl ClientDuty {

@@ -6,7 +6,7 @@ mod options;
 mod request;
 mod upstream;
 
-pub use client::{Client, ClientDuty};
+pub use client::{Client, ClientDuty, Held};
 pub use login::{AuthPlan, Login, Proof, Stage};
 pub use request::LoginRequest;
 pub use upstream::{Head, Upstream};

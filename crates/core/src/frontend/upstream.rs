@@ -121,6 +121,11 @@ impl Upstream {
         Ok(())
     }
 
+    /// So many bytes of the present message's body were taken by the caller.
+    pub fn advance(&mut self, taken: usize) {
+        self.body_left = self.body_left.saturating_sub(taken as u32);
+    }
+
     /// Where the bytes end that can be passed on, in an input of `len` bytes that was used up: what
     /// follows is kept here, as part of a header.
     #[must_use]

@@ -1,9 +1,14 @@
 //! What a client believes its session to be, what a server really holds, and the messages that
 //! make up the difference.
 //!
-//! So far: the parameters that PgBouncer tracks in transaction mode.
+//! So far: the parameters that PgBouncer tracks in transaction mode, and the prepared statements of
+//! the extended protocol.
 
+mod names;
 mod quote;
+mod statement;
 mod tracked;
 
+pub use names::{BindingId, Bindings, Names};
+pub use statement::{NO_SUCH_NAME, RESERVED, Statement, Statements};
 pub use tracked::{Tracked, TrackedNames};

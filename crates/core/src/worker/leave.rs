@@ -59,6 +59,7 @@ impl Worker {
         let Some(Conn::Client(mut client)) = self.table.remove(conn) else {
             return;
         };
+        client.statements.clear(&mut self.bindings);
         self.timed -= usize::from(client.duty.is_timed());
         self.clients -= 1;
         self.directory.client_left();
@@ -115,6 +116,7 @@ impl Worker {
         }
         // It may have been held back for the client.
         out.read(conn, ReadMode::Deliver);
+        server.replies.client_left();
         server.needs_reset |=
             was_session || self.snapshot.config.settings.server_reset_query_always;
         if server.replies.is_settled() && server.status == b'I' && !server.needs_reset {

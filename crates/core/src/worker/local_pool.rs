@@ -47,6 +47,8 @@ pub(crate) struct Terms {
     pub(crate) patience: Patience,
     /// Microseconds.
     pub(crate) server_lifetime: u64,
+    /// Most prepared statements on each server; 0 if clients' names are not followed.
+    pub(crate) prepared_max: usize,
     /// From the entry `*`: not kept when it has been empty for `autodb_idle_timeout`.
     pub(crate) is_auto: bool,
 }
@@ -70,6 +72,7 @@ impl Terms {
                 query_wait_timeout: config.settings.query_wait_timeout.0,
                 patience: Patience::default(),
                 server_lifetime: 0,
+                prepared_max: 0,
                 is_auto: true,
             };
         };
@@ -83,8 +86,14 @@ impl Terms {
             ],
             hosts => hosts.to_vec(),
         };
+        let mode = config.pool_mode(database, &shared.key.user);
+        let prepared_max = match mode {
+            PoolMode::Session => 0,
+            _ => config.settings.max_prepared_statements as usize,
+        };
         Self {
-            mode: config.pool_mode(database, &shared.key.user),
+            mode,
+            prepared_max,
             entry: Some(database.clone()),
             endpoints: hosts
                 .iter()

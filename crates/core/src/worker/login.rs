@@ -49,6 +49,9 @@ impl Worker {
             request_at: now,
             transaction_at: now,
             blocked: false,
+            held: None,
+            statements: crate::session::Names::default(),
+            discarded: false,
             early: None,
         };
         self.directory.client_came();

@@ -28,6 +28,7 @@ use crate::{
     frontend::ClientDuty,
     mail::Mail,
     pool::{Notes, PoolId},
+    session::Bindings,
 };
 
 /// Owns clients and servers and their protocol state. Each method is one event; what is to be
@@ -38,6 +39,8 @@ pub struct Worker {
     pub(crate) directory: Arc<Directory>,
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) table: Table,
+    /// The names that its clients have for their prepared statements.
+    pub(crate) bindings: Bindings,
     /// By [`PoolId`].
     pub(crate) pools: Vec<Option<Box<LocalPool>>>,
     /// Clients that log in or wait, servers that log in or are being cleaned, and cancel requests:
@@ -60,6 +63,7 @@ impl Worker {
             directory,
             snapshot,
             table: Table::default(),
+            bindings: Bindings::default(),
             pools: Vec::new(),
             timed: 0,
             next_tick: None,

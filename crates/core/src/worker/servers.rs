@@ -9,7 +9,8 @@ use super::{Conn, Worker};
 use crate::{
     Action, Actions, Address, Closed, ConnectError, Level, ReadMode, SharedPool, Time, Token,
     backend::{
-        Credentials, Downstream, Duty, LoginError, Progress, Replies, Server, ServerLogin, Welcome,
+        Credentials, Downstream, Duty, LoginError, Prepared, Progress, Replies, Server,
+        ServerLogin, Welcome,
     },
     fault::Fault,
     mail::Mail,
@@ -40,6 +41,7 @@ impl Worker {
             addresses: None,
             stream: Downstream::default(),
             replies: Replies::default(),
+            prepared: Prepared::default(),
             status: b'I',
             tracked: self.directory.names().unset(),
             key: None,
@@ -338,6 +340,8 @@ impl Worker {
                     owed: server.replies.owed_to_client(),
                     fault,
                 };
+                let marks = server.replies.take_all_marks();
+                self.undo(conn, marks);
                 self.drop_server(conn, text, now, out);
                 self.tell_of_loss(client, &loss, now, out);
             }

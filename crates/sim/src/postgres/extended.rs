@@ -113,6 +113,7 @@ impl Session {
             types,
         };
         self.shown = statement.shown();
+        let taken = about(&name, "already exists");
         let first = statement.text.commands.first();
         if first == Some(&Command::Unknown) {
             self.fail(false, "42601", "syntax error", out);
@@ -122,7 +123,7 @@ impl Session {
             vacant.insert(Rc::new(statement));
             self.acknowledge(backend::PARSE_COMPLETE, out);
         } else {
-            self.fail(false, "42P05", "prepared statement already exists", out);
+            self.fail(false, "42P05", &taken, out);
         }
         Ok(Next::Go)
     }
@@ -146,7 +147,7 @@ impl Session {
         self.id = RequestId::find(&portal).or(of_value);
         let Some(statement) = self.statements.get(name).cloned() else {
             self.shown = None;
-            self.fail(false, "26000", MISSING, out);
+            self.fail(false, "26000", &about(name, "does not exist"), out);
             return Ok(Next::Go);
         };
         self.shown = statement.shown();
@@ -196,7 +197,7 @@ impl Session {
         self.shown = None;
         let Some(statement) = statement else {
             let code = if kind == b'S' { "26000" } else { "34000" };
-            self.fail(false, code, MISSING, out);
+            self.fail(false, code, &about(name, "does not exist"), out);
             return Ok(Next::Go);
         };
         self.shown = statement.shown();
@@ -329,6 +330,11 @@ impl Session {
 
 /// Type, length, modifier and format of a column.
 const TEXT_COLUMN: [u8; 12] = [0, 0, 0, 25, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0];
+/// What is wrong with a name, which a pooler may have to recognize in it.
+fn about(name: &[u8], what: &str) -> String {
+    format!("prepared statement \"{}\" {what}", name.escape_ascii())
+}
+
 const MISSING: &str = "there is no such thing";
 
 fn i16(body: &mut Body<'_>) -> Result<i16, Malformed> {

@@ -1,0 +1,133 @@
+//! The statements that one server holds for us.
+
+use std::sync::Arc;
+
+use lru::LruCache;
+
+use crate::session::Statement;
+
+/// The statements that one server holds for us, by id; the one that was used last is kept longest.
+///
+/// It says what will be true once all that was sent is answered: what fails on the way is taken
+/// back ([`Prepared::forget`], [`Prepared::restore`]).
+#[derive(Debug)]
+pub struct Prepared {
+    held: LruCache<u64, Held>,
+    generation: u32,
+}
+
+#[derive(Debug)]
+struct Held {
+    statement: Arc<Statement>,
+    generation: u32,
+}
+
+impl Default for Prepared {
+    fn default() -> Self {
+        Self {
+            held: LruCache::unbounded(),
+            generation: 0,
+        }
+    }
+}
+
+impl Prepared {
+    /// Does the server have it? If so, it was used just now.
+    #[inline]
+    pub fn touch(&mut self, id: u64) -> bool {
+        self.held.get(&id).is_some()
+    }
+
+    /// Does the server have it, as good as new? A client that makes a statement anew gets one that
+    /// was made after all changes of tables that the server has complained of.
+    #[must_use]
+    pub fn is_fresh(&self, id: u64) -> bool {
+        let held = self.held.peek(&id);
+        held.is_some_and(|held| held.generation == self.generation)
+    }
+
+    /// The server gets it.
+    pub fn add(&mut self, statement: Arc<Statement>) {
+        let held = Held {
+            generation: self.generation,
+            statement,
+        };
+        self.held.push(held.statement.id(), held);
+    }
+
+    /// The one that has gone unused for longest, if more than `most` would be held with one more.
+    pub fn evict(&mut self, most: usize) -> Option<Arc<Statement>> {
+        if self.held.len() < most.max(1) {
+            return None;
+        }
+        self.held.pop_lru().map(|(_, held)| held.statement)
+    }
+
+    /// It has not come to be, or is gone.
+    pub fn forget(&mut self, id: u64) {
+        self.held.pop(&id);
+    }
+
+    /// It is still there: its Close was skipped.
+    pub fn restore(&mut self, statement: Arc<Statement>) {
+        self.add(statement);
+    }
+
+    /// All are gone (`DISCARD ALL`, `DEALLOCATE ALL`).
+    pub fn clear(&mut self) {
+        self.held.clear();
+    }
+
+    /// `cached plan must not change result type`: what was made before can't be trusted to be what
+    /// a new one would be.
+    pub fn distrust(&mut self) {
+        self.generation = self.generation.wrapping_add(1);
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.held.len()
+    }
+
+    /// None at all?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::Statements;
+
+    #[test]
+    fn the_one_that_was_not_used_goes() {
+        let statements = Statements::default();
+        let made: Vec<_> = (0u8..4).map(|n| statements.intern(&[n])).collect();
+        let mut prepared = Prepared::default();
+        for statement in &made[..3] {
+            assert!(prepared.evict(3).is_none());
+            prepared.add(Arc::clone(statement));
+        }
+        assert!(prepared.touch(made[0].id()));
+        assert_eq!(prepared.evict(3).unwrap().id(), made[1].id());
+        assert!(prepared.evict(3).is_none());
+        assert_eq!(prepared.evict(1).unwrap().id(), made[2].id());
+        assert_eq!(prepared.evict(1).unwrap().id(), made[0].id());
+        assert!(prepared.is_empty());
+    }
+
+    #[test]
+    fn distrust() {
+        let statement = Statements::default().intern(b"x");
+        let mut prepared = Prepared::default();
+        prepared.add(Arc::clone(&statement));
+        assert!(prepared.is_fresh(statement.id()));
+        prepared.distrust();
+        assert!(prepared.touch(statement.id()) && !prepared.is_fresh(statement.id()));
+        prepared.add(Arc::clone(&statement));
+        assert!(prepared.is_fresh(statement.id()));
+    }
+}

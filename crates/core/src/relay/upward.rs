@@ -1,0 +1,388 @@
+//! A client's messages on their way to its server: clients' names of prepared statements become the
+//! server's, and a server that lacks a statement gets it just before it is used, in the same write.
+
+use std::sync::Arc;
+
+use pgweir_wire::{Header, tag::backend, tag::frontend};
+
+use super::named::Named;
+use crate::{
+    Actions, Token,
+    backend::{Change, Mark, MarkKind, Server},
+    fault::Fault,
+    frontend::{Client, Held, Upstream},
+    session::{BindingId, Bindings, NO_SUCH_NAME, Names, RESERVED, Statement, Statements},
+    stats::Stats,
+};
+
+/// The longest names that are read in a message.
+const NAMES_MAX: usize = 64 * 1024;
+
+/// One client's messages on their way to its server.
+pub(super) struct Upward<'w> {
+    pub(super) client_conn: Token,
+    pub(super) client: &'w mut Client,
+    pub(super) server_conn: Token,
+    pub(super) server: &'w mut Server,
+    pub(super) bindings: &'w mut Bindings,
+    pub(super) statements: &'w Statements,
+    pub(super) stats: &'w mut Stats,
+    /// Most statements on a server; 0 if names are not followed.
+    pub(super) most: usize,
+    /// `max_client_prepared_bytes`.
+    pub(super) most_bytes: usize,
+    /// The longest message (`max_packet_size`).
+    pub(super) longest: u32,
+    /// No simple queries (`disable_pqexec`).
+    pub(super) no_simple: bool,
+}
+
+/// Why a client's bytes go no further.
+pub(super) enum Stopped {
+    /// It said Terminate.
+    Terminated,
+    /// It must be refused.
+    Refused(Fault),
+}
+
+/// What a name of a client stands for.
+#[derive(Debug, Clone, Copy)]
+enum Ours {
+    /// A statement, by its binding.
+    Statement(BindingId),
+    /// None that is there already.
+    Nothing,
+}
+
+impl Upward<'_> {
+    /// Sends on what has come.
+    pub(super) fn run(&mut self, bytes: &[u8], out: &mut Actions) -> Result<(), Stopped> {
+        let (mut at, mut sent) = (0, 0);
+        if let Some(held) = self.client.held.take() {
+            at = self.go_on(held, bytes, out).map_err(Stopped::Refused)?;
+            sent = at;
+        }
+        loop {
+            let next = self.client.stream.next(bytes, &mut at, self.longest);
+            let head = match next {
+                Ok(Some(head)) => head,
+                Ok(None) => {
+                    let end = self.client.stream.end(bytes.len());
+                    out.send_input(self.server_conn, sent, end);
+                    return Ok(());
+                }
+                Err(fault) => {
+                    // What came before it was counted, and will be answered.
+                    out.send_input(self.server_conn, sent, at);
+                    return Err(Stopped::Refused(fault));
+                }
+            };
+            let tag = head.header.tag;
+            if tag == frontend::TERMINATE {
+                out.send_input(self.server_conn, sent, head.start);
+                return Err(Stopped::Terminated);
+            }
+            if self.no_simple && tag == frontend::QUERY {
+                // Nothing of it goes on: the server is not in the middle of a message.
+                self.client.stream = Upstream::default();
+                out.send_input(self.server_conn, sent, head.start);
+                return Err(Stopped::Refused(Fault::SimpleQuery));
+            }
+            if self.follows(tag) {
+                let len = head.header.body_len as usize;
+                let body = &bytes[at..bytes.len().min(at + len)];
+                let named = Named::read(tag, body, len);
+                if named == Named::Unclear {
+                    out.send_input(self.server_conn, sent, head.start);
+                    return self.hold(head.header, body).map_err(Stopped::Refused);
+                }
+                if let Some(ours) = self.resolve(&named) {
+                    out.send_input(self.server_conn, sent, head.start);
+                    let used = self.translate(len, &named, ours, out);
+                    self.client.stream.advance(used);
+                    at += used;
+                    sent = at;
+                    continue;
+                }
+                self.mark_passing(tag);
+            }
+            if let Some(split) = head.split {
+                out.send_made(self.server_conn, |made| made.extend_from_slice(&split));
+                sent = at;
+            }
+            if tag == frontend::FLUSH {
+                self.flush_early(out);
+            }
+            self.server.replies.client_sent(tag);
+        }
+    }
+
+    #[inline]
+    fn follows(&self, tag: u8) -> bool {
+        self.most > 0
+            && matches!(
+                tag,
+                frontend::PARSE | frontend::BIND | frontend::DESCRIBE | frontend::CLOSE
+            )
+            && !self.server.replies.is_skipping()
+    }
+
+    /// A Parse or Close that goes as it is.
+    #[inline]
+    fn mark_passing(&mut self, tag: u8) {
+        let kind = match tag {
+            frontend::PARSE => MarkKind::Parse,
+            frontend::CLOSE => MarkKind::Close,
+            _ => return,
+        };
+        self.server.replies.mark_sent(Mark::plain(kind));
+    }
+
+    /// Keeps the beginning of a message until the names in it have come.
+    fn hold(&mut self, header: Header, body: &[u8]) -> Result<(), Fault> {
+        if header.tag == frontend::PARSE && header.body_len as usize > self.most_bytes {
+            return Err(Fault::StatementTooLong);
+        }
+        self.client.stream.advance(body.len());
+        self.client.held = Some(Box::new(Held {
+            header,
+            body: body.to_vec(),
+        }));
+        Ok(())
+    }
+
+    /// More of a message that was held: how many bytes were used.
+    #[cold]
+    fn go_on(
+        &mut self,
+        mut held: Box<Held>,
+        bytes: &[u8],
+        out: &mut Actions,
+    ) -> Result<usize, Fault> {
+        let Header { tag, body_len } = held.header;
+        let len = body_len as usize;
+        let taken = bytes.len().min(len - held.body.len());
+        held.body.extend_from_slice(&bytes[..taken]);
+        self.client.stream.advance(taken);
+        let named = Named::read(tag, &held.body, len);
+        if named == Named::Unclear {
+            if tag != frontend::PARSE && held.body.len() > NAMES_MAX {
+                return Err(Fault::TooLong(tag));
+            }
+            self.client.held = Some(held);
+            return Ok(taken);
+        }
+        let mut used = 0;
+        // The server may have begun to skip in the meantime.
+        let ours = self.resolve(&named).filter(|_| self.follows(tag));
+        if let Some(ours) = ours {
+            used = self.translate(len, &named, ours, out);
+        } else {
+            if self.follows(tag) {
+                self.mark_passing(tag);
+            }
+            self.server.replies.client_sent(tag);
+            out.send_made(self.server_conn, |made| {
+                made.push(tag);
+                made.extend_from_slice(&(body_len + 4).to_be_bytes());
+            });
+        }
+        out.send_made(self.server_conn, |made| {
+            made.extend_from_slice(&held.body[used..]);
+        });
+        Ok(taken)
+    }
+
+    /// Is it about a statement that we follow, or a name that we keep to ourselves?
+    #[inline]
+    fn resolve(&self, named: &Named<'_>) -> Option<Ours> {
+        match named {
+            Named::Parse { .. } | Named::Close(_) => Some(Ours::Nothing),
+            Named::Bind { name, .. } | Named::Describe(name) => {
+                match self.client.statements.find(self.bindings, name) {
+                    Some(binding) => Some(Ours::Statement(binding)),
+                    None => name.starts_with(RESERVED).then_some(Ours::Nothing),
+                }
+            }
+            Named::Nothing | Named::Unclear => None,
+        }
+    }
+
+    /// Sends what does as the server names it; gives the bytes of the body that this replaces.
+    fn translate(&mut self, len: usize, named: &Named<'_>, ours: Ours, out: &mut Actions) -> usize {
+        match *named {
+            Named::Parse { name, definition } => {
+                self.parse(name, definition, out);
+                len
+            }
+            Named::Bind { portal, name } => {
+                let used = portal.len() + name.len() + 2;
+                self.stats.bind_count += 1;
+                self.make_sure(ours, out);
+                let statement = ours.server_name(self.bindings);
+                let length = 4 + len - used + portal.len() + statement.len() + 2;
+                out.send_made(self.server_conn, |made| {
+                    made.push(frontend::BIND);
+                    made.extend_from_slice(&(length as u32).to_be_bytes());
+                    for string in [portal, statement] {
+                        made.extend_from_slice(string);
+                        made.push(0);
+                    }
+                });
+                self.server.replies.client_sent(frontend::BIND);
+                used
+            }
+            Named::Describe(_) => {
+                self.make_sure(ours, out);
+                let statement = ours.server_name(self.bindings);
+                send_target(self.server_conn, frontend::DESCRIBE, statement, out);
+                self.server.replies.client_sent(frontend::DESCRIBE);
+                len
+            }
+            Named::Close(name) => {
+                self.close(name, out);
+                len
+            }
+            Named::Nothing | Named::Unclear => 0,
+        }
+    }
+
+    /// The client makes a statement.
+    fn parse(&mut self, name: &[u8], definition: &[u8], out: &mut Actions) {
+        if self.client.statements.get(self.bindings, name).is_some() {
+            let name = String::from_utf8_lossy(name).into_owned();
+            return self.refuse(Fault::StatementExists(name), out);
+        }
+        let statement = self.statements.intern(definition);
+        if self.client.statements.bytes() + Names::cost(&statement) > self.most_bytes {
+            return self.refuse(Fault::TooManyStatements, out);
+        }
+        self.stats.client_parse_count += 1;
+        self.client
+            .statements
+            .define(self.bindings, name, &statement);
+        let (replies, prepared) = (&mut self.server.replies, &mut self.server.prepared);
+        let is_good = prepared.is_fresh(statement.id()) && self.server.status != b'E';
+        if is_good && replies.is_fresh() {
+            prepared.touch(statement.id());
+            return replies.answered_early();
+        }
+        if prepared.touch(statement.id()) {
+            // In the middle of a pipeline, the server has to say itself that it is made.
+            prepared.forget(statement.id());
+            self.send_close(Arc::clone(&statement), out);
+        }
+        self.send_parse(statement, Some(name.into()), out);
+    }
+
+    /// The server gets the statement, if it lacks it.
+    #[inline]
+    fn make_sure(&mut self, ours: Ours, out: &mut Actions) {
+        let Ours::Statement(binding) = ours else {
+            return;
+        };
+        if let Some(statement) = self.bindings.statement(binding)
+            && !self.server.prepared.touch(statement.id())
+        {
+            let statement = Arc::clone(statement);
+            self.send_parse(statement, None, out);
+        }
+    }
+
+    /// The client gives up a name. Its statement stays on the servers, for whoever has it too.
+    fn close(&mut self, name: &[u8], out: &mut Actions) {
+        let known = self.client.statements.remove(self.bindings, name);
+        // A name that we don't follow may be one that SQL's PREPARE made.
+        let is_hidden = known.is_some() || name.starts_with(RESERVED);
+        let mark = match known {
+            Some(statement) => {
+                Mark::clients(MarkKind::Close, Change::Unnamed(name.into(), statement))
+            }
+            None => Mark::plain(MarkKind::Close),
+        };
+        self.server.replies.mark_sent(mark);
+        let name = if is_hidden { NO_SUCH_NAME } else { name };
+        send_target(self.server_conn, frontend::CLOSE, name, out);
+    }
+
+    fn send_parse(
+        &mut self,
+        statement: Arc<Statement>,
+        client_name: Option<Box<[u8]>>,
+        out: &mut Actions,
+    ) {
+        while let Some(evicted) = self.server.prepared.evict(self.most) {
+            self.send_close(evicted, out);
+        }
+        self.stats.server_parse_count += 1;
+        out.send_made(self.server_conn, |made| {
+            let length = 4 + statement.name().len() + 1 + statement.definition().len();
+            made.push(frontend::PARSE);
+            made.extend_from_slice(&(length as u32).to_be_bytes());
+            made.extend_from_slice(statement.name());
+            made.push(0);
+            made.extend_from_slice(statement.definition());
+        });
+        self.server.prepared.add(Arc::clone(&statement));
+        let swallow = client_name.is_none();
+        self.server.replies.mark_sent(Mark {
+            kind: MarkKind::Parse,
+            swallow,
+            change: Some(Box::new(Change::Made(statement, client_name))),
+        });
+    }
+
+    fn send_close(&mut self, statement: Arc<Statement>, out: &mut Actions) {
+        send_target(self.server_conn, frontend::CLOSE, statement.name(), out);
+        let mark = Mark::own(MarkKind::Close, Change::Evicted(statement));
+        self.server.replies.mark_sent(mark);
+    }
+
+    /// Lets the server fail at this place, so that it skips what follows, and says why in its stead.
+    #[cold]
+    fn refuse(&mut self, fault: Fault, out: &mut Actions) {
+        send_target(self.server_conn, frontend::DESCRIBE, NO_SUCH_NAME, out);
+        let mark = Mark::clients(MarkKind::Refused, Change::Refused(fault));
+        self.server.replies.mark_sent(mark);
+    }
+
+    /// Flush: what we have answered ourselves goes out, unless the server's answer takes it along.
+    fn flush_early(&mut self, out: &mut Actions) {
+        if self.server.replies.is_fresh() {
+            send_early(self.client_conn, self.server, out);
+        }
+    }
+}
+
+/// ParseCompletes that the client is owed.
+#[inline]
+pub(super) fn send_early(client: Token, server: &mut Server, out: &mut Actions) {
+    for _ in 0..server.replies.take_early() {
+        out.send_made(client, |made| {
+            made.extend_from_slice(&[backend::PARSE_COMPLETE, 0, 0, 0, 4]);
+        });
+    }
+}
+
+impl Ours {
+    /// What the server knows it as.
+    fn server_name(self, bindings: &Bindings) -> &[u8] {
+        match self {
+            Self::Statement(binding) => bindings
+                .statement(binding)
+                .map_or(NO_SUCH_NAME, |statement| statement.name()),
+            Self::Nothing => NO_SUCH_NAME,
+        }
+    }
+}
+
+/// Describe or Close of a statement.
+fn send_target(server: Token, tag: u8, name: &[u8], out: &mut Actions) {
+    out.send_made(server, |made| {
+        made.push(tag);
+        made.extend_from_slice(&(4 + 1 + name.len() as u32 + 1).to_be_bytes());
+        made.push(b'S');
+        made.extend_from_slice(name);
+        made.push(0);
+    });
+}

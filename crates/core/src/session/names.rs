@@ -1,0 +1,268 @@
+//! The names that clients have given to their prepared statements.
+//!
+//! Many clients give the same names to the same statements, so a worker stores each pair of both
+//! once, and a client keeps four bytes for each of its own.
+
+use std::{
+    hash::{BuildHasher, RandomState},
+    sync::Arc,
+};
+
+use hashbrown::HashTable;
+
+use super::Statement;
+
+/// What a name is counted as towards `max_client_prepared_bytes`, beside the statement itself.
+const NAME_COST: usize = 128;
+
+/// A pair of name and statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BindingId(u32);
+
+/// The pairs of name and statement that the clients of one worker have.
+#[derive(Debug, Default)]
+pub struct Bindings {
+    slots: Vec<Option<Binding>>,
+    free: Vec<u32>,
+    index: HashTable<u32>,
+    hasher: RandomState,
+}
+
+#[derive(Debug)]
+struct Binding {
+    name: Box<[u8]>,
+    statement: Arc<Statement>,
+    hash: u32,
+    holders: u32,
+}
+
+/// The statements of one client by name: ids of bindings, in the order of their names' hashes.
+/// Must be [cleared](Names::clear) at the client's end.
+#[derive(Debug, Default)]
+pub struct Names {
+    sorted: Vec<u32>,
+    bytes: usize,
+}
+
+impl Bindings {
+    fn hash(&self, name: &[u8]) -> u32 {
+        self.hasher.hash_one(name) as u32
+    }
+
+    /// The statement of a binding.
+    #[must_use]
+    #[inline]
+    pub fn statement(&self, BindingId(id): BindingId) -> Option<&Arc<Statement>> {
+        self.get(id).map(|binding| &binding.statement)
+    }
+
+    fn get(&self, id: u32) -> Option<&Binding> {
+        self.slots.get(id as usize)?.as_ref()
+    }
+
+    fn acquire(&mut self, name: &[u8], statement: &Arc<Statement>) -> u32 {
+        let hash = self.hash(name);
+        let place = mix(hash, statement.id());
+        let is_same = |&id: &u32| {
+            let slot = self.slots[id as usize].as_ref();
+            slot.is_some_and(|slot| slot.statement.id() == statement.id() && *slot.name == *name)
+        };
+        if let Some(&id) = self.index.find(place, is_same) {
+            if let Some(slot) = &mut self.slots[id as usize] {
+                slot.holders += 1;
+            }
+            return id;
+        }
+        let id = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() as u32 - 1
+        });
+        self.slots[id as usize] = Some(Binding {
+            name: name.into(),
+            statement: Arc::clone(statement),
+            hash,
+            holders: 1,
+        });
+        let slots = &self.slots;
+        let rehash = |&id: &u32| {
+            let slot = slots[id as usize].as_ref();
+            slot.map_or(0, |slot| mix(slot.hash, slot.statement.id()))
+        };
+        self.index.insert_unique(place, id, rehash);
+        id
+    }
+
+    fn release(&mut self, id: u32) {
+        let Some(slot) = self.slots.get_mut(id as usize).and_then(Option::as_mut) else {
+            return;
+        };
+        slot.holders -= 1;
+        if slot.holders > 0 {
+            return;
+        }
+        let place = mix(slot.hash, slot.statement.id());
+        self.slots[id as usize] = None;
+        if let Ok(entry) = self.index.find_entry(place, |&found| found == id) {
+            entry.remove();
+        }
+        self.free.push(id);
+    }
+}
+
+impl Names {
+    /// What this name stands for.
+    #[must_use]
+    #[inline]
+    pub fn find(&self, bindings: &Bindings, name: &[u8]) -> Option<BindingId> {
+        if self.sorted.is_empty() {
+            return None;
+        }
+        let at = self.position(bindings, name).ok()?;
+        Some(BindingId(self.sorted[at]))
+    }
+
+    /// The statement of this name.
+    #[must_use]
+    pub fn get<'b>(&self, bindings: &'b Bindings, name: &[u8]) -> Option<&'b Arc<Statement>> {
+        bindings.statement(self.find(bindings, name)?)
+    }
+
+    /// Gives a name to a statement; `false` if the name is taken.
+    pub fn define(
+        &mut self,
+        bindings: &mut Bindings,
+        name: &[u8],
+        statement: &Arc<Statement>,
+    ) -> bool {
+        let Err(at) = self.position(bindings, name) else {
+            return false;
+        };
+        if self.sorted.len() == self.sorted.capacity() {
+            self.sorted.reserve_exact(4 + self.sorted.len() / 8);
+        }
+        self.sorted.insert(at, bindings.acquire(name, statement));
+        self.bytes += Self::cost(statement);
+        true
+    }
+
+    /// Takes a name away, and gives the statement that had it.
+    pub fn remove(&mut self, bindings: &mut Bindings, name: &[u8]) -> Option<Arc<Statement>> {
+        let at = self.position(bindings, name).ok()?;
+        let id = self.sorted.remove(at);
+        let statement = Arc::clone(&bindings.get(id)?.statement);
+        self.bytes -= Self::cost(&statement);
+        bindings.release(id);
+        Some(statement)
+    }
+
+    /// Takes all names away.
+    pub fn clear(&mut self, bindings: &mut Bindings) {
+        for id in std::mem::take(&mut self.sorted) {
+            bindings.release(id);
+        }
+        self.bytes = 0;
+    }
+
+    /// A name of the statement with this id.
+    #[must_use]
+    pub fn name_of<'b>(&self, bindings: &'b Bindings, id: u64) -> Option<&'b [u8]> {
+        let mut held = self.sorted.iter().filter_map(|&slot| bindings.get(slot));
+        let found = held.find(|binding| binding.statement.id() == id)?;
+        Some(&found.name)
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.sorted.len()
+    }
+
+    /// None at all?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.sorted.is_empty()
+    }
+
+    /// What they are counted as towards `max_client_prepared_bytes`.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// What one more is counted as.
+    #[must_use]
+    pub fn cost(statement: &Statement) -> usize {
+        statement.definition().len() + NAME_COST
+    }
+
+    fn position(&self, bindings: &Bindings, name: &[u8]) -> Result<usize, usize> {
+        let hash = bindings.hash(name);
+        let hash_at = |id: u32| bindings.get(id).map_or(0, |binding| binding.hash);
+        let mut at = self.sorted.partition_point(|&id| hash_at(id) < hash);
+        while let Some(binding) = self.sorted.get(at).and_then(|&id| bindings.get(id)) {
+            if binding.hash != hash {
+                break;
+            }
+            if *binding.name == *name {
+                return Ok(at);
+            }
+            at += 1;
+        }
+        Err(at)
+    }
+}
+
+/// A hash of both; the table wants its top bits to be good.
+fn mix(hash: u32, id: u64) -> u64 {
+    (u64::from(hash) ^ id.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::Statements;
+
+    #[test]
+    fn a_name_means_what_its_client_gave_it_to() {
+        let (statements, mut bindings) = (Statements::default(), Bindings::default());
+        let (one, two) = (statements.intern(b"1"), statements.intern(b"2"));
+        let (mut a, mut b) = (Names::default(), Names::default());
+        assert!(a.define(&mut bindings, b"S_1", &one));
+        assert!(!a.define(&mut bindings, b"S_1", &two), "taken");
+        assert!(a.define(&mut bindings, b"S_2", &one));
+        assert!(b.define(&mut bindings, b"S_1", &two));
+        assert_eq!(a.get(&bindings, b"S_1").unwrap().id(), one.id());
+        assert_eq!(b.get(&bindings, b"S_1").unwrap().id(), two.id());
+        assert!(b.get(&bindings, b"S_2").is_none());
+        assert_eq!(b.name_of(&bindings, two.id()), Some(&b"S_1"[..]));
+        assert_eq!(a.remove(&mut bindings, b"S_1").unwrap().id(), one.id());
+        assert!(a.remove(&mut bindings, b"S_1").is_none());
+        assert_eq!((a.len(), a.bytes()), (1, 1 + NAME_COST));
+        a.clear(&mut bindings);
+        b.clear(&mut bindings);
+        assert_eq!((a.bytes(), bindings.index.len()), (0, 0));
+        assert!(bindings.slots.iter().all(Option::is_none));
+    }
+
+    #[test]
+    fn a_thousand_clients_with_a_thousand_statements_each() {
+        let (statements, mut bindings) = (Statements::default(), Bindings::default());
+        let mut clients: Vec<Names> = (0..1000).map(|_| Names::default()).collect();
+        for n in 0..1000 {
+            let statement = statements.intern(format!("select {n}").as_bytes());
+            for client in &mut clients {
+                assert!(client.define(&mut bindings, format!("S_{n}").as_bytes(), &statement));
+            }
+        }
+        assert_eq!(bindings.slots.len(), 1000, "each pair once");
+        for client in &clients {
+            assert!(client.sorted.capacity() <= 1100);
+            let found = client.get(&bindings, b"S_567").unwrap();
+            assert_eq!(found.definition(), b"select 567");
+        }
+        for client in &mut clients {
+            client.clear(&mut bindings);
+        }
+        assert_eq!(bindings.index.len(), 0);
+    }
+}

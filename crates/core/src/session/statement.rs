@@ -1,0 +1,188 @@
+//! Prepared statements, each text stored once for all clients of the process.
+
+use std::{
+    fmt,
+    hash::{BuildHasher, RandomState},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use hashbrown::HashTable;
+use parking_lot::Mutex;
+
+/// How the names of statements begin that we make on servers.
+pub const RESERVED: &[u8] = b"PGWEIR_";
+/// A name that no statement ever has, on any server.
+pub const NO_SUCH_NAME: &[u8] = b"PGWEIR_NONE";
+/// Locks are shared by as many statements, so that workers rarely meet.
+const SHARDS: usize = 16;
+/// A shard with fewer statements is not swept.
+const SWEEP_MIN: usize = 64;
+
+/// One statement: its text and the types of its parameters. Two are the same if all of both is.
+pub struct Statement {
+    id: u64,
+    name: Box<[u8]>,
+    definition: Box<[u8]>,
+}
+
+/// All statements of the process. Those that nobody holds any more are swept out before the table
+/// grows to twice what was held at the last sweep.
+#[derive(Debug)]
+pub struct Statements {
+    shards: [Mutex<Shard>; SHARDS],
+    hasher: RandomState,
+    next_id: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    table: HashTable<Arc<Statement>>,
+    sweep_at: usize,
+}
+
+impl Statement {
+    /// Unique in the process, and never used again.
+    #[must_use]
+    #[inline]
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// What it is called on servers.
+    #[must_use]
+    #[inline]
+    pub fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    /// The body of its Parse, without the name: text, number of types, types.
+    #[must_use]
+    pub fn definition(&self) -> &[u8] {
+        &self.definition
+    }
+
+    /// The id in a name that we gave.
+    #[must_use]
+    pub fn id_of_name(name: &[u8]) -> Option<u64> {
+        let digits = name.strip_prefix(RESERVED)?;
+        std::str::from_utf8(digits).ok()?.parse().ok()
+    }
+}
+
+impl fmt::Debug for Statement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A text may hold secrets.
+        f.debug_struct("Statement")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Default for Statements {
+    fn default() -> Self {
+        Self {
+            shards: Default::default(),
+            hasher: RandomState::new(),
+            next_id: AtomicU64::new(1),
+        }
+    }
+}
+
+impl Statements {
+    /// The statement with this definition; made if there is none yet.
+    #[must_use]
+    pub fn intern(&self, definition: &[u8]) -> Arc<Statement> {
+        let hash = self.hasher.hash_one(definition);
+        // The table uses the top and the lowest bits itself.
+        let mut shard = self.shards[(hash >> 32) as usize % SHARDS].lock();
+        if let Some(found) = shard
+            .table
+            .find(hash, |statement| *statement.definition == *definition)
+        {
+            return Arc::clone(found);
+        }
+        shard.sweep();
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let statement = Arc::new(Statement {
+            id,
+            name: [RESERVED, id.to_string().as_bytes()].concat().into(),
+            definition: definition.into(),
+        });
+        let rehash = |statement: &Arc<Statement>| self.hasher.hash_one(&*statement.definition);
+        shard
+            .table
+            .insert_unique(hash, Arc::clone(&statement), rehash);
+        statement
+    }
+
+    /// How many there are, and the bytes of their definitions. Some may be held by nobody.
+    #[must_use]
+    pub fn size(&self) -> (usize, usize) {
+        let mut size = (0, 0);
+        for shard in &self.shards {
+            for statement in &shard.lock().table {
+                size.0 += 1;
+                size.1 += statement.definition.len();
+            }
+        }
+        size
+    }
+}
+
+impl Shard {
+    fn sweep(&mut self) {
+        if self.table.len() < self.sweep_at.max(SWEEP_MIN) {
+            return;
+        }
+        // Whoever gets one more hold of a statement has one already, or the lock that we have.
+        self.table.retain(|held| Arc::strong_count(held) > 1);
+        self.sweep_at = 2 * self.table.len();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_for_each_definition() {
+        let statements = Statements::default();
+        let one = statements.intern(b"select 1\0\0\0");
+        assert!(Arc::ptr_eq(&one, &statements.intern(b"select 1\0\0\0")));
+        let typed = statements.intern(b"select 1\0\0\x01\0\0\0\x17");
+        assert_ne!(one.id(), typed.id());
+        assert_eq!(Statement::id_of_name(typed.name()), Some(typed.id()));
+        assert_eq!(statements.size(), (2, 11 + 15));
+        assert!(!format!("{one:?}").contains("select"));
+    }
+
+    #[test]
+    fn names_that_are_not_ours() {
+        for name in ["", "S_1", "PGWEIR_", "PGWEIR_x", "pgweir_1"] {
+            assert_eq!(Statement::id_of_name(name.as_bytes()), None, "{name}");
+        }
+        assert_eq!(Statement::id_of_name(NO_SUCH_NAME), None);
+    }
+
+    #[test]
+    fn what_nobody_holds_goes() {
+        let statements = Statements::default();
+        let kept: Vec<_> = (0..100)
+            .map(|n| statements.intern(format!("kept {n}\0\0\0").as_bytes()))
+            .collect();
+        for n in 0..100_000 {
+            let _ = statements.intern(format!("passing {n}\0\0\0").as_bytes());
+        }
+        let (count, _) = statements.size();
+        assert!(count < 2 * SHARDS * SWEEP_MIN + 200, "{count}");
+        for statement in &kept {
+            assert!(Arc::ptr_eq(
+                statement,
+                &statements.intern(statement.definition())
+            ));
+        }
+    }
+}
