@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::{AuthType, Database, Micros, Note, Peer, PoolMode, Settings, UserSettings};
+use crate::{
+    AuthType, Database, Micros, Note, Peer, PoolMode, Scope, SettingInfo, Settings, UserSettings,
+};
 
 /// Names of databases that belong to the console.
 pub const RESERVED_DATABASES: [&str; 2] = ["pgbouncer", "pgweir"];
@@ -244,6 +246,34 @@ impl Config {
             .collect()
     }
 
+    /// The notes of this newly loaded configuration that the operator has not been told already: new
+    /// ones, and those of keys with another value than in the one in force.
+    pub fn news<'a>(&'a self, running: &'a Config) -> impl Iterator<Item = &'a Note> {
+        self.notes.iter().filter(|note| {
+            let told = running.notes.iter().any(|before| {
+                (before.scope, before.key, before.text) == (note.scope, note.key, note.text)
+            });
+            !told || self.has_changed(running, note.scope, note.key)
+        })
+    }
+
+    fn has_changed(&self, running: &Config, scope: Scope, key: &str) -> bool {
+        let among = |differing: Vec<&SettingInfo>| differing.iter().any(|info| info.name == key);
+        match scope {
+            Scope::Global => among(self.settings.differing(&running.settings)),
+            Scope::Database => {
+                differs(&self.databases, &running.databases, |a, b| {
+                    among(a.differing(b))
+                }) || match (&self.fallback, &running.fallback) {
+                    (Some(new), Some(old)) => among(new.differing(old)),
+                    (new, old) => new.is_some() != old.is_some(),
+                }
+            }
+            Scope::User => differs(&self.users, &running.users, |a, b| among(a.differing(b))),
+            Scope::Peer => differs(&self.peers, &running.peers, |a, b| among(a.differing(b))),
+        }
+    }
+
     /// Makes this newly loaded configuration the successor of the one in force: what can only change
     /// by a restart stays as it is.
     pub fn succeed(&mut self, running: &Config) {
@@ -265,6 +295,16 @@ impl Config {
         rows.sort_by_key(|row| row.key);
         rows
     }
+}
+
+/// Is there an entry that is new, or that `changed` tells from the old one?
+fn differs<K: Ord, V>(
+    new: &BTreeMap<K, V>,
+    old: &BTreeMap<K, V>,
+    changed: impl Fn(&V, &V) -> bool,
+) -> bool {
+    new.iter()
+        .any(|(name, new)| old.get(name).is_none_or(|old| changed(new, old)))
 }
 
 impl Database {

@@ -150,6 +150,23 @@ fn write_help(out: &mut String) -> fmt::Result {
             )?;
         }
     }
+    for scope in [Scope::Database, Scope::User, Scope::Peer] {
+        let in_effect = |info: &&SettingInfo| info.effect == Effect::Now;
+        let keys: Vec<_> = scope
+            .settings()
+            .iter()
+            .filter(in_effect)
+            .map(|info| info.name)
+            .collect();
+        if !keys.is_empty() {
+            let section = scope.section();
+            writeln!(
+                out,
+                "\nKeys of the lines of section [{section}], name = key=value ...:"
+            )?;
+            wrapped(out, "    ", &keys.join(", "))?;
+        }
+    }
     Ok(())
 }
 
@@ -169,11 +186,15 @@ fn paragraph(info: &SettingInfo) -> String {
 
 /// Writes `text` as comment lines of a readable width.
 fn comment(out: &mut String, text: &str) -> fmt::Result {
+    wrapped(out, ";; ", text)
+}
+
+fn wrapped(out: &mut String, start: &str, text: &str) -> fmt::Result {
     const WIDTH_MAX: usize = 92;
     let mut line = String::new();
     for word in text.split_whitespace() {
         if !line.is_empty() && line.len() + 1 + word.len() > WIDTH_MAX {
-            writeln!(out, ";; {line}")?;
+            writeln!(out, "{start}{line}")?;
             line.clear();
         }
         if !line.is_empty() {
@@ -181,7 +202,7 @@ fn comment(out: &mut String, text: &str) -> fmt::Result {
         }
         line.push_str(word);
     }
-    writeln!(out, ";; {line}")
+    writeln!(out, "{start}{line}")
 }
 
 fn section_intro(scope: Scope) -> &'static str {

@@ -167,6 +167,36 @@ choices! {
     }
 }
 
+choices! {
+    /// Which part of the system a line in syslog comes from.
+    pub enum SyslogFacility {
+        /// `LOG_DAEMON`
+        Daemon = "daemon",
+        /// `LOG_AUTH`
+        Auth = "auth",
+        /// `LOG_AUTHPRIV`
+        Authpriv = "authpriv",
+        /// `LOG_USER`
+        User = "user",
+        /// `LOG_LOCAL0`
+        Local0 = "local0",
+        /// `LOG_LOCAL1`
+        Local1 = "local1",
+        /// `LOG_LOCAL2`
+        Local2 = "local2",
+        /// `LOG_LOCAL3`
+        Local3 = "local3",
+        /// `LOG_LOCAL4`
+        Local4 = "local4",
+        /// `LOG_LOCAL5`
+        Local5 = "local5",
+        /// `LOG_LOCAL6`
+        Local6 = "local6",
+        /// `LOG_LOCAL7`
+        Local7 = "local7",
+    }
+}
+
 /// How much younger than the oldest waiter a client may be and still be served before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FairWindow {

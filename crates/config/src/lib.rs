@@ -18,7 +18,9 @@ mod table;
 mod value;
 
 pub use config::{Config, ConfigRow, RESERVED_DATABASES, is_console};
-pub use kinds::{AuthType, FairWindow, FileMode, LoadBalance, Micros, PoolMode, Secret, SslMode};
+pub use kinds::{
+    AuthType, FairWindow, FileMode, LoadBalance, Micros, PoolMode, Secret, SslMode, SyslogFacility,
+};
 pub use problem::{Note, Place, Problem, ProblemKind, Problems};
 pub use table::{
     Effect, Scope, SettingInfo,

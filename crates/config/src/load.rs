@@ -279,6 +279,7 @@ impl Loader<'_> {
                 key,
                 Note {
                     place: place.clone(),
+                    scope,
                     key: info.name,
                     text,
                 },

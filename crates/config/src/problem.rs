@@ -197,6 +197,8 @@ impl error::Error for Problems {}
 pub struct Note {
     /// Where it is set.
     pub place: Place,
+    /// The section that it is set in.
+    pub scope: Scope,
     /// The key.
     pub key: &'static str,
     /// What is to be known.

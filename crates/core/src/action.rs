@@ -6,7 +6,7 @@ use std::{fmt, net::SocketAddr, ops::Range, sync::Arc};
 
 use pgweir_auth::scram;
 
-use crate::{Token, WorkerId, backend::Server, mail::Mail};
+use crate::{Token, WorkerId, backend::Server, mail::Mail, stats::Stats};
 
 /// How the driver treats the incoming side of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -223,6 +223,8 @@ pub enum Control {
     },
     /// End the process.
     Shutdown(Shutdown),
+    /// What this worker has counted since it began: the answer to [`Mail::Count`].
+    Counted(Stats),
 }
 
 /// How to end.

@@ -47,6 +47,8 @@ pub struct Directory {
     client_counts: Mutex<ClientCounts>,
     /// Clients with a pool, and workers that may still get some.
     staying: AtomicUsize,
+    /// Workers that may still have servers.
+    serving: AtomicUsize,
     next_id: AtomicU64,
     made_secrets: Mutex<HashMap<String, MadeSecret>>,
     operator: Operator,
@@ -111,6 +113,7 @@ impl Directory {
             clients: AtomicUsize::new(0),
             client_counts: Mutex::default(),
             staying: AtomicUsize::new(workers),
+            serving: AtomicUsize::new(workers),
             next_id: AtomicU64::new(1),
             made_secrets: Mutex::default(),
             operator: Operator::default(),
@@ -235,6 +238,18 @@ impl Directory {
     #[must_use]
     pub fn is_deserted(&self) -> bool {
         self.staying.load(Ordering::Acquire) == 0
+    }
+
+    /// A worker has no server any more and gets none. `true` for the last: the others have to be told.
+    #[must_use]
+    pub fn has_served(&self) -> bool {
+        self.serving.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// No worker has a server any more.
+    #[must_use]
+    pub fn have_all_served(&self) -> bool {
+        self.serving.load(Ordering::Acquire) == 0
     }
 
     /// The next id of a client or a server: one counter for both, as in PgBouncer.

@@ -110,6 +110,8 @@ pub enum Fault {
     TransactionTimeout,
     /// The process is about to end.
     ShuttingDown,
+    /// It needs a server, and none is lent any more.
+    ServersShutDown,
     /// A message that has no place here.
     UnexpectedMessage(u8),
     /// A length that no message can have.
@@ -198,6 +200,7 @@ impl Fault {
             | Self::TooManyClientsOfDatabase
             | Self::TooManyClientsOfUser
             | Self::ShuttingDown
+            | Self::ServersShutDown
             | Self::ReloadFailed
             | Self::NoForcedUser => Blame::Operator,
             Self::LoginTimeoutServerDown | Self::QueryTimeoutInQueue => Blame::Server,
@@ -342,6 +345,7 @@ impl fmt::Display for Fault {
             Self::IdleTransaction => f.write_str("idle transaction timeout"),
             Self::TransactionTimeout => f.write_str("transaction timeout"),
             Self::ShuttingDown => f.write_str("pooler is shutting down"),
+            Self::ServersShutDown => f.write_str("server shutting down"),
             Self::UnexpectedMessage(tag) => write!(f, "invalid frontend message type {tag}"),
             Self::Length(error) => error.fmt(f),
             Self::TooLong(tag) => write!(f, "message of type '{}' is too long", tag.escape_ascii()),

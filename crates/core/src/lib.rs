@@ -28,6 +28,7 @@ pub use action::{
 };
 pub use directory::{Directory, Facts, SharedPool, Snapshot};
 pub use operator::{Halt, Operator};
+pub use stats::Stats;
 pub use time::Time;
 pub use token::{Token, WorkerId};
 pub use worker::Worker;

@@ -43,6 +43,8 @@ pub enum Mail {
         /// Did it take effect?
         outcome: Result<(), Fault>,
     },
+    /// Tell the control thread what was counted.
+    Count,
     /// End the process.
     Shutdown(Shutdown),
 }

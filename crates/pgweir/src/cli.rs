@@ -1,5 +1,7 @@
 //! The command line: PgBouncer's flags.
 
+use std::process::ExitCode;
+
 use clap::{ArgAction, Parser};
 
 /// A connection pooler for PostgreSQL.
@@ -11,6 +13,8 @@ use clap::{ArgAction, Parser};
     name = "pgweir",
     version,
     about,
+    after_help = "Say --help for the settings of the ini file.",
+    after_long_help = pgweir_config::docs::help(),
     disable_help_flag = true,
     disable_version_flag = true
 )]
@@ -22,9 +26,13 @@ pub(crate) struct Cli {
     #[arg(value_name = "INI|URL")]
     pub(crate) target: Option<String>,
 
-    /// Run in the background (needs "logfile" and "pidfile" in the file).
+    /// Run in the background (needs pidfile, and logfile or syslog, in the file).
     #[arg(short, long)]
     pub(crate) daemon: bool,
+
+    /// Take the place of a running process: not yet possible, so only for a start when there is none.
+    #[arg(short = 'R', long)]
+    pub(crate) reboot: bool,
 
     /// Do not log to standard error.
     #[arg(short, long)]
@@ -47,6 +55,24 @@ pub(crate) struct Cli {
     help: Option<bool>,
 }
 
+impl Cli {
+    /// What the command line says.
+    ///
+    /// # Errors
+    /// How the process ends instead: with 0 after `--help` and `--version`, with 1 after a mistake.
+    pub(crate) fn from_command_line() -> Result<Self, ExitCode> {
+        Self::try_parse().map_err(|said| {
+            // Nobody may be there to read it.
+            let _ = said.print();
+            if said.use_stderr() {
+                ExitCode::FAILURE
+            } else {
+                ExitCode::SUCCESS
+            }
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -64,7 +90,22 @@ mod tests {
         );
         assert_eq!(
             Cli::command().render_version(),
-            format!("pgweir {}\n", env!("CARGO_PKG_VERSION"))
+            format!("{}\n", pgweir_core::admin::VERSION),
+            "--version and SHOW VERSION agree"
         );
+    }
+
+    #[test]
+    fn the_help_knows_the_settings() {
+        let help = Cli::command().render_long_help().to_string();
+        for word in [
+            "--daemon",
+            "-u",
+            "pool_mode",
+            "max_client_conn",
+            "[databases]",
+        ] {
+            assert!(help.contains(word), "{word}");
+        }
     }
 }

@@ -13,10 +13,11 @@ mod startup;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 fn main() -> ExitCode {
-    let cli = cli::Cli::parse();
+    let cli = match cli::Cli::from_command_line() {
+        Ok(cli) => cli,
+        Err(code) => return code,
+    };
     match startup::run(&cli) {
         Ok(code) => code,
         Err(error) => {

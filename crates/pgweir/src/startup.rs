@@ -11,17 +11,21 @@ use std::{
 
 use crossbeam_channel::{Sender, unbounded};
 use pgweir_config::Settings;
-use pgweir_core::{Directory, Level, Snapshot, Worker, WorkerId};
+use pgweir_core::{Directory, Level, Snapshot, Worker, WorkerId, admin};
 
 use crate::{
     cli::Cli,
     clock::Clock,
     control::{
-        Caught, Deriver, LoadError, Origin, Request, Resolver, Supervisor, load, net_options,
+        Caught, Deriver, LoadError, Origin, Request, Resolver, StatsReport, Supervisor, load,
+        net_options, stats_period_us,
     },
-    log::Log,
-    net::{Driver, ListenError, ListenPlan, Listeners, Load, Mailboxes, Surroundings},
-    process::{self, PidFile, ProcessError},
+    log::{Log, LogBuffer},
+    net::{
+        Driver, ListenError, ListenPlan, Listeners, Load, Mailboxes, NetOptions, Passed,
+        Surroundings,
+    },
+    process::{self, FileLimit, Notifier, PidFile, ProcessError},
     quickstart::{self, QuickStartError},
 };
 
@@ -49,6 +53,11 @@ pub(crate) enum StartError {
     Listen(#[from] ListenError),
     #[error("cannot open the log file {0}: {1}")]
     LogFile(PathBuf, #[source] io::Error),
+    #[error(
+        "pgweir cannot take over from a running process yet (-R): stop that one, or have both listen for a while \
+         with so_reuseport = 1"
+    )]
+    Takeover,
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
 }
@@ -78,29 +87,73 @@ pub(crate) fn run(cli: &Cli) -> Result<ExitCode, StartError> {
         plan = self::plan(cli)?;
     }
     let settings = &plan.snapshot.config.settings;
-    let limit = process::raise_file_limit();
-    let pid_path = settings.pidfile.as_deref().map(Path::new);
+    let files = FileLimit::raise();
     if cli.daemon {
         check_daemon(settings)?;
     }
-    pid_path.map_or(Ok(()), PidFile::check)?;
     // Whoever sees that we listen may send signals, and read the pid file.
     let caught = Caught::new()?;
-    let pid_file = pid_path.filter(|_| !cli.daemon).map(PidFile::write);
-    let _pid_file = pid_file.transpose()?;
-    let listeners = Listeners::open(&listen_plan(settings), &net_options(settings).socket)?;
-    let log = open_log(cli, settings)?;
+    let pid_path = settings.pidfile.as_deref().map(Path::new);
+    let mut pid_file = pid_path.map(PidFile::take).transpose()?;
+    if let Some(file) = pid_file.as_mut().filter(|_| !cli.daemon) {
+        file.write()?;
+    }
+    let (listeners, notes) = listen(cli, &plan.snapshot, files)?;
+    plan.notes.extend(notes);
+    let log = Log::new(cli.verbose.into(), !(cli.quiet || cli.daemon));
+    log.configure(settings, cli.verbose.into())
+        .map_err(|(path, error)| StartError::LogFile(path, error))?;
     if let Some(psql) = &plan.psql {
         // A closed standard output is no reason to stop.
         let _ = writeln!(io::stdout(), "connect with: {psql}");
     }
-    if cli.daemon {
-        process::become_daemon()?;
+    if pid_file.as_ref().is_some_and(PidFile::replaces_stale) {
+        plan.notes.push("stale pidfile, replaced".to_owned());
     }
-    // From here on threads may be started: a daemon is a child of the process above.
-    let pid_file = pid_path.filter(|_| cli.daemon).map(PidFile::write);
-    let _daemon_pid_file = pid_file.transpose()?;
-    supervise(cli, plan, limit, Arc::new(listeners), log, caught)
+    let start = Start {
+        plan,
+        verbose: cli.verbose.into(),
+        files,
+        listeners: Arc::new(listeners),
+        log: log.clone(),
+        caught,
+    };
+    if !cli.daemon {
+        return start.supervise();
+    }
+    process::become_daemon()?;
+    // From here on threads may be started: a daemon is a child of the process above. Nobody sees its
+    // standard error.
+    let written = pid_file.as_mut().map_or(Ok(()), PidFile::write);
+    let ended = written
+        .map_err(StartError::from)
+        .and_then(|()| start.supervise());
+    if let Err(error) = &ended {
+        let mut lines = log.buffer();
+        lines.say(Clock::start().now(), Level::Fatal, error.to_string());
+    }
+    ended
+}
+
+/// Opens the listening sockets; says what was not as asked for.
+fn listen(
+    cli: &Cli,
+    snapshot: &Snapshot,
+    files: FileLimit,
+) -> Result<(Listeners, Vec<String>), StartError> {
+    let plan = listen_plan(&snapshot.config.settings);
+    let options = net_options(snapshot, files).socket;
+    let opened = Listeners::open(&plan, &options, Passed::by_environment());
+    match opened {
+        Err(ListenError::InUse(_)) if cli.reboot => Err(StartError::Takeover),
+        Err(error) => Err(error.into()),
+        Ok((listeners, mut notes)) => {
+            if cli.reboot {
+                notes.push("old process not found, try to continue normally".to_owned());
+            }
+            Ok((listeners, notes))
+        }
+    }
 }
 
 fn plan(cli: &Cli) -> Result<Plan, StartError> {
@@ -121,81 +174,101 @@ fn plan(cli: &Cli) -> Result<Plan, StartError> {
     let loaded = load(&path)?;
     Ok(Plan {
         origin: Origin::Ini(path),
+        notes: loaded.notes(),
         snapshot: loaded.snapshot,
-        notes: loaded.notes,
         psql: None,
     })
 }
 
-fn supervise(
-    cli: &Cli,
+/// All that could fail in front of the operator is done.
+struct Start {
     plan: Plan,
-    limit: Option<u64>,
+    /// How many `-v` there were.
+    verbose: u32,
+    files: FileLimit,
     listeners: Arc<Listeners>,
     log: Log,
     caught: Caught,
-) -> Result<ExitCode, StartError> {
-    let clock = Clock::start();
-    let mut lines = log.buffer();
-    let count = worker_count(&plan.snapshot.config.settings);
-    for note in plan
-        .notes
-        .into_iter()
-        .chain(process::file_limit_warning(&plan.snapshot, limit))
-    {
-        lines.say(clock.now(), Level::Warning, note);
+}
+
+impl Start {
+    fn supervise(self) -> Result<ExitCode, StartError> {
+        let clock = Clock::start();
+        let count = worker_count(&self.plan.snapshot.config.settings);
+        let mut lines = self.log.buffer();
+        self.say_first(&mut lines, clock);
+        let Self {
+            plan,
+            verbose,
+            files,
+            listeners,
+            log,
+            caught,
+        } = self;
+        let snapshot = Arc::new(plan.snapshot);
+        let directory = Arc::new(Directory::new(count, Arc::clone(&snapshot), rand::random()));
+        let mailboxes = Mailboxes::new(count)?;
+        let resolver = Resolver::start(&mailboxes, clock)?;
+        let settings = &snapshot.config.settings;
+        resolver.set_ttl(settings.dns_max_ttl.0, settings.dns_nxdomain_ttl.0);
+        let (control, requests) = unbounded();
+        // Signals wait in the channel until the workers stand.
+        let _signals = caught.listen({
+            let control = control.clone();
+            move |signal| drop(control.send(Request::Signal(signal)))
+        })?;
+        let crew = Crew {
+            clock,
+            listeners: Arc::clone(&listeners),
+            load: Load::new(count),
+            mailboxes: mailboxes.clone(),
+            options: Arc::new(net_options(&snapshot, files)),
+            resolver: Arc::clone(&resolver),
+            deriver: Deriver::start(&mailboxes)?,
+            control,
+            log: log.clone(),
+        };
+        let workers = crew.start(&directory)?;
+        let text = format!("process up: {}, epoll, {count} workers", admin::VERSION);
+        lines.say(clock.now(), Level::Log, text);
+        drop(crew);
+        let notifier = Notifier::new(std::env::var_os("NOTIFY_SOCKET").as_deref());
+        notifier.ready();
+        let supervisor = Supervisor {
+            origin: plan.origin,
+            directory,
+            mailboxes,
+            resolver,
+            listeners,
+            log,
+            lines,
+            clock,
+            verbose,
+            requests,
+            notifier,
+            stats: StatsReport::new(clock.now(), stats_period_us(settings)),
+            files,
+        };
+        let code = supervisor.run();
+        for worker in workers.into_iter().filter(thread::JoinHandle::is_finished) {
+            // A panic was reported as the worker's end already.
+            let _ = worker.join();
+        }
+        Ok(code)
     }
-    for listener in listeners.iter() {
-        lines.say(clock.now(), Level::Log, format!("listening on {listener}"));
+
+    /// What the log begins with.
+    fn say_first(&self, lines: &mut LogBuffer, clock: Clock) {
+        let snapshot = &self.plan.snapshot;
+        lines.say(clock.now(), Level::Log, self.files.line(snapshot));
+        let notes = self.plan.notes.iter().cloned();
+        for note in notes.chain(self.files.warning(snapshot)) {
+            lines.say(clock.now(), Level::Warning, note);
+        }
+        for listener in self.listeners.iter() {
+            lines.say(clock.now(), Level::Log, format!("listening on {listener}"));
+        }
     }
-    let snapshot = Arc::new(plan.snapshot);
-    let directory = Arc::new(Directory::new(count, Arc::clone(&snapshot), rand::random()));
-    let mailboxes = Mailboxes::new(count)?;
-    let resolver = Resolver::start(&mailboxes, clock)?;
-    let settings = &snapshot.config.settings;
-    resolver.set_ttl(settings.dns_max_ttl.0, settings.dns_nxdomain_ttl.0);
-    let (control, requests) = unbounded();
-    // Signals wait in the channel until the workers stand.
-    let _signals = caught.listen({
-        let control = control.clone();
-        move |signal| drop(control.send(Request::Signal(signal)))
-    })?;
-    let crew = Crew {
-        clock,
-        listeners: Arc::clone(&listeners),
-        load: Load::new(count),
-        mailboxes: mailboxes.clone(),
-        resolver: Arc::clone(&resolver),
-        deriver: Deriver::start(&mailboxes)?,
-        control,
-        log: log.clone(),
-    };
-    let workers = crew.start(&directory)?;
-    let text = format!(
-        "process up: pgweir {}, {count} workers, pid {}",
-        env!("CARGO_PKG_VERSION"),
-        std::process::id()
-    );
-    lines.say(clock.now(), Level::Log, text);
-    drop(crew);
-    let supervisor = Supervisor {
-        origin: plan.origin,
-        directory,
-        mailboxes,
-        resolver,
-        listeners: Some(listeners),
-        log,
-        lines,
-        clock,
-        verbose: cli.verbose.into(),
-        requests,
-    };
-    let code = supervisor.run();
-    for worker in workers.into_iter().filter(thread::JoinHandle::is_finished) {
-        // A panic was reported as the worker's end already.
-        let _ = worker.join();
-    }
-    Ok(code)
 }
 
 /// What all workers share.
@@ -204,6 +277,7 @@ struct Crew {
     listeners: Arc<Listeners>,
     load: Load,
     mailboxes: Mailboxes,
+    options: Arc<NetOptions>,
     resolver: Arc<Resolver>,
     deriver: Deriver,
     control: Sender<Request>,
@@ -250,7 +324,7 @@ impl Crew {
             listeners: Arc::clone(&self.listeners),
             load: self.load.clone(),
             mailboxes: self.mailboxes.clone(),
-            options: Arc::new(net_options(settings)),
+            options: Arc::clone(&self.options),
             resolver: Arc::clone(&self.resolver),
             deriver: self.deriver.clone(),
             control: self.control.clone(),
@@ -284,22 +358,13 @@ fn work(mut driver: Driver, mut farewell: Farewell) {
     farewell.error = driver.run().err().map(|error| error.to_string());
 }
 
-fn open_log(cli: &Cli, settings: &Settings) -> Result<Log, StartError> {
-    let log = Log::new(
-        settings.verbose.max(cli.verbose.into()),
-        !(cli.quiet || cli.daemon),
-    );
-    if let Some(path) = settings.logfile.as_ref().map(PathBuf::from) {
-        log.open(Some(&path))
-            .map_err(|error| StartError::LogFile(path, error))?;
-    }
-    Ok(log)
-}
-
 fn check_daemon(settings: &Settings) -> Result<(), ProcessError> {
     let needs = [
-        ("logfile", settings.logfile.is_some()),
         ("pidfile", settings.pidfile.is_some()),
+        (
+            "logfile or syslog",
+            settings.logfile.is_some() || settings.syslog,
+        ),
     ];
     needs
         .into_iter()
@@ -314,6 +379,8 @@ fn listen_plan(settings: &Settings) -> ListenPlan {
         backlog: i32::try_from(settings.listen_backlog).unwrap_or(i32::MAX),
         unix_dir: settings.unix_socket_dir.clone().unwrap_or_default(),
         unix_mode: settings.unix_socket_mode.0,
+        unix_group: settings.unix_socket_group.clone(),
+        reuse_port: settings.so_reuseport,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::settings;
 use crate::{
-    AuthType, FairWindow, FileMode, Micros, PoolMode, Secret, SslMode,
+    AuthType, FairWindow, FileMode, Micros, PoolMode, Secret, SslMode, SyslogFacility,
     check::{auth_available, between, tls_optional},
 };
 
@@ -23,13 +23,13 @@ settings! {
         unix_socket_dir: Option<String> = "/tmp", restarts, now;
         /// Permissions of the Unix socket; a leading 0 means octal.
         unix_socket_mode: FileMode = "0777", restarts, now;
-        /// Group of the Unix socket.
-        unix_socket_group: Option<String> = "", restarts, later;
-        /// Let several processes listen on the same port. One process uses all cores, so that this is
-        /// only for replacing or isolating processes.
-        so_reuseport: bool = "0", restarts, later;
+        /// Group of the Unix socket, by name or number.
+        unix_socket_group: Option<String> = "", restarts, now;
+        /// Let several processes listen on the same TCP port; each needs a `unix_socket_dir` of its own.
+        /// One process uses all cores, so that this is only for replacing or isolating processes.
+        so_reuseport: bool = "0", restarts, now;
         /// Have the kernel report a TCP connection only once its first bytes are there.
-        tcp_defer_accept: bool = "1", reloads, later;
+        tcp_defer_accept: bool = "1", reloads, now;
     }
 
     "Pools and limits" {
@@ -230,15 +230,17 @@ settings! {
         /// Log the errors that clients get from us.
         log_pooler_errors: bool = "1", reloads, now;
         /// Log statistics each `stats_period`.
-        log_stats: bool = "1", reloads, later;
-        /// The time over which SHOW STATS takes its averages.
+        log_stats: bool = "1", reloads, now;
+        /// The time over which SHOW STATS takes its averages, and between two lines of `log_stats`.
         stats_period: Micros = "60", reloads, now;
-        /// Log to syslog.
-        syslog: bool = "0", reloads, later;
-        /// Facility of syslog.
-        syslog_facility: String = "daemon", reloads, later;
+        /// Log to syslog, too.
+        syslog: bool = "0", reloads, now;
+        /// The part of the system that our lines in syslog come from.
+        syslog_facility: SyslogFacility = "daemon", reloads, now;
         /// Our name in syslog.
-        syslog_ident: String = "pgbouncer", reloads, later;
+        syslog_ident: String = "pgbouncer", reloads, now;
+        /// The socket of the syslog daemon. Lines that it does not take at once are lost, and counted.
+        syslog_socket: String = "/dev/log", reloads, now;
     }
 
     "Process" {
@@ -249,7 +251,7 @@ settings! {
         /// A file that holds our process id while we run.
         pidfile: Option<String> = "", restarts, now;
         /// The ini file that the next RELOAD reads. If not set, the one on the command line.
-        conffile: Option<String>, reloads, later;
+        conffile: Option<String>, reloads, now;
         /// Name of a Windows service.
         service_name: Option<String>, restarts, never;
         /// Another name for `service_name`.

@@ -42,6 +42,9 @@ impl Worker {
         if self.directory.operator().is_disabled(&request.database) {
             return Err(Fault::DatabaseDisabled(request.database));
         }
+        if self.shutdown.is_some() {
+            return Err(Fault::ShuttingDown);
+        }
         let key = PoolKey {
             database: request.database.as_str().into(),
             user: database.user_for(&request.user).into(),

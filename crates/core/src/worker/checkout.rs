@@ -44,7 +44,7 @@ impl Worker {
         out: &mut Actions,
     ) {
         if self.shutdown == Some(Shutdown::WaitForServers) {
-            return self.refuse(conn, &Fault::ShuttingDown, now, out);
+            return self.refuse(conn, &Fault::ServersShutDown, now, out);
         }
         let worker = self.id;
         let Some(pool) = self.pool(pool) else { return };

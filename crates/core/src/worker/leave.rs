@@ -5,7 +5,7 @@ use pgweir_wire::MessageWriter;
 
 use super::{Conn, Worker};
 use crate::{
-    Action, Actions, Closed, Level, ReadMode, Time, Token,
+    Action, Actions, Closed, Level, ReadMode, Shutdown, Time, Token,
     backend::{Duty, Own},
     frontend::ClientDuty,
 };
@@ -67,7 +67,7 @@ impl Worker {
             self.directory.client_counts().remove(names);
         }
         if client.pool.is_some() && self.directory.stays_no_more() {
-            self.tell_deserted(out);
+            self.tell_others(Shutdown::WaitForClients, out);
         }
         let settings = &self.snapshot.config.settings;
         let is_cancel = matches!(client.duty, ClientDuty::CancelRequest);

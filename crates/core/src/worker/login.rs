@@ -26,7 +26,7 @@ use crate::{
 const AHEAD_MAX: usize = 128 * 1024;
 
 impl Worker {
-    pub(crate) fn begin_login(&mut self, peer: &Peer, now: Time, out: &mut Actions) -> Token {
+    pub(crate) fn begin_login(&mut self, peer: &Peer, now: Time) -> Token {
         let (secret, rest) = peer.entropy.split_at(32);
         let (nonce, rest) = rest.split_at(NONCE_BYTES);
         let array = |bytes: &[u8]| std::array::from_fn(|at| bytes[at]);
@@ -59,9 +59,6 @@ impl Worker {
         self.timed += 1;
         self.schedule(now);
         let conn = self.table.insert(Conn::Client(Box::new(client)));
-        if self.shutdown.is_some() {
-            self.refuse(conn, &Fault::ShuttingDown, now, out);
-        }
         conn
     }
 

@@ -21,14 +21,15 @@ pub(crate) use self::{
     table::{Conn, Table},
 };
 use crate::{
-    Action, Actions, Address, Closed, ConnectError, Directory, Level, Peer, ReadMode, SharedPool,
-    Shutdown, Snapshot, Source, Time, Token, WorkerId,
+    Action, Actions, Address, Closed, ConnectError, Control, Directory, Level, Peer, ReadMode,
+    SharedPool, Shutdown, Snapshot, Source, Time, Token, WorkerId,
     backend::{Duty, Server},
     fault::Fault,
     frontend::ClientDuty,
     mail::Mail,
     pool::{Notes, PoolId},
     session::Bindings,
+    stats::Stats,
 };
 
 /// Owns clients and servers and their protocol state. Each method is one event; what is to be
@@ -50,7 +51,11 @@ pub struct Worker {
     pub(crate) period_ends: Time,
     pub(crate) shutdown: Option<Shutdown>,
     pub(crate) finished: bool,
+    /// Its last server has gone, and there will be no other.
+    pub(crate) served: bool,
     pub(crate) clients: usize,
+    /// What pools counted that are no more.
+    pub(crate) past: Stats,
 }
 
 impl Worker {
@@ -70,13 +75,15 @@ impl Worker {
             period_ends: Time(0),
             shutdown: None,
             finished: false,
+            served: false,
             clients: 0,
+            past: Stats::default(),
         }
     }
 
     /// A client connected. Its read mode is `Deliver` to begin with.
-    pub fn accepted(&mut self, peer: &Peer, now: Time, out: &mut Actions) -> Token {
-        self.begin_login(peer, now, out)
+    pub fn accepted(&mut self, peer: &Peer, now: Time, _out: &mut Actions) -> Token {
+        self.begin_login(peer, now)
     }
 
     /// A connection in mode `Notify` has bytes to read (its mode is `Hold` from here on).
@@ -254,6 +261,9 @@ impl Worker {
             Mail::Configured { console, outcome } => {
                 self.configured(console, outcome, now, out);
             }
+            Mail::Count => out
+                .list
+                .push(Action::Control(Control::Counted(self.counted()))),
             Mail::Shutdown(how) => self.begin_shutdown(how, now, out),
         }
         self.check_shutdown(out);

@@ -18,7 +18,7 @@ impl Worker {
             return;
         }
         if self.shutdown.replace(how).is_none() && self.directory.stays_no_more() {
-            self.tell_deserted(out);
+            self.tell_others(Shutdown::WaitForClients, out);
         }
         for pool in self.pools.iter().flatten() {
             if how != Shutdown::WaitForClients {
@@ -27,24 +27,27 @@ impl Worker {
         }
         let doomed = self.tokens(|conn| match conn {
             Conn::Client(client) => match (how, &client.duty) {
-                (Shutdown::Immediate, _) | (_, ClientDuty::Login(_)) => true,
+                (Shutdown::Immediate, _) => true,
                 (Shutdown::WaitForServers, ClientDuty::Waiting { .. }) => true,
                 (_, ClientDuty::Waiting { at_login, .. }) => *at_login,
                 _ => false,
             },
             _ => false,
         });
+        let fault = match how {
+            Shutdown::WaitForServers => Fault::ServersShutDown,
+            _ => Fault::ShuttingDown,
+        };
         for client in doomed {
-            self.refuse(client, &Fault::ShuttingDown, now, out);
+            self.refuse(client, &fault, now, out);
         }
         if how != Shutdown::WaitForClients {
             self.close_servers(how == Shutdown::Immediate, now, out);
         }
     }
 
-    /// The last client of the process has left: workers that waited only for it can end.
-    pub(crate) fn tell_deserted(&self, out: &mut Actions) {
-        let how = Shutdown::WaitForClients;
+    /// The last client (or server) of the process has gone: workers that waited only for it can end.
+    pub(crate) fn tell_others(&self, how: Shutdown, out: &mut Actions) {
         for to in (0..self.directory.workers()).map(|index| WorkerId(index as u8)) {
             if to != self.id {
                 let mail = Mail::Shutdown(how);
@@ -74,24 +77,36 @@ impl Worker {
 
     #[cold]
     fn finish_if_done(&mut self, how: Shutdown, out: &mut Actions) {
-        if how == Shutdown::WaitForClients && !self.directory.is_deserted() {
-            return;
-        }
-        let waits = self.table.iter().any(|(_, conn)| match conn {
-            Conn::Client(client) => {
-                how == Shutdown::WaitForClients
-                    && !matches!(
-                        client.duty,
-                        ClientDuty::Console(_) | ClientDuty::CancelRequest
-                    )
-            }
-            Conn::Server(_) => how == Shutdown::WaitForServers,
-            Conn::Cancel(_) => false,
-        });
-        if !waits {
+        let ends = match how {
+            Shutdown::WaitForClients => self.directory.is_deserted() && !self.has_pooled_clients(),
+            Shutdown::WaitForServers => self.servers_are_gone(out),
+            Shutdown::Immediate => true,
+        };
+        if ends {
             self.finished = true;
             out.list.push(Action::Finished);
         }
+    }
+
+    fn has_pooled_clients(&self) -> bool {
+        let pooled = |conn: &Conn| matches!(conn, Conn::Client(client) if client.pool.is_some());
+        self.table.iter().any(|(_, conn)| pooled(conn))
+    }
+
+    /// Has no worker a server any more? Until then even a worker without one stays, for its clients
+    /// and for administrators.
+    fn servers_are_gone(&mut self, out: &mut Actions) -> bool {
+        let has_server = self
+            .table
+            .iter()
+            .any(|(_, conn)| matches!(conn, Conn::Server(_)));
+        if has_server {
+            return false;
+        }
+        if !std::mem::replace(&mut self.served, true) && self.directory.has_served() {
+            self.tell_others(Shutdown::WaitForServers, out);
+        }
+        self.directory.have_all_served()
     }
 
     /// A new configuration is in force.

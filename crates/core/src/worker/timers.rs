@@ -2,7 +2,7 @@
 //! anything has a deadline.
 
 use super::{Conn, Worker};
-use crate::{Actions, Time, Token, backend::Duty, fault::Fault, pool::PoolId};
+use crate::{Actions, Time, Token, backend::Duty, fault::Fault, pool::PoolId, stats::Stats};
 
 /// Microseconds between two looks.
 const INTERVAL: u64 = 333_000;
@@ -162,9 +162,20 @@ impl Worker {
             };
             let is_over = now.since(pool.empty_since) >= kept;
             if is_over && pool.shared.clone().ledger.lock().resign(worker) {
+                let counted = pool.stats.now;
+                self.past += counted;
                 self.pools[index] = None;
             }
         }
+    }
+
+    /// All that this worker has counted.
+    pub(crate) fn counted(&self) -> Stats {
+        let mut sum = self.past;
+        for pool in self.pools.iter().flatten() {
+            sum += pool.stats.now;
+        }
+        sum
     }
 
     fn turn_periods(&mut self, now: Time) {

@@ -6,10 +6,12 @@ mod derive;
 mod reload;
 mod resolver;
 mod signals;
+mod stats_report;
 mod supervisor;
 
 pub(crate) use derive::{Deriver, Overloaded};
 pub(crate) use reload::{LoadError, Origin, complete, load, net_options};
 pub(crate) use resolver::{Lookup, Resolver};
 pub(crate) use signals::{Caught, Signal};
-pub(crate) use supervisor::{Request, Supervisor};
+pub(crate) use stats_report::StatsReport;
+pub(crate) use supervisor::{Request, Supervisor, stats_period_us};

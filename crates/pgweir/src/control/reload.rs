@@ -7,10 +7,13 @@ use std::{
 };
 
 use pgweir_auth::userlist::Userlist;
-use pgweir_config::{AuthType, Config, Problems, Settings};
+use pgweir_config::{AuthType, Config, Problems};
 use pgweir_core::Snapshot;
 
-use crate::net::{NetOptions, SocketOptions};
+use crate::{
+    net::{NetOptions, SocketOptions},
+    process::FileLimit,
+};
 
 /// Where the configuration comes from.
 #[derive(Debug, Clone)]
@@ -25,7 +28,22 @@ pub(crate) enum Origin {
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) snapshot: Snapshot,
-    pub(crate) notes: Vec<String>,
+    /// Besides the notes of the ini file.
+    notes: Vec<String>,
+}
+
+impl Loaded {
+    /// All that the operator should know.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let of_file = self.snapshot.config.notes.iter().map(ToString::to_string);
+        of_file.chain(self.notes.iter().cloned()).collect()
+    }
+
+    /// What the operator was not told when the configuration `running` was loaded.
+    pub(crate) fn news(&self, running: &Config) -> Vec<String> {
+        let of_file = self.snapshot.config.news(running).map(ToString::to_string);
+        of_file.chain(self.notes.iter().cloned()).collect()
+    }
 }
 
 /// Why there is none. Displayed one problem to a line, each with its place.
@@ -56,7 +74,7 @@ pub(crate) fn load(ini: &Path) -> Result<Loaded, LoadError> {
 /// # Errors
 /// All that is wrong with the first file that has something wrong.
 pub(crate) fn complete(config: Config) -> Result<Loaded, LoadError> {
-    let mut notes: Vec<_> = config.notes.iter().map(ToString::to_string).collect();
+    let mut notes = Vec::new();
     let users = match &config.settings.auth_file {
         Some(path) => load_users(Path::new(path), &mut notes)?,
         None => Userlist::default(),
@@ -76,8 +94,10 @@ pub(crate) fn complete(config: Config) -> Result<Loaded, LoadError> {
 }
 
 /// The driver's part of the settings.
-pub(crate) fn net_options(settings: &Settings) -> NetOptions {
+pub(crate) fn net_options(snapshot: &Snapshot, files: FileLimit) -> NetOptions {
+    let settings = &snapshot.config.settings;
     NetOptions {
+        clients_max: files.clients_max(snapshot),
         socket: SocketOptions {
             keepalive: settings.tcp_keepalive,
             keepcnt: settings.tcp_keepcnt,
@@ -85,6 +105,7 @@ pub(crate) fn net_options(settings: &Settings) -> NetOptions {
             keepintvl: Duration::from_secs(settings.tcp_keepintvl.into()),
             user_timeout_ms: settings.tcp_user_timeout,
             buffer: settings.tcp_socket_buffer as usize,
+            defer_accept: settings.tcp_defer_accept,
         },
         close_flush_us: settings.close_flush_timeout.0,
     }

@@ -10,15 +10,17 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
+use pgweir_config::Settings;
 use pgweir_core::{
-    Control, Directory, Level, Shutdown, Snapshot, Token, WorkerId, fault::Fault, mail::Mail,
+    Control, Directory, Level, Shutdown, Snapshot, Stats, Token, WorkerId, fault::Fault, mail::Mail,
 };
 
-use super::{Origin, Resolver, Signal, complete, load, net_options};
+use super::{Origin, Resolver, Signal, StatsReport, complete, load, net_options};
 use crate::{
     clock::Clock,
     log::{Log, LogBuffer},
     net::{Listeners, Mailboxes, Parcel},
+    process::{FileLimit, Notifier},
 };
 
 /// How long workers may take to end when asked to end at once.
@@ -44,14 +46,16 @@ pub(crate) struct Supervisor {
     pub(crate) directory: Arc<Directory>,
     pub(crate) mailboxes: Mailboxes,
     pub(crate) resolver: Arc<Resolver>,
-    /// Until the process accepts nobody any more.
-    pub(crate) listeners: Option<Arc<Listeners>>,
+    pub(crate) listeners: Arc<Listeners>,
     pub(crate) log: Log,
     pub(crate) lines: LogBuffer,
     pub(crate) clock: Clock,
     /// How many `-v` there were.
     pub(crate) verbose: u32,
     pub(crate) requests: Receiver<Request>,
+    pub(crate) notifier: Notifier,
+    pub(crate) stats: StatsReport,
+    pub(crate) files: FileLimit,
 }
 
 /// How far the end of the process is.
@@ -60,6 +64,12 @@ struct Ending {
     workers_left: usize,
     shutdown: Option<Shutdown>,
     code: ExitCode,
+}
+
+impl Ending {
+    fn is_immediate(&self) -> bool {
+        self.shutdown == Some(Shutdown::Immediate)
+    }
 }
 
 impl Supervisor {
@@ -86,7 +96,9 @@ impl Supervisor {
                     self.report(worker, console, outcome);
                 }
                 Ok(Request::Core(Control::Shutdown(how))) => self.shut_down(how, &mut ending),
+                Ok(Request::Core(Control::Counted(stats))) => self.counted(&stats),
                 Ok(Request::Ended { worker, error }) => self.on_ended(worker, error, &mut ending),
+                Err(RecvTimeoutError::Timeout) if !ending.is_immediate() => self.ask_for_stats(),
                 Err(RecvTimeoutError::Timeout) => {
                     self.say(
                         Level::Warning,
@@ -101,12 +113,37 @@ impl Supervisor {
     }
 
     fn next_request(&self, ending: &Ending) -> Result<Request, RecvTimeoutError> {
-        if ending.shutdown == Some(Shutdown::Immediate) {
+        if ending.is_immediate() {
             self.requests.recv_timeout(IMMEDIATE)
+        } else if self.wants_stats() {
+            let wait_us = self.stats.due().since(self.clock.now());
+            self.requests.recv_timeout(Duration::from_micros(wait_us))
         } else {
             self.requests
                 .recv()
                 .map_err(|_| RecvTimeoutError::Disconnected)
+        }
+    }
+
+    fn wants_stats(&self) -> bool {
+        let snapshot = self.directory.snapshot();
+        snapshot.config.settings.log_stats || self.notifier.is_listening()
+    }
+
+    fn ask_for_stats(&mut self) {
+        let period_us = stats_period_us(&self.directory.snapshot().config.settings);
+        let workers = self.directory.workers();
+        self.stats.ask(workers, self.clock.now(), period_us);
+        self.mailboxes.send_all(|| Parcel::Mail(Mail::Count));
+    }
+
+    fn counted(&mut self, stats: &Stats) {
+        let Some(line) = self.stats.add(stats, self.clock.now()) else {
+            return;
+        };
+        self.notifier.status(&line);
+        if self.directory.snapshot().config.settings.log_stats {
+            self.say(Level::Log, line);
         }
     }
 
@@ -174,8 +211,12 @@ impl Supervisor {
         if ending.shutdown.is_some_and(|before| before >= how) {
             return;
         }
-        if self.listeners.take().is_some() {
-            self.mailboxes.send_all(|| Parcel::StopAccepting);
+        if ending.shutdown.is_none() {
+            self.notifier.stopping();
+            // Administrators may still look, and change their minds.
+            self.listeners = Arc::new(self.listeners.unix_only());
+            self.mailboxes
+                .send_all(|| Parcel::AcceptOn(Arc::clone(&self.listeners)));
         }
         ending.shutdown = Some(how);
         self.mailboxes
@@ -197,13 +238,23 @@ impl Supervisor {
     }
 
     fn reload(&mut self, console: Option<(WorkerId, Token)>) {
+        self.notifier.reloading();
         let ok = match self.origin.clone() {
-            Origin::Ini(path) => self.reload_file(&path),
+            Origin::Ini(path) => {
+                let before = self.directory.snapshot();
+                let conffile = before.config.settings.conffile.as_ref();
+                self.reload_file(&conffile.map_or(path, PathBuf::from))
+            }
             Origin::Url => {
                 self.say(Level::Warning, "RELOAD: there is no configuration file");
                 false
             }
         };
+        if !ok {
+            // Log files are rotated whatever else is wrong.
+            self.configure_log();
+        }
+        self.notifier.ready();
         if let Some((worker, console)) = console {
             let outcome = ok.then_some(()).ok_or(Fault::ReloadFailed);
             self.report(worker, console, outcome);
@@ -253,10 +304,10 @@ impl Supervisor {
                 return false;
             }
         };
-        for note in &loaded.notes {
-            self.say(Level::Warning, note.as_str());
-        }
         let before = self.directory.snapshot();
+        for note in loaded.news(&before.config) {
+            self.say(Level::Warning, note);
+        }
         for key in before.config.needs_restart(&loaded.snapshot.config) {
             self.say(
                 Level::Warning,
@@ -270,35 +321,41 @@ impl Supervisor {
 
     fn apply(&mut self, snapshot: Arc<Snapshot>) {
         let settings = &snapshot.config.settings;
-        self.log.set_verbose(settings.verbose.max(self.verbose));
-        let logfile = settings.logfile.as_ref().map(PathBuf::from);
-        if let Err(error) = self.log.open(logfile.as_deref()) {
-            self.say(
-                Level::Error,
-                format!("cannot open the log file: {error}; the old one stays in use"),
-            );
-        }
         self.resolver
             .set_ttl(settings.dns_max_ttl.0, settings.dns_nxdomain_ttl.0);
-        let options = Arc::new(net_options(settings));
-        if let Some(Err(error)) = self
-            .listeners
-            .as_ref()
-            .map(|listeners| listeners.apply(&options.socket))
-        {
+        let options = Arc::new(net_options(&snapshot, self.files));
+        if let Err(error) = self.listeners.apply(&options.socket) {
             self.say(
                 Level::Warning,
                 format!("cannot set the TCP options of the listening sockets: {error}"),
             );
         }
         self.directory.replace(Arc::clone(&snapshot));
+        self.configure_log();
         self.mailboxes
             .send_all(|| Parcel::Options(Arc::clone(&options)));
         self.mailboxes
             .send_all(|| Parcel::Mail(Mail::Config(Arc::clone(&snapshot))));
     }
 
+    /// As the configuration in force says, with the log file opened again.
+    fn configure_log(&mut self) {
+        let snapshot = self.directory.snapshot();
+        if let Err((path, error)) = self.log.configure(&snapshot.config.settings, self.verbose) {
+            let path = path.display();
+            self.say(
+                Level::Error,
+                format!("cannot open the log file {path}: {error}; the old one stays in use"),
+            );
+        }
+    }
+
     fn say(&mut self, level: Level, text: impl Into<String>) {
         self.lines.say(self.clock.now(), level, text);
     }
+}
+
+/// The time between two lines of statistics, in microseconds: at least a second.
+pub(crate) fn stats_period_us(settings: &Settings) -> u64 {
+    settings.stats_period.0.max(1_000_000)
 }

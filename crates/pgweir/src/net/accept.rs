@@ -61,6 +61,14 @@ impl Load {
         place
     }
 
+    /// Clients of all workers.
+    fn total(&self) -> usize {
+        self.0
+            .iter()
+            .map(|count| count.load(Ordering::Relaxed))
+            .sum()
+    }
+
     /// Counts a client out.
     pub(super) fn remove(&self, worker: WorkerId) {
         if let Some(count) = self.0.get(worker.index()) {
@@ -72,7 +80,7 @@ impl Load {
 /// What a worker needs to accept.
 #[derive(Debug)]
 pub(super) struct Acceptor {
-    listeners: Option<Arc<Listeners>>,
+    listeners: Arc<Listeners>,
     /// How many to try per event: grows while all of them succeed.
     burst: u32,
     /// So many events bring one client each before it grows again: to find the queue empty costs
@@ -87,7 +95,7 @@ pub(super) struct Acceptor {
 impl Acceptor {
     pub(super) fn new(listeners: Arc<Listeners>) -> Self {
         Self {
-            listeners: Some(listeners),
+            listeners,
             burst: 1,
             modest: 0,
             left: 0,
@@ -116,9 +124,7 @@ impl Io {
             return;
         }
         self.acceptor.resting = false;
-        let Some(listeners) = self.acceptor.listeners.clone() else {
-            return;
-        };
+        let listeners = Arc::clone(&self.acceptor.listeners);
         for (index, listener) in listeners.iter().enumerate() {
             if let Err(error) = self.poller.add_listener(listener, index as u32) {
                 self.warn(format!("cannot watch {listener}: {error}"));
@@ -126,10 +132,11 @@ impl Io {
         }
     }
 
-    /// Accepts nobody any more.
-    pub(super) fn stop_accepting(&mut self) {
+    /// Accepts only on these sockets from here on.
+    pub(super) fn accept_on(&mut self, listeners: Arc<Listeners>) {
         self.rest();
-        self.acceptor.listeners = None;
+        self.acceptor.listeners = listeners;
+        self.resume_accepting();
     }
 
     /// The share of a new turn.
@@ -138,22 +145,31 @@ impl Io {
     }
 
     fn rest(&mut self) {
-        let Some(listeners) = self
-            .acceptor
-            .listeners
-            .clone()
-            .filter(|_| !self.acceptor.resting)
-        else {
+        if self.acceptor.resting {
             return;
-        };
+        }
         self.acceptor.resting = true;
+        let listeners = Arc::clone(&self.acceptor.listeners);
         for listener in listeners.iter() {
             // It was added; removing it again can't fail.
             let _ = self.poller.remove(listener);
         }
     }
 
+    /// More clients would take the descriptors that servers need.
+    fn no_room(&mut self, clients: usize) {
+        self.pause_accepting(&format!(
+            "{clients} clients are as many as the limit of open files allows besides servers"
+        ));
+    }
+
     fn out_of_descriptors(&mut self, error: Errno) {
+        let error = std::io::Error::from(error);
+        self.pause_accepting(&format!("cannot accept clients: {error}"));
+    }
+
+    /// New clients wait in the kernel.
+    fn pause_accepting(&mut self, why: &str) {
         self.rest();
         self.timers.add(self.now.after(REST_US), Timer::Accept);
         if self
@@ -162,9 +178,9 @@ impl Io {
             .is_none_or(|at| self.now.since(at) >= COMPLAINT_US)
         {
             self.acceptor.complained = Some(self.now);
-            let error = std::io::Error::from(error);
             self.warn(format!(
-                "cannot accept clients: {error}; new clients wait until others have left"
+                "{why}; new clients wait until others have left (more files: LimitNOFILE= in the systemd \
+                 unit, or ulimit -n)"
             ));
         }
     }
@@ -182,14 +198,17 @@ impl Io {
 impl<P: Pooler> Driver<P> {
     /// A listening socket has clients. It is level-triggered: whoever is left over is told again.
     pub(super) fn accept(&mut self, index: u32) {
-        let Some(listeners) = self.io.acceptor.listeners.clone() else {
-            return;
-        };
+        let listeners = Arc::clone(&self.io.acceptor.listeners);
         let Some(listener) = listeners.get(index as usize) else {
             return;
         };
         let burst = self.io.acceptor.burst.min(self.io.acceptor.left);
         for _ in 0..burst {
+            if let Some(max) = self.io.options.clients_max
+                && self.io.load.total() >= max
+            {
+                return self.io.no_room(max);
+            }
             match listener.accept() {
                 Ok(arrival) => {
                     self.io.acceptor.left -= 1;

@@ -258,7 +258,7 @@ impl<P: Pooler> Driver<P> {
             }
             Parcel::Resolved { conn, result } => self.io.resolved(conn, result),
             Parcel::Options(options) => self.io.options = options,
-            Parcel::StopAccepting => self.io.stop_accepting(),
+            Parcel::AcceptOn(listeners) => self.io.accept_on(listeners),
         }
     }
 

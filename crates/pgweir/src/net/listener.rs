@@ -5,10 +5,16 @@ use std::{
     net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs},
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::{fs::PermissionsExt, net::UnixStream},
+        unix::{
+            fs::{PermissionsExt, chown},
+            net::UnixStream,
+        },
     },
-    path::{Path, PathBuf},
+    path::Path,
+    sync::Arc,
 };
+
+use nix::unistd::Group;
 
 use pgweir_core::Address;
 use rustix::{
@@ -19,7 +25,11 @@ use rustix::{
     },
 };
 
-use super::{SocketOptions, accept::Arrival};
+use super::{
+    SocketOptions,
+    accept::Arrival,
+    inherited::{InheritedAt, Passed},
+};
 
 /// Where to listen.
 #[derive(Debug, Clone, Default)]
@@ -34,6 +44,10 @@ pub(crate) struct ListenPlan {
     pub(crate) unix_dir: String,
     /// The permissions of the Unix socket.
     pub(crate) unix_mode: u32,
+    /// Its group, by name or number.
+    pub(crate) unix_group: Option<String>,
+    /// May other processes listen on the same TCP port?
+    pub(crate) reuse_port: bool,
 }
 
 /// Why a listening socket could not be opened.
@@ -43,26 +57,37 @@ pub(crate) enum ListenError {
     #[error("listen_addr: cannot resolve \"{0}\": {1}")]
     Lookup(String, #[source] io::Error),
     /// The address can't be used.
-    #[error("cannot listen on {0}: {1}")]
+    #[error("cannot listen on {0}: {1}{hint}", hint = hint(.1))]
     Bind(String, #[source] io::Error),
     /// Somebody answers on the Unix socket.
-    #[error("unix socket {0} is in use, is another instance running?")]
+    #[error(
+        "unix socket {0} is in use: stop the pooler or PostgreSQL that listens there, or set another \
+         unix_socket_dir or listen_port"
+    )]
     InUse(String),
+    /// There is no such group.
+    #[error("unix_socket_group: there is no group \"{0}\" on this machine")]
+    Group(String),
+    /// What the service manager passed can't be listened on.
+    #[error("socket passed from service manager (fd {0}): {1}")]
+    Passed(i32, #[source] io::Error),
     /// Neither TCP nor a Unix socket is asked for.
-    #[error("nothing to listen on: set listen_addr or unix_socket_dir")]
+    #[error("nowhere to listen on: set listen_addr or unix_socket_dir")]
     Nothing,
 }
 
-/// All listening sockets. The file of a Unix socket goes with the last owner.
+/// All listening sockets.
 #[derive(Debug)]
-pub(crate) struct Listeners(Vec<Listener>);
+pub(crate) struct Listeners(Vec<Arc<Listener>>);
 
-/// One listening socket.
+/// One listening socket. The file of a Unix socket goes with its last owner.
 #[derive(Debug)]
 pub(crate) struct Listener {
     fd: OwnedFd,
     at: At,
     port: u16,
+    /// Somebody else opened it for us, and keeps it.
+    passed: bool,
 }
 
 #[derive(Debug)]
@@ -73,14 +98,26 @@ enum At {
 }
 
 impl Listeners {
-    /// Opens the sockets.
+    /// Opens the sockets, or takes those that were passed to us instead. An address that can't be
+    /// used is a warning, if another one can: it may belong to a machine that this one stands in for.
     ///
     /// # Errors
-    /// The first that can't be opened. Where `*` asks for both kinds of addresses, one will do.
-    pub(crate) fn open(plan: &ListenPlan, options: &SocketOptions) -> Result<Self, ListenError> {
-        let mut all = Vec::new();
+    /// When none of the addresses can be used, when one stands for nothing, or when the Unix socket
+    /// can't be opened.
+    pub(crate) fn open(
+        plan: &ListenPlan,
+        options: &SocketOptions,
+        passed: Passed,
+    ) -> Result<(Self, Vec<String>), ListenError> {
+        if !passed.is_empty() {
+            return take_passed(passed, plan, options);
+        }
+        let (mut all, mut failed) = (Vec::new(), Vec::new());
         for name in &plan.addresses {
-            open_name(name, plan, options, &mut all)?;
+            open_name(name, plan, options, &mut all, &mut failed)?;
+        }
+        if all.is_empty() && !failed.is_empty() {
+            return Err(failed.swap_remove(0));
         }
         if !plan.unix_dir.is_empty() {
             all.push(open_unix(plan)?);
@@ -88,7 +125,14 @@ impl Listeners {
         if all.is_empty() {
             return Err(ListenError::Nothing);
         }
-        Ok(Self(all))
+        let warnings = failed.iter().map(ToString::to_string).collect();
+        Ok((Self(all.into_iter().map(Arc::new).collect()), warnings))
+    }
+
+    /// Those without TCP: what is left to administrators while the process waits for its end.
+    pub(crate) fn unix_only(&self) -> Self {
+        let unix = self.0.iter().filter(|one| matches!(one.at, At::Unix(_)));
+        Self(unix.cloned().collect())
     }
 
     /// Applies changed options; connections accepted from now on have them.
@@ -96,27 +140,26 @@ impl Listeners {
         self.0
             .iter()
             .filter(|listener| matches!(listener.at, At::Tcp(_)))
-            .try_for_each(|one| options.apply(one))
+            .try_for_each(|one| options.apply_to_listener(one))
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Listener> {
-        self.0.iter()
+        self.0.iter().map(|listener| &**listener)
     }
 
     pub(super) fn get(&self, index: usize) -> Option<&Listener> {
-        self.0.get(index)
+        self.0.get(index).map(|listener| &**listener)
     }
 }
 
-impl Drop for Listeners {
+impl Drop for Listener {
     fn drop(&mut self) {
-        for listener in &self.0 {
-            if let At::Unix(path) = &listener.at
-                && !path.starts_with('@')
-            {
-                // Somebody may have removed it before us.
-                let _ = fs::remove_file(path);
-            }
+        if let At::Unix(path) = &self.at
+            && !path.starts_with('@')
+            && !self.passed
+        {
+            // Somebody may have removed it before us.
+            let _ = fs::remove_file(path);
         }
     }
 }
@@ -176,33 +219,71 @@ impl fmt::Display for Listener {
     }
 }
 
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            ": another program listens there (`ss -ltnp` shows which); stop it, or set another listen_port"
+        }
+        io::ErrorKind::AddrNotAvailable => ": this machine has no such address",
+        io::ErrorKind::PermissionDenied => {
+            ": ports below 1024 are for root, and the folder of a Unix socket must be writable"
+        }
+        io::ErrorKind::NotFound => ": unix_socket_dir must name a folder that exists",
+        _ => "",
+    }
+}
+
+fn take_passed(
+    passed: Passed,
+    plan: &ListenPlan,
+    options: &SocketOptions,
+) -> Result<(Listeners, Vec<String>), ListenError> {
+    let mut all = Vec::new();
+    for (number, socket) in passed.take() {
+        let failed = |error| ListenError::Passed(number, error);
+        let socket = socket.map_err(failed)?;
+        let (at, port) = match socket.at {
+            InheritedAt::Tcp(address) => {
+                options.apply_to_listener(&socket.fd).map_err(failed)?;
+                (At::Tcp(address), address.port())
+            }
+            InheritedAt::Unix(path) => (At::Unix(path), plan.port),
+        };
+        all.push(Arc::new(Listener {
+            fd: socket.fd,
+            at,
+            port,
+            passed: true,
+        }));
+    }
+    let mut warnings = Vec::new();
+    if !plan.addresses.is_empty() {
+        warnings.push("sockets passed from service manager, listen_addr ignored".to_owned());
+    }
+    Ok((Listeners(all), warnings))
+}
+
 fn open_name(
     name: &str,
     plan: &ListenPlan,
     options: &SocketOptions,
     all: &mut Vec<Listener>,
+    failed: &mut Vec<ListenError>,
 ) -> Result<(), ListenError> {
     if name == "*" {
         let any = [
             SocketAddr::from((Ipv4Addr::UNSPECIFIED, plan.port)),
             SocketAddr::from((Ipv6Addr::UNSPECIFIED, plan.port)),
         ];
-        let mut failed = None;
-        let before = all.len();
         for address in any {
             match open_tcp(address, plan, options) {
                 Ok(listener) => all.push(listener),
-                // A machine without one of the two kinds.
-                Err(error @ (Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL)) => {
-                    failed = Some((address, error))
-                }
-                Err(error) => return Err(bind_error(address, error)),
+                // A machine without IPv6.
+                Err(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL) if address.is_ipv6() => {}
+                Err(error) => failed.push(bind_error(address, error)),
             }
         }
-        return match failed {
-            Some((address, error)) if all.len() == before => Err(bind_error(address, error)),
-            _ => Ok(()),
-        };
+        return Ok(());
     }
     let bare = name.trim_start_matches('[').trim_end_matches(']');
     let lookup = |error| ListenError::Lookup(name.to_owned(), error);
@@ -211,8 +292,12 @@ fn open_name(
         let known = all
             .iter()
             .any(|other| matches!(other.at, At::Tcp(bound) if bound == address));
-        if !known {
-            all.push(open_tcp(address, plan, options).map_err(|error| bind_error(address, error))?);
+        if known {
+            continue;
+        }
+        match open_tcp(address, plan, options) {
+            Ok(listener) => all.push(listener),
+            Err(error) => failed.push(bind_error(address, error)),
         }
     }
     Ok(())
@@ -236,8 +321,11 @@ fn open_tcp(
     if address.is_ipv6() {
         sockopt::set_ipv6_v6only(&fd, true)?;
     }
+    if plan.reuse_port {
+        sockopt::set_socket_reuseport(&fd, true)?;
+    }
     options
-        .apply(&fd)
+        .apply_to_listener(&fd)
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     bind(&fd, &address)?;
     listen(&fd, plan.backlog)?;
@@ -245,6 +333,7 @@ fn open_tcp(
         fd,
         at: At::Tcp(address),
         port: plan.port,
+        passed: false,
     })
 }
 
@@ -265,19 +354,31 @@ fn open_unix(plan: &ListenPlan) -> Result<Listener, ListenError> {
     let address = address.map_err(|error| failed(error.into()))?;
     let fd = open_socket(AddressFamily::UNIX).map_err(|error| failed(error.into()))?;
     bind(&fd, &address).map_err(|error| failed(error.into()))?;
-    if !path.starts_with('@') {
-        fs::set_permissions(
-            PathBuf::from(&path),
-            fs::Permissions::from_mode(plan.unix_mode),
-        )
-        .map_err(failed)?;
-    }
-    listen(&fd, plan.backlog).map_err(|error| failed(error.into()))?;
-    Ok(Listener {
+    // From here on the file goes with the listener.
+    let listener = Listener {
         fd,
-        at: At::Unix(path),
+        at: At::Unix(path.clone()),
         port: plan.port,
-    })
+        passed: false,
+    };
+    if !path.starts_with('@') {
+        if let Some(group) = &plan.unix_group {
+            chown(&path, None, Some(group_id(group)?)).map_err(failed)?;
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(plan.unix_mode)).map_err(failed)?;
+    }
+    listen(&listener.fd, plan.backlog).map_err(|error| failed(error.into()))?;
+    Ok(listener)
+}
+
+fn group_id(name: &str) -> Result<u32, ListenError> {
+    if let Ok(number) = name.parse() {
+        return Ok(number);
+    }
+    let group = Group::from_name(name).ok().flatten();
+    group
+        .map(|group| group.gid.as_raw())
+        .ok_or_else(|| ListenError::Group(name.to_owned()))
 }
 
 /// Removes a socket file that a process left behind, but only if nobody answers on it.
@@ -285,7 +386,7 @@ fn remove_stale(path: &Path) -> Result<(), ListenError> {
     match UnixStream::connect(path) {
         Ok(_) => Err(ListenError::InUse(path.display().to_string())),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path)
-            .map_err(|error| ListenError::Bind(path.display().to_string(), error)),
+            .map_err(|error| ListenError::Bind(format!("unix:{}", path.display()), error)),
         // No such file, or something else that `bind` will complain about.
         Err(_) => Ok(()),
     }

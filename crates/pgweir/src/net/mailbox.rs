@@ -12,7 +12,7 @@ use pgweir_auth::scram::DerivedKeys;
 use pgweir_core::{ConnectError, Token, WorkerId, backend::Server, mail::Mail};
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::{NetOptions, accept::Arrival, table::Connection};
+use super::{Listeners, NetOptions, accept::Arrival, table::Connection};
 
 /// One thing that is put into a mailbox.
 #[derive(Debug)]
@@ -35,8 +35,8 @@ pub(crate) enum Parcel {
     },
     /// Changed settings of the driver.
     Options(Arc<NetOptions>),
-    /// Accept nobody any more, and let go of the listening sockets.
-    StopAccepting,
+    /// Accept clients on these sockets only, and let go of the others.
+    AcceptOn(Arc<Listeners>),
 }
 
 /// The mailboxes of all workers.

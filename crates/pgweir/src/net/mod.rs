@@ -5,13 +5,14 @@
 //!
 //! - `driver`: the loop, and which event goes where.
 //! - `execute`: the actions. `read`, `send`, `closing`, `connect`, `accept`: one direction each.
-//! - `poller`, `table`, `mailbox`, `timers`, `listener`, `options`: what they are made of.
+//! - `poller`, `table`, `mailbox`, `timers`, `listener`, `inherited`, `options`: what they are made of.
 
 mod accept;
 mod closing;
 mod connect;
 mod driver;
 mod execute;
+mod inherited;
 mod io;
 mod listener;
 mod mailbox;
@@ -27,6 +28,7 @@ mod timers;
 
 pub(crate) use accept::Load;
 pub(crate) use driver::{Driver, Surroundings};
+pub(crate) use inherited::Passed;
 pub(crate) use listener::{ListenError, ListenPlan, Listeners};
 pub(crate) use mailbox::{Mailboxes, Parcel};
 pub(crate) use options::{NetOptions, SocketOptions};

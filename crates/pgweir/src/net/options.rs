@@ -1,6 +1,10 @@
 //! Socket options and other settings of the driver that a RELOAD can change.
 
-use std::{io, os::fd::AsFd, time::Duration};
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd},
+    time::Duration,
+};
 
 use rustix::net::sockopt;
 
@@ -11,6 +15,8 @@ pub(crate) struct NetOptions {
     pub(crate) socket: SocketOptions,
     /// How long unsent bytes of a closed connection are kept, in microseconds.
     pub(crate) close_flush_us: u64,
+    /// How many clients may have a file descriptor, over all workers: some are left for servers. `None`: all.
+    pub(crate) clients_max: Option<usize>,
 }
 
 /// Options of TCP sockets. Zero means: the system's default.
@@ -28,11 +34,22 @@ pub(crate) struct SocketOptions {
     pub(crate) user_timeout_ms: u32,
     /// Size of the kernel's buffers for one direction, in bytes.
     pub(crate) buffer: usize,
+    /// Report a new connection only with its first bytes (on listening sockets).
+    pub(crate) defer_accept: bool,
 }
 
 impl SocketOptions {
-    /// Applies the options. On a listening socket they hold for every connection accepted from
-    /// it, which saves the calls per connection.
+    /// Applies the options to a listening socket: they hold for every connection accepted from it,
+    /// which saves the calls per connection.
+    ///
+    /// # Errors
+    /// The first option that the system refuses.
+    pub(crate) fn apply_to_listener(&self, fd: impl AsFd) -> io::Result<()> {
+        self.apply(&fd)?;
+        set_defer_accept(&fd, self.defer_accept)
+    }
+
+    /// Applies the options to a connection.
     ///
     /// # Errors
     /// The first option that the system refuses.
@@ -59,5 +76,31 @@ impl SocketOptions {
             sockopt::set_socket_send_buffer_size(fd, self.buffer)?;
         }
         Ok(())
+    }
+}
+
+/// Has the kernel wait (for about a second, then again at the peer's next sign of life) with a new
+/// connection until its first bytes are there.
+#[allow(
+    unsafe_code,
+    reason = "no crate has this option in a safe form, and it saves a wakeup and a read for each login"
+)]
+fn set_defer_accept(fd: impl AsFd, on: bool) -> io::Result<()> {
+    let seconds = libc::c_int::from(on);
+    // SAFETY: the descriptor is open as long as it is borrowed, and the option's value is an int
+    // that lives until the call returns.
+    let result = unsafe {
+        libc::setsockopt(
+            fd.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_DEFER_ACCEPT,
+            (&raw const seconds).cast(),
+            size_of_val(&seconds) as libc::socklen_t,
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
     }
 }

@@ -471,7 +471,7 @@ impl Client {
         match text {
             "server conn crashed?" | LAST_WORDS => grounds.servers_lost,
             "query_wait_timeout" => grounds.wait_timeout,
-            "pooler is shutting down" => grounds.shutdown,
+            "pooler is shutting down" | "server shutting down" => grounds.shutdown,
             "transaction blocks not allowed in statement pooling mode" => {
                 grounds.statement_mode && self.began
             }

@@ -85,7 +85,8 @@ fn an_error_reaches_a_tcp_client_that_goes_on_sending() {
         backlog: 8,
         ..ListenPlan::default()
     };
-    let listeners = Listeners::open(&plan, &NetOptions::default().socket).expect("listen");
+    let (listeners, _) =
+        Listeners::open(&plan, &NetOptions::default().socket, Passed::NONE).expect("listen");
     let port = listeners
         .get(0)
         .and_then(|one| one.address())

@@ -22,7 +22,8 @@ use rustix::event::epoll::Event;
 use tempfile::TempDir;
 
 use super::{
-    Driver, ListenPlan, Listeners, Load, Mailboxes, NetOptions, Surroundings, pooler::Pooler,
+    Driver, ListenPlan, Listeners, Load, Mailboxes, NetOptions, Passed, Surroundings,
+    pooler::Pooler,
 };
 use crate::{
     clock::Clock,
@@ -169,7 +170,8 @@ impl World {
             close_flush_us: 2_000_000,
             ..NetOptions::default()
         });
-        let listeners = Arc::new(Listeners::open(&plan, &options.socket).expect("listen"));
+        let (listeners, _) = Listeners::open(&plan, &options.socket, Passed::NONE).expect("listen");
+        let listeners = Arc::new(listeners);
         let mailboxes = Mailboxes::new(workers).expect("mailboxes");
         let clock = Clock::start();
         let load = Load::new(workers);
@@ -342,7 +344,7 @@ fn the_socket_file_goes_with_the_listeners() {
         unix_mode: 0o700,
         ..ListenPlan::default()
     };
-    let again = || Listeners::open(&plan, &NetOptions::default().socket);
+    let again = || Listeners::open(&plan, &NetOptions::default().socket, Passed::NONE);
     assert!(matches!(again(), Err(super::ListenError::InUse(_))));
     drop(world.drivers);
     assert!(!path.exists());

@@ -1,25 +1,33 @@
-//! The log: one line per event in PgBouncer's form, to standard error and the log file.
+//! The log: one line per event in PgBouncer's form, to standard error, the log file and syslog.
 //!
 //! Each thread gathers its lines and writes them in one go at the end of its turn, so that a
 //! burst of logins costs few calls.
+
+mod syslog;
 
 use std::{
     fmt::Write as _,
     fs::{File, OpenOptions},
     io::{self, Write as _},
-    path::Path,
+    mem,
+    path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
 };
 
 use jiff::{Timestamp, tz::TimeZone};
 use parking_lot::RwLock;
+use pgweir_config::Settings;
 use pgweir_core::{Level, LogLine, Time};
+
+use self::syslog::{Record, Syslog, SyslogPlan};
 
 /// Gathered lines are written when they reach this many bytes, turn or not.
 const BUFFER_BYTES: usize = 32 * 1024;
+/// The same for lines to syslog.
+const RECORDS_MAX: usize = 256;
 
 /// Where lines go, and which.
 #[derive(Debug, Clone)]
@@ -30,6 +38,10 @@ struct Sink {
     verbose: AtomicU32,
     stderr: bool,
     file: RwLock<Option<File>>,
+    /// Is there a file or standard error to write to?
+    to_files: AtomicBool,
+    to_syslog: AtomicBool,
+    syslog: Syslog,
 }
 
 impl Log {
@@ -39,22 +51,42 @@ impl Log {
             verbose: AtomicU32::new(verbose),
             stderr,
             file: RwLock::new(None),
+            to_files: AtomicBool::new(stderr),
+            to_syslog: AtomicBool::new(false),
+            syslog: Syslog::new(),
         }))
     }
 
-    /// Sets the level of detail.
-    pub(crate) fn set_verbose(&self, verbose: u32) {
-        self.0.verbose.store(verbose, Ordering::Relaxed);
-    }
-
-    /// Opens the log file, again if it was open (after a rotation, say); `None` closes it.
+    /// Puts the settings of the log in force; `verbose` comes from the command line, and the more
+    /// talkative of the two counts. The log file is opened again if it was open, since it may have
+    /// been moved away (rotation).
     ///
     /// # Errors
-    /// When the file can't be opened; the old one stays in use.
-    pub(crate) fn open(&self, path: Option<&Path>) -> io::Result<()> {
+    /// When the log file can't be opened; the old one stays in use.
+    pub(crate) fn configure(
+        &self,
+        settings: &Settings,
+        verbose: u32,
+    ) -> Result<(), (PathBuf, io::Error)> {
+        let verbose = settings.verbose.max(verbose);
+        self.0.verbose.store(verbose, Ordering::Relaxed);
+        self.0.to_syslog.store(settings.syslog, Ordering::Relaxed);
+        self.0.syslog.set(settings.syslog.then(|| SyslogPlan {
+            socket: PathBuf::from(&settings.syslog_socket),
+            ident: settings.syslog_ident.clone(),
+            facility: settings.syslog_facility,
+        }));
+        let path = settings.logfile.as_deref().map(Path::new);
+        self.open(path)
+            .map_err(|error| (path.map(Path::to_owned).unwrap_or_default(), error))
+    }
+
+    fn open(&self, path: Option<&Path>) -> io::Result<()> {
         let file = path
             .map(|path| OpenOptions::new().append(true).create(true).open(path))
             .transpose()?;
+        let to_files = self.0.stderr || file.is_some();
+        self.0.to_files.store(to_files, Ordering::Relaxed);
         *self.0.file.write() = file;
         Ok(())
     }
@@ -66,9 +98,11 @@ impl Log {
             zone: TimeZone::system(),
             pid: std::process::id(),
             bytes: String::new(),
+            records: Vec::new(),
             second: u64::MAX,
             date: String::new(),
             abbreviation: String::new(),
+            syslog_time: String::new(),
         }
     }
 
@@ -94,10 +128,13 @@ pub(crate) struct LogBuffer {
     zone: TimeZone,
     pid: u32,
     bytes: String,
-    /// The second that `date` and `abbreviation` are for.
+    /// The same for syslog.
+    records: Vec<Record>,
+    /// The second that the three times are for.
     second: u64,
     date: String,
     abbreviation: String,
+    syslog_time: String,
 }
 
 impl LogBuffer {
@@ -109,6 +146,12 @@ impl LogBuffer {
         let (second, millis) = (now.0 / 1_000_000, now.0 / 1_000 % 1_000);
         if second != self.second {
             self.set_second(second);
+        }
+        if self.log.0.to_syslog.load(Ordering::Relaxed) && line.level > Level::Debug {
+            self.record(line);
+        }
+        if !self.log.0.to_files.load(Ordering::Relaxed) {
+            return;
         }
         let level = match line.level {
             Level::Debug => "DEBUG",
@@ -137,6 +180,23 @@ impl LogBuffer {
         }
     }
 
+    fn record(&mut self, line: &LogLine) {
+        let mut text = String::new();
+        if !line.subject.is_empty() {
+            push_clean(&mut text, &line.subject);
+            text.push(' ');
+        }
+        push_clean(&mut text, &line.text);
+        self.records.push(Record {
+            level: line.level,
+            time: self.syslog_time.clone(),
+            text,
+        });
+        if self.records.len() >= RECORDS_MAX {
+            self.flush();
+        }
+    }
+
     /// Adds a line that is about no connection, and writes it.
     pub(crate) fn say(&mut self, now: Time, level: Level, text: impl Into<String>) {
         self.line(
@@ -157,6 +217,10 @@ impl LogBuffer {
             self.bytes.clear();
             self.bytes.shrink_to(BUFFER_BYTES);
         }
+        if !self.records.is_empty() {
+            let records = mem::take(&mut self.records);
+            self.log.0.syslog.send(self.pid, &records);
+        }
     }
 
     fn set_second(&mut self, second: u64) {
@@ -165,6 +229,7 @@ impl LogBuffer {
         let local = timestamp.to_zoned(self.zone.clone());
         self.date = local.strftime("%Y-%m-%d %H:%M:%S").to_string();
         self.abbreviation = local.strftime("%Z").to_string();
+        self.syslog_time = local.strftime("%b %e %H:%M:%S").to_string();
         self.second = second;
     }
 }
@@ -192,7 +257,7 @@ mod tests {
         LogBuffer {
             zone: TimeZone::UTC,
             pid: 42,
-            ..Log::new(0, false).buffer()
+            ..Log::new(0, true).buffer()
         }
     }
 
@@ -243,7 +308,7 @@ mod tests {
         };
         buffer.line(Time(0), &line);
         assert_eq!(buffer.bytes, "");
-        buffer.log.set_verbose(1);
+        buffer.log.0.verbose.store(1, Ordering::Relaxed);
         buffer.line(Time(0), &line);
         assert!(buffer.bytes.contains("DEBUG detail"));
     }

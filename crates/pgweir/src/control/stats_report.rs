@@ -1,0 +1,121 @@
+//! The line that `log_stats` asks for: what all workers did since the last one.
+
+use pgweir_core::{Stats, Time};
+
+/// Sums that are being gathered, and those of the last line.
+#[derive(Debug)]
+pub(crate) struct StatsReport {
+    due: Time,
+    /// Sums of the workers that have answered, and how many have not.
+    gathering: Option<(Stats, usize)>,
+    before: Stats,
+    since: Time,
+}
+
+impl StatsReport {
+    /// The first line is due after `period_us`.
+    pub(crate) fn new(now: Time, period_us: u64) -> Self {
+        Self {
+            due: now.after(period_us),
+            gathering: None,
+            before: Stats::default(),
+            since: now,
+        }
+    }
+
+    /// When the workers are to be asked again.
+    pub(crate) fn due(&self) -> Time {
+        self.due
+    }
+
+    /// So many workers are asked now. Answers to an earlier question that are still missing will
+    /// not come any more.
+    pub(crate) fn ask(&mut self, workers: usize, now: Time, period_us: u64) {
+        self.gathering = Some((Stats::default(), workers));
+        // At even distances, unless we were late by more than one.
+        let next = self.due.after(period_us);
+        self.due = if next > now {
+            next
+        } else {
+            now.after(period_us)
+        };
+    }
+
+    /// A worker has answered. With the last one, the line.
+    pub(crate) fn add(&mut self, stats: &Stats, now: Time) -> Option<String> {
+        let (sum, missing) = self.gathering.as_mut()?;
+        *sum += *stats;
+        *missing = missing.saturating_sub(1);
+        if *missing > 0 {
+            return None;
+        }
+        let (sum, _) = self.gathering.take()?;
+        let text = line(&(sum - self.before), now.since(self.since).max(1));
+        self.before = sum;
+        self.since = now;
+        Some(text)
+    }
+}
+
+/// In PgBouncer's words: rates per second, and the average times of one transaction, query and wait.
+fn line(stats: &Stats, elapsed_us: u64) -> String {
+    let rate = |count: u64| {
+        let per_second = u128::from(count) * 1_000_000 / u128::from(elapsed_us);
+        u64::try_from(per_second).unwrap_or(u64::MAX)
+    };
+    let average = |total: u64, count: u64| total.checked_div(count).unwrap_or_default();
+    format!(
+        "stats: {} xacts/s, {} queries/s, {} client parses/s, {} server parses/s, {} binds/s, \
+         in {} B/s, out {} B/s, xact {} us, query {} us, wait {} us",
+        rate(stats.xact_count),
+        rate(stats.query_count),
+        rate(stats.client_parse_count),
+        rate(stats.server_parse_count),
+        rate(stats.bind_count),
+        rate(stats.received),
+        rate(stats.sent),
+        average(stats.xact_time, stats.xact_count),
+        average(stats.query_time, stats.query_count),
+        average(stats.wait_time, stats.server_assignment_count),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_is_of_the_time_since_the_last_one() {
+        let second = 1_000_000;
+        let mut report = StatsReport::new(Time(second), 10 * second);
+        assert_eq!(report.due(), Time(11 * second));
+        let worker = Stats {
+            server_assignment_count: 15,
+            xact_count: 15,
+            query_count: 30,
+            received: 1000,
+            sent: 5000,
+            xact_time: 3000,
+            query_time: 1500,
+            wait_time: 150,
+            bind_count: 5,
+            ..Stats::default()
+        };
+        assert_eq!(report.add(&worker, Time(0)), None, "nobody asked");
+        report.ask(2, Time(11 * second), 10 * second);
+        assert_eq!(report.add(&worker, Time(11 * second)), None);
+        assert_eq!(
+            report.add(&worker, Time(11 * second)).as_deref(),
+            Some(
+                "stats: 3 xacts/s, 6 queries/s, 0 client parses/s, 0 server parses/s, 1 binds/s, \
+                 in 200 B/s, out 1000 B/s, xact 200 us, query 50 us, wait 10 us"
+            )
+        );
+        assert_eq!(report.due(), Time(21 * second));
+        report.ask(2, Time(40 * second), 10 * second);
+        assert_eq!(report.due(), Time(50 * second));
+        report.add(&worker, Time(40 * second));
+        let idle = report.add(&worker, Time(40 * second)).expect("a line");
+        assert!(idle.starts_with("stats: 0 xacts/s") && idle.ends_with("wait 0 us"));
+    }
+}

@@ -1,0 +1,92 @@
+//! What the service manager is told, if there is one that wants to know (`sd_notify`).
+
+use std::{
+    ffi::OsStr,
+    os::{
+        linux::net::SocketAddrExt,
+        unix::{
+            ffi::OsStrExt,
+            net::{SocketAddr, UnixDatagram},
+        },
+    },
+};
+
+/// Where the service manager listens, if it does.
+#[derive(Debug, Default)]
+pub(crate) struct Notifier(Option<(UnixDatagram, SocketAddr)>);
+
+impl Notifier {
+    /// The service manager of this name (`NOTIFY_SOCKET`): a path, or `@` and an abstract name.
+    pub(crate) fn new(name: Option<&OsStr>) -> Self {
+        Self(name.and_then(|name| {
+            let address = match name.as_bytes() {
+                [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
+                _ => SocketAddr::from_pathname(name),
+            };
+            let socket = UnixDatagram::unbound().ok()?;
+            socket.set_nonblocking(true).ok()?;
+            Some((socket, address.ok()?))
+        }))
+    }
+
+    /// Is there one?
+    pub(crate) fn is_listening(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Clients are served.
+    pub(crate) fn ready(&self) {
+        self.tell("READY=1");
+    }
+
+    /// The configuration is read again; [`ready`](Self::ready) follows.
+    pub(crate) fn reloading(&self) {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let us = now.tv_sec * 1_000_000 + now.tv_nsec / 1_000;
+        self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={us}"));
+    }
+
+    /// The end has begun.
+    pub(crate) fn stopping(&self) {
+        self.tell("STOPPING=1");
+    }
+
+    /// One line about how it is going.
+    pub(crate) fn status(&self, text: &str) {
+        self.tell(&format!("STATUS={text}"));
+    }
+
+    fn tell(&self, text: &str) {
+        if let Some((socket, address)) = &self.0 {
+            // A service manager that does not listen misses it.
+            let _ = socket.send_to_addr(text.as_bytes(), address);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_service_manager_is_told() {
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("notify");
+        let manager = UnixDatagram::bind(&path).expect("bound");
+        let notifier = Notifier::new(Some(path.as_os_str()));
+        let told = || {
+            let mut text = [0; 200];
+            let length = manager.recv(&mut text).expect("told");
+            String::from_utf8_lossy(&text[..length]).into_owned()
+        };
+        notifier.ready();
+        assert_eq!(told(), "READY=1");
+        notifier.reloading();
+        assert!(told().starts_with("RELOADING=1\nMONOTONIC_USEC="));
+        notifier.status("fine");
+        assert_eq!(told(), "STATUS=fine");
+        drop(manager);
+        notifier.stopping();
+        Notifier::default().stopping();
+    }
+}

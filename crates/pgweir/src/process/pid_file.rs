@@ -1,0 +1,179 @@
+//! The pid file: whom to signal, and that there is only one of us.
+
+use std::{
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{self, Read, Seek, Write},
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use rustix::process::{Pid, test_kill_process};
+
+use super::ProcessError;
+
+/// More of a pid file is not looked at.
+const TEXT_MAX: u64 = 128;
+
+/// A pid file that is ours: locked as long as we run, removed when dropped.
+#[derive(Debug)]
+pub(crate) struct PidFile {
+    path: PathBuf,
+    file: File,
+    replaces_stale: bool,
+}
+
+/// What a pid file says.
+#[derive(Debug, PartialEq, Eq)]
+enum Content {
+    Nothing,
+    /// Of a process that is gone, or of our own number, which an earlier life of this machine or
+    /// container has left behind.
+    Stale,
+    Living(i32),
+    /// No process id: the file is something else, and not ours to overwrite.
+    Foreign,
+}
+
+impl PidFile {
+    /// Makes the file ours, or finds out whose it is. Nothing is written to it yet, since a daemon
+    /// does not know its process id before it is one; the lock goes along with it.
+    ///
+    /// # Errors
+    /// When another process has it, when it is no pid file, or when it can't be opened.
+    pub(crate) fn take(path: &Path) -> Result<Self, ProcessError> {
+        let failed = |error| ProcessError::PidFile(path.to_owned(), error);
+        loop {
+            let mut file = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(path)
+                .map_err(failed)?;
+            let locked = match file.try_lock() {
+                Ok(()) => true,
+                Err(TryLockError::WouldBlock) => false,
+                // A file system without locks: the process id alone has to tell.
+                Err(TryLockError::Error(_)) => true,
+            };
+            if locked && !is_at(&file, path).map_err(failed)? {
+                // Its owner has removed it between our two steps.
+                continue;
+            }
+            let content = content(&mut file).map_err(failed)?;
+            return match content {
+                Content::Living(pid) => Err(ProcessError::Running(path.to_owned(), pid)),
+                _ if !locked => Err(ProcessError::Locked(path.to_owned())),
+                Content::Foreign => Err(ProcessError::NoPidFile(path.to_owned())),
+                Content::Nothing | Content::Stale => Ok(Self {
+                    path: path.to_owned(),
+                    file,
+                    replaces_stale: content == Content::Stale,
+                }),
+            };
+        }
+    }
+
+    /// Did a process that is gone leave the file behind?
+    pub(crate) fn replaces_stale(&self) -> bool {
+        self.replaces_stale
+    }
+
+    /// Writes our process id.
+    ///
+    /// # Errors
+    /// When the file can't be written.
+    pub(crate) fn write(&mut self) -> Result<(), ProcessError> {
+        self.put()
+            .map_err(|error| ProcessError::PidFile(self.path.clone(), error))
+    }
+
+    fn put(&mut self) -> io::Result<()> {
+        self.file.rewind()?;
+        self.file.set_len(0)?;
+        writeln!(self.file, "{}", std::process::id())
+    }
+}
+
+impl Drop for PidFile {
+    fn drop(&mut self) {
+        // It may be gone already, or in a folder that we may not write to any more.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let ours = file.metadata()?;
+    Ok(fs::metadata(path).is_ok_and(|at| (at.dev(), at.ino()) == (ours.dev(), ours.ino())))
+}
+
+fn content(file: &mut File) -> io::Result<Content> {
+    let mut text = Vec::new();
+    Read::take(&mut *file, TEXT_MAX).read_to_end(&mut text)?;
+    let text = String::from_utf8_lossy(&text);
+    let text = text.trim();
+    if text.is_empty() {
+        return Ok(Content::Nothing);
+    }
+    let pid = text.parse().ok().filter(|&number: &i32| number > 0);
+    let Some(pid) = pid.and_then(Pid::from_raw) else {
+        return Ok(Content::Foreign);
+    };
+    let number = pid.as_raw_nonzero().get();
+    // A process of somebody else lives, too.
+    let lives = !matches!(test_kill_process(pid), Err(rustix::io::Errno::SRCH));
+    Ok(if lives && number.unsigned_abs() != std::process::id() {
+        Content::Living(number)
+    } else {
+        Content::Stale
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_stale_pid_file_is_taken() {
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("pid");
+        for (text, stale) in [
+            ("", false),
+            ("\n", false),
+            ("2147483647\n", true),
+            (&format!("{}\n", std::process::id()), true),
+        ] {
+            fs::write(&path, text).expect("written");
+            let mut ours = PidFile::take(&path).expect(text);
+            assert_eq!(ours.replaces_stale(), stale, "{text:?}");
+            ours.write().expect("written");
+            let expected = format!("{}\n", std::process::id());
+            assert_eq!(fs::read_to_string(&path).expect("read"), expected);
+            drop(ours);
+            assert!(!path.exists());
+        }
+        fs::write(&path, "1\n").expect("written");
+        assert!(matches!(
+            PidFile::take(&path),
+            Err(ProcessError::Running(_, 1))
+        ));
+        for foreign in ["some text", "-5", "12 13"] {
+            fs::write(&path, foreign).expect("written");
+            assert!(
+                matches!(PidFile::take(&path), Err(ProcessError::NoPidFile(_))),
+                "{foreign:?}"
+            );
+            assert_eq!(fs::read_to_string(&path).expect("still there"), foreign);
+        }
+    }
+
+    #[test]
+    fn a_pid_file_is_held_before_it_is_written() {
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("pid");
+        let ours = PidFile::take(&path).expect("nobody has it");
+        assert!(matches!(PidFile::take(&path), Err(ProcessError::Locked(_))));
+        drop(ours);
+        PidFile::take(&path).expect("nobody has it any more");
+    }
+}

@@ -1,0 +1,324 @@
+"""The process: daemon, pid file, log, syslog, service manager."""
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+
+import pytest
+
+import machine
+import rawclient as wire
+
+
+def is_running(pid):
+    with contextlib.suppress(OSError):
+        os.kill(pid, 0)
+        return True
+    return False
+
+
+class Daemon:
+    """A pooler in the background, of which only the pid file tells."""
+
+    def __init__(self, pooler):
+        self.pooler = pooler
+        self.pid = None
+
+    def run(self, *flags):
+        """What the terminal sees: exit code and output."""
+        return subprocess.run(
+            [str(self.pooler.program), "-d", *flags, str(self.pooler.ini_path)],
+            capture_output=True, text=True, timeout=20, cwd=self.pooler.folder,
+            **machine.as_service())
+
+    def start(self, *flags):
+        done = self.run(*flags)
+        assert (done.returncode, done.stderr) == (0, "")
+        path = self.pooler.folder / "pid"
+        self.pid = int(machine.wait_until(lambda: path.exists() and path.read_text(), what="pid file"))
+        return self
+
+    def stop(self):
+        if self.pid is not None and is_running(self.pid):
+            os.kill(self.pid, signal.SIGQUIT)
+            machine.wait_until(lambda: not is_running(self.pid), what="the daemon ends")
+
+
+@pytest.fixture
+def daemon(new_pooler, newest_pg):
+    """Makes daemons of poolers with these settings; ended after the test."""
+    made = []
+
+    def make(**settings):
+        pooler = new_pooler(newest_pg)
+        pooler.settings |= {"logfile": str(pooler.log_path), "pidfile": str(pooler.folder / "pid")}
+        pooler.settings |= settings
+        pooler.write_files()
+        made.append(Daemon(pooler))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.stop()
+
+
+@pytest.mark.shows("pidfile", "logfile")
+def test_daemon(daemon):
+    """It serves, without a terminal, its pid in the pid file, its lines in the log."""
+    one = daemon().start()
+    machine.wait_until(lambda: is_listening(one.pooler), what="it listens")
+    assert one.pooler.raw().value("SELECT 1") == "1"
+    assert os.getsid(one.pid) != os.getsid(0)
+    assert {os.readlink(f"/proc/{one.pid}/fd/{n}") for n in (0, 1, 2)} == {"/dev/null"}
+    assert os.readlink(f"/proc/{one.pid}/cwd") == str(one.pooler.folder)
+    one.pooler.expect_log(f"[{one.pid}] LOG process up: ")
+    one.stop()
+    assert not (one.pooler.folder / "pid").exists()
+
+
+def is_listening(pooler):
+    try:
+        pooler.socket().close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(("settings", "said"), [
+    ({"pidfile": ""}, "pidfile"),
+    ({"logfile": ""}, "logfile"),
+    ({"listen_addr": "192.0.2.1"}, "192.0.2.1"),
+    ({"logfile": "/does/not/exist.log"}, "/does/not/exist.log"),
+    ({"pidfile": "/does/not/exist.pid"}, "/does/not/exist.pid"),
+    ({"pool_mode": "sometimes"}, "sometimes"),
+])
+@pytest.mark.pgweir_only("says it in the log, if anywhere")
+def test_daemon_complains_at_the_terminal(daemon, settings, said):
+    one = daemon(**settings)
+    done = one.run()
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert not is_listening(one.pooler)
+
+
+@pytest.mark.shows("pidfile")
+def test_pid_file_of_a_living_process_is_respected(daemon):
+    first = daemon().start()
+    machine.wait_until(lambda: is_listening(first.pooler), what="it listens")
+    first.pooler.settings |= {"listen_port": machine.free_port()}
+    first.pooler.write_files()
+    done = first.run()
+    assert done.returncode == 1
+    assert str(first.pid) in done.stderr and "another instance" in done.stderr
+    assert (first.pooler.folder / "pid").read_text() == f"{first.pid}\n"
+    machine.release_port(first.pooler.settings["listen_port"])
+
+
+@pytest.mark.shows("pidfile")
+@pytest.mark.parametrize("text", ["", "4194304\n"])
+def test_stale_pid_file_is_replaced(start_pooler, new_pooler, newest_pg, text):
+    pooler = new_pooler(newest_pg)
+    path = pooler.folder / "pid"
+    path.write_text(text)
+    machine.give_to_service(path)
+    pooler.settings["pidfile"] = path
+    pooler.start()
+    assert path.read_text() == f"{pooler.pid}\n"
+    assert ("stale pidfile" in pooler.log()) == bool(text)
+
+
+@pytest.mark.pgweir_only("refuses, too, but does not say why")
+def test_a_file_that_is_no_pid_file_is_not_overwritten(new_pooler, newest_pg):
+    pooler = new_pooler(newest_pg)
+    path = pooler.folder / "precious"
+    path.write_text("something else\n")
+    machine.give_to_service(path)
+    pooler.settings["pidfile"] = path
+    pooler.write_files()
+    assert pooler.spawn().wait_end() == 1
+    assert str(path) in pooler.log()
+    assert path.read_text() == "something else\n"
+
+
+# -- the log
+
+
+LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} \S+ \[\d+\] (LOG|WARNING|ERROR|DEBUG|FATAL) ")
+
+
+def test_form_of_the_log(start_pooler, newest_pg):
+    """`TIME [PID] LEVEL C-0x...: DB/USER@ADDR:PORT TEXT`, S- for servers."""
+    pooler = start_pooler(newest_pg)
+    with pooler.raw() as client:
+        client.value("SELECT 1")
+        port = client.sock.getsockname()[1] if hasattr(client, "sock") else r"\d+"
+    pooler.expect_log("closing because: client")
+    lines = pooler.log().splitlines()
+    for line in lines:
+        assert LINE.match(line), line
+    whole = "\n".join(lines)
+    client_line = rf"LOG C-0x[0-9a-f]+: app/trusty@127\.0\.0\.1:{port} "
+    assert re.search(client_line + "login attempt: db=app user=trusty tls=no", whole)
+    assert re.search(client_line + r"closing because: client .*\(age=\ds\)", whole)
+    assert re.search(rf"LOG S-0x[0-9a-f]+: app/trusty@127\.0\.0\.1:{newest_pg.port} "
+                     r"new connection to server \(from 127\.0\.0\.1:\d+\)", whole)
+    for text in ("kernel file descriptor limit: ", "process up: ", f"listening on 127.0.0.1:{pooler.port}",
+                 f"listening on unix:{pooler.unix_path}"):
+        assert text in whole
+
+
+@pytest.mark.shows("logfile")
+@pytest.mark.parametrize("by", ["signal", "console"])
+def test_log_file_is_opened_again(new_pooler, newest_pg, by):
+    """After a rotation, the log goes on in a new file; so it does if the configuration is broken."""
+    pooler = new_pooler(newest_pg)
+    path = pooler.folder / "own.log"
+    pooler.settings["logfile"] = path
+    pooler.start()
+    machine.wait_until(lambda: "process up" in path.read_text(), what="the first lines")
+    for broken in (False, True):
+        if broken:
+            pooler.write_ini(pooler.ini_path.read_text() + "\npool_mode = sometimes\n")
+        path.rename(pooler.folder / f"old-{broken}.log")
+        if by == "signal":
+            pooler.signal(signal.SIGHUP)
+        elif broken:
+            with pytest.raises(Exception, match="RELOAD failed, see logs for additional details"):
+                pooler.console("RELOAD")
+        else:
+            pooler.console("RELOAD")
+        machine.wait_until(path.exists, what="a new file")
+        pooler.raw().close()
+        machine.wait_until(lambda: "login attempt" in path.read_text(), what="lines in the new file")
+
+
+def test_quiet(new_pooler, newest_pg):
+    pooler = new_pooler(newest_pg)
+    path = pooler.folder / "own.log"
+    pooler.settings["logfile"] = path
+    pooler.start("-q")
+    machine.wait_until(lambda: "process up" in path.read_text(), what="lines in the file")
+    assert pooler.log() == ""
+
+
+@pytest.mark.shows("verbose")
+@pytest.mark.pgweir_only("its details are others")
+def test_verbose_reloads(start_pooler, newest_pg):
+    pooler = start_pooler(newest_pg, verbose=0)
+    assert " DEBUG " not in pooler.log()
+    pooler.settings["verbose"] = 1
+    pooler.write_files()
+    pooler.console("RELOAD")
+    assert pooler.console("SHOW CONFIG") is not None
+
+
+@pytest.mark.shows("log_connections", "log_disconnections", "log_pooler_errors")
+@pytest.mark.parametrize("on", [0, 1])
+def test_what_is_logged(start_pooler, newest_pg, on):
+    pooler = start_pooler(newest_pg, log_connections=on, log_disconnections=on, log_pooler_errors=on)
+    with pooler.raw() as client:
+        client.value("SELECT 1")
+    with pytest.raises(wire.LoginRefused):
+        pooler.raw(dbname="nosuch")
+    pooler.signal(signal.SIGHUP)
+    pooler.expect_log("got SIGHUP, re-reading config")
+    log = pooler.log()
+    for text in ("login attempt: db=app", "new connection to server", "closing because: client ",
+                 "pooler error: no such database: nosuch"):
+        assert (text in log) == bool(on), text
+
+
+@pytest.mark.shows("log_stats", "stats_period")
+def test_statistics_are_logged(start_pooler, newest_pg, workers):
+    pooler = start_pooler(newest_pg, stats_period=1, workers=workers)
+    client = pooler.raw()
+    line = re.compile(r" LOG stats: (\d+) xacts/s, (\d+) queries/s, \d+ client parses/s, "
+                      r"\d+ server parses/s, \d+ binds/s, in (\d+) B/s, out (\d+) B/s, "
+                      r"xact \d+ us, query \d+ us, wait \d+ us\n")
+
+    def busy():
+        client.value("SELECT 1")
+        return [found for found in line.findall(pooler.log()) if int(found[0]) > 0]
+
+    xacts, queries, received, sent = map(int, machine.wait_until(busy, what="a line")[0])
+    assert xacts == queries and received > 10 * xacts and sent > 10 * xacts
+
+
+@pytest.mark.shows("log_stats")
+def test_statistics_are_not_logged(start_pooler, newest_pg):
+    pooler = start_pooler(newest_pg, stats_period=1, log_stats=0)
+    time.sleep(1.5)
+    assert "stats:" not in pooler.log()
+
+
+# -- syslog and the service manager
+
+
+class Datagrams:
+    """Somebody who listens on a Unix datagram socket."""
+
+    def __init__(self, path):
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(str(path))
+        machine.give_to_service(path)
+        self.socket.settimeout(10)
+
+    def until(self, text):
+        """The first datagram with `text` in it."""
+        while True:
+            got = self.socket.recv(65536).decode()
+            if text in got:
+                return got
+
+
+@pytest.mark.shows("syslog", "syslog_ident", "syslog_facility", "syslog_socket")
+@pytest.mark.pgweir_only("its socket is the system's")
+def test_syslog(new_pooler, newest_pg):
+    pooler = new_pooler(newest_pg)
+    path = pooler.folder / "log"
+    daemon = Datagrams(path)
+    pooler.settings |= {"syslog": 1, "syslog_ident": "my-pooler", "syslog_facility": "local1",
+                        "syslog_socket": path}
+    pooler.start()
+    head = rf"[A-Z][a-z][a-z] [ \d]\d \d\d:\d\d:\d\d my-pooler\[{pooler.pid}\]: "
+    assert re.match(rf"<{17 * 8 + 6}>{head}process up: ", daemon.until("process up"))
+    with pytest.raises(wire.LoginRefused):
+        pooler.raw(dbname="nosuch")
+    warning = daemon.until("pooler error")
+    assert re.match(rf"<{17 * 8 + 4}>{head}C-0x[0-9a-f]+: nosuch/trusty@127.0.0.1:\d+ pooler error: ",
+                    warning)
+    # Without it, the pooler goes on; with another one, it finds it.
+    daemon.socket.close()
+    path.unlink()
+    pooler.raw().close()
+    later = Datagrams(path)
+    pooler.raw().close()
+    assert "were lost" in later.until("lost")
+    pooler.settings["syslog"] = 0
+    pooler.write_files()
+    pooler.console("RELOAD")
+    later.socket.settimeout(0.1)
+    with contextlib.suppress(TimeoutError):
+        later.until("never said")
+    pooler.raw().close()
+    with pytest.raises(TimeoutError):
+        later.socket.recv(1000)
+
+
+@pytest.mark.pgweir_only("not in Debian's build")
+def test_service_manager_is_told(new_pooler, newest_pg, monkeypatch):
+    pooler = new_pooler(newest_pg)
+    manager = Datagrams(pooler.folder / "notify")
+    monkeypatch.setenv("NOTIFY_SOCKET", str(pooler.folder / "notify"))
+    pooler.start()
+    assert manager.until("READY") == "READY=1"
+    pooler.signal(signal.SIGHUP)
+    assert re.fullmatch(r"RELOADING=1\nMONOTONIC_USEC=\d+", manager.until("RELOADING"))
+    assert manager.until("READY") == "READY=1"
+    pooler.signal(signal.SIGTERM)
+    assert manager.until("STOPPING") == "STOPPING=1"
+    assert pooler.wait_end() == 0
