@@ -297,6 +297,7 @@ def test_scram_pass_through(start_pooler, pg, auth_type):
     with pooler.connect("scrammed", password=PASSWORD) as db:
         assert db.execute("SELECT current_user").fetchone() == ("scrammed",)
     pg.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'scrammed'")
+    machine.wait_until(lambda: not pg.backends("usename = 'scrammed'"), what="the server is gone")
     with pooler.connect("scrammed", password=PASSWORD) as db:  # by a server connection anew
         assert db.execute("SELECT current_user").fetchone() == ("scrammed",)
 
