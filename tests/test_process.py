@@ -210,11 +210,21 @@ def test_quiet(new_pooler, newest_pg):
 @pytest.mark.pgweir_only("its details are others")
 def test_verbose_reloads(start_pooler, newest_pg):
     pooler = start_pooler(newest_pg, verbose=0)
+    pooler.raw().close()
+    pooler.expect_log("new connection to server")
     assert " DEBUG " not in pooler.log()
     pooler.settings["verbose"] = 1
     pooler.write_files()
     pooler.console("RELOAD")
-    assert pooler.console("SHOW CONFIG") is not None
+    pooler.raw(dbname="other").close()
+    pooler.expect_log(f"] DEBUG connecting to {newest_pg.host}:{newest_pg.port}")
+
+
+@pytest.mark.pgweir_only("its details are others")
+def test_verbose_by_flag(new_pooler, newest_pg):
+    pooler = new_pooler(newest_pg).start("-v")
+    pooler.raw().close()
+    pooler.expect_log(f"] DEBUG connecting to {newest_pg.host}:{newest_pg.port}")
 
 
 @pytest.mark.shows("log_connections", "log_disconnections", "log_pooler_errors")

@@ -221,7 +221,8 @@ settings! {
     "Log and statistics" {
         /// The log file. If not set, the log goes to standard error only.
         logfile: Option<String> = "", reloads, now;
-        /// More detail in the log: 0 to 3, as many as there are `-v` on the command line.
+        /// Above 0: more detail in the log, such as each address that is tried. So does `-v` on the command
+        /// line.
         verbose: u32 = "0", reloads, now;
         /// Log each login.
         log_connections: bool = "1", reloads, now;
@@ -271,7 +272,8 @@ settings! {
         tcp_keepintvl: u32 = "0" in "seconds", reloads, now;
         /// How long sent bytes may stay unacknowledged before TCP gives up. 0: the system's default.
         tcp_user_timeout: u32 = "0" in "milliseconds", reloads, now;
-        /// Size of each socket's buffers in the kernel. 0: the system's default.
+        /// Size of each socket's buffers in the kernel. 0: the system's default; for clients, going back
+        /// to it takes a restart.
         tcp_socket_buffer: u32 = "0" in "bytes", reloads, now;
         /// The largest message that is passed on, in either direction.
         max_packet_size: u32 = "2147483647" in "bytes", reloads, now;

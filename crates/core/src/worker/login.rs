@@ -58,8 +58,7 @@ impl Worker {
         self.clients += 1;
         self.timed += 1;
         self.schedule(now);
-        let conn = self.table.insert(Conn::Client(Box::new(client)));
-        conn
+        self.table.insert(Conn::Client(Box::new(client)))
     }
 
     /// Bytes of a client that logs in.

@@ -107,7 +107,11 @@ impl Log {
     }
 
     fn takes(&self, level: Level) -> bool {
-        level > Level::Debug || self.0.verbose.load(Ordering::Relaxed) > 0
+        level > Level::Debug || self.is_verbose()
+    }
+
+    fn is_verbose(&self) -> bool {
+        self.0.verbose.load(Ordering::Relaxed) > 0
     }
 
     fn write(&self, bytes: &[u8]) {
@@ -194,6 +198,18 @@ impl LogBuffer {
         });
         if self.records.len() >= RECORDS_MAX {
             self.flush();
+        }
+    }
+
+    /// Adds a detail, if details are asked for.
+    pub(crate) fn detail(&mut self, now: Time, text: impl FnOnce() -> String) {
+        if self.log.is_verbose() {
+            let line = LogLine {
+                level: Level::Debug,
+                subject: String::new(),
+                text: text(),
+            };
+            self.line(now, &line);
         }
     }
 

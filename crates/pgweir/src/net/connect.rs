@@ -117,6 +117,8 @@ impl Io {
             Ok(Ok(())) => connecting.fd = Some(fd),
             Ok(Err(error)) | Err(error) => {
                 connecting.last_error = Some(error);
+                let address = connecting.address_tried();
+                self.address_failed(address, error);
                 drop(fd);
                 self.attempt(conn);
             }
@@ -135,6 +137,12 @@ impl Io {
                     .pending
                     .push_back(Pending::ConnectFailed(conn, connect_error(why)));
             };
+            let endpoint = &connecting.endpoint;
+            let address = connecting.address_tried();
+            self.log.detail(self.now, || match address {
+                Address::Unix => format!("connecting to {endpoint}"),
+                Address::Tcp(address) => format!("connecting to {endpoint} at {address}"),
+            });
             match begun {
                 Ok(Attempt::Open(fd, remote)) => {
                     return match self.poller.add(&fd, Key::Connection(conn), false) {
@@ -157,6 +165,16 @@ impl Io {
                 Err(error) => connecting.last_error = Some(error),
             }
         }
+    }
+
+    fn address_failed(&mut self, address: Address, error: Errno) {
+        self.log.detail(self.now, || {
+            let error = std::io::Error::from(error);
+            match address {
+                Address::Unix => format!("cannot connect: {error}"),
+                Address::Tcp(address) => format!("cannot connect to {address}: {error}"),
+            }
+        });
     }
 
     fn give_up(&mut self, conn: Token, error: &std::io::Error) {

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use rustix::net::sockopt;
+use rustix::net::{AddressFamily, SocketType, socket, sockopt};
 
 /// What the driver needs of the settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -45,8 +45,25 @@ impl SocketOptions {
     /// # Errors
     /// The first option that the system refuses.
     pub(crate) fn apply_to_listener(&self, fd: impl AsFd) -> io::Result<()> {
-        self.apply(&fd)?;
+        self.with_defaults()?.apply(&fd)?;
+        sockopt::set_tcp_user_timeout(&fd, self.user_timeout_ms)?;
         set_defer_accept(&fd, self.defer_accept)
+    }
+
+    /// The system's defaults put in, as the socket may have had other values before.
+    fn with_defaults(&self) -> io::Result<Self> {
+        let fresh = socket(AddressFamily::INET, SocketType::STREAM, None)?;
+        let mut options = self.clone();
+        if options.keepcnt == 0 {
+            options.keepcnt = sockopt::tcp_keepcnt(&fresh)?;
+        }
+        if options.keepidle.is_zero() {
+            options.keepidle = sockopt::tcp_keepidle(&fresh)?;
+        }
+        if options.keepintvl.is_zero() {
+            options.keepintvl = sockopt::tcp_keepintvl(&fresh)?;
+        }
+        Ok(options)
     }
 
     /// Applies the options to a connection.

@@ -78,6 +78,8 @@ impl World {
                 self.grounds.shutdown = true;
                 self.tell_all(|| Mail::Shutdown(how));
             }
+            // The log of this world has no line of statistics.
+            Control::Counted(_) => {}
         }
         Ok(())
     }
