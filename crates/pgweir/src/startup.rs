@@ -249,9 +249,11 @@ impl Start {
             stats: StatsReport::new(clock.now(), stats_period_us(settings)),
             files,
         };
-        let code = supervisor.run();
-        for worker in workers.into_iter().filter(thread::JoinHandle::is_finished) {
-            // A panic was reported as the worker's end already.
+        let Some(code) = supervisor.run() else {
+            return Ok(ExitCode::FAILURE);
+        };
+        for worker in workers {
+            // Its sockets, and their files, go with it. A panic was reported as its end already.
             let _ = worker.join();
         }
         Ok(code)

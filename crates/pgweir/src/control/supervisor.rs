@@ -73,8 +73,8 @@ impl Ending {
 }
 
 impl Supervisor {
-    /// Runs until all workers have ended.
-    pub(crate) fn run(mut self) -> ExitCode {
+    /// Runs until all workers have ended; `None` if some of them did not in time.
+    pub(crate) fn run(mut self) -> Option<ExitCode> {
         let mut ending = Ending {
             workers_left: self.directory.workers(),
             shutdown: None,
@@ -104,12 +104,12 @@ impl Supervisor {
                         Level::Warning,
                         "workers did not end in time, leaving without them",
                     );
-                    return ending.code;
+                    return None;
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        ending.code
+        Some(ending.code)
     }
 
     fn next_request(&self, ending: &Ending) -> Result<Request, RecvTimeoutError> {
