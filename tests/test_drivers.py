@@ -1,4 +1,4 @@
-"""Drivers with their prepared statements, pipelines, COPY and cancels."""
+"""Drivers with prepared statements: many clients, few servers, transaction mode."""
 
 import json
 import subprocess
@@ -6,9 +6,10 @@ import sys
 
 import pytest
 
+import machine
 from pooler import ROOT
 
-ROUNDS = 2
+CLIENTS, SERVERS, ROUNDS = 50, 3, 2
 
 # How to run each program, from the root of the tree.
 PROGRAMS = {
@@ -29,7 +30,7 @@ def driver(request):
     if name in BUILT:
         subprocess.run([ROOT / "tools" / "build-drivers", name], check=True, timeout=100)
 
-    def run(host, port, pg, clients):
+    def run(host, port, pg, clients=CLIENTS):
         pg.run("DROP TABLE IF EXISTS driver_rows", dbname="app")
         pg.run("CREATE TABLE driver_rows (client int, round int, word text)", dbname="app")
         done = subprocess.run(
@@ -49,6 +50,11 @@ def test_without_a_pooler(driver, newest_pg):
     driver(newest_pg.host, newest_pg.port, newest_pg, clients=10)
 
 
-def test_session_mode(driver, start_pooler, newest_pg):
-    pooler = start_pooler(newest_pg, pool_mode="session", default_pool_size=10)
-    driver(pooler.host, pooler.port, newest_pg, clients=10)
+@pytest.mark.pgweir_only("an error in a Parse costs the name, and the client")
+@pytest.mark.shows("max_prepared_statements")
+def test_transaction_mode(driver, start_pooler, pg):
+    """Fewer statements fit on a server than the clients have."""
+    pooler = start_pooler(pg, default_pool_size=SERVERS, max_prepared_statements=20)
+    driver(pooler.host, pooler.port, pg)
+    assert len(pg.backends("usename = 'trusty'")) <= SERVERS
+    machine.wait_until(lambda: pooler.pool()["cl_active"] == 0, what="all have left")

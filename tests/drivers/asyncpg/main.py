@@ -141,11 +141,14 @@ class Client:
         """A timeout on our side: asyncpg cancels, and waits until that is done."""
         if self.number % 5 or at:
             return
+        transaction = self.db.transaction()  # so that there is a server to be canceled on
+        await transaction.start()
         try:
-            heard = await self.db.fetchval("SELECT pg_sleep($1)", 60, timeout=1)
+            heard = await self.db.fetchval("SELECT pg_sleep($1)", 60, timeout=0.5)
         except TimeoutError as error:
             heard = type(error)
         same(TimeoutError, heard)
+        await transaction.rollback()
         same("calm", await self.db.fetchval("SELECT $1::text", "calm"))
 
 

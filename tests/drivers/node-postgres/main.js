@@ -143,20 +143,23 @@ class Runner {
     same(50, result.rows.length);
   }
 
+  /** In a transaction, so that the client has a server to be canceled on. */
   async cancel(round) {
     if (this.number % 5 || round) {
       return;
     }
+    await this.client.query("BEGIN");
     let running = true;
     const asked = this.fails("57014", this.value("SELECT pg_sleep($1::int)", [60], "sleep"))
       .finally(() => { running = false; });
-    while (running) { // it may still wait for a server: ask again
-      await Promise.race([asked, pause(200)]);
+    while (running) { // it may not have begun: ask again
+      await Promise.race([asked, pause(100)]);
       if (running) {
         await this.cancelRequest();
       }
     }
     await asked;
+    await this.client.query("ROLLBACK");
     await this.value("SELECT 1").catch(() => {}); // which a late request may hit
     same("calm", await this.value("SELECT 'calm'"));
   }

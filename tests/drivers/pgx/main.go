@@ -322,25 +322,33 @@ func (c *client) large(ctx context.Context, round int) error {
 	return rows.Err()
 }
 
-// The request is cancelled, not the connection: pgx's own deadlines would close it.
+// The request is cancelled, not the connection: pgx's own deadlines would close it. In a
+// transaction, so that the client has a server to be cancelled on.
 func (c *client) cancel(ctx context.Context, round int) error {
 	if c.number%5 != 0 || round > 0 {
 		return nil
 	}
+	tx, err := c.conn.Begin(ctx)
+	if err != nil {
+		return err
+	}
 	heard := make(chan error, 1)
 	go func() {
-		_, err := c.conn.Exec(ctx, "SELECT pg_sleep($1::float8)", 60.0)
+		_, err := tx.Exec(ctx, "SELECT pg_sleep($1::float8)", 60.0)
 		heard <- err
 	}()
-	for { // it may still wait for a server: ask again
+	for { // it may not have begun: ask again
 		select {
 		case err := <-heard:
 			if err := c.fails(err, "57014"); err != nil {
 				return err
 			}
+			if err := tx.Rollback(ctx); err != nil {
+				return err
+			}
 			c.conn.Exec(ctx, "SELECT 1") // which a late request may hit
 			return c.text(ctx, "calm", "SELECT 'calm'")
-		case <-time.After(200 * time.Millisecond):
+		case <-time.After(100 * time.Millisecond):
 			if err := c.conn.PgConn().CancelRequest(ctx); err != nil {
 				return err
 			}

@@ -177,12 +177,15 @@ class Client:
             same([n + self.number for n in range(1, 41)], [n async for n in cursor])
 
     async def cancel(self, at):
+        """In a transaction, so that the client has a server to be canceled on."""
         if self.number % 5 or at:
             return
-        asked = asyncio.create_task(self.fails(errors.QueryCanceled, "SELECT pg_sleep(%s)", 60))
-        while not (await asyncio.wait([asked], timeout=0.2))[0]:
-            await self.db.cancel_safe()  # it may still wait for a server: ask again
-        await asked
+        async with self.db.transaction(force_rollback=True):
+            await self.value("SELECT 1")
+            asked = asyncio.create_task(self.fails(errors.QueryCanceled, "SELECT pg_sleep(%s)", 60))
+            while not (await asyncio.wait([asked], timeout=0.1))[0]:
+                await self.db.cancel_safe()  # it may not have begun: ask again
+            await asked
         try:
             await self.value("SELECT 1")
         except errors.QueryCanceled:

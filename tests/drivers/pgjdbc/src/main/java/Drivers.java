@@ -305,17 +305,21 @@ public final class Drivers implements Runnable {
         db.setAutoCommit(true);
     }
 
+    /** In a transaction, so that the client has a server to be canceled on. */
     private void cancel(int round) throws Exception {
         if (number % 5 != 0 || round > 0) {
             return;
         }
+        db.setAutoCommit(false);
+        value("SELECT 1");
+        PGConnection canceled = db.unwrap(PGConnection.class);
         try (PreparedStatement statement = db.prepareStatement("SELECT pg_sleep(?)")) {
             statement.setDouble(1, 60);
             CountDownLatch ended = new CountDownLatch(1);
             Thread canceller = new Thread(() -> {
-                try { // it may still wait for a server: ask again
-                    while (!ended.await(200, TimeUnit.MILLISECONDS)) {
-                        statement.cancel();
+                try { // it may not have begun: ask again
+                    while (!ended.await(100, TimeUnit.MILLISECONDS)) {
+                        canceled.cancelQuery();
                     }
                 } catch (SQLException | InterruptedException error) {
                     PROBLEMS.add("cancel: " + error);
@@ -329,6 +333,8 @@ public final class Drivers implements Runnable {
                 canceller.join();
             }
         }
+        db.rollback();
+        db.setAutoCommit(true);
         try {
             value("SELECT 1"); // which a late request may hit
         } catch (SQLException late) {
