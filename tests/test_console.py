@@ -15,6 +15,7 @@ TEXT, INT, NUMERIC, BIGINT = 25, 23, 1700, 20
 _PEERS = """type user database replication state addr port local_addr local_port connect_time
     request_time wait wait_us close_needed ptr link remote_pid tls application_name
     prepared_statements id"""
+_BUFFERS = " recv_pos pkt_pos pkt_remain send_pos send_remain pkt_avail send_avail"
 _COUNTED = """server_assignment_count xact_count query_count received sent xact_time query_time
     wait_time client_parse_count server_parse_count bind_count client_login_count"""
 COLUMNS = {
@@ -31,10 +32,38 @@ COLUMNS = {
                       + ["total_" + name for name in _COUNTED.split()]
                       + ["avg_" + {"received": "recv"}.get(name, name) for name in _COUNTED.split()]),
     "CONFIG": "key value default changeable",
+    "STATS_TOTALS": "database " + _COUNTED.replace("received", "bytes_received").replace(
+        " sent", " bytes_sent"),
+    "STATS_AVERAGES": """database server_assignment_count xact_count query_count bytes_received
+        bytes_sent xact_time query_time wait_time avg_client_parse_count avg_server_parse_count
+        avg_bind_count avg_client_login_count""",
+    "TOTALS": "name value",
+    "SOCKETS": _PEERS + _BUFFERS,
+    "ACTIVE_SOCKETS": _PEERS + _BUFFERS,
+    "PEERS": "peer_id host port pool_size",
+    "PEER_POOLS": "peer_id cl_active_cancel_req cl_waiting_cancel_req sv_active_cancel sv_login",
+    "LISTS": "list items",
+    "USERS": """name pool_size reserve_pool_size pool_mode max_user_connections current_connections
+        max_user_client_connections current_client_connections""",
+    "FDS": """fd task user database addr port cancel link client_encoding std_strings datestyle
+        timezone password scram_client_key scram_server_key""",
+    "MEM": "name size used free memtotal",
+    "DNS_HOSTS": "hostname ttl addrs",
+    "DNS_ZONES": "zonename serial count",
+    "STATE": "key value",
+}
+# Columns whose type is not the usual one of their name.
+TYPES = {
+    ("DNS_HOSTS", "ttl"): 20, ("DNS_ZONES", "serial"): 20, ("FDS", "cancel"): 20,
+    ("FDS", "scram_client_key"): 17, ("FDS", "scram_server_key"): 17,
+    ("TOTALS", "value"): 1700, ("STATE", "value"): 25,
+    ("USERS", "pool_size"): 25, ("USERS", "reserve_pool_size"): 25,
+    ("FDS", "link"): 23,
 }
 TEXTS = set("""version database user pool_mode load_balance_hosts type replication state addr
     local_addr connect_time request_time ptr link tls application_name name host force_user
-    key value default changeable""".split())
+    key value default changeable list hostname addrs zonename task client_encoding std_strings
+    datestyle timezone password""".split())
 
 
 @pytest.mark.pgweir_only("1.18 has fewer columns")
@@ -48,9 +77,11 @@ def test_columns_and_types(start_pooler, newest_pg, what, database):
         assert [column.name for column in cursor.description] == COLUMNS[what].split()
         assert cursor.statusmessage == "SHOW"
         for column in cursor.description:
-            if column.name in TEXTS:
+            if (what, column.name) in TYPES:
+                wanted = (TYPES[what, column.name],)
+            elif column.name in TEXTS:
                 wanted = (TEXT,)
-            elif what == "STATS":
+            elif what.startswith("STATS"):
                 wanted = (NUMERIC,)
             else:
                 wanted = (BIGINT, INT) if column.name == "id" else (INT,)
@@ -231,7 +262,8 @@ ADMIN_ONLY = ["RELOAD", "SHUTDOWN", "SHUTDOWN WAIT_FOR_CLIENTS", "SET pool_mode 
 def test_stats_users_may_only_look(start_pooler, newest_pg, pgbouncer):
     client = start_pooler(newest_pg).raw("stats", "pgbouncer")
     for what in COLUMNS:
-        assert wire.kinds(client.query(f"SHOW {what}"))[-2:] == "CZ"
+        wanted = "EZ" if what == "FDS" else "CZ"
+        assert wire.kinds(client.query(f"SHOW {what}"))[-2:] == wanted
     for command in ADMIN_ONLY[: 2 if pgbouncer else None]:
         messages = client.query(command)
         assert wire.errors(messages) == [("08P01", "admin access needed")]
@@ -312,7 +344,9 @@ def test_help_is_a_notice(start_pooler, newest_pg):
     client = start_pooler(newest_pg).raw("admin", "pgbouncer")
     messages = client.query("SHOW HELP")
     assert wire.kinds(messages) == "NCZ"
-    assert "SHOW" in str(messages[0].fields)
+    assert messages[0].words == "Console usage"
+    for what in COLUMNS:
+        assert what in messages[0].fields["D"]
 
 
 def test_console_does_not_wait_for_servers(start_pooler, newest_pg):
@@ -344,7 +378,7 @@ def test_no_secret_is_shown(start_pooler, newest_pg):
     where = f"host={newest_pg.host} port={newest_pg.port}"
     pooler = start_pooler(newest_pg, databases={"app": f"{where} user=trusty password=sesame"})
     pooler.raw().value("SELECT 1")
-    for what in [*COLUMNS, "USERS", "FDS"]:
+    for what in COLUMNS:
         try:
             shown = str(pooler.console(f"SHOW {what}"))
         except psycopg.Error as error:
@@ -400,7 +434,13 @@ def test_reload_takes_effect(start_pooler, newest_pg, workers):
 ])
 def test_failed_reload_keeps_the_old_configuration_whole(start_pooler, newest_pg, broken):
     pooler = start_pooler(newest_pg, default_pool_size=3)
-    before = pooler.console("SHOW CONFIG"), pooler.console("SHOW DATABASES")
+
+    def shown():
+        databases = pooler.console("SHOW DATABASES")
+        return (pooler.console("SHOW CONFIG"),
+                [row for row in databases if row["name"] != "pgbouncer"])
+
+    before = shown()
     good = pooler.ini_path.read_text()
     pooler.write_ini(good.replace("default_pool_size = 3", "default_pool_size = 4") + broken)
     client = pooler.raw("admin", "pgbouncer")
@@ -408,7 +448,7 @@ def test_failed_reload_keeps_the_old_configuration_whole(start_pooler, newest_pg
     assert wire.errors(messages) == [
         ("F0000", "RELOAD failed, see logs for additional details")]
     assert wire.kinds(client.query("SHOW VERSION")) == "TDCZ"
-    assert (pooler.console("SHOW CONFIG"), pooler.console("SHOW DATABASES")) == before
+    assert shown() == before
     assert pooler.raw().value("SELECT 1") == "1"
     pooler.write_ini(good.replace("default_pool_size = 3", "default_pool_size = 4"))
     assert pooler.console("RELOAD") == []
@@ -481,3 +521,132 @@ def test_shutdown_waits_for_servers(start_pooler, newest_pg, workers):
     assert "C" in wire.kinds(busy.rest())
     assert [m.kind for m in idle.rest()] in ([], ["E"])
     assert pooler.wait_end() == 0
+
+
+# -- what is shown, once more: tables of PgBouncer 1.25
+
+
+def listed(pooler):
+    return {row["list"]: row["items"] for row in pooler.console("SHOW LISTS")}
+
+
+@pytest.mark.pgweir_only("1.18 counts otherwise")
+def test_lists(start_pooler, newest_pg, workers):
+    pooler = start_pooler(newest_pg, workers=workers)
+    clients = [pooler.raw() for _ in range(5)]
+    clients[0].query("BEGIN")
+    unfinished = pooler.socket()
+    machine.wait_until(lambda: listed(pooler)["login_clients"] == 1)
+    items = listed(pooler)
+    assert (items["used_clients"], items["used_servers"], items["pools"]) == (7, 1, 2)
+    assert items["databases"] == len(pooler.databases) + 1
+    assert items["users"] == len(set(pooler.users) | {"pgbouncer"})
+    assert (items["free_clients"], items["free_servers"], items["dns_pending"]) == (0, 0, 0)
+    unfinished.close()
+
+
+@pytest.mark.pgweir_only("1.18 has fewer columns")
+def test_users(start_pooler, newest_pg, workers):
+    pooler = start_pooler(newest_pg, workers=workers, users_section={
+        "trusty": "pool_size=3 pool_mode=session max_user_connections=4"})
+    clients = [pooler.raw() for _ in range(2)]
+    clients[0].query("BEGIN")
+    rows = {row["name"]: row for row in pooler.console("SHOW USERS")}
+    assert rows["trusty"] == {
+        "name": "trusty", "pool_size": "3", "reserve_pool_size": "", "pool_mode": "session",
+        "max_user_connections": 4, "current_connections": 1,
+        "max_user_client_connections": 0, "current_client_connections": 2}
+    assert (rows["admin"]["pool_size"], rows["admin"]["pool_mode"]) == ("", None)
+    assert rows["admin"]["current_client_connections"] == 1
+    assert "pgbouncer" in rows
+
+
+@pytest.mark.pgweir_only("1.18 counts otherwise")
+def test_totals_count_exactly(start_pooler, newest_pg, workers):
+    pooler = start_pooler(newest_pg, workers=workers)
+    for _ in range(6):
+        with pooler.raw() as client:
+            client.value("SELECT 1")
+            client.query("BEGIN")
+            client.query("COMMIT")
+    rows = {row["database"]: row for row in pooler.console("SHOW STATS_TOTALS")}
+    assert (rows["app"]["query_count"], rows["app"]["xact_count"]) == (18, 12)
+    assert (rows["app"]["client_login_count"], rows["pgbouncer"]["query_count"]) == (6, 1)
+    totals = {row["name"]: row["value"] for row in pooler.console("SHOW TOTALS")}
+    # The console's commands count, this one too.
+    assert (totals["total_query_count"], totals["total_xact_count"]) == (20, 14)
+    assert totals["total_client_bytes"] == rows["app"]["bytes_received"]
+
+
+@pytest.mark.shows("stats_period")
+@pytest.mark.pgweir_only("1.18 has other columns")
+def test_averages_are_of_the_last_period(start_pooler, newest_pg, workers):
+    pooler = start_pooler(newest_pg, workers=workers, stats_period=1)
+    clients = [pooler.raw() for _ in range(4)]
+    until = time.monotonic() + 2.2
+    while time.monotonic() < until:
+        for client in clients:
+            client.query("SELECT pg_sleep(0.01)")
+
+    def average():
+        (row,) = [r for r in pooler.console("SHOW STATS") if r["database"] == "app"]
+        return row
+
+    busy = average()
+    assert 40 < busy["avg_query_count"] < 110
+    assert 9_000 < busy["avg_query_time"] < 50_000
+    machine.wait_until(lambda: average()["avg_query_count"] == 0, 10, "two idle periods")
+
+
+@pytest.mark.pgweir_only("it has states of its own")
+def test_state(start_pooler, newest_pg):
+    pooler = start_pooler(newest_pg)
+
+    def states():
+        return {row["key"]: row["value"] for row in pooler.console("SHOW STATE")}
+
+    assert states() == {"active": "yes", "paused": "no", "suspended": "no"}
+    pooler.console("PAUSE")
+    assert states() == {"active": "no", "paused": "yes", "suspended": "no"}
+
+
+@pytest.mark.pgweir_only("1.18 has other columns")
+def test_sockets(start_pooler, newest_pg, workers):
+    pooler = start_pooler(newest_pg, workers=workers, default_pool_size=1)
+    busy, waiter, idle = (pooler.raw() for _ in range(3))
+    busy.query("BEGIN")
+    waiter.send(wire.query("SELECT 1"))
+    unfinished = pooler.socket()
+    wanted = ["cl_active"] * 3 + ["cl_login", "cl_waiting", "sv_active"]
+    machine.wait_until(
+        lambda: sorted(row["state"] for row in pooler.console("SHOW SOCKETS")) == wanted)
+    # The beginning of a query, and no more of it.
+    busy.send(wire.query("SELECT 2" + " " * 1000)[:100])
+    machine.wait_until(
+        lambda: [row["type"] for row in pooler.console("SHOW ACTIVE_SOCKETS")] == ["C"])
+    unfinished.close()
+    idle.close()
+
+
+def test_dns_hosts(start_pooler, newest_pg):
+    databases = {"app": f"host=localhost port={newest_pg.port} dbname=app"}
+    pooler = start_pooler(newest_pg, databases=databases)
+    pooler.raw().value("SELECT 1")
+    (row,) = pooler.console("SHOW DNS_HOSTS")
+    assert row["hostname"] == "localhost"
+    assert "127.0.0.1" in row["addrs"]
+    assert 0 <= row["ttl"] <= 15
+
+
+@pytest.mark.pgweir_only("secrets are shown")
+def test_fds_have_no_secret(start_pooler, newest_pg):
+    pooler = start_pooler(newest_pg, auth_type="scram-sha-256")
+    client = pooler.raw("scrammed", password=pooler.users["scrammed"])
+    client.value("SELECT 1")
+    rows = pooler.console("SHOW FDS")
+    assert {(row["task"], row["user"], row["database"]) for row in rows} == {
+        ("client", "scrammed", "app"), ("server", "scrammed", "app")}
+    for row in rows:
+        assert {row[name] for name in ("fd", "cancel", "link", "password", "scram_client_key",
+                                       "scram_server_key")} == {None}
+        assert row["client_encoding"] == "UTF8"

@@ -221,6 +221,13 @@ pub enum Control {
         /// Its new value, as the ini file would have it.
         value: String,
     },
+    /// Which host names have been looked up; the answer is [`Mail::Names`].
+    Names {
+        /// The worker whose console asked.
+        worker: WorkerId,
+        /// The console's client there.
+        console: Token,
+    },
     /// End the process.
     Shutdown(Shutdown),
     /// What this worker has counted since it began: the answer to [`Mail::Count`].

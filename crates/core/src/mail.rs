@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use crate::{
-    SharedPool, Shutdown, Snapshot, Token, WorkerId, admin::Tour, cancel::CancelKey, fault::Fault,
+    SharedPool, Shutdown, Snapshot, Token, WorkerId,
+    admin::{HostEntry, Tour},
+    cancel::CancelKey,
+    fault::Fault,
 };
 
 /// A message from one worker, or from the control thread, to a worker.
@@ -27,6 +30,15 @@ pub enum Mail {
     },
     /// The cancel request of this connection has been dealt with: close it.
     CancelDone(Token),
+    /// The host names that this console asked for.
+    Names {
+        /// The console's client.
+        console: Token,
+        /// Those that are known.
+        hosts: Vec<HostEntry>,
+        /// How many are being looked up.
+        asked: usize,
+    },
     /// Orders have changed (see [`Operator`](crate::Operator)): look.
     Obey,
     /// What this console waits for may have come.

@@ -74,15 +74,17 @@ pub struct Periods {
 }
 
 impl Periods {
-    /// A period ends.
-    pub fn turn(&mut self) {
-        self.older = self.newer;
-        self.newer = self.now;
+    /// So many periods have ended since the last call.
+    pub fn turn(&mut self, ended: u64) {
+        if ended > 0 {
+            self.older = if ended == 1 { self.newer } else { self.now };
+            self.newer = self.now;
+        }
     }
 
-    /// What was counted in the last whole period.
+    /// What was counted since the last whole period began.
     #[must_use]
-    pub fn last(&self) -> Stats {
-        self.newer - self.older
+    pub fn recent(&self) -> Stats {
+        self.now - self.older
     }
 }

@@ -132,6 +132,12 @@ impl<'a> MessageWriter<'a> {
         )
     }
 
+    /// 'N' of severity NOTICE, with a detail.
+    pub fn notice_with_detail(&mut self, sqlstate: &str, message: &str, detail: &str) -> &mut Self {
+        let (tag, severity) = (backend::NOTICE_RESPONSE, Severity::Notice);
+        self.report(tag, severity, sqlstate, message, Some(detail), None)
+    }
+
     fn report(
         &mut self,
         tag: u8,

@@ -44,37 +44,111 @@ pub(crate) enum Right {
 /// What can be shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Show {
+    ActiveSockets,
     Clients,
     Config,
     Databases,
+    DnsHosts,
+    DnsZones,
+    Fds,
     Help,
+    Lists,
+    Mem,
+    PeerPools,
+    Peers,
     Pools,
     Servers,
+    Sockets,
+    State,
     Stats,
+    StatsAverages,
+    StatsTotals,
+    Totals,
+    Users,
     Version,
 }
 
+/// Who has to be asked for a SHOW.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// Nobody: it is known here.
+    Here,
+    /// Every worker.
+    Workers,
+    /// The control thread, and then every worker.
+    Names,
+}
+
 impl Show {
-    const ALL: [(&'static str, Self); 8] = [
+    const ALL: [(&'static str, Self); 22] = [
+        ("ACTIVE_SOCKETS", Self::ActiveSockets),
         ("CLIENTS", Self::Clients),
         ("CONFIG", Self::Config),
         ("DATABASES", Self::Databases),
+        ("DNS_HOSTS", Self::DnsHosts),
+        ("DNS_ZONES", Self::DnsZones),
+        ("FDS", Self::Fds),
         ("HELP", Self::Help),
+        ("LISTS", Self::Lists),
+        ("MEM", Self::Mem),
+        ("PEERS", Self::Peers),
+        ("PEER_POOLS", Self::PeerPools),
         ("POOLS", Self::Pools),
         ("SERVERS", Self::Servers),
+        ("SOCKETS", Self::Sockets),
+        ("STATE", Self::State),
         ("STATS", Self::Stats),
+        ("STATS_AVERAGES", Self::StatsAverages),
+        ("STATS_TOTALS", Self::StatsTotals),
+        ("TOTALS", Self::Totals),
+        ("USERS", Self::Users),
         ("VERSION", Self::Version),
     ];
 
-    /// The text of SHOW HELP.
+    pub(crate) fn source(self) -> Source {
+        match self {
+            Self::Config
+            | Self::DnsZones
+            | Self::Help
+            | Self::PeerPools
+            | Self::Peers
+            | Self::State
+            | Self::Version => Source::Here,
+            Self::DnsHosts | Self::Lists => Source::Names,
+            _ => Source::Workers,
+        }
+    }
+
+    /// What SHOW HELP lists.
     pub(crate) fn help() -> String {
-        let shows: Vec<_> = Self::ALL.iter().map(|(name, _)| *name).collect();
-        format!(
-            "Console usage\n\tSHOW {}\n\tSET key = value\n\tRELOAD\n\tSHUTDOWN\n\tSHUTDOWN WAIT_FOR_SERVERS|WAIT_FOR_CLIENTS",
-            shows.join("|")
-        )
+        let names: Vec<_> = Self::ALL.iter().map(|(name, _)| *name).collect();
+        let mut text = String::new();
+        for line in names.chunks(6) {
+            text += &format!("\n\tSHOW {}", line.join("|"));
+        }
+        for command in COMMANDS {
+            text += &format!("\n\t{command}");
+        }
+        text
     }
 }
+
+/// The other commands, as SHOW HELP has them.
+const COMMANDS: [&str; 13] = [
+    "SET key = value",
+    "RELOAD",
+    "PAUSE [<db>]",
+    "RESUME [<db>]",
+    "DISABLE <db>",
+    "ENABLE <db>",
+    "RECONNECT [<db>]",
+    "KILL [<db>]",
+    "KILL_CLIENT <client_id>",
+    "WAIT_CLOSE [<db>]",
+    "SHUTDOWN",
+    "SHUTDOWN WAIT_FOR_SERVERS",
+    "SHUTDOWN WAIT_FOR_CLIENTS",
+];
 
 /// Parameters that drivers ask for at the start, with fixed answers as in PgBouncer.
 const PARAMETERS: [(&str, &str); 5] = [
@@ -141,6 +215,8 @@ impl Command {
     /// Who may give it: the one place that says so.
     pub(crate) fn right(&self) -> Right {
         match self {
+            // It shows how the process is connected, to each side.
+            Self::Show(Show::Fds) => Right::Operate,
             Self::Empty | Self::Show(_) | Self::Parameter(..) | Self::SetParameter => Right::Look,
             Self::Set { .. }
             | Self::Reload
@@ -212,6 +288,7 @@ mod tests {
             assert_eq!(Command::parse(text).unwrap().right(), right, "{text}");
         };
         check("SHOW CONFIG", Right::Look);
+        check("SHOW FDS", Right::Operate);
         check("SET timezone = 'UTC'", Right::Look);
         check("SET pool_mode = session", Right::Operate);
         check("RELOAD", Right::Operate);

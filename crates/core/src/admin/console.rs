@@ -1,16 +1,15 @@
 //! A client that talks to the console.
 
-use pgweir_wire::{HEADER_LEN, MessageWriter, Severity, tag::frontend};
+use pgweir_wire::{HEADER_LEN, MessageWriter, Severity, sqlstate, tag::frontend};
 
 use super::{
-    VERSION,
-    command::{Command, Right, Show},
+    command::{Command, Right, Show, Source},
     orders::Awaiting,
-    rows,
-    tour::{Collection, Errand},
+    rows, show,
+    tour::{Collection, Errand, HostEntry},
 };
 use crate::{
-    Actions, Level, ReadMode, Time, Token,
+    Action, Actions, Control, Level, ReadMode, Time, Token,
     fault::Fault,
     frontend::{Client, ClientDuty},
     inbox::Inbox,
@@ -29,6 +28,8 @@ pub struct Console {
     pub(super) busy: bool,
     /// What its command waits for.
     pub(super) awaits: Option<Awaiting>,
+    /// What it is to be shown, once the control thread has answered.
+    wants: Option<Show>,
     /// What the command that the control thread works on is answered with.
     tag: String,
     /// An error in the extended protocol: all up to Sync is skipped.
@@ -44,6 +45,7 @@ impl Console {
             inbox: Inbox::default(),
             busy: false,
             awaits: None,
+            wants: None,
             tag: String::new(),
             skipping: false,
         }
@@ -155,6 +157,9 @@ impl Worker {
     }
 
     fn console_command(&mut self, conn: Token, text: &str, now: Time, out: &mut Actions) {
+        let counted = &mut self.console_stats.now;
+        counted.query_count += 1;
+        counted.xact_count += 1;
         let is_admin = self.console(conn).is_some_and(|console| console.is_admin);
         let command = match Command::parse(text) {
             Ok(command) if command.right() == Right::Look || is_admin => command,
@@ -172,21 +177,65 @@ impl Worker {
             Command::Show(Show::Help) => {
                 out.send_made(conn, |bytes| {
                     let mut writer = MessageWriter::new(bytes);
-                    writer.notice(Severity::Notice, "00000", &Show::help());
+                    let (code, detail) = (sqlstate::SUCCESSFUL_COMPLETION, Show::help());
+                    writer.notice_with_detail(code, "Console usage", &detail);
                     writer.command_complete("SHOW").ready_for_query(b'I');
                 });
             }
-            Command::Show(Show::Version) => answer_one(conn, "version", VERSION, out),
             Command::Parameter(name, value) => answer_one(conn, name, value, out),
-            Command::Show(show) => {
-                self.begin_tour(conn, Errand::Show(Collection::new(show)), now, out);
-            }
+            Command::Show(show) => self.console_show(conn, show, now, out),
             Command::SetParameter => out.send_made(conn, |bytes| {
                 let mut writer = MessageWriter::new(bytes);
                 writer.notice(Severity::Notice, "00000", "SET ignored");
                 writer.command_complete("SET").ready_for_query(b'I');
             }),
             command => self.console_order(conn, command, now, out),
+        }
+    }
+
+    fn console_show(&mut self, conn: Token, show: Show, now: Time, out: &mut Actions) {
+        let collection = Collection::new(show, now);
+        match show.source() {
+            Source::Here => {
+                let (columns, rows) = show::table(self, collection, now);
+                out.send_made(conn, |bytes| {
+                    rows::write(&columns, &rows, bytes);
+                    MessageWriter::new(bytes).ready_for_query(b'I');
+                });
+            }
+            Source::Workers => {
+                self.begin_tour(conn, Errand::Show(Box::new(collection)), now, out);
+            }
+            Source::Names => {
+                if let Some(console) = self.console(conn) {
+                    console.busy = true;
+                    console.wants = Some(show);
+                }
+                let worker = self.id;
+                let asked = Control::Names {
+                    worker,
+                    console: conn,
+                };
+                out.list.push(Action::Control(asked));
+            }
+        }
+    }
+
+    /// The host names that a SHOW of this console is about.
+    pub(crate) fn console_names(
+        &mut self,
+        conn: Token,
+        hosts: Vec<HostEntry>,
+        asked: usize,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let wants = self.console(conn).and_then(|console| console.wants.take());
+        if let Some(show) = wants {
+            let mut collection = Collection::new(show, now);
+            collection.hosts = hosts;
+            collection.hosts_asked = asked;
+            self.begin_tour(conn, Errand::Show(Box::new(collection)), now, out);
         }
     }
 

@@ -10,7 +10,9 @@ use crate::Time;
 pub(crate) enum Kind {
     Text,
     Int4,
+    Int8,
     Numeric,
+    Bytea,
 }
 
 /// A column's name and type.
@@ -31,6 +33,8 @@ pub(crate) fn write(columns: &[Column], rows: &[Vec<Cell>], out: &mut Vec<u8>) {
         let (oid, size) = match kind {
             Kind::Text => (25, -1),
             Kind::Int4 => (23, 4),
+            Kind::Int8 => (20, 8),
+            Kind::Bytea => (17, -1),
             Kind::Numeric => (1700, -1),
         };
         (name, oid, size)

@@ -1,10 +1,14 @@
 //! A console command on its way through all workers.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::AddAssign};
 
 use super::{command::Show, orders::Awaiting, rows::Cell, show};
 use crate::{
-    Action, Actions, Time, Token, WorkerId, fault::Fault, mail::Mail, pool::PoolKey, stats::Stats,
+    Action, Actions, Time, Token, WorkerId,
+    fault::Fault,
+    mail::Mail,
+    pool::PoolKey,
+    stats::{Periods, Stats},
     worker::Worker,
 };
 
@@ -22,7 +26,7 @@ pub struct Tour {
 #[derive(Debug)]
 pub(crate) enum Errand {
     /// To gather what a SHOW shows.
-    Show(Collection),
+    Show(Box<Collection>),
     /// To be everywhere: what was mailed to the workers before has been read then, and what operators
     /// have ordered is done. Answered with this tag.
     Settle(String),
@@ -38,11 +42,59 @@ pub(crate) enum Errand {
 #[derive(Debug)]
 pub(crate) struct Collection {
     pub(crate) show: Show,
-    /// Rows of clients or servers, with their ids to sort by.
+    /// Rows of connections, with their ids to sort by.
     pub(crate) rows: Vec<(u64, Vec<Cell>)>,
     pub(crate) pools: BTreeMap<PoolKey, PoolCount>,
+    /// What the console has done itself.
+    pub(crate) console: Counted,
     /// Clients of the console.
     pub(crate) console_clients: usize,
+    /// Clients that log in.
+    pub(crate) login_clients: usize,
+    /// All clients.
+    pub(crate) clients: usize,
+    /// All servers.
+    pub(crate) servers: usize,
+    /// Workers' parts of pools.
+    pub(crate) local_pools: usize,
+    /// When the first worker began to count.
+    pub(crate) began: Time,
+    /// Host names that were looked up.
+    pub(crate) hosts: Vec<HostEntry>,
+    /// Host names that are being looked up.
+    pub(crate) hosts_asked: usize,
+}
+
+/// A host name that was looked up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostEntry {
+    /// The name.
+    pub name: String,
+    /// Its addresses, separated by commas; empty if there are none.
+    pub addresses: String,
+    /// How long this is believed.
+    pub until: Time,
+}
+
+/// What was counted, altogether and since the beginning of the last whole period.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Counted {
+    pub(crate) total: Stats,
+    pub(crate) recent: Stats,
+}
+
+impl Counted {
+    pub(crate) fn add(&mut self, periods: &Periods) {
+        self.total += periods.now;
+        self.recent += periods.recent();
+    }
+}
+
+impl AddAssign for Counted {
+    fn add_assign(&mut self, other: Self) {
+        self.total += other.total;
+        self.recent += other.recent;
+    }
 }
 
 /// What all workers have of one pool.
@@ -59,17 +111,35 @@ pub(crate) struct PoolCount {
     /// How long the oldest waiting client has waited, in microseconds.
     pub(crate) maxwait: u64,
     pub(crate) mode: &'static str,
-    pub(crate) total: Stats,
-    pub(crate) last: Stats,
+    pub(crate) stats: Counted,
+}
+
+impl PoolCount {
+    /// All servers of the pool.
+    pub(crate) fn servers(&self) -> usize {
+        self.servers_active
+            + self.servers_idle
+            + self.servers_tested
+            + self.servers_login
+            + self.being_canceled
+    }
 }
 
 impl Collection {
-    pub(crate) fn new(show: Show) -> Self {
+    pub(crate) fn new(show: Show, now: Time) -> Self {
         Self {
             show,
             rows: Vec::new(),
             pools: BTreeMap::new(),
+            console: Counted::default(),
             console_clients: 0,
+            login_clients: 0,
+            clients: 0,
+            servers: 0,
+            local_pools: 0,
+            began: now,
+            hosts: Vec::new(),
+            hosts_asked: 0,
         }
     }
 }
@@ -124,8 +194,8 @@ impl Worker {
     fn end_tour(&mut self, tour: Tour, now: Time, out: &mut Actions) {
         let console = tour.console;
         match tour.errand {
-            Errand::Show(mut collection) => {
-                let (columns, rows) = show::table(self, &mut collection);
+            Errand::Show(collection) => {
+                let (columns, rows) = show::table(self, *collection, now);
                 self.answer_table(console, &columns, &rows, now, out);
             }
             Errand::Settle(tag) => self.answer(console, Ok(&tag), now, out),

@@ -139,6 +139,7 @@ impl Worker {
         let Some(client) = self.table.client(conn) else {
             return;
         };
+        self.console_stats.now.client_login_count += 1;
         client.change(
             ClientDuty::Console(Box::new(Console::new(is_admin))),
             &mut self.timed,

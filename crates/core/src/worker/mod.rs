@@ -29,7 +29,7 @@ use crate::{
     mail::Mail,
     pool::{Notes, PoolId},
     session::Bindings,
-    stats::Stats,
+    stats::{Periods, Stats},
 };
 
 /// Owns clients and servers and their protocol state. Each method is one event; what is to be
@@ -49,6 +49,12 @@ pub struct Worker {
     pub(crate) timed: usize,
     pub(crate) next_tick: Option<Time>,
     pub(crate) period_ends: Time,
+    /// The present period's number, counted from the beginning of time.
+    pub(crate) period: u64,
+    /// When counting began.
+    pub(crate) began: Option<Time>,
+    /// What the console has done.
+    pub(crate) console_stats: Periods,
     pub(crate) shutdown: Option<Shutdown>,
     pub(crate) finished: bool,
     /// Its last server has gone, and there will be no other.
@@ -73,6 +79,9 @@ impl Worker {
             timed: 0,
             next_tick: None,
             period_ends: Time(0),
+            period: 0,
+            began: None,
+            console_stats: Periods::default(),
             shutdown: None,
             finished: false,
             served: false,
@@ -256,6 +265,11 @@ impl Worker {
             Mail::CancelDone(request) => self.cancel_done(request, now, out),
             Mail::Tour(tour) => self.visit(*tour, now, out),
             Mail::Obey => self.obey(now, out),
+            Mail::Names {
+                console,
+                hosts,
+                asked,
+            } => self.console_names(console, hosts, asked, now, out),
             Mail::Awaited(console) => self.console_awaited(console, now, out),
             Mail::Config(snapshot) => self.reconfigure(snapshot, now, out),
             Mail::Configured { console, outcome } => {

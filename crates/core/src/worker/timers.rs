@@ -178,28 +178,24 @@ impl Worker {
         sum
     }
 
-    fn turn_periods(&mut self, now: Time) {
-        let period = self.snapshot.config.settings.stats_period.0.max(1);
-        // After a pause both ends of the period have to move.
-        for _ in 0..2 {
-            if self.period_ends > now {
-                break;
-            }
-            for pool in self.pools.iter_mut().flatten() {
-                pool.stats.turn();
-            }
-            self.period_ends = if now.since(self.period_ends) < period {
-                self.period_ends.after(period)
-            } else {
-                now.after(if self.period_ends == Time(0) {
-                    period
-                } else {
-                    0
-                })
-            };
+    /// The length of a period of statistics, in microseconds.
+    pub(crate) fn stats_period(&self) -> u64 {
+        self.snapshot.config.settings.stats_period.0.max(1)
+    }
+
+    /// Periods end at the same times on all workers, so that sums over workers are of the same span.
+    pub(crate) fn turn_periods(&mut self, now: Time) {
+        let period = self.stats_period();
+        let present = now.0 / period;
+        if self.began.is_none() {
+            self.began = Some(now);
+            self.period = present;
         }
-        if self.period_ends <= now {
-            self.period_ends = now.after(period);
+        let ended = present.abs_diff(std::mem::replace(&mut self.period, present));
+        self.console_stats.turn(ended);
+        for pool in self.pools.iter_mut().flatten() {
+            pool.stats.turn(ended);
         }
+        self.period_ends = Time((present + 1) * period);
     }
 }

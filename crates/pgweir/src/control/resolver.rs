@@ -13,7 +13,7 @@ use std::{
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
-use pgweir_core::{ConnectError, Time, Token, WorkerId};
+use pgweir_core::{ConnectError, Time, Token, WorkerId, admin::HostEntry};
 
 use crate::{
     clock::Clock,
@@ -128,6 +128,19 @@ impl Resolver {
         Lookup::Asked
     }
 
+    /// The names that are known, and how many are being looked up.
+    pub(crate) fn names(&self) -> (Vec<HostEntry>, usize) {
+        let cache = self.cache.lock();
+        let known = cache.iter().filter_map(|(name, entry)| match entry {
+            Entry::Known { answer, until } => Some(host_entry(name, answer, *until)),
+            Entry::Asked(_) => None,
+        });
+        let mut known: Vec<_> = known.collect();
+        known.sort_by(|one, other| one.name.cmp(&other.name));
+        let asked = cache.len() - known.len();
+        (known, asked)
+    }
+
     fn answer(&self, host: String, answer: Answer) {
         let ttl = if answer.is_ok() {
             &self.found_us
@@ -197,6 +210,18 @@ fn look_up(host: &str) -> Answer {
         Err("the name has no address".to_owned())
     } else {
         Ok(addresses.into())
+    }
+}
+
+fn host_entry(name: &str, answer: &Answer, until: Time) -> HostEntry {
+    let addresses = answer.as_ref().map_or(String::new(), |addresses| {
+        let texts: Vec<_> = addresses.iter().map(|at| at.ip().to_string()).collect();
+        texts.join(",")
+    });
+    HostEntry {
+        name: name.to_owned(),
+        addresses,
+        until,
     }
 }
 

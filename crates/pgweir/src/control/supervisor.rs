@@ -95,6 +95,15 @@ impl Supervisor {
                     let outcome = self.set(&key, &value);
                     self.report(worker, console, outcome);
                 }
+                Ok(Request::Core(Control::Names { worker, console })) => {
+                    let (hosts, asked) = self.resolver.names();
+                    let mail = Mail::Names {
+                        console,
+                        hosts,
+                        asked,
+                    };
+                    self.mailboxes.send(worker, Parcel::Mail(mail));
+                }
                 Ok(Request::Core(Control::Shutdown(how))) => self.shut_down(how, &mut ending),
                 Ok(Request::Core(Control::Counted(stats))) => self.counted(&stats),
                 Ok(Request::Ended { worker, error }) => self.on_ended(worker, error, &mut ending),

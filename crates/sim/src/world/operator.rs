@@ -74,6 +74,14 @@ impl World {
                 };
                 self.report(worker, console, outcome);
             }
+            Control::Names { worker, console } => {
+                let mail = Mail::Names {
+                    console,
+                    hosts: Vec::new(),
+                    asked: 0,
+                };
+                self.post(self.hosts.len(), worker.index(), Parcel::Mail(mail));
+            }
             Control::Shutdown(how) => {
                 self.grounds.shutdown = true;
                 self.tell_all(|| Mail::Shutdown(how));

@@ -1,0 +1,67 @@
+//! The tables behind SHOW, with PgBouncer's columns.
+
+mod fds;
+mod few;
+mod peers;
+mod pools;
+mod stats;
+mod users;
+
+use super::{
+    command::Show,
+    rows::{Cell, Column},
+    tour::Collection,
+};
+use crate::{Time, worker::Worker};
+
+/// A table: its columns, and its rows.
+pub(crate) type Table = (Vec<Column>, Vec<Vec<Cell>>);
+
+/// Adds one worker's part.
+pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
+    match collection.show {
+        Show::Clients | Show::Servers | Show::Sockets | Show::ActiveSockets => {
+            peers::add(worker, collection, now);
+        }
+        Show::Fds => fds::add(worker, collection),
+        Show::Pools
+        | Show::Databases
+        | Show::Users
+        | Show::Lists
+        | Show::Mem
+        | Show::Stats
+        | Show::StatsTotals
+        | Show::StatsAverages
+        | Show::Totals => {
+            worker.turn_periods(now);
+            pools::add(worker, collection, now);
+        }
+        _ => {}
+    }
+}
+
+/// The whole table.
+pub(super) fn table(worker: &Worker, collection: Collection, now: Time) -> Table {
+    match collection.show {
+        Show::Clients | Show::Servers | Show::Sockets | Show::ActiveSockets => {
+            peers::table(collection)
+        }
+        Show::Fds => fds::table(collection),
+        Show::Pools => pools::pools(worker, &collection),
+        Show::Databases => pools::databases(worker, &collection),
+        Show::Users => users::users(worker, &collection),
+        Show::Lists => users::lists(worker, &collection),
+        Show::Mem => users::mem(&collection),
+        Show::Stats => stats::stats(worker, &collection, now),
+        Show::StatsTotals => stats::totals_of_databases(&collection),
+        Show::StatsAverages => stats::averages_of_databases(worker, &collection, now),
+        Show::Totals => stats::totals(worker, &collection, now),
+        Show::Peers => few::peers(worker),
+        Show::PeerPools => few::peer_pools(worker),
+        Show::State => few::state(worker),
+        Show::DnsHosts => few::dns_hosts(&collection, now),
+        Show::DnsZones => few::dns_zones(),
+        Show::Version => few::version(),
+        Show::Config | Show::Help => few::config(worker),
+    }
+}

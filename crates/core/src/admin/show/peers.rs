@@ -1,0 +1,244 @@
+//! SHOW CLIENTS, SERVERS, SOCKETS and ACTIVE_SOCKETS.
+
+use super::{
+    super::{
+        command::Show,
+        rows::{Cell, Column, Kind, date},
+        tour::Collection,
+    },
+    Table,
+};
+use crate::{
+    Address, Time, Token,
+    backend::{Duty, Server},
+    frontend::{Client, ClientDuty},
+    worker::{Conn, Worker},
+};
+
+use Kind::{Int4, Text};
+
+/// Columns of SHOW CLIENTS and SHOW SERVERS.
+const PEER_COLUMNS: [Column; 21] = [
+    ("type", Text),
+    ("user", Text),
+    ("database", Text),
+    ("replication", Text),
+    ("state", Text),
+    ("addr", Text),
+    ("port", Int4),
+    ("local_addr", Text),
+    ("local_port", Int4),
+    ("connect_time", Text),
+    ("request_time", Text),
+    ("wait", Int4),
+    ("wait_us", Int4),
+    ("close_needed", Int4),
+    ("ptr", Text),
+    ("link", Text),
+    ("remote_pid", Int4),
+    ("tls", Text),
+    ("application_name", Text),
+    ("prepared_statements", Int4),
+    ("id", Int4),
+];
+
+/// What SHOW SOCKETS has besides, of PgBouncer's buffer for each connection. Here a connection has
+/// none, so that these are zero.
+const BUFFER_COLUMNS: [Column; 7] = [
+    ("recv_pos", Int4),
+    ("pkt_pos", Int4),
+    ("pkt_remain", Int4),
+    ("send_pos", Int4),
+    ("send_remain", Int4),
+    ("pkt_avail", Int4),
+    ("send_avail", Int4),
+];
+
+pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
+    let show = collection.show;
+    let tokens = worker.tokens(|conn| is_wanted(conn, show));
+    for token in tokens {
+        let link = linked_id(worker, token);
+        let (id, mut row) = match worker.table.get(token) {
+            Some(Conn::Client(client)) => {
+                let row = client_row(client, client_state(client, show), link, now);
+                (client.id, row)
+            }
+            Some(Conn::Server(server)) => {
+                let row = server_row(server, server_state(server, show), link);
+                (server.id, row)
+            }
+            _ => continue,
+        };
+        if with_buffers(show) {
+            row.extend([0u32; 7].map(Cell::from));
+        }
+        collection.rows.push((id, row));
+    }
+}
+
+pub(super) fn table(mut collection: Collection) -> Table {
+    collection.rows.sort_by_key(|(id, _)| *id);
+    let mut columns = PEER_COLUMNS.to_vec();
+    if with_buffers(collection.show) {
+        columns.extend(BUFFER_COLUMNS);
+    }
+    let rows = collection.rows.into_iter().map(|(_, row)| row);
+    (columns, rows.collect())
+}
+
+fn with_buffers(show: Show) -> bool {
+    matches!(show, Show::Sockets | Show::ActiveSockets)
+}
+
+fn is_wanted(conn: &Conn, show: Show) -> bool {
+    match (show, conn) {
+        (Show::Clients, Conn::Client(client)) => !matches!(client.duty, ClientDuty::Login(_)),
+        (Show::Servers, Conn::Server(_)) => true,
+        (Show::Sockets, Conn::Client(client)) => !matches!(client.duty, ClientDuty::CancelRequest),
+        (Show::Sockets, Conn::Server(_)) => true,
+        (Show::ActiveSockets, Conn::Client(client)) => {
+            client.blocked || !client.stream.is_at_boundary()
+        }
+        (Show::ActiveSockets, Conn::Server(server)) => {
+            server.blocked || !server.stream.is_at_boundary()
+        }
+        _ => false,
+    }
+}
+
+/// States have other names among the sockets.
+fn client_state(client: &Client, show: Show) -> &'static str {
+    let (state, of_socket) = match client.duty {
+        ClientDuty::Active(_) => ("active", "cl_active"),
+        ClientDuty::Preparing(_) | ClientDuty::Waiting { .. } => ("waiting", "cl_waiting"),
+        ClientDuty::CancelRequest => ("active_cancel_req", "cl_active_cancel_req"),
+        ClientDuty::Login(_) => ("login", "cl_login"),
+        ClientDuty::Idle | ClientDuty::Console(_) => ("idle", "cl_active"),
+    };
+    if with_buffers(show) { of_socket } else { state }
+}
+
+fn server_state(server: &Server, show: Show) -> &'static str {
+    let (state, of_socket) = match server.duty {
+        Duty::Login(_) => ("new", "sv_login"),
+        Duty::Idle => ("idle", "sv_idle"),
+        Duty::Cleaning { .. } if server.cancels > 0 => ("being_canceled", "sv_being_canceled"),
+        Duty::Preparing(_) | Duty::Lent(_) => ("active", "sv_active"),
+        Duty::Cleaning { .. } => ("tested", "sv_tested"),
+    };
+    if with_buffers(show) { of_socket } else { state }
+}
+
+fn linked_id(worker: &mut Worker, token: Token) -> Option<u64> {
+    let other = match worker.table.get(token)? {
+        Conn::Client(client) => client.server()?,
+        Conn::Server(server) => server.client()?,
+        Conn::Cancel(_) => return None,
+    };
+    match worker.table.get(other)? {
+        Conn::Client(client) => Some(client.id),
+        Conn::Server(server) => Some(server.id),
+        Conn::Cancel(_) => None,
+    }
+}
+
+fn client_row(client: &Client, state: &'static str, link: Option<u64>, now: Time) -> Vec<Cell> {
+    let waits = matches!(
+        client.duty,
+        ClientDuty::Waiting { .. } | ClientDuty::Preparing(_)
+    );
+    let wait = if waits {
+        now.since(client.request_at)
+    } else {
+        0
+    };
+    let (database, user) = client
+        .names
+        .as_ref()
+        .map_or(("(nodb)", "(nouser)"), |names| {
+            (&names.database, &names.user)
+        });
+    let mut row: Vec<Cell> = vec![
+        "C".into(),
+        user.into(),
+        database.into(),
+        "none".into(),
+        state.into(),
+    ];
+    row.extend(end(client.remote, client.port));
+    row.extend(end(client.local, client.port));
+    row.extend([date(client.connected_at), date(client.request_at)]);
+    row.extend([
+        Cell::Int(wait / 1_000_000),
+        Cell::Int(wait % 1_000_000),
+        Cell::Int(0),
+    ]);
+    row.extend([
+        pointer(client.id),
+        link.map_or_else(|| "".into(), pointer),
+        Cell::Int(0),
+        "".into(),
+    ]);
+    let name = String::from_utf8_lossy(client.tracked.application_name()).into_owned();
+    row.extend([
+        name.into(),
+        client.statements.len().into(),
+        client.id.into(),
+    ]);
+    row
+}
+
+fn server_row(server: &Server, state: &'static str, link: Option<u64>) -> Vec<Cell> {
+    let key = &server.shared.key;
+    let mut row: Vec<Cell> = vec![
+        "S".into(),
+        (*key.user).into(),
+        (*key.database).into(),
+        "none".into(),
+        state.into(),
+    ];
+    let (local, remote) = server.addresses.unwrap_or((Address::Unix, Address::Unix));
+    let port = match &*server.endpoint {
+        crate::Endpoint::Tcp { port, .. } => *port,
+        crate::Endpoint::Unix(path) => path
+            .rsplit('.')
+            .next()
+            .and_then(|port| port.parse().ok())
+            .unwrap_or(0),
+    };
+    row.extend(end(remote, port));
+    row.extend(end(local, port));
+    row.extend([
+        date(server.connected_at),
+        date(server.lent_at),
+        Cell::Int(0),
+        Cell::Int(0),
+    ]);
+    row.extend([
+        server.retire.is_some().into(),
+        pointer(server.id),
+        link.map_or_else(|| "".into(), pointer),
+    ]);
+    row.extend([
+        server.key.as_ref().map_or(0, |key| key.pid).into(),
+        "".into(),
+    ]);
+    let name = String::from_utf8_lossy(server.tracked.application_name()).into_owned();
+    row.extend([name.into(), server.prepared.len().into(), server.id.into()]);
+    row
+}
+
+pub(super) fn end(address: Address, port: u16) -> [Cell; 2] {
+    match address {
+        Address::Unix => ["unix".into(), u32::from(port).into()],
+        Address::Tcp(socket) => [
+            socket.ip().to_string().into(),
+            u32::from(socket.port()).into(),
+        ],
+    }
+}
+
+fn pointer(id: u64) -> Cell {
+    format!("{id:#x}").into()
+}

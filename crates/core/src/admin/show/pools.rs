@@ -1,0 +1,288 @@
+//! SHOW POOLS and SHOW DATABASES, and the counts per pool behind several other tables.
+
+use pgweir_config::{Database, LoadBalance, PoolMode, RESERVED_DATABASES};
+
+use super::{
+    super::{
+        rows::{Cell, Column, Kind},
+        tour::{Collection, PoolCount},
+    },
+    Table,
+};
+use crate::{
+    Time,
+    backend::{Duty, Server},
+    frontend::{Client, ClientDuty},
+    worker::{Conn, Worker},
+};
+
+use Kind::{Int4, Text};
+
+const POOL_COLUMNS: [Column; 17] = [
+    ("database", Text),
+    ("user", Text),
+    ("cl_active", Int4),
+    ("cl_waiting", Int4),
+    ("cl_active_cancel_req", Int4),
+    ("cl_waiting_cancel_req", Int4),
+    ("sv_active", Int4),
+    ("sv_active_cancel", Int4),
+    ("sv_being_canceled", Int4),
+    ("sv_idle", Int4),
+    ("sv_used", Int4),
+    ("sv_tested", Int4),
+    ("sv_login", Int4),
+    ("maxwait", Int4),
+    ("maxwait_us", Int4),
+    ("pool_mode", Text),
+    ("load_balance_hosts", Text),
+];
+
+const DATABASE_COLUMNS: [Column; 17] = [
+    ("name", Text),
+    ("host", Text),
+    ("port", Int4),
+    ("database", Text),
+    ("force_user", Text),
+    ("pool_size", Int4),
+    ("min_pool_size", Int4),
+    ("reserve_pool_size", Int4),
+    ("server_lifetime", Int4),
+    ("pool_mode", Text),
+    ("load_balance_hosts", Text),
+    ("max_connections", Int4),
+    ("current_connections", Int4),
+    ("max_client_connections", Int4),
+    ("current_client_connections", Int4),
+    ("paused", Int4),
+    ("disabled", Int4),
+];
+
+/// The most connections of the console's pool, as PgBouncer shows it. It is no limit.
+const CONSOLE_POOL_SIZE: u32 = 2;
+
+/// Adds this worker's part of each pool, and of the connections that belong to none.
+pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
+    let console = worker.console_stats;
+    collection.console.add(&console);
+    collection.began = collection.began.min(worker.began.unwrap_or(now));
+    for pool in worker.pools.iter().flatten() {
+        let count = collection.pools.entry(pool.shared.key.clone()).or_default();
+        count.stats.add(&pool.stats);
+        count.mode = pool_mode(pool.terms.mode);
+        collection.local_pools += 1;
+    }
+    let of_pool = |client: &Client| {
+        client
+            .pool
+            .and_then(|pool| worker.pools.get(pool.index())?.as_deref())
+    };
+    for (_, conn) in worker.table.iter() {
+        match conn {
+            Conn::Client(client) => {
+                collection.clients += 1;
+                match client.duty {
+                    ClientDuty::Console(_) => collection.console_clients += 1,
+                    ClientDuty::Login(_) => collection.login_clients += 1,
+                    _ => {}
+                }
+                let Some(pool) = of_pool(client) else {
+                    continue;
+                };
+                let Some(count) = collection.pools.get_mut(&pool.shared.key) else {
+                    continue;
+                };
+                add_client(client, count, now);
+            }
+            Conn::Server(server) => {
+                collection.servers += 1;
+                let count = collection
+                    .pools
+                    .entry(server.shared.key.clone())
+                    .or_default();
+                add_server(server, count);
+            }
+            Conn::Cancel(_) => {}
+        }
+    }
+}
+
+fn add_client(client: &Client, count: &mut PoolCount, now: Time) {
+    match client.duty {
+        ClientDuty::Waiting { .. } | ClientDuty::Preparing(_) => {
+            count.clients_waiting += 1;
+            count.maxwait = count.maxwait.max(now.since(client.request_at));
+        }
+        _ => count.clients_active += 1,
+    }
+}
+
+fn add_server(server: &Server, count: &mut PoolCount) {
+    count.cancels += server.cancels as usize;
+    match server.duty {
+        Duty::Login(_) => count.servers_login += 1,
+        Duty::Idle => count.servers_idle += 1,
+        Duty::Cleaning { .. } if server.cancels > 0 => count.being_canceled += 1,
+        Duty::Preparing(_) | Duty::Lent(_) => count.servers_active += 1,
+        Duty::Cleaning { .. } => count.servers_tested += 1,
+    }
+}
+
+fn pool_mode(mode: PoolMode) -> &'static str {
+    mode.as_str()
+}
+
+/// How the hosts of a list are chosen; nothing if there is no list.
+fn load_balance(database: Option<&Database>) -> Cell {
+    match database {
+        Some(database) if database.host.len() > 1 => match database.load_balance_hosts {
+            LoadBalance::RoundRobin => "round-robin".into(),
+            LoadBalance::Disable => "disable".into(),
+        },
+        _ => Cell::Null,
+    }
+}
+
+pub(super) fn pools(worker: &Worker, collection: &Collection) -> Table {
+    let config = &worker.snapshot.config;
+    let row = |database: &str, user: &str, count: &PoolCount| {
+        let numbers = [
+            count.clients_active,
+            count.clients_waiting,
+            count.cancels,
+            0,
+            count.servers_active,
+            count.cancels,
+            count.being_canceled,
+            count.servers_idle,
+            0,
+            count.servers_tested,
+            count.servers_login,
+        ];
+        let mut row: Vec<Cell> = vec![database.into(), user.into()];
+        row.extend(numbers.map(Cell::from));
+        row.extend([
+            Cell::Int(count.maxwait / 1_000_000),
+            Cell::Int(count.maxwait % 1_000_000),
+        ]);
+        row.extend([count.mode.into(), load_balance(config.database(database))]);
+        row
+    };
+    let mut rows: Vec<_> = collection
+        .pools
+        .iter()
+        .map(|(key, count)| row(&key.database, &key.user, count))
+        .collect();
+    let console = PoolCount {
+        clients_active: collection.console_clients,
+        mode: pool_mode(PoolMode::Statement),
+        ..PoolCount::default()
+    };
+    rows.push(row(RESERVED_DATABASES[0], RESERVED_DATABASES[0], &console));
+    (POOL_COLUMNS.into(), rows)
+}
+
+/// Databases that are configured, and those that the entry `*` stands for as far as they are in use
+/// or orders speak of them.
+pub(super) fn known_databases<'a>(
+    worker: &'a Worker,
+    collection: &Collection,
+) -> Vec<(String, &'a Database)> {
+    let config = &worker.snapshot.config;
+    let mut known: Vec<(String, &Database)> = config
+        .databases
+        .iter()
+        .map(|(name, database)| (name.clone(), database))
+        .collect();
+    let used = collection.pools.keys().map(|key| key.database.to_string());
+    let ordered = worker.directory.operator().named();
+    for other in used.chain(ordered) {
+        if let Some(database) = config.database(&other)
+            && !known.iter().any(|(name, _)| *name == other)
+        {
+            known.push((other, database));
+        }
+    }
+    known.sort_by(|(one, _), (other, _)| one.cmp(other));
+    known
+}
+
+pub(super) fn databases(worker: &Worker, collection: &Collection) -> Table {
+    let known = known_databases(worker, collection).into_iter();
+    let mut rows: Vec<_> = known
+        .map(|(name, database)| database_row(worker, collection, &name, database))
+        .collect();
+    rows.push(console_row(worker));
+    (DATABASE_COLUMNS.into(), rows)
+}
+
+fn database_row(
+    worker: &Worker,
+    collection: &Collection,
+    name: &str,
+    database: &Database,
+) -> Vec<Cell> {
+    let config = &worker.snapshot.config;
+    let operator = worker.directory.operator();
+    let pools = collection.pools.iter();
+    let servers: usize = pools
+        .filter(|(key, _)| *key.database == *name)
+        .map(|(_, pool)| pool.servers())
+        .sum();
+    let clients = worker.directory.client_counts().of_database(name);
+    let host = (!database.host.is_empty()).then(|| database.host.join(","));
+    vec![
+        name.into(),
+        host.into(),
+        u32::from(database.port).into(),
+        database.dbname_for(name).into(),
+        database.user.as_deref().into(),
+        database
+            .pool_size
+            .unwrap_or(config.settings.default_pool_size)
+            .into(),
+        config.min_pool_size(database).into(),
+        database
+            .reserve_pool_size
+            .unwrap_or(config.settings.reserve_pool_size)
+            .into(),
+        (config.server_lifetime(database).0 / 1_000_000).into(),
+        database.pool_mode.map(|mode| mode.to_string()).into(),
+        load_balance(Some(database)),
+        config.max_db_connections(database).into(),
+        servers.into(),
+        config.max_db_client_connections(database).into(),
+        clients.into(),
+        operator.is_database_paused(name).into(),
+        operator.is_disabled(name).into(),
+    ]
+}
+
+/// The console as a database.
+fn console_row(worker: &Worker) -> Vec<Cell> {
+    let settings = &worker.snapshot.config.settings;
+    let [name, alias] = RESERVED_DATABASES;
+    let clients = {
+        let counts = worker.directory.client_counts();
+        counts.of_database(name) + counts.of_database(alias)
+    };
+    vec![
+        name.into(),
+        Cell::Null,
+        u32::from(settings.listen_port).into(),
+        name.into(),
+        name.into(),
+        CONSOLE_POOL_SIZE.into(),
+        settings.min_pool_size.into(),
+        settings.reserve_pool_size.into(),
+        (settings.server_lifetime.0 / 1_000_000).into(),
+        pool_mode(PoolMode::Statement).into(),
+        Cell::Null,
+        settings.max_db_connections.into(),
+        0u32.into(),
+        settings.max_db_client_connections.into(),
+        clients.into(),
+        false.into(),
+        false.into(),
+    ]
+}

@@ -1,0 +1,203 @@
+//! SHOW STATS, STATS_TOTALS, STATS_AVERAGES and TOTALS.
+
+use std::collections::BTreeMap;
+
+use pgweir_config::RESERVED_DATABASES;
+
+use super::{
+    super::{
+        rows::{Cell, Column, Kind},
+        tour::{Collection, Counted},
+    },
+    Table,
+};
+use crate::{Time, stats::Stats, worker::Worker};
+
+use Kind::{Numeric, Text};
+
+/// What the counters of [`Stats`] are called in one place or another.
+struct Names {
+    /// In SHOW STATS: the total, and the average.
+    stats: [&'static str; 2],
+    /// In SHOW STATS_TOTALS, and in STATS_AVERAGES.
+    plain: [&'static str; 2],
+    /// In SHOW TOTALS: the total, and the average.
+    totals: [&'static str; 2],
+}
+
+/// Names in the order of [`Stats::values`].
+const NAMES: [Names; 12] = [
+    regular(
+        [
+            "total_server_assignment_count",
+            "avg_server_assignment_count",
+        ],
+        "server_assignment_count",
+    ),
+    regular(["total_xact_count", "avg_xact_count"], "xact_count"),
+    regular(["total_query_count", "avg_query_count"], "query_count"),
+    Names {
+        stats: ["total_received", "avg_recv"],
+        plain: ["bytes_received", "bytes_received"],
+        totals: ["total_client_bytes", "avg_client_bytes"],
+    },
+    Names {
+        stats: ["total_sent", "avg_sent"],
+        plain: ["bytes_sent", "bytes_sent"],
+        totals: ["total_server_bytes", "avg_server_bytes"],
+    },
+    regular(["total_xact_time", "avg_xact_time"], "xact_time"),
+    regular(["total_query_time", "avg_query_time"], "query_time"),
+    regular(["total_wait_time", "avg_wait_time"], "wait_time"),
+    Names {
+        stats: ["total_client_parse_count", "avg_client_parse_count"],
+        plain: ["client_parse_count", "avg_client_parse_count"],
+        totals: ["total_ps_client_parse_count", "avg_ps_client_parse_count"],
+    },
+    Names {
+        stats: ["total_server_parse_count", "avg_server_parse_count"],
+        plain: ["server_parse_count", "avg_server_parse_count"],
+        totals: ["total_ps_server_parse_count", "avg_ps_server_parse_count"],
+    },
+    Names {
+        stats: ["total_bind_count", "avg_bind_count"],
+        plain: ["bind_count", "avg_bind_count"],
+        totals: ["total_ps_bind_count", "avg_ps_bind_count"],
+    },
+    Names {
+        stats: ["total_client_login_count", "avg_client_login_count"],
+        plain: ["client_login_count", "avg_client_login_count"],
+        totals: ["total_client_login_count", "avg_client_login_count"],
+    },
+];
+
+const fn regular(stats: [&'static str; 2], plain: &'static str) -> Names {
+    Names {
+        stats,
+        plain: [plain, plain],
+        totals: stats,
+    }
+}
+
+pub(super) fn stats(worker: &Worker, collection: &Collection, now: Time) -> Table {
+    let span = span(worker, collection, now);
+    let mut columns = vec![("database", Text)];
+    columns.extend(NAMES.map(|names| (names.stats[0], Numeric)));
+    columns.extend(NAMES.map(|names| (names.stats[1], Numeric)));
+    let rows = by_database(collection).into_iter().map(|(name, counted)| {
+        let mut row: Vec<Cell> = vec![name.into()];
+        row.extend(counted.total.values().into_iter().map(Cell::Int));
+        row.extend(averages(counted.recent, span).map(Cell::Int));
+        row
+    });
+    (columns, rows.collect())
+}
+
+pub(super) fn totals_of_databases(collection: &Collection) -> Table {
+    let rows = by_database(collection).into_iter().map(|(name, counted)| {
+        let mut row: Vec<Cell> = vec![name.into()];
+        row.extend(counted.total.values().into_iter().map(Cell::Int));
+        row
+    });
+    (plain_columns(0), rows.collect())
+}
+
+pub(super) fn averages_of_databases(worker: &Worker, collection: &Collection, now: Time) -> Table {
+    let span = span(worker, collection, now);
+    let rows = by_database(collection).into_iter().map(|(name, counted)| {
+        let mut row: Vec<Cell> = vec![name.into()];
+        row.extend(averages(counted.recent, span).map(Cell::Int));
+        row
+    });
+    (plain_columns(1), rows.collect())
+}
+
+pub(super) fn totals(worker: &Worker, collection: &Collection, now: Time) -> Table {
+    let mut sum = collection.console;
+    for pool in collection.pools.values() {
+        sum += pool.stats;
+    }
+    let total = sum.total.values();
+    let average = averages(sum.recent, span(worker, collection, now));
+    let row = |name: &'static str, value| vec![name.into(), Cell::Int(value)];
+    let totals = NAMES.iter().zip(total);
+    let averages = NAMES.iter().zip(average);
+    let rows = totals
+        .map(|(names, value)| row(names.totals[0], value))
+        .chain(averages.map(|(names, value)| row(names.totals[1], value)));
+    (vec![("name", Text), ("value", Numeric)], rows.collect())
+}
+
+fn plain_columns(which: usize) -> Vec<Column> {
+    let mut columns = vec![("database", Text)];
+    columns.extend(NAMES.map(|names| (names.plain[which], Numeric)));
+    columns
+}
+
+fn by_database(collection: &Collection) -> BTreeMap<&str, Counted> {
+    let mut by_database = BTreeMap::<&str, Counted>::new();
+    for (key, count) in &collection.pools {
+        *by_database.entry(&key.database).or_default() += count.stats;
+    }
+    by_database.insert(RESERVED_DATABASES[0], collection.console);
+    by_database
+}
+
+/// How many microseconds the averages are over: since the beginning of the last whole period, or of
+/// the process; at least a second.
+fn span(worker: &Worker, collection: &Collection, now: Time) -> u64 {
+    let period = worker.stats_period();
+    let begin = Time((now.0 / period).saturating_sub(1) * period);
+    now.since(begin.max(collection.began)).max(1_000_000)
+}
+
+/// Counts per second; times per transaction, per query and per assignment.
+fn averages(recent: Stats, span: u64) -> [u64; 12] {
+    let per_second = |count: u64| {
+        let rate = u128::from(count) * 1_000_000 / u128::from(span);
+        u64::try_from(rate).unwrap_or(u64::MAX)
+    };
+    let per = |time: u64, count: u64| time / count.max(1);
+    [
+        per_second(recent.server_assignment_count),
+        per_second(recent.xact_count),
+        per_second(recent.query_count),
+        per_second(recent.received),
+        per_second(recent.sent),
+        per(recent.xact_time, recent.xact_count),
+        per(recent.query_time, recent.query_count),
+        per(recent.wait_time, recent.server_assignment_count),
+        per_second(recent.client_parse_count),
+        per_second(recent.server_parse_count),
+        per_second(recent.bind_count),
+        per_second(recent.client_login_count),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_counters() {
+        for (names, counter) in NAMES.iter().zip(Stats::NAMES) {
+            assert_eq!(names.stats[0], format!("total_{counter}"));
+        }
+    }
+
+    #[test]
+    fn averages_are_per_second_or_per_piece() {
+        let recent = Stats {
+            server_assignment_count: 4,
+            xact_count: 10,
+            query_count: 30,
+            received: 1_000,
+            xact_time: 5_000,
+            query_time: 6_000,
+            wait_time: 80,
+            ..Stats::default()
+        };
+        let found = averages(recent, 2_000_000);
+        assert_eq!(found, [2, 5, 15, 500, 0, 500, 200, 20, 0, 0, 0, 0]);
+    }
+}

@@ -1,0 +1,118 @@
+//! SHOW USERS, LISTS and MEM.
+
+use std::{collections::BTreeSet, mem::size_of};
+
+use pgweir_config::RESERVED_DATABASES;
+
+use super::{
+    super::{
+        rows::{Column, Kind},
+        tour::Collection,
+    },
+    Table,
+    pools::known_databases,
+};
+use crate::{
+    backend::Server,
+    frontend::Client,
+    worker::{LocalPool, Worker},
+};
+
+use Kind::{Int4, Text};
+
+const USER_COLUMNS: [Column; 8] = [
+    ("name", Text),
+    ("pool_size", Text),
+    ("reserve_pool_size", Text),
+    ("pool_mode", Text),
+    ("max_user_connections", Int4),
+    ("current_connections", Int4),
+    ("max_user_client_connections", Int4),
+    ("current_client_connections", Int4),
+];
+
+const MEM_COLUMNS: [Column; 5] = [
+    ("name", Text),
+    ("size", Int4),
+    ("used", Int4),
+    ("free", Int4),
+    ("memtotal", Int4),
+];
+
+pub(super) fn users(worker: &Worker, collection: &Collection) -> Table {
+    let config = &worker.snapshot.config;
+    let text = |number: Option<u32>| number.map_or(String::new(), |number| number.to_string());
+    let rows = names(worker).into_iter().map(|name| {
+        let own = config.users.get(name);
+        let pools = collection.pools.iter();
+        let servers: usize = pools
+            .filter(|(key, _)| *key.user == *name)
+            .map(|(_, pool)| pool.servers())
+            .sum();
+        vec![
+            name.into(),
+            text(own.and_then(|own| own.pool_size)).into(),
+            text(own.and_then(|own| own.reserve_pool_size)).into(),
+            own.and_then(|own| own.pool_mode)
+                .map(|mode| mode.to_string())
+                .into(),
+            config.max_user_connections(name).into(),
+            servers.into(),
+            config.max_user_client_connections(name).into(),
+            worker.directory.client_counts().of_user(name).into(),
+        ]
+    });
+    (USER_COLUMNS.into(), rows.collect())
+}
+
+/// Users of `auth_file` and of [users], and the console's own.
+fn names(worker: &Worker) -> BTreeSet<&str> {
+    let snapshot = &worker.snapshot;
+    let mut names: BTreeSet<&str> = snapshot.users.iter().map(|(name, _)| name).collect();
+    names.extend(snapshot.config.users.keys().map(String::as_str));
+    names.insert(RESERVED_DATABASES[0]);
+    names
+}
+
+pub(super) fn lists(worker: &Worker, collection: &Collection) -> Table {
+    let config = &worker.snapshot.config;
+    // The console is a database, and has a pool.
+    let rows = [
+        ("databases", known_databases(worker, collection).len() + 1),
+        ("users", names(worker).len()),
+        ("peers", config.peers.len()),
+        ("pools", collection.pools.len() + 1),
+        ("peer_pools", 0),
+        // No memory is kept for connections that are gone.
+        ("free_clients", 0),
+        ("used_clients", collection.clients),
+        ("login_clients", collection.login_clients),
+        ("free_servers", 0),
+        ("used_servers", collection.servers),
+        ("dns_names", collection.hosts.len()),
+        ("dns_zones", 0),
+        ("dns_queries", collection.hosts_asked),
+        ("dns_pending", 0),
+    ];
+    let rows = rows.map(|(list, items)| vec![list.into(), items.into()]);
+    (vec![("list", Text), ("items", Int4)], rows.into())
+}
+
+/// The fixed part of what connections and pools take; buffers and texts come on top.
+pub(super) fn mem(collection: &Collection) -> Table {
+    let rows = [
+        ("client", size_of::<Client>(), collection.clients),
+        ("server", size_of::<Server>(), collection.servers),
+        ("pool", size_of::<LocalPool>(), collection.local_pools),
+    ];
+    let rows = rows.map(|(name, size, used)| {
+        vec![
+            name.into(),
+            size.into(),
+            used.into(),
+            0u32.into(),
+            (size * used).into(),
+        ]
+    });
+    (MEM_COLUMNS.into(), rows.into())
+}
