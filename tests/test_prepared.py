@@ -79,6 +79,19 @@ SCRIPTS = {
     "unnamed beside named": [
         parse("SELECT 1", "S_1") + parse("SELECT 2") + bind() + execute() + prepared("S_1") + SYNC,
         prepared("S_1") + parse("SELECT 3") + bind() + execute() + SYNC],
+    "unnamed, described first": [
+        parse("SELECT $1::int + 1") + describe("S") + SYNC, bind([1]) + execute() + SYNC,
+        bind([2]) + execute() + SYNC, describe("S") + SYNC],
+    "unnamed, made anew": [
+        parse("SELECT 1") + SYNC, parse("SELECT 2") + SYNC, bind() + execute() + SYNC,
+        parse("SELEKT") + SYNC, bind() + execute() + SYNC],
+    "unnamed, ended by a query": [
+        parse("SELECT 1") + SYNC, query("SELECT 2"), bind() + execute() + SYNC],
+    "unnamed, closed": [
+        parse("SELECT 1") + SYNC, close("S") + SYNC, bind() + execute() + SYNC],
+    "unnamed over a transaction": [
+        query("BEGIN"), parse("SELECT 1") + SYNC, bind() + execute() + SYNC, query("COMMIT"),
+        bind() + SYNC],
     "deallocated": [
         parse("SELECT 1", "S_1") + SYNC, query("DEALLOCATE ALL"), prepared("S_1") + SYNC,
         parse("SELECT 1", "S_1") + prepared("S_1") + SYNC],
@@ -213,6 +226,19 @@ def test_a_server_whose_statements_were_removed(start_pooler, newest_pg):
         assert errors(one.until_ready()) == [("26000", 'prepared statement "S_1" does not exist')]
         one.send(prepared("S_1") + SYNC)
         assert rows(one.until_ready()) == [("1",)]
+
+
+def test_unnamed_statements_of_others(start_pooler, newest_pg):
+    weir = start_pooler(newest_pg, workers=1, default_pool_size=1)
+    with weir.raw() as one, weir.raw() as other:
+        one.send(parse("SELECT 'one'") + SYNC).until_ready()
+        other.send(bind() + execute() + SYNC)
+        assert [state for state, _ in errors(other.until_ready())] == ["26000"]
+        one.send(bind() + execute() + SYNC)
+        assert rows(one.until_ready()) == [("one",)]
+        other.send(parse("SELECT 'other'") + SYNC).until_ready()
+        one.send(bind() + execute() + SYNC)
+        assert rows(one.until_ready()) == [("one",)]
 
 
 def test_changed_result_type(start_pooler, newest_pg):

@@ -149,12 +149,7 @@ pub enum Fault {
     /// Too many passwords are being checked.
     Overloaded,
     /// The client has no prepared statement of this name.
-    NoSuchStatement {
-        /// The name.
-        name: String,
-        /// It has lost all that it had to `DEALLOCATE ALL` or `DISCARD ALL`.
-        discarded: bool,
-    },
+    NoSuchStatement(String),
     /// It has one already.
     StatementExists(String),
     /// Its prepared statements take more than `max_client_prepared_bytes`.
@@ -179,7 +174,7 @@ impl Fault {
             Self::ServerCrashed | Self::ServerProtocol(_) => sqlstate::CONNECTION_FAILURE,
             Self::ReloadFailed => sqlstate::CONFIG_FILE_ERROR,
             Self::CommandCanceled => sqlstate::QUERY_CANCELED,
-            Self::NoSuchStatement { .. } => sqlstate::INVALID_SQL_STATEMENT_NAME,
+            Self::NoSuchStatement(_) => sqlstate::INVALID_SQL_STATEMENT_NAME,
             Self::StatementExists(_) => sqlstate::DUPLICATE_PREPARED_STATEMENT,
             Self::TooManyStatements | Self::StatementTooLong => {
                 sqlstate::CONFIGURATION_LIMIT_EXCEEDED
@@ -258,7 +253,7 @@ impl Fault {
     #[must_use]
     pub fn log_text(&self) -> Option<String> {
         match self {
-            Self::NoSuchStatement { name, .. } => {
+            Self::NoSuchStatement(name) => {
                 Some(format!("prepared statement did not exist: '{name}'"))
             }
             Self::StatementExists(name) => {
@@ -274,12 +269,6 @@ impl Fault {
         let detail = match self {
             Self::ServerSaid(words) => words.detail.as_deref(),
             Self::SetFailed(detail) => Some(detail.as_str()),
-            Self::NoSuchStatement {
-                discarded: true, ..
-            } => Some(
-                "The prepared statement did not exist: DEALLOCATE ALL or DISCARD ALL has \
-                 removed it.",
-            ),
             _ => None,
         };
         MessageWriter::new(out).error(
@@ -295,7 +284,7 @@ impl Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoSuchStatement { name, .. } => {
+            Self::NoSuchStatement(name) => {
                 write!(f, "prepared statement \"{name}\" does not exist")
             }
             Self::StatementExists(name) => {

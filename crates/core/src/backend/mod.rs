@@ -9,5 +9,5 @@ mod stream;
 pub use login::{BackendKey, Credentials, LoginError, Progress, ServerLogin, Welcome};
 pub use prepared::Prepared;
 pub use replies::{Change, Mark, MarkKind, Own, Replies, Request};
-pub use server::{Duty, Server};
+pub use server::{Duty, Server, Unnamed};
 pub use stream::{Downstream, Expected, Step, Violation};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{BackendKey, Downstream, Prepared, Replies, ServerLogin};
+use super::{BackendKey, Downstream, Own, Prepared, Replies, ServerLogin};
 use crate::{
     Address, Endpoint, SharedPool, Time, Token,
     fault::Words,
@@ -42,6 +42,17 @@ impl Duty {
     }
 }
 
+/// Whose unnamed statement a server has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unnamed {
+    /// It has none.
+    None,
+    /// The client's with this id, as of this version of it; or none.
+    Of(u64, u32),
+    /// Perhaps somebody's.
+    Unknown,
+}
+
 /// One connection to PostgreSQL.
 #[derive(Debug)]
 pub struct Server {
@@ -61,6 +72,8 @@ pub struct Server {
     pub replies: Replies,
     /// The statements that it holds for us.
     pub prepared: Prepared,
+    /// Whose unnamed statement it has.
+    pub unnamed: Unnamed,
     /// The status in its last ReadyForQuery: `I`, `T` or `E`.
     pub status: u8,
     /// The values of its tracked parameters.
@@ -118,6 +131,13 @@ impl Server {
     #[must_use]
     pub fn is_cleaning(&self) -> bool {
         matches!(self.duty, Duty::Cleaning { .. })
+    }
+
+    /// Notes a query of our own, which is about to be sent.
+    pub fn ask(&mut self, own: Own) {
+        self.replies.own_sent(own);
+        // A simple query ends the unnamed statement.
+        self.unnamed = Unnamed::None;
     }
 
     /// Moves on to another duty; `timed` counts what has a deadline.

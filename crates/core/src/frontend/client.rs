@@ -69,8 +69,11 @@ pub struct Client {
     pub held: Option<Box<Held>>,
     /// Its prepared statements.
     pub statements: Names,
-    /// It has lost prepared statements to `DEALLOCATE ALL` or `DISCARD ALL`.
-    pub discarded: bool,
+    /// The definition of its unnamed statement, if it may be used on another server than the one
+    /// that has it.
+    pub unnamed: Option<Box<[u8]>>,
+    /// Counts its unnamed statements, so that an old one on some server is known to be old.
+    pub unnamed_version: u32,
     /// The secret part of its cancel key.
     pub secret: [u8; 32],
     /// How many bytes of it the client was given: 4 in protocol 3.0.

@@ -2,6 +2,9 @@
 
 use pgweir_wire::{Body, tag::frontend};
 
+/// The longest unnamed statement that is carried from one server to another.
+pub(super) const UNNAMED_MAX: usize = 64 * 1024;
+
 /// What the beginning of a message says of statements.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Named<'b> {
@@ -9,6 +12,9 @@ pub(super) enum Named<'b> {
     Nothing,
     /// More of it is needed to tell.
     Unclear,
+    /// It is about the unnamed statement. Of a Parse all has come, if it is not longer than
+    /// [`UNNAMED_MAX`].
+    Unnamed,
     Parse {
         name: &'b [u8],
         definition: &'b [u8],
@@ -26,7 +32,7 @@ impl<'b> Named<'b> {
     pub(super) fn read(tag: u8, body: &'b [u8], len: usize) -> Self {
         let is_whole = body.len() >= len;
         let read = match tag {
-            frontend::PARSE => Self::parse(body, is_whole),
+            frontend::PARSE => Self::parse(body, len),
             frontend::BIND => Self::bind(body),
             _ => Self::target(tag, body),
         };
@@ -38,11 +44,12 @@ impl<'b> Named<'b> {
         })
     }
 
-    fn parse(body: &'b [u8], is_whole: bool) -> Option<Self> {
-        if body.first() == Some(&0) {
-            return Some(Self::Nothing);
+    fn parse(body: &'b [u8], len: usize) -> Option<Self> {
+        let is_unnamed = body.first() == Some(&0);
+        if is_unnamed && (body.len() >= len || len > UNNAMED_MAX) {
+            return Some(Self::Unnamed);
         }
-        if !is_whole {
+        if body.len() < len {
             return None;
         }
         let mut rest = Body::new(body);
@@ -61,7 +68,7 @@ impl<'b> Named<'b> {
         let portal = rest.cstr().ok()?;
         let name = rest.cstr().ok()?;
         Some(if name.is_empty() {
-            Self::Nothing
+            Self::Unnamed
         } else {
             Self::Bind { portal, name }
         })
@@ -74,7 +81,7 @@ impl<'b> Named<'b> {
         }
         let name = rest.cstr().ok()?;
         Some(match tag {
-            _ if name.is_empty() => Self::Nothing,
+            _ if name.is_empty() => Self::Unnamed,
             frontend::DESCRIBE => Self::Describe(name),
             _ => Self::Close(name),
         })

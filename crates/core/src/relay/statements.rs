@@ -6,7 +6,7 @@ use pgweir_wire::{Report, Severity, tag::backend};
 
 use crate::{
     Actions, Level, Time, Token,
-    backend::{Change, Duty, Mark, MarkKind, Request},
+    backend::{Change, Duty, Mark, MarkKind, Request, Unnamed},
     fault::Fault,
     session::{NO_SUCH_NAME, RESERVED, Statement},
     worker::Worker,
@@ -47,7 +47,12 @@ impl Worker {
                 _ => None,
             });
         for mark in marks.into_iter().rev() {
-            let Some(change) = mark.change else { continue };
+            let Some(change) = mark.change else {
+                if mark.kind == MarkKind::Parse {
+                    self.unnamed_is_unclear(conn, client);
+                }
+                continue;
+            };
             match *change {
                 Change::Made(statement, name) => {
                     if let Some(server) = self.table.server(conn) {
@@ -73,6 +78,22 @@ impl Worker {
                 }
                 Change::Refused(_) => {}
             }
+        }
+    }
+
+    /// A Parse of the unnamed statement failed, or was skipped.
+    fn unnamed_is_unclear(&mut self, server: Token, client: Option<Token>) {
+        let is_unnamed = |mark: &Mark| mark.kind == MarkKind::Parse && mark.change.is_none();
+        if let Some(server) = self.table.server(server) {
+            if server.replies.marks().any(is_unnamed) {
+                // A later request makes it anew.
+                return;
+            }
+            server.unnamed = Unnamed::Unknown;
+        }
+        if let Some(client) = client.and_then(|client| self.table.client(client)) {
+            client.unnamed = None;
+            client.unnamed_version = client.unnamed_version.wrapping_add(1);
         }
     }
 
@@ -105,7 +126,6 @@ impl Worker {
         let Some(client) = client.and_then(|client| self.table.client(client)) else {
             return;
         };
-        client.discarded |= !client.statements.is_empty();
         client.statements.clear(&mut self.bindings);
         for (statement, name) in later {
             if let Some(name) = name {
@@ -175,14 +195,12 @@ impl Worker {
             None => quoted(report.message)?,
         };
         let name = String::from_utf8_lossy(name).into_owned();
-        let discarded = client.discarded;
-        Some(match is_missing {
-            true => {
-                let fault = Fault::NoSuchStatement { name, discarded };
-                (fault, id.is_some() || discarded)
-            }
-            false => (Fault::StatementExists(name), id.is_some()),
-        })
+        let fault = if is_missing {
+            Fault::NoSuchStatement(name)
+        } else {
+            Fault::StatementExists(name)
+        };
+        Some((fault, id.is_some()))
     }
 
     fn client_subject_of(&mut self, server: Token) -> String {

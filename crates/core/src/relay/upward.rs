@@ -1,14 +1,14 @@
 //! A client's messages on their way to its server: clients' names of prepared statements become the
 //! server's, and a server that lacks a statement gets it just before it is used, in the same write.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use pgweir_wire::{Header, tag::backend, tag::frontend};
 
-use super::named::Named;
+use super::named::{Named, UNNAMED_MAX};
 use crate::{
     Actions, Token,
-    backend::{Change, Mark, MarkKind, Server},
+    backend::{Change, Mark, MarkKind, Server, Unnamed},
     fault::Fault,
     frontend::{Client, Held, Upstream},
     session::{BindingId, Bindings, NO_SUCH_NAME, Names, RESERVED, Statement, Statements},
@@ -58,6 +58,8 @@ impl Upward<'_> {
     /// Sends on what has come.
     pub(super) fn run(&mut self, bytes: &[u8], out: &mut Actions) -> Result<(), Stopped> {
         let (mut at, mut sent) = (0, 0);
+        // An unnamed statement that was not used yet.
+        let mut unused: Option<Range<usize>> = None;
         if let Some(held) = self.client.held.take() {
             at = self.go_on(held, bytes, out).map_err(Stopped::Refused)?;
             sent = at;
@@ -69,6 +71,9 @@ impl Upward<'_> {
                 Ok(None) => {
                     let end = self.client.stream.end(bytes.len());
                     out.send_input(self.server_conn, sent, end);
+                    if let Some(definition) = unused {
+                        self.client.unnamed = Some(bytes[definition].into());
+                    }
                     return Ok(());
                 }
                 Err(fault) => {
@@ -96,6 +101,11 @@ impl Upward<'_> {
                     out.send_input(self.server_conn, sent, head.start);
                     return self.hold(head.header, body).map_err(Stopped::Refused);
                 }
+                if named == Named::Unnamed && self.needs_unnamed(tag) {
+                    out.send_input(self.server_conn, sent, head.start);
+                    sent = head.start;
+                    self.send_unnamed(out);
+                }
                 if let Some(ours) = self.resolve(&named) {
                     out.send_input(self.server_conn, sent, head.start);
                     let used = self.translate(len, &named, ours, out);
@@ -105,13 +115,21 @@ impl Upward<'_> {
                     continue;
                 }
                 self.mark_passing(tag);
+                if named == Named::Unnamed {
+                    self.note_unnamed(tag, at + 1..at + len, &mut unused);
+                }
             }
             if let Some(split) = head.split {
                 out.send_made(self.server_conn, |made| made.extend_from_slice(&split));
                 sent = at;
             }
-            if tag == frontend::FLUSH {
-                self.flush_early(out);
+            match tag {
+                frontend::FLUSH => self.flush_early(out),
+                frontend::QUERY => {
+                    self.forget_unnamed();
+                    unused = None;
+                }
+                _ => {}
             }
             self.server.replies.client_sent(tag);
         }
@@ -138,16 +156,86 @@ impl Upward<'_> {
         self.server.replies.mark_sent(Mark::plain(kind));
     }
 
+    #[inline]
+    fn own_unnamed(&self) -> Unnamed {
+        Unnamed::Of(self.client.id, self.client.unnamed_version)
+    }
+
+    /// Is the unnamed statement that the server has another one than the client's?
+    #[inline]
+    fn needs_unnamed(&self, tag: u8) -> bool {
+        matches!(tag, frontend::BIND | frontend::DESCRIBE)
+            && self.server.unnamed != self.own_unnamed()
+            && (self.client.unnamed.is_some() || self.server.unnamed != Unnamed::None)
+    }
+
+    /// A message about the unnamed statement passes; a Parse has its definition in this range.
+    #[inline]
+    fn note_unnamed(
+        &mut self,
+        tag: u8,
+        definition: Range<usize>,
+        unused: &mut Option<Range<usize>>,
+    ) {
+        match tag {
+            frontend::PARSE => {
+                self.forget_unnamed();
+                self.server.unnamed = self.own_unnamed();
+                *unused = (definition.len() < UNNAMED_MAX).then_some(definition);
+            }
+            // It is rarely used twice.
+            frontend::BIND => *unused = None,
+            frontend::CLOSE => {
+                self.forget_unnamed();
+                *unused = None;
+            }
+            _ => {}
+        }
+    }
+
+    #[inline]
+    fn forget_unnamed(&mut self) {
+        self.client.unnamed = None;
+        self.client.unnamed_version = self.client.unnamed_version.wrapping_add(1);
+        self.server.unnamed = Unnamed::None;
+    }
+
+    /// The server gets the client's unnamed statement, or loses that of another client.
+    #[cold]
+    fn send_unnamed(&mut self, out: &mut Actions) {
+        let Some(definition) = &self.client.unnamed else {
+            self.server.unnamed = Unnamed::None;
+            send_target(self.server_conn, frontend::CLOSE, b"", out);
+            return self.server.replies.mark_sent(Mark {
+                swallow: true,
+                ..Mark::plain(MarkKind::Close)
+            });
+        };
+        send_parse(self.server_conn, b"", definition, out);
+        self.server.unnamed = self.own_unnamed();
+        self.server.replies.mark_sent(Mark {
+            swallow: true,
+            ..Mark::plain(MarkKind::Parse)
+        });
+    }
+
     /// Keeps the beginning of a message until the names in it have come.
     fn hold(&mut self, header: Header, body: &[u8]) -> Result<(), Fault> {
-        if header.tag == frontend::PARSE && header.body_len as usize > self.most_bytes {
-            return Err(Fault::StatementTooLong);
-        }
+        self.check_length(header, body)?;
         self.client.stream.advance(body.len());
         self.client.held = Some(Box::new(Held {
             header,
             body: body.to_vec(),
         }));
+        Ok(())
+    }
+
+    /// A named statement has to be kept.
+    fn check_length(&self, header: Header, body: &[u8]) -> Result<(), Fault> {
+        let is_named = body.first().is_some_and(|&first| first != 0);
+        if header.tag == frontend::PARSE && is_named && header.body_len as usize > self.most_bytes {
+            return Err(Fault::StatementTooLong);
+        }
         Ok(())
     }
 
@@ -169,8 +257,12 @@ impl Upward<'_> {
             if tag != frontend::PARSE && held.body.len() > NAMES_MAX {
                 return Err(Fault::TooLong(tag));
             }
+            self.check_length(held.header, &held.body)?;
             self.client.held = Some(held);
             return Ok(taken);
+        }
+        if named == Named::Unnamed && self.follows(tag) {
+            self.go_on_unnamed(tag, &held.body, out);
         }
         let mut used = 0;
         // The server may have begun to skip in the meantime.
@@ -193,6 +285,17 @@ impl Upward<'_> {
         Ok(taken)
     }
 
+    fn go_on_unnamed(&mut self, tag: u8, body: &[u8], out: &mut Actions) {
+        if self.needs_unnamed(tag) {
+            self.send_unnamed(out);
+        }
+        let mut unused: Option<Range<usize>> = None;
+        self.note_unnamed(tag, 1..body.len(), &mut unused);
+        if let Some(definition) = unused {
+            self.client.unnamed = Some(body[definition].into());
+        }
+    }
+
     /// Is it about a statement that we follow, or a name that we keep to ourselves?
     #[inline]
     fn resolve(&self, named: &Named<'_>) -> Option<Ours> {
@@ -204,7 +307,7 @@ impl Upward<'_> {
                     None => name.starts_with(RESERVED).then_some(Ours::Nothing),
                 }
             }
-            Named::Nothing | Named::Unclear => None,
+            Named::Nothing | Named::Unclear | Named::Unnamed => None,
         }
     }
 
@@ -243,7 +346,7 @@ impl Upward<'_> {
                 self.close(name, out);
                 len
             }
-            Named::Nothing | Named::Unclear => 0,
+            Named::Nothing | Named::Unclear | Named::Unnamed => 0,
         }
     }
 
@@ -315,14 +418,12 @@ impl Upward<'_> {
             self.send_close(evicted, out);
         }
         self.stats.server_parse_count += 1;
-        out.send_made(self.server_conn, |made| {
-            let length = 4 + statement.name().len() + 1 + statement.definition().len();
-            made.push(frontend::PARSE);
-            made.extend_from_slice(&(length as u32).to_be_bytes());
-            made.extend_from_slice(statement.name());
-            made.push(0);
-            made.extend_from_slice(statement.definition());
-        });
+        send_parse(
+            self.server_conn,
+            statement.name(),
+            statement.definition(),
+            out,
+        );
         self.server.prepared.add(Arc::clone(&statement));
         let swallow = client_name.is_none();
         self.server.replies.mark_sent(Mark {
@@ -374,6 +475,16 @@ impl Ours {
             Self::Nothing => NO_SUCH_NAME,
         }
     }
+}
+
+fn send_parse(server: Token, name: &[u8], definition: &[u8], out: &mut Actions) {
+    out.send_made(server, |made| {
+        made.push(frontend::PARSE);
+        made.extend_from_slice(&((4 + name.len() + 1 + definition.len()) as u32).to_be_bytes());
+        made.extend_from_slice(name);
+        made.push(0);
+        made.extend_from_slice(definition);
+    });
 }
 
 /// Describe or Close of a statement.

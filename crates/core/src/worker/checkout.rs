@@ -125,7 +125,7 @@ impl Worker {
             Some(range) => {
                 client.duty = ClientDuty::Preparing(server_conn);
                 server.duty = Duty::Preparing(client_conn);
-                server.replies.own_sent(Own::Parameters);
+                server.ask(Own::Parameters);
                 out.list.push(Action::Send {
                     to: server_conn,
                     source: crate::Source::Scratch(range),

@@ -199,7 +199,7 @@ impl Worker {
             if let Duty::Cleaning { rolled_back, .. } = &mut server.duty {
                 *rolled_back = true;
             }
-            server.replies.own_sent(Own::Rollback);
+            server.ask(Own::Rollback);
             return out.send_made(conn, |bytes| {
                 MessageWriter::new(bytes).query(b"ROLLBACK");
             });
@@ -207,7 +207,7 @@ impl Worker {
         if std::mem::take(&mut server.needs_reset) {
             let query = self.snapshot.config.settings.server_reset_query.as_bytes();
             if !query.is_empty() {
-                server.replies.own_sent(Own::Reset);
+                server.ask(Own::Reset);
                 return out.send_made(conn, |bytes| {
                     MessageWriter::new(bytes).query(query);
                 });

@@ -51,7 +51,8 @@ impl Worker {
             blocked: false,
             held: None,
             statements: crate::session::Names::default(),
-            discarded: false,
+            unnamed: None,
+            unnamed_version: 0,
             early: None,
         };
         self.directory.client_came();

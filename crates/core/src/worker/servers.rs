@@ -10,7 +10,7 @@ use crate::{
     Action, Actions, Address, Closed, ConnectError, Level, ReadMode, SharedPool, Time, Token,
     backend::{
         Credentials, Downstream, Duty, LoginError, Prepared, Progress, Replies, Server,
-        ServerLogin, Welcome,
+        ServerLogin, Unnamed, Welcome,
     },
     fault::Fault,
     mail::Mail,
@@ -42,6 +42,7 @@ impl Worker {
             stream: Downstream::default(),
             replies: Replies::default(),
             prepared: Prepared::default(),
+            unnamed: Unnamed::None,
             status: b'I',
             tracked: self.directory.names().unset(),
             key: None,
