@@ -255,8 +255,8 @@ def start_server():
     """Starts fake servers, and stops them after the test."""
     started = []
 
-    def start(behave):
-        started.append(FakeServer(behave))
+    def start(behave, **address):
+        started.append(FakeServer(behave, **address))
         return started[-1]
 
     yield start

@@ -88,9 +88,9 @@ class Connection(RawClient):
 class FakeServer:
     """Listens on a loopback port; `behave(connection)` runs in a thread for each connection."""
 
-    def __init__(self, behave):
+    def __init__(self, behave, host="127.0.0.1", port=None):
         self._behave = behave
-        self.host, self.port = "127.0.0.1", machine.free_port()
+        self.host, self.port = host, port or machine.free_port()
         self._listener = socket.create_server((self.host, self.port), backlog=128)
         self.accepted = 0
         self.problems = []

@@ -102,9 +102,12 @@ class Pooler:
 
     # -- process
 
-    def spawn(self, *flags, nofile=None, as_root=False):
-        """Starts the program without waiting until it serves, under the service account if we can."""
-        limit = ["prlimit", f"--nofile={nofile}"] if nofile else []
+    def spawn(self, *flags, nofile=None, as_root=False, within=()):
+        """Starts the program without waiting until it serves, under the service account if we can.
+
+        `within` are commands that become the program at last.
+        """
+        limit = [*within, *(["prlimit", f"--nofile={nofile}"] if nofile else [])]
         with open(self.log_path, "a") as log:
             self.process = subprocess.Popen(
                 [*limit, str(self.program), *flags, str(self.ini_path)],

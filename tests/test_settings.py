@@ -5,14 +5,15 @@ import os
 import socket
 import stat
 import struct
+import subprocess
 import threading
 import time
 
 import pytest
 
+import fakeserver as fake
 import machine
 import rawclient as wire
-from fakeserver import WELCOME
 from rawclient import LoginRefused, query
 
 BACKEND = "SELECT pg_backend_pid()"
@@ -245,7 +246,7 @@ def test_server_connect_limit(start_server, start_pooler, limit, workers):
         connection.read_startup()
         entered.append(connection.number)
         lets_in.wait(20)
-        connection.send(WELCOME)
+        connection.send(fake.WELCOME)
         connection.serve()
 
     server = start_server(behave)
@@ -287,7 +288,7 @@ def test_cancel_wait_timeout(start_server, start_pooler):
     def behave(connection):
         if connection.read_startup() is None:
             forever.wait(20)  # the cancel request is not even read to its end
-        connection.send(WELCOME)
+        connection.send(fake.WELCOME)
         forever.wait(20)
 
     server = start_server(behave)
@@ -298,6 +299,86 @@ def test_cancel_wait_timeout(start_server, start_pooler):
     client.cancel()
     assert 0.8 < time.monotonic() - started < 5
     forever.set()
+
+
+# -- names of hosts
+
+
+@pytest.fixture
+def start_with_hosts(new_pooler, folder):
+    """Starts a pooler that sees an /etc/hosts of its own, and gives what writes that file."""
+    if os.geteuid() != 0 or subprocess.run(["unshare", "--mount", "true"], check=False).returncode != 0:
+        pytest.skip("only root can give a process another /etc/hosts, and not in every container")
+    files = [folder / "hosts", folder / "nsswitch.conf"]
+    files[1].write_text("hosts: files\npasswd: files\ngroup: files\n")
+    account = machine.service_account()
+    within = ["unshare", "--mount", "sh", "-ec", """
+        mount --bind "$1" /etc/hosts
+        mount --bind "$2" /etc/nsswitch.conf
+        shift 2
+        exec "$@"
+        """, "sh", *map(str, files), "setpriv", f"--reuid={account.pw_uid}",
+        f"--regid={account.pw_gid}", "--clear-groups"]
+
+    def start(hosts, **options):
+        files[0].write_text(hosts)
+        pooler = new_pooler(None, server_login_retry=0.1, **options)
+        pooler.write_files()
+        pooler.spawn(as_root=True, within=within).listening()
+        return pooler, files[0].write_text
+
+    return start
+
+
+@pytest.mark.shows("dns_max_ttl")
+@pytest.mark.parametrize(("seconds", "moves"), [(1, True), (60, False)])
+def test_address_is_kept(start_with_hosts, start_server, seconds, moves):
+    """For so long, new connections go to the address that a name had."""
+    def speaks_of(where):
+        def behave(connection):
+            if connection.welcome():
+                connection.serve(lambda _: fake.answer(where))
+        return behave
+
+    old = start_server(speaks_of("old"))
+    start_server(speaks_of("new"), host="127.0.0.2", port=old.port)
+    entry = f"host=db.test port={old.port}"
+    pooler, write_hosts = start_with_hosts("127.0.0.1 db.test\n", databases={"app": entry},
+                                           server_lifetime=0, dns_max_ttl=seconds)
+    with pooler.raw() as client:
+        assert client.value("SELECT 1") == "old"
+        write_hosts("127.0.0.2 db.test\n")
+        if moves:
+            machine.wait_until(lambda: client.value("SELECT 1") == "new", 10, "the new address is used")
+        else:
+            until = time.monotonic() + 2.5
+            while time.monotonic() < until:
+                assert client.value("SELECT 1") == "old"
+                time.sleep(0.05)
+
+
+@pytest.mark.shows("dns_nxdomain_ttl")
+@pytest.mark.parametrize(("seconds", "found"), [(1, True), (60, False)])
+def test_missing_name_is_remembered(start_with_hosts, newest_pg, seconds, found):
+    pooler, write_hosts = start_with_hosts(
+        "127.0.0.1 localhost\n", dns_nxdomain_ttl=seconds, query_wait_timeout=1,
+        databases={"app": f"host=db.test port={newest_pg.port}"})
+
+    def comes_in():
+        try:
+            return pooler.raw(timeout=5).value("SELECT 1")
+        except (LoginRefused, wire.Closed):
+            return None
+
+    assert comes_in() is None
+    write_hosts("127.0.0.1 db.test\n")
+    if found:
+        assert machine.wait_until(comes_in, 10, "the name is looked up again") == "1"
+    else:
+        until = time.monotonic() + 2.5
+        while time.monotonic() < until:
+            assert comes_in() is None
+            time.sleep(0.05)
 
 
 # -- what is left of clients that are gone
