@@ -204,16 +204,17 @@ DOWN = "connect failed|server login has been failing"
 
 @pytest.mark.parametrize("over", ["tcp", "unix"])
 def test_login_while_it_is_down(start_pooler, mortal_pg, over):
-    """The first login of all needs a server: it is told at once that there is none."""
+    """The first login of all needs a server: it waits, and who comes later is told at once."""
     mortal_pg.stop("fast")
     host = mortal_pg.host if over == "tcp" else mortal_pg.socket_dir
     databases = {"app": f"host={host} port={mortal_pg.port}"}
     pooler = start_pooler(mortal_pg, databases=databases, server_login_retry=1, query_wait_timeout=5)
-    words = DOWN + "|query_wait_timeout" if pooler.pgbouncer else DOWN
-    for _ in range(2):
-        with pytest.raises(LoginRefused, match=words) as refused:
-            pooler.raw(timeout=15)
-        assert refused.value.sqlstate in LOST
+    first = pooler.socket(timeout=15)
+    first.send(wire.startup(user="trusty", database="app"))
+    pooler.expect_log("connect failed")
+    with pytest.raises(LoginRefused, match=DOWN + "|query_wait_timeout") as refused:
+        pooler.raw(timeout=15)
+    assert refused.value.sqlstate in LOST
     mortal_pg.start()
 
     def comes_in():
@@ -223,6 +224,7 @@ def test_login_while_it_is_down(start_pooler, mortal_pg, over):
             return None
 
     assert machine.wait_until(comes_in, 10, "it works again").value("SELECT 1") == "1"
+    assert first.until("Z")[-1].body == b"I"
 
 
 def test_no_such_host(start_pooler, newest_pg):

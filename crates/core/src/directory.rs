@@ -16,10 +16,10 @@ use pgweir_auth::{
 use pgweir_config::{Config, Database, FairWindow};
 
 use crate::{
-    backend::Welcome,
+    backend::{Failure, Welcome},
     client_counts::ClientCounts,
     operator::Operator,
-    pool::{Epochs, Ledger, Limits, Order, PoolId, PoolKey},
+    pool::{CapLimits, Epochs, Ledger, Limits, Order, PoolId, PoolKey, Scope, Seat, SharedCaps},
     session::{Statements, TrackedNames},
 };
 
@@ -40,7 +40,8 @@ pub struct Directory {
     process_key: ProcessKey,
     names: TrackedNames,
     statements: Statements,
-    pools: Mutex<HashMap<PoolKey, Weak<SharedPool>>>,
+    pools: Mutex<Pools>,
+    caps: Arc<SharedCaps>,
     free_ids: Arc<Mutex<FreeIds>>,
     clients: AtomicUsize,
     /// Touched when a client comes and when it leaves.
@@ -52,6 +53,13 @@ pub struct Directory {
     next_id: AtomicU64,
     made_secrets: Mutex<HashMap<String, MadeSecret>>,
     operator: Operator,
+}
+
+/// The pools that live.
+#[derive(Debug, Default)]
+struct Pools {
+    by_key: HashMap<PoolKey, Weak<SharedPool>>,
+    by_id: Vec<Weak<SharedPool>>,
 }
 
 /// A pool as all workers see it.
@@ -67,6 +75,8 @@ pub struct SharedPool {
     pub facts: Mutex<Facts>,
     /// Which of its servers are out of date.
     pub epochs: Mutex<Epochs>,
+    /// Counts up to where the next server is opened, in a list of hosts.
+    pub hosts: AtomicUsize,
     free_ids: Arc<Mutex<FreeIds>>,
 }
 
@@ -76,7 +86,7 @@ pub struct Facts {
     /// Their parameters; `None` while none has logged in.
     pub welcome: Option<Arc<Welcome>>,
     /// Why the last login failed; `None` once one succeeds.
-    pub failure: Option<String>,
+    pub failure: Option<Failure>,
     /// SCRAM keys of a client, which are good for the server too if it has the same secret.
     pub keys: Option<ClientKeys>,
 }
@@ -109,6 +119,7 @@ impl Directory {
             names,
             statements: Statements::default(),
             pools: Mutex::default(),
+            caps: Arc::default(),
             free_ids: Arc::default(),
             clients: AtomicUsize::new(0),
             client_counts: Mutex::default(),
@@ -170,34 +181,65 @@ impl Directory {
     #[must_use]
     pub fn pool(&self, key: &PoolKey, config: &Config, database: &Database) -> Arc<SharedPool> {
         let mut pools = self.pools.lock();
-        if let Some(pool) = pools.get(key).and_then(Weak::upgrade) {
+        if let Some(pool) = pools.by_key.get(key).and_then(Weak::upgrade) {
             return pool;
         }
         let id = PoolId(self.free_ids.lock().take());
+        let names = [&*key.database, &*key.user];
+        let seat = Seat::new(
+            &self.caps,
+            id,
+            names,
+            cap_limits(config, database, &key.user),
+        );
+        let limits = limits(config, database, &key.user);
         let pool = Arc::new(SharedPool {
             id,
             key: key.clone(),
-            ledger: Mutex::new(Ledger::new(
-                self.workers,
-                limits(config, database, &key.user),
-            )),
+            ledger: Mutex::new(Ledger::new(self.workers, limits, seat)),
             facts: Mutex::default(),
             epochs: Mutex::default(),
+            hosts: AtomicUsize::new(0),
             free_ids: Arc::clone(&self.free_ids),
         });
-        pools.retain(|_, pool| pool.strong_count() > 0);
-        pools.insert(key.clone(), Arc::downgrade(&pool));
+        pools.by_key.retain(|_, pool| pool.strong_count() > 0);
+        pools.by_key.insert(key.clone(), Arc::downgrade(&pool));
+        if pools.by_id.len() <= id.index() {
+            pools.by_id.resize_with(id.index() + 1, Weak::new);
+        }
+        pools.by_id[id.index()] = Arc::downgrade(&pool);
         pool
     }
 
     /// All pools that live.
     #[must_use]
     pub fn pools(&self) -> Vec<Arc<SharedPool>> {
-        self.pools
-            .lock()
-            .values()
-            .filter_map(Weak::upgrade)
-            .collect()
+        let pools = self.pools.lock();
+        pools.by_key.values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// The pool of this id, if it lives.
+    #[must_use]
+    pub fn pool_of(&self, id: PoolId) -> Option<Arc<SharedPool>> {
+        self.pools.lock().by_id.get(id.index())?.upgrade()
+    }
+
+    /// The book of the caps that pools share.
+    #[must_use]
+    pub fn caps(&self) -> &SharedCaps {
+        &self.caps
+    }
+
+    /// All servers of a database, of whatever pool.
+    #[must_use]
+    pub fn servers_of_database(&self, database: &str) -> u32 {
+        self.caps.with(|caps| caps.taken(Scope::Database, database))
+    }
+
+    /// All servers that log in as this user, of whatever pool.
+    #[must_use]
+    pub fn servers_of_user(&self, user: &str) -> u32 {
+        self.caps.with(|caps| caps.taken(Scope::User, user))
     }
 
     /// A client came: how many there are now.
@@ -322,14 +364,33 @@ pub(crate) fn opens_like(one: &Database, other: &Database) -> bool {
 /// The limits of one pool.
 #[must_use]
 pub(crate) fn limits(config: &Config, database: &Database, user: &str) -> Limits {
+    let settings = &config.settings;
     Limits {
-        size: config.pool_size(database, user).max(1),
-        connecting: config.settings.server_connect_limit,
-        order: match config.settings.fair_window {
+        // As in PgBouncer, 0 is no limit.
+        size: match config.pool_size(database, user) {
+            0 => u32::MAX,
+            size => size,
+        },
+        reserve: config.reserve_pool_size(database, user),
+        reserve_after: settings.reserve_pool_timeout.0,
+        min: config.min_pool_size(database),
+        connecting: settings.server_connect_limit,
+        order: match settings.fair_window {
             FairWindow::Auto => Order::Auto,
             FairWindow::Micros(window) => Order::Window(window.0),
         },
-        retry: config.settings.server_login_retry.0,
+        retry: settings.server_login_retry.0,
+    }
+}
+
+/// What the caps are that the pool shares with others.
+#[must_use]
+pub(crate) fn cap_limits(config: &Config, database: &Database, user: &str) -> CapLimits {
+    CapLimits {
+        database: config.max_db_connections(database),
+        user: config.max_user_connections(user),
+        process: config.settings.max_server_conn,
+        weight: database.weight,
     }
 }
 
@@ -344,6 +405,8 @@ impl FreeIds {
 
 impl Drop for SharedPool {
     fn drop(&mut self) {
+        // Before somebody else gets the id.
+        self.ledger.get_mut().part();
         self.free_ids.lock().free.push(self.id.0);
     }
 }

@@ -136,6 +136,13 @@ pub enum Fault {
     ServerProtocol(String),
     /// No server could be reached: the reason, kept until `server_login_retry` has passed.
     ServerLogin(String),
+    /// No login to the server is possible.
+    ServerRefused {
+        /// Why, in PgBouncer's words where it has some.
+        what: String,
+        /// Why, in ours.
+        detail: String,
+    },
     /// A console command that does not exist or does not fit.
     Command(String),
     /// The console knows only simple queries.
@@ -190,7 +197,8 @@ impl Fault {
             Self::ServerSaid(_)
             | Self::ServerCrashed
             | Self::ServerProtocol(_)
-            | Self::ServerLogin(_) => Blame::Server,
+            | Self::ServerLogin(_)
+            | Self::ServerRefused { .. } => Blame::Server,
             Self::TooManyClients
             | Self::TooManyClientsOfDatabase
             | Self::TooManyClientsOfUser
@@ -269,6 +277,7 @@ impl Fault {
         let detail = match self {
             Self::ServerSaid(words) => words.detail.as_deref(),
             Self::SetFailed(detail) => Some(detail.as_str()),
+            Self::ServerRefused { detail, .. } => Some(&**detail),
             _ => None,
         };
         MessageWriter::new(out).error(
@@ -352,6 +361,7 @@ impl fmt::Display for Fault {
                 f,
                 "server login has been failing, cached error: {why} (server_login_retry)"
             ),
+            Self::ServerRefused { what, .. } => write!(f, "server login failed: {what}"),
             Self::Command(text) => f.write_str(text),
             Self::ConsoleExtended => {
                 f.write_str("extended query protocol not supported by admin console")

@@ -31,4 +31,4 @@ pub use operator::{Halt, Operator};
 pub use stats::Stats;
 pub use time::Time;
 pub use token::{Token, WorkerId};
-pub use worker::Worker;
+pub use worker::{Search, Worker};

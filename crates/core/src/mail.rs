@@ -7,6 +7,7 @@ use crate::{
     admin::{HostEntry, Tour},
     cancel::CancelKey,
     fault::Fault,
+    worker::Search,
 };
 
 /// A message from one worker, or from the control thread, to a worker.
@@ -17,7 +18,13 @@ pub enum Mail {
     Wanted(Arc<SharedPool>),
     /// Open a server for this pool.
     Open(Arc<SharedPool>),
-    /// The pool's servers can't be reached: fail the clients that wait for their first one.
+    /// A cap that denied this pool a server has room.
+    Room(Arc<SharedPool>),
+    /// A look for the idle server that has to go, on its way through all workers.
+    Search(Box<Search>),
+    /// The server that was found has to go, if nobody has it meanwhile.
+    Evict(Box<Search>),
+    /// The pool has no server, and PostgreSQL lets none in: fail the clients that wait.
     Failed(Arc<SharedPool>),
     /// A cancel request that named a client of this worker.
     Cancel {

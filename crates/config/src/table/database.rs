@@ -1,7 +1,7 @@
 //! The keys of an entry of `[databases]`.
 
 use super::settings;
-use crate::{LoadBalance, Micros, PoolMode, Secret};
+use crate::{LoadBalance, Micros, PoolMode, Secret, check::between};
 
 settings! {
     /// An entry of `[databases]`: where the connections of one database go.
@@ -25,23 +25,26 @@ settings! {
         /// The password for `user`. If not set, the one in `auth_file`.
         password: Option<Secret>, reloads, now;
         /// Which host of a list a new server connection goes to: each in turn, or the same one until
-        /// it fails.
-        load_balance_hosts: LoadBalance = "round-robin", reloads, later;
+        /// it fails. A host that fails is tried again in its turn: see `server_login_retry`.
+        load_balance_hosts: LoadBalance = "round-robin", reloads, now;
     }
 
     "Pools" {
         /// The most servers of each pool of this database. If not set, `default_pool_size`.
         pool_size: Option<u32>, reloads, now;
         /// Keep at least so many servers in each pool. If not set, the global `min_pool_size`.
-        min_pool_size: Option<u32>, reloads, later;
+        min_pool_size: Option<u32>, reloads, now;
         /// So many more servers in each pool when clients wait too long. If not set, the global
         /// `reserve_pool_size`. `reserve_pool` is another name for it.
-        reserve_pool_size: Option<u32>, reloads, later;
+        reserve_pool_size: Option<u32>, reloads, now;
         /// When servers of this database go back to their pool. If not set, the global `pool_mode`.
         pool_mode: Option<PoolMode>, reloads, now;
         /// The most servers of all pools of this database. If not set (or 0), the global
         /// `max_db_connections`.
-        max_db_connections: Option<u32>, reloads, later;
+        max_db_connections: Option<u32>, reloads, now;
+        /// How large the share of each pool of this database is, in relation to other pools, where
+        /// `max_server_conn` or another cap on servers does not let all have what they want.
+        weight: u32 = "1", reloads, now, between::<1, 1_000>;
         /// The most clients of this database. If not set (or 0), the global
         /// `max_db_client_connections`.
         max_db_client_connections: Option<u32>, reloads, now;

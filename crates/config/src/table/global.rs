@@ -38,29 +38,38 @@ settings! {
         pool_mode: PoolMode = "session", reloads, now;
         /// The most clients at once. Each takes a file descriptor.
         max_client_conn: u32 = "100", reloads, now;
-        /// The most servers of each pool. A pool is one database and one user.
+        /// The most servers of each pool. A pool is one database and one user. 0: no limit.
         default_pool_size: u32 = "20", reloads, now;
-        /// Keep at least so many servers in each pool that has clients or a forced user.
-        min_pool_size: u32 = "0", reloads, later;
+        /// Keep at least so many servers in each pool that has clients or a forced user, as far as
+        /// `pool_size` and the caps allow.
+        min_pool_size: u32 = "0", reloads, now;
         /// So many more servers in a pool whose clients wait longer than `reserve_pool_timeout`.
-        reserve_pool_size: u32 = "0", reloads, later;
-        /// After this wait a client may use the reserve. 0: never.
-        reserve_pool_timeout: Micros = "5", reloads, later;
-        /// The most servers of each database, over all users. 0: no limit.
-        max_db_connections: u32 = "0", reloads, later;
+        reserve_pool_size: u32 = "0", reloads, now;
+        /// After this wait a client may use the reserve (`reserve_pool_size`). 0: never.
+        reserve_pool_timeout: Micros = "5", reloads, now;
+        /// The most servers of each database, over all users. 0: no limit. When it is reached, the server
+        /// that has been idle longest is closed for a pool in need.
+        max_db_connections: u32 = "0", reloads, now;
         /// The most clients of each database. 0: no limit.
         max_db_client_connections: u32 = "0", reloads, now;
-        /// The most servers of each user, over all databases. 0: no limit.
-        max_user_connections: u32 = "0", reloads, later;
+        /// The most servers of each user, over all databases. 0: no limit. When it is reached, the server
+        /// that has been idle longest is closed for a pool in need.
+        max_user_connections: u32 = "0", reloads, now;
         /// The most clients of each user. 0: no limit.
         max_user_client_connections: u32 = "0", reloads, now;
+        /// The most servers of the process, over all databases and users. 0: no limit. When it is reached,
+        /// idle servers of pools that have more than their share of it are closed for pools in need; a
+        /// pool below its share that has waited for half a second also gets the next server that comes
+        /// free above one. Shares are by the databases' `weight`, among the pools in use.
+        max_server_conn: u32 = "0", reloads, now;
         /// Use idle servers in turn, rather than the one that was used last.
-        server_round_robin: bool = "0", reloads, later;
+        server_round_robin: bool = "0", reloads, now;
         /// Forget databases that came from `*` when unused for so long.
         autodb_idle_timeout: Micros = "3600", reloads, now;
         /// Forget pools that had neither client nor server for so long. 0: never.
-        pool_idle_timeout: Micros = "0", reloads, later;
-        /// How many server connections of one pool may be logging in at once.
+        pool_idle_timeout: Micros = "0", reloads, now;
+        /// How many server connections of one pool may be logging in at once. Until a login has gone
+        /// well, and after one that has not, it is one.
         server_connect_limit: u32 = "4", reloads, now, between::<1, 10_000>;
         /// How much younger than the oldest waiting client one may be and yet be served before it,
         /// because a server came free on its own worker. `auto`: the larger of 2 ms and a quarter of
@@ -144,13 +153,15 @@ settings! {
         /// A server connection must be open and logged in within this time. 0: no limit.
         server_connect_timeout: Micros = "15", reloads, now;
         /// After a failed login to a server, wait so long before the next try. As long as a pool has
-        /// never had a server, clients that log in meanwhile get the error at once; later on they wait
-        /// for a server, up to `query_wait_timeout`.
+        /// never had a server, clients that log in meanwhile get the error at once; all others wait, up
+        /// to `query_wait_timeout`. But when PostgreSQL refuses the login and the pool has no server
+        /// left, those that wait get PostgreSQL's words at once.
         server_login_retry: Micros = "15", reloads, now;
         /// Close servers that were idle for so long. 0: never.
         server_idle_timeout: Micros = "600", reloads, now;
-        /// Replace servers that have been connected for longer than this, once they are free.
-        /// 0: use each server once.
+        /// Replace servers that have been connected for longer than this (up to a tenth less, so that
+        /// they don't all go at once), once they are free. Where the pool is in use and below its size,
+        /// the successor is opened first. 0: use each server once.
         server_lifetime: Micros = "3600", reloads, now;
         /// Use a server again without a check if it was in use so recently.
         server_check_delay: Micros = "30", reloads, later;

@@ -13,12 +13,12 @@ settings! {
         pool_size: Option<u32>, reloads, now;
         /// So many more servers in each pool of this user when clients wait too long. Goes before the
         /// database's.
-        reserve_pool_size: Option<u32>, reloads, later;
+        reserve_pool_size: Option<u32>, reloads, now;
         /// When servers of this user's pools go back. Goes before the database's `pool_mode`.
         pool_mode: Option<PoolMode>, reloads, now;
         /// The most servers of all pools of this user. If not set (or 0), the global
         /// `max_user_connections`.
-        max_user_connections: Option<u32>, reloads, later;
+        max_user_connections: Option<u32>, reloads, now;
         /// The most clients of this user. If not set (or 0), the global `max_user_client_connections`.
         max_user_client_connections: Option<u32>, reloads, now;
     }

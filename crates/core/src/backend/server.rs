@@ -92,6 +92,8 @@ pub struct Server {
     pub needs_reset: bool,
     /// Not to be lent again; the reason for the log.
     pub retire: Option<&'static str>,
+    /// Another one was asked for that takes its place when it is too old.
+    pub has_successor: bool,
     /// Cancel requests for it that are under way. It's not lent before they have ended.
     pub cancels: u32,
     /// What it said before it went.

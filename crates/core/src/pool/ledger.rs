@@ -22,38 +22,26 @@
 //! yet is opened as soon as no told worker's answer is outstanding ([`Ledger::answered`]) and the
 //! pool has room: each change that could make room, or end an answer, or a pause, ends in `plan`.
 //!
+//! A pool that has room itself may be denied a server by a cap that it shares with other pools:
+//! see [`Caps`](super::Caps). It then takes no notice of the cap until it is told of room
+//! ([`Ledger::room`]), or a third of a second has passed ([`Ledger::tick`]). A worker whose flag is set
+//! for another pool's sake, and whose copy is not, asks once more than it has to, no more.
+//!
 //! Clients wait in the order of their tickets. `crates/sim` tries to break all this.
 
-use super::{Ticket, Waiter, wait_queue::WaitQueue};
+use super::{
+    CapLimits, Denied, Limits, Order, PoolId, Scope, Seat, Ticket, Waiter, WorkerSet,
+    wait_queue::WaitQueue,
+};
 use crate::{Time, Token, WorkerId};
-
-/// What an operator allows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Most servers of the pool (at least 1).
-    pub size: u32,
-    /// Most servers that log in at the same time (at least 1).
-    pub connecting: u32,
-    /// How strict the order of waiting clients is over workers.
-    pub order: Order,
-    /// Microseconds to wait after a failed login before the next attempt.
-    pub retry: u64,
-}
-
-/// How far a release may prefer a younger client of its own worker over the oldest of all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
-    /// At most this many microseconds younger; 0 is strictly the oldest.
-    Window(u64),
-    /// The larger of 2 ms and a quarter of the time for which the oldest has waited.
-    Auto,
-}
 
 /// Who gets a server that was offered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grant {
     /// Nobody waits: keep it. The caller is no longer told.
     Keep,
+    /// Another pool needs its slot: close it.
+    Evict,
     /// This client of the caller.
     Own(Waiter),
     /// This client of that worker: hand it over. The ledger counts it as that worker's already.
@@ -61,18 +49,52 @@ pub enum Grant {
 }
 
 /// What workers have to be told after a change: one bit per worker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[must_use = "a note that is not delivered is a lost wake-up"]
 pub struct Notes {
     /// They get a `Wanted`.
     pub wanted: WorkerSet,
     /// This one gets an `Open`.
     pub open: Option<WorkerId>,
+    /// A cap has room for these pools: their [`Ledger::room`] is to be called.
+    pub room: Vec<PoolId>,
+    /// This cap denies the pool a server: look for an idle one of another pool.
+    pub search: Option<Scope>,
 }
 
-/// A set of workers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct WorkerSet(u64);
+/// Is the server to be opened that an [`Notes::open`] asked for?
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Opening {
+    /// Yes.
+    Go {
+        /// The pool is above its size, for the sake of this client of the worker.
+        from_reserve: Option<Token>,
+        /// What else is to be done.
+        notes: Notes,
+    },
+    /// Nobody needs it any more.
+    Not(Notes),
+}
+
+/// Why a pool in which clients wait opens no more servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Obstacle {
+    /// It has as many as it may.
+    Size,
+    /// This cap is full.
+    Cap {
+        /// Which.
+        by: Scope,
+        /// Its limit.
+        limit: u32,
+    },
+    /// The last login failed; the next is tried at this time.
+    Failed(Time),
+    /// It does, but they have not logged in yet.
+    Connecting,
+    /// Nothing.
+    None,
+}
 
 /// How a login of a server ended, for [`Ledger::connected`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,10 +111,13 @@ pub enum Connecting {
 #[derive(Debug)]
 pub struct Ledger {
     limits: Limits,
+    seat: Seat,
     /// Servers by worker, including those that log in or are on their way to it.
     owned: Vec<u32>,
     servers: u32,
     connecting: u32,
+    /// Of those that log in, not yet begun, and not for a client that waits.
+    unasked: u32,
     queues: Vec<WaitQueue>,
     waiting: usize,
     told: WorkerSet,
@@ -100,6 +125,10 @@ pub struct Ledger {
     asked: WorkerSet,
     next_ticket: u64,
     retry_at: Time,
+    /// The last login went well: several may be tried at a time.
+    proven: bool,
+    /// The cap that has no room for one more.
+    denied: Option<Scope>,
     open: bool,
     /// An operator has ordered a pause.
     paused: bool,
@@ -108,18 +137,22 @@ pub struct Ledger {
 impl Ledger {
     /// An empty book for `workers` workers.
     #[must_use]
-    pub fn new(workers: usize, limits: Limits) -> Self {
+    pub fn new(workers: usize, limits: Limits, seat: Seat) -> Self {
         Self {
             limits,
+            seat,
             owned: vec![0; workers],
             servers: 0,
             connecting: 0,
+            unasked: 0,
             queues: (0..workers).map(|_| WaitQueue::default()).collect(),
             waiting: 0,
             told: WorkerSet::default(),
             asked: WorkerSet::default(),
             next_ticket: 0,
             retry_at: Time(0),
+            proven: false,
+            denied: None,
             open: true,
             paused: false,
         }
@@ -146,7 +179,7 @@ impl Ledger {
                 notes.wanted.insert(other);
             }
         }
-        notes.open = self.plan(0, now);
+        self.plan(0, false, &mut notes, now);
         (ticket, notes)
     }
 
@@ -155,14 +188,18 @@ impl Ledger {
     pub fn leave(&mut self, worker: WorkerId, ticket: Ticket) -> bool {
         let waited = self.queues[worker.index()].remove(ticket);
         if waited {
-            self.waiting -= 1;
+            self.served_or_gone();
         }
         waited
     }
 
     /// `worker` has a server that nobody uses: who gets it?
     pub fn offer(&mut self, worker: WorkerId, now: Time) -> Grant {
-        let Some(chosen) = self.choose(worker, now) else {
+        let chosen = self.choose(worker, now);
+        if self.seat.must_go(chosen.is_some(), now) {
+            return Grant::Evict;
+        }
+        let Some(chosen) = chosen else {
             self.told.remove(worker);
             self.asked.remove(worker);
             return Grant::Keep;
@@ -170,7 +207,7 @@ impl Ledger {
         let Some(waiter) = self.queues[chosen.index()].pop() else {
             return Grant::Keep;
         };
-        self.waiting -= 1;
+        self.served_or_gone();
         if chosen == worker {
             return Grant::Own(waiter);
         }
@@ -193,48 +230,101 @@ impl Ledger {
     /// `worker` has heard a `Wanted` and offered all that it had.
     pub fn answered(&mut self, worker: WorkerId, now: Time) -> Notes {
         self.asked.remove(worker);
-        self.notes(0, now)
+        let mut notes = Notes::default();
+        self.plan(0, false, &mut notes, now);
+        notes
     }
 
-    /// `worker` is about to open a server, as an [`Notes::open`] told it to. `false` if nobody
-    /// needs it any more.
-    pub fn opening(&mut self, worker: WorkerId) -> bool {
+    /// `worker` is about to open a server, as an [`Notes::open`] told it to.
+    pub fn opening(&mut self, worker: WorkerId, now: Time) -> Opening {
         // `plan` has counted it already, so that no second one is opened for the same need.
-        if self.waiting == 0 || !self.open || self.paused {
+        let unasked = self.unasked > 0;
+        self.unasked -= u32::from(unasked);
+        let mut notes = Notes::default();
+        if !self.open || self.paused || self.waiting == 0 && !unasked {
             self.connecting -= 1;
-            self.forget(worker);
-            return false;
+            self.forget(worker, &mut notes);
+            return Opening::Not(notes);
         }
-        true
+        self.plan(0, false, &mut notes, now);
+        let oldest = self.queues[worker.index()].front();
+        Opening::Go {
+            from_reserve: oldest
+                .filter(|_| self.servers > self.limits.size)
+                .map(|waiter| waiter.client),
+            notes,
+        }
+    }
+
+    /// Opens one more while there are fewer than the operator wants to keep; `worker` is one whose
+    /// clients use the pool, or that keeps it for a forced user.
+    pub fn fill(&mut self, worker: WorkerId, now: Time) -> Notes {
+        self.open_unasked(worker, self.min(), now)
+    }
+
+    /// Opens a successor of a server that is about to be closed for its age, if there is room for both.
+    pub fn replace(&mut self, worker: WorkerId, now: Time) -> Notes {
+        self.open_unasked(worker, self.limits.size, now)
     }
 
     /// A server of `worker` logged in, or failed to. Not ready means that it's gone.
     pub fn connected(&mut self, worker: WorkerId, outcome: Connecting, now: Time) -> Notes {
         self.connecting -= 1;
-        match outcome {
+        let mut notes = Notes::default();
+        let ready = match outcome {
             Connecting::Done => {
                 self.retry_at = Time(0);
+                self.proven = true;
                 // It is about to be offered, and serves one of those that wait.
-                return self.notes(1, now);
+                1
             }
-            Connecting::Dropped => self.forget(worker),
+            Connecting::Dropped => {
+                self.forget(worker, &mut notes);
+                0
+            }
             Connecting::Failed(at) => {
-                self.forget(worker);
+                self.forget(worker, &mut notes);
                 self.retry_at = at.after(self.limits.retry);
+                self.proven = false;
+                0
             }
-        }
-        self.notes(0, now)
+        };
+        self.plan(ready, false, &mut notes, now);
+        notes
     }
 
     /// A server of `worker` that had logged in was closed.
     pub fn closed(&mut self, worker: WorkerId, now: Time) -> Notes {
-        self.forget(worker);
-        self.notes(0, now)
+        let mut notes = Notes::default();
+        self.forget(worker, &mut notes);
+        self.plan(0, false, &mut notes, now);
+        notes
     }
 
-    /// Time passes: a failed login may be tried again.
+    /// A cap that denied the pool a server has room.
+    pub fn room(&mut self, now: Time) -> Notes {
+        self.denied = None;
+        let granted = self.seat.claim();
+        let mut notes = Notes::default();
+        if granted {
+            match self.needed_by(0, now) {
+                Some((worker, _)) => {
+                    self.count(worker);
+                    notes.open = Some(worker);
+                }
+                None => notes.room = self.seat.give_back(),
+            }
+        } else {
+            self.plan(0, false, &mut notes, now);
+        }
+        notes
+    }
+
+    /// Time passes: a failed login may be tried again, the reserve may be used, a cap be asked again.
     pub fn tick(&mut self, now: Time) -> Notes {
-        self.notes(0, now)
+        let mut notes = Notes::default();
+        self.plan(0, true, &mut notes, now);
+        notes
     }
 
     /// A failed login is no reason to wait any more.
@@ -243,20 +333,37 @@ impl Ledger {
     }
 
     /// New limits. Servers above a smaller size are closed when they come free.
-    pub fn set_limits(&mut self, limits: Limits, now: Time) -> Notes {
+    pub fn set_limits(&mut self, limits: Limits, caps: CapLimits, now: Time) -> Notes {
         self.limits = limits;
-        self.notes(0, now)
+        let mut notes = Notes {
+            room: self.seat.set_limits(caps),
+            ..Notes::default()
+        };
+        self.plan(0, true, &mut notes, now);
+        notes
+    }
+
+    /// The pool is gone.
+    pub fn part(&mut self) {
+        self.seat.part();
     }
 
     /// Open no more servers.
     pub fn shut(&mut self) {
         self.open = false;
+        self.withdraw();
     }
 
     /// Pauses the pool: no server is opened. Or ends the pause, which is a reason to open one.
     pub fn set_paused(&mut self, paused: bool, now: Time) -> Notes {
         self.paused = paused;
-        self.notes(0, now)
+        let mut notes = Notes::default();
+        if paused {
+            self.withdraw();
+        } else {
+            self.plan(0, true, &mut notes, now);
+        }
+        notes
     }
 
     /// Is it paused?
@@ -265,10 +372,46 @@ impl Ledger {
         self.paused
     }
 
-    /// More servers than the limit allows?
+    /// More servers than the limits allow?
     #[must_use]
     pub fn is_above_size(&self) -> bool {
-        self.servers > self.limits.size
+        self.servers > self.limits.size.saturating_add(self.limits.reserve)
+    }
+
+    /// Are there more servers that have logged in than are to be kept?
+    #[must_use]
+    pub fn is_above_min(&self) -> bool {
+        let min = self.min();
+        min == 0 || self.servers - self.connecting > min
+    }
+
+    /// Are there fewer than are to be kept?
+    #[must_use]
+    pub fn is_below_min(&self) -> bool {
+        self.servers < self.min()
+    }
+
+    /// What is allowed.
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Why no more servers are opened.
+    #[must_use]
+    pub fn obstacle(&self, now: Time) -> Obstacle {
+        if !self.has_room(now) {
+            Obstacle::Size
+        } else if let Some(by) = self.denied {
+            let (_, limit) = self.seat.usage(by);
+            Obstacle::Cap { by, limit }
+        } else if now < self.retry_at {
+            Obstacle::Failed(self.retry_at)
+        } else if self.connecting > 0 {
+            Obstacle::Connecting
+        } else {
+            Obstacle::None
+        }
     }
 
     /// Until when no login is tried, because the last one failed.
@@ -301,31 +444,108 @@ impl Ledger {
         self.owned[worker.index()]
     }
 
-    fn notes(&mut self, ready: usize, now: Time) -> Notes {
+    /// Should one more server be opened, beside so many that are ready, and by whom? Counts it at once.
+    /// A cap that has denied it is asked again only if told so.
+    fn plan(&mut self, ready: usize, again: bool, notes: &mut Notes, now: Time) {
+        let Some((worker, _)) = self.needed_by(ready, now) else {
+            if self.waiting <= self.connecting as usize || !self.has_room(now) {
+                self.withdraw();
+            }
+            return;
+        };
+        if self.denied.is_some() && !again {
+            return;
+        }
+        match self.seat.take(now) {
+            Ok(()) => {
+                self.denied = None;
+                self.count(worker);
+                notes.open = Some(worker);
+            }
+            Err(Denied { by, search }) => {
+                self.denied = Some(by);
+                notes.search = search.then_some(by);
+            }
+        }
+    }
+
+    /// For whom one more server is to be opened, if the caps allow it.
+    fn needed_by(&self, ready: usize, now: Time) -> Option<(WorkerId, Waiter)> {
+        let wanted = self.waiting > self.connecting as usize + ready;
+        let may = self.may_connect(now) && self.asked.is_empty();
+        if wanted && may && self.has_room(now) {
+            self.oldest()
+        } else {
+            None
+        }
+    }
+
+    fn has_room(&self, now: Time) -> bool {
+        let Limits {
+            size,
+            reserve,
+            reserve_after,
+            ..
+        } = self.limits;
+        if self.servers < size {
+            return true;
+        }
+        let is_due = |(_, oldest): (WorkerId, Waiter)| now.since(oldest.since) >= reserve_after;
+        self.servers < size.saturating_add(reserve)
+            && reserve_after > 0
+            && self.oldest().is_some_and(is_due)
+    }
+
+    fn may_connect(&self, now: Time) -> bool {
+        let most = if self.proven {
+            self.limits.connecting
+        } else {
+            1
+        };
+        self.open && !self.paused && self.connecting < most && now >= self.retry_at
+    }
+
+    fn open_unasked(&mut self, worker: WorkerId, most: u32, now: Time) -> Notes {
+        let may = self.servers < most && self.may_connect(now);
+        if !may || !self.seat.take_spare() {
+            return Notes::default();
+        }
+        self.count(worker);
+        self.unasked += 1;
         Notes {
-            open: self.plan(ready, now),
+            open: Some(worker),
             ..Notes::default()
         }
     }
 
-    /// Should one more server be opened, beside so many that are ready, and by whom? Counts it at once.
-    fn plan(&mut self, ready: usize, now: Time) -> Option<WorkerId> {
-        let wanted = self.waiting > self.connecting as usize + ready;
-        let room = self.servers < self.limits.size && self.connecting < self.limits.connecting;
-        let may = self.open && !self.paused && self.asked.is_empty() && now >= self.retry_at;
-        if !(wanted && room && may) {
-            return None;
-        }
-        let (worker, _) = self.oldest()?;
+    fn count(&mut self, worker: WorkerId) {
         self.servers += 1;
         self.connecting += 1;
         self.owned[worker.index()] += 1;
-        Some(worker)
     }
 
-    fn forget(&mut self, worker: WorkerId) {
+    fn forget(&mut self, worker: WorkerId, notes: &mut Notes) {
         self.servers -= 1;
         self.owned[worker.index()] -= 1;
+        notes.room = self.seat.give_back();
+    }
+
+    /// One client waits less.
+    fn served_or_gone(&mut self) {
+        self.waiting -= 1;
+        if self.waiting <= self.connecting as usize {
+            self.withdraw();
+        }
+    }
+
+    fn withdraw(&mut self) {
+        if self.denied.take().is_some() {
+            self.seat.withdraw();
+        }
+    }
+
+    fn min(&self) -> u32 {
+        self.limits.min.min(self.limits.size)
     }
 
     fn oldest(&self) -> Option<(WorkerId, Waiter)> {
@@ -351,162 +571,5 @@ impl Ledger {
     }
 }
 
-impl WorkerSet {
-    /// Adds a worker.
-    pub fn insert(&mut self, worker: WorkerId) {
-        self.0 |= 1 << worker.0;
-    }
-
-    /// Takes a worker out.
-    pub fn remove(&mut self, worker: WorkerId) {
-        self.0 &= !(1 << worker.0);
-    }
-
-    /// Is it in the set?
-    #[must_use]
-    pub fn has(self, worker: WorkerId) -> bool {
-        self.0 & (1 << worker.0) != 0
-    }
-
-    /// Is nobody in the set?
-    #[must_use]
-    pub fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
-    /// The workers of the set.
-    pub fn iter(self) -> impl Iterator<Item = WorkerId> {
-        (0..64)
-            .map(WorkerId)
-            .filter(move |&worker| self.has(worker))
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const A: WorkerId = WorkerId(0);
-    const B: WorkerId = WorkerId(1);
-
-    fn ledger(size: u32, order: Order) -> Ledger {
-        let limits = Limits {
-            size,
-            connecting: 1,
-            order,
-            retry: 1_000,
-        };
-        Ledger::new(2, limits)
-    }
-
-    fn client(n: u32) -> Token {
-        Token {
-            slot: n,
-            generation: 0,
-        }
-    }
-
-    /// A server of `worker` that has just logged in; `first` is the client for whom it was opened.
-    fn with_server(ledger: &mut Ledger, worker: WorkerId, first: u32) {
-        let (_, notes) = ledger.wait(worker, client(first), Time(0));
-        assert_eq!(notes.open, Some(worker));
-        assert!(ledger.opening(worker));
-        let _ = ledger.connected(worker, Connecting::Done, Time(0));
-        assert!(
-            matches!(ledger.offer(worker, Time(0)), Grant::Own(waiter) if waiter.client == client(first))
-        );
-        assert_eq!(ledger.offer(worker, Time(0)), Grant::Keep);
-    }
-
-    #[test]
-    fn a_worker_that_may_have_idle_servers_is_asked_before_one_is_opened() {
-        let mut ledger = ledger(2, Order::Auto);
-        with_server(&mut ledger, A, 1);
-        let (_, notes) = ledger.wait(B, client(2), Time(0));
-        assert_eq!(notes.wanted.iter().collect::<Vec<_>>(), [A]);
-        assert_eq!(notes.open, None, "A has not answered");
-        assert_eq!(ledger.answered(A, Time(0)).open, Some(B), "A has none");
-        assert_eq!((ledger.servers(), ledger.connecting()), (2, 1));
-    }
-
-    #[test]
-    fn a_told_worker_is_not_told_again_until_it_has_heard_that_nobody_waits() {
-        let mut ledger = ledger(1, Order::Auto);
-        with_server(&mut ledger, A, 1);
-        let (ticket, notes) = ledger.wait(B, client(2), Time(0));
-        assert!(notes.wanted.has(A));
-        let (_, notes) = ledger.wait(B, client(3), Time(0));
-        assert!(notes.wanted.is_empty());
-        assert!(ledger.leave(B, ticket));
-        assert!(!ledger.leave(B, ticket), "once");
-        let grant = ledger.offer(A, Time(0));
-        assert!(matches!(grant, Grant::Other(B, waiter) if waiter.client == client(3)));
-        assert_eq!((ledger.owned(A), ledger.owned(B)), (0, 1));
-        assert_eq!(ledger.offer(B, Time(0)), Grant::Keep);
-        let (_, notes) = ledger.wait(A, client(4), Time(0));
-        assert!(
-            notes.wanted.has(B),
-            "B was told before, and has heard since that nobody waits"
-        );
-    }
-
-    #[test]
-    fn order_over_workers() {
-        let check = |order, a_since, b_since, now, expect| {
-            let mut ledger = ledger(1, Order::Auto);
-            with_server(&mut ledger, A, 1);
-            ledger.limits.order = order;
-            let _ = ledger.wait(B, client(2), Time(b_since));
-            let _ = ledger.wait(A, client(3), Time(a_since));
-            let own = matches!(ledger.offer(A, Time(now)), Grant::Own(_));
-            assert_eq!(own, expect, "{order:?} {a_since} {b_since} {now}");
-        };
-        check(Order::Window(0), 100, 100, 200, false);
-        check(Order::Window(50), 150, 100, 200, true);
-        check(Order::Window(50), 151, 100, 200, false);
-        check(Order::Auto, 2_000, 0, 2_000, true);
-        check(Order::Auto, 2_001, 0, 2_001, false);
-        check(Order::Auto, 10_000, 0, 40_000, true);
-        check(Order::Auto, 10_001, 0, 40_000, false);
-    }
-
-    #[test]
-    fn a_failed_login_is_tried_again_later_and_a_dropped_one_at_once() {
-        let mut ledger = ledger(1, Order::Auto);
-        let (_, notes) = ledger.wait(A, client(1), Time(5_000));
-        assert_eq!(notes.open, Some(A));
-        assert!(ledger.opening(A));
-        let notes = ledger.connected(A, Connecting::Failed(Time(6_000)), Time(6_000));
-        assert_eq!(notes.open, None);
-        assert_eq!(ledger.tick(Time(6_999)).open, None);
-        assert_eq!(ledger.tick(Time(7_000)).open, Some(A));
-        assert!(ledger.opening(A));
-        let notes = ledger.connected(A, Connecting::Dropped, Time(7_000));
-        assert_eq!(notes.open, Some(A));
-        assert_eq!((ledger.servers(), ledger.connecting()), (1, 1));
-    }
-
-    #[test]
-    fn nothing_is_opened_for_a_client_that_has_left() {
-        let mut ledger = ledger(1, Order::Auto);
-        let (ticket, notes) = ledger.wait(A, client(1), Time(0));
-        assert_eq!(notes.open, Some(A));
-        assert!(ledger.leave(A, ticket));
-        assert!(!ledger.opening(A));
-        assert_eq!(
-            (ledger.servers(), ledger.connecting(), ledger.owned(A)),
-            (0, 0, 0)
-        );
-        assert!(ledger.resign(A));
-    }
-
-    #[test]
-    fn a_worker_with_a_server_on_its_way_does_not_resign() {
-        let mut ledger = ledger(1, Order::Auto);
-        with_server(&mut ledger, A, 1);
-        let _ = ledger.wait(B, client(2), Time(0));
-        assert!(matches!(ledger.offer(A, Time(0)), Grant::Other(B, _)));
-        assert!(!ledger.resign(B));
-        assert!(ledger.resign(A));
-    }
-}
+mod tests;

@@ -2,13 +2,21 @@
 //!
 //! Knows ids, numbers and time; no protocol, no socket.
 
+mod caps;
 mod epochs;
 mod ledger;
+mod limits;
+mod seat;
 mod wait_queue;
+mod worker_set;
 
+pub use caps::{CapLimits, Caps, Denied, PATIENCE, Scope};
 pub use epochs::Epochs;
-pub use ledger::{Connecting, Grant, Ledger, Limits, Notes, Order, WorkerSet};
+pub use ledger::{Connecting, Grant, Ledger, Notes, Obstacle, Opening};
+pub use limits::{Limits, Order};
+pub use seat::{Seat, SharedCaps};
 pub use wait_queue::{Ticket, Waiter};
+pub use worker_set::WorkerSet;
 
 /// Names a pool in this process, as long as the pool lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

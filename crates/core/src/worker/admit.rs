@@ -77,7 +77,7 @@ impl Worker {
         let retry_at = shared.ledger.lock().retry_at();
         let failure = shared.facts.lock().failure.clone();
         match failure.filter(|_| retry_at.is_some_and(|at| at > now)) {
-            Some(why) => return Err(Fault::ServerLogin(why)),
+            Some(why) => return Err(Fault::ServerLogin(why.text)),
             None => self.wait(conn, shared.id, true, now, out),
         }
         Ok(())

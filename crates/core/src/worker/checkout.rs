@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Worker;
+use super::{LocalPool, Worker};
 use crate::{
     Action, Actions, ReadMode, SharedPool, Shutdown, Time, Token,
     backend::{Duty, Own, Server},
@@ -25,7 +25,7 @@ impl Worker {
             .pools
             .get_mut(pool.index())
             .and_then(|pool| pool.as_deref_mut())
-            .and_then(|pool| pool.idle.pop());
+            .and_then(LocalPool::take_idle);
         match idle {
             Some(server) => {
                 self.lend(server, conn, now, out);
@@ -51,7 +51,7 @@ impl Worker {
         pool.told = true;
         let shared = Arc::clone(&pool.shared);
         let (ticket, notes) = shared.ledger.lock().wait(worker, conn, now);
-        Self::deliver(notes, &shared, out);
+        self.deliver(notes, &shared, out);
         if let Some(client) = self.table.client(conn) {
             client.change(ClientDuty::Waiting { ticket, at_login }, &mut self.timed);
             client.request_at = now;
@@ -245,7 +245,7 @@ impl Worker {
         let pool_id = server.pool();
         // A lifetime of 0 means that it is lent once.
         let was_lent = server.lent_at > server.connected_at;
-        let age = now.since(server.connected_at);
+        let (id, age) = (server.id, now.since(server.connected_at));
         if server.cancels > 0 {
             // A cancel request is on its way to it, and must not hit the next client's query.
             server.change(
@@ -265,7 +265,7 @@ impl Worker {
             return self.close_server(conn, "server shutting down", now, out);
         }
         match self.pool(pool_id) {
-            Some(pool) if was_lent && pool.terms.server_lifetime <= age => {
+            Some(pool) if was_lent && pool.terms.end_age(id) <= age => {
                 self.close_server(conn, "server lifetime over", now, out);
             }
             Some(pool) if pool.paused => {
@@ -310,6 +310,7 @@ impl Worker {
                     }
                     return;
                 }
+                Grant::Evict => return self.close_server(conn, "evicted", now, out),
                 Grant::Own(waiter) => {
                     if self.lend_to(conn, waiter, now, out) {
                         return;
@@ -344,7 +345,7 @@ impl Worker {
             self.place(server, now, out);
         }
         let notes = shared.ledger.lock().answered(self.id, now);
-        Self::deliver(notes, shared, out);
+        self.deliver(notes, shared, out);
     }
 
     /// A client that waits gives up its place.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pgweir_config::{Database, PoolMode};
+use pgweir_config::{Database, PoolMode, Settings};
 
 use crate::{
     Directory, Endpoint, SharedPool, Snapshot, Time, Token, backend::Welcome,
@@ -45,10 +45,16 @@ pub(crate) struct Terms {
     /// Microseconds; 0 is no limit.
     pub(crate) query_wait_timeout: u64,
     pub(crate) patience: Patience,
-    /// Microseconds.
+    /// Microseconds; 0 is to be lent once.
     pub(crate) server_lifetime: u64,
     /// Most prepared statements on each server; 0 if clients' names are not followed.
     pub(crate) prepared_max: usize,
+    /// Fewest servers that are kept.
+    pub(crate) min_pool_size: u32,
+    /// Its servers log in as one user, whoever the clients are.
+    pub(crate) is_forced: bool,
+    /// Idle servers are lent in turn.
+    pub(crate) round_robin: bool,
     /// From the entry `*`: not kept when it has been empty for `autodb_idle_timeout`.
     pub(crate) is_auto: bool,
 }
@@ -73,6 +79,9 @@ impl Terms {
                 patience: Patience::default(),
                 server_lifetime: 0,
                 prepared_max: 0,
+                min_pool_size: 0,
+                is_forced: false,
+                round_robin: false,
                 is_auto: true,
             };
         };
@@ -106,12 +115,32 @@ impl Terms {
                 transaction: config.transaction_timeout(&shared.key.user).0,
             },
             server_lifetime: config.server_lifetime(database).0,
+            min_pool_size: config.min_pool_size(database),
+            is_forced: database.user.is_some(),
+            round_robin: config.settings.server_round_robin,
             is_auto: !config.databases.contains_key(&*shared.key.database),
         }
     }
 }
 
+/// Microseconds by which a server's successor is opened before its own end, at most.
+const HANDOVER: u64 = 10_000_000;
+
 impl Terms {
+    /// The age at which the server of this id ends: at most `server_lifetime`, and up to a tenth earlier, so that
+    /// servers that were opened together don't end together.
+    #[inline]
+    pub(crate) fn end_age(&self, id: u64) -> u64 {
+        // The high bits of a product with 2^64 / golden ratio spread consecutive numbers well.
+        let spread = id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58;
+        self.server_lifetime - self.server_lifetime / 640 * spread
+    }
+
+    /// The age at which its successor is opened.
+    pub(crate) fn successor_age(&self, id: u64) -> u64 {
+        self.end_age(id) - (self.server_lifetime / 20).min(HANDOVER)
+    }
+
     /// Would a server that was opened under these terms be opened just so under `other`?
     pub(crate) fn opens_like(&self, other: &Self) -> bool {
         match (&self.entry, &other.entry) {
@@ -159,14 +188,31 @@ impl LocalPool {
     }
 
     /// For how many microseconds it is kept without clients and servers; `None` is for ever.
-    pub(crate) fn kept(&self, autodb_kept: u64) -> Option<u64> {
-        let never_worked = self.welcome().is_none();
-        let kept = if never_worked {
-            FRUITLESS_POOL_KEPT
-        } else {
-            autodb_kept
+    pub(crate) fn kept(&self, settings: &Settings) -> Option<u64> {
+        let of_auto = || match self.welcome() {
+            None => FRUITLESS_POOL_KEPT,
+            Some(_) => settings.autodb_idle_timeout.0,
         };
-        (self.terms.is_auto && kept > 0).then_some(kept)
+        let auto = self.terms.is_auto.then(of_auto);
+        let of_all = settings.pool_idle_timeout.0;
+        let limits = auto.into_iter().chain([of_all]);
+        limits.filter(|&kept| kept > 0).min()
+    }
+
+    /// Are servers to be kept ready?
+    pub(crate) fn keeps_min(&self) -> bool {
+        self.terms.min_pool_size > 0
+            && self.terms.entry.is_some()
+            && (self.clients > 0 || self.terms.is_forced)
+    }
+
+    /// The next idle server to be lent.
+    #[inline]
+    pub(crate) fn take_idle(&mut self) -> Option<Token> {
+        if self.terms.round_robin && !self.idle.is_empty() {
+            return Some(self.idle.remove(0));
+        }
+        self.idle.pop()
     }
 
     /// What the servers said of themselves, once one has.

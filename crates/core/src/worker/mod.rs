@@ -2,6 +2,7 @@
 
 mod admit;
 mod checkout;
+mod eviction;
 mod leave;
 mod local_pool;
 mod login;
@@ -11,11 +12,13 @@ mod servers;
 mod shutdown;
 mod table;
 mod timers;
+mod upkeep;
 
 use std::sync::Arc;
 
 use pgweir_auth::scram::DerivedKeys;
 
+pub use self::eviction::Search;
 pub(crate) use self::{
     local_pool::LocalPool,
     table::{Conn, Table},
@@ -77,7 +80,8 @@ impl Worker {
             bindings: Bindings::default(),
             pools: Vec::new(),
             timed: 0,
-            next_tick: None,
+            // The first worker opens what is to be there before the first client.
+            next_tick: (id == WorkerId(0)).then_some(Time(0)),
             period_ends: Time(0),
             period: 0,
             began: None,
@@ -260,7 +264,10 @@ impl Worker {
         match mail {
             Mail::Wanted(pool) => self.heard_wanted(&pool, now, out),
             Mail::Open(pool) => self.open_server(&pool, now, out),
-            Mail::Failed(pool) => self.fail_logins(&pool, now, out),
+            Mail::Room(pool) => self.heard_of_room(&pool, now, out),
+            Mail::Search(search) => self.search(*search, out),
+            Mail::Evict(search) => self.evict(*search, now, out),
+            Mail::Failed(pool) => self.fail_waiters(&pool, now, out),
             Mail::Cancel { from, request, key } => self.cancel(from, request, &key, now, out),
             Mail::CancelDone(request) => self.cancel_done(request, now, out),
             Mail::Tour(tour) => self.visit(*tour, now, out),
@@ -330,7 +337,7 @@ impl Worker {
     }
 
     /// Delivers what a ledger wants workers to know.
-    pub(crate) fn deliver(notes: Notes, pool: &Arc<SharedPool>, out: &mut Actions) {
+    pub(crate) fn deliver(&self, notes: Notes, pool: &Arc<SharedPool>, out: &mut Actions) {
         for to in notes.wanted.iter() {
             out.list.push(Action::Mail {
                 to,
@@ -343,6 +350,7 @@ impl Worker {
                 mail: Mail::Open(Arc::clone(pool)),
             });
         }
+        self.deliver_of_caps(&notes, pool, out);
     }
 
     fn log_pooler_error(&mut self, conn: Token, fault: &Fault, out: &mut Actions) {

@@ -41,7 +41,7 @@ impl Worker {
         if paused {
             self.close_unused(id, "pause mode", now, out);
         }
-        Self::deliver(notes, &shared, out);
+        self.deliver(notes, &shared, out);
     }
 
     /// Is this pool paused? `maybe` is what this worker knows of it.

@@ -1,32 +1,49 @@
 //! Servers are opened, log in, and are closed.
 
-use std::{fmt::Display, sync::Arc};
+use std::{
+    fmt::Display,
+    sync::{Arc, atomic::Ordering},
+};
 
 use pgweir_auth::{scram::DerivedKeys, userlist::Secret};
+use pgweir_config::LoadBalance;
 use pgweir_wire::MessageWriter;
 
 use super::{Conn, Worker};
 use crate::{
     Action, Actions, Address, Closed, ConnectError, Level, ReadMode, SharedPool, Time, Token,
     backend::{
-        Credentials, Downstream, Duty, LoginError, Prepared, Progress, Replies, Server,
+        Credentials, Downstream, Duty, Failure, LoginError, Prepared, Progress, Replies, Server,
         ServerLogin, Unnamed, Welcome,
     },
     fault::Fault,
+    frontend::ClientDuty,
     mail::Mail,
-    pool::Connecting,
+    pool::{Connecting, Opening},
     relay::Loss,
 };
 
 impl Worker {
     /// The ledger wants one more server.
     pub(crate) fn open_server(&mut self, shared: &Arc<SharedPool>, now: Time, out: &mut Actions) {
-        if !shared.ledger.lock().opening(self.id) {
-            return;
+        let opening = shared.ledger.lock().opening(self.id, now);
+        let from_reserve = match opening {
+            Opening::Go {
+                from_reserve,
+                notes,
+            } => {
+                self.deliver(notes, shared, out);
+                from_reserve
+            }
+            Opening::Not(notes) => return self.deliver(notes, shared, out),
+        };
+        if let Some(client) = from_reserve.and_then(|client| self.table.client(client)) {
+            let text = "taking connection from reserve_pool";
+            out.log(Level::Warning, client.subject(), text);
         }
         let Some((endpoint, credentials)) = self.terms_of_login(shared, now) else {
-            let why = format!("no such database: {}", shared.key.database);
-            return self.login_failed(shared, &why, now, out);
+            let text = format!("no such database: {}", shared.key.database);
+            return self.login_failed(shared, Failure::unreachable(&text), now, out);
         };
         let pool = self.local_pool(shared, now);
         pool.servers += 1;
@@ -52,6 +69,7 @@ impl Worker {
             freed_at: now,
             needs_reset: false,
             retire: None,
+            has_successor: false,
             cancels: 0,
             last_words: None,
             blocked: false,
@@ -75,9 +93,12 @@ impl Worker {
         if terms.endpoints.is_empty() {
             return None;
         }
-        // Round robin over the hosts of the list.
-        terms.endpoints.rotate_left(1);
-        let endpoint = Arc::clone(terms.endpoints.last()?);
+        let at = match database.load_balance_hosts {
+            LoadBalance::RoundRobin => shared.hosts.fetch_add(1, Ordering::Relaxed),
+            // It is moved on by a login that fails.
+            LoadBalance::Disable => shared.hosts.load(Ordering::Relaxed),
+        };
+        let endpoint = Arc::clone(&terms.endpoints[at % terms.endpoints.len()]);
         let user = shared.key.user.to_string();
         let (secret, keys) = match &database.password {
             Some(password) => (Some(Arc::new(Secret::parse(password.expose()))), None),
@@ -245,7 +266,7 @@ impl Worker {
             .ledger
             .lock()
             .connected(worker, Connecting::Done, now);
-        Self::deliver(notes, &shared, out);
+        self.deliver(notes, &shared, out);
         self.place(conn, now, out);
     }
 
@@ -261,7 +282,8 @@ impl Worker {
             format!("server login failed: {text}"),
         );
         out.list.push(Action::Close(conn));
-        self.drop_login(conn, &text, now, out);
+        let failure = Failure::of(error);
+        self.drop_login(conn, failure, now, out);
     }
 
     pub(crate) fn server_unreachable(
@@ -283,7 +305,7 @@ impl Worker {
             subject,
             format!("closing because: {short}: {detail} (age=0s)"),
         );
-        self.drop_login(conn, short, now, out);
+        self.drop_login(conn, Failure::unreachable(short), now, out);
     }
 
     /// A server's connection is gone without our doing.
@@ -323,13 +345,13 @@ impl Worker {
             return;
         };
         match server.duty {
-            Duty::Login(_) => self.drop_login(conn, text, now, out),
+            Duty::Login(_) => self.drop_login(conn, Failure::unreachable(text), now, out),
             Duty::Idle | Duty::Cleaning { .. } => self.drop_server(conn, text, now, out),
             Duty::Preparing(client) => {
                 self.drop_server(conn, text, now, out);
                 // Nothing of the client has been read yet: it can have another one.
                 if let Some(client) = self.table.client(client) {
-                    client.duty = crate::frontend::ClientDuty::Idle;
+                    client.duty = ClientDuty::Idle;
                 }
                 self.check_out(client, now, out);
             }
@@ -374,7 +396,7 @@ impl Worker {
         let text = "closing because: connect timeout";
         out.log(Level::Log, subject, text);
         out.list.push(Action::Close(conn));
-        self.drop_login(conn, "connect timeout", now, out);
+        self.drop_login(conn, Failure::unreachable("connect timeout"), now, out);
     }
 
     /// We end a login ourselves: nothing is wrong with the server.
@@ -387,7 +409,7 @@ impl Worker {
             .ledger
             .lock()
             .connected(self.id, Connecting::Dropped, now);
-        Self::deliver(notes, shared, out);
+        self.deliver(notes, shared, out);
     }
 
     fn drop_server(&mut self, conn: Token, why: &str, now: Time, out: &mut Actions) {
@@ -405,14 +427,28 @@ impl Worker {
             );
         }
         let notes = server.shared.ledger.lock().closed(worker, now);
-        Self::deliver(notes, &server.shared, out);
+        self.deliver(notes, &server.shared, out);
     }
 
     /// A login has come to nothing.
-    fn drop_login(&mut self, conn: Token, why: &str, now: Time, out: &mut Actions) {
-        if let Some(server) = self.forget_server(conn, now, out) {
-            self.login_failed(&server.shared, why, now, out);
+    fn drop_login(&mut self, conn: Token, why: Failure, now: Time, out: &mut Actions) {
+        let Some(server) = self.forget_server(conn, now, out) else {
+            return;
+        };
+        let shared = &server.shared;
+        let terms = &self.local_pool(shared, now).terms;
+        if let Some(entry) = &terms.entry
+            && entry.load_balance_hosts == LoadBalance::Disable
+        {
+            // The next host, unless somebody has gone on to it already.
+            let at = shared.hosts.load(Ordering::Relaxed);
+            if terms.endpoints[at % terms.endpoints.len()] == server.endpoint {
+                let next = at.wrapping_add(1);
+                let order = Ordering::Relaxed;
+                let _ = shared.hosts.compare_exchange(at, next, order, order);
+            }
         }
+        self.login_failed(shared, why, now, out);
     }
 
     fn forget_server(&mut self, conn: Token, now: Time, out: &mut Actions) -> Option<Box<Server>> {
@@ -427,22 +463,29 @@ impl Worker {
             if matches!(server.duty, Duty::Idle) {
                 pool.idle.retain(|&idle| idle != conn);
             }
+            if pool.keeps_min() || pool.servers == 0 {
+                self.schedule(now);
+            }
         }
         Some(server)
     }
 
-    fn login_failed(&mut self, shared: &Arc<SharedPool>, why: &str, now: Time, out: &mut Actions) {
-        let never_worked = {
-            let mut facts = shared.facts.lock();
-            facts.failure = Some(why.to_owned());
-            facts.welcome.is_none()
+    fn login_failed(
+        &mut self,
+        shared: &Arc<SharedPool>,
+        why: Failure,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let is_refused = why.refusal.is_some();
+        shared.facts.lock().failure = Some(why);
+        let (notes, has_none) = {
+            let mut ledger = shared.ledger.lock();
+            let notes = ledger.connected(self.id, Connecting::Failed(now), now);
+            (notes, ledger.servers() == ledger.connecting())
         };
-        let notes = shared
-            .ledger
-            .lock()
-            .connected(self.id, Connecting::Failed(now), now);
-        Self::deliver(notes, shared, out);
-        if never_worked {
+        self.deliver(notes, shared, out);
+        if is_refused && has_none {
             for to in (0..self.directory.workers()).map(|index| crate::WorkerId(index as u8)) {
                 out.list.push(Action::Mail {
                     to,
@@ -452,28 +495,26 @@ impl Worker {
         }
     }
 
-    /// The pool has no server, and the login of one has failed: clients that log in are told.
-    pub(crate) fn fail_logins(&mut self, shared: &Arc<SharedPool>, now: Time, out: &mut Actions) {
+    /// The pool has no server, and the login of one was refused: clients that wait are told.
+    pub(crate) fn fail_waiters(&mut self, shared: &Arc<SharedPool>, now: Time, out: &mut Actions) {
         let failure = shared.facts.lock().failure.clone();
-        let Some(failure) = failure else { return };
-        let of_pool = |conn: &Conn| match conn {
+        let Some(refusal) = failure.and_then(|failure| failure.refusal) else {
+            return;
+        };
+        let waits = |conn: &Conn| match conn {
             Conn::Client(client) => {
-                client.pool == Some(shared.id)
-                    && matches!(
-                        client.duty,
-                        crate::frontend::ClientDuty::Waiting { at_login: true, .. }
-                    )
+                client.pool == Some(shared.id) && matches!(client.duty, ClientDuty::Waiting { .. })
             }
             _ => false,
         };
         let waiting: Vec<Token> = self
             .table
             .iter()
-            .filter(|(_, conn)| of_pool(conn))
+            .filter(|(_, conn)| waits(conn))
             .map(|(token, _)| token)
             .collect();
         for client in waiting {
-            self.refuse(client, &Fault::ServerLogin(failure.clone()), now, out);
+            self.refuse(client, &refusal, now, out);
         }
     }
 

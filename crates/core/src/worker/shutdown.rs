@@ -139,8 +139,9 @@ impl Worker {
         }
         self.retire_outdated(id, now, out);
         let limits = directory::limits(&snapshot.config, &entry, &shared.key.user);
-        let notes = shared.ledger.lock().set_limits(limits, now);
-        Self::deliver(notes, &shared, out);
+        let caps = directory::cap_limits(&snapshot.config, &entry, &shared.key.user);
+        let notes = shared.ledger.lock().set_limits(limits, caps, now);
+        self.deliver(notes, &shared, out);
         // Each idle server is placed again: there may be too many now.
         let idle = match self.pool(id) {
             Some(pool) => {

@@ -2,7 +2,7 @@
 //! anything has a deadline.
 
 use super::{Conn, Worker};
-use crate::{Actions, Time, Token, backend::Duty, fault::Fault, pool::PoolId, stats::Stats};
+use crate::{Actions, Time, Token, backend::Duty, fault::Fault, stats::Stats};
 
 /// Microseconds between two looks.
 const INTERVAL: u64 = 333_000;
@@ -33,50 +33,27 @@ impl Worker {
                 self.end_overdue(overdue, now, out);
             }
         }
-        self.check_idle_servers(now, out);
+        self.check_servers(now, out);
         self.check_pools(now, out);
         self.turn_periods(now);
         self.next_tick = self.next_deadline(now);
     }
 
-    /// When to look again: soon while something has a short deadline, else when the first idle
-    /// server, empty pool or period ends.
+    /// When to look again: soon while something has a short deadline, else when the first server, empty
+    /// pool or period ends.
     fn next_deadline(&mut self, now: Time) -> Option<Time> {
         if self.timed > 0 || self.has_client_timeouts() {
             return Some(now.after(INTERVAL));
         }
-        let settings = &self.snapshot.config.settings;
-        let idle_max = Some(settings.server_idle_timeout.0).filter(|&max| max > 0);
-        let autodb_kept = settings.autodb_idle_timeout.0;
-        let mut first = None;
-        for pool in self.pools.iter_mut().flatten() {
-            if pool.clients == 0 && pool.servers == 0 {
-                let kept = pool.kept(autodb_kept);
-                first = first
-                    .into_iter()
-                    .chain(kept.map(|kept| pool.empty_since.after(kept)))
-                    .min();
-            }
-            if pool.servers > 0 {
-                // A server that is lent now comes free later, and its time begins then.
-                let of_lent = idle_max.map(|max| now.after(max));
-                first = first
-                    .into_iter()
-                    .chain(of_lent)
-                    .chain([self.period_ends])
-                    .min();
-            }
-            let lifetime = Some(pool.terms.server_lifetime).filter(|&lifetime| lifetime > 0);
-            for &conn in &pool.idle {
-                let Some(server) = self.table.server(conn) else {
-                    continue;
-                };
-                let idle = idle_max.map(|max| server.freed_at.after(max));
-                let old = lifetime.map(|lifetime| server.connected_at.after(lifetime));
-                first = first.into_iter().chain(idle).chain(old).min();
-            }
-        }
-        first.map(|at: Time| at.max(now.after(INTERVAL)))
+        let periods = self.pools.iter().flatten().any(|pool| pool.servers > 0);
+        let period_ends = periods.then_some(self.period_ends);
+        let deadlines = [
+            self.first_server_deadline(now),
+            self.first_pool_deadline(now),
+            period_ends,
+        ];
+        let first = deadlines.into_iter().flatten().min();
+        first.map(|at| at.max(now.after(INTERVAL)))
     }
 
     fn overdue(&mut self, now: Time) -> Vec<Overdue> {
@@ -115,57 +92,6 @@ impl Worker {
                 self.close_server(conn, "abandoned query took too long", now, out);
             }
             Overdue::Cancel(conn) => self.cancel_overdue(conn, now, out),
-        }
-    }
-
-    fn check_idle_servers(&mut self, now: Time, out: &mut Actions) {
-        let idle_max = self.snapshot.config.settings.server_idle_timeout.0;
-        let idle: Vec<Token> = self
-            .pools
-            .iter()
-            .flatten()
-            .flat_map(|pool| pool.idle.iter().copied())
-            .collect();
-        for conn in idle {
-            let Some(server) = self.table.server(conn) else {
-                continue;
-            };
-            let (freed_at, connected_at, pool) =
-                (server.freed_at, server.connected_at, server.pool());
-            let lifetime = self.pool(pool).map_or(0, |pool| pool.terms.server_lifetime);
-            if idle_max > 0 && now.since(freed_at) >= idle_max {
-                self.close_server(conn, "server idle timeout", now, out);
-            } else if lifetime > 0 && now.since(connected_at) >= lifetime {
-                self.close_server(conn, "server lifetime over", now, out);
-            }
-        }
-    }
-
-    /// Pools whose last login failed may try again; pools that nobody uses go.
-    fn check_pools(&mut self, now: Time, out: &mut Actions) {
-        let autodb_kept = self.snapshot.config.settings.autodb_idle_timeout.0;
-        let worker = self.id;
-        for index in 0..self.pools.len() {
-            let id = PoolId(index as u32);
-            let Some(pool) = self.pool(id) else { continue };
-            if pool.told {
-                let shared = std::sync::Arc::clone(&pool.shared);
-                let notes = shared.ledger.lock().tick(now);
-                Self::deliver(notes, &shared, out);
-            }
-            let Some(pool) = self.pool(id) else { continue };
-            if pool.clients > 0 || pool.servers > 0 {
-                continue;
-            }
-            let Some(kept) = pool.kept(autodb_kept) else {
-                continue;
-            };
-            let is_over = now.since(pool.empty_since) >= kept;
-            if is_over && pool.shared.clone().ledger.lock().resign(worker) {
-                let counted = pool.stats.now;
-                self.past += counted;
-                self.pools[index] = None;
-            }
         }
     }
 

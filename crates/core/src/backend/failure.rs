@@ -1,0 +1,60 @@
+//! What a failed login of ours means for clients.
+
+use super::LoginError;
+use crate::fault::Fault;
+
+/// Why a login to a server failed.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    /// In words, as clients are told that come before the next try.
+    pub text: String,
+    /// What those are told that wait: the server has said no. `None` if it could not be reached, or
+    /// asked for patience: then they go on waiting.
+    pub refusal: Option<Fault>,
+}
+
+/// PostgreSQL's `cannot_connect_now`: it starts, or recovers, and asks for patience.
+const CANNOT_CONNECT_NOW: &str = "57P03";
+
+impl Failure {
+    /// It could not be reached, or asked for patience.
+    #[must_use]
+    pub fn unreachable(text: &str) -> Self {
+        Self {
+            text: text.to_owned(),
+            refusal: None,
+        }
+    }
+
+    /// It said no, or is none.
+    #[must_use]
+    pub fn of(error: &LoginError) -> Self {
+        match error {
+            LoginError::Refused(words) if words.code == CANNOT_CONNECT_NOW => {
+                Self::unreachable(&words.message)
+            }
+            LoginError::Refused(words) if words.code.len() == 5 && !words.message.is_empty() => {
+                Self {
+                    text: words.message.clone(),
+                    refusal: Some(Fault::ServerSaid(words.clone())),
+                }
+            }
+            other => {
+                let what = match other {
+                    // PgBouncer's words for all of these.
+                    LoginError::NoPassword(_) => "wrong password type".to_owned(),
+                    LoginError::Refused(_) => "the server gave no reason".to_owned(),
+                    other => other.to_string(),
+                };
+                let refusal = Fault::ServerRefused {
+                    what,
+                    detail: other.to_string(),
+                };
+                Self {
+                    text: refusal.to_string(),
+                    refusal: Some(refusal),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,417 @@
+//! The book of the caps that pools share: servers of one database, of one user, of the process.
+//!
+//! A slot is taken when a ledger plans a server, and given back when that server is gone, so that
+//! no cap is exceeded at any moment. Who finds no room is *denied*: its pool stands in the queue of
+//! the cap that denied it.
+//!
+//! # Nobody waits while there is room
+//!
+//! 1. Room comes of a slot that is given back, or of a higher limit. It is granted at once, counted, to
+//!    pools in the queues of these caps, those first that have least for their weight, until none of
+//!    the caps has both room and a queue. The caller tells the ledgers of these pools
+//!    ([`Ledger::room`](super::Ledger::room)). If another cap denies such a pool by now, it is told
+//!    without a slot, and is denied there in its turn.
+//! 2. `room` uses the slot, or gives it back, as in 1.
+//! 3. While a pool is denied, idle servers of other pools may have to go for it. A *search* asks
+//!    each worker for what is idle there, and sets the flag of those pools, so that what comes free
+//!    later goes through their ledgers, which ask [`Caps::must_go`]. A search that found something
+//!    begins anew while somebody is denied; in any case one begins with the first that is denied, and
+//!    with each tick of a ledger.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
+
+use super::PoolId;
+use crate::Time;
+
+/// Microseconds after which a pool that has less than its share of a cap, and is denied more, gets a
+/// slot even of a pool whose own clients wait. Each such change costs a login, so that it must not
+/// happen at every transaction.
+pub const PATIENCE: u64 = 500_000;
+
+/// What a cap is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// Servers of one database: `max_db_connections`.
+    Database,
+    /// Servers of one user: `max_user_connections`.
+    User,
+    /// Servers of the process: `max_server_conn`.
+    Process,
+}
+
+/// What an operator allows a pool's database, its user and the process; 0 is no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CapLimits {
+    /// Most servers of the database.
+    pub database: u32,
+    /// Most servers of the user.
+    pub user: u32,
+    /// Most servers of the process.
+    pub process: u32,
+    /// The pool's part of a cap, in relation to the other pools'. At least 1.
+    pub weight: u32,
+}
+
+/// A pool got no slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Denied {
+    /// The cap that is full.
+    pub by: Scope,
+    /// Nobody looks for an idle server that could go yet: the caller is to begin.
+    pub search: bool,
+}
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub struct Caps {
+    caps: HashMap<Name, Cap>,
+    /// By [`PoolId`].
+    holders: Vec<Option<Holder>>,
+    short: usize,
+}
+
+type Name = (Scope, Arc<str>);
+
+#[derive(Debug, Default)]
+struct Cap {
+    /// 0 is none.
+    limit: u32,
+    taken: u32,
+    /// The weights of all pools that have servers under it, or want some.
+    weights: u64,
+    denied: VecDeque<PoolId>,
+    searching: bool,
+    holders: usize,
+}
+
+#[derive(Debug)]
+struct Holder {
+    /// Its caps, in the order in which they are asked.
+    names: [Name; 3],
+    weight: u32,
+    /// Its slots, those that it was granted and has not claimed yet included.
+    slots: u32,
+    granted: u32,
+    /// By which cap, and since when.
+    denied: Option<(Scope, Time)>,
+}
+
+impl Caps {
+    /// A pool comes into being. If its limits are new, those who are denied hear of that as their own
+    /// pools get them.
+    pub fn join(&mut self, pool: PoolId, database: &str, user: &str, limits: CapLimits) {
+        let names = [
+            (Scope::Database, database.into()),
+            (Scope::User, user.into()),
+            (Scope::Process, "".into()),
+        ];
+        for name in &names {
+            self.caps.entry(name.clone()).or_default().holders += 1;
+        }
+        if self.holders.len() <= pool.index() {
+            self.holders.resize_with(pool.index() + 1, || None);
+        }
+        self.holders[pool.index()] = Some(Holder {
+            names,
+            weight: 1,
+            slots: 0,
+            granted: 0,
+            denied: None,
+        });
+        self.limit(pool, limits);
+    }
+
+    /// It is gone.
+    pub fn part(&mut self, pool: PoolId) {
+        self.withdraw(pool);
+        self.change(pool, |holder| holder.slots = 0);
+        let Some(holder) = self.holders.get_mut(pool.index()).and_then(Option::take) else {
+            return;
+        };
+        for name in holder.names {
+            if let Some(cap) = self.caps.get_mut(&name) {
+                cap.holders -= 1;
+                if cap.holders == 0 {
+                    self.caps.remove(&name);
+                }
+            }
+        }
+    }
+
+    /// New limits: the pools to tell of room.
+    #[must_use = "a pool that is not told waits for nothing"]
+    pub fn set_limits(&mut self, pool: PoolId, limits: CapLimits) -> Vec<PoolId> {
+        self.limit(pool, limits);
+        self.grant(pool)
+    }
+
+    /// A pool whose clients wait wants one more slot.
+    ///
+    /// # Errors
+    /// There is none: the pool is in the queue now.
+    pub fn take(&mut self, pool: PoolId, now: Time) -> Result<(), Denied> {
+        let full = self.full(pool);
+        let Some(by) = full else {
+            self.withdraw(pool);
+            self.change(pool, |holder| holder.slots += 1);
+            return Ok(());
+        };
+        let before = self.holder(pool).and_then(|holder| holder.denied);
+        if before.is_none_or(|(scope, _)| scope != by) {
+            self.withdraw(pool);
+            self.short += 1;
+            if let Some(cap) = self.cap_mut(pool, by) {
+                cap.denied.push_back(pool);
+            }
+        }
+        let since = before.map_or(now, |(_, since)| since);
+        self.change(pool, |holder| holder.denied = Some((by, since)));
+        let search = self
+            .cap_mut(pool, by)
+            .is_some_and(|cap| !std::mem::replace(&mut cap.searching, true));
+        Err(Denied { by, search })
+    }
+
+    /// One more slot, if there is room; nobody is kept waiting for it.
+    pub fn take_spare(&mut self, pool: PoolId) -> bool {
+        let free = self.full(pool).is_none();
+        if free {
+            self.change(pool, |holder| holder.slots += 1);
+        }
+        free
+    }
+
+    /// The pool has heard of room: the slot that it was granted, if it was.
+    pub fn claim(&mut self, pool: PoolId) -> bool {
+        self.withdraw(pool);
+        match self.holders.get_mut(pool.index()) {
+            Some(Some(holder)) if holder.granted > 0 => {
+                holder.granted -= 1;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// A slot is free again: the pools to tell of room.
+    #[must_use = "a pool that is not told waits for nothing"]
+    pub fn give_back(&mut self, pool: PoolId) -> Vec<PoolId> {
+        self.change(pool, |holder| holder.slots = holder.slots.saturating_sub(1));
+        self.grant(pool)
+    }
+
+    /// The pool wants no more.
+    pub fn withdraw(&mut self, pool: PoolId) {
+        let Some((scope, _)) = self.holder(pool).and_then(|holder| holder.denied) else {
+            return;
+        };
+        if let Some(cap) = self.cap_mut(pool, scope) {
+            cap.denied.retain(|&denied| denied != pool);
+        }
+        self.short -= 1;
+        self.change(pool, |holder| holder.denied = None);
+    }
+
+    /// Grants what room the caps of `pool` have: the pools to tell.
+    fn grant(&mut self, pool: PoolId) -> Vec<PoolId> {
+        let mut told = Vec::new();
+        for scope in Scope::ALL {
+            while let Some(next) = self.neediest(pool, scope) {
+                self.withdraw(next);
+                if self.full(next).is_none() {
+                    self.change(next, |holder| {
+                        holder.slots += 1;
+                        holder.granted += 1;
+                    });
+                }
+                told.push(next);
+            }
+        }
+        told
+    }
+
+    /// A server of `pool` came free, and a client of the pool itself waits for it if `wanted`: is its
+    /// slot needed more elsewhere?
+    #[must_use]
+    pub fn must_go(&self, pool: PoolId, wanted: bool, now: Time) -> bool {
+        let Some(holder) = self.holder(pool) else {
+            return false;
+        };
+        let needed_of = |name: &Name| {
+            let Some(cap) = self.caps.get(name).filter(|cap| cap.is_full()) else {
+                return false;
+            };
+            let mut others = cap
+                .denied
+                .iter()
+                .filter(|&&other| other != pool)
+                .filter_map(|&other| self.holder(other));
+            let is_due = |other: &Holder| {
+                let since = other.denied.map_or(now, |(_, since)| since);
+                cap.is_below_share(other) && now.since(since) >= PATIENCE
+            };
+            match wanted {
+                true => cap.is_above_share(holder) && others.any(is_due),
+                false => cap.may_lose(name.0, holder) && others.next().is_some(),
+            }
+        };
+        holder.names.iter().any(needed_of)
+    }
+
+    /// May an idle server of `other` go, since the cap of `pool` in this scope denies somebody?
+    #[must_use]
+    pub fn may_evict(&self, pool: PoolId, scope: Scope, other: PoolId) -> bool {
+        let (Some(name), Some(holder)) = (self.name(pool, scope), self.holder(other)) else {
+            return false;
+        };
+        let Some(cap) = self.caps.get(name).filter(|cap| cap.is_full()) else {
+            return false;
+        };
+        holder.names.contains(name)
+            && cap.denied.iter().any(|&denied| denied != other)
+            && cap.may_lose(scope, holder)
+    }
+
+    /// A search has ended. `true` if it is to begin anew: it has `found` something, and somebody is
+    /// denied still.
+    pub fn searched(&mut self, pool: PoolId, scope: Scope, found: bool) -> bool {
+        let Some(cap) = self.cap_mut(pool, scope) else {
+            return false;
+        };
+        cap.searching = found && cap.is_full() && !cap.denied.is_empty();
+        cap.searching
+    }
+
+    /// How many pools are denied.
+    #[must_use]
+    pub fn short(&self) -> usize {
+        self.short
+    }
+
+    /// Slots taken under the pool's cap of this scope, and the limit (0 is none).
+    #[must_use]
+    pub fn usage(&self, pool: PoolId, scope: Scope) -> (u32, u32) {
+        let cap = self.name(pool, scope).and_then(|name| self.caps.get(name));
+        cap.map_or((0, 0), |cap| (cap.taken, cap.limit))
+    }
+
+    /// Servers of a database or a user, under whatever pools.
+    #[must_use]
+    pub fn taken(&self, scope: Scope, name: &str) -> u32 {
+        let cap = self.caps.get(&(scope, name.into()));
+        cap.map_or(0, |cap| cap.taken)
+    }
+
+    /// The first cap of the pool that has no room.
+    fn full(&self, pool: PoolId) -> Option<Scope> {
+        let names = &self.holder(pool)?.names;
+        let full = |name: &&Name| self.caps.get(*name).is_some_and(Cap::is_full);
+        names.iter().find(full).map(|name| name.0)
+    }
+
+    /// The pool that has least for its weight, of those that the cap of `pool` has denied, if it has
+    /// room now.
+    fn neediest(&self, pool: PoolId, scope: Scope) -> Option<PoolId> {
+        let cap = self.caps.get(self.name(pool, scope)?)?;
+        if cap.is_full() {
+            return None;
+        }
+        let denied = cap.denied.iter().copied();
+        denied.min_by(|&a, &b| match (self.holder(a), self.holder(b)) {
+            (Some(a), Some(b)) => (u64::from(a.slots) * u64::from(b.weight))
+                .cmp(&(u64::from(b.slots) * u64::from(a.weight))),
+            _ => std::cmp::Ordering::Equal,
+        })
+    }
+
+    fn limit(&mut self, pool: PoolId, limits: CapLimits) {
+        self.change(pool, |holder| holder.weight = limits.weight.max(1));
+        let limits = [limits.database, limits.user, limits.process];
+        for (scope, limit) in Scope::ALL.into_iter().zip(limits) {
+            if let Some(cap) = self.cap_mut(pool, scope) {
+                cap.limit = limit;
+            }
+        }
+    }
+
+    /// Changes a holder, and with it what its caps count of it.
+    fn change(&mut self, pool: PoolId, how: impl FnOnce(&mut Holder)) {
+        let Some(Some(holder)) = self.holders.get_mut(pool.index()) else {
+            return;
+        };
+        let (slots, weight) = (holder.slots, holder.active_weight());
+        how(holder);
+        for name in &holder.names {
+            if let Some(cap) = self.caps.get_mut(name) {
+                cap.taken = cap.taken + holder.slots - slots;
+                cap.weights = cap.weights + holder.active_weight() - weight;
+            }
+        }
+    }
+
+    fn holder(&self, pool: PoolId) -> Option<&Holder> {
+        self.holders.get(pool.index())?.as_ref()
+    }
+
+    fn name(&self, pool: PoolId, scope: Scope) -> Option<&Name> {
+        Some(&self.holder(pool)?.names[scope as usize])
+    }
+
+    fn cap_mut(&mut self, pool: PoolId, scope: Scope) -> Option<&mut Cap> {
+        let name = &self.holders.get(pool.index())?.as_ref()?.names[scope as usize];
+        self.caps.get_mut(name)
+    }
+}
+
+impl Scope {
+    /// In the order in which they are asked.
+    pub const ALL: [Scope; 3] = [Scope::Database, Scope::User, Scope::Process];
+
+    /// The setting that limits it.
+    #[must_use]
+    pub fn setting(self) -> &'static str {
+        match self {
+            Self::Database => "max_db_connections",
+            Self::User => "max_user_connections",
+            Self::Process => "max_server_conn",
+        }
+    }
+}
+
+impl Cap {
+    fn is_full(&self) -> bool {
+        self.limit > 0 && self.taken >= self.limit
+    }
+
+    /// Has it more of this cap than its weight gives it?
+    fn is_above_share(&self, holder: &Holder) -> bool {
+        self.part_of(holder) > u64::from(self.limit) * u64::from(holder.weight)
+    }
+
+    fn is_below_share(&self, holder: &Holder) -> bool {
+        self.part_of(holder) < u64::from(self.limit) * u64::from(holder.weight)
+    }
+
+    fn part_of(&self, holder: &Holder) -> u64 {
+        u64::from(holder.slots) * self.weights
+    }
+
+    /// Idle servers go whosever they are, as in PgBouncer; but from the cap of the process each pool
+    /// keeps its share.
+    fn may_lose(&self, scope: Scope, holder: &Holder) -> bool {
+        scope != Scope::Process || self.is_above_share(holder)
+    }
+}
+
+impl Holder {
+    fn active_weight(&self) -> u64 {
+        let is_active = self.slots > 0 || self.denied.is_some();
+        if is_active { u64::from(self.weight) } else { 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,38 @@
+//! Some of the workers.
+
+use crate::WorkerId;
+
+/// A set of workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WorkerSet(u64);
+
+impl WorkerSet {
+    /// Adds a worker.
+    pub fn insert(&mut self, worker: WorkerId) {
+        self.0 |= 1 << worker.0;
+    }
+
+    /// Takes a worker out.
+    pub fn remove(&mut self, worker: WorkerId) {
+        self.0 &= !(1 << worker.0);
+    }
+
+    /// Is it in the set?
+    #[must_use]
+    pub fn has(self, worker: WorkerId) -> bool {
+        self.0 & (1 << worker.0) != 0
+    }
+
+    /// Is nobody in the set?
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The workers of the set.
+    pub fn iter(self) -> impl Iterator<Item = WorkerId> {
+        (0..64)
+            .map(WorkerId)
+            .filter(move |&worker| self.has(worker))
+    }
+}

@@ -1,0 +1,145 @@
+//! Idle servers of one pool go for another's sake, where both are under one cap.
+
+use std::sync::Arc;
+
+use super::Worker;
+use crate::{
+    Action, Actions, SharedPool, Time, Token, WorkerId,
+    backend::Duty,
+    mail::Mail,
+    pool::{Notes, PoolId, Scope},
+};
+
+/// A look for the server that has been idle longest, among those that a cap can do without.
+#[derive(Debug)]
+pub struct Search {
+    /// The pool that was denied a server.
+    pool: Arc<SharedPool>,
+    /// By its cap of this kind.
+    scope: Scope,
+    visited: usize,
+    found: Option<Found>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Found {
+    worker: WorkerId,
+    conn: Token,
+    idle_since: Time,
+}
+
+impl Worker {
+    pub(super) fn deliver_of_caps(&self, notes: &Notes, pool: &Arc<SharedPool>, out: &mut Actions) {
+        let to = self.id;
+        // One that has just gone has given its slot back by itself.
+        for pool in notes
+            .room
+            .iter()
+            .filter_map(|&id| self.directory.pool_of(id))
+        {
+            let mail = Mail::Room(pool);
+            out.list.push(Action::Mail { to, mail });
+        }
+        if let Some(scope) = notes.search {
+            let pool = Arc::clone(pool);
+            self.begin_search(pool, scope, out);
+        }
+    }
+
+    pub(super) fn heard_of_room(&mut self, pool: &Arc<SharedPool>, now: Time, out: &mut Actions) {
+        let notes = pool.ledger.lock().room(now);
+        self.deliver(notes, pool, out);
+    }
+
+    fn begin_search(&self, pool: Arc<SharedPool>, scope: Scope, out: &mut Actions) {
+        let search = Search {
+            pool,
+            scope,
+            visited: 0,
+            found: None,
+        };
+        let mail = Mail::Search(Box::new(search));
+        out.list.push(Action::Mail { to: self.id, mail });
+    }
+
+    /// Adds what is idle here, and passes the search on. From now on whatever comes free here in one
+    /// of these pools goes through its ledger.
+    pub(super) fn search(&mut self, mut search: Search, out: &mut Actions) {
+        let workers = self.directory.workers();
+        search.visited += 1;
+        for id in self.evictable(&search) {
+            let Some(Some(pool)) = self.pools.get_mut(id.index()) else {
+                continue;
+            };
+            pool.told = true;
+            for &conn in &pool.idle {
+                let idle_since = match self.table.server(conn) {
+                    Some(server) => server.freed_at,
+                    None => continue,
+                };
+                let is_older = |found: Found| idle_since < found.idle_since;
+                if search.found.is_none_or(is_older) {
+                    search.found = Some(Found {
+                        worker: self.id,
+                        conn,
+                        idle_since,
+                    });
+                }
+            }
+        }
+        if search.visited < workers {
+            let to = WorkerId(((self.id.index() + 1) % workers) as u8);
+            let mail = Mail::Search(Box::new(search));
+            return out.list.push(Action::Mail { to, mail });
+        }
+        match search.found {
+            Some(found) => {
+                let mail = Mail::Evict(Box::new(search));
+                out.list.push(Action::Mail {
+                    to: found.worker,
+                    mail,
+                });
+            }
+            None => self.end_search(search, false, out),
+        }
+    }
+
+    /// The server that a search found goes, if it is idle still.
+    pub(super) fn evict(&mut self, search: Search, now: Time, out: &mut Actions) {
+        let Some(found) = search.found else {
+            return self.end_search(search, false, out);
+        };
+        let server = self.table.server(found.conn);
+        let pool = server
+            .filter(|server| {
+                matches!(server.duty, Duty::Idle) && server.freed_at == found.idle_since
+            })
+            .map(|server| server.pool());
+        if pool.is_some_and(|pool| self.may_evict(&search, pool)) {
+            self.close_server(found.conn, "evicted", now, out);
+        }
+        self.end_search(search, true, out);
+    }
+
+    fn end_search(&self, search: Search, found: bool, out: &mut Actions) {
+        let Search { pool, scope, .. } = search;
+        let caps = self.directory.caps();
+        if caps.with(|caps| caps.searched(pool.id, scope, found)) {
+            self.begin_search(pool, scope, out);
+        }
+    }
+
+    fn may_evict(&self, search: &Search, pool: PoolId) -> bool {
+        let caps = self.directory.caps();
+        caps.with(|caps| caps.may_evict(search.pool.id, search.scope, pool))
+    }
+
+    /// The pools of this worker that may lose servers by this search.
+    fn evictable(&self, search: &Search) -> Vec<PoolId> {
+        let ids = self.pools.iter().flatten().map(|pool| pool.shared.id);
+        self.directory.caps().with(|caps| {
+            ids.filter(|&id| caps.may_evict(search.pool.id, search.scope, id))
+                .collect()
+        })
+    }
+}

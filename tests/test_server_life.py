@@ -1,0 +1,204 @@
+"""How long servers and pools live, which one is lent, and what happens when none can be opened."""
+
+import threading
+import time
+
+import pytest
+
+import fakeserver as fake
+import machine
+import rawclient as wire
+from fakeserver import FakeServer
+from rawclient import LoginRefused
+
+BACKEND = "SELECT pg_backend_pid()"
+
+
+@pytest.fixture
+def newest_pg(newest_pg):
+    """Nobody else's servers are counted."""
+    def none_left():
+        newest_pg.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                      " WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()")
+        return newest_pg.backends() == []
+
+    machine.wait_until(none_left, what="those of the last test are gone")
+    return newest_pg
+
+
+def where(pg, more="", dbname="app"):
+    return f"host={pg.host} port={pg.port} dbname={dbname} {more}"
+
+
+def servers(pg, dbname="app"):
+    return len(pg.backends(f"usename = 'trusty' AND datname = '{dbname}'"))
+
+
+# -- age
+
+
+@pytest.mark.shows("server_lifetime", "database.server_lifetime")
+@pytest.mark.parametrize(("settings", "database"), [({"server_lifetime": 1}, ""),
+                                                    ({}, "server_lifetime=1")])
+def test_lifetime_of_an_idle_server(start_pooler, newest_pg, settings, database):
+    pooler = start_pooler(newest_pg, databases={"app": where(newest_pg, database)}, **settings)
+    client = pooler.raw()
+    backend = int(client.value(BACKEND))
+    machine.wait_until(lambda: backend not in newest_pg.backends(), 3, "it is closed")
+    pooler.expect_log("closing because: server lifetime over (age=")
+    assert servers(newest_pg) == 0, "nobody needs another one"
+
+
+@pytest.mark.shows("server_lifetime")
+def test_lifetime_0_is_one_use(start_pooler, newest_pg, workers):
+    pooler = start_pooler(newest_pg, server_lifetime=0, workers=workers)
+    client = pooler.raw()
+    assert len({client.value(BACKEND) for _ in range(4)}) == 4
+
+
+@pytest.mark.shows("server_lifetime")
+def test_a_server_in_use_gets_a_successor_before_it_goes(start_pooler, newest_pg, workers):
+    """No query ever waits for a login: there is a new server before the old one goes."""
+    pooler = start_pooler(newest_pg, server_lifetime=2, workers=workers, log_connections=1)
+    client = pooler.raw()
+    backends, deadline = [], time.monotonic() + 8
+    while len(backends) < 3 and time.monotonic() < deadline:
+        backend = int(client.value(BACKEND))
+        if backend not in backends:
+            backends.append(backend)
+        time.sleep(0.005)
+    assert len(backends) >= 3
+    # Each of them had logged in before its predecessor was closed.
+    lines = [line for line in pooler.log().splitlines() if " S-" in line]
+    opened = [n for n, line in enumerate(lines) if "new connection to server" in line]
+    closed = [n for n, line in enumerate(lines) if "server lifetime over" in line]
+    for n, line in enumerate(closed):
+        assert opened[n + 1] < line, "\n".join(lines)
+
+
+@pytest.mark.shows("server_lifetime")
+def test_servers_do_not_all_end_at_once(start_pooler, newest_pg):
+    pooler = start_pooler(newest_pg, server_lifetime=4, default_pool_size=20)
+    clients = [pooler.raw() for _ in range(20)]
+    for client in clients:
+        client.query("BEGIN")
+    started = time.monotonic()
+    for client in clients:
+        client.query("COMMIT")
+    machine.wait_until(lambda: servers(newest_pg) < 20, 6, "the first goes")
+    assert time.monotonic() - started > 3
+    assert servers(newest_pg) > 10
+    machine.wait_until(lambda: servers(newest_pg) == 0, 3, "the last goes")
+
+
+# -- pools
+
+
+@pytest.mark.shows("pool_idle_timeout")
+def test_unused_pool_is_forgotten(start_pooler, newest_pg, workers):
+    pooler = start_pooler(newest_pg, pool_idle_timeout=0.5, server_idle_timeout=0.5, workers=workers)
+    with pooler.raw() as client:
+        client.value("SELECT 1")
+    assert pooler.pool() is not None
+    machine.wait_until(lambda: pooler.pool() is None, 5, "the pool is forgotten")
+    pooler.expect_log("cleaning up idle pool")
+    assert pooler.raw().value("SELECT 1") == "1"
+
+
+@pytest.mark.shows("autodb_idle_timeout")
+def test_unused_auto_database_is_forgotten(start_pooler, newest_pg, workers):
+    databases = {"*": where(newest_pg).replace("dbname=app", ""), "other": where(newest_pg)}
+    pooler = start_pooler(newest_pg, databases=databases, autodb_idle_timeout=0.5,
+                          server_idle_timeout=0.5, workers=workers)
+    for dbname in ("app", "other"):
+        with pooler.raw(dbname=dbname) as client:
+            client.value("SELECT 1")
+    machine.wait_until(lambda: pooler.pool() is None, 5, "the pool is forgotten")
+    assert pooler.pool("other") is not None, "it stands in the file"
+
+
+# -- which one
+
+
+@pytest.mark.shows("server_round_robin")
+@pytest.mark.parametrize("turns", [0, 1])
+def test_server_round_robin(start_pooler, newest_pg, turns):
+    pooler = start_pooler(newest_pg, server_round_robin=turns, workers=1)
+    clients = [pooler.raw() for _ in range(3)]
+    for client in clients:
+        client.query("BEGIN")
+    for client in clients:
+        client.query("COMMIT")
+    used = [clients[0].value(BACKEND) for _ in range(6)]
+    if turns:
+        assert len(set(used)) == 3
+        assert used[:3] == used[3:]
+    else:
+        assert len(set(used)) == 1
+
+
+# -- when none can be opened
+
+
+@pytest.mark.shows("server_login_retry")
+@pytest.mark.parametrize("retry", [0.2, 1.2])
+def test_server_login_retry(start_pooler, newest_pg, retry):
+    """The next login comes after that time, not before; who waits is served then."""
+    times = []
+
+    def behave(connection):
+        times.append(time.monotonic())
+        if connection.number > 2 and connection.welcome():
+            connection.serve()
+
+    with FakeServer(behave) as server:
+        pooler = start_pooler(None, databases={"app": server.database}, server_login_retry=retry)
+        assert pooler.raw().value("SELECT 1") == "SELECT 1"
+    gaps = [later - earlier for earlier, later in zip(times, times[1:])]
+    assert len(gaps) == 2
+    assert all(retry - 0.05 < gap < retry + 0.6 for gap in gaps), gaps
+
+
+def test_clients_hear_why_the_server_refuses_them(start_pooler, newest_pg, workers):
+    """All that wait get the server's own words, and who comes after gets them too, at once."""
+    asked = threading.Event()
+    go = threading.Event()
+
+    def behave(connection):
+        connection.read_startup()
+        asked.set()
+        go.wait(5)
+        connection.send(fake.error("28000", "no entry for you", "FATAL"))
+
+    with FakeServer(behave) as server:
+        pooler = start_pooler(None, databases={"app": server.database}, workers=workers)
+        waiters = [pooler.socket() for _ in range(4)]
+        for waiter in waiters:
+            waiter.send(wire.startup(user="trusty", database="app"))
+        asked.wait(5)
+        machine.wait_until(lambda: pooler.pool()["cl_waiting"] == 4, what="all wait")
+        go.set()
+        for waiter in waiters:
+            error = waiter.until("E")[-1]
+            assert (error.sqlstate, error.words) == ("28000", "no entry for you")
+        with pytest.raises(LoginRefused, match="server login has been failing, cached error: no entry"
+                                               " for you \\(server_login_retry\\)"):
+            pooler.raw()
+        assert server.accepted == 1
+    pooler.expect_log("server login failed: FATAL no entry for you")
+
+
+def test_a_server_that_starts_is_waited_for(start_pooler, newest_pg, workers):
+    """PostgreSQL says 57P03 while it starts: nobody is refused for that."""
+    def behave(connection):
+        if connection.number < 3:
+            connection.read_startup()
+            connection.send(fake.error("57P03", "the database system is starting up", "FATAL"))
+        elif connection.welcome():
+            connection.serve()
+
+    with FakeServer(behave) as server:
+        pooler = start_pooler(None, databases={"app": server.database}, workers=workers,
+                              server_login_retry=0.2)
+        assert pooler.raw().value("SELECT 1") == "SELECT 1"
+        assert server.accepted == 3

@@ -1,0 +1,386 @@
+"""How many servers there are: sizes of pools, and the caps that pools share."""
+
+import threading
+import time
+
+import pytest
+
+import machine
+import rawclient as wire
+from fakeserver import FakeServer, answer
+
+BACKEND = "SELECT pg_backend_pid()"
+
+
+@pytest.fixture
+def newest_pg(newest_pg):
+    """Nobody else's servers are counted."""
+    def none_left():
+        newest_pg.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                      " WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()")
+        return newest_pg.backends() == []
+
+    machine.wait_until(none_left, what="those of the last test are gone")
+    return newest_pg
+
+
+def where(pg, more="", dbname="app"):
+    return f"host={pg.host} port={pg.port} dbname={dbname} {more}"
+
+
+def servers(pg, user="trusty", dbname="app"):
+    return len(pg.backends(f"usename = '{user}' AND datname = '{dbname}'"))
+
+
+def begin(pooler, count, user="trusty", dbname="app"):
+    """Clients that each keep a server."""
+    clients = [pooler.raw(user, dbname) for _ in range(count)]
+    for client in clients:
+        client.query("BEGIN")
+    return clients
+
+
+# -- sizes
+
+
+@pytest.mark.shows("user.pool_size")
+def test_pool_size_of_a_user_goes_first(start_pooler, newest_pg, workers):
+    pooler = start_pooler(newest_pg, databases={"app": where(newest_pg, "pool_size=1")},
+                          users_section={"trusty": "pool_size=3"}, workers=workers)
+    clients = begin(pooler, 3)
+    assert servers(newest_pg) == 3
+    late = pooler.raw()
+    late.send(wire.query("SELECT 1"))
+    late.quiet()
+    clients[0].query("COMMIT")
+    assert wire.value(late.until_ready()) == "1"
+    assert servers(newest_pg) == 3
+
+
+def test_pool_size_0_is_no_limit(start_pooler, newest_pg):
+    pooler = start_pooler(newest_pg, default_pool_size=0)
+    assert len(begin(pooler, 25)) == servers(newest_pg) == 25
+
+
+RESERVES = {
+    "global": ({"reserve_pool_size": 2}, "", None),
+    "database": ({"reserve_pool_size": 9}, "reserve_pool_size=2", None),
+    "database, by its old name": ({}, "reserve_pool=2", None),
+    "user": ({"reserve_pool_size": 9}, "reserve_pool_size=7", "reserve_pool_size=2"),
+}
+
+
+@pytest.mark.shows("reserve_pool_size", "reserve_pool_timeout", "database.reserve_pool_size",
+                   "user.reserve_pool_size")
+@pytest.mark.parametrize("name", RESERVES)
+def test_reserve(start_pooler, newest_pg, workers, name):
+    """Who has waited for reserve_pool_timeout gets a server beyond the pool's size."""
+    settings, database, user = RESERVES[name]
+    pooler = start_pooler(newest_pg, databases={"app": where(newest_pg, database)},
+                          users_section={"trusty": user} if user else None, workers=workers,
+                          default_pool_size=1, reserve_pool_timeout=0.5, **settings)
+    holder = begin(pooler, 1)
+    waiters = [pooler.raw() for _ in range(4)]
+    for waiter in waiters:
+        waiter.send(wire.query("SELECT pg_sleep(30)"))
+    waiters[0].quiet(0.3)
+    assert servers(newest_pg) == 1
+    machine.wait_until(lambda: servers(newest_pg) == 3, 4, "the reserve is used")
+    assert pooler.log().count("taking connection from reserve_pool") == 2
+    assert pooler.pool()["cl_waiting"] == 2
+    assert holder[0].value("SELECT 1") == "1"
+
+
+def test_without_reserve_timeout_there_is_no_reserve(start_pooler, newest_pg):
+    pooler = start_pooler(newest_pg, default_pool_size=1, reserve_pool_size=1, reserve_pool_timeout=0)
+    holders = begin(pooler, 1)
+    waiter = pooler.raw()
+    waiter.send(wire.query("SELECT 1"))
+    waiter.quiet(0.8)
+    assert servers(newest_pg) == len(holders)
+
+
+@pytest.mark.shows("min_pool_size", "database.min_pool_size")
+@pytest.mark.parametrize(("settings", "database"), [({"min_pool_size": 3}, ""),
+                                                    ({"min_pool_size": 9}, "min_pool_size=3")])
+def test_min_pool_size_is_kept_while_there_are_clients(start_pooler, newest_pg, workers, settings,
+                                                       database):
+    pooler = start_pooler(newest_pg, databases={"app": where(newest_pg, database)}, workers=workers,
+                          server_idle_timeout=1, **settings)
+    assert servers(newest_pg) == 0
+    client = pooler.raw()
+    client.value("SELECT 1")
+    machine.wait_until(lambda: servers(newest_pg) == 3, 4, "the pool is filled")
+    time.sleep(1.6)  # server_idle_timeout passes
+    assert servers(newest_pg) == 3
+    newest_pg.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'trusty'")
+    machine.wait_until(lambda: servers(newest_pg) == 3, 4, "the pool is filled again")
+
+
+def test_min_pool_size_does_not_exceed_pool_size(start_pooler, newest_pg):
+    pooler = start_pooler(newest_pg, min_pool_size=5, default_pool_size=2)
+    client = pooler.raw()
+    client.value("SELECT 1")
+    machine.wait_until(lambda: servers(newest_pg) == 2, 4, "the pool is filled")
+    client.quiet(0.8)
+    assert servers(newest_pg) == 2
+
+
+@pytest.mark.shows("database.user", "database.min_pool_size")
+def test_min_pool_size_of_a_forced_user_needs_no_client(start_pooler, newest_pg, workers):
+    databases = {"app": where(newest_pg, "user=trusty min_pool_size=2"),
+                 "other": where(newest_pg, "min_pool_size=2", "other")}
+    start_pooler(newest_pg, databases=databases, workers=workers)
+    machine.wait_until(lambda: servers(newest_pg) == 2, 4, "the pool is filled")
+    assert servers(newest_pg, dbname="other") == 0
+
+
+def test_lowered_size_closes_servers(start_pooler, newest_pg, workers):
+    pooler = start_pooler(newest_pg, default_pool_size=4, workers=workers)
+    for client in begin(pooler, 4):
+        client.query("COMMIT")
+    assert servers(newest_pg) == 4
+    pooler.console("SET default_pool_size = 1")
+    machine.wait_until(lambda: servers(newest_pg) == 1, what="three are closed")
+
+
+# -- caps
+
+
+CAPS = {
+    "max_db_connections": ({"max_db_connections": 2}, "", None),
+    "of a database": ({"max_db_connections": 9}, "max_db_connections=2", None),
+    "max_user_connections": ({"max_user_connections": 2}, "", None),
+    "of a user": ({"max_user_connections": 9}, "", "max_user_connections=2"),
+    "max_server_conn": ({"max_server_conn": 2}, "", None),
+}
+
+
+def capped(start_pooler, pg, name, **options):
+    """A pooler under a cap of two servers, and two pools that share it."""
+    settings, database, user = CAPS[name]
+    databases = {name: where(pg, database, name) for name in ("app", "other")}
+    pooler = start_pooler(pg, databases=databases, users_section={"trusty": user} if user else None,
+                          **settings, **options)
+    if "user" in name:
+        return pooler, ("trusty", "app"), ("trusty", "other")
+    return pooler, ("trusty", "app"), ("plainly", "app")
+
+
+@pytest.mark.shows("max_db_connections", "database.max_db_connections", "max_user_connections",
+                   "user.max_user_connections", "max_server_conn")
+@pytest.mark.parametrize("name", CAPS)
+def test_cap(start_pooler, newest_pg, workers, name):
+    """No server is opened beyond a cap; the slot of one that goes is used by who waits."""
+    pooler, one, other = capped(start_pooler, newest_pg, name, workers=workers, query_wait_timeout=9)
+    holders = begin(pooler, 2, *one)
+    waiter = pooler.socket()
+    waiter.send(wire.startup(user=other[0], database=other[1]))
+    late = pooler.raw(*one)
+    late.send(wire.query("SELECT 1"))
+    late.quiet(0.6)
+    assert servers(newest_pg, *one) + servers(newest_pg, *other) == 2
+    # The one that comes free is the own pool's first, unless the other has waited for its share.
+    for holder in holders:
+        holder.query("COMMIT")
+    assert wire.value(late.until_ready()) == "1"
+    waiter.until("Z")
+    assert servers(newest_pg, *one) + servers(newest_pg, *other) == 2
+
+
+@pytest.mark.shows("max_db_connections", "max_user_connections", "max_server_conn")
+@pytest.mark.parametrize("name", CAPS)
+def test_eviction(start_pooler, newest_pg, workers, name):
+    """An idle server of another pool under the same cap goes: the one that is idle longest."""
+    pooler, one, other = capped(start_pooler, newest_pg, name, workers=workers)
+    clients = begin(pooler, 2, *one)
+    backends = [client.value(BACKEND) for client in clients]
+    for client in reversed(clients):
+        client.query("COMMIT")
+        client.quiet(0.05)
+    # All clients of this one use the youngest; the other one has been idle for longest.
+    with pooler.raw(*other) as client:
+        assert client.value("SELECT 1") == "1"
+    assert pooler.log().count("closing because: evicted") == 1
+    assert newest_pg.backends(f"pid = {backends[0]}") != []
+    assert newest_pg.backends(f"pid = {backends[1]}") == []
+
+
+def test_server_that_comes_free_is_evicted_at_once(start_pooler, newest_pg, workers):
+    """The look for an idle server finds none; the next one that comes free goes."""
+    pooler = start_pooler(newest_pg, max_db_connections=1, workers=workers)
+    holder = begin(pooler, 1)[0]
+    waiter = pooler.socket()
+    waiter.send(wire.startup(user="plainly", database="app"))
+    machine.wait_until(lambda: pooler.pool(user="plainly"), what="it is there")
+    machine.wait_until(lambda: pooler.pool(user="plainly")["cl_waiting"] == 1, what="it waits")
+    started = time.monotonic()
+    holder.query("COMMIT")
+    waiter.until("Z")
+    assert time.monotonic() - started < 0.3
+    assert holder.value("SELECT 1") == "1"
+
+
+@pytest.mark.shows("max_db_connections")
+def test_nobody_starves_under_a_cap(start_pooler, newest_pg, workers):
+    """A pool whose clients always wait yields to one that has nothing."""
+    pooler = start_pooler(newest_pg, max_db_connections=2, workers=workers, query_wait_timeout=20)
+    stop = threading.Event()
+    served = [0]
+
+    def hammer():
+        with pooler.connect() as db:
+            while not stop.is_set():
+                db.execute("SELECT pg_sleep(0.01)")
+                served[0] += 1
+
+    threads = [threading.Thread(target=hammer) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    try:
+        machine.wait_until(lambda: served[0] > 20, what="it is busy")
+        started = time.monotonic()
+        assert pooler.raw("plainly").value("SELECT 1") == "1"
+        assert time.monotonic() - started < 3
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+@pytest.mark.shows("max_server_conn", "database.weight")
+def test_shares_are_by_weight(start_pooler, newest_pg, workers):
+    """Two pools that want all there is get it 3 to 1; and each can have all when it is alone."""
+    databases = {"app": where(newest_pg, "weight=3"), "other": where(newest_pg, "", "other")}
+    pooler = start_pooler(newest_pg, databases=databases, max_server_conn=8, default_pool_size=8,
+                          workers=workers, max_client_conn=100)
+    stop = threading.Event()
+
+    def hammer(dbname):
+        with pooler.connect(dbname=dbname) as db:
+            while not stop.is_set():
+                db.execute("SELECT pg_sleep(0.02)")
+
+    def run(dbname):
+        threads = [threading.Thread(target=hammer, args=(dbname,)) for _ in range(12)]
+        for thread in threads:
+            thread.start()
+        return threads
+
+    threads = run("other")
+    try:
+        machine.wait_until(lambda: servers(newest_pg, dbname="other") == 8, what="it has all")
+        threads += run("app")
+        shares = lambda: (servers(newest_pg, dbname="app"), servers(newest_pg, dbname="other"))
+        machine.wait_until(lambda: shares() == (6, 2), 12, "three to one")
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def test_room_that_comes_by_a_reload_is_used(start_pooler, newest_pg, workers):
+    pooler = start_pooler(newest_pg, max_server_conn=1, workers=workers)
+    holder = begin(pooler, 1)[0]
+    waiter = pooler.raw()
+    waiter.send(wire.query("SELECT 1"))
+    waiter.quiet()
+    pooler.console("SET max_server_conn = 2")
+    assert wire.value(waiter.until_ready()) == "1"
+    assert holder.value("SELECT 2") == "2"
+
+
+def test_min_pool_size_evicts_nobody(start_pooler, newest_pg):
+    pooler = start_pooler(newest_pg, max_db_connections=3, min_pool_size=2)
+    clients = [pooler.raw(user) for user in ("trusty", "plainly")]
+    assert [client.value("SELECT 1") for client in clients] == ["1", "1"]
+    machine.wait_until(lambda: len(newest_pg.backends("datname = 'app'")) == 3, 4, "there is room")
+    time.sleep(0.8)
+    assert "evicted" not in pooler.log()
+
+
+# -- opening
+
+
+@pytest.mark.shows("server_connect_limit")
+@pytest.mark.parametrize("limit", [1, 3])
+def test_server_connect_limit(start_pooler, newest_pg, limit):
+    """After the first, so many logins of a pool are under way at once."""
+    seen, lock, go = [], threading.Lock(), threading.Event()
+    under_way = [0]
+
+    def behave(connection):
+        if connection.number > 1:
+            with lock:
+                under_way[0] += 1
+                seen.append(under_way[0])
+            go.wait(5)
+            with lock:
+                under_way[0] -= 1
+        serve(connection)
+
+    with FakeServer(behave) as server:
+        pooler = start_pooler(None, databases={"app": server.database}, default_pool_size=10,
+                              server_connect_limit=limit)
+        clients = [pooler.raw() for _ in range(6)]
+        for client in clients:
+            client.send(wire.query("BEGIN"))
+        machine.wait_until(lambda: len(seen) == limit, what="logins are under way")
+        clients[-1].quiet()
+        go.set()
+        machine.wait_until(lambda: server.accepted >= 1 + limit, what="the others follow")
+        assert max(seen) == limit
+
+
+def reply(sql):
+    return BEGUN if sql == "BEGIN" else answer(sql)
+
+
+BEGUN = wire.frame("C", wire.text("BEGIN")) + wire.frame("Z", b"T")
+
+
+def serve(connection):
+    if connection.welcome():
+        connection.serve(reply)
+
+
+@pytest.fixture
+def two_hosts():
+    """Two servers with the same port."""
+    with FakeServer(serve) as first, FakeServer(serve, host="127.0.0.2", port=first.port) as second:
+        yield first, second
+
+
+def hosts(first, second, how):
+    return f"host={first.host},{second.host} port={first.port} dbname=app load_balance_hosts={how}"
+
+
+@pytest.mark.shows("database.load_balance_hosts", "database.host")
+def test_round_robin_opens_at_each_host_in_turn(start_pooler, two_hosts, workers):
+    pooler = start_pooler(None, databases={"app": hosts(*two_hosts, "round-robin")}, workers=workers)
+    clients = begin(pooler, 4)
+    assert [server.accepted for server in two_hosts] == [2, 2]
+    assert len(clients) == 4
+
+
+@pytest.mark.shows("database.load_balance_hosts")
+def test_without_load_balancing_a_host_is_used_until_it_fails(start_pooler, two_hosts, workers):
+    first, second = two_hosts
+    pooler = start_pooler(None, databases={"app": hosts(first, second, "disable")}, workers=workers,
+                          server_login_retry=0.1)
+    clients = begin(pooler, 3)
+    assert (first.accepted, second.accepted) == (3, 0)
+    first.stop()
+    clients += begin(pooler, 2)
+    assert second.accepted == 2
+
+
+@pytest.mark.shows("server_login_retry", "database.load_balance_hosts")
+def test_hosts_that_fail_are_passed_over(start_pooler, two_hosts, workers):
+    first, second = two_hosts
+    databases = {"app": f"host=no-such-host.invalid,{second.host} port={second.port} dbname=app"
+                        " load_balance_hosts=disable"}
+    pooler = start_pooler(None, databases=databases, workers=workers, server_login_retry=0.1)
+    clients = begin(pooler, 3)
+    assert (first.accepted, second.accepted) == (0, len(clients))
+    assert pooler.log().count("closing because: server DNS lookup failed") == 1
