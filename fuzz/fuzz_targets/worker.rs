@@ -169,6 +169,7 @@ impl World {
                 self.worker.derived(conn, keys, self.now, &mut self.out);
             }
             Action::Mail { mail, .. } => self.mail.push_back(mail),
+            Action::Freeze(_) | Action::Thaw(_) | Action::Accept(_) => {}
             Action::Peek(_) | Action::HandOver { .. } | Action::Log(_) | Action::Control(_) | Action::Finished => {}
         }
     }

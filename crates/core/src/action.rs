@@ -48,6 +48,13 @@ pub enum Action {
         /// Its new mode.
         mode: ReadMode,
     },
+    /// Read nothing of this connection and tell nothing of it, whatever its mode, until it is thawed.
+    /// What is to be sent is sent.
+    Freeze(Token),
+    /// Its read mode counts again.
+    Thaw(Token),
+    /// Accept clients, or leave them where they are.
+    Accept(bool),
     /// Look at the first unread byte without taking it, and report to
     /// [`Worker::peeked`](crate::Worker::peeked).
     Peek(Token),

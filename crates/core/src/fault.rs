@@ -72,6 +72,8 @@ pub enum Fault {
     NoSuchDatabase(String),
     /// An operator has disabled it.
     DatabaseDisabled(String),
+    /// It was in the middle of something for too long after SUSPEND.
+    SuspendTimeout,
     /// An operator has killed this client.
     Killed,
     /// A console command was taken back before it was done.
@@ -207,7 +209,10 @@ impl Fault {
             | Self::ReloadFailed
             | Self::NoForcedUser => Blame::Operator,
             Self::LoginTimeoutServerDown | Self::QueryTimeoutInQueue => Blame::Server,
-            Self::DatabaseDisabled(_) | Self::Killed | Self::CommandCanceled => Blame::Operator,
+            Self::DatabaseDisabled(_)
+            | Self::Killed
+            | Self::SuspendTimeout
+            | Self::CommandCanceled => Blame::Operator,
             Self::QueryWaitTimeout | Self::DatabaseRemoved | Self::SetFailed(_) => Blame::Operator,
             Self::Overloaded => Blame::Us,
             _ => Blame::Client,
@@ -315,6 +320,7 @@ impl fmt::Display for Fault {
             Self::NotSupported(what) => write!(f, "{what} not supported yet"),
             Self::NoSuchDatabase(name) => write!(f, "no such database: {name}"),
             Self::DatabaseDisabled(name) => write!(f, "database \"{name}\" is disabled"),
+            Self::SuspendTimeout => f.write_str("suspend_timeout"),
             Self::Killed => f.write_str("admin forced disconnect"),
             Self::CommandCanceled => f.write_str("canceling statement due to user request"),
             Self::DatabaseRemoved => f.write_str("database removed"),

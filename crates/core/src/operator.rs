@@ -22,6 +22,8 @@ pub enum Halt {
     No,
     /// No server is lent or opened (PAUSE).
     Paused,
+    /// Nothing is read or accepted (SUSPEND).
+    Suspended,
 }
 
 /// Orders in force. Bounded by the names that admins have used, and that the configuration serves.
@@ -39,6 +41,10 @@ struct Orders {
     halt: Halt,
     paused: BTreeSet<String>,
     disabled: BTreeSet<String>,
+    /// Workers that are not quiet yet, after SUSPEND.
+    restless: BTreeSet<WorkerId>,
+    /// The console that has suspended the process.
+    suspended_by: Option<(WorkerId, Token)>,
 }
 
 impl Operator {
@@ -57,6 +63,46 @@ impl Operator {
         orders.unless_halted()?;
         orders.halt = Halt::Paused;
         Ok(())
+    }
+
+    /// SUSPEND, by this console, of so many workers.
+    ///
+    /// # Errors
+    /// It is already, or databases are paused, whose clients would never become quiet.
+    pub fn suspend(&self, console: (WorkerId, Token), workers: usize) -> Result<(), Fault> {
+        let mut orders = self.orders.write();
+        orders.unless_halted()?;
+        if !orders.paused.is_empty() {
+            let text = "cannot suspend with paused databases";
+            return Err(Fault::Command(text.to_owned()));
+        }
+        orders.halt = Halt::Suspended;
+        orders.suspended_by = Some(console);
+        orders.restless = (0..workers).map(|index| WorkerId(index as u8)).collect();
+        Ok(())
+    }
+
+    /// A suspended worker has come to rest.
+    pub fn is_quiet(&self, worker: WorkerId) {
+        self.orders.write().restless.remove(&worker);
+    }
+
+    /// Have all come to rest, after SUSPEND?
+    #[must_use]
+    pub fn are_all_quiet(&self) -> bool {
+        self.orders.read().restless.is_empty()
+    }
+
+    /// The console has gone: `true` if it had suspended the process, which now is resumed.
+    #[must_use]
+    pub fn abandon_suspension(&self, console: (WorkerId, Token)) -> bool {
+        let mut orders = self.orders.write();
+        let is_over = orders.halt == Halt::Suspended && orders.suspended_by == Some(console);
+        if is_over && !self.is_ending() {
+            orders.halt = Halt::No;
+            return true;
+        }
+        false
     }
 
     /// PAUSE of databases, the servers of which may be killed for it.
@@ -115,7 +161,7 @@ impl Operator {
     #[must_use]
     pub fn is_halted(&self, database: &str) -> bool {
         let orders = self.orders.read();
-        orders.halt != Halt::No || orders.paused.contains(database)
+        orders.halt == Halt::Paused || orders.paused.contains(database)
     }
 
     /// Are new clients of this database refused?
@@ -138,9 +184,14 @@ impl Operator {
         orders.disabled.retain(|name| is_known(name));
     }
 
-    /// The process is about to end: there is no RESUME any more.
+    /// The process is about to end: there is no RESUME any more, and no SUSPEND.
     pub fn begin_end(&self) {
         self.ending.store(true, Ordering::Relaxed);
+        let mut orders = self.orders.write();
+        // Who is suspended could never leave.
+        if orders.halt == Halt::Suspended {
+            orders.halt = Halt::No;
+        }
     }
 
     /// Is the process about to end?
@@ -179,7 +230,7 @@ impl Orders {
     fn unless_halted(&self) -> Result<(), Fault> {
         match self.halt {
             Halt::No => Ok(()),
-            Halt::Paused => Err(Fault::Command("already suspended/paused".to_owned())),
+            _ => Err(Fault::Command("already suspended/paused".to_owned())),
         }
     }
 }

@@ -180,8 +180,9 @@ settings! {
         idle_transaction_timeout: Micros = "0", reloads, now;
         /// Disconnect clients whose transaction lasts longer than this, and their server. 0: no limit.
         transaction_timeout: Micros = "0", reloads, now;
-        /// How long SUSPEND waits for unsent bytes.
-        suspend_timeout: Micros = "10", reloads, later;
+        /// After SUSPEND, close connections that are in the middle of something for longer than this. 0:
+        /// never.
+        suspend_timeout: Micros = "10", reloads, now;
         /// How long the unsent bytes of a connection that we closed are kept.
         close_flush_timeout: Micros = "5", reloads, now;
         /// When a client leaves in mid-query, read the server's answer to its end for so long, to be

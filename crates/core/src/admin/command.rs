@@ -19,6 +19,7 @@ pub(crate) enum Command {
     },
     Reload,
     Shutdown(Shutdown),
+    Suspend,
     /// Of this database, or of all if it is empty; so are the others.
     Pause(String),
     Resume(String),
@@ -134,7 +135,7 @@ impl Show {
 }
 
 /// The other commands, as SHOW HELP has them.
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 14] = [
     "SET key = value",
     "RELOAD",
     "PAUSE [<db>]",
@@ -145,6 +146,7 @@ const COMMANDS: [&str; 13] = [
     "KILL [<db>]",
     "KILL_CLIENT <client_id>",
     "WAIT_CLOSE [<db>]",
+    "SUSPEND",
     "SHUTDOWN",
     "SHUTDOWN WAIT_FOR_SERVERS",
     "SHUTDOWN WAIT_FOR_CLIENTS",
@@ -192,6 +194,7 @@ impl Command {
                 "WAIT_FOR_CLIENTS" => Shutdown::WaitForClients,
                 _ => return None,
             }),
+            ("SUSPEND", "") => Self::Suspend,
             ("PAUSE", _) => Self::Pause(argument),
             ("RESUME", _) => Self::Resume(argument),
             ("KILL", _) => Self::Kill(argument),
@@ -221,6 +224,7 @@ impl Command {
             Self::Set { .. }
             | Self::Reload
             | Self::Shutdown(_)
+            | Self::Suspend
             | Self::Pause(_)
             | Self::Resume(_)
             | Self::Kill(_)

@@ -17,12 +17,15 @@ pub(crate) enum Awaiting {
     Paused(Option<String>),
     /// WAIT_CLOSE: there is no server any more that is out of date.
     Closed(Option<String>),
+    /// SUSPEND: all connections are quiet.
+    Suspended,
 }
 
 impl Awaiting {
     fn database(&self) -> Option<&str> {
         match self {
             Self::Paused(database) | Self::Closed(database) => database.as_deref(),
+            Self::Suspended => None,
         }
     }
 
@@ -30,6 +33,7 @@ impl Awaiting {
         match self {
             Self::Paused(_) => "PAUSE",
             Self::Closed(_) => "WAIT_CLOSE",
+            Self::Suspended => "SUSPEND",
         }
     }
 
@@ -39,6 +43,7 @@ impl Awaiting {
             Self::Paused(None) => operator.halt() != Halt::Paused,
             Self::Paused(Some(database)) => !operator.is_database_paused(database),
             Self::Closed(_) => false,
+            Self::Suspended => operator.halt() != Halt::Suspended,
         }
     }
 }
@@ -57,6 +62,7 @@ impl Worker {
             Command::Reload => return self.ask_for_reload(conn, out),
             Command::Shutdown(how) => return self.ask_for_shutdown(conn, how, out),
             Command::Pause(database) => self.pause(conn, database, now, out),
+            Command::Suspend => self.suspend(conn, now, out),
             Command::Resume(database) => self.resume(conn, &database, now, out),
             Command::Kill(database) => self.order_kill(conn, database, now, out),
             Command::KillClient(id) => self.order_kill_client(conn, &id, now, out),
@@ -92,6 +98,15 @@ impl Worker {
         }
         let errand = Errand::Obey(Awaiting::Paused(database));
         self.begin_tour(conn, errand, now, out);
+        Ok(())
+    }
+
+    fn suspend(&mut self, conn: Token, now: Time, out: &mut Actions) -> Result<(), Fault> {
+        let by = (self.id, conn);
+        let workers = self.directory.workers();
+        self.directory.operator().suspend(by, workers)?;
+        issued("SUSPEND", "", out);
+        self.begin_tour(conn, Errand::Obey(Awaiting::Suspended), now, out);
         Ok(())
     }
 
@@ -257,14 +272,22 @@ impl Worker {
         if what.is_void(self.directory.operator()) {
             return self.end_await(conn, Err(&Fault::CommandCanceled), now, out);
         }
-        let left = self.pools_of(what.database()).iter().any(|pool| {
+        let is_left = |pool: &SharedPool| {
             let epochs = pool.epochs.lock();
             match what {
                 Awaiting::Paused(_) => epochs.servers() > 0,
                 Awaiting::Closed(_) => epochs.outdated() > 0,
+                Awaiting::Suspended => false,
             }
-        });
-        if !left {
+        };
+        let done = match what {
+            Awaiting::Suspended => self.directory.operator().are_all_quiet(),
+            _ => !self
+                .pools_of(what.database())
+                .iter()
+                .any(|pool| is_left(pool)),
+        };
+        if done {
             self.end_await(conn, Ok(what.tag()), now, out);
         }
     }
@@ -292,7 +315,7 @@ impl Worker {
         // An error means that somebody else has taken it back, or that the process ends.
         let taken_back = match &awaits {
             None => return,
-            Some(Awaiting::Paused(None)) => operator.resume().map(drop),
+            Some(Awaiting::Paused(None) | Awaiting::Suspended) => operator.resume().map(drop),
             Some(Awaiting::Paused(Some(name))) => operator.resume_database(name),
             Some(Awaiting::Closed(_)) => Ok(()),
         };
@@ -303,8 +326,9 @@ impl Worker {
     }
 
     /// A console has left: what it ordered stays in force, but nobody waits for it.
-    pub(crate) fn console_left(&self, conn: Token) {
+    pub(crate) fn console_left(&self, conn: Token, out: &mut Actions) {
         self.directory.operator().wait_no_more(self.id, conn);
+        self.resume_without_console(conn, out);
     }
 
     /// Is this a console?

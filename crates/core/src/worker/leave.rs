@@ -94,7 +94,7 @@ impl Worker {
                 self.abandon(server, mid_message, was_session, now, out);
             }
             ClientDuty::Preparing(server) => self.abandon(server, false, was_session, now, out),
-            ClientDuty::Console(_) => self.console_left(conn),
+            ClientDuty::Console(_) => self.console_left(conn, out),
             _ => {}
         }
     }

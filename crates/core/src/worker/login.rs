@@ -59,7 +59,9 @@ impl Worker {
         self.clients += 1;
         self.timed += 1;
         self.schedule(now);
-        self.table.insert(Conn::Client(Box::new(client)))
+        let conn = self.table.insert(Conn::Client(Box::new(client)));
+        self.suspend_also(conn);
+        conn
     }
 
     /// Bytes of a client that logs in.

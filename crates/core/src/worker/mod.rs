@@ -10,6 +10,7 @@ mod orders;
 mod patience;
 mod servers;
 mod shutdown;
+mod suspension;
 mod table;
 mod timers;
 mod upkeep;
@@ -62,6 +63,7 @@ pub struct Worker {
     pub(crate) finished: bool,
     /// Its last server has gone, and there will be no other.
     pub(crate) served: bool,
+    pub(crate) suspension: Option<Box<suspension::Suspension>>,
     pub(crate) clients: usize,
     /// What pools counted that are no more.
     pub(crate) past: Stats,
@@ -89,6 +91,7 @@ impl Worker {
             shutdown: None,
             finished: false,
             served: false,
+            suspension: None,
             clients: 0,
             past: Stats::default(),
         }
@@ -298,6 +301,7 @@ impl Worker {
         let token = self.table.insert(Conn::Server(server));
         self.schedule(now);
         self.check_epoch(token);
+        self.suspend_also(token);
         out.read(token, ReadMode::Deliver);
         match destined {
             Some(waiter) if self.lend_to(token, waiter, now, out) => {}

@@ -14,6 +14,7 @@ const OUTDATED: &str = "database configuration changed";
 impl Worker {
     /// Orders have changed: takes over what they are now.
     pub(crate) fn obey(&mut self, now: Time, out: &mut Actions) {
+        self.obey_suspension(now, out);
         for id in self.pool_ids() {
             self.obey_in(id, now, out);
             self.retire_outdated(id, now, out);

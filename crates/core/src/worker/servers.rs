@@ -77,6 +77,7 @@ impl Worker {
             destined: None,
         };
         let conn = self.table.insert(Conn::Server(Box::new(server)));
+        self.suspend_also(conn);
         self.timed += 1;
         self.schedule(now);
         out.list.push(Action::Connect { conn, endpoint });

@@ -13,6 +13,7 @@ use crate::{
 impl Worker {
     pub(crate) fn begin_shutdown(&mut self, how: Shutdown, now: Time, out: &mut Actions) {
         self.directory.operator().begin_end();
+        self.obey_suspension(now, out);
         // A more urgent word counts, a less urgent one does not.
         if self.shutdown.is_some_and(|present| present >= how) {
             return;
@@ -65,9 +66,12 @@ impl Worker {
         }
     }
 
-    /// Is there anything left to wait for?
+    /// Is there anything left to wait for, at the end of the process or of SUSPEND?
     #[inline]
     pub(crate) fn check_shutdown(&mut self, out: &mut Actions) {
+        if self.suspension.is_some() {
+            self.check_suspension(out);
+        }
         if let Some(how) = self.shutdown
             && !self.finished
         {

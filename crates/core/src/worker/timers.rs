@@ -28,6 +28,9 @@ impl Worker {
         if self.next_tick.is_some_and(|at| at > now) {
             return;
         }
+        if self.suspension.is_some() {
+            return self.check_suspend_timeout(now, out);
+        }
         if self.timed > 0 || self.has_client_timeouts() {
             for overdue in self.overdue(now) {
                 self.end_overdue(overdue, now, out);

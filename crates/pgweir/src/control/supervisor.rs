@@ -12,7 +12,8 @@ use std::{
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use pgweir_config::Settings;
 use pgweir_core::{
-    Control, Directory, Level, Shutdown, Snapshot, Stats, Token, WorkerId, fault::Fault, mail::Mail,
+    Control, Directory, Halt, Level, Shutdown, Snapshot, Stats, Token, WorkerId, fault::Fault,
+    mail::Mail,
 };
 
 use super::{Origin, Resolver, Signal, StatsReport, complete, load, net_options};
@@ -208,6 +209,7 @@ impl Supervisor {
 
     fn resume(&mut self) {
         let text = match self.directory.operator().resume() {
+            Ok(Halt::Suspended) => "got SIGUSR2, continuing from SUSPEND",
             Ok(_) => "got SIGUSR2, continuing from PAUSE",
             Err(_) => "got SIGUSR2, but not paused/suspended",
         };

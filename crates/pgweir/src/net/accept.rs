@@ -89,6 +89,8 @@ pub(super) struct Acceptor {
     /// Left of this turn's share.
     left: u32,
     resting: bool,
+    /// The core wants no clients.
+    suspended: bool,
     complained: Option<Time>,
 }
 
@@ -100,6 +102,7 @@ impl Acceptor {
             modest: 0,
             left: 0,
             resting: true,
+            suspended: false,
             complained: None,
         }
     }
@@ -120,7 +123,7 @@ impl Acceptor {
 impl Io {
     /// Begins, or begins again, to watch the listening sockets.
     pub(super) fn resume_accepting(&mut self) {
-        if !self.acceptor.resting {
+        if !self.acceptor.resting || self.acceptor.suspended {
             return;
         }
         self.acceptor.resting = false;
@@ -137,6 +140,16 @@ impl Io {
         self.rest();
         self.acceptor.listeners = listeners;
         self.resume_accepting();
+    }
+
+    /// Leaves clients in the kernel's queue, or takes them again.
+    pub(super) fn set_accepting(&mut self, accept: bool) {
+        self.acceptor.suspended = !accept;
+        if accept {
+            self.resume_accepting();
+        } else {
+            self.rest();
+        }
     }
 
     /// The share of a new turn.

@@ -83,6 +83,9 @@ impl Io {
 
     fn execute_rare(&mut self, action: Action) {
         match action {
+            Action::Freeze(conn) => self.set_frozen(conn, true),
+            Action::Thaw(conn) => self.set_frozen(conn, false),
+            Action::Accept(accept) => self.set_accepting(accept),
             Action::Peek(conn) => self.pending.push_back(Pending::Peek(conn)),
             Action::Connect { conn, endpoint } => self.connect(conn, endpoint),
             Action::Close(conn) => self.close(conn),

@@ -94,6 +94,17 @@ impl Io {
         }
     }
 
+    /// A frozen connection is not served, whatever its mode.
+    pub(super) fn set_frozen(&mut self, token: Token, frozen: bool) {
+        let Some(connection) = self.table.get(token) else {
+            return;
+        };
+        connection.frozen = frozen;
+        if !frozen {
+            self.queue(token);
+        }
+    }
+
     /// Changes how the incoming side is treated; what is readable already is served soon.
     pub(super) fn set_mode(&mut self, token: Token, mode: ReadMode) {
         let Some(connection) = self.table.get(token) else {

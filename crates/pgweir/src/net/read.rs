@@ -23,6 +23,9 @@ impl<P: Pooler> Driver<P> {
             return;
         };
         connection.queued = false;
+        if connection.frozen {
+            return;
+        }
         if connection.peek && connection.readable {
             connection.peek = false;
             self.io.pending.push_back(Pending::Peek(token));

@@ -20,6 +20,8 @@ pub(crate) struct Connection {
     pub(crate) hung_up_told: bool,
     /// It stands in the run queue.
     pub(crate) queued: bool,
+    /// Nothing is read of it, and nothing told.
+    pub(crate) frozen: bool,
     /// The core waits for the first byte.
     pub(crate) peek: bool,
     /// We accepted it, as opposed to a connection that we opened.
@@ -47,6 +49,7 @@ impl Connection {
             hung_up: false,
             hung_up_told: false,
             queued: false,
+            frozen: false,
             peek: false,
             client,
             outgoing: false,

@@ -46,6 +46,7 @@ pub(super) enum Conn {
 pub(super) struct Open {
     pub(super) link: LinkId,
     pub(super) mode: ReadMode,
+    pub(super) frozen: bool,
     pub(super) hung_up_told: bool,
     pub(super) unsent: Vec<u8>,
     /// Writing failed.
@@ -84,6 +85,7 @@ impl Open {
         Self {
             link,
             mode,
+            frozen: false,
             hung_up_told: false,
             unsent: Vec::new(),
             failed: false,
@@ -135,6 +137,10 @@ impl World {
                     open.mode = mode;
                 }
             }
+            Action::Freeze(conn) => self.set_frozen(host, conn, true),
+            Action::Thaw(conn) => self.set_frozen(host, conn, false),
+            // Clients of this world come whenever they like.
+            Action::Accept(_) => {}
             Action::Peek(conn) => self.hosts[host].pending.push_back(Pending::Peek(conn)),
             Action::Connect { conn, endpoint } => {
                 let cancel_for = call.cancel_for;
@@ -165,6 +171,12 @@ impl World {
             Action::Send { .. } => {}
         }
         Ok(())
+    }
+
+    fn set_frozen(&mut self, host: usize, conn: Token, frozen: bool) {
+        if let Some(Conn::Open(open)) = self.hosts[host].table.get_mut(&conn) {
+            open.frozen = frozen;
+        }
     }
 
     fn settle(&mut self, host: usize, pending: Pending) -> Result<(), Violation> {

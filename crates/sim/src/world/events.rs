@@ -62,6 +62,7 @@ impl World {
         let link = self.net.see(open.link);
         let readable = !link.up.is_empty() || link.up.end.is_some();
         match open.mode {
+            _ if open.frozen => {}
             ReadMode::Deliver if readable => events.push(Event::Read(host, token)),
             ReadMode::Deliver if open.failed => events.push(Event::Broken(host, token)),
             ReadMode::Deliver => {}

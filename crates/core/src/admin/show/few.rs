@@ -81,7 +81,7 @@ pub(super) fn state(worker: &Worker) -> Table {
     let rows = vec![
         row("active", halt == Halt::No),
         row("paused", halt == Halt::Paused),
-        row("suspended", false),
+        row("suspended", halt == Halt::Suspended),
     ];
     (vec![("key", Text), ("value", Text)], rows)
 }
