@@ -137,6 +137,166 @@ def test_server_round_robin(start_pooler, newest_pg, turns):
         assert len(set(used)) == 1
 
 
+# -- is it still there?
+
+
+def statements(seen):
+    """A server that notes each query."""
+    def behave(connection):
+        def reply(sql):
+            seen.append((connection.number, sql))
+            if connection.number in DEAD:
+                raise wire.Closed(None)
+            return fake.answer(sql)
+
+        if connection.welcome():
+            connection.serve(reply)
+
+    return behave
+
+
+DEAD = set()
+
+
+@pytest.fixture
+def dead():
+    """Numbers of connections that break at the next query."""
+    DEAD.clear()
+    return DEAD
+
+
+@pytest.mark.shows("server_check_query", "server_check_delay")
+@pytest.mark.parametrize(("setting", "sql"), [("<empty>", ""), ("SELECT 7", "SELECT 7")])
+def test_servers_are_checked_before_they_are_lent(start_pooler, newest_pg, dead, workers, setting, sql):
+    seen = []
+    with FakeServer(statements(seen)) as server:
+        pooler = start_pooler(None, databases={"app": server.database}, server_check_query=setting,
+                              server_check_delay=0, workers=workers)
+        client = pooler.raw()
+        for number in "12":
+            assert client.value(number) == number
+        assert seen == [(1, "1"), (1, sql), (1, "2")]
+        dead.add(1)
+        assert client.value("3") == "3"
+        assert seen[3:] == [(1, sql), (2, "3")]
+
+
+@pytest.mark.shows("server_check_delay", "server_check_query")
+def test_a_server_that_was_just_in_use_is_not_checked(start_pooler, newest_pg, dead):
+    seen = []
+    with FakeServer(statements(seen)) as server:
+        pooler = start_pooler(None, databases={"app": server.database}, server_check_delay=1)
+        client = pooler.raw()
+        for number in "12":
+            client.value(number)
+        assert [sql for _, sql in seen] == ["1", "2"]
+        assert pooler.console("SHOW SERVERS")[0]["state"] == "idle"
+        machine.wait_until(lambda: pooler.console("SHOW SERVERS")[0]["state"] == "used", 3, "it is old")
+        assert (pooler.pool()["sv_used"], pooler.pool()["sv_idle"]) == (1, 0)
+        client.value("3")
+        assert [sql for _, sql in seen] == ["1", "2", "", "3"]
+
+
+@pytest.mark.shows("server_check_query")
+def test_an_empty_server_check_query_is_none(start_pooler, newest_pg, dead):
+    seen = []
+    with FakeServer(statements(seen)) as server:
+        pooler = start_pooler(None, databases={"app": server.database}, server_check_query="",
+                              server_check_delay=0)
+        client = pooler.raw()
+        for number in "12":
+            client.value(number)
+        assert [sql for _, sql in seen] == ["1", "2"]
+
+
+CHECKS_THAT_FAIL = ["SELECT 1/0", "BEGIN", "COPY (SELECT 1) TO STDOUT; SELECT 1/0"]
+
+
+@pytest.mark.parametrize("check", CHECKS_THAT_FAIL)
+def test_a_check_that_fails(start_pooler, pg, workers, check):
+    """The server goes, the client gets a fresh one, which is not checked."""
+    pooler = start_pooler(pg, server_check_query=check, server_check_delay=0, workers=workers)
+    client = pooler.raw()
+    assert len({client.value(BACKEND) for _ in range(3)}) == 3
+
+
+@pytest.mark.shows("server_connect_timeout")
+def test_a_check_without_an_answer(start_pooler, newest_pg):
+    """The client waits no longer than server_connect_timeout, and gets another server."""
+    def behave(connection):
+        if connection.welcome():
+            connection.serve(lambda sql: b"" if sql == "" and connection.number == 1
+                             else fake.answer(sql))
+
+    with FakeServer(behave) as server:
+        pooler = start_pooler(None, databases={"app": server.database}, server_check_delay=0,
+                              server_connect_timeout=1)
+        client = pooler.raw()
+        client.value("1")
+        client.send(wire.query("2"))
+        machine.wait_until(lambda: pooler.pool()["sv_tested"] == 1, what="it is being checked")
+        assert wire.value(client.until_ready()) == "2"
+        assert server.accepted == 2
+    pooler.expect_log("closing because: server check timeout")
+
+
+def test_a_client_that_leaves_during_a_check(start_pooler, newest_pg):
+    go = threading.Event()
+
+    def behave(connection):
+        def reply(sql):
+            if sql == "":
+                go.wait(5)
+            return fake.answer(sql)
+
+        if connection.welcome():
+            connection.serve(reply)
+
+    with FakeServer(behave) as server:
+        pooler = start_pooler(None, databases={"app": server.database}, server_check_delay=0)
+        with pooler.raw() as client:
+            client.value("1")
+            client.send(wire.query("2"))
+            machine.wait_until(lambda: pooler.pool()["sv_tested"] == 1, what="it is being checked")
+        go.set()
+        assert pooler.raw().value("3") == "3"
+        assert server.accepted == 1
+
+
+# -- out of date
+
+
+@pytest.mark.shows("server_fast_close")
+@pytest.mark.parametrize("mode", ["session", "transaction"])
+def test_server_fast_close(start_pooler, newest_pg, workers, mode):
+    """After RECONNECT a session ends with its transaction; other modes need no such thing."""
+    pooler = start_pooler(newest_pg, pool_mode=mode, server_fast_close=1, workers=workers)
+    idle, busy = pooler.raw(), pooler.raw()
+    busy.query("BEGIN")
+    backend = idle.value(BACKEND)
+    pooler.console("RECONNECT app")
+    if mode == "transaction":
+        assert idle.value(BACKEND) != backend
+        return
+    error = idle.error_and_close()
+    assert (error.fields["S"], error.words) == ("FATAL", "database configuration changed")
+    assert busy.value("SELECT 1") == "1"
+    busy.send(wire.query("COMMIT"))
+    assert busy.until("E")[-1].words == "database configuration changed"
+
+
+@pytest.mark.shows("server_fast_close")
+def test_without_server_fast_close_a_session_goes_on(start_pooler, newest_pg):
+    pooler = start_pooler(newest_pg, pool_mode="session")
+    client = pooler.raw()
+    backend = client.value(BACKEND)
+    pooler.console("RECONNECT app")
+    client.quiet(0.8)
+    assert client.value(BACKEND) == backend
+    pooler.console("SET server_fast_close = 1")
+    assert client.error_and_close().words == "database configuration changed"
+
+
 # -- when none can be opened
 
 

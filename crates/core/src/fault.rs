@@ -138,6 +138,8 @@ pub enum Fault {
     ServerProtocol(String),
     /// No server could be reached: the reason, kept until `server_login_retry` has passed.
     ServerLogin(String),
+    /// The session's server is out of date, and `server_fast_close` is set.
+    DatabaseChanged,
     /// No login to the server is possible.
     ServerRefused {
         /// Why, in PgBouncer's words where it has some.
@@ -202,6 +204,7 @@ impl Fault {
             | Self::ServerLogin(_)
             | Self::ServerRefused { .. } => Blame::Server,
             Self::TooManyClients
+            | Self::DatabaseChanged
             | Self::TooManyClientsOfDatabase
             | Self::TooManyClientsOfUser
             | Self::ShuttingDown
@@ -367,6 +370,7 @@ impl fmt::Display for Fault {
                 f,
                 "server login has been failing, cached error: {why} (server_login_retry)"
             ),
+            Self::DatabaseChanged => f.write_str("database configuration changed"),
             Self::ServerRefused { what, .. } => write!(f, "server login failed: {what}"),
             Self::Command(text) => f.write_str(text),
             Self::ConsoleExtended => {

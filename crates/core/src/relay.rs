@@ -284,8 +284,10 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return;
         };
-        if own == Own::Parameters && matches!(server.duty, Duty::Preparing(_)) {
-            self.prepared(conn, now, out);
+        match (own, &server.duty) {
+            (Own::Parameters, Duty::Preparing(_)) => self.prepared(conn, now, out),
+            (Own::Check, Duty::Checking { .. }) => self.checked(conn, now, out),
+            _ => {}
         }
     }
 
@@ -369,7 +371,10 @@ impl Worker {
             }
             (Some(Request::Own(own)), _) => {
                 let message = String::from_utf8_lossy(report.message).into_owned();
-                server.retire = Some("reset failed");
+                server.retire = Some(match own {
+                    Own::Check => "server check failed",
+                    _ => "reset failed",
+                });
                 let subject = self.server_subject(conn);
                 out.log(
                     Level::Warning,

@@ -163,13 +163,15 @@ settings! {
         /// they don't all go at once), once they are free. Where the pool is in use and below its size,
         /// the successor is opened first. 0: use each server once.
         server_lifetime: Micros = "3600", reloads, now;
-        /// Use a server again without a check if it was in use so recently.
-        server_check_delay: Micros = "30", reloads, later;
-        /// The query that checks a server; `<empty>` is the empty query. Empty: no check.
-        server_check_query: String = "<empty>", reloads, later;
+        /// Lend a server without a check if it was in use so recently. 0: check always.
+        server_check_delay: Micros = "30", reloads, now;
+        /// The query that checks a server before it is lent; `<empty>` is the empty query. Empty: no
+        /// check. A server that fails, or does not answer within `server_connect_timeout`, is closed,
+        /// and the client gets another one.
+        server_check_query: String = "<empty>", reloads, now;
         /// In `session` mode, close servers that are to be replaced at the end of a transaction, not of
         /// the session.
-        server_fast_close: bool = "0", reloads, later;
+        server_fast_close: bool = "0", reloads, now;
         /// Cancel queries that run longer than this, and disconnect the server and the client. The time that
         /// the client takes to send its request does not count. 0: no limit.
         query_timeout: Micros = "0", reloads, now;

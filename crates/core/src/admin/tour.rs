@@ -106,6 +106,8 @@ pub(crate) struct PoolCount {
     pub(crate) being_canceled: usize,
     pub(crate) servers_active: usize,
     pub(crate) servers_idle: usize,
+    /// Idle, and to be checked before they are lent.
+    pub(crate) servers_used: usize,
     pub(crate) servers_tested: usize,
     pub(crate) servers_login: usize,
     /// How long the oldest waiting client has waited, in microseconds.
@@ -119,6 +121,7 @@ impl PoolCount {
     pub(crate) fn servers(&self) -> usize {
         self.servers_active
             + self.servers_idle
+            + self.servers_used
             + self.servers_tested
             + self.servers_login
             + self.being_canceled

@@ -31,6 +31,8 @@ pub enum Own {
     Reset,
     /// End the transaction that a client left open.
     Rollback,
+    /// `server_check_query`.
+    Check,
 }
 
 impl Own {
@@ -41,6 +43,7 @@ impl Own {
             Self::Parameters => "setting the client's parameters",
             Self::Reset => "server_reset_query",
             Self::Rollback => "ROLLBACK of an abandoned transaction",
+            Self::Check => "server_check_query",
         }
     }
 }

@@ -13,8 +13,7 @@ use crate::{
 /// What a server is doing, and for whom.
 ///
 /// ```text
-/// Login -> Idle <-> Preparing -> Lent -> Cleaning -> Idle
-///                \______________/^    \____________/^
+/// Login -> Idle -> [Checking] -> [Preparing] -> Lent -> [Cleaning] -> Idle
 /// ```
 #[derive(Debug)]
 pub enum Duty {
@@ -22,6 +21,13 @@ pub enum Duty {
     Login(Box<ServerLogin>),
     /// Nobody uses it.
     Idle,
+    /// This client is to use it, if it answers `server_check_query`.
+    Checking {
+        /// The client.
+        client: Token,
+        /// When patience ends and it is closed.
+        until: Time,
+    },
     /// It is being given the parameters of this client.
     Preparing(Token),
     /// This client uses it.
@@ -38,7 +44,10 @@ pub enum Duty {
 impl Duty {
     #[inline]
     pub(crate) fn is_timed(&self) -> bool {
-        matches!(self, Self::Login(_) | Self::Cleaning { .. })
+        matches!(
+            self,
+            Self::Login(_) | Self::Cleaning { .. } | Self::Checking { .. }
+        )
     }
 }
 
@@ -118,7 +127,9 @@ impl Server {
     #[must_use]
     pub fn client(&self) -> Option<Token> {
         match self.duty {
-            Duty::Preparing(client) | Duty::Lent(client) => Some(client),
+            Duty::Checking { client, .. } | Duty::Preparing(client) | Duty::Lent(client) => {
+                Some(client)
+            }
             _ => None,
         }
     }
@@ -133,6 +144,15 @@ impl Server {
     #[must_use]
     pub fn is_cleaning(&self) -> bool {
         matches!(self.duty, Duty::Cleaning { .. })
+    }
+
+    /// Is it to be checked before it is lent, as it was last in use so many microseconds ago?
+    #[must_use]
+    #[inline]
+    pub fn is_stale(&self, check_after: u64, now: Time) -> bool {
+        // One that has just logged in is fresh.
+        now.since(self.freed_at) >= check_after
+            && (check_after > 0 || self.lent_at > self.connected_at)
     }
 
     /// Notes a query of our own, which is about to be sent.

@@ -92,6 +92,25 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) -> bool {
+        if self
+            .table
+            .server(server_conn)
+            .is_some_and(|server| server.is_stale(self.check_after, now))
+        {
+            return self.check_first(server_conn, client_conn, now, out);
+        }
+        self.equip(server_conn, client_conn, now, out)
+    }
+
+    /// The server works for the client from here on, once it has its parameters.
+    #[inline]
+    pub(crate) fn equip(
+        &mut self,
+        server_conn: Token,
+        client_conn: Token,
+        now: Time,
+        out: &mut Actions,
+    ) -> bool {
         let Some((client, server)) = self.table.pair(client_conn, server_conn) else {
             return false;
         };
@@ -203,6 +222,9 @@ impl Worker {
         // A slow reader keeps its server until it has taken all: so what is kept for clients is bounded
         // by the number of servers.
         if !sharing || client.blocked || !client.stream.is_at_boundary() {
+            if !sharing {
+                self.close_if_outdated(server_conn, now, out);
+            }
             return;
         }
         client.duty = ClientDuty::Idle;

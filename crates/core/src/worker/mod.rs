@@ -1,6 +1,7 @@
 //! A worker: the clients and servers of one thread, as a value.
 
 mod admit;
+mod check;
 mod checkout;
 mod eviction;
 mod leave;
@@ -52,6 +53,8 @@ pub struct Worker {
     /// whatever has a deadline.
     pub(crate) timed: usize,
     pub(crate) next_tick: Option<Time>,
+    /// A server that was last in use so many microseconds ago is checked before it is lent.
+    pub(crate) check_after: u64,
     pub(crate) period_ends: Time,
     /// The present period's number, counted from the beginning of time.
     pub(crate) period: u64,
@@ -74,6 +77,7 @@ impl Worker {
     #[must_use]
     pub fn new(id: WorkerId, directory: Arc<Directory>) -> Self {
         let snapshot = directory.snapshot();
+        let check_after = check::check_after(&snapshot.config.settings);
         Self {
             id,
             directory,
@@ -82,6 +86,7 @@ impl Worker {
             bindings: Bindings::default(),
             pools: Vec::new(),
             timed: 0,
+            check_after,
             // The first worker opens what is to be there before the first client.
             next_tick: (id == WorkerId(0)).then_some(Time(0)),
             period_ends: Time(0),

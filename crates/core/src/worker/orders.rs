@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// Why servers go that were opened before a RECONNECT, or a change of their database's entry.
-const OUTDATED: &str = "database configuration changed";
+pub(crate) const OUTDATED: &str = "database configuration changed";
 
 impl Worker {
     /// Orders have changed: takes over what they are now.
@@ -83,6 +83,9 @@ impl Worker {
         server.retire = Some(why);
         if server.client().is_none() {
             self.close_server(conn, why, now, out);
+        } else {
+            // `server_fast_close` may let it go before its client does.
+            self.schedule(now);
         }
     }
 

@@ -348,13 +348,9 @@ impl Worker {
         match server.duty {
             Duty::Login(_) => self.drop_login(conn, Failure::unreachable(text), now, out),
             Duty::Idle | Duty::Cleaning { .. } => self.drop_server(conn, text, now, out),
-            Duty::Preparing(client) => {
+            Duty::Preparing(client) | Duty::Checking { client, .. } => {
                 self.drop_server(conn, text, now, out);
-                // Nothing of the client has been read yet: it can have another one.
-                if let Some(client) = self.table.client(client) {
-                    client.duty = ClientDuty::Idle;
-                }
-                self.check_out(client, now, out);
+                self.check_out_again(client, now, out);
             }
             Duty::Lent(client) => {
                 let loss = Loss {

@@ -11,6 +11,7 @@ enum Overdue {
     Client(Token, Fault),
     ServerLogin(Token),
     Cleaning(Token),
+    Check(Token),
     Cancel(Token),
 }
 
@@ -78,6 +79,9 @@ impl Worker {
                     Duty::Cleaning { until, .. } if until <= now => {
                         found.push(Overdue::Cleaning(token))
                     }
+                    Duty::Checking { until, .. } if until <= now => {
+                        found.push(Overdue::Check(token))
+                    }
                     _ => {}
                 },
                 Conn::Cancel(cancel) if cancel.until <= now => found.push(Overdue::Cancel(token)),
@@ -94,6 +98,7 @@ impl Worker {
             Overdue::Cleaning(conn) => {
                 self.close_server(conn, "abandoned query took too long", now, out);
             }
+            Overdue::Check(conn) => self.check_failed(conn, "server check timeout", now, out),
             Overdue::Cancel(conn) => self.cancel_overdue(conn, now, out),
         }
     }

@@ -21,6 +21,8 @@ enum End {
     Idle(Token),
     /// It is too old.
     Old(Token),
+    /// It is out of date, and `server_fast_close` says not to wait for the end of the session.
+    Outdated(Token),
     /// It will soon be too old, and is needed: open another one first.
     Soon(Token),
 }
@@ -37,6 +39,7 @@ impl Worker {
                 End::Idle(conn) if self.is_kept_for_min(conn) => {}
                 End::Idle(conn) => self.close_server(conn, "server idle timeout", now, out),
                 End::Old(conn) => self.close_server(conn, "server lifetime over", now, out),
+                End::Outdated(conn) => self.close_if_outdated(conn, now, out),
                 End::Soon(conn) => self.open_successor(conn, now, out),
             }
         }
@@ -44,7 +47,11 @@ impl Worker {
 
     fn end_of(&self, token: Token, server: &Server, now: Time) -> Option<End> {
         let terms = &self.pools.get(server.pool().index())?.as_ref()?.terms;
-        let idle_max = self.snapshot.config.settings.server_idle_timeout.0;
+        let settings = &self.snapshot.config.settings;
+        if settings.server_fast_close && server.retire.is_some() && server.client().is_some() {
+            return Some(End::Outdated(token));
+        }
+        let idle_max = settings.server_idle_timeout.0;
         let is_idle = matches!(server.duty, Duty::Idle);
         let idle_for = now.since(server.freed_at);
         let age = now.since(server.connected_at);

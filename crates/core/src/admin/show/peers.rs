@@ -55,7 +55,7 @@ const BUFFER_COLUMNS: [Column; 7] = [
 ];
 
 pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
-    let show = collection.show;
+    let (show, check_after) = (collection.show, worker.check_after);
     let tokens = worker.tokens(|conn| is_wanted(conn, show));
     for token in tokens {
         let link = linked_id(worker, token);
@@ -65,7 +65,8 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
                 (client.id, row)
             }
             Some(Conn::Server(server)) => {
-                let row = server_row(server, server_state(server, show), link);
+                let is_stale = server.is_stale(check_after, now);
+                let row = server_row(server, server_state(server, is_stale, show), link);
                 (server.id, row)
             }
             _ => continue,
@@ -119,13 +120,14 @@ fn client_state(client: &Client, show: Show) -> &'static str {
     if with_buffers(show) { of_socket } else { state }
 }
 
-fn server_state(server: &Server, show: Show) -> &'static str {
+fn server_state(server: &Server, is_stale: bool, show: Show) -> &'static str {
     let (state, of_socket) = match server.duty {
         Duty::Login(_) => ("new", "sv_login"),
+        Duty::Idle if is_stale => ("used", "sv_used"),
         Duty::Idle => ("idle", "sv_idle"),
         Duty::Cleaning { .. } if server.cancels > 0 => ("being_canceled", "sv_being_canceled"),
         Duty::Preparing(_) | Duty::Lent(_) => ("active", "sv_active"),
-        Duty::Cleaning { .. } => ("tested", "sv_tested"),
+        Duty::Cleaning { .. } | Duty::Checking { .. } => ("tested", "sv_tested"),
     };
     if with_buffers(show) { of_socket } else { state }
 }

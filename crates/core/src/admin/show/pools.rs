@@ -100,7 +100,7 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
                     .pools
                     .entry(server.shared.key.clone())
                     .or_default();
-                add_server(server, count);
+                add_server(server, server.is_stale(worker.check_after, now), count);
             }
             Conn::Cancel(_) => {}
         }
@@ -117,14 +117,15 @@ fn add_client(client: &Client, count: &mut PoolCount, now: Time) {
     }
 }
 
-fn add_server(server: &Server, count: &mut PoolCount) {
+fn add_server(server: &Server, is_stale: bool, count: &mut PoolCount) {
     count.cancels += server.cancels as usize;
     match server.duty {
         Duty::Login(_) => count.servers_login += 1,
+        Duty::Idle if is_stale => count.servers_used += 1,
         Duty::Idle => count.servers_idle += 1,
         Duty::Cleaning { .. } if server.cancels > 0 => count.being_canceled += 1,
         Duty::Preparing(_) | Duty::Lent(_) => count.servers_active += 1,
-        Duty::Cleaning { .. } => count.servers_tested += 1,
+        Duty::Cleaning { .. } | Duty::Checking { .. } => count.servers_tested += 1,
     }
 }
 
@@ -155,7 +156,7 @@ pub(super) fn pools(worker: &Worker, collection: &Collection) -> Table {
             count.cancels,
             count.being_canceled,
             count.servers_idle,
-            0,
+            count.servers_used,
             count.servers_tested,
             count.servers_login,
         ];

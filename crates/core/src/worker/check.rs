@@ -1,0 +1,131 @@
+//! Servers are checked before they are lent, and let go before their sessions end.
+
+use pgweir_config::{PoolMode, Settings};
+use pgweir_wire::MessageWriter;
+
+use super::{Worker, orders::OUTDATED};
+use crate::{
+    Actions, Time, Token,
+    backend::{Duty, Own},
+    fault::Fault,
+    frontend::ClientDuty,
+};
+
+/// How `server_check_query` spells the query that is empty; an empty setting is no query.
+const EMPTY_QUERY: &str = "<empty>";
+
+/// After how many microseconds without use a server is checked before it is lent.
+pub(super) fn check_after(settings: &Settings) -> u64 {
+    if settings.server_check_query.is_empty() {
+        u64::MAX
+    } else {
+        settings.server_check_delay.0
+    }
+}
+
+impl Worker {
+    /// The server has not been in use for a while: the client gets it if it is still there.
+    #[cold]
+    pub(super) fn check_first(
+        &mut self,
+        server_conn: Token,
+        client_conn: Token,
+        now: Time,
+        out: &mut Actions,
+    ) -> bool {
+        let settings = &self.snapshot.config.settings;
+        let until = match settings.server_connect_timeout.0 {
+            0 => Time(u64::MAX),
+            patience => now.after(patience),
+        };
+        let query = match &*settings.server_check_query {
+            EMPTY_QUERY => "",
+            query => query,
+        };
+        let Some((client, server)) = self.table.pair(client_conn, server_conn) else {
+            return false;
+        };
+        client.duty = ClientDuty::Preparing(server_conn);
+        let duty = Duty::Checking {
+            client: client_conn,
+            until,
+        };
+        server.change(duty, &mut self.timed);
+        server.ask(Own::Check);
+        out.send_made(server_conn, |bytes| {
+            MessageWriter::new(bytes).query(query.as_bytes());
+        });
+        self.schedule(now);
+        true
+    }
+
+    /// The server has answered.
+    pub(crate) fn checked(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
+        let Duty::Checking { client, .. } = server.duty else {
+            return;
+        };
+        if let Some(why) = server.retire {
+            return self.check_failed(conn, why, now, out);
+        }
+        if server.status != b'I' {
+            return self.check_failed(conn, "server_check_query left a transaction open", now, out);
+        }
+        server.change(Duty::Idle, &mut self.timed);
+        self.equip(conn, client, now, out);
+    }
+
+    /// It is of no use: the client gets another one.
+    pub(super) fn check_failed(&mut self, conn: Token, why: &str, now: Time, out: &mut Actions) {
+        let client = self.table.server(conn).and_then(|server| server.client());
+        self.close_server(conn, why, now, out);
+        if let Some(client) = client {
+            self.check_out_again(client, now, out);
+        }
+    }
+
+    /// The client's server is gone before anything of the client was read: it can have another one, and
+    /// has waited for it since it spoke.
+    pub(super) fn check_out_again(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let Some(client) = self.table.client(conn) else {
+            return;
+        };
+        client.duty = ClientDuty::Idle;
+        let asked_at = client.request_at;
+        self.check_out(conn, now, out);
+        if let Some(client) = self.table.client(conn) {
+            client.request_at = asked_at;
+        }
+    }
+
+    /// Under `server_fast_close`, a server that is out of date goes at the end of a transaction, and
+    /// takes its session along.
+    #[cold]
+    pub(super) fn close_if_outdated(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        if !self.snapshot.config.settings.server_fast_close {
+            return;
+        }
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
+        let Duty::Lent(client_conn) = server.duty else {
+            return;
+        };
+        let is_quiet = server.replies.is_settled() && server.status == b'I';
+        if server.retire != Some(OUTDATED) || !is_quiet {
+            return;
+        }
+        let pool = server.pool();
+        let is_session = self
+            .pool(pool)
+            .is_some_and(|pool| pool.terms.mode == PoolMode::Session);
+        let Some(client) = self.table.client(client_conn) else {
+            return;
+        };
+        if is_session && client.stream.is_at_boundary() {
+            self.end_client(client_conn, &Fault::DatabaseChanged, now, out);
+        }
+    }
+}
