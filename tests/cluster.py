@@ -19,6 +19,7 @@ ROLES = {
     "plainly": ("plain password", "password"),
     "hashed": ("md5 password", "md5"),
     "scrammed": ("scram password", "scram-sha-256"),
+    "replicator": (None, "trust"),
 }
 SUPERUSER = "postgres"
 DATABASES = ("app", "other")
@@ -79,6 +80,8 @@ def make_template(binaries, folder):
             db.execute(f"CREATE ROLE {role} LOGIN")
             if method == "md5":
                 db.execute("SET password_encryption = md5")
+            if role == "replicator":
+                db.execute(f"ALTER ROLE {role} REPLICATION")
             if password:
                 db.execute(f"ALTER ROLE {role} PASSWORD '{password}'")
             db.execute("RESET password_encryption")
@@ -99,6 +102,7 @@ def _hba():
     for role, (_, method) in ROLES.items():
         lines += [f"local all {role} {method}"]
         lines += [f"host all {role} {net} {method}" for net in ("127.0.0.1/32", "::1/128")]
+    lines += ["host replication replicator 127.0.0.1/32 trust"]
     lines += ["local all all trust", "host all all 127.0.0.1/32 trust", "host all all ::1/128 trust"]
     return "\n".join(lines) + "\n"
 
@@ -134,6 +138,7 @@ class Cluster:
             "fsync": "off", "full_page_writes": "off", "synchronous_commit": "off",
             "autovacuum": "off", "log_min_messages": "fatal", "shared_buffers": "64MB",
             "max_wal_size": "4GB", "ssl": "off", "max_prepared_transactions": 10,
+            "wal_level": "logical",
         }
         arguments = [f"--{name}={value}" for name, value in options.items()]
         with open(self.log, "a") as out:

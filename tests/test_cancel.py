@@ -11,6 +11,7 @@ import asyncpg
 import psycopg
 import pytest
 
+import fakeserver as fake
 import machine
 import rawclient as wire
 from rawclient import query
@@ -271,3 +272,51 @@ def test_psql_interrupted(start_pooler, pg):
     assert CANCELED[1] in problems
     assert "after" in out or psql.returncode == 1
     assert running(pg) == []
+
+
+# -- what becomes of a request
+
+
+@pytest.mark.pgweir_only("logs some of it at another level")
+def test_the_log_says_what_became_of_it(start_pooler, newest_pg):
+    pooler = start_pooler(newest_pg, default_pool_size=1)
+    client = pooler.raw()
+    client.cancel()
+    pooler.expect_log("closing because: cancel request for idle client (age=")
+    cancel_running(pooler, newest_pg, client)
+    pooler.expect_log("closing because: successfully sent cancel request (age=")
+    with pooler.socket() as other:
+        other.send(wire.cancel(client.pid, bytes(len(client.secret))))
+        assert other.rest() == []
+    pooler.expect_log("closing because: failed cancel request (age=")
+
+
+@pytest.mark.shows("cancel_wait_timeout")
+def test_a_request_that_takes_too_long(start_pooler):
+    """The server takes the request and does not close: it must not hit the next client later."""
+    def behave(connection):
+        if connection.welcome():
+            connection.until("Q")
+            connection.send(fake.answer(str(connection.number)))
+            connection.until("Q")
+            released.wait(20)
+            connection.send(fake.answer("late"))
+        connection.rest()
+
+    released = threading.Event()
+    with fake.FakeServer(behave) as server:
+        pooler = start_pooler(databases={"app": server.database}, default_pool_size=1,
+                              cancel_wait_timeout=0.7)
+        client = pooler.raw()
+        first = client.value("SELECT 1")
+        client.send(query("SELECT 2"))
+        machine.wait_until(lambda: pooler.pool()["sv_active"] == 1, 5, "it runs")
+        request = pooler.socket()
+        request.send(wire.cancel(client.pid, client.secret))
+        machine.wait_until(lambda: [r for r in pooler.console("SHOW CLIENTS")
+                                    if r["state"] == "active_cancel_req"], 5, "it is on its way")
+        assert request.rest() == []
+        pooler.expect_log("closing because: cancel_wait_timeout (age=")
+        released.set()
+        assert wire.value(client.until_ready()) == "late"
+        assert client.value("SELECT 3") != first

@@ -170,7 +170,7 @@ impl World {
             }
             Action::Mail { mail, .. } => self.mail.push_back(mail),
             Action::Freeze(_) | Action::Thaw(_) | Action::Accept(_) => {}
-            Action::Peek(_) | Action::HandOver { .. } | Action::Log(_) | Action::Control(_) | Action::Finished => {}
+            Action::Peek(_) | Action::HandOver { .. } | Action::Log(_) | Action::WriteLog | Action::Control(_) | Action::Finished => {}
         }
     }
 }

@@ -94,8 +94,10 @@ pub enum Action {
         /// The message.
         mail: Mail,
     },
-    /// Write a line to the log.
+    /// Write a line to the log, at the end of the turn at the latest.
     Log(LogLine),
+    /// Write all lines so far, before what follows.
+    WriteLog,
     /// Something for the control thread.
     Control(Control),
     /// A shutdown has been asked for and nothing is left to wait for: this worker can end.

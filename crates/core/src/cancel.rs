@@ -17,6 +17,13 @@ const SLOT_BITS: u32 = 25;
 /// Requests for one server that may be under way at once; more would change nothing.
 const CANCELS_PER_SERVER_MAX: u32 = 4;
 
+// What becomes of a request, in PgBouncer's words; only the log is told.
+pub(crate) const WRONG_KEY: &str = "failed cancel request";
+const IDLE: &str = "cancel request for idle client";
+const SENT: &str = "successfully sent cancel request";
+const NOT_SENT: &str = "failed to send cancel request";
+const OVERDUE: &str = "cancel_wait_timeout";
+
 /// Names a client and proves the right to cancel its query.
 #[derive(Clone)]
 pub struct CancelKey {
@@ -70,6 +77,8 @@ pub struct CancelConnection {
     pub key: BackendKey,
     /// Who asked: worker and connection there; `None` if it was ourselves.
     pub from: Option<(WorkerId, Token)>,
+    /// It is on its way: the connection is open.
+    pub sent: bool,
     /// When patience ends (`cancel_wait_timeout`).
     pub until: Time,
 }
@@ -90,10 +99,10 @@ impl Worker {
             self.cancel_console(console, now, out);
         }
         match self.cancel_target(key) {
-            Some(server) => self.open_cancel(server, Some((from, request)), now, out),
-            None => out.list.push(Action::Mail {
+            Ok(server) => self.open_cancel(server, Some((from, request)), now, out),
+            Err(why) => out.list.push(Action::Mail {
                 to: from,
-                mail: Mail::CancelDone(request),
+                mail: Mail::CancelDone(request, why),
             }),
         }
     }
@@ -131,6 +140,7 @@ impl Worker {
             server: server_conn,
             key,
             from,
+            sent: false,
             until: if patience == 0 {
                 Time(u64::MAX)
             } else {
@@ -143,18 +153,20 @@ impl Worker {
         out.list.push(Action::Connect { conn, endpoint });
     }
 
-    /// The server that runs the query which the key names; `None` if the key is wrong or the client
-    /// has none.
-    fn cancel_target(&mut self, key: &CancelKey) -> Option<Token> {
-        let conn = self.holder(key)?;
-        let client = self.table.client(conn)?;
+    /// The server that runs the query which the key names. An error, in PgBouncer's words, if the key
+    /// is wrong or the client has none: if it waits for one, it goes on waiting.
+    fn cancel_target(&mut self, key: &CancelKey) -> Result<Token, &'static str> {
+        let conn = self.holder(key).ok_or(WRONG_KEY)?;
+        let client = self.table.client(conn).ok_or(WRONG_KEY)?;
         let ClientDuty::Active(server_conn) = client.duty else {
-            return None;
+            return Err(IDLE);
         };
-        let server = self.table.server(server_conn)?;
+        let Some(server) = self.table.server(server_conn) else {
+            return Err(IDLE);
+        };
         let is_idle = server.replies.is_settled() && server.status == b'I';
         let may = !is_idle && server.cancels < CANCELS_PER_SERVER_MAX && server.key.is_some();
-        may.then_some(server_conn)
+        may.then_some(server_conn).ok_or(IDLE)
     }
 
     /// The client that the key names, if it is the right key.
@@ -169,6 +181,11 @@ impl Worker {
     /// has signalled the process.
     pub(crate) fn cancel_connected(&mut self, conn: Token, out: &mut Actions) {
         if let Some(Conn::Cancel(cancel)) = self.table.get(conn) {
+            cancel.sent = true;
+            if let Some((to, request)) = cancel.from {
+                let mail = Mail::CancelSent(request);
+                out.list.push(Action::Mail { to, mail });
+            }
             out.send_made(conn, |bytes| {
                 pgweir_wire::cancel_request(bytes, cancel.key.pid, &cancel.key.secret)
             });
@@ -177,13 +194,20 @@ impl Worker {
     }
 
     /// The request has been dealt with, or has failed: its connection is gone.
-    pub(crate) fn cancel_ended(&mut self, conn: Token, now: Time, out: &mut Actions) {
+    pub(crate) fn cancel_ended(
+        &mut self,
+        conn: Token,
+        why: Option<&'static str>,
+        now: Time,
+        out: &mut Actions,
+    ) {
         let Some(Conn::Cancel(cancel)) = self.table.remove(conn) else {
             return;
         };
         self.timed -= 1;
         if let Some((to, request)) = cancel.from {
-            let mail = Mail::CancelDone(request);
+            let outcome = if cancel.sent { SENT } else { NOT_SENT };
+            let mail = Mail::CancelDone(request, why.unwrap_or(outcome));
             out.list.push(Action::Mail { to, mail });
         }
         let Some(server) = self.table.server(cancel.server) else {
@@ -200,21 +224,33 @@ impl Worker {
         if let Some(Conn::Cancel(cancel)) = self.table.get(conn) {
             let server = cancel.server;
             if let Some(server) = self.table.server(server) {
-                server.retire = Some("cancel_wait_timeout");
+                server.retire = Some(OVERDUE);
             }
             out.list.push(Action::Close(conn));
-            self.cancel_ended(conn, now, out);
+            self.cancel_ended(conn, Some(OVERDUE), now, out);
+        }
+    }
+
+    /// The request of this connection is on its way to the server.
+    pub(crate) fn cancel_sent(&mut self, request: Token) {
+        if let Some(client) = self.table.client(request)
+            && let ClientDuty::CancelRequest { sent } = &mut client.duty
+        {
+            *sent = true;
         }
     }
 
     /// The request of this connection has been dealt with.
-    pub(crate) fn cancel_done(&mut self, request: Token, now: Time, out: &mut Actions) {
-        if self
-            .table
-            .client(request)
-            .is_some_and(|client| matches!(client.duty, ClientDuty::CancelRequest))
-        {
-            self.dismiss(request, "successfully sent cancel request", now, out);
+    pub(crate) fn cancel_done(
+        &mut self,
+        request: Token,
+        why: &'static str,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let client = self.table.client(request);
+        if client.is_some_and(|client| matches!(client.duty, ClientDuty::CancelRequest { .. })) {
+            self.dismiss(request, why, now, out);
         }
     }
 }

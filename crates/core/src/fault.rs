@@ -66,6 +66,8 @@ pub enum Fault {
     OptionsSyntax,
     /// The simple query protocol under `disable_pqexec`.
     SimpleQuery,
+    /// A value of `replication` that is none.
+    BadReplication(String),
     /// Something PostgreSQL can do and pgweir can't yet.
     NotSupported(&'static str),
     /// Not in the configuration.
@@ -136,9 +138,12 @@ pub enum Fault {
     ServerCrashed,
     /// The server broke the protocol (what it did).
     ServerProtocol(String),
+    /// The login of a server of the client's own failed: what that server said, or what went wrong
+    /// on the way.
+    OwnServer(String),
     /// No server could be reached: the reason, kept until `server_login_retry` has passed.
     ServerLogin(String),
-    /// The session's server is out of date, and `server_fast_close` is set.
+    /// The session's server is out of date, and `server_fast_close` is set; or it is the client's own.
     DatabaseChanged,
     /// No login to the server is possible.
     ServerRefused {
@@ -180,7 +185,7 @@ impl Fault {
             Self::NoUserName => sqlstate::INVALID_AUTHORIZATION,
             Self::Password | Self::Sasl | Self::Trust => sqlstate::INVALID_PASSWORD,
             Self::Overloaded => sqlstate::TOO_MANY_CONNECTIONS,
-            Self::InvalidParameters => sqlstate::INVALID_PARAMETER_VALUE,
+            Self::InvalidParameters | Self::BadReplication(_) => sqlstate::INVALID_PARAMETER_VALUE,
             Self::ServerSaid(words) => &words.code,
             Self::ServerCrashed | Self::ServerProtocol(_) => sqlstate::CONNECTION_FAILURE,
             Self::ReloadFailed => sqlstate::CONFIG_FILE_ERROR,
@@ -201,6 +206,7 @@ impl Fault {
             Self::ServerSaid(_)
             | Self::ServerCrashed
             | Self::ServerProtocol(_)
+            | Self::OwnServer(_)
             | Self::ServerLogin(_)
             | Self::ServerRefused { .. } => Blame::Server,
             Self::TooManyClients
@@ -284,6 +290,7 @@ impl Fault {
     pub fn write(&self, severity: Severity, out: &mut Vec<u8>) {
         let detail = match self {
             Self::ServerSaid(words) => words.detail.as_deref(),
+            Self::OwnServer(why) => Some(why.as_str()),
             Self::SetFailed(detail) => Some(detail.as_str()),
             Self::ServerRefused { detail, .. } => Some(&**detail),
             _ => None,
@@ -320,6 +327,13 @@ impl fmt::Display for Fault {
             Self::UnsupportedOption(name) => {
                 write!(f, "unsupported startup parameter in options: {name}")
             }
+            Self::BadReplication(value) => {
+                write!(
+                    f,
+                    "invalid value for parameter \"replication\": \"{value}\""
+                )
+            }
+            Self::OwnServer(_) => f.write_str("login failed"),
             Self::NotSupported(what) => write!(f, "{what} not supported yet"),
             Self::NoSuchDatabase(name) => write!(f, "no such database: {name}"),
             Self::DatabaseDisabled(name) => write!(f, "database \"{name}\" is disabled"),

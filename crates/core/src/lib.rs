@@ -13,6 +13,7 @@ pub mod frontend;
 mod inbox;
 mod log;
 pub mod mail;
+mod native;
 mod operator;
 pub mod pool;
 mod relay;
@@ -27,6 +28,7 @@ pub use action::{
     ReadMode, Shutdown, Source,
 };
 pub use directory::{Directory, Facts, SharedPool, Snapshot};
+pub use native::{Native, Replication};
 pub use operator::{Halt, Operator};
 pub use stats::Stats;
 pub use time::Time;

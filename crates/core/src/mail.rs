@@ -7,6 +7,7 @@ use crate::{
     admin::{HostEntry, Tour},
     cancel::CancelKey,
     fault::Fault,
+    pool::Waiter,
     worker::Search,
 };
 
@@ -18,6 +19,8 @@ pub enum Mail {
     Wanted(Arc<SharedPool>),
     /// Open a server for this pool.
     Open(Arc<SharedPool>),
+    /// Open a server of this pool for this client alone.
+    OpenFor(Arc<SharedPool>, Waiter),
     /// A cap that denied this pool a server has room.
     Room(Arc<SharedPool>),
     /// A look for the idle server that has to go, on its way through all workers.
@@ -35,8 +38,10 @@ pub enum Mail {
         /// The key.
         key: CancelKey,
     },
-    /// The cancel request of this connection has been dealt with: close it.
-    CancelDone(Token),
+    /// The cancel request of this connection is on its way to the server.
+    CancelSent(Token),
+    /// The cancel request of this connection has been dealt with, and how: close it.
+    CancelDone(Token, &'static str),
     /// The host names that this console asked for.
     Names {
         /// The console's client.

@@ -46,6 +46,8 @@ impl Worker {
             }
         }
         pool.stats.now.received += bytes.len() as u64;
+        // A server of its own keeps what the client makes there.
+        let is_shared = server.owner.is_none();
         let mut upward = Upward {
             client_conn: conn,
             client,
@@ -54,7 +56,11 @@ impl Worker {
             bindings: &mut self.bindings,
             statements: self.directory.statements(),
             stats: &mut pool.stats.now,
-            most: pool.terms.prepared_max,
+            most: if is_shared {
+                pool.terms.prepared_max
+            } else {
+                0
+            },
             most_bytes,
             longest,
             no_simple,
@@ -254,6 +260,7 @@ impl Worker {
             return;
         };
         let (pool_id, is_idle) = (server.pool(), server.status == b'I');
+        let is_native = server.owner.is_some();
         let Duty::Lent(client_conn) = server.duty else {
             return;
         };
@@ -274,7 +281,7 @@ impl Worker {
         if is_idle {
             stats.xact_count += 1;
             stats.xact_time += now.since(transaction_at);
-        } else if pool.terms.mode == PoolMode::Statement {
+        } else if pool.terms.mode == PoolMode::Statement && !is_native {
             self.refuse_transaction(client_conn, conn, now, out);
         }
     }

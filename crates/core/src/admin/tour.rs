@@ -102,7 +102,10 @@ impl AddAssign for Counted {
 pub(crate) struct PoolCount {
     pub(crate) clients_active: usize,
     pub(crate) clients_waiting: usize,
+    /// Cancel requests that are on their way.
     pub(crate) cancels: usize,
+    /// Cancel requests whose connection is not open yet.
+    pub(crate) cancels_waiting: usize,
     pub(crate) being_canceled: usize,
     pub(crate) servers_active: usize,
     pub(crate) servers_idle: usize,

@@ -31,8 +31,9 @@ pub struct Credentials {
     pub secret: Option<Arc<Secret>>,
     /// SCRAM keys that a client has proven to us: good for a server with the same SCRAM secret.
     pub keys: Option<ClientKeys>,
-    /// Parameters that the database's entry asks for.
-    pub parameters: Vec<(&'static str, String)>,
+    /// Startup parameters besides: what the database's entry asks for, and what a client does that
+    /// gets the server for itself.
+    pub parameters: Vec<(Vec<u8>, Vec<u8>)>,
     /// What to run before anybody gets the server.
     pub connect_query: Option<String>,
 }
@@ -129,19 +130,12 @@ impl ServerLogin {
     pub fn start(&mut self, nonce: [u8; 18], out: &mut Vec<u8>) {
         self.nonce = nonce;
         let pairs = [
-            ("user", &self.credentials.user),
-            ("database", &self.credentials.database),
+            (&b"user"[..], self.credentials.user.as_bytes()),
+            (b"database", self.credentials.database.as_bytes()),
         ];
-        let own = self
-            .credentials
-            .parameters
-            .iter()
-            .map(|(name, value)| (*name, value));
-        let pairs = pairs.into_iter().chain(own);
-        startup_packet(
-            out,
-            pairs.map(|(name, value)| (name.as_bytes(), value.as_bytes())),
-        );
+        let own = self.credentials.parameters.iter();
+        let own = own.map(|(name, value)| (name.as_slice(), value.as_slice()));
+        startup_packet(out, pairs.into_iter().chain(own));
     }
 
     /// Takes bytes from the server; to be handled by calls of [`ServerLogin::step`].

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{BackendKey, Downstream, Own, Prepared, Replies, ServerLogin};
 use crate::{
-    Address, Endpoint, SharedPool, Time, Token,
+    Address, Endpoint, Replication, SharedPool, Time, Token,
     fault::Words,
     pool::{PoolId, Waiter},
     session::Tracked,
@@ -69,6 +69,10 @@ pub struct Server {
     pub id: u64,
     /// Its pool.
     pub shared: Arc<SharedPool>,
+    /// The client that it was opened for: it serves nobody else, and is closed with it.
+    pub owner: Option<Token>,
+    /// What it replicates.
+    pub replication: Replication,
     /// What it is doing.
     pub duty: Duty,
     /// Where it is, for cancel requests.

@@ -6,7 +6,7 @@ use super::{Login, Upstream};
 use pgweir_wire::Header;
 
 use crate::{
-    Address, Time, Token,
+    Address, Native, Replication, Time, Token,
     admin::Console,
     pool::{PoolId, PoolKey, Ticket},
     session::{Names, Tracked},
@@ -16,6 +16,7 @@ use crate::{
 ///
 /// ```text
 /// Login -> Idle -> [Waiting] -> [Preparing] -> Active -> Idle
+///      \-> Waiting -> Opening -> Active, to its end (with a server of its own)
 ///      \-> Console
 ///      \-> CancelRequest
 /// ```
@@ -32,6 +33,8 @@ pub enum ClientDuty {
         /// The login is not done.
         at_login: bool,
     },
+    /// This server, which is to be its own, connects or logs in; its login ends with that.
+    Opening(Token),
     /// A server is being given its parameters.
     Preparing(Token),
     /// It uses this server.
@@ -39,7 +42,10 @@ pub enum ClientDuty {
     /// It talks to the console.
     Console(Box<Console>),
     /// It asked to cancel another client's query, and waits for that to be done.
-    CancelRequest,
+    CancelRequest {
+        /// It is on its way to the server.
+        sent: bool,
+    },
 }
 
 /// One client.
@@ -61,6 +67,8 @@ pub struct Client {
     pub names: Option<Arc<PoolKey>>,
     /// Its pool, once it has logged in.
     pub pool: Option<PoolId>,
+    /// It gets a server of its own.
+    pub native: Option<Box<Native>>,
     /// Its tracked parameters.
     pub tracked: Tracked,
     /// Its incoming bytes.
@@ -102,7 +110,10 @@ pub struct Held {
 impl ClientDuty {
     #[inline]
     pub(crate) fn is_timed(&self) -> bool {
-        matches!(self, Self::Login(_) | Self::Waiting { .. })
+        matches!(
+            self,
+            Self::Login(_) | Self::Waiting { .. } | Self::Opening(_)
+        )
     }
 }
 
@@ -123,6 +134,13 @@ impl Client {
             ClientDuty::Preparing(server) | ClientDuty::Active(server) => Some(server),
             _ => None,
         }
+    }
+
+    /// What it replicates.
+    #[must_use]
+    pub fn replication(&self) -> Replication {
+        let native = self.native.as_ref();
+        native.map_or(Replication::None, |native| native.replication)
     }
 
     /// The client as the log names it.

@@ -4,6 +4,7 @@ use pgweir_wire::StartupParameters;
 
 use super::options;
 use crate::{
+    Native, Replication,
     fault::Fault,
     session::{Tracked, TrackedNames},
 };
@@ -22,6 +23,8 @@ pub struct LoginRequest {
     pub tracked: Tracked,
     /// Protocol options (`_pq_.`) that it hopes for and that we don't know.
     pub unknown_options: Vec<Vec<u8>>,
+    /// It wants a server of its own.
+    pub native: Option<Native>,
 }
 
 impl LoginRequest {
@@ -47,6 +50,16 @@ impl LoginRequest {
         let (mut user, mut database) = (None, None);
         let mut tracked = names.unset();
         let mut unknown_options = Vec::new();
+        let replication = parameters
+            .iter()
+            .filter(|(name, _)| *name == b"replication")
+            .last();
+        let replication = match replication {
+            Some((_, value)) => Replication::parse(value)?,
+            None => Replication::None,
+        };
+        let is_native = replication != Replication::None;
+        let mut passed = Vec::new();
         let is_ignored = |name: &[u8]| {
             ignored
                 .iter()
@@ -56,8 +69,9 @@ impl LoginRequest {
             match name {
                 b"user" => user = Some(checked_name(value, "user")?),
                 b"database" => database = Some(checked_name(value, "database")?),
-                b"replication" if is_off(value) => {}
-                b"replication" => return Err(Fault::NotSupported("replication connections are")),
+                b"replication" => {}
+                // Its server is nobody else's: whatever PostgreSQL takes is right.
+                b"options" if is_native => passed.push((name.to_vec(), value.to_vec())),
                 b"options" => {
                     // Listed there, `options` stands for all settings inside of it.
                     let all = is_ignored(name);
@@ -68,6 +82,7 @@ impl LoginRequest {
                 _ => match names.position(name) {
                     Some(at) => tracked.set(at, value),
                     None if is_ignored(name) => {}
+                    None if is_native => passed.push((name.to_vec(), value.to_vec())),
                     None => {
                         return Err(Fault::UnsupportedParameter(
                             String::from_utf8_lossy(name).into_owned(),
@@ -87,6 +102,10 @@ impl LoginRequest {
             database,
             tracked,
             unknown_options,
+            native: is_native.then_some(Native {
+                replication,
+                parameters: passed,
+            }),
         })
     }
 }
@@ -118,14 +137,6 @@ fn checked_name(value: &[u8], what: &'static str) -> Result<String, Fault> {
         return Err(Fault::BadName(what));
     }
     Ok(text.to_owned())
-}
-
-/// PostgreSQL's spellings of "no" for a boolean, as far as drivers use them.
-fn is_off(value: &[u8]) -> bool {
-    matches!(
-        value.to_ascii_lowercase().as_slice(),
-        b"" | b"0" | b"false" | b"off" | b"no"
-    )
 }
 
 #[cfg(test)]
@@ -208,8 +219,12 @@ mod tests {
             Ok(("u", "u", &[])),
         );
         check(
-            &[("user", "u"), ("replication", "on")],
-            Err(Fault::NotSupported("replication connections are")),
+            &[("user", "u"), ("replication", "maybe")],
+            Err(Fault::BadReplication("maybe".into())),
+        );
+        check(
+            &[("user", "u"), ("options", "-x"), ("replication", "on")],
+            Ok(("u", "u", &[])),
         );
         check(&[("user", "u"), ("_pq_.x", "1")], Ok(("u", "u", &[])));
     }
@@ -239,6 +254,7 @@ mod tests {
             database: "d".into(),
             tracked: names.unset(),
             unknown_options: Vec::new(),
+            native: None,
         };
         request.add_host(&names, "unix:6432");
         assert_eq!(request.tracked.application_name(), b"app - unix:6432");

@@ -27,8 +27,14 @@
 //! ([`Ledger::room`]), or a third of a second has passed ([`Ledger::tick`]). A worker whose flag is set
 //! for another pool's sake, and whose copy is not, asks once more than it has to, no more.
 //!
+//! A client may want a server of its own ([`Ledger::wait_native`]): one that is opened for it and
+//! serves nobody else. It never gets an idle one. If the pool has no room for one more, an idle
+//! server of the pool has to go, and every worker is told, as in 2, to offer what it has; by 3 each
+//! server that comes free is offered too, and closed when it is the turn of such a client.
+//!
 //! Clients wait in the order of their tickets. `crates/sim` tries to break all this.
 
+use self::natives::Natives;
 use super::{
     CapLimits, Denied, Limits, Order, PoolId, Scope, Seat, Ticket, Waiter, WorkerSet,
     wait_queue::WaitQueue,
@@ -40,7 +46,7 @@ use crate::{Time, Token, WorkerId};
 pub enum Grant {
     /// Nobody waits: keep it. The caller is no longer told.
     Keep,
-    /// Another pool needs its slot: close it.
+    /// Another pool needs its slot, or a client that waits for a server of its own: close it.
     Evict,
     /// This client of the caller.
     Own(Waiter),
@@ -56,6 +62,8 @@ pub struct Notes {
     pub wanted: WorkerSet,
     /// This one gets an `Open`.
     pub open: Option<WorkerId>,
+    /// This one gets an `OpenFor` this client of its.
+    pub native: Option<(WorkerId, Waiter)>,
     /// A cap has room for these pools: their [`Ledger::room`] is to be called.
     pub room: Vec<PoolId>,
     /// This cap denies the pool a server: look for an idle one of another pool.
@@ -120,6 +128,7 @@ pub struct Ledger {
     unasked: u32,
     queues: Vec<WaitQueue>,
     waiting: usize,
+    natives: Natives,
     told: WorkerSet,
     /// Told, and has not yet shown what it has.
     asked: WorkerSet,
@@ -147,6 +156,7 @@ impl Ledger {
             unasked: 0,
             queues: (0..workers).map(|_| WaitQueue::default()).collect(),
             waiting: 0,
+            natives: Natives::default(),
             told: WorkerSet::default(),
             asked: WorkerSet::default(),
             next_ticket: 0,
@@ -172,13 +182,7 @@ impl Ledger {
         self.told.insert(worker);
         self.asked.remove(worker);
         let mut notes = Notes::default();
-        for other in (0..self.owned.len()).map(|index| WorkerId(index as u8)) {
-            if self.owned[other.index()] > 0 && !self.told.has(other) {
-                self.told.insert(other);
-                self.asked.insert(other);
-                notes.wanted.insert(other);
-            }
-        }
+        self.tell_owners(&mut notes);
         self.plan(0, false, &mut notes, now);
         (ticket, notes)
     }
@@ -188,6 +192,10 @@ impl Ledger {
     pub fn leave(&mut self, worker: WorkerId, ticket: Ticket) -> bool {
         let waited = self.queues[worker.index()].remove(ticket);
         if waited {
+            self.waiting -= 1;
+        }
+        let waited = waited || self.natives.remove(ticket);
+        if waited {
             self.served_or_gone();
         }
         waited
@@ -196,7 +204,7 @@ impl Ledger {
     /// `worker` has a server that nobody uses: who gets it?
     pub fn offer(&mut self, worker: WorkerId, now: Time) -> Grant {
         let chosen = self.choose(worker, now);
-        if self.seat.must_go(chosen.is_some(), now) {
+        if self.seat.must_go(chosen.is_some(), now) || self.is_turn_of_native(now) {
             return Grant::Evict;
         }
         let Some(chosen) = chosen else {
@@ -207,6 +215,7 @@ impl Ledger {
         let Some(waiter) = self.queues[chosen.index()].pop() else {
             return Grant::Keep;
         };
+        self.waiting -= 1;
         self.served_or_gone();
         if chosen == worker {
             return Grant::Own(waiter);
@@ -308,10 +317,7 @@ impl Ledger {
         let mut notes = Notes::default();
         if granted {
             match self.needed_by(0, now) {
-                Some((worker, _)) => {
-                    self.count(worker);
-                    notes.open = Some(worker);
-                }
+                Some(need) => self.count_need(need, &mut notes),
                 None => notes.room = self.seat.give_back(),
             }
         } else {
@@ -447,9 +453,12 @@ impl Ledger {
     /// Should one more server be opened, beside so many that are ready, and by whom? Counts it at once.
     /// A cap that has denied it is asked again only if told so.
     fn plan(&mut self, ready: usize, again: bool, notes: &mut Notes, now: Time) {
-        let Some((worker, _)) = self.needed_by(ready, now) else {
-            if self.waiting <= self.connecting as usize || !self.has_room(now) {
+        let Some(need) = self.needed_by(ready, now) else {
+            if !self.is_short() || !self.has_room(now) {
                 self.withdraw();
+            }
+            if self.must_make_room(now) {
+                self.tell_owners(notes);
             }
             return;
         };
@@ -459,8 +468,7 @@ impl Ledger {
         match self.seat.take(now) {
             Ok(()) => {
                 self.denied = None;
-                self.count(worker);
-                notes.open = Some(worker);
+                self.count_need(need, notes);
             }
             Err(Denied { by, search }) => {
                 self.denied = Some(by);
@@ -469,14 +477,14 @@ impl Ledger {
         }
     }
 
-    /// For whom one more server is to be opened, if the caps allow it.
-    fn needed_by(&self, ready: usize, now: Time) -> Option<(WorkerId, Waiter)> {
-        let wanted = self.waiting > self.connecting as usize + ready;
-        let may = self.may_connect(now) && self.asked.is_empty();
-        if wanted && may && self.has_room(now) {
-            self.oldest()
-        } else {
-            None
+    /// Every worker that has servers is to show what is idle.
+    fn tell_owners(&mut self, notes: &mut Notes) {
+        for worker in (0..self.owned.len()).map(|index| WorkerId(index as u8)) {
+            if self.owned[worker.index()] > 0 && !self.told.has(worker) {
+                self.told.insert(worker);
+                self.asked.insert(worker);
+                notes.wanted.insert(worker);
+            }
         }
     }
 
@@ -532,8 +540,7 @@ impl Ledger {
 
     /// One client waits less.
     fn served_or_gone(&mut self) {
-        self.waiting -= 1;
-        if self.waiting <= self.connecting as usize {
+        if !self.is_short() {
             self.withdraw();
         }
     }
@@ -571,5 +578,6 @@ impl Ledger {
     }
 }
 
+mod natives;
 #[cfg(test)]
 mod tests;

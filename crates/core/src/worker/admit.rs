@@ -8,8 +8,8 @@ use pgweir_wire::{Authentication, MessageWriter, Severity, sqlstate};
 
 use super::{Worker, login::is_own_user};
 use crate::{
-    Actions, Level, ReadMode, Time, Token, admin::Console, cancel::CancelKey, fault::Fault,
-    frontend::ClientDuty, pool::PoolKey,
+    Actions, Level, ReadMode, Replication, Time, Token, admin::Console, backend::Welcome,
+    cancel::CancelKey, fault::Fault, frontend::ClientDuty, pool::PoolKey,
 };
 
 impl Worker {
@@ -66,10 +66,16 @@ impl Worker {
             return Ok(());
         };
         client.pool = Some(shared.id);
+        client.native = request.native.map(Box::new);
+        let is_native = client.native.is_some();
         self.directory.stays();
         client.early = (!early.is_empty()).then(|| Box::new(early));
         client.change(ClientDuty::Idle, &mut self.timed);
         out.read(conn, ReadMode::Hold);
+        if is_native {
+            self.wait(conn, shared.id, true, now, out);
+            return Ok(());
+        }
         if self.local_pool(&shared, now).welcome().is_some() {
             self.welcome_client(conn, now, out);
             return Ok(());
@@ -85,21 +91,30 @@ impl Worker {
 
     /// The end of a login: parameters, cancel key, ready.
     pub(crate) fn welcome_client(&mut self, conn: Token, now: Time, out: &mut Actions) {
-        let worker = self.id;
         let Some(pool) = self.table.client(conn).and_then(|client| client.pool) else {
             return;
         };
-        let Some(pool) = self.pool(pool) else { return };
-        let Some(welcome) = pool.welcome() else {
+        let Some(welcome) = self.pool(pool).and_then(|pool| pool.welcome()) else {
             return;
         };
-        pool.stats.now.client_login_count += 1;
+        if let Some(client) = self.table.client(conn) {
+            client.tracked.fill(&welcome.tracked);
+        }
+        self.greet(conn, &welcome, now, out);
+        match self.table.client(conn) {
+            Some(client) if client.early.is_some() => self.check_out(conn, now, out),
+            _ => out.read(conn, ReadMode::Notify),
+        }
+    }
+
+    /// Tells a client its parameters, its cancel key, and that it may begin.
+    pub(super) fn greet(&mut self, conn: Token, welcome: &Welcome, now: Time, out: &mut Actions) {
+        let worker = self.id;
         let directory = Arc::clone(&self.directory);
         let settings = &self.snapshot.config.settings;
         let Some(client) = self.table.client(conn) else {
             return;
         };
-        client.tracked.fill(&welcome.tracked);
         client.request_at = now;
         out.send_made(conn, |bytes| {
             bytes.extend_from_slice(&welcome.messages);
@@ -114,9 +129,9 @@ impl Worker {
             }
             writer.ready_for_query(b'I');
         });
-        match self.table.client(conn) {
-            Some(client) if client.early.is_some() => self.check_out(conn, now, out),
-            _ => out.read(conn, ReadMode::Notify),
+        let pool = client.pool;
+        if let Some(pool) = pool.and_then(|pool| self.pool(pool)) {
+            pool.stats.now.client_login_count += 1;
         }
     }
 
@@ -157,18 +172,21 @@ impl Worker {
         }
     }
 
-    pub(super) fn log_login(&mut self, conn: Token, out: &mut Actions) {
+    pub(super) fn log_login(&mut self, conn: Token, replication: Replication, out: &mut Actions) {
         if self.snapshot.config.settings.log_connections
             && let Some(client) = self.table.client(conn)
         {
-            let names = client.names.clone();
-            let (database, user) = names
+            let (database, user) = client
+                .names
                 .as_ref()
                 .map_or(("", ""), |names| (&names.database, &names.user));
             out.log(
                 Level::Log,
                 client.subject(),
-                format!("login attempt: db={database} user={user} tls=no"),
+                format!(
+                    "login attempt: db={database} user={user} tls=no replication={}",
+                    replication.parameter()
+                ),
             );
         }
     }

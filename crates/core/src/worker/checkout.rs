@@ -47,10 +47,22 @@ impl Worker {
             return self.refuse(conn, &Fault::ServersShutDown, now, out);
         }
         let worker = self.id;
+        let is_native = self
+            .table
+            .client(conn)
+            .is_some_and(|client| client.native.is_some());
         let Some(pool) = self.pool(pool) else { return };
-        pool.told = true;
+        // Who waits for a server of its own leaves the idle ones to the others.
+        pool.told |= !is_native;
         let shared = Arc::clone(&pool.shared);
-        let (ticket, notes) = shared.ledger.lock().wait(worker, conn, now);
+        let (ticket, notes) = {
+            let mut ledger = shared.ledger.lock();
+            if is_native {
+                ledger.wait_native(worker, conn, now)
+            } else {
+                ledger.wait(worker, conn, now)
+            }
+        };
         self.deliver(notes, &shared, out);
         if let Some(client) = self.table.client(conn) {
             client.change(ClientDuty::Waiting { ticket, at_login }, &mut self.timed);
@@ -157,7 +169,7 @@ impl Worker {
     }
 
     #[inline]
-    fn count_assignment(&mut self, pool: PoolId, waited: u64) {
+    pub(super) fn count_assignment(&mut self, pool: PoolId, waited: u64) {
         if let Some(pool) = self.pool(pool) {
             pool.stats.now.server_assignment_count += 1;
             pool.stats.now.wait_time += waited;
@@ -166,7 +178,7 @@ impl Worker {
 
     /// Bytes that were read before their client had a server.
     #[cold]
-    fn relay_early(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
+    pub(super) fn relay_early(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
         let outer = out.early.replace(out.scratch.len());
         out.scratch.extend_from_slice(bytes);
         self.relay_up(conn, bytes, now, out);
@@ -209,7 +221,7 @@ impl Worker {
         let Duty::Lent(client_conn) = server.duty else {
             return;
         };
-        if !server.replies.is_settled() || server.status != b'I' {
+        if !server.replies.is_settled() || server.status != b'I' || server.owner.is_some() {
             return;
         }
         let pool = server.pool();
@@ -389,7 +401,7 @@ impl Worker {
 
 /// From now on bytes flow between the two, each way as far as the other side takes them.
 #[inline]
-fn begin(
+pub(super) fn begin(
     client_conn: Token,
     client: &Client,
     server_conn: Token,

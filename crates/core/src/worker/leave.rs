@@ -1,20 +1,60 @@
 //! Clients leave, and what they leave behind is cleaned up.
 
 use pgweir_config::PoolMode;
-use pgweir_wire::MessageWriter;
+use pgweir_wire::{MessageWriter, Severity};
 
 use super::{Conn, Worker};
 use crate::{
     Action, Actions, Closed, Level, ReadMode, Shutdown, Time, Token,
     backend::{Duty, Own},
+    fault::Fault,
     frontend::ClientDuty,
 };
+
+/// Why a server goes that was opened for one client.
+const OWNER_LEFT: &str = "the client that it was opened for has left";
 
 impl Worker {
     /// Closes a client's connection; `why` is for the log.
     pub(crate) fn dismiss(&mut self, conn: Token, why: &str, now: Time, out: &mut Actions) {
-        out.list.push(Action::Close(conn));
-        self.part(conn, why, now, out);
+        self.log_end(conn, why, now, out);
+        self.part(conn, now, out);
+    }
+
+    /// Tells a client why it has to go, and lets it go.
+    pub(crate) fn refuse(&mut self, conn: Token, fault: &Fault, now: Time, out: &mut Actions) {
+        let server = self.table.client(conn).and_then(|client| client.server());
+        let mid_message = server
+            .and_then(|server| self.table.server(server))
+            .is_some_and(|server| !server.stream.is_at_boundary());
+        self.log_end(conn, &fault.to_string(), now, out);
+        // In the middle of a server's message no error would be understood.
+        if !mid_message {
+            self.log_pooler_error(conn, fault, out);
+            // Who has heard of it finds it there.
+            out.list.push(Action::WriteLog);
+            out.send_made(conn, |bytes| fault.write(Severity::Fatal, bytes));
+        }
+        self.part(conn, now, out);
+    }
+
+    fn log_end(&mut self, conn: Token, why: &str, now: Time, out: &mut Actions) {
+        if self.snapshot.config.settings.log_disconnections
+            && let Some(client) = self.table.client(conn)
+        {
+            let age = now.since(client.connected_at) / 1_000_000;
+            let text = format!("closing because: {why} (age={age}s)");
+            out.log(Level::Log, client.subject(), text);
+        }
+    }
+
+    fn log_pooler_error(&mut self, conn: Token, fault: &Fault, out: &mut Actions) {
+        if self.snapshot.config.settings.log_pooler_errors
+            && let Some(client) = self.table.client(conn)
+        {
+            let text = format!("pooler error: {fault}");
+            out.log(Level::Warning, client.subject(), text);
+        }
     }
 
     /// A client's connection is gone.
@@ -23,7 +63,8 @@ impl Worker {
             Closed::Eof => "client unexpected eof".to_owned(),
             Closed::Error(error) => format!("client connection failed: {error}"),
         };
-        self.part(conn, &why, now, out);
+        self.log_end(conn, &why, now, out);
+        self.forget_client(conn, now, out);
     }
 
     /// The answer to a peek at a client that hung up while nobody read from it.
@@ -54,7 +95,12 @@ impl Worker {
         }
     }
 
-    fn part(&mut self, conn: Token, why: &str, now: Time, out: &mut Actions) {
+    fn part(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        out.list.push(Action::Close(conn));
+        self.forget_client(conn, now, out);
+    }
+
+    fn forget_client(&mut self, conn: Token, now: Time, out: &mut Actions) {
         self.leave_queue(conn);
         let Some(Conn::Client(mut client)) = self.table.remove(conn) else {
             return;
@@ -68,16 +114,6 @@ impl Worker {
         }
         if client.pool.is_some() && self.directory.stays_no_more() {
             self.tell_others(Shutdown::WaitForClients, out);
-        }
-        let settings = &self.snapshot.config.settings;
-        let is_cancel = matches!(client.duty, ClientDuty::CancelRequest);
-        if settings.log_disconnections && !is_cancel {
-            let age = now.since(client.connected_at) / 1_000_000;
-            out.log(
-                Level::Log,
-                client.subject(),
-                format!("closing because: {why} (age={age}s)"),
-            );
         }
         let mut was_session = false;
         if let Some(pool) = client.pool.and_then(|pool| self.pool(pool)) {
@@ -95,6 +131,7 @@ impl Worker {
             }
             ClientDuty::Preparing(server) => self.abandon(server, false, was_session, now, out),
             ClientDuty::Console(_) => self.console_left(conn, out),
+            ClientDuty::Opening(server) => self.close_server(server, OWNER_LEFT, now, out),
             _ => {}
         }
     }
@@ -111,6 +148,9 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return;
         };
+        if server.owner.is_some() {
+            return self.close_server(conn, OWNER_LEFT, now, out);
+        }
         if mid_message {
             return self.close_server(conn, "client left in the middle of a message", now, out);
         }

@@ -13,8 +13,8 @@ use pgweir_wire::{
 
 use super::{Conn, Worker};
 use crate::{
-    Action, Actions, Peer, ReadMode, Source, Time, Token,
-    cancel::CancelKey,
+    Action, Actions, Peer, ReadMode, Replication, Source, Time, Token,
+    cancel::{CancelKey, WRONG_KEY},
     fault::Fault,
     frontend::{AuthPlan, Client, ClientDuty, Login, LoginRequest, Proof, Stage, Upstream},
     log,
@@ -41,6 +41,7 @@ impl Worker {
             duty: ClientDuty::Login(Box::new(login)),
             names: None,
             pool: None,
+            native: None,
             tracked: self.directory.names().unset(),
             stream: Upstream::default(),
             secret: array(secret),
@@ -189,7 +190,11 @@ impl Worker {
         )?;
         negotiate(conn, version, &request, out);
         let counts = self.introduce(conn, version, &mut request);
-        self.log_login(conn, out);
+        let replication = request
+            .native
+            .as_ref()
+            .map_or(Replication::None, |native| native.replication);
+        self.log_login(conn, replication, out);
         let plan = self.plan_login(conn, &request, counts)?;
         let plan = self.with_made_secret(plan, &request.user);
         let process_key = *self.directory.process_key();
@@ -371,7 +376,7 @@ impl Worker {
         let Some(client) = self.table.client(conn) else {
             return;
         };
-        client.change(ClientDuty::CancelRequest, &mut self.timed);
+        client.change(ClientDuty::CancelRequest { sent: false }, &mut self.timed);
         out.read(conn, ReadMode::Hold);
         let to = key.worker();
         if to.index() < self.directory.workers() {
@@ -384,7 +389,7 @@ impl Worker {
                 },
             });
         } else {
-            self.dismiss(conn, "failed cancel request", now, out);
+            self.dismiss(conn, WRONG_KEY, now, out);
         }
     }
 }

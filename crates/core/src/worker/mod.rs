@@ -7,6 +7,7 @@ mod eviction;
 mod leave;
 mod local_pool;
 mod login;
+mod native;
 mod orders;
 mod patience;
 mod servers;
@@ -26,8 +27,8 @@ pub(crate) use self::{
     table::{Conn, Table},
 };
 use crate::{
-    Action, Actions, Address, Closed, ConnectError, Control, Directory, Level, Peer, ReadMode,
-    SharedPool, Shutdown, Snapshot, Source, Time, Token, WorkerId,
+    Action, Actions, Address, Closed, ConnectError, Control, Directory, Peer, ReadMode, SharedPool,
+    Shutdown, Snapshot, Source, Time, Token, WorkerId,
     backend::{Duty, Server},
     fault::Fault,
     frontend::ClientDuty,
@@ -129,8 +130,11 @@ impl Worker {
                 ClientDuty::Active(_) => self.relay_up(conn, bytes, now, out),
                 ClientDuty::Login(_) => self.login_bytes(conn, bytes, now, out),
                 ClientDuty::Console(_) => self.console_bytes(conn, bytes, now, out),
-                ClientDuty::CancelRequest => {}
-                ClientDuty::Idle | ClientDuty::Waiting { .. } | ClientDuty::Preparing(_) => {
+                ClientDuty::CancelRequest { .. } => {}
+                ClientDuty::Idle
+                | ClientDuty::Waiting { .. }
+                | ClientDuty::Opening(_)
+                | ClientDuty::Preparing(_) => {
                     debug_assert!(false, "read from a client without a server");
                 }
             },
@@ -160,7 +164,7 @@ impl Worker {
         match self.table.get(conn) {
             Some(Conn::Client(_)) => self.client_gone(conn, why, now, out),
             Some(Conn::Server(_)) => self.server_gone(conn, why, now, out),
-            Some(Conn::Cancel(_)) => self.cancel_ended(conn, now, out),
+            Some(Conn::Cancel(_)) => self.cancel_ended(conn, None, now, out),
             None => {}
         }
         self.check_shutdown(out);
@@ -241,7 +245,7 @@ impl Worker {
     ) {
         match self.table.get(conn) {
             Some(Conn::Server(_)) => self.server_unreachable(conn, why, now, out),
-            Some(Conn::Cancel(_)) => self.cancel_ended(conn, now, out),
+            Some(Conn::Cancel(_)) => self.cancel_ended(conn, None, now, out),
             _ => {}
         }
         self.check_shutdown(out);
@@ -272,12 +276,14 @@ impl Worker {
         match mail {
             Mail::Wanted(pool) => self.heard_wanted(&pool, now, out),
             Mail::Open(pool) => self.open_server(&pool, now, out),
+            Mail::OpenFor(pool, waiter) => self.open_native(&pool, waiter, now, out),
             Mail::Room(pool) => self.heard_of_room(&pool, now, out),
             Mail::Search(search) => self.search(*search, out),
             Mail::Evict(search) => self.evict(*search, now, out),
             Mail::Failed(pool) => self.fail_waiters(&pool, now, out),
             Mail::Cancel { from, request, key } => self.cancel(from, request, &key, now, out),
-            Mail::CancelDone(request) => self.cancel_done(request, now, out),
+            Mail::CancelSent(request) => self.cancel_sent(request),
+            Mail::CancelDone(request, why) => self.cancel_done(request, why, now, out),
             Mail::Tour(tour) => self.visit(*tour, now, out),
             Mail::Obey => self.obey(now, out),
             Mail::Names {
@@ -353,6 +359,10 @@ impl Worker {
                 mail: Mail::Wanted(Arc::clone(pool)),
             });
         }
+        if let Some((to, waiter)) = notes.native {
+            let mail = Mail::OpenFor(Arc::clone(pool), waiter);
+            out.list.push(Action::Mail { to, mail });
+        }
         if let Some(to) = notes.open {
             out.list.push(Action::Mail {
                 to,
@@ -360,31 +370,6 @@ impl Worker {
             });
         }
         self.deliver_of_caps(&notes, pool, out);
-    }
-
-    fn log_pooler_error(&mut self, conn: Token, fault: &Fault, out: &mut Actions) {
-        if self.snapshot.config.settings.log_pooler_errors
-            && let Some(client) = self.table.client(conn)
-        {
-            let text = format!("pooler error: {fault}");
-            out.log(Level::Warning, client.subject(), text);
-        }
-    }
-
-    /// Tells a client why it has to go, and lets it go.
-    pub(crate) fn refuse(&mut self, conn: Token, fault: &Fault, now: Time, out: &mut Actions) {
-        let server = self.table.client(conn).and_then(|client| client.server());
-        let mid_message = server
-            .and_then(|server| self.table.server(server))
-            .is_some_and(|server| !server.stream.is_at_boundary());
-        // In the middle of a server's message no error would be understood.
-        if !mid_message {
-            out.send_made(conn, |bytes| {
-                fault.write(pgweir_wire::Severity::Fatal, bytes)
-            });
-            self.log_pooler_error(conn, fault, out);
-        }
-        self.dismiss(conn, &fault.to_string(), now, out);
     }
 }
 

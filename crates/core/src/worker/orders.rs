@@ -81,7 +81,10 @@ impl Worker {
             return;
         };
         server.retire = Some(why);
-        if server.client().is_none() {
+        if let (Some(owner), Some(_)) = (server.owner, server.client()) {
+            // It would never come free.
+            self.end_client(owner, &Fault::DatabaseChanged, now, out);
+        } else if server.client().is_none() {
             self.close_server(conn, why, now, out);
         } else {
             // `server_fast_close` may let it go before its client does.

@@ -2,7 +2,7 @@
 
 use super::{Conn, Worker};
 use crate::{
-    Actions, Time, Token,
+    Actions, Replication, Time, Token,
     backend::Server,
     fault::Fault,
     frontend::{Client, ClientDuty},
@@ -26,7 +26,14 @@ impl Worker {
                 let limit = self.snapshot.config.client_idle_timeout(user);
                 passed(client.request_at, limit.0).then_some(Fault::ClientIdle)
             }
-            ClientDuty::Waiting { at_login, .. } => {
+            ClientDuty::Waiting { .. } | ClientDuty::Opening(_) => {
+                let at_login = !matches!(
+                    client.duty,
+                    ClientDuty::Waiting {
+                        at_login: false,
+                        ..
+                    }
+                );
                 let pool = client
                     .pool
                     .and_then(|pool| self.pools.get(pool.index())?.as_deref());
@@ -52,6 +59,10 @@ impl Worker {
 
     /// The same, for a client that has a server.
     fn transaction_overdue(&self, client: &Client, server: &Server, now: Time) -> Option<Fault> {
+        // A stream of changes is no query, and has no end.
+        if server.replication != Replication::None {
+            return None;
+        }
         let pool = self.pools.get(server.pool().index())?.as_deref()?;
         let patience = &pool.terms.patience;
         let is_busy = !server.replies.is_settled();

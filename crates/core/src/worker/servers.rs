@@ -11,7 +11,8 @@ use pgweir_wire::MessageWriter;
 
 use super::{Conn, Worker};
 use crate::{
-    Action, Actions, Address, Closed, ConnectError, Level, ReadMode, SharedPool, Time, Token,
+    Action, Actions, Address, Closed, ConnectError, Level, ReadMode, Replication, SharedPool, Time,
+    Token,
     backend::{
         Credentials, Downstream, Duty, Failure, LoginError, Prepared, Progress, Replies, Server,
         ServerLogin, Unnamed, Welcome,
@@ -45,6 +46,18 @@ impl Worker {
             let text = format!("no such database: {}", shared.key.database);
             return self.login_failed(shared, Failure::unreachable(&text), now, out);
         };
+        self.begin_server_login(shared, endpoint, credentials, now, out);
+    }
+
+    /// Opens a server that the ledger has counted.
+    pub(super) fn begin_server_login(
+        &mut self,
+        shared: &Arc<SharedPool>,
+        endpoint: Arc<crate::Endpoint>,
+        credentials: Credentials,
+        now: Time,
+        out: &mut Actions,
+    ) -> Token {
         let pool = self.local_pool(shared, now);
         pool.servers += 1;
         let epoch = pool.epoch;
@@ -53,6 +66,8 @@ impl Worker {
         let server = Server {
             id: self.directory.next_id(),
             shared: Arc::clone(shared),
+            owner: None,
+            replication: Replication::None,
             duty: Duty::Login(Box::new(login)),
             endpoint: Arc::clone(&endpoint),
             addresses: None,
@@ -81,9 +96,10 @@ impl Worker {
         self.timed += 1;
         self.schedule(now);
         out.list.push(Action::Connect { conn, endpoint });
+        conn
     }
 
-    fn terms_of_login(
+    pub(super) fn terms_of_login(
         &mut self,
         shared: &Arc<SharedPool>,
         now: Time,
@@ -116,7 +132,7 @@ impl Worker {
         ];
         let parameters = parameters
             .into_iter()
-            .filter_map(|(name, value)| Some((name, value.clone()?)))
+            .filter_map(|(name, value)| Some((name.into(), value.clone()?.into())))
             .collect();
         let dbname = database.dbname_for(&shared.key.database).to_owned();
         Some((
@@ -255,6 +271,9 @@ impl Worker {
         };
         server.tracked = welcome.tracked.clone();
         server.freed_at = now;
+        if let Some(owner) = server.owner {
+            return self.native_ready(conn, owner, &welcome, now, out);
+        }
         let shared = Arc::clone(&server.shared);
         server.change(Duty::Idle, &mut self.timed);
         let welcome = Arc::new(welcome);
@@ -282,8 +301,9 @@ impl Worker {
             self.server_subject(conn),
             format!("server login failed: {text}"),
         );
-        out.list.push(Action::Close(conn));
         let failure = Failure::of(error);
+        self.log_refused(conn, &failure.text, now, out);
+        out.list.push(Action::Close(conn));
         self.drop_login(conn, failure, now, out);
     }
 
@@ -354,7 +374,8 @@ impl Worker {
             }
             Duty::Lent(client) => {
                 let loss = Loss {
-                    was_in_transaction: server.status != b'I'
+                    was_in_transaction: server.owner.is_some()
+                        || server.status != b'I'
                         || !server.replies.can_be_answered_for(),
                     mid_message: !server.stream.is_at_boundary(),
                     owed: server.replies.owed_to_client(),
@@ -381,7 +402,7 @@ impl Worker {
         }
         out.list.push(Action::Close(conn));
         if is_login {
-            self.give_up_login(conn, now, out);
+            self.give_up_login(conn, why, now, out);
         } else {
             self.drop_server(conn, why, now, out);
         }
@@ -397,10 +418,13 @@ impl Worker {
     }
 
     /// We end a login ourselves: nothing is wrong with the server.
-    fn give_up_login(&mut self, conn: Token, now: Time, out: &mut Actions) {
+    fn give_up_login(&mut self, conn: Token, why: &str, now: Time, out: &mut Actions) {
         let Some(server) = self.forget_server(conn, now, out) else {
             return;
         };
+        if let Some(owner) = server.owner {
+            return self.native_failed(&server.shared, owner, why, now, out);
+        }
         let shared = &server.shared;
         let notes = shared
             .ledger
@@ -445,7 +469,10 @@ impl Worker {
                 let _ = shared.hosts.compare_exchange(at, next, order, order);
             }
         }
-        self.login_failed(shared, why, now, out);
+        match server.owner {
+            Some(owner) => self.native_failed(shared, owner, &why.text, now, out),
+            None => self.login_failed(shared, why, now, out),
+        }
     }
 
     fn forget_server(&mut self, conn: Token, now: Time, out: &mut Actions) -> Option<Box<Server>> {

@@ -31,6 +31,7 @@ impl Worker {
                 (Shutdown::Immediate, _) => true,
                 (Shutdown::WaitForServers, ClientDuty::Waiting { .. }) => true,
                 (_, ClientDuty::Waiting { at_login, .. }) => *at_login,
+                (_, ClientDuty::Opening(_)) => true,
                 _ => false,
             },
             _ => false,

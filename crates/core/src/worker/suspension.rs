@@ -136,7 +136,7 @@ fn can_freeze(conn: &Conn) -> bool {
     match conn {
         Conn::Client(client) => !matches!(
             client.duty,
-            ClientDuty::Console(_) | ClientDuty::CancelRequest
+            ClientDuty::Console(_) | ClientDuty::CancelRequest { .. }
         ),
         Conn::Server(_) => true,
         Conn::Cancel(_) => false,

@@ -128,7 +128,7 @@ impl Worker {
             let Some(pool) = self.pool(id) else { continue };
             let shared = Arc::clone(&pool.shared);
             let (told, keeps_min) = (pool.told, pool.keeps_min());
-            if told {
+            if told || shared.ledger.lock().has_natives() {
                 let notes = shared.ledger.lock().tick(now);
                 self.deliver(notes, &shared, out);
             }

@@ -100,6 +100,7 @@ impl Io {
             }
             Action::Mail { to, mail } => self.mailboxes.send(to, Parcel::Mail(mail)),
             Action::Control(control) => self.ask(Request::Core(control)),
+            Action::WriteLog => self.log.flush(),
             Action::Finished => self.finished = true,
             Action::Send { .. } | Action::Read { .. } | Action::Log(_) => {}
         }

@@ -165,7 +165,7 @@ impl World {
                 self.post(host, to.index(), Parcel::Server { server, open });
             }
             Action::Mail { to, mail } => self.send_mail(host, to, mail),
-            Action::Log(_) => {}
+            Action::Log(_) | Action::WriteLog => {}
             Action::Control(control) => self.control(control)?,
             Action::Finished => self.stop(host),
             Action::Send { .. } => {}
@@ -449,6 +449,7 @@ fn brief(action: &Action) -> String {
             format!("Mail {} to {to:?}", &text[..end])
         }
         Action::Log(line) => format!("Log {}", line.text),
+        Action::WriteLog => "WriteLog".to_owned(),
         Action::Derive { conn, .. } => format!("Derive {conn:?}"),
         other => format!("{other:?}"),
     }

@@ -96,7 +96,9 @@ fn is_wanted(conn: &Conn, show: Show) -> bool {
     match (show, conn) {
         (Show::Clients, Conn::Client(client)) => !matches!(client.duty, ClientDuty::Login(_)),
         (Show::Servers, Conn::Server(_)) => true,
-        (Show::Sockets, Conn::Client(client)) => !matches!(client.duty, ClientDuty::CancelRequest),
+        (Show::Sockets, Conn::Client(client)) => {
+            !matches!(client.duty, ClientDuty::CancelRequest { .. })
+        }
         (Show::Sockets, Conn::Server(_)) => true,
         (Show::ActiveSockets, Conn::Client(client)) => {
             client.blocked || !client.stream.is_at_boundary()
@@ -112,8 +114,13 @@ fn is_wanted(conn: &Conn, show: Show) -> bool {
 fn client_state(client: &Client, show: Show) -> &'static str {
     let (state, of_socket) = match client.duty {
         ClientDuty::Active(_) => ("active", "cl_active"),
-        ClientDuty::Preparing(_) | ClientDuty::Waiting { .. } => ("waiting", "cl_waiting"),
-        ClientDuty::CancelRequest => ("active_cancel_req", "cl_active_cancel_req"),
+        ClientDuty::Preparing(_) | ClientDuty::Waiting { .. } | ClientDuty::Opening(_) => {
+            ("waiting", "cl_waiting")
+        }
+        ClientDuty::CancelRequest { sent: true } => ("active_cancel_req", "cl_active_cancel_req"),
+        ClientDuty::CancelRequest { sent: false } => {
+            ("waiting_cancel_req", "cl_waiting_cancel_req")
+        }
         ClientDuty::Login(_) => ("login", "cl_login"),
         ClientDuty::Idle | ClientDuty::Console(_) => ("idle", "cl_active"),
     };
@@ -148,7 +155,7 @@ fn linked_id(worker: &mut Worker, token: Token) -> Option<u64> {
 fn client_row(client: &Client, state: &'static str, link: Option<u64>, now: Time) -> Vec<Cell> {
     let waits = matches!(
         client.duty,
-        ClientDuty::Waiting { .. } | ClientDuty::Preparing(_)
+        ClientDuty::Waiting { .. } | ClientDuty::Preparing(_) | ClientDuty::Opening(_)
     );
     let wait = if waits {
         now.since(client.request_at)
@@ -165,7 +172,7 @@ fn client_row(client: &Client, state: &'static str, link: Option<u64>, now: Time
         "C".into(),
         user.into(),
         database.into(),
-        "none".into(),
+        client.replication().name().into(),
         state.into(),
     ];
     row.extend(end(client.remote, client.port));
@@ -197,7 +204,7 @@ fn server_row(server: &Server, state: &'static str, link: Option<u64>) -> Vec<Ce
         "S".into(),
         (*key.user).into(),
         (*key.database).into(),
-        "none".into(),
+        server.replication.name().into(),
         state.into(),
     ];
     let (local, remote) = server.addresses.unwrap_or((Address::Unix, Address::Unix));

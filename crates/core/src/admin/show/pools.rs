@@ -102,14 +102,21 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
                     .or_default();
                 add_server(server, server.is_stale(worker.check_after, now), count);
             }
-            Conn::Cancel(_) => {}
+            Conn::Cancel(cancel) => {
+                if let Some(Conn::Server(server)) = worker.table.look(cancel.server) {
+                    let key = server.shared.key.clone();
+                    let count = collection.pools.entry(key).or_default();
+                    count.cancels += usize::from(cancel.sent);
+                    count.cancels_waiting += usize::from(!cancel.sent);
+                }
+            }
         }
     }
 }
 
 fn add_client(client: &Client, count: &mut PoolCount, now: Time) {
     match client.duty {
-        ClientDuty::Waiting { .. } | ClientDuty::Preparing(_) => {
+        ClientDuty::Waiting { .. } | ClientDuty::Preparing(_) | ClientDuty::Opening(_) => {
             count.clients_waiting += 1;
             count.maxwait = count.maxwait.max(now.since(client.request_at));
         }
@@ -118,7 +125,6 @@ fn add_client(client: &Client, count: &mut PoolCount, now: Time) {
 }
 
 fn add_server(server: &Server, is_stale: bool, count: &mut PoolCount) {
-    count.cancels += server.cancels as usize;
     match server.duty {
         Duty::Login(_) => count.servers_login += 1,
         Duty::Idle if is_stale => count.servers_used += 1,
@@ -151,7 +157,7 @@ pub(super) fn pools(worker: &Worker, collection: &Collection) -> Table {
             count.clients_active,
             count.clients_waiting,
             count.cancels,
-            0,
+            count.cancels_waiting,
             count.servers_active,
             count.cancels,
             count.being_canceled,

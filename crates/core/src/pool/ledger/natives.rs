@@ -1,0 +1,258 @@
+//! Clients that wait for a server of their own, opened for them alone; and whose turn it is, theirs
+//! or that of clients that take any server.
+
+use std::collections::VecDeque;
+
+use super::{Ledger, Notes};
+use crate::{
+    Time, Token, WorkerId,
+    pool::{Ticket, Waiter},
+};
+
+/// First in, first out, over all workers; at most as many as clients that wait.
+#[derive(Debug, Default)]
+pub(super) struct Natives {
+    waiting: VecDeque<(WorkerId, Waiter)>,
+    /// Their servers that log in.
+    pub(super) connecting: u32,
+}
+
+impl Natives {
+    pub(super) fn push(&mut self, worker: WorkerId, waiter: Waiter) {
+        self.waiting.push_back((worker, waiter));
+    }
+
+    /// The one that has waited longest.
+    pub(super) fn front(&self) -> Option<(WorkerId, Waiter)> {
+        self.waiting.front().copied()
+    }
+
+    /// It gets its server.
+    pub(super) fn pop(&mut self) -> Option<(WorkerId, Waiter)> {
+        let first = self.waiting.pop_front()?;
+        self.connecting += 1;
+        Some(first)
+    }
+
+    /// The client gave up; `false` if it doesn't wait here (any more).
+    pub(super) fn remove(&mut self, ticket: Ticket) -> bool {
+        let at = self
+            .waiting
+            .binary_search_by_key(&ticket, |(_, waiter)| waiter.ticket);
+        at.is_ok_and(|at| self.waiting.remove(at).is_some())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+}
+
+/// For whom a server is to be opened.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Need {
+    /// For whoever waits; a client of this worker is the oldest.
+    Shared(WorkerId),
+    /// For the oldest of those who want one of their own.
+    Native,
+}
+
+impl Ledger {
+    /// A client of `worker` begins to wait for a server of its own.
+    pub fn wait_native(&mut self, worker: WorkerId, client: Token, now: Time) -> (Ticket, Notes) {
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        let waiter = Waiter {
+            ticket,
+            client,
+            since: now,
+        };
+        self.natives.push(worker, waiter);
+        let mut notes = Notes::default();
+        self.plan(0, false, &mut notes, now);
+        (ticket, notes)
+    }
+
+    /// Do clients wait for servers of their own?
+    #[must_use]
+    pub fn has_natives(&self) -> bool {
+        !self.natives.is_empty()
+    }
+
+    /// The server that was opened for one client of `worker` has logged in, or is gone. That it
+    /// failed says nothing of other servers.
+    pub fn native_connected(&mut self, worker: WorkerId, is_ready: bool, now: Time) -> Notes {
+        self.connecting -= 1;
+        self.natives.connecting -= 1;
+        let mut notes = Notes::default();
+        if !is_ready {
+            self.forget(worker, &mut notes);
+        }
+        self.plan(0, false, &mut notes, now);
+        notes
+    }
+
+    /// For whom one more server is to be opened, if the caps allow it.
+    pub(super) fn needed_by(&self, ready: usize, now: Time) -> Option<Need> {
+        if !self.may_connect(now) || !self.has_room(now) {
+            return None;
+        }
+        let is_short = self.waiting > self.shared_logins() + ready && self.asked.is_empty();
+        let shared = self.oldest().filter(|_| is_short);
+        let has_own_room = self.servers < self.limits.size;
+        let native = self.natives.front().filter(|_| has_own_room);
+        match (native, shared) {
+            (Some((_, native)), Some((worker, shared))) if shared.ticket < native.ticket => {
+                Some(Need::Shared(worker))
+            }
+            (Some(_), _) => Some(Need::Native),
+            (None, Some((worker, _))) => Some(Need::Shared(worker)),
+            (None, None) => None,
+        }
+    }
+
+    pub(super) fn count_need(&mut self, need: Need, notes: &mut Notes) {
+        match need {
+            Need::Shared(worker) => {
+                self.count(worker);
+                notes.open = Some(worker);
+            }
+            Need::Native => {
+                notes.native = self.natives.pop();
+                if let Some((worker, _)) = notes.native {
+                    self.count(worker);
+                }
+            }
+        }
+    }
+
+    /// Do more clients wait than there are servers that log in?
+    pub(super) fn is_short(&self) -> bool {
+        self.waiting > self.shared_logins() || !self.natives.is_empty()
+    }
+
+    fn shared_logins(&self) -> usize {
+        (self.connecting - self.natives.connecting) as usize
+    }
+
+    /// Does a client wait for a server of its own, and only the pool's size is in the way?
+    pub(super) fn must_make_room(&self, now: Time) -> bool {
+        !self.natives.is_empty() && self.servers >= self.limits.size && self.may_connect(now)
+    }
+
+    /// Has such a client waited longer than all others?
+    pub(super) fn is_turn_of_native(&self, now: Time) -> bool {
+        let native = self.natives.front().filter(|_| self.must_make_room(now));
+        native.is_some_and(|(_, native)| {
+            self.oldest()
+                .is_none_or(|(_, oldest)| native.ticket < oldest.ticket)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::{Connecting, Grant, Limits, Opening, Order, Seat};
+
+    const A: WorkerId = WorkerId(0);
+    const B: WorkerId = WorkerId(1);
+    const NOW: Time = Time(0);
+
+    fn client(n: u32) -> Token {
+        Token {
+            slot: n,
+            generation: 0,
+        }
+    }
+
+    /// A ledger with so many servers of worker A, all idle.
+    fn with_idle(size: u32, idle: u32) -> Ledger {
+        let limits = Limits {
+            size,
+            reserve: 0,
+            reserve_after: 0,
+            min: 0,
+            connecting: 2,
+            order: Order::Auto,
+            retry: 1_000,
+        };
+        let mut ledger = Ledger::new(2, limits, Seat::unlimited());
+        for n in 0..idle {
+            let (_, notes) = ledger.wait(A, client(n), NOW);
+            assert_eq!(notes.open, Some(A));
+            assert!(matches!(ledger.opening(A, NOW), Opening::Go { .. }));
+            let _ = ledger.connected(A, Connecting::Done, NOW);
+            assert!(matches!(ledger.offer(A, NOW), Grant::Own(_)));
+        }
+        for _ in 0..idle {
+            assert_eq!(ledger.offer(A, NOW), Grant::Keep);
+        }
+        ledger
+    }
+
+    fn opened_for(notes: Notes) -> Option<(WorkerId, Token)> {
+        assert_eq!(notes.open, None);
+        notes.native.map(|(worker, waiter)| (worker, waiter.client))
+    }
+
+    #[test]
+    fn a_server_is_opened_beside_the_idle_ones_while_there_is_room() {
+        let mut ledger = with_idle(2, 1);
+        let (_, notes) = ledger.wait_native(B, client(9), NOW);
+        assert!(notes.wanted.is_empty(), "nobody has to show anything");
+        assert_eq!(opened_for(notes), Some((B, client(9))));
+        assert_eq!((ledger.servers(), ledger.owned(B)), (2, 1));
+        let notes = ledger.native_connected(B, true, NOW);
+        assert_eq!(opened_for(notes), None);
+        assert_eq!((ledger.servers(), ledger.connecting()), (2, 0));
+    }
+
+    #[test]
+    fn an_idle_server_goes_when_there_is_no_room() {
+        let mut ledger = with_idle(1, 1);
+        let (_, notes) = ledger.wait_native(B, client(9), NOW);
+        assert!(notes.wanted.has(A));
+        assert_eq!(opened_for(notes), None);
+        assert_eq!(ledger.offer(A, NOW), Grant::Evict);
+        assert_eq!(opened_for(ledger.closed(A, NOW)), Some((B, client(9))));
+        assert!(!ledger.has_natives());
+        // That it fails is no reason for others to wait.
+        let (_, notes) = ledger.wait(A, client(1), NOW);
+        assert_eq!(notes.open, None, "no room");
+        assert_eq!(
+            ledger.native_connected(B, false, NOW).open,
+            None,
+            "B is asked"
+        );
+        assert_eq!(ledger.answered(B, NOW).open, Some(A));
+    }
+
+    #[test]
+    fn in_turn() {
+        let mut ledger = with_idle(1, 0);
+        let (_, notes) = ledger.wait(A, client(0), NOW);
+        assert_eq!(notes.open, Some(A));
+        assert!(matches!(ledger.opening(A, NOW), Opening::Go { .. }));
+        let _ = ledger.wait(A, client(1), NOW);
+        let _ = ledger.wait_native(B, client(2), NOW);
+        let _ = ledger.wait(A, client(3), NOW);
+        let _ = ledger.connected(A, Connecting::Done, NOW);
+        for n in [0, 1] {
+            let grant = ledger.offer(A, NOW);
+            assert!(matches!(grant, Grant::Own(waiter) if waiter.client == client(n)));
+        }
+        assert_eq!(ledger.offer(A, NOW), Grant::Evict);
+        assert_eq!(opened_for(ledger.closed(A, NOW)), Some((B, client(2))));
+        let _ = ledger.native_connected(B, true, NOW);
+        assert_eq!(ledger.closed(B, NOW).open, Some(A), "the last one's turn");
+    }
+
+    #[test]
+    fn who_gives_up_costs_nobody_a_server() {
+        let mut ledger = with_idle(1, 1);
+        let (ticket, _) = ledger.wait_native(B, client(9), NOW);
+        assert!(ledger.leave(B, ticket));
+        assert!(!ledger.leave(B, ticket), "once");
+        assert_eq!(ledger.offer(A, NOW), Grant::Keep);
+    }
+}

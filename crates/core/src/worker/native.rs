@@ -1,0 +1,158 @@
+//! Servers that are opened for one client, serve it alone, and are closed with it.
+
+use std::sync::Arc;
+
+use super::{Worker, checkout::begin};
+use crate::{
+    Actions, Level, Replication, SharedPool, Time, Token,
+    backend::{Credentials, Duty, Welcome},
+    fault::Fault,
+    frontend::{Client, ClientDuty},
+    pool::Waiter,
+};
+
+impl Worker {
+    /// The ledger has room for a server of this client's own.
+    pub(crate) fn open_native(
+        &mut self,
+        shared: &Arc<SharedPool>,
+        waiter: Waiter,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let waits = self.table.client(waiter.client).is_some_and(
+            |client| matches!(client.duty, ClientDuty::Waiting { ticket, .. } if ticket == waiter.ticket),
+        );
+        if waits && shared.ledger.lock().is_paused() {
+            self.native_connected(shared, false, now, out);
+            return self.wait(waiter.client, shared.id, true, now, out);
+        }
+        let terms = if waits {
+            self.terms_of_login(shared, now)
+        } else {
+            None
+        };
+        let Some((endpoint, mut credentials)) = terms else {
+            // The client has left, or its database.
+            self.native_connected(shared, false, now, out);
+            if waits {
+                let fault = Fault::NoSuchDatabase(shared.key.database.to_string());
+                self.refuse(waiter.client, &fault, now, out);
+            }
+            return;
+        };
+        let directory = Arc::clone(&self.directory);
+        let Some(client) = self.table.client(waiter.client) else {
+            return;
+        };
+        let replication = client.replication();
+        add_wishes(&mut credentials, client, directory.names());
+        let conn = self.begin_server_login(shared, endpoint, credentials, now, out);
+        if let Some(server) = self.table.server(conn) {
+            server.owner = Some(waiter.client);
+            server.replication = replication;
+        }
+        if let Some(client) = self.table.client(waiter.client) {
+            client.change(ClientDuty::Opening(conn), &mut self.timed);
+        }
+    }
+
+    /// The server of a client's own has logged in, and with it the client.
+    pub(super) fn native_ready(
+        &mut self,
+        conn: Token,
+        owner: Token,
+        welcome: &Welcome,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let Some((client, server)) = self.table.pair(owner, conn) else {
+            return;
+        };
+        let shared = Arc::clone(&server.shared);
+        let waited = now.since(client.request_at);
+        client.tracked = server.tracked.clone();
+        client.transaction_at = now;
+        client.change(ClientDuty::Active(conn), &mut self.timed);
+        server.lent_at = now;
+        server.change(Duty::Lent(owner), &mut self.timed);
+        self.native_connected(&shared, true, now, out);
+        self.greet(owner, welcome, now, out);
+        self.count_assignment(shared.id, waited);
+        let Some((client, server)) = self.table.pair(owner, conn) else {
+            return;
+        };
+        begin(owner, client, conn, server, out);
+        if let Some(early) = client.early.take() {
+            self.relay_early(owner, &early, now, out);
+        }
+    }
+
+    /// Its login has come to nothing. That says nothing of other servers of the pool: the right to
+    /// replicate, or the line in pg_hba.conf for it, may be missing.
+    pub(super) fn native_failed(
+        &mut self,
+        shared: &Arc<SharedPool>,
+        owner: Token,
+        why: &str,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        self.native_connected(shared, false, now, out);
+        if let Some(client) = self.table.client(owner) {
+            client.change(ClientDuty::Idle, &mut self.timed);
+            self.refuse(owner, &Fault::OwnServer(why.to_owned()), now, out);
+        }
+    }
+
+    fn native_connected(
+        &mut self,
+        shared: &Arc<SharedPool>,
+        is_ready: bool,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let notes = shared
+            .ledger
+            .lock()
+            .native_connected(self.id, is_ready, now);
+        self.deliver(notes, shared, out);
+    }
+
+    /// In the words that operators of PgBouncer look for.
+    pub(super) fn log_refused(&mut self, conn: Token, why: &str, now: Time, out: &mut Actions) {
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
+        if self.snapshot.config.settings.log_disconnections {
+            let age = now.since(server.connected_at) / 1_000_000;
+            let why = server.owner.map_or(why, |_| "login failed");
+            let text = format!("closing because: {why} (age={age}s)");
+            out.log(Level::Log, self.server_subject(conn), text);
+        }
+    }
+}
+
+/// The server is opened with what its client wants: there is no other way to give a physical
+/// replication connection its parameters, and some can't be changed later on any connection.
+fn add_wishes(
+    credentials: &mut Credentials,
+    client: &Client,
+    names: &crate::session::TrackedNames,
+) {
+    let Some(native) = &client.native else { return };
+    let tracked = names.pairs(&client.tracked);
+    let tracked = tracked.map(|(name, value)| (name.into(), value.to_vec()));
+    credentials.parameters.extend(tracked);
+    credentials.parameters.extend_from_slice(&native.parameters);
+    if native.replication != Replication::None {
+        let value = native.replication.parameter().as_bytes();
+        credentials
+            .parameters
+            .push((b"replication".to_vec(), value.to_vec()));
+    }
+    if native.replication == Replication::Physical {
+        // It runs no SQL.
+        credentials.connect_query = None;
+    }
+}
