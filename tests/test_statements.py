@@ -89,6 +89,18 @@ SCRIPTS = {
         ("b", parse("SELEKT $1", "s") + SYNC, "Z"), ("a", parse("SELEKT $1", "s") + SYNC, "Z"),
         ("a", parse(say("X"), "s") + run("s", 1) + SYNC, "Z"),
         ("b", parse(say("Y"), "s") + run("s", 2) + SYNC, "Z")],
+    "syntax error in a pipeline": [
+        ("a", parse(say("X"), "s") + run("s", 1) + parse("SELEKT", "t") + run("s", 2)
+         + parse(say("Y"), "u") + run("t") + SYNC + run("u", 3) + SYNC + run("s", 4) + SYNC, "ZZZ")],
+    "error in an earlier part of what is sent": [
+        ("b", query("SELECT 1"), "Z"), ("a", parse(say("X"), "s") + SYNC, "Z"),
+        ("b", b"".join(parse(say(n), f"s{n}") for n in range(3)) + SYNC, "Z"),
+        ("a", wire.extended("SELECT 1/0") + run("s", 1) + SYNC + run("s", 2) + SYNC, "ZZ"),
+        ("a", run("s", 3) + SYNC, "Z"),
+        ("a", parse("SELEKT", "t") + SYNC + parse(say("Y"), "t") + run("t", 4) + SYNC + run("t", 5) + SYNC,
+         "ZZZ"),
+        ("a", wire.extended("SELECT 1/0") + close("S", "t") + SYNC + run("t", 6) + SYNC, "ZZ"),
+        ("a", run("t", 7) + run("s", 8) + SYNC, "Z")],
     "what an error skips is not done": [
         ("a", parse(say("X"), "s") + SYNC, "Z"),
         ("a", wire.extended("SELECT 1/0") + close("S", "s") + parse(say("Y"), "t") + SYNC, "Z"),
@@ -315,6 +327,24 @@ def test_names_are_forgotten_with_their_client(start_pooler, newest_pg):
         with pooler.raw() as client:
             client.send(parse(say(n), "s"), run("s", n), SYNC)
             assert wire.value(client.until_ready()) == f"{n}: {n}"
+
+
+@pytest.mark.pgweir_only("runs whatever statement the server happens to have")
+def test_unnamed_statement_is_the_clients_own(start_pooler, newest_pg):
+    """Whoever binds the unnamed statement gets its own, or an error; never a neighbour's."""
+    pooler = start_pooler(newest_pg, default_pool_size=1)
+    a, b = pooler.raw(), pooler.raw()
+    a.send(parse("SELECT 'secret of a'"), SYNC)
+    a.until_ready()
+    b.send(run(""), SYNC)
+    messages = b.until_ready()
+    assert wire.rows(messages) == []
+    assert [state for state, _ in wire.errors(messages)] == ["26000"]
+    b.send(parse("SELECT 'of b'"), SYNC)
+    b.until_ready()
+    a.send(run(""), SYNC)
+    messages = a.until_ready()
+    assert wire.rows(messages) in ([], [("secret of a",)])
 
 
 # -- many at once

@@ -441,7 +441,10 @@ impl Worker {
                 pgweir_wire::MessageWriter::new(bytes).ready_for_query(b'I');
             });
         }
-        out.read(client_conn, ReadMode::Notify);
+        match self.table.client(client_conn) {
+            Some(client) if client.early.is_some() => self.check_out(client_conn, now, out),
+            _ => out.read(client_conn, ReadMode::Notify),
+        }
         true
     }
 }

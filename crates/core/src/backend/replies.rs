@@ -106,6 +106,13 @@ pub struct Replies {
     ignored_syncs: u32,
     /// It is not certain that no reply is outstanding.
     doubt: bool,
+    /// Marks with a change, of requests that were sent to their end: if one of those fails, what
+    /// they changed is undone, though more has been sent meanwhile.
+    unsure: usize,
+    /// The same of the request that is being sent: it fails as a whole.
+    present: usize,
+    /// The client's next messages wait until all is certain.
+    awaited: bool,
 }
 
 #[derive(Debug)]
@@ -153,7 +160,42 @@ impl Replies {
     pub fn mark_sent(&mut self, mark: Mark) {
         self.unsynced = true;
         self.asked = true;
+        self.present += usize::from(mark.change.is_some());
         self.queue.push_back(Entry::Mark(mark));
+    }
+
+    /// What the client's names stand for, and what the server has, depends on answers that are yet
+    /// to come: an earlier request may fail.
+    #[must_use]
+    #[inline]
+    pub fn is_unsure(&self) -> bool {
+        self.unsure > 0
+    }
+
+    /// The client's next messages wait until all is certain.
+    pub fn wait(&mut self) {
+        self.awaited = true;
+    }
+
+    /// Do the client's next messages wait?
+    #[must_use]
+    pub fn is_awaited(&self) -> bool {
+        self.awaited
+    }
+
+    /// Its next messages need wait no longer. Said once.
+    #[inline]
+    pub fn take_awaited(&mut self) -> bool {
+        let done = self.awaited && self.unsure == 0;
+        self.awaited &= !done;
+        done
+    }
+
+    /// Marks have left the queue; the oldest go first.
+    fn marks_gone(&mut self, count: usize) {
+        let old = count.min(self.unsure);
+        self.unsure -= old;
+        self.present = self.present.saturating_sub(count - old);
     }
 
     /// A Parse of the client that needs nothing of the server.
@@ -184,6 +226,7 @@ impl Replies {
     /// The client has left: what only it would have waited for is not owed.
     pub fn client_left(&mut self) {
         self.early = 0;
+        self.awaited = false;
         self.unsynced &= self.asked;
     }
 
@@ -191,6 +234,7 @@ impl Replies {
         self.unsynced = false;
         self.asked = false;
         self.skipping = false;
+        self.unsure += std::mem::take(&mut self.present);
     }
 
     fn simple(&mut self) {
@@ -220,6 +264,8 @@ impl Replies {
         if is_extended {
             // Messages other than data are an error in COPY.
             self.doubt |= self.queue.range(..before_end).any(Entry::is_mark);
+            let changes = self.queue.range(..before_end).filter(|e| e.changes());
+            self.marks_gone(changes.count());
             let syncs = self.queue.drain(..before_end).count();
             self.ignored_syncs = syncs as u32;
             self.unsynced |= self.queue.is_empty() || syncs > 0 && end.is_none();
@@ -257,12 +303,15 @@ impl Replies {
             Entry::Mark(mark) => Some(mark),
             Entry::Request(_) | Entry::CopyEnd => None,
         });
-        taken.collect()
+        let taken: Vec<_> = taken.collect();
+        self.marks_gone(taken.iter().filter(|mark| mark.change.is_some()).count());
+        taken
     }
 
     /// All marks that there are: the server is lost.
     #[must_use = "what they changed is to be undone"]
     pub fn take_all_marks(&mut self) -> Vec<Mark> {
+        (self.unsure, self.present) = (0, 0);
         let (marks, rest): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut self.queue)
             .into_iter()
             .partition(Entry::is_mark);
@@ -298,7 +347,10 @@ impl Replies {
             _ => return None,
         }
         match self.queue.pop_front() {
-            Some(Entry::Mark(mark)) => Some(mark),
+            Some(Entry::Mark(mark)) => {
+                self.marks_gone(usize::from(mark.change.is_some()));
+                Some(mark)
+            }
             _ => None,
         }
     }
@@ -315,7 +367,8 @@ impl Replies {
         loop {
             match self.queue.pop_front() {
                 // The marks of a request that failed were taken before.
-                Some(Entry::CopyEnd | Entry::Mark(_)) => {}
+                Some(Entry::Mark(mark)) => self.marks_gone(usize::from(mark.change.is_some())),
+                Some(Entry::CopyEnd) => {}
                 Some(Entry::Request(request)) => {
                     if request == Request::Sync {
                         self.ignored_syncs = 0;
@@ -409,6 +462,10 @@ impl Entry {
     fn is_mark(&self) -> bool {
         matches!(self, Self::Mark(_))
     }
+
+    fn changes(&self) -> bool {
+        matches!(self, Self::Mark(mark) if mark.change.is_some())
+    }
 }
 
 impl Mark {
@@ -500,6 +557,35 @@ mod tests {
         check("PBDESG!z", true, true);
         check("PBDEGS!z", true, true);
         check("PBDEGSdcSz", true, false);
+    }
+
+    fn changing(kind: MarkKind) -> Mark {
+        Mark::own(kind, Change::Refused(Fault::TooManyStatements))
+    }
+
+    #[test]
+    fn what_an_earlier_request_changes_is_not_certain() {
+        let mut replies = Replies::default();
+        replies.mark_sent(changing(MarkKind::Parse));
+        assert!(
+            !replies.is_unsure(),
+            "it fails or not with what comes behind it"
+        );
+        replies.client_sent(frontend::SYNC);
+        assert!(replies.is_unsure());
+        replies.wait();
+        replies.mark_sent(Mark::plain(MarkKind::Parse));
+        replies.mark_sent(changing(MarkKind::Parse));
+        assert!(!replies.take_awaited());
+        assert!(replies.completed(MarkKind::Parse).is_some());
+        assert!(!replies.is_unsure());
+        assert!(replies.take_awaited());
+        assert!(!replies.take_awaited(), "once");
+        assert!(replies.ready().is_some());
+        replies.client_sent(frontend::SYNC);
+        assert!(replies.is_unsure());
+        assert_eq!(replies.failed().len(), 2);
+        assert!(!replies.is_unsure());
     }
 
     #[test]

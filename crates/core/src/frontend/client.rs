@@ -94,7 +94,8 @@ pub struct Client {
     pub transaction_at: Time,
     /// Its socket takes no more at present.
     pub blocked: bool,
-    /// Bytes that came together with the end of its login.
+    /// Bytes that were read before they could be passed on: they came together with the end of its
+    /// login, or wait for the answers to earlier ones.
     pub early: Option<Box<Vec<u8>>>,
 }
 

@@ -28,6 +28,12 @@ pub(super) enum Named<'b> {
 }
 
 impl<'b> Named<'b> {
+    /// Does what becomes of it depend on the names that the client has?
+    #[inline]
+    pub(super) fn is_named(&self) -> bool {
+        !matches!(self, Self::Nothing | Self::Unclear | Self::Unnamed)
+    }
+
     /// Reads the beginning of a message whose body has `len` bytes.
     pub(super) fn read(tag: u8, body: &'b [u8], len: usize) -> Self {
         let is_whole = body.len() >= len;

@@ -7,7 +7,7 @@ use pgweir_wire::{Header, tag::backend, tag::frontend};
 
 use super::named::{Named, UNNAMED_MAX};
 use crate::{
-    Actions, Token,
+    Actions, ReadMode, Token,
     backend::{Change, Mark, MarkKind, Server, Unnamed},
     fault::Fault,
     frontend::{Client, Held, Upstream},
@@ -63,6 +63,9 @@ impl Upward<'_> {
         if let Some(held) = self.client.held.take() {
             at = self.go_on(held, bytes, out).map_err(Stopped::Refused)?;
             sent = at;
+            if self.server.replies.is_awaited() {
+                return Ok(());
+            }
         }
         loop {
             let next = self.client.stream.next(bytes, &mut at, self.longest);
@@ -100,6 +103,14 @@ impl Upward<'_> {
                 if named == Named::Unclear {
                     out.send_input(self.server_conn, sent, head.start);
                     return self.hold(head.header, body).map_err(Stopped::Refused);
+                }
+                if named.is_named() && self.server.replies.is_unsure() {
+                    out.send_input(self.server_conn, sent, head.start);
+                    if let Some(definition) = unused {
+                        self.client.unnamed = Some(bytes[definition].into());
+                    }
+                    self.put_off(head.header, &[&bytes[at..]], out);
+                    return Ok(());
                 }
                 if named == Named::Unnamed && self.needs_unnamed(tag) {
                     out.send_input(self.server_conn, sent, head.start);
@@ -219,6 +230,24 @@ impl Upward<'_> {
         });
     }
 
+    /// What this message means is known when earlier requests are answered: until then it waits, and
+    /// all that came behind it. A server that said no to an earlier one has skipped what it would
+    /// have changed.
+    #[cold]
+    fn put_off(&mut self, header: Header, rest: &[&[u8]], out: &mut Actions) {
+        let mut bytes = vec![header.tag];
+        bytes.extend_from_slice(&(header.body_len + 4).to_be_bytes());
+        for part in rest {
+            bytes.extend_from_slice(part);
+        }
+        // They will be counted when they are read again.
+        self.stats.received = self.stats.received.saturating_sub(bytes.len() as u64);
+        self.client.stream = Upstream::default();
+        self.client.early = Some(Box::new(bytes));
+        self.server.replies.wait();
+        out.read(self.client_conn, ReadMode::Hold);
+    }
+
     /// Keeps the beginning of a message until the names in it have come.
     fn hold(&mut self, header: Header, body: &[u8]) -> Result<(), Fault> {
         self.check_length(header, body)?;
@@ -263,6 +292,10 @@ impl Upward<'_> {
         }
         if named == Named::Unnamed && self.follows(tag) {
             self.go_on_unnamed(tag, &held.body, out);
+        }
+        if named.is_named() && self.follows(tag) && self.server.replies.is_unsure() {
+            self.put_off(held.header, &[&held.body, &bytes[taken..]], out);
+            return Ok(bytes.len());
         }
         let mut used = 0;
         // The server may have begun to skip in the meantime.

@@ -185,6 +185,19 @@ impl Worker {
         out.early = outer;
     }
 
+    /// What a client's next messages have waited for is certain now.
+    #[cold]
+    fn take_up(&mut self, client_conn: Token, server_conn: Token, now: Time, out: &mut Actions) {
+        let Some((client, server)) = self.table.pair(client_conn, server_conn) else {
+            return;
+        };
+        let early = client.early.take();
+        begin(client_conn, client, server_conn, server, out);
+        if let Some(early) = early {
+            self.relay_early(client_conn, &early, now, out);
+        }
+    }
+
     /// The server has the client's parameters now: begin.
     pub(crate) fn prepared(&mut self, server_conn: Token, now: Time, out: &mut Actions) {
         let Some(client_conn) = self
@@ -221,6 +234,9 @@ impl Worker {
         let Duty::Lent(client_conn) = server.duty else {
             return;
         };
+        if server.replies.take_awaited() {
+            return self.take_up(client_conn, server_conn, now, out);
+        }
         if !server.replies.is_settled() || server.status != b'I' || server.owner.is_some() {
             return;
         }

@@ -208,7 +208,9 @@ impl Worker {
             }
             Some(Conn::Server(server)) => {
                 server.blocked = false;
-                if let Duty::Lent(client) = server.duty {
+                if let Duty::Lent(client) = server.duty
+                    && !server.replies.is_awaited()
+                {
                     out.read(client, ReadMode::Deliver);
                 }
             }
