@@ -650,3 +650,14 @@ def test_fds_have_no_secret(start_pooler, newest_pg):
         assert {row[name] for name in ("fd", "cancel", "link", "password", "scram_client_key",
                                        "scram_server_key")} == {None}
         assert row["client_encoding"] == "UTF8"
+
+
+@pytest.mark.pgweir_only("1.18 has no pool_idle_timeout")
+def test_totals_outlive_pools(start_pooler, newest_pg, workers):
+    pooler = start_pooler(newest_pg, workers=workers, pool_idle_timeout=1, server_idle_timeout=1)
+    for _ in range(4):
+        with pooler.raw() as client:
+            client.value("SELECT 1")
+    machine.wait_until(lambda: pooler.pool() is None, 10, "the pool is forgotten")
+    totals = {row["name"]: row["value"] for row in pooler.console("SHOW TOTALS")}
+    assert totals["total_client_bytes"] == 4 * len(wire.query("SELECT 1"))

@@ -420,3 +420,37 @@ def test_pgbench_under_all_of_it(start_pooler, newest_pg, seconds):
     assert "number of failed transactions: 0 " in out, out
     assert turn >= seconds / 3
     assert os.path.exists(script)
+
+
+@pytest.mark.pgweir_only("since 1.12 with min_pool_size and a forced user")
+@pytest.mark.shows("database.min_pool_size")
+def test_no_server_is_kept_ready_in_a_pause(start_pooler, newest_pg, workers):
+    where = f"host={newest_pg.host} port={newest_pg.port} dbname=app"
+    databases = {"app": f"{where} user=trusty min_pool_size=2"}
+    pooler = start_pooler(newest_pg, databases=databases, workers=workers, server_idle_timeout=0)
+    machine.wait_until(lambda: len(servers(pooler)) == 2, what="two are ready")
+    pooler.console("PAUSE")
+    until = time.monotonic() + 1
+    while time.monotonic() < until:
+        assert servers(pooler) == []
+    pooler.console("RESUME")
+    machine.wait_until(lambda: len(servers(pooler)) == 2, what="two are ready again")
+
+
+@pytest.mark.pgweir_only("1.18 has no such words")
+@pytest.mark.parametrize("how", ["SHUTDOWN", "SHUTDOWN WAIT_FOR_SERVERS"])
+def test_what_clients_are_told_at_the_end(start_pooler, newest_pg, workers, how):
+    pooler = start_pooler(newest_pg, workers=workers, default_pool_size=1)
+    holder, waiter = pooler.raw(), pooler.raw()
+    holder.query("BEGIN")
+    waiter.send(wire.query("SELECT 1"))
+    waiter.quiet()
+    console = pooler.raw("admin", "pgbouncer")
+    console.send(wire.query(how))
+    told = [words for _, words in wire.errors(waiter.rest())]
+    if how == "SHUTDOWN":
+        assert told == ["database removed"]
+    else:
+        assert told == ["server shutting down"]
+        holder.query("COMMIT")
+    assert pooler.wait_end() == 0

@@ -21,6 +21,8 @@ use crate::{
     operator::Operator,
     pool::{CapLimits, Epochs, Ledger, Limits, Order, PoolId, PoolKey, Scope, Seat, SharedCaps},
     session::{Statements, TrackedNames},
+    stats::Stats,
+    time::Time,
 };
 
 /// One whole configuration: it is replaced, never changed.
@@ -75,6 +77,8 @@ pub struct SharedPool {
     pub facts: Mutex<Facts>,
     /// Which of its servers are out of date.
     pub epochs: Mutex<Epochs>,
+    /// What workers counted here that have forgotten the pool since.
+    pub past: Mutex<Stats>,
     /// Counts up to where the next server is opened, in a list of hosts.
     pub hosts: AtomicUsize,
     free_ids: Arc<Mutex<FreeIds>>,
@@ -193,12 +197,18 @@ impl Directory {
             cap_limits(config, database, &key.user),
         );
         let limits = limits(config, database, &key.user);
+        let mut ledger = Ledger::new(self.workers, limits, seat);
+        if self.operator.is_halted(&key.database) {
+            // Nobody waits in it yet, so that there is nothing to be told.
+            let _ = ledger.set_paused(true, Time(0));
+        }
         let pool = Arc::new(SharedPool {
             id,
             key: key.clone(),
-            ledger: Mutex::new(Ledger::new(self.workers, limits, seat)),
+            ledger: Mutex::new(ledger),
             facts: Mutex::default(),
             epochs: Mutex::default(),
+            past: Mutex::default(),
             hosts: AtomicUsize::new(0),
             free_ids: Arc::clone(&self.free_ids),
         });

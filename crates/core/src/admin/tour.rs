@@ -47,6 +47,8 @@ pub(crate) struct Collection {
     pub(crate) pools: BTreeMap<PoolKey, PoolCount>,
     /// What the console has done itself.
     pub(crate) console: Counted,
+    /// What was counted in pools that a worker has forgotten since.
+    pub(crate) past: Stats,
     /// Clients of the console.
     pub(crate) console_clients: usize,
     /// Clients that log in.
@@ -117,6 +119,8 @@ pub(crate) struct PoolCount {
     pub(crate) maxwait: u64,
     pub(crate) mode: &'static str,
     pub(crate) stats: Counted,
+    /// Of workers that have forgotten the pool since.
+    pub(crate) past: Stats,
 }
 
 impl PoolCount {
@@ -138,6 +142,7 @@ impl Collection {
             rows: Vec::new(),
             pools: BTreeMap::new(),
             console: Counted::default(),
+            past: Stats::default(),
             console_clients: 0,
             login_clients: 0,
             clients: 0,

@@ -312,7 +312,7 @@ impl Worker {
             return self.close_server(conn, why, now, out);
         }
         if self.shutdown == Some(Shutdown::WaitForServers) {
-            return self.close_server(conn, "server shutting down", now, out);
+            return self.close_server(conn, "pause mode", now, out);
         }
         match self.pool(pool_id) {
             Some(pool) if was_lent && pool.terms.end_age(id) <= age => {

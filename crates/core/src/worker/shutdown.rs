@@ -36,15 +36,19 @@ impl Worker {
             },
             _ => false,
         });
+        // In PgBouncer's words.
         let fault = match how {
             Shutdown::WaitForServers => Fault::ServersShutDown,
-            _ => Fault::ShuttingDown,
+            Shutdown::WaitForClients => Fault::ShuttingDown,
+            Shutdown::Immediate => Fault::DatabaseRemoved,
         };
         for client in doomed {
             self.refuse(client, &fault, now, out);
         }
-        if how != Shutdown::WaitForClients {
-            self.close_servers(how == Shutdown::Immediate, now, out);
+        match how {
+            Shutdown::WaitForClients => {}
+            Shutdown::WaitForServers => self.close_servers(false, "pause mode", now, out),
+            Shutdown::Immediate => self.close_servers(true, "database removed", now, out),
         }
     }
 
@@ -58,12 +62,12 @@ impl Worker {
         }
     }
 
-    fn close_servers(&mut self, all: bool, now: Time, out: &mut Actions) {
+    fn close_servers(&mut self, all: bool, why: &str, now: Time, out: &mut Actions) {
         let servers = self.tokens(
             |conn| matches!(conn, Conn::Server(server) if all || server.client().is_none()),
         );
         for server in servers {
-            self.close_server(server, "server shutting down", now, out);
+            self.close_server(server, why, now, out);
         }
     }
 

@@ -181,6 +181,7 @@ impl Worker {
         if is_over && shared.ledger.lock().resign(self.id) {
             let counted = pool.stats.now;
             self.past += counted;
+            *shared.past.lock() += counted;
             self.pools[id.index()] = None;
             // The last worker to forget it.
             if Arc::strong_count(&shared) == 1 {

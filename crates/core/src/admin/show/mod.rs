@@ -41,7 +41,12 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
 }
 
 /// The whole table.
-pub(super) fn table(worker: &Worker, collection: Collection, now: Time) -> Table {
+pub(super) fn table(worker: &Worker, mut collection: Collection, now: Time) -> Table {
+    for pool in worker.directory.pools() {
+        if let Some(count) = collection.pools.get_mut(&pool.key) {
+            count.past = *pool.past.lock();
+        }
+    }
     match collection.show {
         Show::Clients | Show::Servers | Show::Sockets | Show::ActiveSockets => {
             peers::table(collection)

@@ -65,6 +65,7 @@ const CONSOLE_POOL_SIZE: u32 = 2;
 pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
     let console = worker.console_stats;
     collection.console.add(&console);
+    collection.past += worker.past;
     collection.began = collection.began.min(worker.began.unwrap_or(now));
     for pool in worker.pools.iter().flatten() {
         let count = collection.pools.entry(pool.shared.key.clone()).or_default();

@@ -117,6 +117,7 @@ pub(super) fn totals(worker: &Worker, collection: &Collection, now: Time) -> Tab
     for pool in collection.pools.values() {
         sum += pool.stats;
     }
+    sum.total += collection.past;
     let total = sum.total.values();
     let average = averages(sum.recent, span(worker, collection, now));
     let row = |name: &'static str, value| vec![name.into(), Cell::Int(value)];
@@ -137,7 +138,9 @@ fn plain_columns(which: usize) -> Vec<Column> {
 fn by_database(collection: &Collection) -> BTreeMap<&str, Counted> {
     let mut by_database = BTreeMap::<&str, Counted>::new();
     for (key, count) in &collection.pools {
-        *by_database.entry(&key.database).or_default() += count.stats;
+        let counted = by_database.entry(&key.database).or_default();
+        *counted += count.stats;
+        counted.total += count.past;
     }
     by_database.insert(RESERVED_DATABASES[0], collection.console);
     by_database
