@@ -49,6 +49,15 @@ impl Words {
     }
 }
 
+/// Why a client waited so long.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reason {
+    /// Who has the servers, and what keeps the pool from opening more.
+    pub detail: String,
+    /// What to do about it.
+    pub hint: Cow<'static, str>,
+}
+
 /// Why a client is refused or its request fails. Displays as the message that it is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
@@ -127,7 +136,7 @@ pub enum Fault {
     /// A SASL message that is none (what is wrong with it).
     MalformedSasl(String),
     /// It waited longer than `query_wait_timeout`.
-    QueryWaitTimeout,
+    QueryWaitTimeout(Option<Box<Reason>>),
     /// A transaction block under `pool_mode = statement`.
     StatementMode,
     /// A tracked parameter has a value that PostgreSQL doesn't take.
@@ -222,7 +231,9 @@ impl Fault {
             | Self::Killed
             | Self::SuspendTimeout
             | Self::CommandCanceled => Blame::Operator,
-            Self::QueryWaitTimeout | Self::DatabaseRemoved | Self::SetFailed(_) => Blame::Operator,
+            Self::QueryWaitTimeout(_) | Self::DatabaseRemoved | Self::SetFailed(_) => {
+                Blame::Operator
+            }
             Self::Overloaded => Blame::Us,
             _ => Blame::Client,
         }
@@ -248,7 +259,8 @@ impl Fault {
             Self::SimpleQuery => {
                 "disable_pqexec is set: use the extended query protocol (with parameters).".into()
             }
-            Self::QueryWaitTimeout => {
+            Self::QueryWaitTimeout(Some(reason)) => (&*reason.hint).into(),
+            Self::QueryWaitTimeout(None) => {
                 "All servers of the pool were busy: see SHOW POOLS; raise pool_size or \
                                        query_wait_timeout, or end long transactions."
                     .into()
@@ -293,6 +305,7 @@ impl Fault {
             Self::OwnServer(why) => Some(why.as_str()),
             Self::SetFailed(detail) => Some(detail.as_str()),
             Self::ServerRefused { detail, .. } => Some(&**detail),
+            Self::QueryWaitTimeout(Some(reason)) => Some(&*reason.detail),
             _ => None,
         };
         MessageWriter::new(out).error(
@@ -372,7 +385,7 @@ impl fmt::Display for Fault {
             Self::TooLong(tag) => write!(f, "message of type '{}' is too long", tag.escape_ascii()),
             Self::Malformed(tag) => write!(f, "malformed message of type '{}'", tag.escape_ascii()),
             Self::MalformedSasl(what) => f.write_str(what),
-            Self::QueryWaitTimeout => f.write_str("query_wait_timeout"),
+            Self::QueryWaitTimeout(_) => f.write_str("query_wait_timeout"),
             Self::StatementMode => {
                 f.write_str("transaction blocks not allowed in statement pooling mode")
             }

@@ -33,4 +33,4 @@ pub use operator::{Halt, Operator};
 pub use stats::Stats;
 pub use time::Time;
 pub use token::{Token, WorkerId};
-pub use worker::{Search, Worker};
+pub use worker::{Diagnosis, Search, Worker};

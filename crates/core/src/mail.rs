@@ -8,7 +8,7 @@ use crate::{
     cancel::CancelKey,
     fault::Fault,
     pool::Waiter,
-    worker::Search,
+    worker::{Diagnosis, Search},
 };
 
 /// A message from one worker, or from the control thread, to a worker.
@@ -25,6 +25,8 @@ pub enum Mail {
     Room(Arc<SharedPool>),
     /// A look for the idle server that has to go, on its way through all workers.
     Search(Box<Search>),
+    /// A look at who has the servers of a pool in which clients wait, on its way through all workers.
+    Diagnose(Box<Diagnosis>),
     /// The server that was found has to go, if nobody has it meanwhile.
     Evict(Box<Search>),
     /// The pool has no server, and PostgreSQL lets none in: fail the clients that wait.

@@ -146,8 +146,10 @@ settings! {
         client_login_timeout: Micros = "60", reloads, now;
         /// How long a query may wait for a server before its client is disconnected. 0: no limit.
         query_wait_timeout: Micros = "120", reloads, now;
-        /// A client that has waited this long gets a notice. 0: no notice.
-        query_wait_notify: Micros = "5", reloads, later;
+        /// A client that has waited this long for a server gets a notice that says why: what keeps the
+        /// pool from opening one more, and who has those that there are. The error of
+        /// `query_wait_timeout` and the log say so too. 0: no notice.
+        query_wait_notify: Micros = "5", reloads, now;
         /// How long a cancel request may wait to be passed on. 0: no limit.
         cancel_wait_timeout: Micros = "10", reloads, now;
         /// A server connection must be open and logged in within this time. 0: no limit.

@@ -92,6 +92,8 @@ pub struct Client {
     pub request_at: Time,
     /// When its present transaction got its server.
     pub transaction_at: Time,
+    /// It has had a notice that it waits, in this wait.
+    pub told_to_wait: bool,
     /// Its socket takes no more at present.
     pub blocked: bool,
     /// Bytes that were read before they could be passed on: they came together with the end of its

@@ -98,6 +98,8 @@ pub enum Obstacle {
     },
     /// The last login failed; the next is tried at this time.
     Failed(Time),
+    /// An operator has paused it.
+    Paused,
     /// It does, but they have not logged in yet.
     Connecting,
     /// Nothing.
@@ -406,7 +408,9 @@ impl Ledger {
     /// Why no more servers are opened.
     #[must_use]
     pub fn obstacle(&self, now: Time) -> Obstacle {
-        if !self.has_room(now) {
+        if self.paused {
+            Obstacle::Paused
+        } else if !self.has_room(now) {
             Obstacle::Size
         } else if let Some(by) = self.denied {
             let (_, limit) = self.seat.usage(by);
@@ -442,6 +446,12 @@ impl Ledger {
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting
+    }
+
+    /// Since when the first of them has waited.
+    #[must_use]
+    pub fn waiting_since(&self) -> Option<Time> {
+        self.oldest().map(|(_, waiter)| waiter.since)
     }
 
     /// Servers of one worker, for checks.

@@ -66,6 +66,7 @@ impl Worker {
         self.deliver(notes, &shared, out);
         if let Some(client) = self.table.client(conn) {
             client.change(ClientDuty::Waiting { ticket, at_login }, &mut self.timed);
+            client.told_to_wait = false;
             client.request_at = now;
         }
         self.schedule(now);

@@ -26,6 +26,9 @@ pub(crate) struct LocalPool {
     pub(crate) servers: usize,
     pub(crate) stats: Periods,
     pub(crate) terms: Terms,
+    /// When it was last asked who has its servers, and when the log was last told.
+    pub(crate) diagnosed_at: Option<Time>,
+    pub(crate) explained_at: Option<Time>,
     /// Since when it has had neither clients nor servers.
     pub(crate) empty_since: Time,
     /// As far as this worker knows; the ledger knows for sure.
@@ -181,6 +184,8 @@ impl LocalPool {
             servers: 0,
             stats: Periods::default(),
             terms,
+            diagnosed_at: None,
+            explained_at: None,
             empty_since: now,
             paused: directory.operator().is_halted(&shared.key.database),
             epoch: present.wrapping_sub(u32::from(!is_current)),

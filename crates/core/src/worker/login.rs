@@ -49,6 +49,7 @@ impl Worker {
             connected_at: now,
             request_at: now,
             transaction_at: now,
+            told_to_wait: false,
             blocked: false,
             held: None,
             statements: crate::session::Names::default(),

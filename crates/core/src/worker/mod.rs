@@ -3,6 +3,7 @@
 mod admit;
 mod check;
 mod checkout;
+mod diagnosis;
 mod eviction;
 mod leave;
 mod local_pool;
@@ -21,7 +22,7 @@ use std::sync::Arc;
 
 use pgweir_auth::scram::DerivedKeys;
 
-pub use self::eviction::Search;
+pub use self::{diagnosis::Diagnosis, eviction::Search};
 pub(crate) use self::{
     local_pool::LocalPool,
     table::{Conn, Table},
@@ -282,6 +283,7 @@ impl Worker {
             Mail::Room(pool) => self.heard_of_room(&pool, now, out),
             Mail::Search(search) => self.search(*search, out),
             Mail::Evict(search) => self.evict(*search, now, out),
+            Mail::Diagnose(diagnosis) => self.examine(*diagnosis, now, out),
             Mail::Failed(pool) => self.fail_waiters(&pool, now, out),
             Mail::Cancel { from, request, key } => self.cancel(from, request, &key, now, out),
             Mail::CancelSent(request) => self.cancel_sent(request),

@@ -42,7 +42,7 @@ impl Worker {
                 if passed(client.request_at, settings.query_timeout.0) {
                     Some(Fault::QueryTimeoutInQueue)
                 } else if passed(client.request_at, wait_max) {
-                    Some(Fault::QueryWaitTimeout)
+                    Some(Fault::QueryWaitTimeout(None))
                 } else {
                     let login_max = settings.client_login_timeout.0;
                     (at_login && passed(client.connected_at, login_max))

@@ -2,13 +2,15 @@
 //! anything has a deadline.
 
 use super::{Conn, Worker};
-use crate::{Actions, Time, Token, backend::Duty, fault::Fault, stats::Stats};
+use crate::{Actions, Time, Token, backend::Duty, fault::Fault, pool::PoolId, stats::Stats};
 
 /// Microseconds between two looks.
 const INTERVAL: u64 = 333_000;
 /// Why something has to end.
 enum Overdue {
     Client(Token, Fault),
+    /// Clients that wait for a server are to hear why.
+    Waiter(PoolId),
     ServerLogin(Token),
     Cleaning(Token),
     Check(Token),
@@ -63,12 +65,18 @@ impl Worker {
     fn overdue(&mut self, now: Time) -> Vec<Overdue> {
         let settings = &self.snapshot.config.settings;
         let passed = |since: Time, limit: u64| limit > 0 && now.since(since) >= limit;
-        let mut found = Vec::new();
+        let (mut found, mut waiters) = (Vec::new(), Vec::new());
         for (token, conn) in self.table.iter() {
             match conn {
                 Conn::Client(client) => {
-                    let fault = self.client_overdue(client, now);
-                    found.extend(fault.map(|fault| Overdue::Client(token, fault)));
+                    let pool = client.pool.filter(|_| self.is_to_be_told_why(client, now));
+                    waiters.extend(pool);
+                    match self.client_overdue(client, now) {
+                        Some(Fault::QueryWaitTimeout(_)) if client.pool.is_some() => {
+                            waiters.extend(client.pool);
+                        }
+                        fault => found.extend(fault.map(|fault| Overdue::Client(token, fault))),
+                    }
                 }
                 Conn::Server(server) => match server.duty {
                     Duty::Login(_)
@@ -88,11 +96,15 @@ impl Worker {
                 Conn::Cancel(_) => {}
             }
         }
+        waiters.sort_unstable();
+        waiters.dedup();
+        found.extend(waiters.into_iter().map(Overdue::Waiter));
         found
     }
 
     fn end_overdue(&mut self, overdue: Overdue, now: Time, out: &mut Actions) {
         match overdue {
+            Overdue::Waiter(pool) => self.diagnose(pool, now, out),
             Overdue::Client(conn, fault) => self.end_client(conn, &fault, now, out),
             Overdue::ServerLogin(conn) => self.server_login_overdue(conn, now, out),
             Overdue::Cleaning(conn) => {
