@@ -222,45 +222,6 @@ def test_autodb_idle_timeout(start_pooler, newest_pg):
 # -- servers that do not let us in
 
 
-def waiting_client(pooler):
-    """A client whose login waits for a server; sent by a thread, since nothing comes back."""
-    def log_in():
-        try:
-            pooler.raw(dbname="bad", timeout=10)
-        except (LoginRefused, wire.Closed, OSError):
-            pass  # that the server does not answer is what the test is about
-
-    thread = threading.Thread(target=log_in, daemon=True)
-    thread.start()
-    return thread
-
-
-@pytest.mark.shows("server_connect_limit")
-@pytest.mark.pgweir_only("opens one at a time")
-@pytest.mark.parametrize("limit", [1, 3])
-def test_server_connect_limit(start_server, start_pooler, limit, workers):
-    """So many connections of a pool log in at once, however many clients wait."""
-    entered, lets_in = [], threading.Event()
-
-    def behave(connection):
-        connection.read_startup()
-        entered.append(connection.number)
-        lets_in.wait(20)
-        connection.send(fake.WELCOME)
-        connection.serve()
-
-    server = start_server(behave)
-    pooler = start_pooler(None, databases={"bad": server.database}, default_pool_size=10,
-                          server_connect_limit=limit, workers=workers)
-    threads = [waiting_client(pooler) for _ in range(10)]
-    machine.wait_until(lambda: len(entered) == limit, what="the first logins have begun")
-    time.sleep(0.5)
-    assert len(entered) == limit
-    lets_in.set()
-    for thread in threads:
-        thread.join(20)
-
-
 @pytest.mark.shows("server_login_retry")
 @pytest.mark.parametrize(("pause", "fewest", "most"), [(1, 2, 4), (30, 1, 1)])
 def test_server_login_retry(start_server, start_pooler, pause, fewest, most):
