@@ -137,3 +137,21 @@ def test_bad_urls(quick_start, url):
     assert process.wait(10) != 0
     assert process.log.read_text()
     assert "panic" not in process.log.read_text()
+
+
+def test_missing_server_is_told_at_once(quick_start):
+    port = machine.free_port()
+    process = quick_start(f"postgres://{USER}@127.0.0.1:{port}/app", PGPASSWORD=PASSWORD)
+    wait_for(process)
+    machine.wait_until(lambda: f"cannot reach the server at 127.0.0.1:{port}" in process.log.read_text(),
+                       what="the warning")
+    machine.release_port(port)
+
+
+def test_occupied_port_is_explained(quick_start, pg):
+    url = f"postgres://{USER}@{pg.host}:{pg.port}/app"
+    wait_for(quick_start(url, PGPASSWORD=PASSWORD))
+    second = quick_start(url, PGPASSWORD=PASSWORD)
+    assert second.wait(10) == 1
+    assert "127.0.0.1:6432" in second.log.read_text()
+    assert "another program listens there" in second.log.read_text()

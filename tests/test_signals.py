@@ -101,6 +101,20 @@ def test_second_int_is_immediate(start_pooler, newest_pg):
 
 
 @NEWER
+def test_quit_speaks_only_to_those_who_wait_for_an_answer(start_pooler, newest_pg, workers):
+    pooler = start_pooler(newest_pg, workers=workers)
+    idle, in_transaction, busy = (pooler.raw() for _ in range(3))
+    in_transaction.query("BEGIN")
+    busy.send(query("SELECT pg_sleep(30)"))
+    machine.wait_until(lambda: newest_pg.backends("query ~ 'pg_sleep' AND state = 'active'"),
+                       what="the query runs")
+    pooler.signal(signal.SIGQUIT)
+    assert wire.kinds(busy.rest()) == "E"
+    assert wire.kinds(idle.rest()) == wire.kinds(in_transaction.rest()) == ""
+    assert pooler.wait_end(5) == 0
+
+
+@NEWER
 def test_quit_is_immediate(start_pooler, newest_pg, workers):
     pooler = start_pooler(newest_pg, workers=workers)
     clients = [pooler.raw() for _ in range(3)]

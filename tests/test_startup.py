@@ -1,6 +1,7 @@
 """What is in the files decides whether the process starts, and what it says if not."""
 
 import contextlib
+import os
 import time
 from pathlib import Path
 
@@ -185,6 +186,36 @@ def test_protection_that_cannot_be_given_is_refused(new_pooler, newest_pg, line)
     pooler.spawn()
     assert pooler.wait_end(10) == 1
     assert line.split()[0] in pooler.log()
+
+
+@pytest.mark.pgweir_only("says less")
+@pytest.mark.skipif(not machine.as_service(), reason="only root can make a file that the account may not read")
+@pytest.mark.parametrize("what", ["ini_path", "userlist_path"])
+def test_unreadable_file_is_explained(new_pooler, newest_pg, what):
+    """Who could not read it."""
+    pooler = new_pooler(newest_pg)
+    pooler.write_files()
+    os.chown(getattr(pooler, what), 0, 0)
+    getattr(pooler, what).chmod(0o600)
+    assert pooler.spawn().wait_end() == 1
+    name = machine.service_account().pw_name
+    assert f"{getattr(pooler, what)}: cannot be read: Permission denied" in pooler.log()
+    assert f"for user {name}" in pooler.log()
+
+
+@pytest.mark.pgweir_only("has them all")
+def test_what_is_not_in_effect_is_said_once(start_pooler, newest_pg):
+    """At the start, and at a RELOAD that changes it."""
+    pooler = start_pooler(newest_pg, dns_zone_check_period=1)
+    said = '"dns_zone_check_period": accepted, but not yet in effect'
+    pooler.console("RELOAD")
+    pooler.raw().close()
+    pooler.expect_log("login attempt: db=app")
+    assert pooler.log().count(said) == 1
+    pooler.settings["dns_zone_check_period"] = 2
+    pooler.write_files()
+    pooler.console("RELOAD")
+    machine.wait_until(lambda: pooler.log().count(said) == 2, what="it is said again")
 
 
 # -- file descriptors

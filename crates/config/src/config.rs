@@ -262,15 +262,22 @@ impl Config {
         match scope {
             Scope::Global => among(self.settings.differing(&running.settings)),
             Scope::Database => {
-                differs(&self.databases, &running.databases, |a, b| {
-                    among(a.differing(b))
-                }) || match (&self.fallback, &running.fallback) {
-                    (Some(new), Some(old)) => among(new.differing(old)),
-                    (new, old) => new.is_some() != old.is_some(),
-                }
+                let default = Database::default();
+                let fallback = |config: &Config| config.fallback.clone().unwrap_or_default();
+                among(fallback(self).differing(&fallback(running)))
+                    || differs(&self.databases, &running.databases, &default, |a, b| {
+                        among(a.differing(b))
+                    })
             }
-            Scope::User => differs(&self.users, &running.users, |a, b| among(a.differing(b))),
-            Scope::Peer => differs(&self.peers, &running.peers, |a, b| among(a.differing(b))),
+            Scope::User => {
+                let default = UserSettings::default();
+                differs(&self.users, &running.users, &default, |a, b| {
+                    among(a.differing(b))
+                })
+            }
+            Scope::Peer => differs(&self.peers, &running.peers, &Peer::default(), |a, b| {
+                among(a.differing(b))
+            }),
         }
     }
 
@@ -297,14 +304,15 @@ impl Config {
     }
 }
 
-/// Is there an entry that is new, or that `changed` tells from the old one?
+/// Is there an entry that `changed` tells from the old one, or from `default` if it is new?
 fn differs<K: Ord, V>(
     new: &BTreeMap<K, V>,
     old: &BTreeMap<K, V>,
+    default: &V,
     changed: impl Fn(&V, &V) -> bool,
 ) -> bool {
     new.iter()
-        .any(|(name, new)| old.get(name).is_none_or(|old| changed(new, old)))
+        .any(|(name, new)| changed(new, old.get(name).unwrap_or(default)))
 }
 
 impl Database {

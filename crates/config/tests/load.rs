@@ -484,3 +484,33 @@ fn files_are_named_as_they_are_written() {
         [PathBuf::from("/etc/a.ini"), PathBuf::from("sub/b.ini")]
     );
 }
+
+#[test]
+fn what_was_said_is_not_said_again() {
+    let news = |before: &str, after: &str| -> Vec<&str> {
+        let (before, after) = (load(before).expect(before), load(after).expect(after));
+        after.news(&before).map(|note| note.key).collect()
+    };
+    let global = "[pgbouncer]\ndns_zone_check_period = 1\n";
+    assert_eq!(news("", global), ["dns_zone_check_period"]);
+    assert_eq!(news(global, global), [""; 0]);
+    assert_eq!(
+        news(global, &format!(";moved\n{global}verbose = 1\n")),
+        [""; 0]
+    );
+    assert_eq!(
+        news(global, "[pgbouncer]\ndns_zone_check_period = 2\n"),
+        ["dns_zone_check_period"]
+    );
+    let entry = "[databases]\na = auth_user=x\n";
+    assert_eq!(news(entry, entry), [""; 0]);
+    assert_eq!(
+        news(entry, &format!("{entry}b = host=y\n* = host=z\n")),
+        [""; 0]
+    );
+    assert_eq!(
+        news(entry, &format!("{entry}b = auth_user=y\n")),
+        ["auth_user"]
+    );
+    assert_eq!(news(entry, "[databases]\n* = auth_user=y\n"), ["auth_user"]);
+}

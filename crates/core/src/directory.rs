@@ -221,6 +221,17 @@ impl Directory {
         pool
     }
 
+    /// Does a pool of this database live?
+    #[must_use]
+    pub fn has_pool_of(&self, database: &str) -> bool {
+        let pools = self.pools.lock();
+        let mut living = pools
+            .by_key
+            .iter()
+            .filter(|(_, pool)| pool.strong_count() > 0);
+        living.any(|(key, _)| &*key.database == database)
+    }
+
     /// All pools that live.
     #[must_use]
     pub fn pools(&self) -> Vec<Arc<SharedPool>> {

@@ -228,6 +228,9 @@ impl Start {
             control,
             log: log.clone(),
         };
+        if matches!(plan.origin, Origin::Url) {
+            look_for_server(&snapshot, log.clone(), clock)?;
+        }
         let workers = crew.start(&directory)?;
         let text = format!("process up: {}, epoll, {count} workers", admin::VERSION);
         lines.say(clock.now(), Level::Log, text);
@@ -271,6 +274,21 @@ impl Start {
             lines.say(clock.now(), Level::Log, format!("listening on {listener}"));
         }
     }
+}
+
+/// Says in the log if the server of a quick start is not there. Nothing waits for it.
+fn look_for_server(snapshot: &Snapshot, log: Log, clock: Clock) -> Result<(), io::Error> {
+    let Some(database) = &snapshot.config.fallback else {
+        return Ok(());
+    };
+    let (host, port) = (database.host.first().cloned(), database.port);
+    let look = move || {
+        if let Some(complaint) = host.and_then(|host| quickstart::complaint(&host, port)) {
+            log.buffer().say(clock.now(), Level::Warning, complaint);
+        }
+    };
+    let builder = thread::Builder::new().name("look".to_owned());
+    builder.spawn(look).map(drop)
 }
 
 /// What all workers share.

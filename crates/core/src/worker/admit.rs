@@ -49,6 +49,13 @@ impl Worker {
             database: request.database.as_str().into(),
             user: database.user_for(&request.user).into(),
         };
+        if !snapshot.config.databases.contains_key(&request.database)
+            && !self.directory.has_pool_of(&request.database)
+        {
+            let text = format!("registered new auto-database: {}", request.database);
+            let subject = self.table.client(conn).map(|client| client.subject());
+            out.log(Level::Log, subject.unwrap_or_default(), text);
+        }
         let shared = self.directory.pool(&key, &snapshot.config, database);
         let is_scram = snapshot
             .users

@@ -2,7 +2,7 @@
 
 use super::{Conn, Worker};
 use crate::{
-    Actions, Replication, Time, Token,
+    Actions, Replication, Shutdown, Time, Token,
     backend::Server,
     fault::Fault,
     frontend::{Client, ClientDuty},
@@ -25,6 +25,11 @@ impl Worker {
                 let user = client.names.as_ref().map_or("", |names| &names.user);
                 let limit = self.snapshot.config.client_idle_timeout(user);
                 passed(client.request_at, limit.0).then_some(Fault::ClientIdle)
+            }
+            ClientDuty::Waiting { .. } | ClientDuty::Opening(_)
+                if self.shutdown == Some(Shutdown::WaitForServers) =>
+            {
+                Some(Fault::ServersShutDown)
             }
             ClientDuty::Waiting { .. } | ClientDuty::Opening(_) => {
                 let at_login = !matches!(

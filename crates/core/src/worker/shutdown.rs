@@ -6,7 +6,7 @@ use pgweir_config::PoolMode;
 
 use super::{Conn, Worker, local_pool::Terms, orders::is_server_of};
 use crate::{
-    Action, Actions, Shutdown, Snapshot, Time, WorkerId, directory, fault::Fault,
+    Action, Actions, Shutdown, Snapshot, Time, Token, WorkerId, directory, fault::Fault,
     frontend::ClientDuty, mail::Mail, pool::PoolId,
 };
 
@@ -29,7 +29,6 @@ impl Worker {
         let doomed = self.tokens(|conn| match conn {
             Conn::Client(client) => match (how, &client.duty) {
                 (Shutdown::Immediate, _) => true,
-                (Shutdown::WaitForServers, ClientDuty::Waiting { .. }) => true,
                 (_, ClientDuty::Waiting { at_login, .. }) => *at_login,
                 (_, ClientDuty::Opening(_)) => true,
                 _ => false,
@@ -43,12 +42,34 @@ impl Worker {
             Shutdown::Immediate => Fault::DatabaseRemoved,
         };
         for client in doomed {
-            self.refuse(client, &fault, now, out);
+            if self.awaits_answer(client) {
+                self.refuse(client, &fault, now, out);
+            } else {
+                // As with PgBouncer. It learns of it when it asks again.
+                self.dismiss(client, &fault.to_string(), now, out);
+            }
         }
         match how {
             Shutdown::WaitForClients => {}
             Shutdown::WaitForServers => self.close_servers(false, "pause mode", now, out),
             Shutdown::Immediate => self.close_servers(true, "database removed", now, out),
+        }
+    }
+
+    fn awaits_answer(&self, client: Token) -> bool {
+        let Some(Conn::Client(client)) = self.table.look(client) else {
+            return false;
+        };
+        match client.duty {
+            ClientDuty::Login(_)
+            | ClientDuty::Waiting { .. }
+            | ClientDuty::Opening(_)
+            | ClientDuty::Preparing(_) => true,
+            ClientDuty::Active(server) => match self.table.look(server) {
+                Some(Conn::Server(server)) => !server.replies.is_settled(),
+                _ => false,
+            },
+            ClientDuty::Idle | ClientDuty::Console(_) | ClientDuty::CancelRequest { .. } => false,
         }
     }
 
@@ -105,11 +126,13 @@ impl Worker {
     /// Has no worker a server any more? Until then even a worker without one stays, for its clients
     /// and for administrators.
     fn servers_are_gone(&mut self, out: &mut Actions) -> bool {
-        let has_server = self
-            .table
-            .iter()
-            .any(|(_, conn)| matches!(conn, Conn::Server(_)));
-        if has_server {
+        // Who waits is told so by the next tick.
+        let has_work = self.table.iter().any(|(_, conn)| match conn {
+            Conn::Server(_) => true,
+            Conn::Client(client) => matches!(client.duty, ClientDuty::Waiting { .. }),
+            Conn::Cancel(_) => false,
+        });
+        if has_work {
             return false;
         }
         if !std::mem::replace(&mut self.served, true) && self.directory.has_served() {

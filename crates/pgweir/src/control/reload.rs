@@ -65,7 +65,7 @@ pub(crate) enum LoadError {
 /// # Errors
 /// All that is wrong with the first file that has something wrong.
 pub(crate) fn load(ini: &Path) -> Result<Loaded, LoadError> {
-    let config = Config::load(ini, &mut |path| fs::read_to_string(path))?;
+    let config = Config::load(ini, &mut read)?;
     complete(config)
 }
 
@@ -93,6 +93,19 @@ pub(crate) fn complete(config: Config) -> Result<Loaded, LoadError> {
     })
 }
 
+/// A file's text; the error says who could not read it.
+fn read(path: &Path) -> io::Result<String> {
+    fs::read_to_string(path).map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            let uid = nix::unistd::Uid::effective();
+            let user = nix::unistd::User::from_uid(uid).ok().flatten();
+            let user = user.map_or_else(|| uid.to_string(), |user| user.name);
+            io::Error::new(error.kind(), format!("{error} for user {user}"))
+        }
+        _ => error,
+    })
+}
+
 /// The driver's part of the settings.
 pub(crate) fn net_options(snapshot: &Snapshot, files: FileLimit) -> NetOptions {
     let settings = &snapshot.config.settings;
@@ -112,8 +125,7 @@ pub(crate) fn net_options(snapshot: &Snapshot, files: FileLimit) -> NetOptions {
 }
 
 fn load_users(path: &Path, notes: &mut Vec<String>) -> Result<Userlist, LoadError> {
-    let text =
-        fs::read_to_string(path).map_err(|error| LoadError::AuthFile(path.to_owned(), error))?;
+    let text = read(path).map_err(|error| LoadError::AuthFile(path.to_owned(), error))?;
     let text = zeroize::Zeroizing::new(text);
     let place =
         |line: usize, what: &dyn std::fmt::Display| format!("{}:{line}: {what}", path.display());

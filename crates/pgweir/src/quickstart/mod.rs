@@ -1,6 +1,7 @@
 //! `pgweir postgres://user@host/database`: a pooler without a configuration file.
 
 mod pgpass;
+mod reach;
 mod scrub;
 mod url;
 
@@ -11,6 +12,7 @@ use pgweir_config::{Config, is_console};
 use pgweir_core::Snapshot;
 use zeroize::Zeroizing;
 
+pub(crate) use reach::complaint;
 use scrub::PASSWORD_ON_STDIN;
 pub(crate) use scrub::ScrubError;
 use url::Url;
