@@ -193,8 +193,12 @@ def test_log_file_is_opened_again(new_pooler, newest_pg, by):
         else:
             pooler.console("RELOAD")
         machine.wait_until(path.exists, what="a new file")
-        pooler.raw().close()
-        machine.wait_until(lambda: "login attempt" in path.read_text(), what="lines in the new file")
+
+        def new_lines():
+            pooler.raw().close()
+            return "login attempt" in path.read_text()
+
+        machine.wait_until(new_lines, what="lines in the new file")
 
 
 def test_quiet(new_pooler, newest_pg):
@@ -241,6 +245,14 @@ def test_what_is_logged(start_pooler, newest_pg, on):
     for text in ("login attempt: db=app", "new connection to server", "closing because: client ",
                  "pooler error: no such database: nosuch"):
         assert (text in log) == bool(on), text
+
+
+def test_an_error_is_in_the_log_before_its_client_knows(start_pooler, newest_pg, workers):
+    pooler = start_pooler(newest_pg, workers=workers)
+    for number in range(20):
+        with pytest.raises(wire.LoginRefused):
+            pooler.raw(dbname=f"nosuch{number}")
+        assert f"closing because: no such database: nosuch{number} (age=0s)" in pooler.log()
 
 
 @pytest.mark.shows("log_stats", "stats_period")
