@@ -449,7 +449,7 @@ def test_what_clients_are_told_at_the_end(start_pooler, newest_pg, workers, how)
     console.send(wire.query(how))
     told = [words for _, words in wire.errors(waiter.rest())]
     if how == "SHUTDOWN":
-        assert told == ["database removed"]
+        assert told == ["pooler is shutting down"]
     else:
         assert told == ["server shutting down"]
         holder.query("COMMIT")

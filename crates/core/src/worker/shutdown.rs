@@ -38,8 +38,7 @@ impl Worker {
         // In PgBouncer's words.
         let fault = match how {
             Shutdown::WaitForServers => Fault::ServersShutDown,
-            Shutdown::WaitForClients => Fault::ShuttingDown,
-            Shutdown::Immediate => Fault::DatabaseRemoved,
+            Shutdown::WaitForClients | Shutdown::Immediate => Fault::ShuttingDown,
         };
         for client in doomed {
             if self.awaits_answer(client) {
@@ -52,7 +51,7 @@ impl Worker {
         match how {
             Shutdown::WaitForClients => {}
             Shutdown::WaitForServers => self.close_servers(false, "pause mode", now, out),
-            Shutdown::Immediate => self.close_servers(true, "database removed", now, out),
+            Shutdown::Immediate => self.close_servers(true, "server shutting down", now, out),
         }
     }
 
