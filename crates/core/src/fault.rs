@@ -173,11 +173,7 @@ pub enum Fault {
     SetFailed(String),
     /// Too many passwords are being checked.
     Overloaded,
-    /// The client has no prepared statement of this name.
-    NoSuchStatement(String),
-    /// It has one already.
-    StatementExists(String),
-    /// Its prepared statements take more than `max_client_prepared_bytes`.
+    /// The client's prepared statements take more than `max_client_prepared_bytes`.
     TooManyStatements,
     /// One alone does.
     StatementTooLong,
@@ -199,8 +195,6 @@ impl Fault {
             Self::ServerCrashed | Self::ServerProtocol(_) => sqlstate::CONNECTION_FAILURE,
             Self::ReloadFailed => sqlstate::CONFIG_FILE_ERROR,
             Self::CommandCanceled => sqlstate::QUERY_CANCELED,
-            Self::NoSuchStatement(_) => sqlstate::INVALID_SQL_STATEMENT_NAME,
-            Self::StatementExists(_) => sqlstate::DUPLICATE_PREPARED_STATEMENT,
             Self::TooManyStatements | Self::StatementTooLong => {
                 sqlstate::CONFIGURATION_LIMIT_EXCEEDED
             }
@@ -283,21 +277,6 @@ impl Fault {
         })
     }
 
-    /// What an operator is to find in the log, if the client stays.
-    #[must_use]
-    pub fn log_text(&self) -> Option<String> {
-        match self {
-            Self::NoSuchStatement(name) => {
-                Some(format!("prepared statement did not exist: '{name}'"))
-            }
-            Self::StatementExists(name) => {
-                Some(format!("prepared statement '{name}' was already prepared"))
-            }
-            Self::TooManyStatements => Some(self.to_string()),
-            _ => None,
-        }
-    }
-
     /// Appends it as an ErrorResponse.
     pub fn write(&self, severity: Severity, out: &mut Vec<u8>) {
         let detail = match self {
@@ -321,12 +300,6 @@ impl Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoSuchStatement(name) => {
-                write!(f, "prepared statement \"{name}\" does not exist")
-            }
-            Self::StatementExists(name) => {
-                write!(f, "prepared statement \"{name}\" already exists")
-            }
             Self::TooManyStatements => {
                 f.write_str("too many prepared statements (max_client_prepared_bytes)")
             }

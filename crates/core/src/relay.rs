@@ -341,7 +341,7 @@ impl Worker {
             self.undo(conn, marks);
             return true;
         };
-        if let Some(message) = self.statements_failed(conn, marks, &report, out) {
+        if let Some(message) = self.statements_failed(conn, marks, body, &report, out) {
             if let Some(Duty::Lent(client)) = self.table.server(conn).map(|server| &server.duty) {
                 let client = *client;
                 out.send_made(client, |made| made.extend_from_slice(&message));

@@ -66,7 +66,8 @@ pub enum MarkKind {
     Parse,
     /// A Close.
     Close,
-    /// A message that is bound to fail, in place of one that we refuse: see [`Change::Refused`].
+    /// A message that is bound to fail, in place of one that we refuse: see [`Change::Refused`]
+    /// and [`Change::Duplicate`].
     Refused,
 }
 
@@ -81,6 +82,10 @@ pub enum Change {
     Unnamed(Box<[u8]>, Arc<Statement>),
     /// The client is told this in place of the server's error.
     Refused(Fault),
+    /// The client made a statement under a name that it has given before: the server is made to say
+    /// so, if it finds nothing worse. Should the name have come free on the way (`DEALLOCATE ALL`),
+    /// it is this statement's.
+    Duplicate(Box<[u8]>, Arc<Statement>),
 }
 
 /// What a server owes.
@@ -331,6 +336,37 @@ impl Replies {
         })
     }
 
+    /// All statements are gone: nothing of them is to be taken back.
+    pub fn statements_gone(&mut self) {
+        for entry in &mut self.queue {
+            if let Entry::Mark(mark) = entry
+                && matches!(
+                    mark.change(),
+                    Some(Change::Evicted(_) | Change::Unnamed(..))
+                )
+            {
+                mark.change = None;
+            }
+        }
+        self.count_changes();
+    }
+
+    /// Counts anew what is unsure.
+    fn count_changes(&mut self) {
+        let last = self
+            .queue
+            .iter()
+            .rposition(|entry| matches!(entry, Entry::Request(_)));
+        let sent = last.map_or(0, |last| last + 1);
+        let all = self.queue.iter().filter(|entry| entry.changes()).count();
+        self.unsure = self
+            .queue
+            .range(..sent)
+            .filter(|entry| entry.changes())
+            .count();
+        self.present = all - self.unsure;
+    }
+
     /// The next answer may be to a mark.
     #[must_use]
     #[inline]
@@ -344,6 +380,9 @@ impl Replies {
     pub fn completed(&mut self, kind: MarkKind) -> Option<Mark> {
         match self.queue.front() {
             Some(Entry::Mark(mark)) if mark.kind == kind => {}
+            Some(Entry::Mark(mark))
+                if kind == MarkKind::Parse
+                    && matches!(mark.change(), Some(Change::Duplicate(..))) => {}
             _ => return None,
         }
         match self.queue.pop_front() {
@@ -469,6 +508,12 @@ impl Entry {
 }
 
 impl Mark {
+    /// What it changes.
+    #[must_use]
+    pub fn change(&self) -> Option<&Change> {
+        self.change.as_deref()
+    }
+
     /// A mark that changes nothing.
     #[must_use]
     pub fn plain(kind: MarkKind) -> Self {

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use pgweir_wire::{Report, Severity, tag::backend};
+use pgweir_wire::{HEADER_LEN, MessageWriter, Report, Severity, tag::backend};
 
 use crate::{
     Actions, Level, Time, Token,
     backend::{Change, Duty, Mark, MarkKind, Request, Unnamed},
-    fault::Fault,
     session::{NO_SUCH_NAME, RESERVED, Statement},
     worker::Worker,
 };
@@ -30,6 +29,9 @@ impl Worker {
             return false;
         };
         if let Some(mark) = server.replies.completed(kind) {
+            if let Some(Change::Duplicate(name, statement)) = mark.change() {
+                self.made_after_all(conn, name, statement);
+            }
             return !mark.swallow;
         }
         let what = format!("message of type '{}' out of place", tag.escape_ascii());
@@ -76,7 +78,7 @@ impl Worker {
                             .define(&mut self.bindings, &name, &statement);
                     }
                 }
-                Change::Refused(_) => {}
+                Change::Refused(_) | Change::Duplicate(..) => {}
             }
         }
     }
@@ -94,6 +96,28 @@ impl Worker {
         if let Some(client) = client.and_then(|client| self.table.client(client)) {
             client.unnamed = None;
             client.unnamed_version = client.unnamed_version.wrapping_add(1);
+        }
+    }
+
+    /// A name was taken when its Parse was sent, and had come free when that arrived: now the server
+    /// has another statement under our name than it should.
+    #[cold]
+    fn made_after_all(&mut self, conn: Token, name: &[u8], statement: &Arc<Statement>) {
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
+        server
+            .retire
+            .get_or_insert("its prepared statements are not what they should be");
+        server.prepared.clear();
+        let &Duty::Lent(client) = &server.duty else {
+            return;
+        };
+        if let Some(client) = self.table.client(client) {
+            client.statements.remove(&mut self.bindings, name);
+            client
+                .statements
+                .define(&mut self.bindings, name, statement);
         }
     }
 
@@ -115,11 +139,12 @@ impl Worker {
         let later: Vec<_> = server
             .replies
             .marks()
-            .filter_map(|mark| match mark.change.as_deref() {
+            .filter_map(|mark| match mark.change() {
                 Some(Change::Made(statement, name)) => Some((Arc::clone(statement), name.clone())),
                 _ => None,
             })
             .collect();
+        server.replies.statements_gone();
         for (statement, _) in &later {
             server.prepared.add(Arc::clone(statement));
         }
@@ -143,64 +168,117 @@ impl Worker {
         &mut self,
         conn: Token,
         marks: Vec<Mark>,
+        body: &[u8],
         report: &Report<'_>,
         out: &mut Actions,
     ) -> Option<Vec<u8>> {
-        let refused = refusal(&marks, report);
-        self.undo(conn, marks);
-        let (fault, in_place) = match refused {
-            Some(fault) => (fault, true),
-            None => self.statement_failed(conn, report)?,
+        let (refused, duplicate) = match marks.first().and_then(|mark| mark.change()) {
+            Some(Change::Refused(fault)) if contains(report.message, NO_SUCH_NAME) => {
+                (Some(fault.clone()), None)
+            }
+            Some(Change::Duplicate(name, _)) if report.code == b"42P05" => (None, Some(&**name)),
+            _ => (None, None),
         };
-        if self.snapshot.config.settings.log_pooler_errors
-            && let Some(text) = fault.log_text()
-        {
-            let subject = self.client_subject_of(conn);
-            out.log(Level::Log, subject, text);
+        // The names are those that the client had when it sent this.
+        let told = self.in_clients_words(conn, &marks, duplicate, body);
+        let is_duplicate = duplicate.is_some();
+        self.undo(conn, marks);
+        if let Some(fault) = refused {
+            let mut made = Vec::new();
+            fault.write(Severity::Error, &mut made);
+            return Some(made);
         }
-        if !in_place {
-            return None;
+        match report.code {
+            b"0A000" => self.table.server(conn)?.prepared.distrust(),
+            b"26000" | b"42P05" => {
+                self.name_failed(conn, told.as_deref(), is_duplicate, report, out)
+            }
+            _ => {}
         }
-        let mut made = Vec::new();
-        fault.write(Severity::Error, &mut made);
-        Some(made)
+        told
     }
 
-    /// What the server's own error says of a statement, and whether the client is to be told so in
-    /// other words than the server's.
-    fn statement_failed(&mut self, conn: Token, report: &Report<'_>) -> Option<(Fault, bool)> {
-        let server = self.table.server(conn)?;
-        let is_missing = match report.code {
-            b"0A000" => {
-                server.prepared.distrust();
-                return None;
-            }
-            b"26000" => true,
-            b"42P05" => false,
-            _ => return None,
-        };
-        let id = id_in(report.message);
-        if id.is_some() {
+    /// A name of a statement is taken, or unknown.
+    fn name_failed(
+        &mut self,
+        conn: Token,
+        told: Option<&[u8]>,
+        is_duplicate: bool,
+        report: &Report<'_>,
+        out: &mut Actions,
+    ) {
+        if told.is_some() && !is_duplicate {
             // A client has deallocated or made a statement under a name of ours.
-            let why = "its prepared statements were tampered with";
-            server.retire.get_or_insert(why);
-            server.prepared.clear();
+            if let Some(server) = self.table.server(conn) {
+                server
+                    .retire
+                    .get_or_insert("its prepared statements were tampered with");
+                server.prepared.clear();
+            }
         }
+        if !self.snapshot.config.settings.log_pooler_errors {
+            return;
+        }
+        let report = told
+            .and_then(|told| Report::parse(&told[HEADER_LEN..]).ok())
+            .unwrap_or(*report);
+        let name = String::from_utf8_lossy(quoted(report.message).unwrap_or_default()).into_owned();
+        let text = match report.code {
+            b"26000" => format!("prepared statement did not exist: '{name}'"),
+            _ => format!("prepared statement '{name}' was already prepared"),
+        };
+        let subject = self.client_subject_of(conn);
+        out.log(Level::Log, subject, text);
+    }
+
+    /// The ErrorResponse with this body, with the client's names in place of ours; `None` if it has
+    /// none of ours.
+    fn in_clients_words(
+        &mut self,
+        conn: Token,
+        failed: &[Mark],
+        duplicate: Option<&[u8]>,
+        body: &[u8],
+    ) -> Option<Vec<u8>> {
+        let mut rest = body;
+        let mut told = Vec::new();
+        while let Some(at) = find(rest, RESERVED) {
+            let name = name_at(&rest[at..]);
+            let clients = match (duplicate, Statement::id_of_name(name)) {
+                (Some(duplicate), Some(_)) => Some(duplicate.to_vec()),
+                (None, Some(id)) => self.clients_name(conn, failed, id),
+                (_, None) => None,
+            };
+            told.extend_from_slice(&rest[..at]);
+            told.extend_from_slice(clients.as_deref().unwrap_or(name));
+            rest = &rest[at + name.len()..];
+        }
+        if rest.len() == body.len() {
+            return None;
+        }
+        told.extend_from_slice(rest);
+        let mut message = Vec::with_capacity(HEADER_LEN + told.len());
+        MessageWriter::new(&mut message)
+            .message(backend::ERROR_RESPONSE, |out| out.append(&mut told));
+        Some(message)
+    }
+
+    /// What the client of a server calls this statement, or did so when it sent what failed.
+    fn clients_name(&mut self, server: Token, failed: &[Mark], id: u64) -> Option<Vec<u8>> {
+        let server = self.table.server(server)?;
         let &Duty::Lent(client) = &server.duty else {
             return None;
         };
+        let closed = failed.iter().chain(server.replies.marks());
+        let closed = closed
+            .filter_map(Mark::change)
+            .find_map(|change| match change {
+                Change::Unnamed(name, statement) if statement.id() == id => Some(name.to_vec()),
+                _ => None,
+            });
         let client = self.table.client(client)?;
-        let name = match id {
-            Some(id) => client.statements.name_of(&self.bindings, id)?,
-            None => quoted(report.message)?,
-        };
-        let name = String::from_utf8_lossy(name).into_owned();
-        let fault = if is_missing {
-            Fault::NoSuchStatement(name)
-        } else {
-            Fault::StatementExists(name)
-        };
-        Some((fault, id.is_some()))
+        let name = client.statements.name_of(&self.bindings, id);
+        name.map(<[u8]>::to_vec).or(closed)
     }
 
     fn client_subject_of(&mut self, server: Token) -> String {
@@ -212,24 +290,11 @@ impl Worker {
     }
 }
 
-/// The fault that a client is to be told because its message was replaced by one that failed.
-fn refusal(marks: &[Mark], report: &Report<'_>) -> Option<Fault> {
-    let is_ours = contains(report.message, NO_SUCH_NAME);
-    match marks.first()?.change.as_deref()? {
-        Change::Refused(fault) if is_ours => Some(fault.clone()),
-        _ => None,
-    }
-}
-
-/// The id of the statement of ours that a message names.
-fn id_in(message: &[u8]) -> Option<u64> {
-    let at = find(message, RESERVED)?;
-    let name = &message[at..];
-    let end = name[RESERVED.len()..]
-        .iter()
-        .position(|byte| !byte.is_ascii_digit())
-        .map_or(name.len(), |digits| RESERVED.len() + digits);
-    Statement::id_of_name(&name[..end])
+/// The name of ours that a text begins with.
+fn name_at(text: &[u8]) -> &[u8] {
+    let is_over = |byte: &u8| !byte.is_ascii_digit();
+    let digits = text[RESERVED.len()..].iter().position(is_over);
+    &text[..digits.map_or(text.len(), |digits| RESERVED.len() + digits)]
 }
 
 /// What stands in double quotes.

@@ -385,9 +385,8 @@ impl Upward<'_> {
 
     /// The client makes a statement.
     fn parse(&mut self, name: &[u8], definition: &[u8], out: &mut Actions) {
-        if self.client.statements.get(self.bindings, name).is_some() {
-            let name = String::from_utf8_lossy(name).into_owned();
-            return self.refuse(Fault::StatementExists(name), out);
+        if let Some(taken) = self.client.statements.find(self.bindings, name) {
+            return self.parse_again(taken, name, definition, out);
         }
         let statement = self.statements.intern(definition);
         if self.client.statements.bytes() + Names::cost(&statement) > self.most_bytes {
@@ -411,12 +410,26 @@ impl Upward<'_> {
         self.send_parse(statement, Some(name.into()), out);
     }
 
+    /// The client makes a statement under a name that is taken. The server has one of that name too,
+    /// and finds whatever comes before that in PostgreSQL's eyes, such as wrong syntax.
+    #[cold]
+    fn parse_again(&mut self, taken: BindingId, name: &[u8], definition: &[u8], out: &mut Actions) {
+        let statement = self.statements.intern(definition);
+        let ours = Ours::Statement(taken);
+        self.make_sure(ours, out);
+        let server_name = ours.server_name(self.bindings);
+        send_parse(self.server_conn, server_name, definition, out);
+        let mark = Mark::clients(MarkKind::Refused, Change::Duplicate(name.into(), statement));
+        self.server.replies.mark_sent(mark);
+    }
+
     /// The server gets the statement, if it lacks it.
     #[inline]
     fn make_sure(&mut self, ours: Ours, out: &mut Actions) {
         let Ours::Statement(binding) = ours else {
             return;
         };
+        self.client.statements.used(binding);
         if let Some(statement) = self.bindings.statement(binding)
             && !self.server.prepared.touch(statement.id())
         {

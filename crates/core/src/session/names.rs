@@ -42,6 +42,8 @@ struct Binding {
 pub struct Names {
     sorted: Vec<u32>,
     bytes: usize,
+    /// The one that was used last.
+    recent: Option<BindingId>,
 }
 
 impl Bindings {
@@ -163,12 +165,21 @@ impl Names {
         self.bytes = 0;
     }
 
-    /// A name of the statement with this id.
+    /// A name of the statement with this id: the one that was used last, if it is one of several.
     #[must_use]
     pub fn name_of<'b>(&self, bindings: &'b Bindings, id: u64) -> Option<&'b [u8]> {
-        let mut held = self.sorted.iter().filter_map(|&slot| bindings.get(slot));
+        let recent = self.recent.map(|BindingId(slot)| slot);
+        let first = recent.filter(|slot| self.sorted.contains(slot));
+        let slots = first.into_iter().chain(self.sorted.iter().copied());
+        let mut held = slots.filter_map(|slot| bindings.get(slot));
         let found = held.find(|binding| binding.statement.id() == id)?;
         Some(&found.name)
+    }
+
+    /// This one is being used: errors that follow are likely to be about it.
+    #[inline]
+    pub fn used(&mut self, binding: BindingId) {
+        self.recent = Some(binding);
     }
 
     /// How many there are.
