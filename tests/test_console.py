@@ -1,5 +1,6 @@
 """The admin console, as PgBouncer's operators and their tools know it."""
 
+import os
 import subprocess
 import time
 
@@ -661,3 +662,11 @@ def test_totals_outlive_pools(start_pooler, newest_pg, workers):
     machine.wait_until(lambda: pooler.pool() is None, 10, "the pool is forgotten")
     totals = {row["name"]: row["value"] for row in pooler.console("SHOW TOTALS")}
     assert totals["total_client_bytes"] == 4 * len(wire.query("SELECT 1"))
+
+
+def test_the_process_behind_a_unix_socket(start_pooler, newest_pg):
+    pooler = start_pooler(newest_pg)
+    with pooler.connect(host=str(pooler.folder)) as db:
+        db.execute("SELECT 1")
+        rows = [row for row in pooler.console("SHOW CLIENTS") if row["database"] == "app"]
+        assert [(row["addr"], row["remote_pid"]) for row in rows] == [("unix", os.getpid())]

@@ -159,6 +159,8 @@ pub struct Peer {
     pub port: u16,
     /// A Unix-socket client that runs under the same user id as this process.
     pub same_uid: bool,
+    /// The process at the other end of a Unix socket; 0 if it is not known.
+    pub pid: u32,
     /// Fresh random bytes of cryptographic quality: salt, nonce and cancel key come from here.
     pub entropy: [u8; 64],
 }

@@ -154,7 +154,7 @@ const COMMANDS: [&str; 14] = [
 
 /// Parameters that drivers ask for at the start, with fixed answers as in PgBouncer.
 const PARAMETERS: [(&str, &str); 5] = [
-    ("client_encoding", "UTF8"),
+    ("client_encoding", "UTF-8"),
     ("default_transaction_isolation", "read committed"),
     ("standard_conforming_strings", "on"),
     ("datestyle", "ISO"),
@@ -263,7 +263,7 @@ mod tests {
         check("\"show\" \"pools\"", Some(Command::Show(Show::Pools)));
         check(
             "show client_encoding",
-            Some(Command::Parameter("client_encoding", "UTF8")),
+            Some(Command::Parameter("client_encoding", "UTF-8")),
         );
         check("set TimeZone to 'UTC'", Some(Command::SetParameter));
         check("set query_wait_timeout=7", set("query_wait_timeout", "7"));

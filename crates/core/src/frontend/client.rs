@@ -61,6 +61,8 @@ pub struct Client {
     pub port: u16,
     /// It came by a Unix socket, from a process of our own user.
     pub same_uid: bool,
+    /// The process that it came from by a Unix socket; 0 if that is not known.
+    pub pid: u32,
     /// What it is doing.
     pub duty: ClientDuty,
     /// Database and user as it named them, once it has.

@@ -38,6 +38,7 @@ impl Worker {
             local: peer.local,
             port: peer.port,
             same_uid: peer.same_uid,
+            pid: peer.pid,
             duty: ClientDuty::Login(Box::new(login)),
             names: None,
             pool: None,

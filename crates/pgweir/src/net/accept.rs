@@ -33,6 +33,7 @@ pub(crate) struct Arrival {
     pub(super) local: Address,
     pub(super) port: u16,
     pub(super) same_uid: bool,
+    pub(super) pid: u32,
 }
 
 /// How many clients each worker has (those that are on the way to it included).
@@ -247,12 +248,14 @@ impl<P: Pooler> Driver<P> {
             local,
             port,
             same_uid,
+            pid,
         } = arrival;
         let mut peer = Peer {
             remote,
             local,
             port,
             same_uid,
+            pid,
             entropy: [0; 64],
         };
         self.io.random.fill_bytes(&mut peer.entropy);

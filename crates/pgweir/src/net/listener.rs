@@ -169,14 +169,16 @@ impl Listener {
     pub(super) fn accept(&self) -> Result<Arrival, Errno> {
         let (fd, remote) = acceptfrom_with(&self.fd, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?;
         let At::Tcp(bound) = self.at else {
-            let same_uid = sockopt::socket_peercred(&fd)
-                .is_ok_and(|peer| peer.uid == rustix::process::geteuid());
+            let peer = sockopt::socket_peercred(&fd).ok();
+            let same_uid = peer.is_some_and(|peer| peer.uid == rustix::process::geteuid());
+            let pid = peer.map_or(0, |peer| peer.pid.as_raw_nonzero().get().unsigned_abs());
             return Ok(Arrival {
                 fd,
                 remote: Address::Unix,
                 local: Address::Unix,
                 port: self.port,
                 same_uid,
+                pid,
             });
         };
         let remote = remote
@@ -194,6 +196,7 @@ impl Listener {
             local: Address::Tcp(local),
             port: self.port,
             same_uid: false,
+            pid: 0,
         })
     }
 

@@ -205,6 +205,7 @@ impl World {
             local: Address::Unix,
             port: 6432,
             same_uid: false,
+            pid: 0,
             entropy: std::array::from_fn(|_| self.rng.u8(..)),
         };
         let desk = &mut self.hosts[host];

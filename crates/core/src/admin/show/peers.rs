@@ -186,7 +186,7 @@ fn client_row(client: &Client, state: &'static str, link: Option<u64>, now: Time
     row.extend([
         pointer(client.id),
         link.map_or_else(|| "".into(), pointer),
-        Cell::Int(0),
+        client.pid.into(),
         "".into(),
     ]);
     let name = String::from_utf8_lossy(client.tracked.application_name()).into_owned();
