@@ -2,6 +2,7 @@
 
 mod failure;
 mod login;
+mod mark;
 mod prepared;
 mod replies;
 mod server;
@@ -9,7 +10,8 @@ mod stream;
 
 pub use failure::Failure;
 pub use login::{BackendKey, Credentials, LoginError, Progress, ServerLogin, Welcome};
+pub use mark::{Change, Mark, MarkKind};
 pub use prepared::Prepared;
-pub use replies::{Change, Mark, MarkKind, Own, Replies, Request};
+pub use replies::{Own, Replies, Request};
 pub use server::{Duty, Server, Unnamed};
 pub use stream::{Downstream, Expected, Step, Violation};

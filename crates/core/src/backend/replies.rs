@@ -5,11 +5,11 @@
 //! prepared statements are followed, there is a mark between them for each Parse and Close, since
 //! some of their answers are swallowed, and what they change is undone if they are skipped.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::collections::VecDeque;
 
 use pgweir_wire::tag::frontend;
 
-use crate::{fault::Fault, session::Statement};
+use super::mark::{Change, Mark, MarkKind};
 
 /// A request that ends with ReadyForQuery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,46 +46,6 @@ impl Own {
             Self::Check => "server_check_query",
         }
     }
-}
-
-/// A message that is answered by ParseComplete or CloseComplete, or by an error.
-#[derive(Debug)]
-pub struct Mark {
-    /// Which.
-    pub kind: MarkKind,
-    /// It is ours: the client is not to see the answer.
-    pub swallow: bool,
-    /// What it changes, if it is not skipped.
-    pub change: Option<Box<Change>>,
-}
-
-/// What a mark stands for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MarkKind {
-    /// A Parse.
-    Parse,
-    /// A Close.
-    Close,
-    /// A message that is bound to fail, in place of one that we refuse: see [`Change::Refused`]
-    /// and [`Change::Duplicate`].
-    Refused,
-}
-
-/// What a message changes: done when it is sent, undone if it fails or is skipped.
-#[derive(Debug)]
-pub enum Change {
-    /// The server gets this statement. If the client made it, it has this name.
-    Made(Arc<Statement>, Option<Box<[u8]>>),
-    /// The server loses this statement.
-    Evicted(Arc<Statement>),
-    /// The client takes this name from this statement.
-    Unnamed(Box<[u8]>, Arc<Statement>),
-    /// The client is told this in place of the server's error.
-    Refused(Fault),
-    /// The client made a statement under a name that it has given before: the server is made to say
-    /// so, if it finds nothing worse. Should the name have come free on the way (`DEALLOCATE ALL`),
-    /// it is this statement's.
-    Duplicate(Box<[u8]>, Arc<Statement>),
 }
 
 /// What a server owes.
@@ -507,47 +467,10 @@ impl Entry {
     }
 }
 
-impl Mark {
-    /// What it changes.
-    #[must_use]
-    pub fn change(&self) -> Option<&Change> {
-        self.change.as_deref()
-    }
-
-    /// A mark that changes nothing.
-    #[must_use]
-    pub fn plain(kind: MarkKind) -> Self {
-        Self {
-            kind,
-            swallow: false,
-            change: None,
-        }
-    }
-
-    /// A mark of our own, whose answer is swallowed.
-    #[must_use]
-    pub fn own(kind: MarkKind, change: Change) -> Self {
-        Self {
-            kind,
-            swallow: true,
-            change: Some(Box::new(change)),
-        }
-    }
-
-    /// A mark of the client's message.
-    #[must_use]
-    pub fn clients(kind: MarkKind, change: Change) -> Self {
-        Self {
-            kind,
-            swallow: false,
-            change: Some(Box::new(change)),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fault::Fault;
 
     /// Plays a script: client messages by tag, and of the server `G` (CopyInResponse), `!` (error),
     /// `z` (ReadyForQuery). Gives what is settled and doubtful at the end.
