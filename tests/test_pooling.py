@@ -416,6 +416,22 @@ def test_parameters_follow_the_client(start_pooler, pg, pgbouncer, name, one, tw
         assert plain.value(f"SHOW {name}") == default
 
 
+@pytest.mark.shows("verbose")
+def test_a_verbose_log_tells_how_a_parameter_is_set(start_pooler, pg):
+    pooler = start_pooler(pg, default_pool_size=1)
+    quiet = pooler.raw(DateStyle="ISO")
+    quiet.query("SELECT 1")
+    pooler.console("SET verbose = 1")
+    client = pooler.raw(DateStyle="SQL")
+    for _ in range(2):
+        client.query("SELECT 1")
+    assert client.parameters["DateStyle"] == "SQL, MDY"
+    pooler.expect_log("setting DateStyle to its canonical version SQL -> SQL, MDY")
+    log = pooler.log()
+    assert log.count("varcache_apply: ") == 1 and "SET DateStyle='SQL'" in log
+    assert log.count("varcache_set_canonical: ") == 1
+
+
 def test_parameters_inside_a_rolled_back_transaction(start_pooler, pg):
     pooler = start_pooler(pg, default_pool_size=1)
     first, second = pooler.raw(), pooler.raw()

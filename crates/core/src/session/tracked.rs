@@ -91,6 +91,22 @@ impl TrackedNames {
         }
     }
 
+    /// The names whose values differ, with both values, where both have one.
+    pub fn respelled<'t>(
+        &'t self,
+        before: &'t Tracked,
+        now: &'t Tracked,
+    ) -> impl Iterator<Item = (&'t str, &'t [u8], &'t [u8])> {
+        let values = self
+            .names
+            .iter()
+            .zip(before.values.iter().zip(now.values.iter()));
+        values.filter_map(|(name, (before, now))| {
+            let (before, now) = (before.as_deref()?, now.as_deref()?);
+            (before != now).then_some((name.as_str(), before, now))
+        })
+    }
+
     fn differing<'t>(
         &'t self,
         wanted: &'t Tracked,

@@ -160,12 +160,15 @@ impl Worker {
                 server.ask(Own::Parameters);
                 out.list.push(Action::Send {
                     to: server_conn,
-                    source: crate::Source::Scratch(range),
+                    source: crate::Source::Scratch(range.clone()),
                 });
+                let pool = server.pool();
+                self.count_assignment(pool, waited);
+                if self.is_verbose() {
+                    self.trace_set(server_conn, range, out);
+                }
             }
         }
-        let pool = server.pool();
-        self.count_assignment(pool, waited);
         true
     }
 
@@ -213,10 +216,15 @@ impl Worker {
         };
         // PostgreSQL's own spelling of the values is the client's from here on, and it is told so.
         let told = std::mem::replace(&mut client.tracked, server.tracked.clone());
+        let spelled = server.tracked.clone();
         let names = self.directory.names();
-        out.send_made(client_conn, |bytes| {
-            names.report(&told, &server.tracked, bytes)
-        });
+        out.send_made(client_conn, |bytes| names.report(&told, &spelled, bytes));
+        if self.is_verbose() {
+            self.trace_spelling(client_conn, &told, &spelled, out);
+        }
+        let Some((client, server)) = self.table.pair(client_conn, server_conn) else {
+            return;
+        };
         client.duty = ClientDuty::Active(server_conn);
         client.transaction_at = now;
         server.duty = Duty::Lent(client_conn);

@@ -16,6 +16,7 @@ mod shutdown;
 mod suspension;
 mod table;
 mod timers;
+mod trace;
 mod upkeep;
 
 use std::sync::Arc;
