@@ -232,7 +232,9 @@ def test_a_paused_pooler_ends(start_pooler, newest_pg, workers):
     client.send(wire.query("SELECT 1"))
     client.quiet()
     console.send(wire.query("SHUTDOWN WAIT_FOR_SERVERS"))
-    assert len(wire.errors(client.rest())) == 1
+    ((_, words),) = wire.errors(client.rest())
+    assert "server shutting down" in words
+    assert "closing because: server shutting down" in pooler.log()  # before the client is told
     assert pooler.wait_end() == 0
 
 

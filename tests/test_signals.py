@@ -54,6 +54,7 @@ def test_second_term_is_immediate(start_pooler, newest_pg, workers):
     machine.wait_until(lambda: is_closed_to_new(pooler), what="nobody is let in")
     assert client.value("SELECT 1") == "1"
     pooler.signal(signal.SIGTERM)
+    assert client.rest() == []  # no word, as in PgBouncer
     assert pooler.wait_end() == 0
 
 

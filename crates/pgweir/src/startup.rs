@@ -86,6 +86,8 @@ pub(crate) fn run(cli: &Cli) -> Result<ExitCode, StartError> {
         // As that user, since RELOAD will be: a file that it can't read shows now, not then.
         plan = self::plan(cli)?;
     }
+    let settings = &mut plan.snapshot.config.settings;
+    settings.verbose = settings.verbose.max(cli.verbose.into());
     let settings = &plan.snapshot.config.settings;
     let files = FileLimit::raise();
     if cli.daemon {
@@ -100,8 +102,8 @@ pub(crate) fn run(cli: &Cli) -> Result<ExitCode, StartError> {
     }
     let (listeners, notes) = listen(cli, &plan.snapshot, files)?;
     plan.notes.extend(notes);
-    let log = Log::new(cli.verbose.into(), !(cli.quiet || cli.daemon));
-    log.configure(settings, cli.verbose.into())
+    let log = Log::new(settings.verbose, !(cli.quiet || cli.daemon));
+    log.configure(settings)
         .map_err(|(path, error)| StartError::LogFile(path, error))?;
     if let Some(psql) = &plan.psql {
         // A closed standard output is no reason to stop.

@@ -325,7 +325,9 @@ impl Supervisor {
                 format!("\"{key}\" has changed: this takes effect with the next restart"),
             );
         }
-        loaded.snapshot.config.succeed(&before.config);
+        let config = &mut loaded.snapshot.config;
+        config.succeed(&before.config);
+        config.settings.verbose = config.settings.verbose.max(self.verbose);
         self.apply(Arc::new(loaded.snapshot));
         true
     }
@@ -352,7 +354,7 @@ impl Supervisor {
     /// As the configuration in force says, with the log file opened again.
     fn configure_log(&mut self) {
         let snapshot = self.directory.snapshot();
-        if let Err((path, error)) = self.log.configure(&snapshot.config.settings, self.verbose) {
+        if let Err((path, error)) = self.log.configure(&snapshot.config.settings) {
             let path = path.display();
             self.say(
                 Level::Error,

@@ -57,19 +57,13 @@ impl Log {
         }))
     }
 
-    /// Puts the settings of the log in force; `verbose` comes from the command line, and the more
-    /// talkative of the two counts. The log file is opened again if it was open, since it may have
-    /// been moved away (rotation).
+    /// Puts the settings of the log in force. The log file is opened again if it was open, since it
+    /// may have been moved away (rotation).
     ///
     /// # Errors
     /// When the log file can't be opened; the old one stays in use.
-    pub(crate) fn configure(
-        &self,
-        settings: &Settings,
-        verbose: u32,
-    ) -> Result<(), (PathBuf, io::Error)> {
-        let verbose = settings.verbose.max(verbose);
-        self.0.verbose.store(verbose, Ordering::Relaxed);
+    pub(crate) fn configure(&self, settings: &Settings) -> Result<(), (PathBuf, io::Error)> {
+        self.0.verbose.store(settings.verbose, Ordering::Relaxed);
         self.0.to_syslog.store(settings.syslog, Ordering::Relaxed);
         self.0.syslog.set(settings.syslog.then(|| SyslogPlan {
             socket: PathBuf::from(&settings.syslog_socket),
