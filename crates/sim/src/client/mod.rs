@@ -328,6 +328,8 @@ impl Client {
                 self.parameter(body);
                 Ok(())
             }
+            // The pooler says that the client waits, before anything of an answer.
+            backend::NOTICE_RESPONSE if !self.has_begun() && is_of_waiting(body) => Ok(()),
             // Whether a server says these or the pooler, what counts is that they fit.
             backend::PARSE_COMPLETE | backend::CLOSE_COMPLETE => self.answered(tag, body),
             backend::ERROR_RESPONSE if self.expects_error(body) => {
@@ -499,6 +501,16 @@ impl Client {
     fn wrong(&self, what: String) -> Violation {
         Violation::new(Promise::Replies, format!("client {} {what}", self.index))
     }
+}
+
+/// Is it the notice of `query_wait_notify`?
+fn is_of_waiting(body: &[u8]) -> bool {
+    Report::parse(body).is_ok_and(|report| {
+        report
+            .message
+            .starts_with(b"No server connection available")
+            && report.detail.is_some()
+    })
 }
 
 /// Messages of a server that carry the id of a request.
