@@ -211,7 +211,8 @@ def test_login_while_it_is_down(start_pooler, mortal_pg, over):
     pooler = start_pooler(mortal_pg, databases=databases, server_login_retry=1, query_wait_timeout=5)
     first = pooler.socket(timeout=15)
     first.send(wire.startup(user="trusty", database="app"))
-    pooler.expect_log("connect failed")
+    pooler.expect_log("closing because: connect failed (age=")
+    pooler.expect_log(" cannot connect: ")
     with pytest.raises(LoginRefused, match=DOWN + "|query_wait_timeout") as refused:
         pooler.raw(timeout=15)
     assert refused.value.sqlstate in LOST

@@ -365,14 +365,9 @@ impl Worker {
                 // PgBouncer ends such a client too: its wishes can't be met on any server.
                 server.retire = Some("invalid server parameter");
                 let words = Words::of(&report);
-                out.log(
-                    Level::Warning,
-                    "",
-                    format!(
-                        "a client's startup parameters are refused: {}",
-                        words.message
-                    ),
-                );
+                let subject = self.table.client(client).map(|client| client.subject());
+                let text = format!("startup parameters are refused: {}", words.message);
+                out.log(Level::Warning, subject.unwrap_or_default(), text);
                 self.refuse(client, &Fault::ServerSaid(words), now, out);
                 false
             }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Worker, checkout::begin};
 use crate::{
-    Actions, Level, Replication, SharedPool, Time, Token,
+    Actions, Replication, SharedPool, Time, Token,
     backend::{Credentials, Duty, Welcome},
     fault::Fault,
     frontend::{Client, ClientDuty},
@@ -119,17 +119,10 @@ impl Worker {
         self.deliver(notes, shared, out);
     }
 
-    /// In the words that operators of PgBouncer look for.
+    /// A server said no to a login.
     pub(super) fn log_refused(&mut self, conn: Token, why: &str, now: Time, out: &mut Actions) {
-        let Some(server) = self.table.server(conn) else {
-            return;
-        };
-        if self.snapshot.config.settings.log_disconnections {
-            let age = now.since(server.connected_at) / 1_000_000;
-            let why = server.owner.map_or(why, |_| "login failed");
-            let text = format!("closing because: {why} (age={age}s)");
-            out.log(Level::Log, self.server_subject(conn), text);
-        }
+        let owner = self.table.server(conn).and_then(|server| server.owner);
+        self.log_server_end(conn, owner.map_or(why, |_| "login failed"), now, out);
     }
 }
 

@@ -321,11 +321,8 @@ impl Worker {
             }
         };
         let subject = self.server_subject(conn);
-        out.log(
-            Level::Warning,
-            subject,
-            format!("closing because: {short}: {detail} (age=0s)"),
-        );
+        out.log(Level::Warning, subject, format!("cannot connect: {detail}"));
+        self.log_server_end(conn, short, now, out);
         self.drop_login(conn, Failure::unreachable(short), now, out);
     }
 
@@ -339,10 +336,11 @@ impl Worker {
             Some(words) => Fault::ServerSaid(words),
             None => Fault::ServerCrashed,
         };
-        let text = match why {
-            Closed::Eof => fault.to_string(),
-            Closed::Error(error) => format!("{fault} ({error})"),
-        };
+        if let Closed::Error(error) = why {
+            let subject = self.server_subject(conn);
+            out.log(Level::Warning, subject, format!("connection lost: {error}"));
+        }
+        let text = fault.to_string();
         self.lose_server(conn, fault, &text, now, out);
     }
 
@@ -366,7 +364,10 @@ impl Worker {
             return;
         };
         match server.duty {
-            Duty::Login(_) => self.drop_login(conn, Failure::unreachable(text), now, out),
+            Duty::Login(_) => {
+                self.log_server_end(conn, text, now, out);
+                self.drop_login(conn, Failure::unreachable(text), now, out);
+            }
             Duty::Idle | Duty::Cleaning { .. } => self.drop_server(conn, text, now, out),
             Duty::Preparing(client) | Duty::Checking { client, .. } => {
                 self.drop_server(conn, text, now, out);
@@ -410,9 +411,7 @@ impl Worker {
 
     /// A login took too long.
     pub(crate) fn server_login_overdue(&mut self, conn: Token, now: Time, out: &mut Actions) {
-        let subject = self.server_subject(conn);
-        let text = "closing because: connect timeout";
-        out.log(Level::Log, subject, text);
+        self.log_server_end(conn, "connect timeout", now, out);
         out.list.push(Action::Close(conn));
         self.drop_login(conn, Failure::unreachable("connect timeout"), now, out);
     }
@@ -435,18 +434,10 @@ impl Worker {
 
     fn drop_server(&mut self, conn: Token, why: &str, now: Time, out: &mut Actions) {
         let worker = self.id;
-        let subject = self.server_subject(conn);
+        self.log_server_end(conn, why, now, out);
         let Some(server) = self.forget_server(conn, now, out) else {
             return;
         };
-        if self.snapshot.config.settings.log_disconnections {
-            let age = now.since(server.connected_at) / 1_000_000;
-            out.log(
-                Level::Log,
-                subject,
-                format!("closing because: {why} (age={age}s)"),
-            );
-        }
         let notes = server.shared.ledger.lock().closed(worker, now);
         self.deliver(notes, &server.shared, out);
     }
@@ -472,6 +463,17 @@ impl Worker {
         match server.owner {
             Some(owner) => self.native_failed(shared, owner, &why.text, now, out),
             None => self.login_failed(shared, why, now, out),
+        }
+    }
+
+    /// In the words that operators of PgBouncer look for.
+    pub(super) fn log_server_end(&mut self, conn: Token, why: &str, now: Time, out: &mut Actions) {
+        if self.snapshot.config.settings.log_disconnections
+            && let Some(server) = self.table.server(conn)
+        {
+            let age = now.since(server.connected_at) / 1_000_000;
+            let text = format!("closing because: {why} (age={age}s)");
+            out.log(Level::Log, self.server_subject(conn), text);
         }
     }
 
