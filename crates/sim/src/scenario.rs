@@ -72,6 +72,8 @@ pub struct Scenario {
     pub(crate) stall: u32,
     /// Most bytes of a row or result, where a client asks for much.
     pub(crate) result_size: usize,
+    /// Clients are limited in number, and in time.
+    pub(crate) client_limits: ClientLimits,
     /// Some clients are the console's.
     pub(crate) operators: bool,
     /// Clients use prepared statements that outlive a pipeline.
@@ -84,6 +86,70 @@ pub struct Scenario {
 
 /// Do clients without a server of their own use named prepared statements?
 const PREPARED_EVERYWHERE: bool = false;
+
+/// What is asked of clients; 0 is no limit.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ClientLimits {
+    /// Seconds of `query_timeout`.
+    pub(crate) query: u32,
+    /// Seconds of `client_idle_timeout`.
+    pub(crate) idle: u32,
+    /// Seconds of `idle_transaction_timeout`.
+    pub(crate) idle_transaction: u32,
+    /// Seconds of `transaction_timeout`.
+    pub(crate) transaction: u32,
+    /// Seconds of `client_login_timeout`.
+    pub(crate) login: u32,
+    /// `max_client_conn`.
+    pub(crate) total: u32,
+    /// `max_db_client_connections`.
+    pub(crate) of_database: u32,
+    /// `max_user_client_connections`.
+    pub(crate) of_user: u32,
+}
+
+impl ClientLimits {
+    /// Most worlds have none, the others one or two.
+    fn of(rng: &mut fastrand::Rng) -> Self {
+        let mut seconds = || if rng.u8(..12) == 0 { rng.u32(1..=3) } else { 0 };
+        let mut limits = Self {
+            query: seconds(),
+            idle: seconds(),
+            idle_transaction: seconds(),
+            transaction: seconds(),
+            login: seconds(),
+            ..Self::default()
+        };
+        match rng.u8(..12) {
+            0 => limits.total = rng.u32(2..=8),
+            1 => limits.of_database = rng.u32(1..=4),
+            2 => limits.of_user = rng.u32(1..=4),
+            _ => {}
+        }
+        limits
+    }
+
+    /// Clients may be told that they took too long.
+    pub(crate) fn in_time(&self) -> bool {
+        self.query + self.idle + self.idle_transaction + self.transaction + self.login > 0
+    }
+
+    fn settings(&self) -> String {
+        let total = if self.total > 0 { self.total } else { 100 };
+        format!(
+            "query_timeout = {}\nclient_idle_timeout = {}\nidle_transaction_timeout = {}\n\
+             transaction_timeout = {}\nclient_login_timeout = {}\nmax_client_conn = {total}\n\
+             max_db_client_connections = {}\nmax_user_client_connections = {}\n",
+            self.query,
+            self.idle,
+            self.idle_transaction,
+            self.transaction,
+            self.login,
+            self.of_database,
+            self.of_user
+        )
+    }
+}
 
 /// Who may give all commands of the console.
 pub(crate) const ADMIN: &str = "ann";
@@ -161,6 +227,7 @@ impl Scenario {
             chunk,
             query_wait_timeout,
             prepares,
+            client_limits: ClientLimits::of(&mut rng),
             operators: rng.bool(),
             statements_max: [1, 2, 3, 200][rng.usize(..4)],
             stall,
@@ -176,6 +243,7 @@ impl Scenario {
         let mut scenario = Self::of(seed);
         scenario.sabotage = Some(sabotage);
         scenario.mishaps = Mishaps::default();
+        scenario.client_limits = ClientLimits::default();
         scenario.shutdown = None;
         scenario.clients = scenario.clients.max(5);
         scenario
@@ -185,8 +253,11 @@ impl Scenario {
     pub(crate) fn snapshot(&self, pool_size: u32) -> Result<Snapshot, Violation> {
         let text = format!(
             "[databases]\n{}[pgbouncer]\n{}default_pool_size = {pool_size}\n\
-             max_prepared_statements = {}\n",
-            self.databases, self.settings, self.statements_max
+             max_prepared_statements = {}\n{}",
+            self.databases,
+            self.settings,
+            self.statements_max,
+            self.client_limits.settings()
         );
         let path = std::path::Path::new("sim.ini");
         let config = Config::load(path, &mut |_| Ok(text.clone()))
@@ -224,7 +295,7 @@ fn settings(mode: PoolMode, auth_type: &str, rng: &mut fastrand::Rng) -> (String
              query_wait_timeout = {query_wait_timeout}\nserver_login_retry = {}\n\
              server_idle_timeout = {}\nserver_lifetime = {}\nautodb_idle_timeout = 2\n\
              server_connect_limit = {}\nscram_iterations = 2\nserver_reset_query_always = {}\n\
-             admin_users = {ADMIN}\nstats_users = {ONLOOKER}\nclient_login_timeout = 0\nserver_connect_timeout = 0\n",
+             admin_users = {ADMIN}\nstats_users = {ONLOOKER}\nserver_connect_timeout = 0\n",
         mode.as_str(),
         rng.u8(1..3),
         [5, 600][rng.usize(..2)],

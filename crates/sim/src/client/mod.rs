@@ -22,7 +22,7 @@ use crate::{
     checks::{Promise, RequestId, Said, Violation},
     network::{End, LinkId},
     postgres::{LAST_WORDS, TOO_MANY},
-    scenario::Account,
+    scenario::{Account, ClientLimits},
 };
 
 /// What has gone wrong in this world so far: the reasons that the pooler may have for an error.
@@ -33,6 +33,7 @@ pub(crate) struct Grounds {
     pub(crate) wait_timeout: bool,
     pub(crate) shutdown: bool,
     pub(crate) statement_mode: bool,
+    pub(crate) limits: ClientLimits,
 }
 
 /// Something that will be answered with ReadyForQuery.
@@ -231,8 +232,10 @@ impl Client {
         let broken = !self.input.is_empty();
         let excused =
             self.leaves.is_some() || grounds.servers_lost || self.misbehaved || how == End::Reset;
-        // Nobody waits for those who talk to the console.
-        let excused = excused || (self.is_operator() && grounds.shutdown);
+        // Nobody waits for those who talk to the console; and who takes too long may be in the
+        // middle of a message.
+        let excused =
+            excused || (self.is_operator() && grounds.shutdown) || grounds.limits.in_time();
         match phase {
             Phase::Left | Phase::Over => Ok(()),
             Phase::Refused if !broken => Ok(()),
@@ -474,6 +477,20 @@ impl Client {
             "server conn crashed?" | LAST_WORDS => grounds.servers_lost,
             "query_wait_timeout" => grounds.wait_timeout,
             "pooler is shutting down" | "server shutting down" => grounds.shutdown,
+            "query timeout" | "query_timeout" => grounds.limits.query > 0,
+            "client_idle_timeout" => grounds.limits.idle > 0,
+            "idle transaction timeout" => grounds.limits.idle_transaction > 0,
+            "transaction timeout" => grounds.limits.transaction > 0,
+            "client_login_timeout" | "client_login_timeout (server down)" => {
+                grounds.limits.login > 0
+            }
+            "no more connections allowed (max_client_conn)" => grounds.limits.total > 0,
+            "client connections exceeded (max_db_client_connections)" => {
+                grounds.limits.of_database > 0
+            }
+            "client connections exceeded (max_user_client_connections)" => {
+                grounds.limits.of_user > 0
+            }
             "transaction blocks not allowed in statement pooling mode" => {
                 grounds.statement_mode && self.began
             }

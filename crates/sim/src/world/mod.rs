@@ -93,6 +93,7 @@ impl World {
             grounds: Grounds {
                 wait_timeout: scenario.query_wait_timeout > 0,
                 statement_mode: scenario.mode == PoolMode::Statement,
+                limits: scenario.client_limits,
                 ..Grounds::default()
             },
             outage: None,
