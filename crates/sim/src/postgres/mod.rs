@@ -342,6 +342,9 @@ impl Cluster {
             return Ok(());
         };
         let others = |whose: Option<usize>| whose.is_some() && whose != meant;
+        // A query that took too long: its server is closed, so that nobody else can have it.
+        let of_nobody = meant.is_none() && !net.see(backend.link).held;
+        let others = |whose: Option<usize>| !of_nobody && others(whose);
         let busy_for = (!session.is_clean()).then_some(backend.tap.owner);
         if busy_for.is_some_and(others) || backend.tap.ahead.iter().any(|&(_, owner)| others(owner))
         {
