@@ -85,7 +85,7 @@ pub struct Scenario {
 }
 
 /// Do clients without a server of their own use named prepared statements?
-const PREPARED_EVERYWHERE: bool = false;
+const PREPARED_EVERYWHERE: bool = true;
 
 /// What is asked of clients; 0 is no limit.
 #[derive(Debug, Clone, Copy, Default)]

@@ -104,6 +104,8 @@ pub(crate) struct Client {
     own: OwnSession,
     /// It uses prepared statements that outlive a pipeline.
     pub(crate) prepares: bool,
+    /// It uses statements in a pipeline before it knows what came of those in the one before.
+    pub(crate) is_hasty: bool,
     next_number: u32,
     requests_left: u32,
     parameters: BTreeMap<String, String>,
@@ -168,6 +170,7 @@ impl Client {
             pause: None,
             own: OwnSession::new(),
             prepares: false,
+            is_hasty: false,
             next_number: 0,
             requests_left: 0,
             parameters: BTreeMap::new(),
@@ -218,6 +221,13 @@ impl Client {
     pub(crate) fn vanish(&mut self) {
         self.phase = Phase::Over;
         self.output.clear();
+    }
+
+    /// What it waits for, for a trace.
+    pub(crate) fn asks(&self) -> String {
+        let units = self.units.iter().chain(&self.open);
+        let asks = units.flat_map(|unit| unit.asks.iter().map(Ask::brief));
+        asks.collect::<Vec<_>>().join(" ")
     }
 
     /// It has closed its sending side.
@@ -336,8 +346,12 @@ impl Client {
             // Whether a server says these or the pooler, what counts is that they fit.
             backend::PARSE_COMPLETE | backend::CLOSE_COMPLETE => self.answered(tag, body),
             backend::ERROR_RESPONSE if self.expects_error(body) => {
-                self.made_error = true;
-                self.errors_made += 1;
+                // In the server's place, or in other words than the server's.
+                let said_by_server = |said: &Said| said.message[0] == backend::ERROR_RESPONSE;
+                if said.pop_front_if(|said| said_by_server(said)).is_none() {
+                    self.made_error = true;
+                    self.errors_made += 1;
+                }
                 self.answered(tag, body)
             }
             backend::ERROR_RESPONSE => self.refused(body, grounds),
@@ -455,7 +469,12 @@ impl Client {
             Report::parse(body).map_err(|_| self.wrong("gets a malformed error".to_owned()))?;
         let text = String::from_utf8_lossy(report.message).into_owned();
         if !self.is_justified(&text, grounds) {
-            let what = format!("client {} is told {text:?} for no reason", self.index);
+            let unit = self.units.front().or(self.open.as_ref());
+            let ask = unit.and_then(|unit| unit.asks.front());
+            let what = format!(
+                "client {} is told {text:?} for no reason, in answer to {ask:?}",
+                self.index
+            );
             return Err(Violation::new(Promise::Reasons, what));
         }
         if report.severity == b"ERROR" {

@@ -442,6 +442,24 @@ impl OwnSession {
 }
 
 impl Ask {
+    /// In short, for a trace.
+    pub(super) fn brief(&self) -> String {
+        match self {
+            Self::Parse { name, statement } => {
+                format!("P({name}={})", signature(&statement.text, &statement.types))
+            }
+            Self::Bind { portal, name, .. } => format!("B({portal},{name})"),
+            Self::DescribeStatement { name, .. } => format!("D(S {name})"),
+            Self::DescribePortal { portal } => format!("D(P {portal})"),
+            Self::Execute { portal, limit } => format!("E({portal},{limit})"),
+            Self::CloseStatement(name) => format!("C(S {name})"),
+            Self::ClosePortal(portal) => format!("C(P {portal})"),
+            Self::Sync => "S".to_owned(),
+            Self::Query => "Q".to_owned(),
+            Self::Call => "F".to_owned(),
+        }
+    }
+
     /// What answers it is marked with the id of its request.
     pub(super) fn is_marked(&self) -> bool {
         matches!(self, Self::Query | Self::Call)

@@ -24,12 +24,14 @@ const TEXTS: [&str; 15] = [
     "notice",
     "fail",
     "",
-    "refused",
+    REFUSED,
     "slow 5",
     "copyout 2 30",
     "set application_name='shared'",
     "set application_name='shared-too'",
 ];
+
+const REFUSED: &str = "refused";
 
 /// Types of parameters: the same text with others is another statement.
 const TYPES: [&[u32]; 5] = [&[], &[23], &[25], &[23, 25], &[0]];
@@ -121,6 +123,9 @@ impl Client {
     /// Parse, or Bind and Execute, or both, or Describe, or Close.
     fn prepared_steps(&mut self, unit: &mut Unit, rng: &mut fastrand::Rng) {
         let name = NAMES[rng.usize(..NAMES.len())];
+        if !self.is_hasty && !self.units.is_empty() {
+            return;
+        }
         let known = self.own.statement(name).cloned();
         // Now and then it does not care whether the name is free, or in use.
         let careless = rng.u8(..12) == 0;
@@ -141,7 +146,7 @@ impl Client {
             None if careless => any_statement(rng),
             known => {
                 let statement = any_statement(rng);
-                if known.is_some() && rng.bool() {
+                if known.is_some() && (rng.bool() || statement.text == REFUSED && !self.is_hasty) {
                     self.close_statement(unit, name);
                 }
                 self.parse(unit, name, &statement);

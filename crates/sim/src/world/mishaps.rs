@@ -32,6 +32,7 @@ impl World {
         let requests = self.rng.u32(..=self.scenario.requests);
         let mut client = Client::new(index, link, requests, keeps_session, account, &mut self.rng);
         client.prepares = self.scenario.prepares;
+        client.is_hasty = keeps_session;
         if self.scenario.operators && self.rng.u8(..5) == 0 {
             client.becomes_operator(&mut self.rng);
         }
@@ -55,7 +56,10 @@ impl World {
             _ => 30,
         };
         self.clients[index].act(mood, size, &mut self.rng);
-        self.note(|| format!("client {index} acts"));
+        if self.trace.is_some() {
+            let asks = self.clients[index].asks();
+            self.note(|| format!("client {index} acts, and waits for {asks}"));
+        }
         true
     }
 
