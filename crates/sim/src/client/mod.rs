@@ -136,6 +136,7 @@ impl Client {
         let mut client = Self::blank(index, link);
         client.requests_left = requests;
         client.keeps_session = keeps_session;
+        client.own.shares_servers = !keeps_session;
         client.login = Login::new(account, index, rng);
         client.login.begin(&mut client.output);
         client
@@ -332,6 +333,9 @@ impl Client {
         if self.is_operator() && !is_fatal {
             return self.console_message(tag, body);
         }
+        if self.made_error && tag == backend::READY_FOR_QUERY {
+            return self.answered(tag, body);
+        }
         if said.front().is_some_and(|said| said.message == message) {
             said.pop_front();
             return self.server_message(tag, body);
@@ -355,7 +359,6 @@ impl Client {
                 self.answered(tag, body)
             }
             backend::ERROR_RESPONSE => self.refused(body, grounds),
-            backend::READY_FOR_QUERY if self.made_error => self.answered(tag, body),
             _ => {
                 let expected = said.front().map(|said| show(&said.message));
                 Err(self.wrong(format!("gets {} instead of {expected:?}", show(message))))

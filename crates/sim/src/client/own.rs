@@ -72,6 +72,8 @@ pub(super) struct OwnSession {
     pub(super) status: u8,
     statements: BTreeMap<String, Rc<Statement>>,
     portals: BTreeMap<String, Portal>,
+    /// In truth it has no server of its own.
+    pub(super) shares_servers: bool,
 }
 
 #[derive(Debug)]
@@ -113,6 +115,7 @@ impl OwnSession {
             status: b'I',
             statements: BTreeMap::new(),
             portals: BTreeMap::new(),
+            shares_servers: false,
         }
     }
 
@@ -279,9 +282,14 @@ impl OwnSession {
     fn check_error(&self, ask: &Ask, client: usize, body: &[u8]) -> Result<(), String> {
         let report = Report::parse(body).map_err(|_| "gets a malformed error".to_owned())?;
         let code = String::from_utf8_lossy(report.code);
+        // A server that lacks the statement can't be given it in a failed transaction.
+        let is_too_late = self.status == b'E'
+            && self.shares_servers
+            && code == "25P02"
+            && matches!(ask, Ask::Bind { .. } | Ask::DescribeStatement { .. });
         let good = match self.outcome(ask) {
-            Outcome::Good => false,
-            Outcome::Error(expected) => expected == code,
+            Outcome::Good => is_too_late,
+            Outcome::Error(expected) => expected == code || is_too_late,
             Outcome::Unknown => true,
         };
         if !good {
