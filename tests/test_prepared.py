@@ -37,6 +37,11 @@ SCRIPTS = {
     "name taken": [
         parse("SELECT 1", "S_1") + SYNC, parse("SELECT 2", "S_1") + SYNC,
         parse("SELECT 2", "S_1") + prepared("S_1") + SYNC, prepared("S_1") + SYNC],
+    "name taken, and a text that can't be": [
+        parse("SELECT 1", "S_1") + SYNC, parse("SELEKT", "S_1") + SYNC, prepared("S_1") + SYNC,
+        parse("SELECT 1 FROM nowhere", "S_1") + SYNC, parse("SELEKT", "S_2") + SYNC,
+        query("BEGIN"), query("SELEKT"), parse("SELECT 1", "S_1") + SYNC, query("ROLLBACK"),
+        prepared("S_1") + SYNC],
     "no such name": [
         prepared("S_9") + SYNC, describe("S", "S_9") + SYNC, close("S", "S_9") + SYNC,
         bind(name="") + SYNC, query("SELECT 1")],
