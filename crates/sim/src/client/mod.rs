@@ -498,7 +498,9 @@ impl Client {
         match text {
             "server conn crashed?" | LAST_WORDS => grounds.servers_lost,
             "query_wait_timeout" => grounds.wait_timeout,
-            "pooler is shutting down" | "server shutting down" => grounds.shutdown,
+            "pooler is shutting down" | "server shutting down" | "database removed" => {
+                grounds.shutdown
+            }
             "query timeout" | "query_timeout" => grounds.limits.query > 0,
             "client_idle_timeout" => grounds.limits.idle > 0,
             "idle transaction timeout" => grounds.limits.idle_transaction > 0,
