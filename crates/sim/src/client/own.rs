@@ -289,6 +289,7 @@ impl OwnSession {
             && matches!(ask, Ask::Bind { .. } | Ask::DescribeStatement { .. });
         let good = match self.outcome(ask) {
             Outcome::Good => is_too_late,
+            Outcome::Error("42P05") if code == "25P02" && self.shares_servers => true,
             Outcome::Error(expected) => expected == code || is_too_late,
             Outcome::Unknown => true,
         };
