@@ -321,6 +321,51 @@ def test_server_that_dies(start_pooler, pg):
     assert wire.value(client.until_ready()) == "X: 2"
 
 
+# A request that takes its time, and one behind it that has to wait for what becomes of the first.
+INSERT = parse("INSERT INTO slow SELECT $1::int FROM pg_sleep(0.5)", "s") + SYNC
+SLOW = parse("SELECT 'made here'", "u") + run("s", 1) + SYNC
+BEHIND = parse("SELECT count(*) FROM slow", "t") + run("s", 2) + SYNC + run("t") + SYNC
+
+
+@pytest.fixture
+def slow_client(start_pooler, newest_pg, workers):
+    """A client that has sent both."""
+    newest_pg.run("DROP TABLE IF EXISTS slow; CREATE TABLE slow (n int)", dbname="app")
+    pooler = start_pooler(newest_pg, default_pool_size=2, workers=workers)
+    client = pooler.raw()
+    client.send(INSERT)
+    client.until_ready()
+    client.send(SLOW, BEHIND)
+    machine.wait_until(lambda: newest_pg.backends("query LIKE 'INSERT INTO slow%' AND state = 'active'"),
+                       what="it runs")
+    return client
+
+
+def test_requests_behind_one_that_takes_its_time(slow_client):
+    slow_client.send(query("SELECT 'last'"))
+    answers = [wire.rows(slow_client.until_ready()) for _ in range(4)]
+    assert answers == [[], [], [("2",)], [("last",)]]
+
+
+@pytest.mark.pgweir_only("closes the client")
+def test_server_that_dies_while_more_waits(slow_client, newest_pg):
+    """What waits was not sent to it: another server does it."""
+    newest_pg.rows("SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                   " WHERE query LIKE 'INSERT INTO slow%' AND state = 'active'")
+    assert [state for state, _ in wire.errors(slow_client.until_ready())] == ["57P01"]
+    assert wire.errors(slow_client.until_ready()) == []
+    assert wire.rows(slow_client.until_ready()) == [("1",)]
+
+
+@pytest.mark.parametrize("end", [b"", wire.TERMINATE], ids=["fin", "terminate"])
+def test_client_that_leaves_while_more_waits(slow_client, newest_pg, end):
+    """As PostgreSQL would: it was sent, so it is carried out."""
+    slow_client.send(end)
+    slow_client.close()
+    machine.wait_until(lambda: newest_pg.value("SELECT count(*) FROM slow", dbname="app") == 2,
+                       what="both are done")
+
+
 def test_names_are_forgotten_with_their_client(start_pooler, newest_pg):
     pooler = start_pooler(newest_pg, default_pool_size=1)
     for n in range(3):

@@ -43,8 +43,9 @@ const MAX_CLIENTS: u64 = 18_000;
 /// Clients that share statements.
 const PREPARING_CLIENTS: u32 = 1_000;
 
-/// Clients that have prepared them before, on every worker: they pay for the texts.
-const PREPARED_CLIENTS: u32 = 20;
+/// Clients that have prepared them before, on every worker and server: they pay for the texts, and
+/// for what servers hold.
+const PREPARED_CLIENTS: u32 = 200;
 
 /// What a measurement needs to know.
 pub(super) struct Measuring<'a> {

@@ -243,7 +243,8 @@ impl Worker {
         let Duty::Lent(client_conn) = server.duty else {
             return;
         };
-        if server.replies.take_awaited() {
+        // One that has said its last words takes nothing more.
+        if server.last_words.is_none() && server.replies.take_awaited() {
             return self.take_up(client_conn, server_conn, now, out);
         }
         if !server.replies.is_settled() || server.status != b'I' || server.owner.is_some() {
