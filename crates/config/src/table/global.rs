@@ -58,11 +58,13 @@ settings! {
         /// The most clients of each user. 0: no limit.
         max_user_client_connections: u32 = "0", reloads, now;
         /// The most servers of the process, over all databases and users. 0: no limit. When it is reached,
-        /// idle servers of pools that have more than their share of it are closed for pools in need; a
-        /// pool below its share that has waited for half a second also gets the next server that comes
-        /// free above one. Shares are by the databases' `weight`, among the pools in use.
+        /// idle servers of pools that have more than their share of it are closed for pools in need, and
+        /// any that have been idle for half a second; a pool below its share that has waited for half a
+        /// second also gets the next server that comes free above one. Shares are by the databases'
+        /// `weight`, among the pools that have servers or want some.
         max_server_conn: u32 = "0", reloads, now;
-        /// Use idle servers in turn, rather than the one that was used last.
+        /// Use idle servers in turn, rather than the one that was used last. Each worker does so with the
+        /// servers that it has.
         server_round_robin: bool = "0", reloads, now;
         /// Forget databases that came from `*` when unused for so long.
         autodb_idle_timeout: Micros = "3600", reloads, now;
@@ -92,7 +94,8 @@ settings! {
         /// How many of the clients' prepared statements (those of the protocol, not of SQL's PREPARE)
         /// to keep on each server, in the modes other than `session`. One that is needed on a server
         /// that lacks it is made there first; those that were not used for longest are closed. 0: do
-        /// not follow prepared statements.
+        /// not follow prepared statements. A change from or to 0, like one of `pool_mode` from or to
+        /// `session`, makes connected clients lose the statements that they have.
         max_prepared_statements: u32 = "200", reloads, now;
         /// The most bytes that the prepared statements of one client may take: their texts, and 128
         /// bytes for each. Texts that clients share are stored once, and still count for each of
@@ -292,7 +295,7 @@ settings! {
         /// to it takes a restart.
         tcp_socket_buffer: u32 = "0" in "bytes", reloads, now;
         /// The largest message that is passed on, in either direction.
-        max_packet_size: u32 = "2147483647" in "bytes", reloads, now;
+        max_packet_size: u32 = "2147483647" in "bytes", reloads, now, between::<1_024, 2_147_483_647>;
         /// The largest startup packet that a client may send.
         startup_packet_limit: u32 = "10000" in "bytes", reloads, now, between::<1_024, 1_048_576>;
         /// Size of the buffer that each worker reads into.

@@ -261,9 +261,11 @@ impl Caps {
         holder.names.iter().any(needed_of)
     }
 
-    /// May an idle server of `other` go, since the cap of `pool` in this scope denies somebody?
+    /// May a server of `other` go that has been idle for so many microseconds, since the cap of `pool`
+    /// in this scope denies somebody? A share of the process is for who uses it: what has been idle
+    /// for [`PATIENCE`] goes, whosever it is.
     #[must_use]
-    pub fn may_evict(&self, pool: PoolId, scope: Scope, other: PoolId) -> bool {
+    pub fn may_evict(&self, pool: PoolId, scope: Scope, other: PoolId, idle: u64) -> bool {
         let (Some(name), Some(holder)) = (self.name(pool, scope), self.holder(other)) else {
             return false;
         };
@@ -272,7 +274,7 @@ impl Caps {
         };
         holder.names.contains(name)
             && cap.denied.iter().any(|&denied| denied != other)
-            && cap.may_lose(scope, holder)
+            && (idle >= PATIENCE || cap.may_lose(scope, holder))
     }
 
     /// A search has ended. `true` if it is to begin anew: it has `found` something, and somebody is

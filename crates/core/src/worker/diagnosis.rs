@@ -37,6 +37,12 @@ pub struct Diagnosis {
     /// By state, in the order of [`State::ALL`].
     counts: [usize; State::ALL.len()],
     longest: Vec<Holder>,
+    /// The cap that leaves no room, if one does.
+    cap: Option<Scope>,
+    /// Servers of other pools under it, by state, and for how long the one that has been in use for
+    /// longest has been.
+    others: [usize; State::ALL.len()],
+    others_held: u64,
 }
 
 /// Who has had a server for long.
@@ -124,7 +130,14 @@ impl Worker {
             }
             None => pool.diagnosed_at = Some(now),
         }
+        let obstacle = pool.shared.ledger.lock().obstacle(now);
         let diagnosis = Diagnosis {
+            cap: match obstacle {
+                Obstacle::Cap { by, .. } => Some(by),
+                _ => None,
+            },
+            others: [0; State::ALL.len()],
+            others_held: 0,
             pool: Arc::clone(&pool.shared),
             origin: worker,
             visited: 0,
@@ -161,10 +174,17 @@ impl Worker {
         let id = diagnosis.pool.id;
         for (_, conn) in self.table.iter() {
             let Conn::Server(server) = conn else { continue };
+            let state = State::of(server);
             if server.pool() != id {
+                if diagnosis.shares_cap(server) {
+                    diagnosis.others[state as usize] += 1;
+                    if server.client().is_some() {
+                        let held = now.since(server.lent_at);
+                        diagnosis.others_held = diagnosis.others_held.max(held);
+                    }
+                }
                 continue;
             }
-            let state = State::of(server);
             diagnosis.counts[state as usize] += 1;
             let client = server.client().and_then(|client| self.table.look(client));
             if let Some(Conn::Client(client)) = client {
@@ -263,7 +283,8 @@ impl Diagnosis {
                 (ledger.waiting(), ledger.waiting_since()),
             )
         };
-        self.add_states(&mut detail);
+        add_states(&self.counts, &mut detail);
+        detail.push('.');
         let hint = self.add_obstacle(obstacle, now, &mut detail);
         for (at, holder) in self.longest.iter().enumerate() {
             detail.push_str(if at == 0 {
@@ -290,12 +311,26 @@ impl Diagnosis {
         Reason { detail, hint }
     }
 
-    fn add_states(&self, detail: &mut String) {
-        let present = State::ALL.into_iter().zip(self.counts);
-        let present = present.filter(|(_, count)| *count > 0);
-        for (at, (state, count)) in present.enumerate() {
-            let lead = if at == 0 { ": " } else { ", " };
-            let _ = write!(detail, "{lead}{count} {}", state.words());
+    /// Is the server under the cap that leaves no room?
+    fn shares_cap(&self, server: &Server) -> bool {
+        let (own, key) = (&self.pool.key, &server.shared.key);
+        match self.cap {
+            Some(Scope::Process) => true,
+            Some(Scope::Database) => key.database == own.database,
+            Some(Scope::User) => key.user == own.user,
+            None => false,
+        }
+    }
+
+    /// Who holds the servers of a cap, beside the pool itself.
+    fn add_others(&self, detail: &mut String) {
+        if self.others.iter().all(|&count| count == 0) {
+            return;
+        }
+        detail.push_str(" Other pools hold");
+        add_states(&self.others, detail);
+        if self.others_held > 0 {
+            let _ = write!(detail, ", for up to {}", Seconds(self.others_held));
         }
         detail.push('.');
     }
@@ -310,7 +345,12 @@ impl Diagnosis {
         const LONG: &str = "or end long transactions.";
         match obstacle {
             Obstacle::Size => {
-                detail.push_str(" The limit is pool_size.");
+                let has_reserve = self.pool.ledger.lock().limits().reserve > 0;
+                let names = match has_reserve {
+                    true => "pool_size and reserve_pool_size",
+                    false => "pool_size",
+                };
+                let _ = write!(detail, " The limit is {names}.");
                 format!("Raise pool_size or query_wait_timeout, {LONG}").into()
             }
             Obstacle::Cap { by, limit } => {
@@ -321,6 +361,7 @@ impl Diagnosis {
                 };
                 let name = by.setting();
                 let _ = write!(detail, " The limit is {name}: {limit} server(s) of {of}.");
+                self.add_others(detail);
                 format!("Raise {name} or query_wait_timeout, {LONG}").into()
             }
             Obstacle::Failed(at) => {
@@ -344,6 +385,15 @@ impl Diagnosis {
             }
             Obstacle::None => format!("Raise query_wait_timeout, {LONG}").into(),
         }
+    }
+}
+
+fn add_states(counts: &[usize], detail: &mut String) {
+    let present = State::ALL.into_iter().zip(counts);
+    let present = present.filter(|(_, count)| **count > 0);
+    for (at, (state, count)) in present.enumerate() {
+        let lead = if at == 0 { ": " } else { ", " };
+        let _ = write!(detail, "{lead}{count} {}", state.words());
     }
 }
 

@@ -64,19 +64,27 @@ impl Worker {
 
     /// Adds what is idle here, and passes the search on. From now on whatever comes free here in one
     /// of these pools goes through its ledger.
-    pub(super) fn search(&mut self, mut search: Search, out: &mut Actions) {
+    pub(super) fn search(&mut self, mut search: Search, now: Time, out: &mut Actions) {
         let workers = self.directory.workers();
         search.visited += 1;
         for id in self.evictable(&search) {
             let Some(Some(pool)) = self.pools.get_mut(id.index()) else {
                 continue;
             };
-            pool.told = true;
+            let caps = self.directory.caps();
+            let may_go = |idle: u64| {
+                caps.with(|caps| caps.may_evict(search.pool.id, search.scope, id, idle))
+            };
+            let any_may_go = may_go(0);
+            pool.told |= any_may_go;
             for &conn in &pool.idle {
                 let idle_since = match self.table.server(conn) {
                     Some(server) => server.freed_at,
                     None => continue,
                 };
+                if !any_may_go && !may_go(now.since(idle_since)) {
+                    continue;
+                }
                 let is_older = |found: Found| idle_since < found.idle_since;
                 if search.found.is_none_or(is_older) {
                     search.found = Some(Found {
@@ -115,7 +123,8 @@ impl Worker {
                 matches!(server.duty, Duty::Idle) && server.freed_at == found.idle_since
             })
             .map(|server| server.pool());
-        if pool.is_some_and(|pool| self.may_evict(&search, pool)) {
+        let idle = now.since(found.idle_since);
+        if pool.is_some_and(|pool| self.may_evict(&search, pool, idle)) {
             self.close_server(found.conn, "evicted", now, out);
         }
         self.end_search(search, true, out);
@@ -129,16 +138,16 @@ impl Worker {
         }
     }
 
-    fn may_evict(&self, search: &Search, pool: PoolId) -> bool {
+    fn may_evict(&self, search: &Search, pool: PoolId, idle: u64) -> bool {
         let caps = self.directory.caps();
-        caps.with(|caps| caps.may_evict(search.pool.id, search.scope, pool))
+        caps.with(|caps| caps.may_evict(search.pool.id, search.scope, pool, idle))
     }
 
     /// The pools of this worker that may lose servers by this search.
     fn evictable(&self, search: &Search) -> Vec<PoolId> {
         let ids = self.pools.iter().flatten().map(|pool| pool.shared.id);
         self.directory.caps().with(|caps| {
-            ids.filter(|&id| caps.may_evict(search.pool.id, search.scope, id))
+            ids.filter(|&id| caps.may_evict(search.pool.id, search.scope, id, u64::MAX))
                 .collect()
         })
     }

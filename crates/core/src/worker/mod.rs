@@ -282,7 +282,7 @@ impl Worker {
             Mail::Open(pool) => self.open_server(&pool, now, out),
             Mail::OpenFor(pool, waiter) => self.open_native(&pool, waiter, now, out),
             Mail::Room(pool) => self.heard_of_room(&pool, now, out),
-            Mail::Search(search) => self.search(*search, out),
+            Mail::Search(search) => self.search(*search, now, out),
             Mail::Evict(search) => self.evict(*search, now, out),
             Mail::Diagnose(diagnosis) => self.examine(*diagnosis, now, out),
             Mail::Failed(pool) => self.fail_waiters(&pool, now, out),

@@ -109,7 +109,7 @@ fn from_the_process_each_pool_keeps_its_share() {
     assert!(!caps.must_go(PoolId(0), false, Time(0)), "nobody is denied");
     assert!(caps.take(PoolId(1), Time(0)).is_err());
     assert!(caps.must_go(PoolId(0), false, Time(0)));
-    assert!(caps.may_evict(PoolId(1), Scope::Process, PoolId(0)));
+    assert!(caps.may_evict(PoolId(1), Scope::Process, PoolId(0), 0));
     assert!(!caps.must_go(PoolId(0), true, Time(PATIENCE - 1)));
     assert!(caps.must_go(PoolId(0), true, Time(PATIENCE)));
     assert_eq!(caps.give_back(PoolId(0)), [PoolId(1)]);
@@ -119,7 +119,12 @@ fn from_the_process_each_pool_keeps_its_share() {
         !caps.must_go(PoolId(0), false, Time(PATIENCE)),
         "two of four"
     );
-    assert!(!caps.may_evict(PoolId(1), Scope::Process, PoolId(0)));
+    assert!(!caps.may_evict(PoolId(1), Scope::Process, PoolId(0), 0));
+    assert!(!caps.may_evict(PoolId(1), Scope::Process, PoolId(0), PATIENCE - 1));
+    assert!(
+        caps.may_evict(PoolId(1), Scope::Process, PoolId(0), PATIENCE),
+        "nobody uses it"
+    );
 }
 
 #[test]
@@ -133,13 +138,13 @@ fn of_a_database_any_idle_server_may_go() {
     take(&mut caps, 1, 1);
     take(&mut caps, 2, 1);
     assert!(caps.take(PoolId(1), Time(0)).is_err());
-    assert!(caps.may_evict(PoolId(1), Scope::Database, PoolId(0)));
+    assert!(caps.may_evict(PoolId(1), Scope::Database, PoolId(0), 0));
     assert!(
-        !caps.may_evict(PoolId(1), Scope::Database, PoolId(1)),
+        !caps.may_evict(PoolId(1), Scope::Database, PoolId(1), 0),
         "it is its own"
     );
     assert!(
-        !caps.may_evict(PoolId(1), Scope::Database, PoolId(2)),
+        !caps.may_evict(PoolId(1), Scope::Database, PoolId(2), 0),
         "of another one"
     );
     assert!(!caps.must_go(PoolId(2), false, Time(0)));
