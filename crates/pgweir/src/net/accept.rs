@@ -260,9 +260,15 @@ impl<P: Pooler> Driver<P> {
         };
         self.io.random.fill_bytes(&mut peer.entropy);
         let token = self.pooler.accepted(&peer, self.io.now, &mut self.actions);
-        self.io
-            .register(token, Connection::new(fd, ReadMode::Deliver, true));
+        let mut connection = Connection::new(fd, ReadMode::Deliver, true);
+        // The kernel has reported it with its first bytes: no need to wait to be told of them.
+        let has_spoken = self.io.options.socket.defer_accept && matches!(remote, Address::Tcp(_));
+        connection.readable = has_spoken;
+        self.io.register(token, connection);
         self.io.execute(&mut self.actions, &[]);
+        if has_spoken {
+            self.io.queue(token);
+        }
     }
 
     fn place(&mut self, arrival: Arrival) {
