@@ -122,6 +122,8 @@ pub(crate) struct Tap {
     pub(crate) ahead: VecDeque<(u8, Option<usize>)>,
     /// Whose messages came last.
     pub(crate) owner: Option<usize>,
+    /// How often that has changed.
+    pub(crate) owners: usize,
 }
 
 impl Tap {
@@ -179,6 +181,7 @@ impl Tap {
                 return Err(self.too_early(&format!("bytes of client {client}")));
             }
             self.owner = Some(client);
+            self.owners += 1;
         }
         self.ahead.push_back((tag, client));
         Ok(())

@@ -76,6 +76,8 @@ pub struct Scenario {
     pub(crate) client_limits: ClientLimits,
     /// Some clients are the console's.
     pub(crate) operators: bool,
+    /// Some clients replicate: they get servers of their own.
+    pub(crate) natives: bool,
     /// Clients use prepared statements that outlive a pipeline.
     pub(crate) prepares: bool,
     /// `max_prepared_statements`.
@@ -229,6 +231,7 @@ impl Scenario {
             prepares,
             client_limits: ClientLimits::of(&mut rng),
             operators: rng.bool(),
+            natives: rng.u8(..3) == 0,
             statements_max: [1, 2, 3, 200][rng.usize(..4)],
             stall,
             result_size: (capacity * 8).min(chunk * 300).min(60_000),

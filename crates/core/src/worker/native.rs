@@ -105,6 +105,22 @@ impl Worker {
         }
     }
 
+    /// We have ended its login ourselves (PAUSE, RECONNECT): the client, if it's still there, gets
+    /// another one.
+    pub(super) fn native_given_up(
+        &mut self,
+        shared: &Arc<SharedPool>,
+        owner: Token,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        self.native_connected(shared, false, now, out);
+        if let Some(client) = self.table.client(owner) {
+            client.change(ClientDuty::Idle, &mut self.timed);
+            self.wait(owner, shared.id, true, now, out);
+        }
+    }
+
     fn native_connected(
         &mut self,
         shared: &Arc<SharedPool>,

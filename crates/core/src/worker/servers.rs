@@ -271,6 +271,11 @@ impl Worker {
         };
         server.tracked = welcome.tracked.clone();
         server.freed_at = now;
+        if let (Some(_), Some(why)) = (server.owner, server.retire) {
+            // What it said beyond its login is lost.
+            out.list.push(Action::Close(conn));
+            return self.drop_login(conn, Failure::unreachable(why), now, out);
+        }
         if let Some(owner) = server.owner {
             return self.native_ready(conn, owner, &welcome, now, out);
         }
@@ -403,7 +408,7 @@ impl Worker {
         }
         out.list.push(Action::Close(conn));
         if is_login {
-            self.give_up_login(conn, why, now, out);
+            self.give_up_login(conn, now, out);
         } else {
             self.drop_server(conn, why, now, out);
         }
@@ -417,12 +422,12 @@ impl Worker {
     }
 
     /// We end a login ourselves: nothing is wrong with the server.
-    fn give_up_login(&mut self, conn: Token, why: &str, now: Time, out: &mut Actions) {
+    fn give_up_login(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let Some(server) = self.forget_server(conn, now, out) else {
             return;
         };
         if let Some(owner) = server.owner {
-            return self.native_failed(&server.shared, owner, why, now, out);
+            return self.native_given_up(&server.shared, owner, now, out);
         }
         let shared = &server.shared;
         let notes = shared

@@ -18,6 +18,8 @@ pub(super) struct Login {
     database: &'static str,
     /// The name that it gives itself in the startup packet.
     application_name: Option<String>,
+    /// It wants a replication connection.
+    pub(super) replicates: bool,
     asks_for_tls: bool,
     /// Of the protocol, after the 3.
     minor: u16,
@@ -38,6 +40,7 @@ impl Login {
             password: password.to_owned(),
             database: ["alpha", "beta"][rng.usize(..2)],
             application_name: rng.bool().then(|| format!("app-{index}")),
+            replicates: false,
             asks_for_tls: rng.u8(..8) == 0,
             minor: [0, 0, 0, 0, 2, 2, 9][rng.usize(..7)],
             is_wrong,
@@ -59,6 +62,9 @@ impl Login {
         let mut pairs = vec![("user", self.user.as_str()), ("database", self.database)];
         if let Some(name) = &self.application_name {
             pairs.push(("application_name", name));
+        }
+        if self.replicates {
+            pairs.push(("replication", "database"));
         }
         if self.minor > 2 {
             pairs.push(("_pq_.wish", "much"));

@@ -142,6 +142,19 @@ impl Client {
         client
     }
 
+    /// It wants a server of its own, and a session with that.
+    pub(crate) fn becomes_native(&mut self) {
+        self.keeps_session = true;
+        self.output.clear();
+        self.login.replicates = true;
+        self.login.begin(&mut self.output);
+    }
+
+    /// Does it have a server of its own?
+    pub(crate) fn is_native(&self) -> bool {
+        self.login.replicates
+    }
+
     /// One that sends a cancel request, and waits for the end.
     pub(crate) fn canceller(index: usize, link: LinkId, pid: u32, secret: &[u8]) -> Self {
         let mut client = Self::blank(index, link);
@@ -497,6 +510,7 @@ impl Client {
     fn is_justified(&self, text: &str, grounds: Grounds) -> bool {
         match text {
             "server conn crashed?" | LAST_WORDS => grounds.servers_lost,
+            "login failed" => self.is_native() && (grounds.logins_failed || grounds.servers_lost),
             "query_wait_timeout" => grounds.wait_timeout,
             "pooler is shutting down" | "server shutting down" | "database removed" => {
                 grounds.shutdown

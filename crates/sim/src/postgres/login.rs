@@ -52,6 +52,8 @@ pub(super) struct Wish {
     pub(super) user: String,
     pub(super) database: String,
     pub(super) settings: Vec<(String, String)>,
+    /// It is a replication connection.
+    pub(super) replicates: bool,
 }
 
 impl Login {
@@ -164,6 +166,7 @@ impl Wish {
             match name.as_str() {
                 "user" => wish.user = value,
                 "database" => wish.database = value,
+                "replication" => wish.replicates = true,
                 _ => wish.settings.push((name, value)),
             }
         }

@@ -308,7 +308,8 @@ impl Cluster {
         match session.message(header.tag, &message[5..], whose, &mut backend.out)? {
             Next::Go => {
                 let held = session.named_statements();
-                if held > self.conduct.statements_max {
+                // On a server of its own it is the client that makes them.
+                if held > self.conduct.statements_max && !backend.wish.replicates {
                     let what = format!("backend {index} holds {held} prepared statements");
                     return Err(Violation::new(Promise::Memory, what));
                 }
@@ -363,6 +364,11 @@ impl Cluster {
 }
 
 impl Backend {
+    /// Was it opened for one client alone?
+    pub(crate) fn is_native(&self) -> bool {
+        self.wish.replicates
+    }
+
     /// Login messages, which answer no client.
     fn say_raw(&mut self, bytes: &[u8]) {
         let mut at = 0;

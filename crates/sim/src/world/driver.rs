@@ -243,7 +243,9 @@ impl World {
         }
         let lost = match (&mail, self.scenario.sabotage) {
             (Mail::Wanted(_), Some(Sabotage::LoseWanted(nth)))
-            | (Mail::Open(_), Some(Sabotage::LoseOpen(nth))) => self.strikes(nth),
+            | (Mail::Open(_) | Mail::OpenFor(..), Some(Sabotage::LoseOpen(nth))) => {
+                self.strikes(nth)
+            }
             _ => false,
         };
         if lost {
@@ -288,10 +290,26 @@ impl World {
                     let quiet = self.cluster.is_quiet(backend, &self.net);
                     let tap = &mut self.cluster.backends[backend].tap;
                     tap.feed(bytes, call.client, quiet)?;
+                    self.check_owner(backend)?;
                 }
                 self.write(host, to, bytes)
             }
         }
+    }
+
+    /// A server of a client's own works for nobody else, and such a client has no other.
+    fn check_owner(&self, backend: usize) -> Result<(), Violation> {
+        let backend = &self.cluster.backends[backend];
+        let Some(owner) = backend.tap.owner else {
+            return Ok(());
+        };
+        let is_native = backend.is_native();
+        let is_first = !is_native || backend.tap.owners == 1;
+        if self.clients[owner].is_native() == is_native && is_first {
+            return Ok(());
+        }
+        let what = format!("client {owner} gets a server that was opened for another");
+        Err(Violation::new(Promise::OneClient, what))
     }
 
     fn write(&mut self, host: usize, to: Token, bytes: &[u8]) -> Result<(), Violation> {

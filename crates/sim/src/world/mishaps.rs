@@ -35,6 +35,8 @@ impl World {
         client.is_hasty = keeps_session;
         if self.scenario.operators && self.rng.u8(..5) == 0 {
             client.becomes_operator(&mut self.rng);
+        } else if self.scenario.natives && self.rng.u8(..4) == 0 {
+            client.becomes_native();
         }
         self.admit(client)
     }

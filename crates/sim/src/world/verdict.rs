@@ -192,7 +192,8 @@ impl World {
         let owner = self.cluster.backends[backend].tap.owner;
         let is_kept = self.scenario.mode == PoolMode::Session
             && owner.is_some_and(|owner| self.net.see(self.clients[owner].link).held);
-        !is_kept && self.cluster.is_quiet(backend, &self.net)
+        let is_own = self.cluster.backends[backend].is_native();
+        !is_kept && !is_own && self.cluster.is_quiet(backend, &self.net)
     }
 
     fn is_shut(&self) -> bool {
