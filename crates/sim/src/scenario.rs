@@ -10,6 +10,7 @@ use pgweir_core::{Shutdown, Snapshot};
 use crate::{
     checks::{Promise, Violation},
     postgres::{Conduct, Method},
+    world::Caps,
 };
 
 /// A fault of the simulator's own driver, to see that it is caught.
@@ -82,6 +83,8 @@ pub struct Scenario {
     pub(crate) prepares: bool,
     /// `max_prepared_statements`.
     pub(crate) statements_max: u32,
+    /// Caps on servers.
+    pub(crate) caps: Caps,
     settings: String,
     databases: String,
 }
@@ -235,6 +238,7 @@ impl Scenario {
             statements_max: [1, 2, 3, 200][rng.usize(..4)],
             stall,
             result_size: (capacity * 8).min(chunk * 300).min(60_000),
+            caps: Caps::of(seed),
             settings,
             databases,
         }
@@ -248,6 +252,7 @@ impl Scenario {
         scenario.mishaps = Mishaps::default();
         scenario.client_limits = ClientLimits::default();
         scenario.shutdown = None;
+        scenario.caps = Caps::default();
         scenario.clients = scenario.clients.max(5);
         scenario
     }
@@ -256,11 +261,12 @@ impl Scenario {
     pub(crate) fn snapshot(&self, pool_size: u32) -> Result<Snapshot, Violation> {
         let text = format!(
             "[databases]\n{}[pgbouncer]\n{}default_pool_size = {pool_size}\n\
-             max_prepared_statements = {}\n{}",
+             max_prepared_statements = {}\n{}{}",
             self.databases,
             self.settings,
             self.statements_max,
-            self.client_limits.settings()
+            self.client_limits.settings(),
+            self.caps.settings()
         );
         let path = std::path::Path::new("sim.ini");
         let config = Config::load(path, &mut |_| Ok(text.clone()))

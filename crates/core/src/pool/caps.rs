@@ -84,6 +84,8 @@ struct Cap {
     weights: u64,
     denied: VecDeque<PoolId>,
     searching: bool,
+    /// A pool was denied since the search began: it may have passed by what is idle since.
+    denied_since: bool,
     holders: usize,
 }
 
@@ -165,13 +167,12 @@ impl Caps {
             self.short += 1;
             if let Some(cap) = self.cap_mut(pool, by) {
                 cap.denied.push_back(pool);
+                cap.denied_since = true;
             }
         }
         let since = before.map_or(now, |(_, since)| since);
         self.change(pool, |holder| holder.denied = Some((by, since)));
-        let search = self
-            .cap_mut(pool, by)
-            .is_some_and(|cap| !std::mem::replace(&mut cap.searching, true));
+        let search = self.cap_mut(pool, by).is_some_and(Cap::begin_search);
         Err(Denied { by, search })
     }
 
@@ -277,14 +278,15 @@ impl Caps {
             && (idle >= PATIENCE || cap.may_lose(scope, holder))
     }
 
-    /// A search has ended. `true` if it is to begin anew: it has `found` something, and somebody is
-    /// denied still.
+    /// A search has ended. `true` if it is to begin anew: it has `found` something, or somebody was
+    /// denied since it began, and somebody is denied still.
     pub fn searched(&mut self, pool: PoolId, scope: Scope, found: bool) -> bool {
         let Some(cap) = self.cap_mut(pool, scope) else {
             return false;
         };
-        cap.searching = found && cap.is_full() && !cap.denied.is_empty();
-        cap.searching
+        cap.searching = false;
+        let is_needed = cap.is_full() && !cap.denied.is_empty();
+        is_needed && (found || cap.denied_since) && cap.begin_search()
     }
 
     /// How many pools are denied.
@@ -384,6 +386,15 @@ impl Scope {
 }
 
 impl Cap {
+    /// `false` if a search is under way.
+    fn begin_search(&mut self) -> bool {
+        let begins = !std::mem::replace(&mut self.searching, true);
+        if begins {
+            self.denied_since = false;
+        }
+        begins
+    }
+
     fn is_full(&self) -> bool {
         self.limit > 0 && self.taken >= self.limit
     }

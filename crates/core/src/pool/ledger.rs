@@ -205,8 +205,18 @@ impl Ledger {
 
     /// `worker` has a server that nobody uses: who gets it?
     pub fn offer(&mut self, worker: WorkerId, now: Time) -> Grant {
+        let wanted = self.oldest().is_some();
+        if self.seat.must_go(wanted, now) || self.is_turn_of_native(now) {
+            return Grant::Evict;
+        }
+        self.offer_fresh(worker, now)
+    }
+
+    /// The same for a server that has served nobody yet. It goes for no other pool's sake while clients
+    /// wait for it: else two pools whose logins take long could take the slot from each other for ever.
+    pub fn offer_fresh(&mut self, worker: WorkerId, now: Time) -> Grant {
         let chosen = self.choose(worker, now);
-        if self.seat.must_go(chosen.is_some(), now) || self.is_turn_of_native(now) {
+        if chosen.is_none() && (self.seat.must_go(false, now) || self.is_turn_of_native(now)) {
             return Grant::Evict;
         }
         let Some(chosen) = chosen else {

@@ -346,6 +346,8 @@ impl Worker {
         let Some(shared) = self.pool(pool_id).map(|pool| Arc::clone(&pool.shared)) else {
             return;
         };
+        let server = self.table.server(conn);
+        let was_lent = server.is_some_and(|server| server.lent_at > server.connected_at);
         loop {
             let (grant, surplus) = {
                 let mut ledger = shared.ledger.lock();
@@ -353,8 +355,10 @@ impl Worker {
                 (
                     if surplus {
                         Grant::Keep
-                    } else {
+                    } else if was_lent {
                         ledger.offer(worker, now)
+                    } else {
+                        ledger.offer_fresh(worker, now)
                     },
                     surplus,
                 )

@@ -184,7 +184,9 @@ impl World {
         let pool_size = snapshot.config.settings.default_pool_size;
         self.note(|| format!("configuration: default_pool_size = {pool_size}"));
         self.pool_size = pool_size;
-        self.most_servers = self.most_servers.max(pool_size as usize);
+        self.most_servers = self
+            .most_servers
+            .max(pool_size as usize + self.scenario.caps.reserve);
         let snapshot = Arc::new(snapshot);
         self.directory.replace(Arc::clone(&snapshot));
         self.tell_all(|| Mail::Config(Arc::clone(&snapshot)));

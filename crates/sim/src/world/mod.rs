@@ -1,5 +1,6 @@
 //! The world: workers, network, PostgreSQL and clients under one random number generator.
 
+mod caps;
 mod driver;
 mod events;
 mod mishaps;
@@ -14,6 +15,7 @@ use std::{
 use pgweir_config::PoolMode;
 use pgweir_core::{Directory, Shutdown, Time, Worker, WorkerId, mail::Mail};
 
+pub(crate) use self::caps::Caps;
 use self::{
     driver::{Host, Parcel},
     mishaps::Outage,
@@ -98,7 +100,7 @@ impl World {
             },
             outage: None,
             pool_size: scenario.pool_size,
-            most_servers: scenario.pool_size as usize,
+            most_servers: scenario.pool_size as usize + scenario.caps.reserve,
             strikes: 0,
             kept: BTreeMap::new(),
             scenario,

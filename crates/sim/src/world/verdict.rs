@@ -40,7 +40,11 @@ impl World {
                 .iter()
                 .any(|host| !host.stopped && host.worker.next_tick().is_some());
             let may_open = retry.is_none() || !ticks;
-            if may_open && connecting == 0 && servers < self.pool_size as usize {
+            if may_open
+                && connecting == 0
+                && servers < self.pool_size as usize
+                && !self.is_denied_rightly(&pool.key.database, &pool.key.user)
+            {
                 let what =
                     format!("{waiting} clients wait, and the pool has room: {servers} servers");
                 return Err(Violation::new(Promise::Waits, what));
@@ -50,7 +54,8 @@ impl World {
             let key = &pool.key;
             self.servers_of(&key.database, &key.user).len()
         });
-        self.most_servers = most.max().unwrap_or(0).max(self.pool_size as usize);
+        let allowed = self.pool_size as usize + self.scenario.caps.reserve;
+        self.most_servers = most.max().unwrap_or(0).max(allowed);
         Ok(())
     }
 
@@ -67,7 +72,7 @@ impl World {
             );
             return Err(Violation::new(Promise::Counts, what));
         }
-        Ok(())
+        self.check_caps(database, user)
     }
 
     /// Servers idle, pools and counts are as before the first client came.
@@ -167,7 +172,7 @@ impl World {
     }
 
     /// In a fixed order.
-    fn pools(&self) -> Vec<Arc<SharedPool>> {
+    pub(super) fn pools(&self) -> Vec<Arc<SharedPool>> {
         let mut pools = self.directory.pools();
         pools.sort_by(|a, b| a.key.cmp(&b.key));
         pools
@@ -188,7 +193,7 @@ impl World {
     }
 
     /// Could be lent, as far as one can see from outside.
-    fn is_free(&self, backend: usize) -> bool {
+    pub(super) fn is_free(&self, backend: usize) -> bool {
         let owner = self.cluster.backends[backend].tap.owner;
         let is_kept = self.scenario.mode == PoolMode::Session
             && owner.is_some_and(|owner| self.net.see(self.clients[owner].link).held);

@@ -129,3 +129,98 @@ fn a_worker_with_a_server_on_its_way_does_not_resign() {
     assert!(!ledger.resign(B));
     assert!(ledger.resign(A));
 }
+
+/// Two pools of one database that may have one server together.
+fn two_under_a_cap() -> [Ledger; 2] {
+    let caps = std::sync::Arc::default();
+    ["ann", "bob"].map(|user| {
+        let limits = CapLimits {
+            database: 1,
+            user: 0,
+            process: 0,
+            weight: 1,
+        };
+        let id = PoolId(u32::from(user == "bob"));
+        let seat = Seat::new(&caps, id, ["app", user], limits);
+        Ledger::new(1, *ledger(1, Order::Auto).limits(), seat)
+    })
+}
+
+#[test]
+fn room_is_told_and_used() {
+    let [mut ann, mut bob] = two_under_a_cap();
+    with_server(&mut ann, A, 1);
+    let (_, notes) = bob.wait(A, client(2), Time(0));
+    assert_eq!((notes.open, notes.search), (None, Some(Scope::Database)));
+    let obstacle = Obstacle::Cap {
+        by: Scope::Database,
+        limit: 1,
+    };
+    assert_eq!(bob.obstacle(Time(0)), obstacle);
+    assert_eq!(ann.offer(A, Time(0)), Grant::Evict, "nobody else wants it");
+    assert_eq!(ann.closed(A, Time(0)).room, [PoolId(1)]);
+    assert_eq!(bob.room(Time(0)).open, Some(A));
+    assert!(matches!(bob.opening(A, Time(0)), Opening::Go { .. }));
+}
+
+#[test]
+fn room_that_is_not_used_goes_on() {
+    let [mut ann, mut bob] = two_under_a_cap();
+    with_server(&mut ann, A, 1);
+    let (ticket, _) = bob.wait(A, client(2), Time(0));
+    let notes = ann.closed(A, Time(0));
+    assert_eq!(notes.room, [PoolId(1)]);
+    assert!(bob.leave(A, ticket));
+    let (_, notes) = ann.wait(A, client(3), Time(0));
+    assert_eq!(notes.open, None, "the slot is bob's");
+    let notes = bob.room(Time(0));
+    assert_eq!((notes.open, notes.room), (None, vec![PoolId(0)]));
+    assert_eq!(ann.room(Time(0)).open, Some(A));
+}
+
+#[test]
+fn a_server_is_yielded_once_it_has_served() {
+    let [mut ann, mut bob] = two_under_a_cap();
+    let late = Time(10 * crate::pool::PATIENCE);
+    with_server(&mut ann, A, 1);
+    let _ = bob.wait(A, client(2), Time(0));
+    let _ = ann.wait(A, client(3), Time(0));
+    // Bob has waited for long, but this one has just been opened for Ann.
+    assert!(matches!(ann.offer_fresh(A, late), Grant::Own(_)));
+    let _ = ann.wait(A, client(4), late);
+    assert_eq!(ann.offer(A, late), Grant::Evict);
+    assert_eq!(ann.closed(A, late).room, [PoolId(1)]);
+}
+
+#[test]
+fn the_reserve_is_for_who_has_waited() {
+    let mut ledger = ledger(1, Order::Auto);
+    ledger.limits.reserve = 1;
+    ledger.limits.reserve_after = 100;
+    with_server(&mut ledger, A, 1);
+    let (_, notes) = ledger.wait(A, client(2), Time(0));
+    assert_eq!(notes.open, None);
+    assert_eq!(ledger.tick(Time(99)).open, None);
+    assert_eq!(ledger.tick(Time(100)).open, Some(A));
+    let opening = ledger.opening(A, Time(100));
+    assert!(matches!(opening, Opening::Go { from_reserve: Some(who), .. } if who == client(2)));
+    let _ = ledger.connected(A, Connecting::Done, Time(100));
+    let _ = ledger.wait(A, client(3), Time(100));
+    assert_eq!(ledger.tick(Time(300)).open, None, "it is used up");
+    assert!(!ledger.is_above_size());
+}
+
+#[test]
+fn a_pool_is_filled_up_to_its_minimum_and_its_size() {
+    let mut ledger = ledger(2, Order::Auto);
+    ledger.limits.min = 3;
+    ledger.limits.connecting = 4;
+    for servers in 1..=2 {
+        assert_eq!(ledger.fill(B, Time(0)).open, Some(B));
+        assert!(matches!(ledger.opening(B, Time(0)), Opening::Go { .. }));
+        let _ = ledger.connected(B, Connecting::Done, Time(0));
+        assert_eq!((ledger.servers(), ledger.connecting()), (servers, 0));
+    }
+    assert_eq!(ledger.fill(B, Time(0)).open, None);
+    assert!(!ledger.is_above_min());
+}

@@ -1,0 +1,122 @@
+//! Caps on servers that pools share: none is exceeded at any moment, and none keeps a client waiting
+//! while an idle server of another pool could go.
+
+use super::World;
+use crate::checks::{Promise, Violation};
+
+/// Most servers; 0 is no limit.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Caps {
+    database: usize,
+    user: usize,
+    process: usize,
+    pub(crate) reserve: usize,
+    check_delay: u32,
+}
+
+impl Caps {
+    /// Half of the worlds have none.
+    pub(crate) fn of(seed: u64) -> Self {
+        let mut rng = fastrand::Rng::with_seed(seed ^ 0x0ca9_5000);
+        if rng.bool() {
+            return Self::default();
+        }
+        let mut some = |most: usize| if rng.bool() { 0 } else { rng.usize(1..=most) };
+        let (database, user, process, reserve) = (some(4), some(4), some(5), some(2));
+        Self {
+            database,
+            user,
+            process,
+            reserve,
+            check_delay: [0, 2, 30][rng.usize(..3)],
+        }
+    }
+
+    /// As lines of `[pgbouncer]`.
+    pub(crate) fn settings(self) -> String {
+        let Self {
+            database,
+            user,
+            process,
+            reserve,
+            check_delay,
+        } = self;
+        format!(
+            "max_db_connections = {database}\nmax_user_connections = {user}\n\
+             max_server_conn = {process}\nreserve_pool_size = {reserve}\n\
+             reserve_pool_timeout = 1\nserver_check_delay = {check_delay}\n"
+        )
+    }
+}
+
+impl World {
+    /// All backends that the pooler holds a connection to, whose pool passes.
+    fn servers_where(&self, passes: impl Fn(&str, &str) -> bool) -> usize {
+        let backends = self.cluster.backends.iter();
+        let held = backends.filter(|backend| self.net.see(backend.link).held);
+        held.filter(|backend| matches!(&backend.pool, Some((d, u)) if passes(d, u)))
+            .count()
+    }
+
+    /// A backend of this pool has come: are there too many under a cap?
+    pub(super) fn check_caps(&self, database: &str, user: &str) -> Result<(), Violation> {
+        let Caps {
+            database: of_database,
+            user: of_user,
+            process,
+            ..
+        } = self.scenario.caps;
+        let counts = [
+            (
+                "the database",
+                of_database,
+                self.servers_where(|d, _| d == database),
+            ),
+            ("the user", of_user, self.servers_where(|_, u| u == user)),
+            ("the process", process, self.servers_where(|_, _| true)),
+        ];
+        match counts
+            .iter()
+            .find(|(_, cap, count)| *cap > 0 && count > cap)
+        {
+            Some((what, cap, count)) => {
+                let what = format!("{count} servers of {what}, {cap} allowed");
+                Err(Violation::new(Promise::Counts, what))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Clients of this pool wait, and it has room itself: do the caps forbid it one more server, with
+    /// no idle server that could go for it? Of the process, each pool keeps its share.
+    pub(super) fn is_denied_rightly(&self, database: &str, user: &str) -> bool {
+        let caps = self.scenario.caps;
+        let is_full = |cap: usize, count: usize| cap > 0 && count >= cap;
+        let spare = |passes: &dyn Fn(&str, &str) -> bool| {
+            (0..self.cluster.backends.len()).any(|index| {
+                let backend = &self.cluster.backends[index];
+                let meant = matches!(&backend.pool, Some((d, u)) if passes(d, u));
+                meant && self.net.see(backend.link).held && self.is_free(index)
+            })
+        };
+        if is_full(caps.database, self.servers_where(|d, _| d == database)) {
+            return !spare(&|d, _| d == database);
+        }
+        if is_full(caps.user, self.servers_where(|_, u| u == user)) {
+            return !spare(&|_, u| u == user);
+        }
+        if !is_full(caps.process, self.servers_where(|_, _| true)) {
+            return false;
+        }
+        let pools = self.pools();
+        let active = pools.iter().filter(|pool| {
+            let ledger = pool.ledger.lock();
+            ledger.servers() > 0 || ledger.waiting() > 0
+        });
+        let active = active.count();
+        !spare(&|d, u| {
+            let count = self.servers_where(|other_d, other_u| (other_d, other_u) == (d, u));
+            count * active > caps.process
+        })
+    }
+}
