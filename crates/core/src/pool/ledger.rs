@@ -35,6 +35,7 @@
 //! Clients wait in the order of their tickets. `crates/sim` tries to break all this.
 
 use self::natives::Natives;
+pub use self::obstacle::Obstacle;
 use super::{
     CapLimits, Denied, Limits, Order, PoolId, Scope, Seat, Ticket, Waiter, WorkerSet,
     wait_queue::WaitQueue,
@@ -82,28 +83,6 @@ pub enum Opening {
     },
     /// Nobody needs it any more.
     Not(Notes),
-}
-
-/// Why a pool in which clients wait opens no more servers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Obstacle {
-    /// It has as many as it may.
-    Size,
-    /// This cap is full.
-    Cap {
-        /// Which.
-        by: Scope,
-        /// Its limit.
-        limit: u32,
-    },
-    /// The last login failed; the next is tried at this time.
-    Failed(Time),
-    /// An operator has paused it.
-    Paused,
-    /// It does, but they have not logged in yet.
-    Connecting,
-    /// Nothing.
-    None,
 }
 
 /// How a login of a server ended, for [`Ledger::connected`].
@@ -415,25 +394,6 @@ impl Ledger {
         &self.limits
     }
 
-    /// Why no more servers are opened.
-    #[must_use]
-    pub fn obstacle(&self, now: Time) -> Obstacle {
-        if self.paused {
-            Obstacle::Paused
-        } else if !self.has_room(now) {
-            Obstacle::Size
-        } else if let Some(by) = self.denied {
-            let (_, limit) = self.seat.usage(by);
-            Obstacle::Cap { by, limit }
-        } else if now < self.retry_at {
-            Obstacle::Failed(self.retry_at)
-        } else if self.connecting > 0 {
-            Obstacle::Connecting
-        } else {
-            Obstacle::None
-        }
-    }
-
     /// Until when no login is tried, because the last one failed.
     #[must_use]
     pub fn retry_at(&self) -> Option<Time> {
@@ -456,12 +416,6 @@ impl Ledger {
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting
-    }
-
-    /// Since when the first of them has waited.
-    #[must_use]
-    pub fn waiting_since(&self) -> Option<Time> {
-        self.oldest().map(|(_, waiter)| waiter.since)
     }
 
     /// Servers of one worker, for checks.
@@ -599,5 +553,6 @@ impl Ledger {
 }
 
 mod natives;
+mod obstacle;
 #[cfg(test)]
 mod tests;
