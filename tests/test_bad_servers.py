@@ -1,5 +1,7 @@
 """Servers that send nonsense: the client gets a clear error, and nothing else happens."""
 
+import contextlib
+import socket
 import time
 
 import pytest
@@ -13,10 +15,10 @@ from rawclient import Closed, LoginRefused, frame, query, u16, u32
 @pytest.fixture
 def start_bad(start_server, start_pooler, newest_pg):
     """A pooler whose database `bad` is a fake server, and `app` a real one."""
-    def start(behave, **options):
+    def start(behave, more_databases=(), **options):
         server = start_server(behave)
         databases = {"bad": server.database,
-                     "app": f"host={newest_pg.host} port={newest_pg.port}"}
+                     "app": f"host={newest_pg.host} port={newest_pg.port}"} | dict(more_databases)
         options = {"server_connect_timeout": 2, "server_login_retry": 1, "query_wait_timeout": 4,
                    "users": {"trusty": "password", "admin": "admin password"}} | options
         return server, start_pooler(None, databases=databases, **options)
@@ -130,6 +132,25 @@ def test_server_that_never_answers(start_bad):
         pooler.raw(dbname="bad", timeout=12)
     assert server.accepted >= 1
     check_alive(pooler)
+
+
+@pytest.mark.shows("server_connect_timeout")
+def test_server_that_cannot_be_reached_in_time(start_bad):
+    with socket.socket() as full, contextlib.ExitStack() as stack:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for _ in range(3):  # the kernel has no place for another one
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(full.getsockname())
+        database = f"host=127.0.0.1 port={full.getsockname()[1]}"
+        _, pooler = start_bad(lambda connection: None, server_connect_timeout=1,
+                              more_databases={"full": database})
+        client = pooler.socket()
+        client.send(wire.startup(user="trusty", database="full"))
+        pooler.expect_log("closing because: connect failed")
+        assert "connect timeout" not in pooler.log()
+        check_alive(pooler)
 
 
 # Server's first SCRAM message for the client's nonce, and its last one.

@@ -181,6 +181,20 @@ def test_servers_are_checked_before_they_are_lent(start_pooler, newest_pg, dead,
         assert seen[3:] == [(1, sql), (2, "3")]
 
 
+def test_no_server_is_checked_for_a_goodbye(start_pooler, newest_pg, dead, workers):
+    seen = []
+    with FakeServer(statements(seen)) as server:
+        pooler = start_pooler(None, databases={"app": server.database}, server_check_query="CHECK",
+                              server_check_delay=0, workers=workers)
+        first, second = pooler.raw(), pooler.raw()
+        assert first.value("1") == "1"
+        first.send(wire.TERMINATE)
+        assert first.rest() == []
+        assert second.value("2") == "2"
+        assert [sql for _, sql in seen] == ["1", "CHECK", "2"]
+        assert len(pooler.console("SHOW SERVERS")) == 1
+
+
 @pytest.mark.shows("server_check_delay", "server_check_query")
 def test_a_server_that_was_just_in_use_is_not_checked(start_pooler, newest_pg, dead):
     seen = []
@@ -346,6 +360,24 @@ def test_clients_hear_why_the_server_refuses_them(start_pooler, newest_pg, worke
             pooler.raw()
         assert server.accepted == 1
     pooler.expect_log("server login failed: FATAL no entry for you")
+
+
+def test_servers_that_are_to_go_keep_nobody_waiting(start_pooler, newest_pg, workers):
+    """The login of a new one is refused: who waits hears why, though an outdated one is still there."""
+    newest_pg.run("CREATE ROLE fading LOGIN")
+    try:
+        pooler = start_pooler(newest_pg, users={"fading": "x", "admin": "admin password"},
+                              auth_type="trust", default_pool_size=2, workers=workers)
+        busy, other = pooler.raw("fading"), pooler.raw("fading")
+        busy.query("BEGIN")
+        newest_pg.run("ALTER ROLE fading NOLOGIN")
+        pooler.console("RECONNECT")
+        other.send(wire.query("SELECT 1"))
+        assert "is not permitted to log in" in other.until("E")[-1].words
+        assert busy.value("SELECT 1") == "1"
+    finally:
+        newest_pg.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'fading'")
+        newest_pg.run("DROP ROLE fading")
 
 
 def test_a_server_that_starts_is_waited_for(start_pooler, newest_pg, workers):

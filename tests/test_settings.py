@@ -210,9 +210,10 @@ def test_autodb_idle_timeout(start_pooler, newest_pg):
     def known():
         return {row["name"] for row in pooler.console("SHOW DATABASES")}
 
-    with pooler.raw() as client:
+    with pooler.raw() as client, pooler.raw():
         assert client.value("SELECT current_database()") == "app"
         assert "app" in known()
+        assert pooler.log().count("registered new auto-database: app") == 1
         time.sleep(1.5)  # it is in use
         assert "app" in known()
     machine.wait_until(lambda: "app" not in known(), 10, "it is forgotten")

@@ -96,6 +96,8 @@ pub struct Client {
     pub transaction_at: Time,
     /// It has had a notice that it waits, in this wait.
     pub told_to_wait: bool,
+    /// It is looked at what it has to say, before a server is checked for it.
+    pub peeked: bool,
     /// Its socket takes no more at present.
     pub blocked: bool,
     /// Bytes that were read before they could be passed on: they came together with the end of its

@@ -5,7 +5,7 @@ use pgweir_wire::MessageWriter;
 
 use super::{Worker, orders::OUTDATED};
 use crate::{
-    Actions, Time, Token,
+    Action, Actions, Time, Token,
     backend::{Duty, Own},
     fault::Fault,
     frontend::ClientDuty,
@@ -24,6 +24,20 @@ pub(super) fn check_after(settings: &Settings) -> u64 {
 }
 
 impl Worker {
+    /// No server is checked for a client that only takes its leave. `true` if that is still to be seen:
+    /// then the client comes back when it is ([`Worker::client_peeked`]).
+    #[cold]
+    pub(super) fn look_first(&mut self, conn: Token, out: &mut Actions) -> bool {
+        let Some(client) = self.table.client(conn) else {
+            return false;
+        };
+        client.peeked = !client.peeked && client.early.is_none();
+        if client.peeked {
+            out.list.push(Action::Peek(conn));
+        }
+        client.peeked
+    }
+
     /// The server has not been in use for a while: the client gets it if it is still there.
     #[cold]
     pub(super) fn check_first(

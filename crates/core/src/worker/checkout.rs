@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{LocalPool, Worker};
+use super::{Conn, LocalPool, Worker};
 use crate::{
     Action, Actions, ReadMode, SharedPool, Shutdown, Time, Token,
     backend::{Duty, Own, Server},
@@ -27,10 +27,24 @@ impl Worker {
             .and_then(|pool| pool.as_deref_mut())
             .and_then(LocalPool::take_idle);
         match idle {
+            Some(server) if self.is_stale(server, now) && self.look_first(conn, out) => {
+                if let Some(pool) = self.pool(pool) {
+                    pool.idle.push(server);
+                }
+            }
             Some(server) => {
                 self.lend(server, conn, now, out);
             }
             None => self.wait(conn, pool, false, now, out),
+        }
+    }
+
+    /// Has the server to be checked before it is lent?
+    #[inline]
+    fn is_stale(&self, server: Token, now: Time) -> bool {
+        match self.table.look(server) {
+            Some(Conn::Server(server)) => server.is_stale(self.check_after, now),
+            _ => false,
         }
     }
 
@@ -105,11 +119,7 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) -> bool {
-        if self
-            .table
-            .server(server_conn)
-            .is_some_and(|server| server.is_stale(self.check_after, now))
-        {
+        if self.is_stale(server_conn, now) {
             return self.check_first(server_conn, client_conn, now, out);
         }
         self.equip(server_conn, client_conn, now, out)

@@ -67,7 +67,8 @@ impl Worker {
         self.forget_client(conn, now, out);
     }
 
-    /// The answer to a peek at a client that hung up while nobody read from it.
+    /// The answer to a peek at a client that hung up while nobody read from it, or whose server would
+    /// have to be checked first.
     pub(crate) fn client_peeked(
         &mut self,
         conn: Token,
@@ -89,6 +90,9 @@ impl Worker {
             }
             Some(pgweir_wire::tag::frontend::TERMINATE) => {
                 self.dismiss(conn, "client close request", now, out)
+            }
+            Some(_) if client.peeked && matches!(client.duty, ClientDuty::Idle) => {
+                self.check_out(conn, now, out);
             }
             // A last request: it is served in its turn.
             Some(_) => {}

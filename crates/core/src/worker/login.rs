@@ -51,6 +51,7 @@ impl Worker {
             request_at: now,
             transaction_at: now,
             told_to_wait: false,
+            peeked: false,
             blocked: false,
             held: None,
             statements: crate::session::Names::default(),

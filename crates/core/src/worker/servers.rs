@@ -416,9 +416,18 @@ impl Worker {
 
     /// A login took too long.
     pub(crate) fn server_login_overdue(&mut self, conn: Token, now: Time, out: &mut Actions) {
-        self.log_server_end(conn, "connect timeout", now, out);
+        let is_connected = self
+            .table
+            .server(conn)
+            .is_some_and(|server| server.addresses.is_some());
+        let why = if is_connected {
+            "connect timeout"
+        } else {
+            "connect failed"
+        };
+        self.log_server_end(conn, why, now, out);
         out.list.push(Action::Close(conn));
-        self.drop_login(conn, Failure::unreachable("connect timeout"), now, out);
+        self.drop_login(conn, Failure::unreachable(why), now, out);
     }
 
     /// We end a login ourselves: nothing is wrong with the server.
@@ -510,10 +519,13 @@ impl Worker {
     ) {
         let is_refused = why.refusal.is_some();
         shared.facts.lock().failure = Some(why);
+        let outdated = shared.epochs.lock().outdated();
         let (notes, has_none) = {
             let mut ledger = shared.ledger.lock();
             let notes = ledger.connected(self.id, Connecting::Failed(now), now);
-            (notes, ledger.servers() == ledger.connecting())
+            // Outdated ones serve nobody who waits.
+            let usable = (ledger.servers() - ledger.connecting()) as usize;
+            (notes, usable <= outdated)
         };
         self.deliver(notes, shared, out);
         if is_refused && has_none {
@@ -526,7 +538,7 @@ impl Worker {
         }
     }
 
-    /// The pool has no server, and the login of one was refused: clients that wait are told.
+    /// The pool has no server to lend, and the login of one was refused: clients that wait are told.
     pub(crate) fn fail_waiters(&mut self, shared: &Arc<SharedPool>, now: Time, out: &mut Actions) {
         let failure = shared.facts.lock().failure.clone();
         let Some(refusal) = failure.and_then(|failure| failure.refusal) else {
