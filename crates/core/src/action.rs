@@ -49,7 +49,7 @@ pub enum Action {
         mode: ReadMode,
     },
     /// Read nothing of this connection and tell nothing of it, whatever its mode, until it is thawed.
-    /// What is to be sent is sent.
+    /// What is to be sent is sent. One that is handed over is not frozen any more.
     Freeze(Token),
     /// Its read mode counts again.
     Thaw(Token),

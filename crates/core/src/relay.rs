@@ -8,6 +8,7 @@ mod upward;
 use pgweir_config::PoolMode;
 use pgweir_wire::{Body, HEADER_LEN, Report, Severity, tag::backend};
 
+pub(crate) use self::upward::send_early;
 use self::upward::{Stopped, Upward};
 use crate::{
     Actions, Level, ReadMode, Time, Token,

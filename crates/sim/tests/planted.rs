@@ -3,7 +3,7 @@
 use pgweir_sim::{Promise, Sabotage, Scenario, run_scenario};
 
 /// So many worlds are enough to notice any fault.
-const WORLDS_MAX: u64 = 60;
+const WORLDS_MAX: u64 = 100;
 
 /// Runs seeds with the fault, and without. Without it, nothing may be found. With it, `promise` has
 /// to be found broken in at least so many of the worlds; in others, only `also` may be.

@@ -503,7 +503,7 @@ impl Upward<'_> {
 
 /// ParseCompletes that the client is owed.
 #[inline]
-pub(super) fn send_early(client: Token, server: &mut Server, out: &mut Actions) {
+pub(crate) fn send_early(client: Token, server: &mut Server, out: &mut Actions) {
     for _ in 0..server.replies.take_early() {
         out.send_made(client, |made| {
             made.extend_from_slice(&[backend::PARSE_COMPLETE, 0, 0, 0, 4]);

@@ -21,7 +21,7 @@ use crate::{
     frontend::ClientDuty,
     mail::Mail,
     pool::{Connecting, Opening},
-    relay::Loss,
+    relay::{Loss, send_early},
 };
 
 impl Worker {
@@ -387,6 +387,8 @@ impl Worker {
                     owed: server.replies.owed_to_client(),
                     fault,
                 };
+                // What we have answered in its place holds, whatever becomes of the rest.
+                send_early(client, server, out);
                 let marks = server.replies.take_all_marks();
                 self.undo(conn, marks);
                 self.drop_server(conn, text, now, out);

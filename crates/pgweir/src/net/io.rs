@@ -155,6 +155,7 @@ impl Io {
         connection.hung_up = false;
         connection.hung_up_told = false;
         connection.queued = false;
+        connection.frozen = false;
         connection.peek = false;
         connection.turn = 0;
         Some(connection)
