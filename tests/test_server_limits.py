@@ -279,6 +279,19 @@ def test_shares_are_by_weight(start_pooler, newest_pg, workers):
             thread.join()
 
 
+@pytest.mark.shows("max_server_conn")
+def test_what_nobody_uses_has_no_share(start_pooler, newest_pg, workers):
+    databases = {"app": where(newest_pg), "other": where(newest_pg, "", "other")}
+    pooler = start_pooler(newest_pg, databases=databases, max_server_conn=2, workers=workers)
+    with pooler.raw(dbname="other") as gone:
+        gone.query("SELECT 1")
+    holders = begin(pooler, 1)
+    waiter = pooler.raw()
+    waiter.send(wire.query("SELECT 1"))
+    assert wire.value(waiter.until_ready()) == "1"
+    assert holders[0].value("SELECT 2") == "2"
+
+
 def test_room_that_comes_by_a_reload_is_used(start_pooler, newest_pg, workers):
     pooler = start_pooler(newest_pg, max_server_conn=1, workers=workers)
     holder = begin(pooler, 1)[0]

@@ -88,7 +88,8 @@ LIMITS = {
     "max_server_conn": ({"max_server_conn": 2}, "", {},
                         "The limit is max_server_conn: 2 server(s) of the process."),
     "reserve": ({"reserve_pool_timeout": 0.1}, "pool_size=1 reserve_pool_size=1", {},
-                "of 1 and 1 in reserve: 2 idle in transaction. The limit is pool_size."),
+                "of 1 and 1 in reserve: 2 idle in transaction. The limit is pool_size and "
+                "reserve_pool_size."),
 }
 
 
@@ -107,6 +108,19 @@ def test_which_limit_it_is(start_pooler, newest_pg, workers, name):
     assert words in error.fields["D"]
     assert name in error.fields["H"] or "pool_size" in error.fields["H"]
     assert holders[0].value("SELECT 1") == "1"
+
+
+def test_who_holds_the_servers_of_a_cap(start_pooler, newest_pg, workers):
+    databases = {"app": where(newest_pg, ""), "twin": where(newest_pg, "dbname=app")}
+    pooler = start_pooler(newest_pg, databases=databases, workers=workers, max_server_conn=1,
+                          query_wait_timeout=1)
+    holder = pooler.raw(dbname="twin")
+    holder.query("BEGIN")
+    waiter = pooler.raw()
+    waiter.send(wire.query("SELECT 1"))
+    detail = waiter.error_and_close().fields["D"]
+    assert "Other pools hold: 1 idle in transaction, for up to " in detail
+    assert "twin" not in detail and holder.value("SELECT 1") == "1"
 
 
 def test_that_no_server_can_be_reached(start_pooler, newest_pg):
