@@ -116,9 +116,9 @@ def test_who_holds_the_servers_of_a_cap(start_pooler, newest_pg, workers):
                           query_wait_timeout=1)
     holder = pooler.raw(dbname="twin")
     holder.query("BEGIN")
-    waiter = pooler.raw()
-    waiter.send(wire.query("SELECT 1"))
-    detail = waiter.error_and_close().fields["D"]
+    with pytest.raises(wire.LoginRefused) as refused:
+        pooler.raw()
+    detail = refused.value.message.fields["D"]
     assert "Other pools hold: 1 idle in transaction, for up to " in detail
     assert "twin" not in detail and holder.value("SELECT 1") == "1"
 
