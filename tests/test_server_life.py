@@ -267,7 +267,8 @@ def test_a_client_that_leaves_during_a_check(start_pooler, newest_pg):
             connection.serve(reply)
 
     with FakeServer(behave) as server:
-        pooler = start_pooler(None, databases={"app": server.database}, server_check_delay=0)
+        pooler = start_pooler(None, databases={"app": server.database}, server_check_delay=0,
+                              default_pool_size=1)
         with pooler.raw() as client:
             client.value("1")
             client.send(wire.query("2"))
