@@ -99,11 +99,14 @@ impl World {
                 meant && self.net.see(backend.link).held && self.is_free(index)
             })
         };
-        if is_full(caps.database, self.servers_where(|d, _| d == database)) {
-            return !spare(&|d, _| d == database);
+        // One that is full of servers in use is enough, whatever could go under another.
+        if is_full(caps.database, self.servers_where(|d, _| d == database))
+            && !spare(&|d, _| d == database)
+        {
+            return true;
         }
-        if is_full(caps.user, self.servers_where(|_, u| u == user)) {
-            return !spare(&|_, u| u == user);
+        if is_full(caps.user, self.servers_where(|_, u| u == user)) && !spare(&|_, u| u == user) {
+            return true;
         }
         if !is_full(caps.process, self.servers_where(|_, _| true)) {
             return false;
