@@ -185,9 +185,9 @@ def test_cap(start_pooler, newest_pg, workers, name):
         holder.query("COMMIT")
     assert wire.value(late.until_ready()) == "1"
     waiter.until("Z")
-    # The slot may be on its way to the other pool, or back.
-    machine.wait_until(lambda: servers(newest_pg, *one) + servers(newest_pg, *other) == 2,
-                       what="the slot is used")
+    # Both were served; a server that went for another pool may still be on its way out.
+    machine.wait_until(lambda: servers(newest_pg, *one) + servers(newest_pg, *other) <= 2,
+                       what="no more servers than the cap")
 
 
 @pytest.mark.shows("max_db_connections", "max_user_connections", "max_server_conn")
