@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    AuthType, Database, Micros, Note, Peer, PoolMode, Scope, SettingInfo, Settings, UserSettings,
+    AuthType, Database, Micros, Note, Peer, PoolMode, Scope, SessionState, SettingInfo, Settings,
+    UserSettings,
 };
 
 /// Names of databases that belong to the console.
@@ -117,6 +118,14 @@ impl Config {
         let user = self.users.get(user).and_then(|user| user.pool_mode);
         user.or(database.pool_mode)
             .unwrap_or(self.settings.pool_mode)
+    }
+
+    /// What of a session the clients of `database` find on every server.
+    #[must_use]
+    pub fn session_state(&self, database: &Database) -> SessionState {
+        database
+            .session_state
+            .unwrap_or(self.settings.session_state)
     }
 
     /// How long a client of the pool of `database` and `user` may wait; zero is no limit.

@@ -116,6 +116,16 @@ choices! {
 }
 
 choices! {
+    /// What of a session clients find on every server, in transaction mode.
+    pub enum SessionState {
+        /// All of it: as if each client had a server of its own.
+        Transparent = "transparent",
+        /// What PgBouncer follows.
+        Off = "off",
+    }
+}
+
+choices! {
     /// How clients prove who they are.
     pub enum AuthType {
         /// No proof, and any name: the server's user is the one that the database forces.

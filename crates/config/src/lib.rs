@@ -19,7 +19,8 @@ mod value;
 
 pub use config::{Config, ConfigRow, RESERVED_DATABASES, is_console};
 pub use kinds::{
-    AuthType, FairWindow, FileMode, LoadBalance, Micros, PoolMode, Secret, SslMode, SyslogFacility,
+    AuthType, FairWindow, FileMode, LoadBalance, Micros, PoolMode, Secret, SessionState, SslMode,
+    SyslogFacility,
 };
 pub use problem::{Note, Place, Problem, ProblemKind, Problems};
 pub use table::{

@@ -177,6 +177,10 @@ pub enum Fault {
     TooManyStatements,
     /// One alone does.
     StatementTooLong,
+    /// No prepared statement has this name, under `session_state = off`.
+    NoSuchStatement,
+    /// One has it already, under `session_state = off`.
+    StatementExists,
 }
 
 impl Fault {
@@ -273,6 +277,10 @@ impl Fault {
                  any more."
                     .into()
             }
+            Self::NoSuchStatement | Self::StatementExists => {
+                "With session_state = transparent this is an ERROR, and the connection stays."
+                    .into()
+            }
             _ => return None,
         })
     }
@@ -306,6 +314,8 @@ impl fmt::Display for Fault {
             Self::StatementTooLong => {
                 f.write_str("prepared statement is too long (max_client_prepared_bytes)")
             }
+            Self::NoSuchStatement => f.write_str("prepared statement did not exist"),
+            Self::StatementExists => f.write_str("prepared statement name is already in use"),
             Self::Startup(error) => error.fmt(f),
             Self::NoUserName => f.write_str("no username supplied"),
             Self::BadName(what) => write!(f, "invalid {what} name"),

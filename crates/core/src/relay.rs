@@ -63,6 +63,7 @@ impl Worker {
                 0
             },
             most_bytes,
+            as_pgbouncer: pool.terms.as_pgbouncer,
             longest,
             no_simple,
         };

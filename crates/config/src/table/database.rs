@@ -1,7 +1,7 @@
 //! The keys of an entry of `[databases]`.
 
 use super::settings;
-use crate::{LoadBalance, Micros, PoolMode, Secret, check::between};
+use crate::{LoadBalance, Micros, PoolMode, Secret, SessionState, check::between};
 
 settings! {
     /// An entry of `[databases]`: where the connections of one database go.
@@ -39,6 +39,8 @@ settings! {
         reserve_pool_size: Option<u32>, reloads, now;
         /// When servers of this database go back to their pool. If not set, the global `pool_mode`.
         pool_mode: Option<PoolMode>, reloads, now;
+        /// What of a session clients find on every server. If not set, the global `session_state`.
+        session_state: Option<SessionState>, reloads, now;
         /// The most servers of all pools of this database. If not set (or 0), the global
         /// `max_db_connections`.
         max_db_connections: Option<u32>, reloads, now;

@@ -2,7 +2,8 @@
 
 use super::settings;
 use crate::{
-    AuthType, FairWindow, FileMode, Micros, PoolMode, Secret, SslMode, SyslogFacility,
+    AuthType, FairWindow, FileMode, Micros, PoolMode, Secret, SessionState, SslMode,
+    SyslogFacility,
     check::{auth_available, between, tls_optional},
 };
 
@@ -80,6 +81,10 @@ settings! {
     }
 
     "What a session keeps" {
+        /// What of a session clients find on every server, in `transaction` mode. `transparent`: as if
+        /// each had a server of its own, as far as this version goes. `off`: what PgBouncer follows, as it
+        /// does: a prepared statement's name that is unknown, or taken, ends the connection.
+        session_state: SessionState = "transparent", reloads, now;
         /// Parameters to follow besides `client_encoding`, `DateStyle`, `TimeZone`,
         /// `standard_conforming_strings` and `application_name`: each client finds its own value on
         /// every server. Only parameters that the server reports can be followed.

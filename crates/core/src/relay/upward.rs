@@ -31,6 +31,8 @@ pub(super) struct Upward<'w> {
     pub(super) most: usize,
     /// `max_client_prepared_bytes`.
     pub(super) most_bytes: usize,
+    /// What ends a connection in PgBouncer ends it here (`session_state = off`).
+    pub(super) as_pgbouncer: bool,
     /// The longest message (`max_packet_size`).
     pub(super) longest: u32,
     /// No simple queries (`disable_pqexec`).
@@ -86,15 +88,9 @@ impl Upward<'_> {
                 }
             };
             let tag = head.header.tag;
-            if tag == frontend::TERMINATE {
+            if let Some(stopped) = self.stopped_by(tag) {
                 out.send_input(self.server_conn, sent, head.start);
-                return Err(Stopped::Terminated);
-            }
-            if self.no_simple && tag == frontend::QUERY {
-                // Nothing of it goes on: the server is not in the middle of a message.
-                self.client.stream = Upstream::default();
-                out.send_input(self.server_conn, sent, head.start);
-                return Err(Stopped::Refused(Fault::SimpleQuery));
+                return Err(stopped);
             }
             if self.follows(tag) {
                 let len = head.header.body_len as usize;
@@ -111,6 +107,10 @@ impl Upward<'_> {
                     }
                     self.put_off(head.header, &[&bytes[at..]], out);
                     return Ok(());
+                }
+                if let Some(fault) = self.refusal_of(&named) {
+                    out.send_input(self.server_conn, sent, head.start);
+                    return Err(Stopped::Refused(fault));
                 }
                 if named == Named::Unnamed && self.needs_unnamed(tag) {
                     out.send_input(self.server_conn, sent, head.start);
@@ -144,6 +144,38 @@ impl Upward<'_> {
             }
             self.server.replies.client_sent(tag);
         }
+    }
+
+    #[inline]
+    fn stopped_by(&mut self, tag: u8) -> Option<Stopped> {
+        if tag == frontend::TERMINATE {
+            return Some(Stopped::Terminated);
+        }
+        if self.no_simple && tag == frontend::QUERY {
+            // Nothing of it goes on: the server is not in the middle of a message.
+            self.client.stream = Upstream::default();
+            return Some(Stopped::Refused(Fault::SimpleQuery));
+        }
+        None
+    }
+
+    /// What ends a client's connection in PgBouncer, and is an error of the server's otherwise.
+    #[inline]
+    fn refusal_of(&mut self, named: &Named<'_>) -> Option<Fault> {
+        if !self.as_pgbouncer {
+            return None;
+        }
+        let (name, fault) = match *named {
+            Named::Parse { name, .. } => (name, Fault::StatementExists),
+            Named::Bind { name, .. } | Named::Describe(name) => (name, Fault::NoSuchStatement),
+            _ => return None,
+        };
+        let is_known = self.client.statements.find(self.bindings, name).is_some();
+        if is_known != (fault == Fault::StatementExists) {
+            return None;
+        }
+        self.client.stream = Upstream::default();
+        Some(fault)
     }
 
     #[inline]
@@ -296,6 +328,11 @@ impl Upward<'_> {
         if named.is_named() && self.follows(tag) && self.server.replies.is_unsure() {
             self.put_off(held.header, &[&held.body, &bytes[taken..]], out);
             return Ok(bytes.len());
+        }
+        if self.follows(tag)
+            && let Some(fault) = self.refusal_of(&named)
+        {
+            return Err(fault);
         }
         let mut used = 0;
         // The server may have begun to skip in the meantime.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pgweir_config::{Database, PoolMode, Settings};
+use pgweir_config::{Database, PoolMode, SessionState, Settings};
 
 use crate::{
     Directory, Endpoint, SharedPool, Snapshot, Time, Token, backend::Welcome,
@@ -50,6 +50,11 @@ pub(crate) struct Terms {
     pub(crate) patience: Patience,
     /// Microseconds; 0 is to be lent once.
     pub(crate) server_lifetime: u64,
+    /// The session engine is on: a client finds its session on every server.
+    #[allow(dead_code, reason = "its parts come one after the other")]
+    pub(crate) engine: bool,
+    /// `session_state = off`: what ends a connection in PgBouncer ends it here.
+    pub(crate) as_pgbouncer: bool,
     /// Most prepared statements on each server; 0 if clients' names are not followed.
     pub(crate) prepared_max: usize,
     /// Fewest servers that are kept.
@@ -81,6 +86,8 @@ impl Terms {
                 query_wait_timeout: config.settings.query_wait_timeout.0,
                 patience: Patience::default(),
                 server_lifetime: 0,
+                engine: false,
+                as_pgbouncer: false,
                 prepared_max: 0,
                 min_pool_size: 0,
                 is_forced: false,
@@ -103,8 +110,11 @@ impl Terms {
             PoolMode::Session => 0,
             _ => config.settings.max_prepared_statements as usize,
         };
+        let is_off = config.session_state(database) == SessionState::Off;
         Self {
             mode,
+            engine: mode == PoolMode::Transaction && !is_off,
+            as_pgbouncer: is_off,
             prepared_max,
             entry: Some(database.clone()),
             endpoints: hosts

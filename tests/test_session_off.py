@@ -1,0 +1,53 @@
+"""`session_state = off`: what PgBouncer does in transaction mode."""
+
+import pytest
+
+from rawclient import SYNC, bind, close, describe, errors, execute, kinds, parse, query, rows
+
+UNKNOWN = "prepared statement did not exist"
+TAKEN = "prepared statement name is already in use"
+
+# name: (what comes before, what ends the connection, in which words)
+ENDS = {
+    "described": (None, describe("S", "S_1") + SYNC, UNKNOWN),
+    "bound": (None, bind(name="S_1") + execute() + SYNC, UNKNOWN),
+    "made twice": (parse("SELECT 1", "S_1") + SYNC, parse("SELECT 1", "S_1") + SYNC, TAKEN),
+    "closed": (
+        parse("SELECT 1", "S_1") + close("S", "S_1") + SYNC, bind(name="S_1") + SYNC, UNKNOWN),
+    "deallocated": (query("DEALLOCATE ALL"), bind(name="S_0") + SYNC, UNKNOWN),
+    "discarded": (query("DISCARD ALL"), bind(name="S_0") + SYNC, UNKNOWN),
+    "of SQL's PREPARE": (query("PREPARE s AS SELECT 1"), bind(name="s") + SYNC, UNKNOWN),
+    "a long name": (None, bind(name="S" * 60_000) + SYNC, UNKNOWN),
+}
+
+
+@pytest.mark.shows("session_state")
+@pytest.mark.parametrize("name", ENDS)
+def test_names_that_end_a_connection(start_pooler, newest_pg, name):
+    before, last, words = ENDS[name]
+    weir = start_pooler(newest_pg, workers=1, default_pool_size=1, session_state="off")
+    with weir.raw() as client, weir.raw() as other:
+        for one in (client, other):
+            assert kinds(one.send(parse("SELECT 0", "S_0") + SYNC).until_ready()) == "1Z"
+        if before:
+            assert not errors(client.send(before).until_ready())
+        messages = client.send(last).rest()
+        assert [(m.fields["S"], m.sqlstate, m.fields["M"]) for m in messages] == [
+            ("FATAL", "08P01", words)]
+        # Another client's statements are no worse for it, and a missing name can be closed.
+        other.send(bind(name="S_0") + execute() + close("S", "S_9") + SYNC)
+        assert rows(other.until_ready()) == [("0",)]
+    assert words in weir.log()
+
+
+@pytest.mark.shows("session_state", "database.session_state")
+def test_of_a_database_and_by_reload(start_pooler, newest_pg):
+    where = f"host={newest_pg.host} port={newest_pg.port}"
+    weir = start_pooler(
+        newest_pg, databases={"app": f"{where} session_state=off", "other": f"{where} dbname=app"})
+    with weir.raw() as client:
+        assert kinds(client.send(describe("S", "S_1") + SYNC).rest()) == "E"
+    with weir.raw(dbname="other") as client:
+        assert kinds(client.send(describe("S", "S_1") + SYNC).until_ready()) == "EZ"
+        weir.console("SET session_state = off")
+        assert kinds(client.send(describe("S", "S_1") + SYNC).rest()) == "E"
