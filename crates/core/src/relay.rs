@@ -3,6 +3,7 @@
 
 mod named;
 mod statements;
+mod unnamed;
 mod upward;
 
 use pgweir_config::PoolMode;

@@ -5,10 +5,10 @@ use std::{ops::Range, sync::Arc};
 
 use pgweir_wire::{Header, tag::backend, tag::frontend};
 
-use super::named::{Named, UNNAMED_MAX};
+use super::named::Named;
 use crate::{
     Actions, ReadMode, Token,
-    backend::{Change, Mark, MarkKind, Server, Unnamed},
+    backend::{Change, Mark, MarkKind, Server},
     fault::Fault,
     frontend::{Client, Held, Upstream},
     session::{BindingId, Bindings, NO_SUCH_NAME, Names, RESERVED, Statement, Statements},
@@ -199,69 +199,6 @@ impl Upward<'_> {
         self.server.replies.mark_sent(Mark::plain(kind));
     }
 
-    #[inline]
-    fn own_unnamed(&self) -> Unnamed {
-        Unnamed::Of(self.client.id, self.client.unnamed_version)
-    }
-
-    /// Is the unnamed statement that the server has another one than the client's?
-    #[inline]
-    fn needs_unnamed(&self, tag: u8) -> bool {
-        matches!(tag, frontend::BIND | frontend::DESCRIBE)
-            && self.server.unnamed != self.own_unnamed()
-            && (self.client.unnamed.is_some() || self.server.unnamed != Unnamed::None)
-    }
-
-    /// A message about the unnamed statement passes; a Parse has its definition in this range.
-    #[inline]
-    fn note_unnamed(
-        &mut self,
-        tag: u8,
-        definition: Range<usize>,
-        unused: &mut Option<Range<usize>>,
-    ) {
-        match tag {
-            frontend::PARSE => {
-                self.forget_unnamed();
-                self.server.unnamed = self.own_unnamed();
-                *unused = (definition.len() < UNNAMED_MAX).then_some(definition);
-            }
-            // It is rarely used twice.
-            frontend::BIND => *unused = None,
-            frontend::CLOSE => {
-                self.forget_unnamed();
-                *unused = None;
-            }
-            _ => {}
-        }
-    }
-
-    #[inline]
-    fn forget_unnamed(&mut self) {
-        self.client.unnamed = None;
-        self.client.unnamed_version = self.client.unnamed_version.wrapping_add(1);
-        self.server.unnamed = Unnamed::None;
-    }
-
-    /// The server gets the client's unnamed statement, or loses that of another client.
-    #[cold]
-    fn send_unnamed(&mut self, out: &mut Actions) {
-        let Some(definition) = &self.client.unnamed else {
-            self.server.unnamed = Unnamed::None;
-            send_target(self.server_conn, frontend::CLOSE, b"", out);
-            return self.server.replies.mark_sent(Mark {
-                swallow: true,
-                ..Mark::plain(MarkKind::Close)
-            });
-        };
-        send_parse(self.server_conn, b"", definition, out);
-        self.server.unnamed = self.own_unnamed();
-        self.server.replies.mark_sent(Mark {
-            swallow: true,
-            ..Mark::plain(MarkKind::Parse)
-        });
-    }
-
     /// What this message means is known when earlier requests are answered: until then it waits, and
     /// all that came behind it. A server that said no to an earlier one has skipped what it would
     /// have changed.
@@ -353,17 +290,6 @@ impl Upward<'_> {
             made.extend_from_slice(&held.body[used..]);
         });
         Ok(taken)
-    }
-
-    fn go_on_unnamed(&mut self, tag: u8, body: &[u8], out: &mut Actions) {
-        if self.needs_unnamed(tag) {
-            self.send_unnamed(out);
-        }
-        let mut unused: Option<Range<usize>> = None;
-        self.note_unnamed(tag, 1..body.len(), &mut unused);
-        if let Some(definition) = unused {
-            self.client.unnamed = Some(body[definition].into());
-        }
     }
 
     /// Is it about a statement that we follow, or a name that we keep to ourselves?
@@ -560,7 +486,7 @@ impl Ours {
     }
 }
 
-fn send_parse(server: Token, name: &[u8], definition: &[u8], out: &mut Actions) {
+pub(super) fn send_parse(server: Token, name: &[u8], definition: &[u8], out: &mut Actions) {
     out.send_made(server, |made| {
         made.push(frontend::PARSE);
         made.extend_from_slice(&((4 + name.len() + 1 + definition.len()) as u32).to_be_bytes());
@@ -571,7 +497,7 @@ fn send_parse(server: Token, name: &[u8], definition: &[u8], out: &mut Actions) 
 }
 
 /// Describe or Close of a statement.
-fn send_target(server: Token, tag: u8, name: &[u8], out: &mut Actions) {
+pub(super) fn send_target(server: Token, tag: u8, name: &[u8], out: &mut Actions) {
     out.send_made(server, |made| {
         made.push(tag);
         made.extend_from_slice(&(4 + 1 + name.len() as u32 + 1).to_be_bytes());

@@ -1,0 +1,90 @@
+//! The unnamed statement of each client, which the next Parse or simple Query replaces.
+
+use std::ops::Range;
+
+use pgweir_wire::tag::frontend;
+
+use super::{
+    named::UNNAMED_MAX,
+    upward::{Upward, send_parse, send_target},
+};
+use crate::{
+    Actions,
+    backend::{Mark, MarkKind, Unnamed},
+};
+
+impl Upward<'_> {
+    #[inline]
+    fn own_unnamed(&self) -> Unnamed {
+        Unnamed::Of(self.client.id, self.client.unnamed_version)
+    }
+
+    /// Is the unnamed statement that the server has another one than the client's?
+    #[inline]
+    pub(super) fn needs_unnamed(&self, tag: u8) -> bool {
+        matches!(tag, frontend::BIND | frontend::DESCRIBE)
+            && self.server.unnamed != self.own_unnamed()
+            && (self.client.unnamed.is_some() || self.server.unnamed != Unnamed::None)
+    }
+
+    /// A message about the unnamed statement passes; a Parse has its definition in this range.
+    #[inline]
+    pub(super) fn note_unnamed(
+        &mut self,
+        tag: u8,
+        definition: Range<usize>,
+        unused: &mut Option<Range<usize>>,
+    ) {
+        match tag {
+            frontend::PARSE => {
+                self.forget_unnamed();
+                self.server.unnamed = self.own_unnamed();
+                *unused = (definition.len() < UNNAMED_MAX).then_some(definition);
+            }
+            // It is rarely used twice.
+            frontend::BIND => *unused = None,
+            frontend::CLOSE => {
+                self.forget_unnamed();
+                *unused = None;
+            }
+            _ => {}
+        }
+    }
+
+    #[inline]
+    pub(super) fn forget_unnamed(&mut self) {
+        self.client.unnamed = None;
+        self.client.unnamed_version = self.client.unnamed_version.wrapping_add(1);
+        self.server.unnamed = Unnamed::None;
+    }
+
+    /// The server gets the client's unnamed statement, or loses that of another client.
+    #[cold]
+    pub(super) fn send_unnamed(&mut self, out: &mut Actions) {
+        let Some(definition) = &self.client.unnamed else {
+            self.server.unnamed = Unnamed::None;
+            send_target(self.server_conn, frontend::CLOSE, b"", out);
+            return self.server.replies.mark_sent(Mark {
+                swallow: true,
+                ..Mark::plain(MarkKind::Close)
+            });
+        };
+        send_parse(self.server_conn, b"", definition, out);
+        self.server.unnamed = self.own_unnamed();
+        self.server.replies.mark_sent(Mark {
+            swallow: true,
+            ..Mark::plain(MarkKind::Parse)
+        });
+    }
+
+    pub(super) fn go_on_unnamed(&mut self, tag: u8, body: &[u8], out: &mut Actions) {
+        if self.needs_unnamed(tag) {
+            self.send_unnamed(out);
+        }
+        let mut unused: Option<Range<usize>> = None;
+        self.note_unnamed(tag, 1..body.len(), &mut unused);
+        if let Some(definition) = unused {
+            self.client.unnamed = Some(body[definition].into());
+        }
+    }
+}
