@@ -88,6 +88,14 @@ impl Config {
         self.databases.get(name).or(self.fallback.as_ref())
     }
 
+    /// May a client of this database and user get past the limits (`bypass_users`)?
+    #[must_use]
+    pub fn may_bypass(&self, database: &str, user: &str) -> bool {
+        // Where anybody may claim any name, names say nothing.
+        let is_proven = self.settings.auth_type != AuthType::Any;
+        is_proven && !is_console(database) && self.settings.bypass_users.includes(database, user)
+    }
+
     /// The most servers of the pool of `database` and `user` (the one who logs in to the server).
     #[must_use]
     pub fn pool_size(&self, database: &Database, user: &str) -> u32 {

@@ -4,6 +4,7 @@
 //! parser, the rows of SHOW CONFIG, the example file and the reference page all come from them.
 //! Nothing here opens a file: the caller of [`Config::load`] passes what reads one.
 
+mod bypass;
 mod check;
 mod config;
 mod connstr;
@@ -17,6 +18,7 @@ mod suggest;
 mod table;
 mod value;
 
+pub use bypass::BypassUsers;
 pub use config::{Config, ConfigRow, RESERVED_DATABASES, is_console};
 pub use kinds::{
     AuthType, FairWindow, FileMode, LoadBalance, Micros, PoolMode, Secret, SessionState, SslMode,

@@ -17,6 +17,7 @@ use pgweir_config::{Config, Database, FairWindow};
 
 use crate::{
     backend::{Failure, Welcome},
+    bypass::Bypass,
     client_counts::ClientCounts,
     operator::Operator,
     pool::{CapLimits, Epochs, Ledger, Limits, Order, PoolId, PoolKey, Scope, Seat, SharedCaps},
@@ -48,6 +49,7 @@ pub struct Directory {
     clients: AtomicUsize,
     /// Touched when a client comes and when it leaves.
     client_counts: Mutex<ClientCounts>,
+    bypass: Bypass,
     /// Clients with a pool, and workers that may still get some.
     staying: AtomicUsize,
     /// Workers that may still have servers.
@@ -127,6 +129,7 @@ impl Directory {
             free_ids: Arc::default(),
             clients: AtomicUsize::new(0),
             client_counts: Mutex::default(),
+            bypass: Bypass::default(),
             staying: AtomicUsize::new(workers),
             serving: AtomicUsize::new(workers),
             next_id: AtomicU64::new(1),
@@ -277,6 +280,18 @@ impl Directory {
     #[must_use]
     pub fn clients(&self) -> usize {
         self.clients.load(Ordering::Relaxed)
+    }
+
+    /// Those of them that are past the limits.
+    #[must_use]
+    pub fn bypass(&self) -> &Bypass {
+        &self.bypass
+    }
+
+    /// Clients that count for `max_client_conn`.
+    #[must_use]
+    pub fn limited_clients(&self) -> usize {
+        self.clients().saturating_sub(self.bypass.taken() as usize)
     }
 
     /// Clients by database and by user.

@@ -5,6 +5,7 @@
 mod action;
 pub mod admin;
 pub mod backend;
+mod bypass;
 pub mod cancel;
 mod client_counts;
 mod directory;
@@ -27,6 +28,7 @@ pub use action::{
     Action, Actions, Address, Closed, ConnectError, Control, Endpoint, Level, LogLine, Peer,
     ReadMode, Shutdown, Source,
 };
+pub use bypass::Bypass;
 pub use directory::{Directory, Facts, SharedPool, Snapshot};
 pub use native::{Native, Replication};
 pub use operator::{Halt, Operator};

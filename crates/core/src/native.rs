@@ -1,5 +1,5 @@
-//! Clients that get a server of their own, opened for them and closed with them: so far those that
-//! replicate.
+//! Clients that get a server of their own, opened for them and closed with them: those that replicate,
+//! within the limits of their pool, and `bypass_users`, outside of all limits.
 
 use crate::fault::Fault;
 
@@ -8,6 +8,8 @@ use crate::fault::Fault;
 pub struct Native {
     /// Is it for replication?
     pub replication: Replication,
+    /// It counts in no limit of its pool's.
+    pub bypass: bool,
     /// Startup parameters of the client that are passed on as they are.
     pub parameters: Vec<(Vec<u8>, Vec<u8>)>,
 }

@@ -2,7 +2,7 @@
 
 use super::settings;
 use crate::{
-    AuthType, FairWindow, FileMode, Micros, PoolMode, Secret, SessionState, SslMode,
+    AuthType, BypassUsers, FairWindow, FileMode, Micros, PoolMode, Secret, SessionState, SslMode,
     SyslogFacility,
     check::{auth_available, between, tls_optional},
 };
@@ -64,6 +64,16 @@ settings! {
         /// second also gets the next server that comes free above one. Shares are by the databases'
         /// `weight`, among the pools that have servers or want some.
         max_server_conn: u32 = "0", reloads, now;
+        /// Clients that get a server of their own as they log in, outside of all pools, for as long as they
+        /// stay: for administrators when a pool is exhausted. A list of `db/user`, `db/*` and `*/user`, by
+        /// the names that clients log in with. No limit on clients or servers holds for them
+        /// (`max_client_conn`, `pool_size`, the caps) but `bypass_max`, and no timeout of queries and
+        /// transactions. PAUSE and DISABLE do. PostgreSQL needs room for them too: see its
+        /// `superuser_reserved_connections`. Replication is not meant, nor is anybody under `auth_type = any`.
+        bypass_users: BypassUsers = "", reloads, now;
+        /// The most clients at once with such a server. Others of `bypass_users` are served like
+        /// everybody, and told so.
+        bypass_max: u32 = "3", reloads, now;
         /// Use idle servers in turn, rather than the one that was used last. Each worker does so with the
         /// servers that it has.
         server_round_robin: bool = "0", reloads, now;

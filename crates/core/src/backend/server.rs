@@ -71,6 +71,8 @@ pub struct Server {
     pub shared: Arc<SharedPool>,
     /// The client that it was opened for: it serves nobody else, and is closed with it.
     pub owner: Option<Token>,
+    /// It counts in no limit of its pool's.
+    pub bypass: bool,
     /// What it replicates.
     pub replication: Replication,
     /// What it is doing.

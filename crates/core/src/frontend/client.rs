@@ -143,6 +143,12 @@ impl Client {
         }
     }
 
+    /// Has it a server outside of its pool's limits, or is it to get one?
+    #[must_use]
+    pub fn is_past_limits(&self) -> bool {
+        self.native.as_ref().is_some_and(|native| native.bypass)
+    }
+
     /// What it replicates.
     #[must_use]
     pub fn replication(&self) -> Replication {

@@ -38,7 +38,8 @@ impl LoginRequest {
         }
     }
 
-    /// Reads the parameters. `ignored` is the setting `ignore_startup_parameters`.
+    /// Reads the parameters. `ignored` is the setting `ignore_startup_parameters`; `may_bypass` says of
+    /// a database and a user if they are among `bypass_users`.
     ///
     /// # Errors
     /// One of them can't be honoured.
@@ -46,19 +47,19 @@ impl LoginRequest {
         parameters: StartupParameters<'_>,
         names: &TrackedNames,
         ignored: &[String],
+        may_bypass: &dyn Fn(&str, &str) -> bool,
     ) -> Result<Self, Fault> {
-        let (mut user, mut database) = (None, None);
+        let last = |wanted: &[u8]| parameters.iter().filter(|(name, _)| *name == wanted).last();
+        let (user, database) = read_names(last(b"user"), last(b"database"))?;
         let mut tracked = names.unset();
         let mut unknown_options = Vec::new();
-        let replication = parameters
-            .iter()
-            .filter(|(name, _)| *name == b"replication")
-            .last();
-        let replication = match replication {
+        let replication = match last(b"replication") {
             Some((_, value)) => Replication::parse(value)?,
             None => Replication::None,
         };
-        let is_native = replication != Replication::None;
+        let is_replication = replication != Replication::None;
+        let bypass = !is_replication && may_bypass(&database, &user);
+        let is_native = is_replication || bypass;
         let mut passed = Vec::new();
         let is_ignored = |name: &[u8]| {
             ignored
@@ -67,10 +68,9 @@ impl LoginRequest {
         };
         for (name, value) in parameters.iter() {
             match name {
-                b"user" => user = Some(checked_name(value, "user")?),
-                b"database" => database = Some(checked_name(value, "database")?),
-                b"replication" => {}
+                b"user" | b"database" | b"replication" => {}
                 // Its server is nobody else's: whatever PostgreSQL takes is right.
+                b"options" if bypass => pass_options(value, names, &mut tracked, &mut passed),
                 b"options" if is_native => passed.push((name.to_vec(), value.to_vec())),
                 b"options" => {
                     // Listed there, `options` stands for all settings inside of it.
@@ -91,12 +91,6 @@ impl LoginRequest {
                 },
             }
         }
-        let user = user
-            .filter(|user: &String| !user.is_empty())
-            .ok_or(Fault::NoUserName)?;
-        let database = database
-            .filter(|name: &String| !name.is_empty())
-            .unwrap_or_else(|| user.clone());
         Ok(Self {
             user,
             database,
@@ -104,9 +98,62 @@ impl LoginRequest {
             unknown_options,
             native: is_native.then_some(Native {
                 replication,
+                bypass,
                 parameters: passed,
             }),
         })
+    }
+
+    /// The client is served like others after all, although it is among `bypass_users`.
+    ///
+    /// # Errors
+    /// One of its parameters needs a server of its own.
+    pub fn give_up_bypass(&mut self) -> Result<(), Fault> {
+        let Some(native) = self.native.take_if(|native| native.bypass) else {
+            return Ok(());
+        };
+        match native.parameters.into_iter().next() {
+            None => Ok(()),
+            Some((name, _)) => Err(Fault::UnsupportedParameter(
+                String::from_utf8_lossy(&name).into_owned(),
+            )),
+        }
+    }
+}
+
+/// The user, and the database or its default.
+fn read_names(
+    user: Option<(&[u8], &[u8])>,
+    database: Option<(&[u8], &[u8])>,
+) -> Result<(String, String), Fault> {
+    let database = database.map(|(_, name)| checked_name(name, "database"));
+    let user = user.map(|(_, name)| checked_name(name, "user"));
+    let user = user
+        .transpose()?
+        .filter(|user| !user.is_empty())
+        .ok_or(Fault::NoUserName)?;
+    let database = database.transpose()?.filter(|name| !name.is_empty());
+    let database = database.unwrap_or_else(|| user.clone());
+    Ok((user, database))
+}
+
+/// What `options` sets is as good as a startup parameter, and may yet be needed by itself. Anything
+/// else in it is passed on.
+fn pass_options(
+    value: &[u8],
+    names: &TrackedNames,
+    tracked: &mut Tracked,
+    passed: &mut Vec<(Vec<u8>, Vec<u8>)>,
+) {
+    let settings: Result<Vec<_>, _> = options::settings(value).into_iter().collect();
+    let Ok(settings) = settings else {
+        return passed.push((b"options".to_vec(), value.to_vec()));
+    };
+    for (name, value) in settings {
+        match names.position(&name) {
+            Some(at) => tracked.set(at, &value),
+            None => passed.push((name, value)),
+        }
     }
 }
 
@@ -160,7 +207,7 @@ mod tests {
             panic!()
         };
         let ignored = ["extra_float_digits".to_owned()];
-        let found = LoginRequest::read(parameters, &names, &ignored);
+        let found = LoginRequest::read(parameters, &names, &ignored, &|_, _| false);
         let found = found.map(|request| {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
             let pairs: Vec<_> = names
@@ -241,7 +288,8 @@ mod tests {
         else {
             panic!()
         };
-        let request = LoginRequest::read(parameters, &names, &["options".to_owned()]).unwrap();
+        let ignored = ["options".to_owned()];
+        let request = LoginRequest::read(parameters, &names, &ignored, &|_, _| false).unwrap();
         let pairs: Vec<_> = names.pairs(&request.tracked).collect();
         assert_eq!(pairs, [("TimeZone", &b"UTC"[..])]);
     }

@@ -152,8 +152,7 @@ impl Ledger {
     /// A client of `worker` begins to wait. The caller is told by this very call: it must have
     /// offered its own idle servers, or have none.
     pub fn wait(&mut self, worker: WorkerId, client: Token, now: Time) -> (Ticket, Notes) {
-        let ticket = Ticket(self.next_ticket);
-        self.next_ticket += 1;
+        let ticket = self.ticket();
         self.queues[worker.index()].push(Waiter {
             ticket,
             client,

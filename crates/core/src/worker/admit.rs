@@ -25,7 +25,7 @@ impl Worker {
         let Some(login) = self.login(conn) else {
             return Ok(());
         };
-        let Some(request) = login.request.take() else {
+        let Some(mut request) = login.request.take() else {
             return Ok(());
         };
         let early = login.inbox.rest().to_vec();
@@ -45,6 +45,7 @@ impl Worker {
         if self.shutdown.is_some() {
             return Err(Fault::ShuttingDown);
         }
+        self.grant_own(conn, &mut request, out)?;
         let key = PoolKey {
             database: request.database.as_str().into(),
             user: database.user_for(&request.user).into(),
@@ -73,7 +74,6 @@ impl Worker {
             return Ok(());
         };
         client.pool = Some(shared.id);
-        client.native = request.native.map(Box::new);
         let is_native = client.native.is_some();
         self.directory.stays();
         client.early = (!early.is_empty()).then(|| Box::new(early));

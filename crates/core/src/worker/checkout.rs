@@ -61,11 +61,15 @@ impl Worker {
             return self.refuse(conn, &Fault::ServersShutDown, now, out);
         }
         let worker = self.id;
-        let is_native = self
-            .table
-            .client(conn)
-            .is_some_and(|client| client.native.is_some());
+        let client = self.table.client(conn);
+        let (is_native, is_past_limits) = client.map_or((false, false), |client| {
+            (client.native.is_some(), client.is_past_limits())
+        });
         let Some(pool) = self.pool(pool) else { return };
+        if is_past_limits {
+            let shared = Arc::clone(&pool.shared);
+            return self.bypass_limits(conn, &shared, now, out);
+        }
         // Who waits for a server of its own leaves the idle ones to the others.
         pool.told |= !is_native;
         let shared = Arc::clone(&pool.shared);

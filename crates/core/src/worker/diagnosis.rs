@@ -174,6 +174,9 @@ impl Worker {
         let id = diagnosis.pool.id;
         for (_, conn) in self.table.iter() {
             let Conn::Server(server) = conn else { continue };
+            if server.bypass {
+                continue;
+            }
             let state = State::of(server);
             if server.pool() != id {
                 if diagnosis.shares_cap(server) {

@@ -138,6 +138,9 @@ impl Worker {
             ClientDuty::Opening(server) => self.close_server(server, OWNER_LEFT, now, out),
             _ => {}
         }
+        if client.is_past_limits() {
+            self.directory.bypass().give_back();
+        }
     }
 
     /// A client left while it had this server: end what it began.

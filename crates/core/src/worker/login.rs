@@ -190,6 +190,7 @@ impl Worker {
             parameters,
             self.directory.names(),
             &settings.ignore_startup_parameters,
+            &|database, user| snapshot.config.may_bypass(database, user),
         )?;
         negotiate(conn, version, &request, out);
         let counts = self.introduce(conn, version, &mut request);
@@ -263,11 +264,14 @@ impl Worker {
             .table
             .client(conn)
             .is_some_and(|client| client.same_uid);
-        if !to_console && self.directory.clients() > settings.max_client_conn as usize {
+        // Who may get past the limits is looked at again once it has proven who it is.
+        let asks_bypass = request.native.as_ref().is_some_and(|native| native.bypass);
+        let most = settings.max_client_conn as usize;
+        if !to_console && !asks_bypass && self.directory.limited_clients() > most {
             return Err(Fault::TooManyClients);
         }
         let is_admin = is_own_user(user, same_uid) || settings.admin_users.contains(user);
-        if !(to_console && is_admin) {
+        if !(asks_bypass || to_console && is_admin) {
             self.check_counts(conn, counts)?;
         }
         let secret = snapshot.users.get(user);
@@ -285,7 +289,7 @@ impl Worker {
     }
 
     /// Are there more clients of its database, or of its user, than there may be?
-    fn check_counts(
+    pub(super) fn check_counts(
         &mut self,
         conn: Token,
         (in_database, with_user): (usize, usize),

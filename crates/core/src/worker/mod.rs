@@ -1,6 +1,7 @@
 //! A worker: the clients and servers of one thread, as a value.
 
 mod admit;
+mod bypass;
 mod check;
 mod checkout;
 mod diagnosis;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Worker, checkout::begin};
 use crate::{
     Actions, Replication, SharedPool, Time, Token,
-    backend::{Credentials, Duty, Welcome},
+    backend::{Credentials, Duty, Server, Welcome},
     fault::Fault,
     frontend::{Client, ClientDuty},
     pool::Waiter,
@@ -27,34 +27,44 @@ impl Worker {
             self.native_connected(shared, false, now, out);
             return self.wait(waiter.client, shared.id, true, now, out);
         }
-        let terms = if waits {
-            self.terms_of_login(shared, now)
-        } else {
-            None
-        };
-        let Some((endpoint, mut credentials)) = terms else {
-            // The client has left, or its database.
+        if !waits {
+            // The client has left.
+            return self.native_connected(shared, false, now, out);
+        }
+        if !self.open_own(waiter.client, shared, now, out) {
             self.native_connected(shared, false, now, out);
-            if waits {
-                let fault = Fault::NoSuchDatabase(shared.key.database.to_string());
-                self.refuse(waiter.client, &fault, now, out);
-            }
-            return;
+        }
+    }
+
+    /// Opens a server for one client. `false` if its database is gone, and the client with it.
+    pub(super) fn open_own(
+        &mut self,
+        client_conn: Token,
+        shared: &Arc<SharedPool>,
+        now: Time,
+        out: &mut Actions,
+    ) -> bool {
+        let Some((endpoint, mut credentials)) = self.terms_of_login(shared, now) else {
+            let fault = Fault::NoSuchDatabase(shared.key.database.to_string());
+            self.refuse(client_conn, &fault, now, out);
+            return false;
         };
         let directory = Arc::clone(&self.directory);
-        let Some(client) = self.table.client(waiter.client) else {
-            return;
+        let Some(client) = self.table.client(client_conn) else {
+            return false;
         };
-        let replication = client.replication();
+        let (replication, bypass) = (client.replication(), client.is_past_limits());
         add_wishes(&mut credentials, client, directory.names());
         let conn = self.begin_server_login(shared, endpoint, credentials, now, out);
         if let Some(server) = self.table.server(conn) {
-            server.owner = Some(waiter.client);
+            server.owner = Some(client_conn);
+            server.bypass = bypass;
             server.replication = replication;
         }
-        if let Some(client) = self.table.client(waiter.client) {
+        if let Some(client) = self.table.client(client_conn) {
             client.change(ClientDuty::Opening(conn), &mut self.timed);
         }
+        true
     }
 
     /// The server of a client's own has logged in, and with it the client.
@@ -70,13 +80,16 @@ impl Worker {
             return;
         };
         let shared = Arc::clone(&server.shared);
+        let bypass = server.bypass;
         let waited = now.since(client.request_at);
         client.tracked = server.tracked.clone();
         client.transaction_at = now;
         client.change(ClientDuty::Active(conn), &mut self.timed);
         server.lent_at = now;
         server.change(Duty::Lent(owner), &mut self.timed);
-        self.native_connected(&shared, true, now, out);
+        if !bypass {
+            self.native_connected(&shared, true, now, out);
+        }
         self.greet(owner, welcome, now, out);
         self.count_assignment(shared.id, waited);
         let Some((client, server)) = self.table.pair(owner, conn) else {
@@ -92,13 +105,15 @@ impl Worker {
     /// replicate, or the line in pg_hba.conf for it, may be missing.
     pub(super) fn native_failed(
         &mut self,
-        shared: &Arc<SharedPool>,
+        server: &Server,
         owner: Token,
         why: &str,
         now: Time,
         out: &mut Actions,
     ) {
-        self.native_connected(shared, false, now, out);
+        if !server.bypass {
+            self.native_connected(&server.shared, false, now, out);
+        }
         if let Some(client) = self.table.client(owner) {
             client.change(ClientDuty::Idle, &mut self.timed);
             self.refuse(owner, &Fault::OwnServer(why.to_owned()), now, out);
@@ -109,15 +124,17 @@ impl Worker {
     /// another one.
     pub(super) fn native_given_up(
         &mut self,
-        shared: &Arc<SharedPool>,
+        server: &Server,
         owner: Token,
         now: Time,
         out: &mut Actions,
     ) {
-        self.native_connected(shared, false, now, out);
+        if !server.bypass {
+            self.native_connected(&server.shared, false, now, out);
+        }
         if let Some(client) = self.table.client(owner) {
             client.change(ClientDuty::Idle, &mut self.timed);
-            self.wait(owner, shared.id, true, now, out);
+            self.wait(owner, server.pool(), true, now, out);
         }
     }
 

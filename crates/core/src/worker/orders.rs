@@ -41,6 +41,8 @@ impl Worker {
         pool.paused = paused;
         if paused {
             self.close_unused(id, "pause mode", now, out);
+        } else {
+            self.release_held(id, now, out);
         }
         self.deliver(notes, &shared, out);
     }

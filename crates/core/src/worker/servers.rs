@@ -67,6 +67,7 @@ impl Worker {
             id: self.directory.next_id(),
             shared: Arc::clone(shared),
             owner: None,
+            bypass: false,
             replication: Replication::None,
             duty: Duty::Login(Box::new(login)),
             endpoint: Arc::clone(&endpoint),
@@ -438,7 +439,7 @@ impl Worker {
             return;
         };
         if let Some(owner) = server.owner {
-            return self.native_given_up(&server.shared, owner, now, out);
+            return self.native_given_up(&server, owner, now, out);
         }
         let shared = &server.shared;
         let notes = shared
@@ -454,6 +455,9 @@ impl Worker {
         let Some(server) = self.forget_server(conn, now, out) else {
             return;
         };
+        if server.bypass {
+            return;
+        }
         let notes = server.shared.ledger.lock().closed(worker, now);
         self.deliver(notes, &server.shared, out);
     }
@@ -477,7 +481,7 @@ impl Worker {
             }
         }
         match server.owner {
-            Some(owner) => self.native_failed(shared, owner, &why.text, now, out),
+            Some(owner) => self.native_failed(&server, owner, &why.text, now, out),
             None => self.login_failed(shared, why, now, out),
         }
     }

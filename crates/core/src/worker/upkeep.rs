@@ -67,7 +67,9 @@ impl Worker {
         // A session keeps its server for as long as it likes: nobody waits for that one.
         let is_used = is_idle && idle_for < IN_USE.min(terms.server_lifetime / 4)
             || matches!(server.duty, Duty::Lent(_)) && terms.mode != PoolMode::Session;
-        let is_soon = !server.has_successor && age >= terms.successor_age(server.id);
+        // Nor does anybody for one that is a client's own.
+        let is_shared = server.owner.is_none();
+        let is_soon = is_shared && !server.has_successor && age >= terms.successor_age(server.id);
         (is_soon && is_used).then_some(End::Soon(token))
     }
 
@@ -105,7 +107,7 @@ impl Worker {
             let is_session = terms.mode == PoolMode::Session;
             let age = match (server.has_successor, is_idle) {
                 _ if terms.server_lifetime == 0 => None,
-                (false, false) if is_session => None,
+                (false, false) if is_session || server.owner.is_some() => None,
                 (false, _) => Some(terms.successor_age(server.id)),
                 (true, true) => Some(terms.end_age(server.id)),
                 (true, false) => None,

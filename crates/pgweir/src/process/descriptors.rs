@@ -72,7 +72,20 @@ impl FileLimit {
 }
 
 fn needed(snapshot: &Snapshot) -> u64 {
-    u64::from(snapshot.config.settings.max_client_conn) + servers_estimated(snapshot) + RESERVE
+    let settings = &snapshot.config.settings;
+    u64::from(settings.max_client_conn)
+        + bypass_estimated(snapshot)
+        + servers_estimated(snapshot)
+        + RESERVE
+}
+
+/// Those who get past the limits, and a server for each.
+fn bypass_estimated(snapshot: &Snapshot) -> u64 {
+    let settings = &snapshot.config.settings;
+    match settings.bypass_users.is_empty() {
+        true => 0,
+        false => 2 * u64::from(settings.bypass_max),
+    }
 }
 
 /// Pools can't be known before there are clients. Like PgBouncer: one for each database and

@@ -59,8 +59,7 @@ pub(super) enum Need {
 impl Ledger {
     /// A client of `worker` begins to wait for a server of its own.
     pub fn wait_native(&mut self, worker: WorkerId, client: Token, now: Time) -> (Ticket, Notes) {
-        let ticket = Ticket(self.next_ticket);
-        self.next_ticket += 1;
+        let ticket = self.ticket();
         let waiter = Waiter {
             ticket,
             client,
@@ -70,6 +69,13 @@ impl Ledger {
         let mut notes = Notes::default();
         self.plan(0, false, &mut notes, now);
         (ticket, notes)
+    }
+
+    /// A ticket for a client that stands in no queue of this ledger.
+    pub fn ticket(&mut self) -> Ticket {
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        ticket
     }
 
     /// Do clients wait for servers of their own?

@@ -1,0 +1,49 @@
+//! How many clients are past the limits (`bypass_users`), in the whole process.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Counts the clients that have, or are about to get, a server outside of all pools.
+#[derive(Debug, Default)]
+pub struct Bypass {
+    taken: AtomicU32,
+}
+
+impl Bypass {
+    /// One more, if there are fewer than `most`.
+    pub fn take(&self, most: u32) -> bool {
+        let order = Ordering::Relaxed;
+        let more = |taken: u32| (taken < most).then_some(taken + 1);
+        self.taken.fetch_update(order, order, more).is_ok()
+    }
+
+    /// One less.
+    pub fn give_back(&self) {
+        self.taken.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn taken(&self) -> u32 {
+        self.taken.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_than_there_may_be() {
+        let bypass = Bypass::default();
+        assert!(!bypass.take(0));
+        assert!(bypass.take(2) && bypass.take(2));
+        assert!(!bypass.take(2), "there are two");
+        assert!(
+            !bypass.take(1),
+            "a lower limit ends nobody, and lets nobody in"
+        );
+        bypass.give_back();
+        assert!(bypass.take(2));
+        assert_eq!(bypass.taken(), 2);
+    }
+}
