@@ -120,6 +120,22 @@ impl Config {
             .unwrap_or(self.settings.reserve_pool_size)
     }
 
+    /// What the pools of `database` may have above their size, and when.
+    #[must_use]
+    pub fn overflow_size(&self, database: &Database) -> u32 {
+        database
+            .overflow_size
+            .unwrap_or(self.settings.overflow_size)
+    }
+
+    /// The most clients that wait before a pool of `database` uses its overflow.
+    #[must_use]
+    pub fn overflow_waiting(&self, database: &Database) -> u32 {
+        database
+            .overflow_waiting
+            .unwrap_or(self.settings.overflow_waiting)
+    }
+
     /// When servers of the pool of `database` and `user` go back.
     #[must_use]
     pub fn pool_mode(&self, database: &Database, user: &str) -> PoolMode {

@@ -409,6 +409,8 @@ pub(crate) fn limits(config: &Config, database: &Database, user: &str) -> Limits
         },
         reserve: config.reserve_pool_size(database, user),
         reserve_after: settings.reserve_pool_timeout.0,
+        overflow: config.overflow_size(database),
+        overflow_waiting: config.overflow_waiting(database),
         min: config.min_pool_size(database),
         connecting: settings.server_connect_limit,
         order: match settings.fair_window {

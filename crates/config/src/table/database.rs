@@ -37,6 +37,11 @@ settings! {
         /// So many more servers in each pool when clients wait too long. If not set, the global
         /// `reserve_pool_size`. `reserve_pool` is another name for it.
         reserve_pool_size: Option<u32>, reloads, now;
+        /// So many more servers in each pool when many clients wait. If not set, the global `overflow_size`.
+        overflow_size: Option<u32>, reloads, now;
+        /// The most clients that wait in each pool before that. If not set, the global
+        /// `overflow_waiting`.
+        overflow_waiting: Option<u32>, reloads, now;
         /// When servers of this database go back to their pool. If not set, the global `pool_mode`.
         pool_mode: Option<PoolMode>, reloads, now;
         /// What of a session clients find on every server. If not set, the global `session_state`.

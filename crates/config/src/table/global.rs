@@ -48,6 +48,11 @@ settings! {
         reserve_pool_size: u32 = "0", reloads, now;
         /// After this wait a client may use the reserve (`reserve_pool_size`). 0: never.
         reserve_pool_timeout: Micros = "5", reloads, now;
+        /// So many more servers in a pool in which more than `overflow_waiting` clients wait, at once. As
+        /// servers of the reserve, they go when they have been idle for `server_idle_timeout`.
+        overflow_size: u32 = "0", reloads, now;
+        /// The most clients that wait in a pool before it opens servers of its overflow (`overflow_size`).
+        overflow_waiting: u32 = "10", reloads, now;
         /// The most servers of each database, over all users. 0: no limit. When it is reached, the server
         /// that has been idle longest is closed for a pool in need.
         max_db_connections: u32 = "0", reloads, now;
@@ -264,6 +269,9 @@ settings! {
         log_disconnections: bool = "1", reloads, now;
         /// Log the errors that clients get from us.
         log_pooler_errors: bool = "1", reloads, now;
+        /// Log each decision about servers: which client gets one, waits for one and why, gives one back or
+        /// keeps it and why; and which server goes to another worker. For a look at a pool, not for all days.
+        log_scheduling: bool = "0", reloads, now;
         /// Log statistics each `stats_period`.
         log_stats: bool = "1", reloads, now;
         /// The time over which SHOW STATS takes its averages, and between two lines of `log_stats`.

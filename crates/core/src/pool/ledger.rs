@@ -35,7 +35,7 @@
 //! Clients wait in the order of their tickets. `crates/sim` tries to break all this.
 
 use self::natives::Natives;
-pub use self::obstacle::Obstacle;
+pub use self::{obstacle::Obstacle, room::Above};
 use super::{
     CapLimits, Denied, Limits, Order, PoolId, Scope, Seat, Ticket, Waiter, WorkerSet,
     wait_queue::WaitQueue,
@@ -77,7 +77,7 @@ pub enum Opening {
     /// Yes.
     Go {
         /// The pool is above its size, for the sake of this client of the worker.
-        from_reserve: Option<Token>,
+        above_size: Option<(Token, Above)>,
         /// What else is to be done.
         notes: Notes,
     },
@@ -248,9 +248,9 @@ impl Ledger {
         self.plan(0, false, &mut notes, now);
         let oldest = self.queues[worker.index()].front();
         Opening::Go {
-            from_reserve: oldest
+            above_size: oldest
                 .filter(|_| self.servers > self.limits.size)
-                .map(|waiter| waiter.client),
+                .map(|waiter| (waiter.client, self.above(now))),
             notes,
         }
     }
@@ -368,12 +368,6 @@ impl Ledger {
         self.paused
     }
 
-    /// More servers than the limits allow?
-    #[must_use]
-    pub fn is_above_size(&self) -> bool {
-        self.servers > self.limits.size.saturating_add(self.limits.reserve)
-    }
-
     /// Are there more servers that have logged in than are to be kept?
     #[must_use]
     pub fn is_above_min(&self) -> bool {
@@ -461,22 +455,6 @@ impl Ledger {
         }
     }
 
-    fn has_room(&self, now: Time) -> bool {
-        let Limits {
-            size,
-            reserve,
-            reserve_after,
-            ..
-        } = self.limits;
-        if self.servers < size {
-            return true;
-        }
-        let is_due = |(_, oldest): (WorkerId, Waiter)| now.since(oldest.since) >= reserve_after;
-        self.servers < size.saturating_add(reserve)
-            && reserve_after > 0
-            && self.oldest().is_some_and(is_due)
-    }
-
     fn may_connect(&self, now: Time) -> bool {
         let most = if self.proven {
             self.limits.connecting
@@ -553,5 +531,6 @@ impl Ledger {
 
 mod natives;
 mod obstacle;
+mod room;
 #[cfg(test)]
 mod tests;

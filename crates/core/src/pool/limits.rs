@@ -9,6 +9,10 @@ pub struct Limits {
     pub reserve: u32,
     /// Microseconds; 0 is never.
     pub reserve_after: u64,
+    /// So many more, once more clients wait than [`Limits::overflow_waiting`].
+    pub overflow: u32,
+    /// The most clients that wait before the overflow is used.
+    pub overflow_waiting: u32,
     /// Fewest servers that are kept, as far as `size` allows.
     pub min: u32,
     /// Most servers that log in at the same time (at least 1).

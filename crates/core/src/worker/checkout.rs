@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Conn, LocalPool, Worker};
+use super::{Conn, LocalPool, Worker, scheduling::Decision};
 use crate::{
     Action, Actions, ReadMode, SharedPool, Shutdown, Time, Token,
     backend::{Duty, Own, Server},
@@ -87,6 +87,9 @@ impl Worker {
             client.told_to_wait = false;
             client.request_at = now;
         }
+        if self.logs_scheduling {
+            self.log_decision(conn, Decision::Waits(shared.id), now, out);
+        }
         self.schedule(now);
     }
 
@@ -138,6 +141,9 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) -> bool {
+        if self.logs_scheduling {
+            self.log_lent(client_conn, server_conn, now, out);
+        }
         let Some((client, server)) = self.table.pair(client_conn, server_conn) else {
             return false;
         };
@@ -281,6 +287,9 @@ impl Worker {
         }
         client.duty = ClientDuty::Idle;
         out.read(client_conn, ReadMode::Notify);
+        if self.logs_scheduling {
+            self.log_given_back(client_conn, server_conn, now, out);
+        }
         self.give_back(server_conn, false, now, out);
     }
 
@@ -395,6 +404,9 @@ impl Worker {
                     }
                 }
                 Grant::Other(to, waiter) => {
+                    if self.logs_scheduling {
+                        self.log_decision(conn, Decision::Moves(to), now, out);
+                    }
                     let Some(super::Conn::Server(mut server)) = self.table.remove(conn) else {
                         return;
                     };

@@ -281,6 +281,9 @@ impl Diagnosis {
             if limits.reserve > 0 {
                 let _ = write!(detail, " and {} in reserve", limits.reserve);
             }
+            if limits.overflow > 0 {
+                let _ = write!(detail, " and {} in overflow", limits.overflow);
+            }
             (
                 ledger.obstacle(now),
                 (ledger.waiting(), ledger.waiting_since()),
@@ -348,10 +351,12 @@ impl Diagnosis {
         const LONG: &str = "or end long transactions.";
         match obstacle {
             Obstacle::Size => {
-                let has_reserve = self.pool.ledger.lock().limits().reserve > 0;
-                let names = match has_reserve {
-                    true => "pool_size and reserve_pool_size",
-                    false => "pool_size",
+                let limits = *self.pool.ledger.lock().limits();
+                let names = match (limits.reserve > 0, limits.overflow > 0) {
+                    (false, false) => "pool_size",
+                    (true, false) => "pool_size and reserve_pool_size",
+                    (false, true) => "pool_size and overflow_size",
+                    (true, true) => "pool_size, reserve_pool_size and overflow_size",
                 };
                 let _ = write!(detail, " The limit is {names}.");
                 format!("Raise pool_size or query_wait_timeout, {LONG}").into()

@@ -12,6 +12,7 @@ mod login;
 mod native;
 mod orders;
 mod patience;
+mod scheduling;
 mod servers;
 mod shutdown;
 mod suspension;
@@ -59,6 +60,8 @@ pub struct Worker {
     pub(crate) next_tick: Option<Time>,
     /// A server that was last in use so many microseconds ago is checked before it is lent.
     pub(crate) check_after: u64,
+    /// Each decision about who gets a server is logged.
+    pub(crate) logs_scheduling: bool,
     pub(crate) period_ends: Time,
     /// The present period's number, counted from the beginning of time.
     pub(crate) period: u64,
@@ -82,6 +85,7 @@ impl Worker {
     pub fn new(id: WorkerId, directory: Arc<Directory>) -> Self {
         let snapshot = directory.snapshot();
         let check_after = check::check_after(&snapshot.config.settings);
+        let logs_scheduling = snapshot.config.settings.log_scheduling;
         Self {
             id,
             directory,
@@ -91,6 +95,7 @@ impl Worker {
             pools: Vec::new(),
             timed: 0,
             check_after,
+            logs_scheduling,
             // The first worker opens what is to be there before the first client.
             next_tick: (id == WorkerId(0)).then_some(Time(0)),
             period_ends: Time(0),

@@ -20,7 +20,7 @@ use crate::{
     fault::Fault,
     frontend::ClientDuty,
     mail::Mail,
-    pool::{Connecting, Opening},
+    pool::{Above, Connecting, Opening},
     relay::{Loss, send_early},
 };
 
@@ -28,18 +28,20 @@ impl Worker {
     /// The ledger wants one more server.
     pub(crate) fn open_server(&mut self, shared: &Arc<SharedPool>, now: Time, out: &mut Actions) {
         let opening = shared.ledger.lock().opening(self.id, now);
-        let from_reserve = match opening {
-            Opening::Go {
-                from_reserve,
-                notes,
-            } => {
+        let above_size = match opening {
+            Opening::Go { above_size, notes } => {
                 self.deliver(notes, shared, out);
-                from_reserve
+                above_size
             }
             Opening::Not(notes) => return self.deliver(notes, shared, out),
         };
-        if let Some(client) = from_reserve.and_then(|client| self.table.client(client)) {
-            let text = "taking connection from reserve_pool";
+        if let Some((client, above)) = above_size
+            && let Some(client) = self.table.client(client)
+        {
+            let text = match above {
+                Above::Reserve => "taking connection from reserve_pool",
+                Above::Overflow => "taking connection from overflow",
+            };
             out.log(Level::Warning, client.subject(), text);
         }
         let Some((endpoint, credentials)) = self.terms_of_login(shared, now) else {

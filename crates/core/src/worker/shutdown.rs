@@ -143,6 +143,7 @@ impl Worker {
     /// A new configuration is in force.
     pub(crate) fn reconfigure(&mut self, snapshot: Arc<Snapshot>, now: Time, out: &mut Actions) {
         self.check_after = super::check::check_after(&snapshot.config.settings);
+        self.logs_scheduling = snapshot.config.settings.log_scheduling;
         self.snapshot = snapshot;
         for id in self.pool_ids() {
             self.reconfigure_pool(id, now, out);

@@ -4,13 +4,17 @@
 use super::World;
 use crate::checks::{Promise, Violation};
 
+/// Clients that wait in a pool before it uses its overflow.
+const OVERFLOW_WAITING: usize = 2;
+
 /// Most servers; 0 is no limit.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Caps {
     database: usize,
     user: usize,
     process: usize,
-    pub(crate) reserve: usize,
+    reserve: usize,
+    overflow: usize,
     check_delay: u32,
 }
 
@@ -29,6 +33,21 @@ impl Caps {
             process,
             reserve,
             check_delay: [0, 2, 30][rng.usize(..3)],
+            overflow: if rng.bool() { 0 } else { rng.usize(1..=2) },
+        }
+    }
+
+    /// The most servers that a pool may have above its size.
+    pub(crate) fn above_size(self) -> usize {
+        self.reserve + self.overflow
+    }
+
+    /// The same while so many clients have waited for little time.
+    pub(super) fn overflow(self, waiting: usize) -> usize {
+        if waiting > OVERFLOW_WAITING {
+            self.overflow
+        } else {
+            0
         }
     }
 
@@ -39,12 +58,14 @@ impl Caps {
             user,
             process,
             reserve,
+            overflow,
             check_delay,
         } = self;
         format!(
             "max_db_connections = {database}\nmax_user_connections = {user}\n\
              max_server_conn = {process}\nreserve_pool_size = {reserve}\n\
-             reserve_pool_timeout = 1\nserver_check_delay = {check_delay}\n"
+             reserve_pool_timeout = 1\noverflow_size = {overflow}\n\
+             overflow_waiting = {OVERFLOW_WAITING}\nserver_check_delay = {check_delay}\n"
         )
     }
 }

@@ -186,7 +186,7 @@ impl World {
         self.pool_size = pool_size;
         self.most_servers = self
             .most_servers
-            .max(pool_size as usize + self.scenario.caps.reserve);
+            .max(pool_size as usize + self.scenario.caps.above_size());
         let snapshot = Arc::new(snapshot);
         self.directory.replace(Arc::clone(&snapshot));
         self.tell_all(|| Mail::Config(Arc::clone(&snapshot)));

@@ -100,7 +100,7 @@ impl World {
             },
             outage: None,
             pool_size: scenario.pool_size,
-            most_servers: scenario.pool_size as usize + scenario.caps.reserve,
+            most_servers: scenario.pool_size as usize + scenario.caps.above_size(),
             strikes: 0,
             kept: BTreeMap::new(),
             scenario,

@@ -42,7 +42,7 @@ impl World {
             let may_open = retry.is_none() || !ticks;
             if may_open
                 && connecting == 0
-                && servers < self.pool_size as usize
+                && servers < self.pool_size as usize + self.scenario.caps.overflow(waiting)
                 && !self.is_denied_rightly(&pool.key.database, &pool.key.user)
             {
                 let what =
@@ -54,7 +54,7 @@ impl World {
             let key = &pool.key;
             self.servers_of(&key.database, &key.user).len()
         });
-        let allowed = self.pool_size as usize + self.scenario.caps.reserve;
+        let allowed = self.pool_size as usize + self.scenario.caps.above_size();
         self.most_servers = most.max().unwrap_or(0).max(allowed);
         Ok(())
     }

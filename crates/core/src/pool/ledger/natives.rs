@@ -177,6 +177,8 @@ mod tests {
             size,
             reserve: 0,
             reserve_after: 0,
+            overflow: 0,
+            overflow_waiting: 0,
             min: 0,
             connecting: 2,
             order: Order::Auto,

@@ -8,6 +8,8 @@ fn ledger(size: u32, order: Order) -> Ledger {
         size,
         reserve: 0,
         reserve_after: 0,
+        overflow: 0,
+        overflow_waiting: 0,
         min: 0,
         connecting: 1,
         order,
@@ -203,7 +205,9 @@ fn the_reserve_is_for_who_has_waited() {
     assert_eq!(ledger.tick(Time(99)).open, None);
     assert_eq!(ledger.tick(Time(100)).open, Some(A));
     let opening = ledger.opening(A, Time(100));
-    assert!(matches!(opening, Opening::Go { from_reserve: Some(who), .. } if who == client(2)));
+    assert!(
+        matches!(opening, Opening::Go { above_size: Some(who), .. } if who == (client(2), Above::Reserve))
+    );
     let _ = ledger.connected(A, Connecting::Done, Time(100));
     let _ = ledger.wait(A, client(3), Time(100));
     assert_eq!(ledger.tick(Time(300)).open, None, "it is used up");
@@ -223,4 +227,31 @@ fn a_pool_is_filled_up_to_its_minimum_and_its_size() {
     }
     assert_eq!(ledger.fill(B, Time(0)).open, None);
     assert!(!ledger.is_above_min());
+}
+
+#[test]
+fn the_overflow_is_for_many_who_wait() {
+    let mut ledger = ledger(1, Order::Auto);
+    ledger.limits.overflow = 1;
+    ledger.limits.overflow_waiting = 2;
+    with_server(&mut ledger, A, 1);
+    let mut tickets = Vec::new();
+    for n in 2..=3 {
+        let (ticket, notes) = ledger.wait(A, client(n), Time(0));
+        assert_eq!(notes.open, None, "{n}");
+        tickets.push(ticket);
+    }
+    let (_, notes) = ledger.wait(A, client(4), Time(0));
+    assert_eq!(notes.open, Some(A));
+    // Who has begun to open it goes on, however few wait by then.
+    assert!(ledger.leave(A, tickets[0]));
+    let opening = ledger.opening(A, Time(0));
+    assert!(
+        matches!(opening, Opening::Go { above_size: Some(who), .. } if who == (client(3), Above::Overflow))
+    );
+    let _ = ledger.connected(A, Connecting::Done, Time(0));
+    assert!(!ledger.is_above_size());
+    let _ = ledger.wait(A, client(5), Time(0));
+    let (_, notes) = ledger.wait(A, client(6), Time(0));
+    assert_eq!(notes.open, None, "it is used up");
 }

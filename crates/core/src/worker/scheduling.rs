@@ -1,0 +1,114 @@
+//! One line for each decision about who gets, waits for, or keeps a server, where `log_scheduling` is on.
+
+use std::fmt;
+
+use super::{Conn, Worker};
+use crate::{
+    Actions, Level, Time, Token, WorkerId,
+    pool::{Obstacle, PoolId},
+};
+
+/// What was decided about a client or a server.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Decision {
+    /// The client gets this server, after so many microseconds.
+    Gets(Token, u64),
+    /// It waits for a server of this pool.
+    Waits(PoolId),
+    /// It gives this server back, after so many microseconds.
+    GivesBack(Token, u64),
+    /// This server goes to a worker whose client has waited longest.
+    Moves(WorkerId),
+}
+
+impl Worker {
+    /// The line about a client, or about a server that moves.
+    #[cold]
+    pub(super) fn log_decision(&self, of: Token, what: Decision, now: Time, out: &mut Actions) {
+        let subject = match self.table.look(of) {
+            Some(Conn::Client(client)) => client.subject(),
+            Some(Conn::Server(server)) => {
+                let key = &server.shared.key;
+                format!("S-{:#x}: {}/{}", server.id, key.database, key.user)
+            }
+            _ => return,
+        };
+        let text = match what {
+            Decision::Gets(server, 0) => format!("gets {}: idle", self.name_of(server)),
+            Decision::Gets(server, waited) => {
+                format!("gets {} after {}", self.name_of(server), Millis(waited))
+            }
+            Decision::Waits(pool) => format!("waits{}", self.why_wait(pool, now)),
+            Decision::GivesBack(server, held) => {
+                format!("gives back {} after {}", self.name_of(server), Millis(held))
+            }
+            Decision::Moves(worker) => {
+                format!(
+                    "goes to worker {}, whose client has waited longest",
+                    worker.index()
+                )
+            }
+        };
+        out.log(Level::Log, subject, format!("scheduling: {text}"));
+    }
+
+    /// A client gets a server.
+    #[cold]
+    pub(super) fn log_lent(&self, client: Token, server: Token, now: Time, out: &mut Actions) {
+        let waited = match self.table.look(client) {
+            Some(Conn::Client(client)) => now.since(client.request_at),
+            _ => return,
+        };
+        self.log_decision(client, Decision::Gets(server, waited), now, out);
+    }
+
+    /// A client gives a server back that it has had.
+    #[cold]
+    pub(super) fn log_given_back(
+        &self,
+        client: Token,
+        server: Token,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let held = match self.table.look(server) {
+            Some(Conn::Server(server)) => now.since(server.lent_at),
+            _ => return,
+        };
+        self.log_decision(client, Decision::GivesBack(server, held), now, out);
+    }
+
+    fn name_of(&self, server: Token) -> String {
+        match self.table.look(server) {
+            Some(Conn::Server(server)) => format!("S-{:#x}", server.id),
+            _ => String::new(),
+        }
+    }
+
+    /// What keeps the pool from having a server for one more.
+    fn why_wait(&self, pool: PoolId, now: Time) -> String {
+        let Some(pool) = self.pools.get(pool.index()).and_then(Option::as_deref) else {
+            return String::new();
+        };
+        let ledger = pool.shared.ledger.lock();
+        let why = match ledger.obstacle(now) {
+            Obstacle::Size => "no more servers are allowed".to_owned(),
+            Obstacle::Cap { by, limit } => format!("{} = {limit}", by.setting()),
+            Obstacle::Failed(_) => "the last login to the server failed".to_owned(),
+            Obstacle::Paused => "paused".to_owned(),
+            Obstacle::Connecting => "one logs in".to_owned(),
+            Obstacle::None => "other workers are asked".to_owned(),
+        };
+        let (servers, waiting) = (ledger.servers(), ledger.waiting());
+        format!(": {why}; {servers} server(s), {waiting} waiting")
+    }
+}
+
+/// Microseconds, shown as milliseconds.
+struct Millis(u64);
+
+impl fmt::Display for Millis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:03} ms", self.0 / 1_000, self.0 % 1_000)
+    }
+}

@@ -1,0 +1,43 @@
+"""The log of who gets which server, and why."""
+
+import re
+
+import pytest
+
+import machine
+import rawclient as wire
+
+
+def lines(pooler):
+    return [line.split("scheduling: ")[1] for line in pooler.log().splitlines() if "scheduling: " in line]
+
+
+@pytest.mark.shows("log_scheduling")
+def test_each_decision(start_pooler, newest_pg):
+    pooler = start_pooler(newest_pg, default_pool_size=1, log_scheduling=1, workers=1)
+    holder, waiter = pooler.raw(), pooler.raw()
+    before = len(lines(pooler))
+    holder.query("BEGIN")
+    waiter.send(wire.query("SELECT 1"))
+    waiter.quiet(0.1)
+    holder.query("COMMIT")
+    waiter.until_ready()
+    expected = [r"gets S-0x4: idle", r"waits: no more servers are allowed; 1 server\(s\), 1 waiting",
+                r"gives back S-0x4 after \d+\.\d{3} ms", r"gets S-0x4 after \d+\.\d{3} ms",
+                r"gives back S-0x4 after \d+\.\d{3} ms"]
+    machine.wait_until(lambda: len(lines(pooler)) >= before + len(expected), 5, "all lines")
+    found = lines(pooler)[before:]
+    assert len(found) == len(expected), found
+    for line, pattern in zip(found, expected):
+        assert re.fullmatch(pattern, line), (line, pattern)
+
+
+@pytest.mark.shows("log_scheduling")
+def test_it_is_off(start_pooler, newest_pg):
+    pooler = start_pooler(newest_pg, default_pool_size=1)
+    client = pooler.raw()
+    client.query("SELECT 1")
+    assert lines(pooler) == []
+    pooler.console("SET log_scheduling = 1")
+    client.query("SELECT 1")
+    pooler.expect_log("scheduling: gets S-")
