@@ -33,6 +33,17 @@ def bindir(version):
     return Path(f"/usr/lib/postgresql/{version}/bin")
 
 
+def build_assist(version, folder, *variables):
+    """Builds the assist extension into `folder`; returns what to put in session_preload_libraries."""
+    makefile = Path(__file__).parent.parent / "assist" / "Makefile"
+    command = ["make", "-s", "-C", str(folder), "-f", str(makefile),
+               f"PG_CONFIG={bindir(version) / 'pg_config'}", *variables]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"assist does not build for {version} (tools/install-deps?):\n{done.stdout}")
+    return folder / "pgweir_assist"
+
+
 class Binaries:
     """The programs of one version, readable by the account that runs servers."""
 
@@ -108,9 +119,13 @@ def _hba():
 
 
 class Cluster:
-    """A PostgreSQL server on a loopback port and a Unix socket in its own folder."""
+    """A PostgreSQL server on a loopback port and a Unix socket in its own folder.
 
-    def __init__(self, binaries, folder, data):
+    `assist` is the assist extension, as `build_assist` made it, or None for a stock server.
+    """
+
+    def __init__(self, binaries, folder, data, assist=None):
+        self.assist = assist
         self.binaries = binaries
         self.version = binaries.version
         self.folder = folder
@@ -125,13 +140,14 @@ class Cluster:
         self._process = None
 
     @classmethod
-    def copy_of(cls, template, binaries, folder):
+    def copy_of(cls, template, binaries, folder, assist=None):
         """A new cluster from an initialised data folder."""
         data = folder / "data"
         subprocess.run(["cp", "-a", "--reflink=auto", str(template), str(data)], check=True)
-        return cls(binaries, folder, data)
+        return cls(binaries, folder, data, assist)
 
-    def start(self):
+    def start(self, **more):
+        """Starts the server; `more` are settings."""
         options = {
             "port": self.port, "listen_addresses": _loopbacks(),
             "unix_socket_directories": self.socket_dir, "max_connections": 100,
@@ -140,6 +156,9 @@ class Cluster:
             "max_wal_size": "4GB", "ssl": "off", "max_prepared_transactions": 10,
             "wal_level": "logical",
         }
+        if self.assist:
+            options["session_preload_libraries"] = self.assist
+        options.update(more)
         arguments = [f"--{name}={value}" for name, value in options.items()]
         with open(self.log, "a") as out:
             self._process = subprocess.Popen(

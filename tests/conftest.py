@@ -1,6 +1,7 @@
 """Fixtures: PostgreSQL clusters, and the pooler in front of them."""
 
 import fcntl
+import hashlib
 import itertools
 import os
 import shutil
@@ -121,16 +122,46 @@ def _template(version):
 
 
 @pytest.fixture(scope="session")
-def start_cluster(templates, run_folder):
-    """Starts clusters, and stops them at the end."""
+def assist_libraries():
+    """Gives the assist extension for a version, built once per run (and per set of make variables)."""
+    made = {}
+
+    def library(version, *variables):
+        key = (version, *variables)
+        if key not in made:
+            made[key] = _assist_library(version, variables)
+        return made[key]
+
+    return library
+
+
+def _assist_library(version, variables):
+    digest = hashlib.sha256("".join(variables).encode()).hexdigest()[:8]
+    folder = Path(os.environ[RUN_FOLDER]) / f"assist-{version}-{digest}"
+    with open(f"{folder}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        folder.mkdir(exist_ok=True)
+        return clusters.build_assist(version, folder, *variables)
+
+
+@pytest.fixture(scope="session")
+def start_cluster(templates, assist_libraries, run_folder):
+    """Starts clusters, and stops them at the end.
+
+    With `assist=True` the assist extension is loaded into each session; PGWEIR_ASSIST=1 in the
+    environment makes that the default.
+    """
     started = []
 
-    def start(version, name):
+    def start(version, name, assist=None):
         binaries, data = templates(version)
         folder = run_folder / name
         folder.mkdir()
         machine.give_to_service(folder)
-        made = clusters.Cluster.copy_of(data, binaries, folder)
+        if assist is None:
+            assist = os.environ.get("PGWEIR_ASSIST") == "1"
+        library = assist_libraries(version) if assist else None
+        made = clusters.Cluster.copy_of(data, binaries, folder, library)
         made.start()
         started.append(made)
         return made
@@ -146,10 +177,11 @@ def shared_clusters(start_cluster):
     """The cluster of a version that this process's tests share."""
     running = {}
 
-    def get(version):
-        if version not in running:
-            running[version] = start_cluster(version, f"pg{version}")
-        return running[version]
+    def get(version, assist=None):
+        if (version, assist) not in running:
+            name = f"pg{version}-assisted" if assist else f"pg{version}"
+            running[version, assist] = start_cluster(version, name, assist)
+        return running[version, assist]
 
     return get
 
@@ -158,6 +190,12 @@ def shared_clusters(start_cluster):
 def pg(request, shared_clusters):
     """A running PostgreSQL, once of each version."""
     return _watched(request, shared_clusters(request.param))
+
+
+@pytest.fixture(params=clusters.VERSIONS, ids=lambda version: f"pg{version}")
+def assisted_pg(request, shared_clusters):
+    """A running PostgreSQL with the assist extension, once of each version."""
+    return _watched(request, shared_clusters(request.param, assist=True))
 
 
 @pytest.fixture
