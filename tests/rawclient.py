@@ -52,16 +52,17 @@ def parse(sql, name="", types=()):
     return frame("P", text(name) + text(sql) + u16(len(types)) + b"".join(map(u32, types)))
 
 
-def bind(values=(), portal="", name=""):
-    """Text parameters and text results; None is NULL."""
-    body = text(portal) + text(name) + u16(0) + u16(len(values))
+def bind(values=(), portal="", name="", param_formats=(), result_formats=()):
+    """Text parameters and text results, unless formats say else; None is NULL."""
+    formats = [u16(len(list_)) + b"".join(map(u16, list_)) for list_ in (param_formats, result_formats)]
+    body = text(portal) + text(name) + formats[0] + u16(len(values))
     for value in values:
         if value is None:
             body += u32(0xFFFFFFFF)
         else:
             raw = value if isinstance(value, bytes) else str(value).encode()
             body += u32(len(raw)) + raw
-    return frame("B", body + u16(0))
+    return frame("B", body + formats[1])
 
 
 def describe(kind="P", name=""):

@@ -177,6 +177,8 @@ pub enum Fault {
     TooManyStatements,
     /// One alone does.
     StatementTooLong,
+    /// A prepared statement's table has changed, and the client was told other columns.
+    StalePlan,
     /// No prepared statement has this name, under `session_state = off`.
     NoSuchStatement,
     /// One has it already, under `session_state = off`.
@@ -188,7 +190,7 @@ impl Fault {
     #[must_use]
     pub fn sqlstate(&self) -> &str {
         match self {
-            Self::Startup(StartupError::Version(_)) | Self::NotSupported(_) => {
+            Self::Startup(StartupError::Version(_)) | Self::NotSupported(_) | Self::StalePlan => {
                 sqlstate::FEATURE_NOT_SUPPORTED
             }
             Self::NoUserName => sqlstate::INVALID_AUTHORIZATION,
@@ -314,6 +316,7 @@ impl fmt::Display for Fault {
             Self::StatementTooLong => {
                 f.write_str("prepared statement is too long (max_client_prepared_bytes)")
             }
+            Self::StalePlan => f.write_str("cached plan must not change result type"),
             Self::NoSuchStatement => f.write_str("prepared statement did not exist"),
             Self::StatementExists => f.write_str("prepared statement name is already in use"),
             Self::Startup(error) => error.fmt(f),

@@ -1,7 +1,9 @@
 //! Joins one client with one lent server while they belong together: the only module that moves
 //! bytes from one to the other.
 
+mod demands;
 mod named;
+mod retry;
 mod statements;
 mod unnamed;
 mod upward;
@@ -19,6 +21,9 @@ use crate::{
     worker::Worker,
 };
 
+/// The function of PostgreSQL that says `cached plan must not change result type`, in whatever language.
+const STALE_PLAN: &[u8] = b"RevalidateCachedQuery";
+
 impl Worker {
     /// Bytes of a client that has a server.
     #[inline]
@@ -35,21 +40,30 @@ impl Worker {
         let Some((client, server)) = self.table.pair(conn, server_conn) else {
             return;
         };
+        if server.retry.is_some() {
+            // What came before is not answered for sure: this waits behind it.
+            return client
+                .early
+                .get_or_insert_default()
+                .extend_from_slice(bytes);
+        }
         server.heard_at = now;
         let pool = self.pools.get_mut(server.pool().index());
         let Some(pool) = pool.and_then(Option::as_deref_mut) else {
             return;
         };
+        // A server of its own keeps what the client makes there.
+        let is_shared = server.owner.is_none();
         if server.replies.is_settled() {
             client.request_at = now;
             if server.status == b'I' {
                 // In session mode the last transaction may have ended long ago.
                 client.transaction_at = now;
             }
+            let keep = pool.terms.retry_max > 0 && is_shared && server.status == b'I';
+            server.segment.begin(keep);
         }
         pool.stats.now.received += bytes.len() as u64;
-        // A server of its own keeps what the client makes there.
-        let is_shared = server.owner.is_none();
         let mut upward = Upward {
             client_conn: conn,
             client,
@@ -65,6 +79,8 @@ impl Worker {
             },
             most_bytes,
             as_pgbouncer: pool.terms.as_pgbouncer,
+            retry_max: pool.terms.retry_max,
+            bound: None,
             longest,
             no_simple,
         };
@@ -92,6 +108,7 @@ impl Worker {
             to: None,
             start: 0,
             end: 0,
+            sent: false,
         };
         let mut at = 0;
         // What was looked at may have changed everything: ask anew each time.
@@ -99,6 +116,7 @@ impl Worker {
             let expected = Expected {
                 answers: server.replies.is_asked(),
                 marks: server.replies.has_mark_in_front(),
+                describes: server.replies.has_describe_in_front(),
             };
             let step = match server.stream.next(bytes, &mut at, expected) {
                 Ok(Some(step)) => step,
@@ -115,16 +133,25 @@ impl Worker {
                 _ => None,
             };
             match step {
-                Step::Pass { start, end } => run.add(to, start, end, out),
+                Step::Pass { start, end } => {
+                    if server.segment.has_params() && to.is_some() {
+                        // A description that was too long to be looked at.
+                        run.flush(out);
+                        self.send_params(conn, out);
+                    }
+                    run.add(to, start, end, out);
+                }
                 Step::PassHeld => {
                     run.flush(out);
                     if let Some(to) = to {
                         out.send_made(to, |made| made.extend_from_slice(server.stream.held()));
+                        run.sent = true;
                     }
                 }
                 Step::Look { start, end } => {
                     if bytes[start] == backend::ERROR_RESPONSE {
                         run.flush(out);
+                        server.segment.replied |= run.sent;
                     }
                     if self.look(conn, &bytes[start..end], now, out) {
                         run.add(to, start, end, out);
@@ -133,19 +160,15 @@ impl Worker {
                     }
                     self.after_look(conn, bytes[start], &mut run, now, out);
                 }
-                Step::LookHeld => {
-                    run.flush(out);
-                    let message = server.stream.held().to_vec();
-                    if self.look(conn, &message, now, out)
-                        && let Some(to) = to
-                    {
-                        out.send_made(to, |made| made.extend_from_slice(&message));
-                    }
-                    self.after_look(conn, message[0], &mut run, now, out);
-                }
+                Step::LookHeld => self.look_held(conn, to, &mut run, now, out),
             }
         }
         run.flush(out);
+        if run.sent
+            && let Some(server) = self.table.server(conn)
+        {
+            server.segment.replied = true;
+        }
         if reader.is_some()
             && let Some(pool) = self.pool(pool)
         {
@@ -153,6 +176,31 @@ impl Worker {
         }
         // Only now, since a server with unread bytes must not go to another client.
         self.move_on(conn, was_lent, now, out);
+    }
+
+    /// The same as for a message that came whole.
+    #[cold]
+    fn look_held(
+        &mut self,
+        conn: Token,
+        to: Option<Token>,
+        run: &mut Run,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        run.flush(out);
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
+        let message = server.stream.held().to_vec();
+        server.segment.replied |= run.sent;
+        if self.look(conn, &message, now, out)
+            && let Some(to) = to
+        {
+            out.send_made(to, |made| made.extend_from_slice(&message));
+            run.sent = true;
+        }
+        self.after_look(conn, message[0], run, now, out);
     }
 
     /// Takes note of a whole message of a server. `true` if it may be passed on.
@@ -165,7 +213,7 @@ impl Worker {
         match message[0] {
             backend::READY_FOR_QUERY => {
                 server.status = body[0];
-                matches!(body[0], b'I' | b'T' | b'E')
+                matches!(body[0], b'I' | b'T' | b'E') && server.retry.is_none()
             }
             backend::COPY_IN_RESPONSE => {
                 server.replies.copy_in_started();
@@ -174,6 +222,9 @@ impl Worker {
             backend::PARAMETER_STATUS => self.parameter_changed(conn, body),
             tag @ (backend::PARSE_COMPLETE | backend::CLOSE_COMPLETE) => {
                 self.mark_completed(conn, tag, now, out)
+            }
+            backend::PARAMETER_DESCRIPTION | backend::ROW_DESCRIPTION | backend::NO_DATA => {
+                self.described(conn, message, out)
             }
             backend::COMMAND_COMPLETE => {
                 self.command_completed(conn, body);
@@ -211,6 +262,10 @@ impl Worker {
             Some(Request::Own(own)) => {
                 run.flush(out);
                 self.own_request_done(conn, own, now, out);
+            }
+            Some(Request::Simple | Request::Sync) if server.retry.is_some() => {
+                run.flush(out);
+                self.remake(conn, now, out);
             }
             Some(Request::Simple | Request::Sync) => {
                 run.flush(out);
@@ -297,6 +352,7 @@ impl Worker {
         match (own, &server.duty) {
             (Own::Parameters, Duty::Preparing(_)) => self.prepared(conn, now, out),
             (Own::Check, Duty::Checking { .. }) => self.checked(conn, now, out),
+            (Own::Remake, _) => self.remade(conn, now, out),
             _ => {}
         }
     }
@@ -341,9 +397,15 @@ impl Worker {
         };
         let marks = server.replies.failed();
         let Ok(report) = Report::parse(body) else {
+            self.send_params(conn, out);
             self.undo(conn, marks);
             return true;
         };
+        if report.routine == STALE_PLAN && self.retry_later(conn, body, out) {
+            self.undo(conn, marks);
+            return false;
+        }
+        self.send_params(conn, out);
         if let Some(message) = self.statements_failed(conn, marks, body, &report, out) {
             if let Some(Duty::Lent(client)) = self.table.server(conn).map(|server| &server.duty) {
                 let client = *client;
@@ -372,6 +434,12 @@ impl Worker {
                 let text = format!("startup parameters are refused: {}", words.message);
                 out.log(Level::Warning, subject.unwrap_or_default(), text);
                 self.refuse(client, &Fault::ServerSaid(words), now, out);
+                false
+            }
+            (Some(Request::Own(Own::Remake)), _) => {
+                if let Some(retry) = &mut server.retry {
+                    retry.new = None;
+                }
                 false
             }
             (Some(Request::Own(own)), _) => {
@@ -464,6 +532,8 @@ struct Run {
     to: Option<Token>,
     start: usize,
     end: usize,
+    /// Something was sent to a client.
+    sent: bool,
 }
 
 impl Run {
@@ -471,7 +541,7 @@ impl Run {
     fn add(&mut self, to: Option<Token>, start: usize, end: usize, out: &mut Actions) {
         if self.to != to || self.end != start {
             self.flush(out);
-            *self = Self { to, start, end };
+            (self.to, self.start, self.end) = (to, start, end);
         } else {
             self.end = end;
         }
@@ -481,6 +551,7 @@ impl Run {
     fn flush(&mut self, out: &mut Actions) {
         if let Some(to) = self.to {
             out.send_input(to, self.start, self.end);
+            self.sent |= self.start < self.end;
         }
         self.start = self.end;
     }

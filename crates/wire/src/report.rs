@@ -41,6 +41,8 @@ pub struct Report<'a> {
     pub detail: Option<&'a [u8]>,
     /// Field `H`.
     pub hint: Option<&'a [u8]>,
+    /// Field `R`: the function in PostgreSQL's source that raised it.
+    pub routine: &'a [u8],
 }
 
 impl<'a> Report<'a> {
@@ -65,6 +67,7 @@ impl<'a> Report<'a> {
                 b'M' => report.message = value,
                 b'D' => report.detail = Some(value),
                 b'H' => report.hint = Some(value),
+                b'R' => report.routine = value,
                 _ => {}
             }
         }

@@ -121,6 +121,12 @@ settings! {
         /// bytes for each. Texts that clients share are stored once, and still count for each of
         /// them. More is refused (SQLSTATE 53400).
         max_client_prepared_bytes: u32 = "16777216", reloads, now;
+        /// A prepared statement whose table has changed (`cached plan must not change result type`) is made
+        /// anew, and the request repeated, where the client can't tell: outside a transaction, before any
+        /// reply, and if the request asks for a description of the result or the result is what the client
+        /// was told. The request is kept for this, up to so many bytes. 0: the error is passed on. Only with
+        /// `session_state = transparent`.
+        max_retry_bytes: u32 = "16384" in "bytes", reloads, now, between::<0, 1_048_576>;
         /// Add the client's address to the `application_name` that it connects with.
         application_name_add_host: bool = "0", reloads, now;
         /// Refuse the simple query protocol, in which one message may hold several statements: what an SQL

@@ -2,9 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::{fault::Fault, session::Statement};
+use crate::{
+    fault::Fault,
+    session::{BindingId, Statement},
+};
 
-/// A message that is answered by ParseComplete or CloseComplete, or by an error.
+/// A message that is answered by ParseComplete or CloseComplete, or by a description, or by an
+/// error.
 #[derive(Debug)]
 pub struct Mark {
     /// Which.
@@ -22,6 +26,8 @@ pub enum MarkKind {
     Parse,
     /// A Close.
     Close,
+    /// A Describe whose answer is to be noted.
+    Describe(BindingId),
     /// A message that is bound to fail, in place of one that we refuse: see [`Change::Refused`]
     /// and [`Change::Duplicate`].
     Refused,
@@ -49,6 +55,12 @@ impl Mark {
     #[must_use]
     pub fn change(&self) -> Option<&Change> {
         self.change.as_deref()
+    }
+
+    /// Is it a Describe?
+    #[must_use]
+    pub fn is_describe(&self) -> bool {
+        matches!(self.kind, MarkKind::Describe(_))
     }
 
     /// A mark that changes nothing.

@@ -5,6 +5,7 @@ mod login;
 mod mark;
 mod prepared;
 mod replies;
+mod segment;
 mod server;
 mod stream;
 
@@ -13,5 +14,6 @@ pub use login::{BackendKey, Credentials, LoginError, Progress, ServerLogin, Welc
 pub use mark::{Change, Mark, MarkKind};
 pub use prepared::Prepared;
 pub use replies::{Own, Replies, Request};
+pub use segment::{Demands, Retry, Segment};
 pub use server::{Duty, Server, Unnamed};
 pub use stream::{Downstream, Expected, Step, Violation};

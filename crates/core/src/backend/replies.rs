@@ -33,6 +33,8 @@ pub enum Own {
     Rollback,
     /// `server_check_query`.
     Check,
+    /// Make a statement anew whose table has changed.
+    Remake,
 }
 
 impl Own {
@@ -44,6 +46,7 @@ impl Own {
             Self::Reset => "server_reset_query",
             Self::Rollback => "ROLLBACK of an abandoned transaction",
             Self::Check => "server_check_query",
+            Self::Remake => "making a prepared statement anew",
         }
     }
 }
@@ -214,6 +217,12 @@ impl Replies {
         self.queue.push_back(Entry::Request(Request::Own(own)));
     }
 
+    /// Notes a Sync of our own, behind messages that were noted before.
+    pub fn own_synced(&mut self, own: Own) {
+        self.end_segment();
+        self.own_sent(own);
+    }
+
     /// The server said CopyInResponse.
     pub fn copy_in_started(&mut self) {
         self.copy_in = true;
@@ -334,10 +343,30 @@ impl Replies {
         matches!(self.queue.front(), Some(Entry::Mark(_)))
     }
 
+    /// The next answer may be to a Describe that is to be noted.
+    #[must_use]
+    #[inline]
+    pub fn has_describe_in_front(&self) -> bool {
+        matches!(self.queue.front(), Some(Entry::Mark(mark)) if mark.is_describe())
+    }
+
+    /// The server has answered a Describe that is to be noted.
+    pub fn described(&mut self) -> Option<Mark> {
+        match self
+            .queue
+            .pop_front_if(|entry| matches!(entry, Entry::Mark(mark) if mark.is_describe()))
+        {
+            Some(Entry::Mark(mark)) => Some(mark),
+            _ => None,
+        }
+    }
+
     /// The server said ParseComplete or CloseComplete: the mark that this answers; `None` if it is
     /// not the one that comes next.
     #[inline]
     pub fn completed(&mut self, kind: MarkKind) -> Option<Mark> {
+        // What was too long to be looked at is not noted.
+        while self.described().is_some() {}
         match self.queue.front() {
             Some(Entry::Mark(mark)) if mark.kind == kind => {}
             Some(Entry::Mark(mark))
@@ -411,6 +440,12 @@ impl Replies {
         !self.is_settled() || self.doubt
     }
 
+    /// All that the client has begun has come to its Sync.
+    #[must_use]
+    pub fn is_synced(&self) -> bool {
+        !self.unsynced && !self.copy_in && !self.doubt
+    }
+
     /// The server was sent messages of the extended protocol that wait for their Sync.
     #[must_use]
     pub fn is_unsynced(&self) -> bool {
@@ -468,96 +503,4 @@ impl Entry {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fault::Fault;
-
-    /// Plays a script: client messages by tag, and of the server `G` (CopyInResponse), `!` (error),
-    /// `z` (ReadyForQuery). Gives what is settled and doubtful at the end.
-    fn play(script: &str) -> (bool, bool) {
-        let mut replies = Replies::default();
-        for step in script.bytes() {
-            match step {
-                b'G' => replies.copy_in_started(),
-                b'!' => drop(replies.failed()),
-                b'z' => assert!(replies.ready().is_some(), "{script}"),
-                tag => replies.client_sent(tag),
-            }
-        }
-        (replies.is_settled(), replies.is_doubtful())
-    }
-
-    #[test]
-    fn scripts() {
-        let check = |script: &str, settled, doubtful| {
-            assert_eq!(play(script), (settled, doubtful), "{script}")
-        };
-        check("", true, false);
-        check("Q", false, false);
-        check("Qz", true, false);
-        check("QQz", false, false);
-        check("QQzz", true, false);
-        check("PBDE", false, false);
-        check("PBDES", false, false);
-        check("PBDESz", true, false);
-        check("PBDESPBESz", false, false);
-        check("PBDESPBESzz", true, false);
-        check("F", false, false);
-        check("Fz", true, false);
-        // COPY in the simple protocol.
-        check("QGdd", false, false);
-        check("QGddc", false, false);
-        check("QGddcz", true, false);
-        check("QGdd!z", true, false);
-        check("QGdd!zc", true, false);
-        check("QdcGz", true, false); // all in one go
-        check("QdcGQz", false, false);
-        // COPY in the extended protocol, as libpq does it: Sync after Execute and after CopyDone.
-        check("PBDESGdd", false, false);
-        check("PBDESGddcS", false, false);
-        check("PBDESGddcSz", true, false);
-        check("PBDESGddfSz", true, false);
-        check("PBDEGddcSz", true, false);
-        check("PBDESddcSGz", true, false); // all in one go
-        // If the error came before any data was read, the first Sync is answered after all.
-        check("PBDESGd!cSz", true, true);
-        check("PBDESGdcS!zz", true, true);
-        check("PBDESG!z", true, true);
-        check("PBDEGS!z", true, true);
-        check("PBDEGSdcSz", true, false);
-    }
-
-    fn changing(kind: MarkKind) -> Mark {
-        Mark::own(kind, Change::Refused(Fault::TooManyStatements))
-    }
-
-    #[test]
-    fn what_an_earlier_request_changes_is_not_certain() {
-        let mut replies = Replies::default();
-        replies.mark_sent(changing(MarkKind::Parse));
-        assert!(
-            !replies.is_unsure(),
-            "it fails or not with what comes behind it"
-        );
-        replies.client_sent(frontend::SYNC);
-        assert!(replies.is_unsure());
-        replies.wait();
-        replies.mark_sent(Mark::plain(MarkKind::Parse));
-        replies.mark_sent(changing(MarkKind::Parse));
-        assert!(!replies.take_awaited());
-        assert!(replies.completed(MarkKind::Parse).is_some());
-        assert!(!replies.is_unsure());
-        assert!(replies.take_awaited());
-        assert!(!replies.take_awaited(), "once");
-        assert!(replies.ready().is_some());
-        replies.client_sent(frontend::SYNC);
-        assert!(replies.is_unsure());
-        assert_eq!(replies.failed().len(), 2);
-        assert!(!replies.is_unsure());
-    }
-
-    #[test]
-    fn an_answer_that_nobody_asked_for() {
-        assert_eq!(Replies::default().ready(), None);
-    }
-}
+mod tests;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{BackendKey, Downstream, Own, Prepared, Replies, ServerLogin};
+use super::{BackendKey, Downstream, Own, Prepared, Replies, Retry, Segment, ServerLogin};
 use crate::{
     Address, Endpoint, Replication, SharedPool, Time, Token,
     fault::Words,
@@ -87,6 +87,10 @@ pub struct Server {
     pub replies: Replies,
     /// The statements that it holds for us.
     pub prepared: Prepared,
+    /// What its client has sent since its last Sync.
+    pub segment: Segment,
+    /// That is being repeated.
+    pub retry: Option<Box<Retry>>,
     /// Whose unnamed statement it has.
     pub unnamed: Unnamed,
     /// The status in its last ReadyForQuery: `I`, `T` or `E`.

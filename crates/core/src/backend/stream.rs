@@ -57,6 +57,8 @@ pub struct Expected {
     pub answers: bool,
     /// A ParseComplete or CloseComplete that is to be looked at.
     pub marks: bool,
+    /// A description that is to be looked at.
+    pub describes: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -209,6 +211,11 @@ fn kind(header: Header, expected: Expected) -> Kind {
                 _ => Kind::Unexpected,
             }
         }
+        backend::PARAMETER_DESCRIPTION | backend::ROW_DESCRIPTION | backend::NO_DATA
+            if expected.describes && header.message_len() <= INSPECT_MAX =>
+        {
+            Kind::Look
+        }
         // As long as `DISCARD ALL` and `DEALLOCATE ALL`.
         backend::COMMAND_COMPLETE if matches!(header.body_len, 12 | 15) => Kind::Look,
         backend::DATA_ROW
@@ -240,10 +247,12 @@ mod tests {
     const ANY: Expected = Expected {
         answers: true,
         marks: false,
+        describes: false,
     };
     const NONE: Expected = Expected {
         answers: false,
         marks: false,
+        describes: false,
     };
 
     /// Cuts `bytes` at `cuts` and gives what was passed and what was looked at.

@@ -10,7 +10,7 @@ use crate::{
     Actions, ReadMode, Token,
     backend::{Change, Mark, MarkKind, Server},
     fault::Fault,
-    frontend::{Client, Held, Upstream},
+    frontend::{Client, Head, Held, Upstream},
     session::{BindingId, Bindings, NO_SUCH_NAME, Names, RESERVED, Statement, Statements},
     stats::Stats,
 };
@@ -31,6 +31,10 @@ pub(super) struct Upward<'w> {
     pub(super) most: usize,
     /// `max_client_prepared_bytes`.
     pub(super) most_bytes: usize,
+    /// Most bytes of a request that is kept to be repeated; 0 if none is.
+    pub(super) retry_max: usize,
+    /// The statement of the unnamed portal, as far as these messages say.
+    pub(super) bound: Option<BindingId>,
     /// What ends a connection in PgBouncer ends it here (`session_state = off`).
     pub(super) as_pgbouncer: bool,
     /// The longest message (`max_packet_size`).
@@ -59,7 +63,7 @@ enum Ours {
 impl Upward<'_> {
     /// Sends on what has come.
     pub(super) fn run(&mut self, bytes: &[u8], out: &mut Actions) -> Result<(), Stopped> {
-        let (mut at, mut sent) = (0, 0);
+        let (mut at, mut sent, mut kept) = (0, 0, 0);
         // An unnamed statement that was not used yet.
         let mut unused: Option<Range<usize>> = None;
         if let Some(held) = self.client.held.take() {
@@ -76,6 +80,7 @@ impl Upward<'_> {
                 Ok(None) => {
                     let end = self.client.stream.end(bytes.len());
                     out.send_input(self.server_conn, sent, end);
+                    self.server.segment.keep(&bytes[kept..end], self.retry_max);
                     if let Some(definition) = unused {
                         self.client.unnamed = Some(bytes[definition].into());
                     }
@@ -123,13 +128,15 @@ impl Upward<'_> {
                     self.client.stream.advance(used);
                     at += used;
                     sent = at;
+                    self.kept(&head, at, &mut kept);
                     continue;
                 }
-                self.mark_passing(tag);
+                self.mark_passing(tag, body);
                 if named == Named::Unnamed {
                     self.note_unnamed(tag, at + 1..at + len, &mut unused);
                 }
             }
+            self.kept(&head, at, &mut kept);
             if let Some(split) = head.split {
                 out.send_made(self.server_conn, |made| made.extend_from_slice(&split));
                 sent = at;
@@ -188,12 +195,37 @@ impl Upward<'_> {
             && !self.server.replies.is_skipping()
     }
 
-    /// A Parse or Close that goes as it is.
+    /// A message was sent that may have to be repeated.
     #[inline]
-    fn mark_passing(&mut self, tag: u8) {
+    fn kept(&mut self, head: &Head, at: usize, kept: &mut usize) {
+        let segment = &mut self.server.segment;
+        if head.header.tag == frontend::PARSE
+            && segment.is_empty()
+            && head.start <= *kept
+            && self.server.replies.is_fresh()
+        {
+            // It was answered without the server.
+            *kept = at;
+        } else if head.split.is_some() {
+            segment.spoil();
+        } else {
+            segment.sent(head.header.tag);
+        }
+    }
+
+    /// A Parse, Close or Describe that goes as it is.
+    #[inline]
+    fn mark_passing(&mut self, tag: u8, body: &[u8]) {
         let kind = match tag {
             frontend::PARSE => MarkKind::Parse,
             frontend::CLOSE => MarkKind::Close,
+            frontend::DESCRIBE if body.starts_with(b"P\0") => {
+                let untold = |&bound: &BindingId| self.bindings.shape(bound).columns.is_none();
+                match self.bound.filter(untold) {
+                    Some(binding) => MarkKind::Describe(binding),
+                    None => return,
+                }
+            }
             _ => return,
         };
         self.server.replies.mark_sent(Mark::plain(kind));
@@ -212,6 +244,7 @@ impl Upward<'_> {
         // They will be counted when they are read again.
         self.stats.received = self.stats.received.saturating_sub(bytes.len() as u64);
         self.client.stream = Upstream::default();
+        self.server.segment.spoil();
         self.client.early = Some(Box::new(bytes));
         self.server.replies.wait();
         out.read(self.client_conn, ReadMode::Hold);
@@ -221,6 +254,7 @@ impl Upward<'_> {
     fn hold(&mut self, header: Header, body: &[u8]) -> Result<(), Fault> {
         self.check_length(header, body)?;
         self.client.stream.advance(body.len());
+        self.server.segment.spoil();
         self.client.held = Some(Box::new(Held {
             header,
             body: body.to_vec(),
@@ -278,7 +312,7 @@ impl Upward<'_> {
             used = self.translate(len, &named, ours, out);
         } else {
             if self.follows(tag) {
-                self.mark_passing(tag);
+                self.mark_passing(tag, &held.body);
             }
             self.server.replies.client_sent(tag);
             out.send_made(self.server_conn, |made| {
@@ -317,7 +351,13 @@ impl Upward<'_> {
             Named::Bind { portal, name } => {
                 let used = portal.len() + name.len() + 2;
                 self.stats.bind_count += 1;
-                self.make_sure(ours, out);
+                let ours = self.make_sure(ours, out);
+                if let Ours::Statement(binding) = ours
+                    && portal.is_empty()
+                    && self.retry_max > 0
+                {
+                    self.bound = Some(binding);
+                }
                 let statement = ours.server_name(self.bindings);
                 let length = 4 + len - used + portal.len() + statement.len() + 2;
                 out.send_made(self.server_conn, |made| {
@@ -332,9 +372,15 @@ impl Upward<'_> {
                 used
             }
             Named::Describe(_) => {
-                self.make_sure(ours, out);
+                let ours = self.make_sure(ours, out);
                 let statement = ours.server_name(self.bindings);
                 send_target(self.server_conn, frontend::DESCRIBE, statement, out);
+                if let Ours::Statement(binding) = ours
+                    && self.retry_max > 0
+                {
+                    let mark = Mark::plain(MarkKind::Describe(binding));
+                    self.server.replies.mark_sent(mark);
+                }
                 self.server.replies.client_sent(frontend::DESCRIBE);
                 len
             }
@@ -379,7 +425,7 @@ impl Upward<'_> {
     fn parse_again(&mut self, taken: BindingId, name: &[u8], definition: &[u8], out: &mut Actions) {
         let statement = self.statements.intern(definition);
         let ours = Ours::Statement(taken);
-        self.make_sure(ours, out);
+        let ours = self.make_sure(ours, out);
         let server_name = ours.server_name(self.bindings);
         send_parse(self.server_conn, server_name, definition, out);
         let mark = Mark::clients(MarkKind::Refused, Change::Duplicate(name.into(), statement));
@@ -388,10 +434,15 @@ impl Upward<'_> {
 
     /// The server gets the statement, if it lacks it.
     #[inline]
-    fn make_sure(&mut self, ours: Ours, out: &mut Actions) {
+    fn make_sure(&mut self, ours: Ours, out: &mut Actions) -> Ours {
         let Ours::Statement(binding) = ours else {
-            return;
+            return ours;
         };
+        if self.bindings.shape(binding).stale {
+            let mark = Mark::clients(MarkKind::Refused, Change::Refused(Fault::StalePlan));
+            self.server.replies.mark_sent(mark);
+            return Ours::Nothing;
+        }
         self.client.statements.used(binding);
         if let Some(statement) = self.bindings.statement(binding)
             && !self.server.prepared.touch(statement.id())
@@ -399,6 +450,7 @@ impl Upward<'_> {
             let statement = Arc::clone(statement);
             self.send_parse(statement, None, out);
         }
+        ours
     }
 
     /// The client gives up a name. Its statement stays on the servers, for whoever has it too.

@@ -6,9 +6,11 @@
 
 mod names;
 mod quote;
+mod shape;
 mod statement;
 mod tracked;
 
 pub use names::{BindingId, Bindings, Names};
+pub use shape::Shape;
 pub use statement::{NO_SUCH_NAME, RESERVED, Statement, Statements};
 pub use tracked::{Tracked, TrackedNames};

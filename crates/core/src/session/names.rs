@@ -10,7 +10,9 @@ use std::{
 
 use hashbrown::HashTable;
 
-use super::Statement;
+use pgweir_wire::Malformed;
+
+use super::{Shape, Statement, shape};
 
 /// What a name is counted as towards `max_client_prepared_bytes`, beside the statement itself.
 const NAME_COST: usize = 128;
@@ -32,6 +34,8 @@ pub struct Bindings {
 struct Binding {
     name: Box<[u8]>,
     statement: Arc<Statement>,
+    /// What its clients were told of it.
+    shape: Shape,
     hash: u32,
     holders: u32,
 }
@@ -58,16 +62,40 @@ impl Bindings {
         self.get(id).map(|binding| &binding.statement)
     }
 
+    /// What its clients were told of a binding's statement.
+    #[must_use]
+    #[inline]
+    pub fn shape(&self, BindingId(id): BindingId) -> Shape {
+        self.get(id)
+            .map_or_else(Shape::default, |binding| binding.shape)
+    }
+
+    /// A digest of the body of a RowDescription, whatever the formats; of nothing for NoData.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn digest_columns(&self, body: Option<&[u8]>) -> Result<u64, Malformed> {
+        body.map_or(Ok(0), |body| shape::of_columns(&self.hasher, body))
+    }
+
+    /// A digest of the body of a ParameterDescription.
+    #[must_use]
+    pub fn digest_params(&self, body: &[u8]) -> u64 {
+        self.hasher.hash_one(body)
+    }
+
     fn get(&self, id: u32) -> Option<&Binding> {
         self.slots.get(id as usize)?.as_ref()
     }
 
-    fn acquire(&mut self, name: &[u8], statement: &Arc<Statement>) -> u32 {
+    fn acquire(&mut self, name: &[u8], statement: &Arc<Statement>, shape: Shape) -> u32 {
         let hash = self.hash(name);
         let place = mix(hash, statement.id());
         let is_same = |&id: &u32| {
             let slot = self.slots[id as usize].as_ref();
-            slot.is_some_and(|slot| slot.statement.id() == statement.id() && *slot.name == *name)
+            slot.is_some_and(|slot| {
+                slot.statement.id() == statement.id() && slot.shape == shape && *slot.name == *name
+            })
         };
         if let Some(&id) = self.index.find(place, is_same) {
             if let Some(slot) = &mut self.slots[id as usize] {
@@ -82,6 +110,7 @@ impl Bindings {
         self.slots[id as usize] = Some(Binding {
             name: name.into(),
             statement: Arc::clone(statement),
+            shape,
             hash,
             holders: 1,
         });
@@ -144,9 +173,27 @@ impl Names {
             self.sorted
                 .reserve_exact(4 + (self.sorted.len() / 8).min(12));
         }
-        self.sorted.insert(at, bindings.acquire(name, statement));
+        let id = bindings.acquire(name, statement, Shape::default());
+        self.sorted.insert(at, id);
         self.bytes += Self::cost(statement);
         true
+    }
+
+    /// The client was told this of a statement that it has.
+    pub fn tell(&mut self, bindings: &mut Bindings, BindingId(old): BindingId, shape: Shape) {
+        let Some(at) = self.sorted.iter().position(|&id| id == old) else {
+            return;
+        };
+        let Some(binding) = bindings.get(old).filter(|binding| binding.shape != shape) else {
+            return;
+        };
+        let (name, statement) = (binding.name.clone(), Arc::clone(&binding.statement));
+        let new = bindings.acquire(&name, &statement, shape);
+        bindings.release(old);
+        self.sorted[at] = new;
+        if self.recent == Some(BindingId(old)) {
+            self.recent = Some(BindingId(new));
+        }
     }
 
     /// Takes a name away, and gives the statement that had it.

@@ -211,7 +211,13 @@ impl Worker {
 
     /// What a client's next messages have waited for is certain now.
     #[cold]
-    fn take_up(&mut self, client_conn: Token, server_conn: Token, now: Time, out: &mut Actions) {
+    pub(crate) fn take_up(
+        &mut self,
+        client_conn: Token,
+        server_conn: Token,
+        now: Time,
+        out: &mut Actions,
+    ) {
         let Some((client, server)) = self.table.pair(client_conn, server_conn) else {
             return;
         };

@@ -55,6 +55,8 @@ pub(crate) struct Terms {
     pub(crate) engine: bool,
     /// `session_state = off`: what ends a connection in PgBouncer ends it here.
     pub(crate) as_pgbouncer: bool,
+    /// Most bytes of a request that is kept to be repeated; 0 if none is.
+    pub(crate) retry_max: usize,
     /// Most prepared statements on each server; 0 if clients' names are not followed.
     pub(crate) prepared_max: usize,
     /// Fewest servers that are kept.
@@ -88,6 +90,7 @@ impl Terms {
                 server_lifetime: 0,
                 engine: false,
                 as_pgbouncer: false,
+                retry_max: 0,
                 prepared_max: 0,
                 min_pool_size: 0,
                 is_forced: false,
@@ -111,10 +114,15 @@ impl Terms {
             _ => config.settings.max_prepared_statements as usize,
         };
         let is_off = config.session_state(database) == SessionState::Off;
+        let engine = mode == PoolMode::Transaction && !is_off;
         Self {
             mode,
-            engine: mode == PoolMode::Transaction && !is_off,
+            engine,
             as_pgbouncer: is_off,
+            retry_max: match engine && prepared_max > 0 {
+                true => config.settings.max_retry_bytes as usize,
+                false => 0,
+            },
             prepared_max,
             entry: Some(database.clone()),
             endpoints: hosts

@@ -14,8 +14,8 @@ use crate::{
     Action, Actions, Address, Closed, ConnectError, Level, ReadMode, Replication, SharedPool, Time,
     Token,
     backend::{
-        Credentials, Downstream, Duty, Failure, LoginError, Prepared, Progress, Replies, Server,
-        ServerLogin, Unnamed, Welcome,
+        Credentials, Downstream, Duty, Failure, LoginError, Prepared, Progress, Replies, Segment,
+        Server, ServerLogin, Unnamed, Welcome,
     },
     fault::Fault,
     frontend::ClientDuty,
@@ -77,6 +77,8 @@ impl Worker {
             stream: Downstream::default(),
             replies: Replies::default(),
             prepared: Prepared::default(),
+            segment: Segment::default(),
+            retry: None,
             unnamed: Unnamed::None,
             status: b'I',
             tracked: self.directory.names().unset(),
@@ -387,7 +389,7 @@ impl Worker {
                         || server.status != b'I'
                         || !server.replies.can_be_answered_for(),
                     mid_message: !server.stream.is_at_boundary(),
-                    owed: server.replies.owed_to_client(),
+                    owed: server.replies.owed_to_client() + usize::from(server.retry.is_some()),
                     fault,
                 };
                 // What we have answered in its place holds, whatever becomes of the rest.

@@ -1,0 +1,90 @@
+use super::*;
+use crate::fault::Fault;
+
+/// Plays a script: client messages by tag, and of the server `G` (CopyInResponse), `!` (error),
+/// `z` (ReadyForQuery). Gives what is settled and doubtful at the end.
+fn play(script: &str) -> (bool, bool) {
+    let mut replies = Replies::default();
+    for step in script.bytes() {
+        match step {
+            b'G' => replies.copy_in_started(),
+            b'!' => drop(replies.failed()),
+            b'z' => assert!(replies.ready().is_some(), "{script}"),
+            tag => replies.client_sent(tag),
+        }
+    }
+    (replies.is_settled(), replies.is_doubtful())
+}
+
+#[test]
+fn scripts() {
+    let check =
+        |script: &str, settled, doubtful| assert_eq!(play(script), (settled, doubtful), "{script}");
+    check("", true, false);
+    check("Q", false, false);
+    check("Qz", true, false);
+    check("QQz", false, false);
+    check("QQzz", true, false);
+    check("PBDE", false, false);
+    check("PBDES", false, false);
+    check("PBDESz", true, false);
+    check("PBDESPBESz", false, false);
+    check("PBDESPBESzz", true, false);
+    check("F", false, false);
+    check("Fz", true, false);
+    // COPY in the simple protocol.
+    check("QGdd", false, false);
+    check("QGddc", false, false);
+    check("QGddcz", true, false);
+    check("QGdd!z", true, false);
+    check("QGdd!zc", true, false);
+    check("QdcGz", true, false); // all in one go
+    check("QdcGQz", false, false);
+    // COPY in the extended protocol, as libpq does it: Sync after Execute and after CopyDone.
+    check("PBDESGdd", false, false);
+    check("PBDESGddcS", false, false);
+    check("PBDESGddcSz", true, false);
+    check("PBDESGddfSz", true, false);
+    check("PBDEGddcSz", true, false);
+    check("PBDESddcSGz", true, false); // all in one go
+    // If the error came before any data was read, the first Sync is answered after all.
+    check("PBDESGd!cSz", true, true);
+    check("PBDESGdcS!zz", true, true);
+    check("PBDESG!z", true, true);
+    check("PBDEGS!z", true, true);
+    check("PBDEGSdcSz", true, false);
+}
+
+fn changing(kind: MarkKind) -> Mark {
+    Mark::own(kind, Change::Refused(Fault::TooManyStatements))
+}
+
+#[test]
+fn what_an_earlier_request_changes_is_not_certain() {
+    let mut replies = Replies::default();
+    replies.mark_sent(changing(MarkKind::Parse));
+    assert!(
+        !replies.is_unsure(),
+        "it fails or not with what comes behind it"
+    );
+    replies.client_sent(frontend::SYNC);
+    assert!(replies.is_unsure());
+    replies.wait();
+    replies.mark_sent(Mark::plain(MarkKind::Parse));
+    replies.mark_sent(changing(MarkKind::Parse));
+    assert!(!replies.take_awaited());
+    assert!(replies.completed(MarkKind::Parse).is_some());
+    assert!(!replies.is_unsure());
+    assert!(replies.take_awaited());
+    assert!(!replies.take_awaited(), "once");
+    assert!(replies.ready().is_some());
+    replies.client_sent(frontend::SYNC);
+    assert!(replies.is_unsure());
+    assert_eq!(replies.failed().len(), 2);
+    assert!(!replies.is_unsure());
+}
+
+#[test]
+fn an_answer_that_nobody_asked_for() {
+    assert_eq!(Replies::default().ready(), None);
+}
