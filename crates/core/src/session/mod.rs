@@ -4,8 +4,10 @@
 //! So far: the parameters that PgBouncer tracks in transaction mode, and the prepared statements of
 //! the extended protocol.
 
+pub mod certificates;
 mod names;
 mod quote;
+pub mod scan;
 mod shape;
 mod statement;
 mod tracked;

@@ -1,0 +1,397 @@
+//! SQL text as tokens, as PostgreSQL's lexer cuts it (`standard_conforming_strings` on).
+//!
+//! Where versions of PostgreSQL differ, or a mistake of ours could hide something (`1from`, an
+//! escape string that may be continued, `U&`), the answer is `Broken`: not understood.
+
+/// What a token is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// An identifier or key word.
+    Word,
+    /// An identifier in quotes.
+    Quoted,
+    /// A plain string in quotes. Its quotes may be doubled within.
+    Text,
+    /// Another string: with escapes, of bits, in dollars.
+    OtherText,
+    Number,
+    /// `$1`
+    Parameter,
+    Open,
+    Close,
+    Comma,
+    Semicolon,
+    Dot,
+    /// One more character of an operator, or anything else.
+    Other(u8),
+    /// Not understood. Nothing follows.
+    Broken,
+    End,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Token {
+    pub(super) kind: Kind,
+    pub(super) start: usize,
+    pub(super) end: usize,
+}
+
+impl Token {
+    pub(super) const NONE: Self = Self {
+        kind: Kind::Semicolon,
+        start: 0,
+        end: 0,
+    };
+}
+
+/// Cuts a text into tokens; a copy of it looks ahead.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lexer<'a> {
+    text: &'a [u8],
+    at: usize,
+}
+
+/// May an identifier begin so?
+pub(super) fn starts_word(byte: u8) -> bool {
+    byte.is_ascii_alphabetic() || byte == b'_' || byte >= 0x80
+}
+
+/// May an identifier go on so?
+pub(super) fn is_of_word(byte: u8) -> bool {
+    starts_word(byte) || byte.is_ascii_digit() || byte == b'$'
+}
+
+fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c)
+}
+
+impl<'a> Lexer<'a> {
+    pub(super) fn new(text: &'a [u8]) -> Self {
+        Self { text, at: 0 }
+    }
+
+    /// The bytes of a token.
+    pub(super) fn bytes(&self, token: Token) -> &'a [u8] {
+        &self.text[token.start..token.end]
+    }
+
+    /// The next token, without going on.
+    pub(super) fn peek(&self) -> Token {
+        let mut ahead = *self;
+        ahead.next()
+    }
+
+    pub(super) fn next(&mut self) -> Token {
+        if !self.skip_blank() {
+            return self.broken();
+        }
+        let start = self.at;
+        let Some(byte) = self.byte(0) else {
+            return Token {
+                kind: Kind::End,
+                start,
+                end: start,
+            };
+        };
+        let kind = match byte {
+            b'(' => self.single(Kind::Open),
+            b')' => self.single(Kind::Close),
+            b',' => self.single(Kind::Comma),
+            b';' => self.single(Kind::Semicolon),
+            b'.' if !self.byte(1).is_some_and(|next| next.is_ascii_digit()) => {
+                self.single(Kind::Dot)
+            }
+            b'\'' => self.quoted(b'\'', Kind::Text),
+            b'"' => self.quoted(b'"', Kind::Quoted),
+            b'$' => self.dollar(),
+            b'0'..=b'9' | b'.' => self.number(),
+            _ if starts_word(byte) => self.word(),
+            _ => self.single(Kind::Other(byte)),
+        };
+        if kind == Kind::Broken {
+            return self.broken();
+        }
+        Token {
+            kind,
+            start,
+            end: self.at,
+        }
+    }
+
+    fn byte(&self, ahead: usize) -> Option<u8> {
+        self.text.get(self.at + ahead).copied()
+    }
+
+    fn broken(&mut self) -> Token {
+        let start = self.at.min(self.text.len());
+        self.at = self.text.len();
+        Token {
+            kind: Kind::Broken,
+            start,
+            end: self.text.len(),
+        }
+    }
+
+    fn single(&mut self, kind: Kind) -> Kind {
+        self.at += 1;
+        kind
+    }
+
+    /// Skips blanks and comments. False if a comment does not end.
+    fn skip_blank(&mut self) -> bool {
+        while let Some(byte) = self.byte(0) {
+            match byte {
+                _ if is_space(byte) => self.at += 1,
+                b'-' if self.byte(1) == Some(b'-') => {
+                    let rest = &self.text[self.at..];
+                    let end = rest.iter().position(|&byte| byte == b'\n' || byte == b'\r');
+                    self.at += end.unwrap_or(rest.len());
+                }
+                b'/' if self.byte(1) == Some(b'*') => {
+                    if !self.skip_comment() {
+                        return false;
+                    }
+                }
+                _ => break,
+            }
+        }
+        true
+    }
+
+    /// Skips `/* .. */`, which may hold others.
+    fn skip_comment(&mut self) -> bool {
+        let mut depth = 0_usize;
+        while let (Some(byte), Some(next)) = (self.byte(0), self.byte(1)) {
+            match (byte, next) {
+                (b'/', b'*') => {
+                    depth += 1;
+                    self.at += 2;
+                }
+                (b'*', b'/') => {
+                    depth -= 1;
+                    self.at += 2;
+                    if depth == 0 {
+                        return true;
+                    }
+                }
+                _ => self.at += 1,
+            }
+        }
+        false
+    }
+
+    /// From one quote to the next that is not doubled.
+    fn quoted(&mut self, quote: u8, kind: Kind) -> Kind {
+        self.at += 1;
+        while let Some(byte) = self.byte(0) {
+            self.at += 1;
+            if byte == quote {
+                if self.byte(0) != Some(quote) {
+                    return kind;
+                }
+                self.at += 1;
+            }
+        }
+        Kind::Broken
+    }
+
+    /// `E'..'`, from its quote on.
+    fn escaped(&mut self) -> Kind {
+        self.at += 1;
+        while let Some(byte) = self.byte(0) {
+            self.at += 1;
+            match byte {
+                b'\\' => self.at += 1,
+                b'\'' if self.byte(0) == Some(b'\'') => self.at += 1,
+                b'\'' => {
+                    // A string in the next line goes on in the same way, comments between or not.
+                    let mut ahead = *self;
+                    let more = !ahead.skip_blank() || ahead.byte(0) == Some(b'\'');
+                    return if more { Kind::Broken } else { Kind::OtherText };
+                }
+                _ => {}
+            }
+        }
+        Kind::Broken
+    }
+
+    /// `$1`, or `$tag$ .. $tag$`.
+    fn dollar(&mut self) -> Kind {
+        let rest = &self.text[self.at + 1..];
+        let run = rest
+            .iter()
+            .position(|&byte| byte == b'$' || !is_of_word(byte))
+            .unwrap_or(rest.len());
+        let (tag, after) = rest.split_at(run);
+        if tag.first().is_some_and(u8::is_ascii_digit) {
+            self.at += 1 + run;
+            let digits = tag.iter().all(u8::is_ascii_digit) && after.first() != Some(&b'$');
+            return if digits {
+                Kind::Parameter
+            } else {
+                Kind::Broken
+            };
+        }
+        if after.first() != Some(&b'$') {
+            return Kind::Broken;
+        }
+        let end = &self.text[self.at..self.at + run + 2];
+        let body = self.at + end.len();
+        match find(&self.text[body..], end) {
+            Some(found) => {
+                self.at = body + found + end.len();
+                Kind::OtherText
+            }
+            None => Kind::Broken,
+        }
+    }
+
+    fn number(&mut self) -> Kind {
+        let start = self.at;
+        self.skip_while(|byte| byte.is_ascii_digit());
+        if self.byte(0) == Some(b'.') && self.byte(1) != Some(b'.') {
+            self.at += 1;
+            self.skip_while(|byte| byte.is_ascii_digit());
+        }
+        if matches!(self.byte(0), Some(b'e' | b'E')) {
+            let sign = usize::from(matches!(self.byte(1), Some(b'+' | b'-')));
+            if self
+                .byte(1 + sign)
+                .is_some_and(|byte| byte.is_ascii_digit())
+            {
+                self.at += 1 + sign;
+                self.skip_while(|byte| byte.is_ascii_digit());
+            }
+        } else if self.at == start + 1 && matches!(self.byte(0), Some(b'x' | b'X')) {
+            self.at += 1;
+            self.skip_while(|byte| byte.is_ascii_hexdigit());
+        }
+        // Before PostgreSQL 15, `1from` is a number and a key word.
+        let junk = self.byte(0).is_some_and(is_of_word)
+            || (self.byte(0) == Some(b'\'') && !self.text[self.at - 1].is_ascii_digit());
+        if junk { Kind::Broken } else { Kind::Number }
+    }
+
+    fn skip_while(&mut self, wanted: impl Fn(u8) -> bool) {
+        while self.byte(0).is_some_and(&wanted) {
+            self.at += 1;
+        }
+    }
+
+    /// An identifier, or the letter before a string and the string.
+    fn word(&mut self) -> Kind {
+        let start = self.at;
+        self.skip_while(is_of_word);
+        let letter = if self.at == start + 1 {
+            self.text[start].to_ascii_lowercase()
+        } else {
+            0
+        };
+        match (letter, self.byte(0), self.byte(1)) {
+            (b'e', Some(b'\''), _) => self.escaped(),
+            (b'b' | b'x' | b'n', Some(b'\''), _) => self.quoted(b'\'', Kind::OtherText),
+            (b'u', Some(b'&'), Some(b'\'' | b'"')) => Kind::Broken,
+            _ => Kind::Word,
+        }
+    }
+}
+
+/// Where `wanted` stands first.
+pub(super) fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
+    let (&first, rest) = wanted.split_first()?;
+    let mut from = 0;
+    while let Some(found) = text[from..].iter().position(|&byte| byte == first) {
+        let after = from + found + 1;
+        if text[after..].starts_with(rest) {
+            return Some(after - 1);
+        }
+        from = after;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tokens(text: &str) -> String {
+        let mut lexer = Lexer::new(text.as_bytes());
+        let mut seen = Vec::new();
+        loop {
+            let token = lexer.next();
+            let bytes = String::from_utf8_lossy(lexer.bytes(token)).into_owned();
+            seen.push(match token.kind {
+                Kind::End => return seen.join(" "),
+                Kind::Broken => {
+                    seen.push("!".to_owned());
+                    return seen.join(" ");
+                }
+                Kind::Word => format!("w:{bytes}"),
+                Kind::Quoted => format!("q:{bytes}"),
+                Kind::Text => format!("t:{bytes}"),
+                Kind::OtherText => format!("o:{bytes}"),
+                Kind::Number => format!("n:{bytes}"),
+                Kind::Parameter => format!("p:{bytes}"),
+                _ => bytes,
+            });
+        }
+    }
+
+    #[test]
+    fn cuts() {
+        let check = |text: &str, expect: &str| assert_eq!(tokens(text), expect, "{text}");
+        check("", "");
+        check("select a.b, \"c d\"", "w:select w:a . w:b , q:\"c d\"");
+        check("'it''s' \"a\"\"b\"", "t:'it''s' q:\"a\"\"b\"");
+        check("'a\\' b", "t:'a\\' w:b");
+        check("e'a\\' b' c", "o:e'a\\' b' w:c");
+        check("E'\\\\' c", "o:E'\\\\' w:c");
+        check("date'2001-01-01'", "w:date t:'2001-01-01'");
+        check("b'01' x'ff' n'a'", "o:b'01' o:x'ff' o:n'a'");
+        check("a--b\nc", "w:a w:c");
+        check("a/* b /* c */ d */e", "w:a w:e");
+        check("a-1/2*3", "w:a - n:1 / n:2 * n:3");
+        check(
+            "$1 $23, $$a'b$$ $t$ $$ $t$",
+            "p:$1 p:$23 , o:$$a'b$$ o:$t$ $$ $t$",
+        );
+        check("a$1 a$b$c", "w:a$1 w:a$b$c");
+        check(
+            "1 1.5 .5 1e5 1.e-5 0xff 1..2",
+            "n:1 n:1.5 n:.5 n:1e5 n:1.e-5 n:0xff n:1 . n:.2",
+        );
+        check("f(a)::int", "w:f ( w:a ) : : w:int");
+        check("gr\u{fc}n", "w:gr\u{fc}n");
+    }
+
+    #[test]
+    fn what_is_not_understood() {
+        for text in [
+            "'a",
+            "\"a",
+            "/* a",
+            "/* /* */",
+            "$$a",
+            "$a$ b $c$",
+            "e'a\\'",
+            "e'a'\n'b'",
+            "e'a' -- x\n 'b'",
+            "u&'a'",
+            "U&\"a\"",
+            "1from",
+            "1.from",
+            "0x1from",
+            "1_from",
+            "$1from",
+            "$1$a$",
+            "$a",
+            "1$a$",
+            "1e'a'",
+            "0x'1'",
+            "1ee'\\'",
+            "$",
+        ] {
+            assert!(tokens(text).ends_with('!'), "{text}: {}", tokens(text));
+        }
+    }
+}

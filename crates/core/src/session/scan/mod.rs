@@ -1,0 +1,61 @@
+//! What a text of SQL may do to its session, without asking the server.
+//!
+//! Reading is cheap: one pass, nothing allocated. It knows no catalog but what the certificates
+//! say, and no setting but what [`Dialect`] says.
+
+mod careful;
+mod ctes;
+mod first;
+mod keyword;
+mod lexer;
+mod phrase;
+mod set;
+mod suspicion;
+#[cfg(test)]
+mod verdicts;
+
+pub use phrase::{Discard, Phrase, Phrases, custom_names, phrases};
+pub use suspicion::Suspicion;
+
+use super::certificates::Certificates;
+
+/// How bytes make up a text, by the settings of the session that reads it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// Names beyond ASCII are written as the catalog writes them.
+    Utf8,
+    /// ASCII means itself; names beyond it can't be compared.
+    Ascii,
+    /// A quote or a backslash may not be one: nothing can be said of a text.
+    Unreadable,
+}
+
+impl Dialect {
+    /// By the values of `standard_conforming_strings` and `client_encoding`, as the server reports
+    /// them. Names beyond ASCII also need a database in UTF8, which the certificates know.
+    #[must_use]
+    pub fn of(standard_conforming_strings: &[u8], client_encoding: &[u8]) -> Self {
+        if standard_conforming_strings != b"on" {
+            return Self::Unreadable;
+        }
+        match client_encoding {
+            b"UTF8" => Self::Utf8,
+            b"BIG5" | b"GBK" | b"GB18030" | b"UHC" | b"JOHAB" | b"SJIS" | b"SHIFT_JIS_2004" => {
+                Self::Unreadable
+            }
+            _ => Self::Ascii,
+        }
+    }
+}
+
+/// What the text may leave behind in the session that runs it. Nothing, if it is certain that it
+/// leaves no trace.
+pub fn scan(text: &[u8], dialect: Dialect, certificates: &Certificates) -> Suspicion {
+    match dialect {
+        Dialect::Unreadable => Suspicion::OPAQUE,
+        _ => {
+            let utf8 = dialect == Dialect::Utf8 && certificates.is_utf8();
+            certificates.every_text() | careful::read(text, utf8, certificates)
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Identifiers and strings as PostgreSQL takes them.
+
+use std::borrow::Cow;
+
+use crate::session::scan::lexer::{Kind, Lexer, Token};
+
+/// Longer names are cut (`NAMEDATALEN` - 1).
+const LEN_MAX: usize = 63;
+
+/// A word or quoted identifier as a name.
+pub(super) fn identifier<'a>(lexer: &Lexer<'a>, token: Token) -> Option<Cow<'a, [u8]>> {
+    let bytes = lexer.bytes(token);
+    match token.kind {
+        Kind::Word => Some(cut(folded(bytes))),
+        Kind::Quoted => Some(cut(undoubled(bytes, b'"'))),
+        _ => None,
+    }
+}
+
+/// A plain string's value.
+pub(super) fn string<'a>(lexer: &Lexer<'a>, token: Token) -> Option<Cow<'a, [u8]>> {
+    (token.kind == Kind::Text).then(|| undoubled(lexer.bytes(token), b'\''))
+}
+
+fn folded(word: &[u8]) -> Cow<'_, [u8]> {
+    if word.iter().any(u8::is_ascii_uppercase) {
+        Cow::Owned(word.to_ascii_lowercase())
+    } else {
+        Cow::Borrowed(word)
+    }
+}
+
+/// What stands between quotes, each pair of them within taken as one.
+fn undoubled(quoted: &[u8], quote: u8) -> Cow<'_, [u8]> {
+    let within = &quoted[1..quoted.len() - 1];
+    if !within.contains(&quote) {
+        return Cow::Borrowed(within);
+    }
+    let mut value = Vec::with_capacity(within.len());
+    let mut bytes = within.iter();
+    while let Some(&byte) = bytes.next() {
+        value.push(byte);
+        if byte == quote {
+            bytes.next();
+        }
+    }
+    Cow::Owned(value)
+}
+
+/// Cut where PostgreSQL cuts it, before a character of UTF-8 that does not fit.
+fn cut(name: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
+    if name.len() <= LEN_MAX {
+        return name;
+    }
+    let mut len = LEN_MAX;
+    while len > LEN_MAX - 4 && name[len] & 0xc0 == 0x80 {
+        len -= 1;
+    }
+    match name {
+        Cow::Borrowed(name) => Cow::Borrowed(&name[..len]),
+        Cow::Owned(mut name) => {
+            name.truncate(len);
+            Cow::Owned(name)
+        }
+    }
+}

@@ -1,0 +1,197 @@
+use super::{Discard, Phrase, custom_names, phrases};
+
+fn shown(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The phrases of a text, one word for each.
+fn of(text: &str) -> String {
+    let word = |phrase| match phrase {
+        Phrase::Set {
+            name,
+            local,
+            to_default,
+        } => {
+            let scope = if local { "local" } else { "set" };
+            let tail = if to_default { "=default" } else { "" };
+            format!("{scope}:{}{tail}", shown(&name))
+        }
+        Phrase::Reset(name) => format!("reset:{}", shown(&name)),
+        Phrase::ResetAll => "reset-all".to_owned(),
+        Phrase::SetConfig(name) => match name {
+            Some(name) => format!("set_config:{}", shown(&name)),
+            None => "set_config?".to_owned(),
+        },
+        Phrase::Listen(name) => format!("listen:{}", shown(&name)),
+        Phrase::Unlisten(None) => "unlisten*".to_owned(),
+        Phrase::Unlisten(Some(name)) => format!("unlisten:{}", shown(&name)),
+        Phrase::Prepare {
+            name,
+            statement,
+            prepared,
+        } => format!(
+            "prepare:{}<{}><{}>",
+            shown(&name),
+            &text[statement],
+            &text[prepared]
+        ),
+        Phrase::Execute(name) => format!("execute:{}", shown(&name)),
+        Phrase::Deallocate(None) => "deallocate*".to_owned(),
+        Phrase::Deallocate(Some(name)) => format!("deallocate:{}", shown(&name)),
+        Phrase::Discard(what) => format!("discard:{what:?}"),
+        Phrase::Begin => "begin".to_owned(),
+        Phrase::Commit => "commit".to_owned(),
+        Phrase::Rollback => "rollback".to_owned(),
+        Phrase::Savepoint => "savepoint".to_owned(),
+        Phrase::Other => "other".to_owned(),
+    };
+    phrases(text.as_bytes())
+        .map(word)
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+#[test]
+fn says() {
+    let check = |text: &str, expect: &str| assert_eq!(of(text), expect, "{text}");
+    check("", "");
+    check(" ; ; ", "");
+    check("select 1", "other");
+    check("select 1; select 2;", "other other");
+    check("SET Search_Path = a, b", "set:search_path");
+    check("SET x TO DEFAULT", "set:x=default");
+    check("set session x = 1", "set:x");
+    check("SET LOCAL a.B = ';'", "local:a.b");
+    check("SET \"DateStyle\" = 'ISO'", "set:DateStyle");
+    check("SET \"a.b\" = 'x'; SET a.\"C d\" = 1", "set:a.b set:a.C d");
+    check("SET local.x = 1", "set:local.x");
+    check(
+        "SET ROLE x; SET LOCAL ROLE NONE; SET role = x",
+        "set:role local:role set:role",
+    );
+    check(
+        "SET SESSION AUTHORIZATION x; SET LOCAL SESSION AUTHORIZATION DEFAULT",
+        "set:session_authorization local:session_authorization=default",
+    );
+    check(
+        "SET TIME ZONE 'UTC'; SET TIME ZONE LOCAL",
+        "set:TimeZone set:TimeZone=default",
+    );
+    check(
+        "SET NAMES 'UTF8'; SET NAMES DEFAULT",
+        "set:client_encoding set:client_encoding=default",
+    );
+    check(
+        "SET SCHEMA 'a'; SET XML OPTION CONTENT; SET SEED TO 0.5",
+        "set:search_path set:xmloption set:seed",
+    );
+    check(
+        "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
+        "set:default_transaction_isolation set:default_transaction_read_only set:default_transaction_deferrable",
+    );
+    check(
+        "SET TRANSACTION READ ONLY; SET CONSTRAINTS ALL DEFERRED",
+        "other other",
+    );
+}
+
+#[test]
+fn says_more() {
+    let check = |text: &str, expect: &str| assert_eq!(of(text), expect, "{text}");
+    check(
+        "RESET ALL; RESET a.b; RESET ROLE; RESET TIME ZONE",
+        "reset-all reset:a.b reset:role reset:TimeZone",
+    );
+    check(
+        "RESET SESSION AUTHORIZATION; RESET \"all\"",
+        "reset:session_authorization reset:all",
+    );
+    check(
+        "LISTEN Abc; LISTEN \"A b\"\"c\"; UNLISTEN x; UNLISTEN *",
+        "listen:abc listen:A b\"c unlisten:x unlisten*",
+    );
+    check(
+        "/* a */ PREPARE P (int, numeric(1,2)) AS select $1 -- b\n ; select 1",
+        "prepare:p<PREPARE P (int, numeric(1,2)) AS select $1><select $1> other",
+    );
+    check(
+        "PREPARE TRANSACTION 'a'; COMMIT PREPARED 'a'; ROLLBACK PREPARED 'a'",
+        "commit other other",
+    );
+    check(
+        "EXECUTE p; EXPLAIN ANALYZE EXECUTE \"P\"(1)",
+        "execute:p execute:P",
+    );
+    check("CREATE TEMP TABLE t AS EXECUTE p(1)", "execute:p");
+    check(
+        "DEALLOCATE p; DEALLOCATE PREPARE p; DEALLOCATE ALL; DEALLOCATE prepare",
+        "deallocate:p deallocate:p deallocate* deallocate:prepare",
+    );
+    check("DISCARD ALL; DISCARD TEMPORARY", "discard:All discard:Temp");
+    check(
+        "BEGIN; SAVEPOINT a; ROLLBACK TO a; ROLLBACK WORK TO SAVEPOINT a; COMMIT",
+        "begin savepoint savepoint savepoint commit",
+    );
+    check(
+        "START TRANSACTION; ROLLBACK; ABORT; END",
+        "begin rollback rollback commit",
+    );
+    check(
+        "select set_config('a.b', 'c', false), Set_Config ( 'd''e', x)",
+        "set_config:a.b set_config:d'e",
+    );
+    check(
+        "select set_config($1, 'c'), set_config('a'||'b', 'c')",
+        "set_config? set_config?",
+    );
+    check("select 'set_config(1)', $$ set x = 1; $$", "other");
+    check("select 'unterminated ; set x = 1", "other");
+    check("LISTEN", "other");
+    assert_eq!(
+        phrases(b"DISCARD PLANS").next(),
+        Some(Phrase::Discard(Discard::Plans))
+    );
+}
+
+#[test]
+fn long_names_are_cut() {
+    let check = |name: &str, expect: &str| {
+        let text = format!("LISTEN \"{name}\"");
+        assert_eq!(of(&text), format!("listen:{expect}"));
+    };
+    check(&"a".repeat(70), &"a".repeat(63));
+    check(
+        &format!("a{}", "\u{e9}".repeat(40)),
+        &format!("a{}", "\u{e9}".repeat(31)),
+    );
+    check(&"\u{e9}".repeat(40), &"\u{e9}".repeat(31));
+}
+
+#[test]
+fn custom_parameters() {
+    let check = |text: &str, expect: &[&str]| {
+        let names: Vec<_> = custom_names(text.as_bytes())
+            .iter()
+            .map(|name| shown(name))
+            .collect();
+        assert_eq!(names, expect, "{text}");
+    };
+    check("select a.b from c", &[]);
+    check(
+        "set App.Tenant = 1; show b.c; reset d.e.f; set local g.h = 1; set session i.j to 2",
+        &["app.tenant", "b.c", "d.e.f", "g.h", "i.j"],
+    );
+    check(
+        "select set_config('a.b', x, true), current_setting( 'c.d' )",
+        &["a.b", "c.d"],
+    );
+    check("do 'begin perform set_config(''a.b'', 1); end'", &["a.b"]);
+    check("do $$ begin execute 'set a.b = 1'; end $$", &["a.b"]);
+    check(
+        "select current_setting(E'e.f'), set_config(\"x\")",
+        &["e.f"],
+    );
+    check("set \"a.b\" = 1; set \"c\".\"d\" = 1", &["a.b", "c.d"]);
+    check("select current_setting('search_path'), set_config(", &[]);
+    check("set a. = 1", &[]);
+}

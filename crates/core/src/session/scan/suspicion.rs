@@ -1,0 +1,181 @@
+//! What a text may have done to its session.
+
+use std::{
+    fmt,
+    ops::{BitOr, BitOrAssign},
+};
+
+/// What a text may have done to the session that runs it. Empty: it is certain that it leaves no
+/// trace.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[must_use]
+pub struct Suspicion(u32);
+
+impl Suspicion {
+    /// None at all.
+    pub const NONE: Self = Self(0);
+    /// A parameter for longer than the transaction: SET, RESET, set_config.
+    pub const SETTING: Self = Self(1);
+    /// LISTEN, UNLISTEN.
+    pub const LISTEN: Self = Self(1 << 1);
+    /// PREPARE, DEALLOCATE.
+    pub const PREPARE: Self = Self(1 << 2);
+    /// EXECUTE: what it does, the statement of that name says.
+    pub const EXECUTE: Self = Self(1 << 3);
+    /// DISCARD of anything.
+    pub const DISCARD: Self = Self(1 << 4);
+    /// A temporary object was made or dropped, or made of something else.
+    pub const TEMP: Self = Self(1 << 5);
+    /// A cursor WITH HOLD; CLOSE.
+    pub const CURSOR: Self = Self(1 << 6);
+    /// Advisory locks of the session, taken or released.
+    pub const LOCK: Self = Self(1 << 7);
+    /// setseed, which nothing tells and nothing takes back.
+    pub const SEED: Self = Self(1 << 8);
+    /// LOAD, and other things that end with the server only: a replication origin of the session,
+    /// a temporary replication slot, a backup, connections of dblink.
+    pub const LIBRARY: Self = Self(1 << 9);
+    /// A sequence gave its next value, or was set: currval and lastval have something to tell.
+    pub const SEQUENCE: Self = Self(1 << 10);
+    /// currval, lastval.
+    pub const READS_SEQUENCE: Self = Self(1 << 11);
+    /// Anything: DO, CALL, functions and relations without a certificate, what is not understood.
+    pub const OPAQUE: Self = Self(1 << 12);
+    /// It reads the session's prepared statements or channels, which are not what the server shows.
+    pub const STATEMENTS_VIEW: Self = Self(1 << 13);
+
+    const NAMES: [&str; 14] = [
+        "SETTING",
+        "LISTEN",
+        "PREPARE",
+        "EXECUTE",
+        "DISCARD",
+        "TEMP",
+        "CURSOR",
+        "LOCK",
+        "SEED",
+        "LIBRARY",
+        "SEQUENCE",
+        "READS_SEQUENCE",
+        "OPAQUE",
+        "STATEMENTS_VIEW",
+    ];
+
+    /// Has it all of `other`?
+    #[must_use]
+    #[inline]
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Has it anything of `other`?
+    #[must_use]
+    #[inline]
+    pub const fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// It without what `other` has.
+    #[inline]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// Both, in constants.
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Is there none?
+    #[must_use]
+    #[inline]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// As a number, one bit for each kind.
+    #[must_use]
+    #[inline]
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// From its number. Bits without a meaning are an unknown kind: anything.
+    pub const fn from_bits(bits: u32) -> Self {
+        if bits >> Self::NAMES.len() == 0 {
+            Self(bits)
+        } else {
+            Self(bits & ((1 << Self::NAMES.len()) - 1) | Self::OPAQUE.0)
+        }
+    }
+
+    /// The kind with this name, as `Display` writes it.
+    pub fn named(name: &[u8]) -> Option<Self> {
+        let bit = Self::NAMES
+            .iter()
+            .position(|known| known.as_bytes() == name)?;
+        Some(Self(1 << bit))
+    }
+}
+
+impl BitOr for Suspicion {
+    type Output = Self;
+
+    #[inline]
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl BitOrAssign for Suspicion {
+    #[inline]
+    fn bitor_assign(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
+}
+
+impl fmt::Display for Suspicion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut first = true;
+        for (bit, name) in Self::NAMES.iter().enumerate() {
+            if self.0 >> bit & 1 == 1 {
+                f.write_str(if first { "" } else { "|" })?;
+                f.write_str(name)?;
+                first = false;
+            }
+        }
+        if first { f.write_str("NONE") } else { Ok(()) }
+    }
+}
+
+impl fmt::Debug for Suspicion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Suspicion;
+
+    #[test]
+    fn sets() {
+        let both = Suspicion::TEMP | Suspicion::LOCK;
+        assert!(both.contains(Suspicion::TEMP) && both.intersects(Suspicion::LOCK));
+        assert!(!both.contains(Suspicion::TEMP | Suspicion::SEED));
+        assert_eq!(both.without(Suspicion::LOCK), Suspicion::TEMP);
+        assert!(Suspicion::NONE.is_empty() && !both.is_empty());
+        assert_eq!(both.to_string(), "TEMP|LOCK");
+        assert_eq!(Suspicion::NONE.to_string(), "NONE");
+        assert_eq!(Suspicion::from_bits(both.bits()), both);
+        assert_eq!(
+            Suspicion::from_bits(1 << 30 | both.bits()),
+            both | Suspicion::OPAQUE
+        );
+        assert_eq!(
+            Suspicion::named(b"STATEMENTS_VIEW"),
+            Some(Suspicion::STATEMENTS_VIEW)
+        );
+        assert_eq!(Suspicion::named(b"temp"), None);
+    }
+}

@@ -1,0 +1,136 @@
+//! Texts and what they must be suspected of.
+
+use super::{Dialect, Suspicion, scan};
+use crate::session::certificates::Certificates;
+
+/// A database with some certified names, and some that are not clean.
+pub(super) fn database() -> Certificates {
+    let clean = [
+        "users",
+        "books",
+        "authors",
+        "orders",
+        "order_items",
+        "products",
+        "accounts",
+        "pgbench_accounts",
+        "pgbench_history",
+        "gr\u{fc}n",
+        "audit",
+    ];
+    let rows = [
+        ["f", "clean_function", "", ""],
+        ["f", "hidden", "SETTING", "SETTING"],
+        ["f", "opaque_function", "OPAQUE", "OPAQUE"],
+        ["r", "serials", "", "SEQUENCE"],
+        ["r", "triggered", "", "OPAQUE"],
+        ["r", "hidden_view", "OPAQUE", "OPAQUE"],
+        ["r", "seeded_view", "SEED", "SEED"],
+        ["e", "utf8", "", ""],
+    ];
+    let clean = clean.map(|name| ["r", name, "", ""]);
+    let rows: Vec<_> = rows
+        .iter()
+        .chain(&clean)
+        .map(|row| row.map(str::as_bytes))
+        .collect();
+    Certificates::from_rows(1, rows)
+}
+
+#[track_caller]
+fn check(text: &str, expect: &str) {
+    let found = scan(text.as_bytes(), Dialect::Utf8, &database());
+    assert_eq!(found.to_string(), expect, "{text}");
+}
+
+/// One text a line; `|` stands before what it must be suspected of.
+#[track_caller]
+fn check_all(table: &str) {
+    let certificates = database();
+    let mut wrong = Vec::new();
+    let mut count = 0;
+    for line in table.lines().filter(|line| !line.trim().is_empty()) {
+        let (expect, text) = line.split_once(" | ").unwrap();
+        let text = text
+            .replace("\\n", "\n")
+            .replace("\\t", "\t")
+            .replace("\\r", "\r");
+        let found = scan(text.as_bytes(), Dialect::Utf8, &certificates).to_string();
+        if found != expect.trim() {
+            wrong.push(format!(
+                "{text}\n    found {found}, expected {}",
+                expect.trim()
+            ));
+        }
+        count += 1;
+    }
+    assert!(
+        wrong.is_empty(),
+        "{} of {count}:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+}
+
+#[test]
+fn what_applications_say() {
+    check_all(include_str!("verdicts/clean.txt"));
+}
+
+#[test]
+fn what_leaves_a_trace() {
+    check_all(include_str!("verdicts/suspect.txt"));
+}
+
+#[test]
+fn what_hides() {
+    check_all(include_str!("verdicts/hostile.txt"));
+}
+
+#[test]
+fn what_can_t_be_read() {
+    let scan_as = |dialect| scan(b"select 1", dialect, &Certificates::none());
+    assert_eq!(scan_as(Dialect::of(b"on", b"UTF8")), Suspicion::NONE);
+    assert_eq!(scan_as(Dialect::of(b"on", b"LATIN1")), Suspicion::NONE);
+    assert_eq!(scan_as(Dialect::of(b"off", b"UTF8")), Suspicion::OPAQUE);
+    assert_eq!(scan_as(Dialect::of(b"on", b"SJIS")), Suspicion::OPAQUE);
+    let named = |dialect| scan("select * from gr\u{fc}n".as_bytes(), dialect, &database());
+    assert_eq!(named(Dialect::Utf8), Suspicion::NONE);
+    assert_eq!(named(Dialect::Ascii), Suspicion::OPAQUE);
+}
+
+#[test]
+fn without_a_catalog() {
+    let check = |text: &str, expect| {
+        let found = scan(text.as_bytes(), Dialect::Utf8, &Certificates::none());
+        assert_eq!(found, expect, "{text}");
+    };
+    check("select now(), lower('A')", Suspicion::NONE);
+    check("select * from pg_catalog.pg_class", Suspicion::NONE);
+    check("select * from users", Suspicion::OPAQUE);
+    check("select clean_function()", Suspicion::OPAQUE);
+}
+
+#[test]
+fn a_database_where_anything_may_happen() {
+    let rows = [[&b"e"[..], b"", b"OPAQUE", b""]];
+    let certificates = Certificates::from_rows(1, rows);
+    assert_eq!(
+        scan(b"select 1", Dialect::Utf8, &certificates),
+        Suspicion::OPAQUE
+    );
+    let unknown = [[&b"?"[..], b"", b"", b""]];
+    let certificates = Certificates::from_rows(1, unknown);
+    assert_eq!(
+        scan(b"select 1", Dialect::Utf8, &certificates),
+        Suspicion::OPAQUE
+    );
+}
+
+#[test]
+fn depth_has_a_bound() {
+    let nested = |depth: usize| format!("select {}1{}", "(".repeat(depth), ")".repeat(depth));
+    check("", "NONE");
+    check(&nested(50), "NONE");
+    check(&nested(100), "OPAQUE");
+}
