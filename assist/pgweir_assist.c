@@ -3,19 +3,20 @@
  *		Tells pgweir, just before ReadyForQuery, what a session holds.
  *
  * The report is the value of a variable that PostgreSQL reports to the client
- * whenever it changes, as it does with TimeZone.  It passes four stations:
+ * whenever it changes, as it does with TimeZone.  It comes about like this:
  *
  * 1. Hooks notice that a statement may change what the session holds.  They
  *	  only set flags: whether it stays is open until the transaction is over.
- * 2. Just before a commit, in the transaction, temporary objects are looked up
- *	  in the catalog.
- * 3. When the transaction's memory is released, the last thing that PostgreSQL
- *	  does of it, everything is final.  An error here would take the whole
- *	  cluster down.  All that is done is to mark the variable as changed, and
- *	  that only if something may have.
- * 4. PostgreSQL comes to report changed variables, outside of any transaction,
- *	  and asks ours for its value.  Now it is made.  An error here would be an
- *	  ordinary one; it is caught, and told by `x`.
+ * 2. Just before a commit, where an error is still an ordinary one, temporary
+ *	  objects are looked up in the catalog; and if anything may have changed,
+ *	  the variable is marked as changed.
+ * 3. PostgreSQL comes to report changed variables, just before ReadyForQuery and
+ *	  outside of any transaction, and asks ours for its value.  Only now it is
+ *	  made, of what has become of the transaction.  An error here is caught, and
+ *	  told by `x`.
+ *
+ * So in the commit itself, where an error would take the whole cluster down,
+ * there is nothing to do but to assign a flag.
  */
 #include "postgres.h"
 
@@ -69,19 +70,12 @@ static bool may_listen;
 static NameList prepared;
 static NameList cursors;
 
-/* Did the last report tell of advisory locks? */
-static bool told_locks;
-
 /* Temporary objects: after the last transaction, and after the one that ends. */
 static bool has_temp;
 static bool will_have_temp;
 
 /* Has this transaction created or dropped anything? */
 static bool catalog_changed;
-
-/* Is transaction_over() to be called? */
-static bool armed;
-static MemoryContextCallback over_callback;
 
 static ProcessUtility_hook_type next_utility;
 static object_access_hook_type next_object_access;
@@ -94,8 +88,9 @@ static void assist_utility(PlannedStmt *planned, const char *source, bool read_o
 static void assist_object_access(ObjectAccessType access, Oid class, Oid object, int sub_object,
 								 void *argument);
 static void transaction_event(XactEvent event, void *argument);
-static void transaction_over(void *argument);
-static bool mark_changed(void);
+static bool may_be_stale(void);
+static bool mark_changed(int elevel);
+static void mark_changed_or_end_session(void);
 static const char *show_report(void);
 
 void
@@ -122,7 +117,6 @@ _PG_init(void)
 							   GUC_REPORT | GUC_NO_SHOW_ALL | GUC_NO_RESET_ALL |
 							   GUC_NOT_IN_SAMPLE | GUC_DISALLOW_IN_FILE | GUC_SUPERUSER_ONLY,
 							   NULL, NULL, show_report);
-	over_callback.func = transaction_over;
 	next_utility = ProcessUtility_hook ? ProcessUtility_hook : standard_ProcessUtility;
 	ProcessUtility_hook = assist_utility;
 	next_object_access = object_access_hook;
@@ -130,7 +124,7 @@ _PG_init(void)
 	RegisterXactCallback(transaction_event, NULL);
 
 	/* PostgreSQL 14 has reported all variables before it comes here. */
-	mark_changed();
+	mark_changed(ERROR);
 }
 
 /* NULL if all is as this was made for. */
@@ -170,6 +164,9 @@ before_utility(Node *statement)
 	switch (nodeTag(statement))
 	{
 		case T_TransactionStmt:
+			/* The end of a failed transaction has no event; and it may have been marked too early. */
+			if (is_stale && !IsTransactionState())
+				mark_changed_or_end_session();
 			return;
 
 		case T_VariableSetStmt:
@@ -247,9 +244,36 @@ assist_utility(PlannedStmt *planned, const char *source, bool read_only_tree,
 }
 
 /*
- * A function that is not built in may be written in C, and set variables past
- * all statements.  Of the built-in ones, only set_config() does.
+ * May this function change what the session holds, past all statements?  Any
+ * may that is not built in, if it is written in C.
  */
+static bool
+is_suspect(Oid function)
+{
+	switch (function)
+	{
+		case F_SET_CONFIG:
+		case F_SETSEED:
+		case F_PG_ADVISORY_LOCK_INT8:
+		case F_PG_ADVISORY_LOCK_INT4_INT4:
+		case F_PG_ADVISORY_LOCK_SHARED_INT8:
+		case F_PG_ADVISORY_LOCK_SHARED_INT4_INT4:
+		case F_PG_TRY_ADVISORY_LOCK_INT8:
+		case F_PG_TRY_ADVISORY_LOCK_INT4_INT4:
+		case F_PG_TRY_ADVISORY_LOCK_SHARED_INT8:
+		case F_PG_TRY_ADVISORY_LOCK_SHARED_INT4_INT4:
+		case F_PG_ADVISORY_UNLOCK_INT8:
+		case F_PG_ADVISORY_UNLOCK_INT4_INT4:
+		case F_PG_ADVISORY_UNLOCK_SHARED_INT8:
+		case F_PG_ADVISORY_UNLOCK_SHARED_INT4_INT4:
+		case F_PG_ADVISORY_UNLOCK_ALL:
+			return true;
+
+		default:
+			return function >= FirstUnpinnedObjectId;
+	}
+}
+
 static void
 assist_object_access(ObjectAccessType access, Oid class, Oid object, int sub_object,
 					 void *argument)
@@ -260,10 +284,10 @@ assist_object_access(ObjectAccessType access, Oid class, Oid object, int sub_obj
 	switch (access)
 	{
 		case OAT_FUNCTION_EXECUTE:
-			if (object >= FirstUnpinnedObjectId || object == F_SET_CONFIG)
+			if (is_suspect(object))
 				is_stale = true;
-			else if (object == F_SETSEED)
-				seeded = is_stale = true;
+			if (object == F_SETSEED)
+				seeded = true;
 			break;
 
 		case OAT_POST_CREATE:
@@ -290,76 +314,74 @@ transaction_event(XactEvent event, void *argument)
 		case XACT_EVENT_PRE_PREPARE:
 			if (unlikely(catalog_changed))
 				will_have_temp = has_temp_objects_at_commit();
-			return;
+			if (may_be_stale())
+				mark_changed(ERROR);
+			break;
 
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_PREPARE:
-			if (has_temp != will_have_temp)
-			{
-				has_temp = will_have_temp;
-				is_stale = true;
-			}
+			has_temp = will_have_temp;
+			catalog_changed = false;
 			break;
 
 		case XACT_EVENT_ABORT:
 			will_have_temp = has_temp;
+			catalog_changed = false;
+			if (may_be_stale())
+				mark_changed_or_end_session();
 			break;
 
 		default:
-			return;
-	}
-	catalog_changed = false;
-	if (!armed && TopTransactionContext != NULL)
-	{
-		armed = true;
-		MemoryContextRegisterResetCallback(TopTransactionContext, &over_callback);
+			break;
 	}
 }
 
-/*
- * The transaction is over, and all of it is final.  After a commit, an error
- * raised here would end in a PANIC, since what is committed can't be aborted.
- * So nothing is called that could raise one.
- */
-static void
-transaction_over(void *argument)
+/* May the report be another one after this transaction? */
+static bool
+may_be_stale(void)
 {
-	armed = false;
-	if (holds_locks_now() != told_locks)
+	if (will_have_temp != has_temp)
 		is_stale = true;
-
-	/* The protocol's Close can drop a statement unseen. */
-	if (prepared.count > 0 && prepared.count <= NAMES_ALWAYS_VERIFIED_MAX)
+	/* The protocol's Close can drop a prepared statement unseen. */
+	else if (prepared.count > 0 && prepared.count <= NAMES_ALWAYS_VERIFIED_MAX)
 		is_stale = true;
-	if (likely(!is_stale))
-		return;
-
-	if (!mark_changed())
-	{
-		/*
-		 * There is not even memory for an empty string.  pgweir would take the
-		 * last report for the current one, and lend the session to somebody
-		 * else: so it has to end, at the next check for interrupts.
-		 */
-		ProcDiePending = true;
-		InterruptPending = true;
-	}
+	return is_stale;
 }
 
 /*
- * Makes PostgreSQL come for the report before the next ReadyForQuery.
+ * Makes PostgreSQL come for the report before the next ReadyForQuery.  False if
+ * it can't be done, and no error is to be raised.
  *
- * Fit for the commit: the transaction's stack of settings is closed, so this
- * is a plain assignment; what can fail is the copy of the value, and that is
- * returned.  DEBUG5, lest a message has to be made, or sent to the client.
+ * The value does not matter.  Its source is no lower than the default's, so it
+ * is assigned for good: no transaction takes it back, and nothing is stacked.
+ * What can fail is a copy of the value.
  */
 static bool
-mark_changed(void)
+mark_changed(int elevel)
 {
 	if (INJECT())
+	{
+		ereport(elevel, (errmsg("injected failure")));
 		return false;
+	}
 	return set_config_option(REPORT_NAME, "", PGC_INTERNAL, PGC_S_OVERRIDE, GUC_ACTION_SAVE,
-							 true, DEBUG5, false) > 0;
+							 true, elevel, false) > 0;
+}
+
+/*
+ * The same where no error is welcome: in an abort.
+ *
+ * If there is not even memory for an empty string, pgweir would take the last
+ * report for the current one, and lend the session to somebody else: so it has
+ * to end, at the next check for interrupts.
+ */
+static void
+mark_changed_or_end_session(void)
+{
+	if (mark_changed(DEBUG5))
+		return;
+	ProcDiePending = true;
+	InterruptPending = true;
 }
 
 /* ----------
@@ -427,10 +449,9 @@ make_report(void)
 	PG_END_TRY();
 
 	names_keep_live(&cursors, held_cursor_is_live);
-	told_locks = holds_advisory_locks();
 	if (has_temp)
 		report_item('t');
-	if (told_locks)
+	if (holds_advisory_locks())
 		report_item('a');
 	if (cursors.count > 0)
 		report_item('h');

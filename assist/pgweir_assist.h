@@ -22,8 +22,8 @@
 #define NAMES_ALWAYS_VERIFIED_MAX 32
 
 /*
- * A build for tests can let any step fail that could fail in earnest.
- * INJECT(step) is true if this one shall.
+ * A build for tests can let each step fail that could fail in earnest: INJECT()
+ * is true if this one shall.
  */
 #ifdef PGWEIR_INJECT
 extern bool inject_failure(void);
@@ -53,7 +53,6 @@ extern const char *settings_self_test(const char *known_name, const bool *known_
 extern bool settings_each_of_session(SettingVisitor visit);
 
 /* state.c: what a session holds besides settings */
-extern bool holds_locks_now(void);
 extern bool holds_advisory_locks(void);
 extern bool has_temp_objects_at_commit(void);
 extern bool prepared_statement_is_live(const char *name);

@@ -29,29 +29,6 @@
 
 static bool namespace_has_objects(Oid namespace);
 
-/*
- * Does this session hold any lock in the shared table?  After a transaction
- * these are session-level ones, and nobody else can add to our lists: others
- * only ever move our fast-path locks there, and we have none.
- *
- * Touches nothing but our own lists, so it is fit for the commit.
- */
-bool
-holds_locks_now(void)
-{
-	for (int i = 0; i < NUM_LOCK_PARTITIONS; i++)
-	{
-#if PG_VERSION_NUM >= 160000
-		if (!dlist_is_empty(&MyProc->myProcLocks[i]))
-			return true;
-#else
-		if (!SHMQueueEmpty(&MyProc->myProcLocks[i]))
-			return true;
-#endif
-	}
-	return false;
-}
-
 static bool
 is_advisory(const PROCLOCK *held)
 {
@@ -85,16 +62,33 @@ partition_has_advisory(int partition)
 	return false;
 }
 
-/* Does this session hold advisory locks?  Only between transactions. */
+static bool
+partition_is_empty(int partition)
+{
+#if PG_VERSION_NUM >= 160000
+	return dlist_is_empty(&MyProc->myProcLocks[partition]);
+#else
+	return SHMQueueEmpty(&MyProc->myProcLocks[partition]);
+#endif
+}
+
+/*
+ * Does this session hold session-level advisory locks?  Only between
+ * transactions, when there are no others.
+ *
+ * Others add to our lists only when they move our fast-path locks there, of
+ * which we have none: so an empty list may be passed by without its lock.
+ */
 bool
 holds_advisory_locks(void)
 {
-	if (!holds_locks_now())
-		return false;
 	for (int i = 0; i < NUM_LOCK_PARTITIONS; i++)
 	{
 		LWLock	   *lock = LockHashPartitionLockByIndex(i);
 		bool		found;
+
+		if (partition_is_empty(i))
+			continue;
 
 		LWLockAcquire(lock, LW_SHARED);
 		found = partition_has_advisory(i);

@@ -128,6 +128,22 @@ SCRIPTS = {
          "a gwork_mem=100 pp t"),
         ("DISCARD ALL", ""),
     ],
+    "failed_transaction": [
+        ("BEGIN; SET work_mem = 100; SELECT pg_advisory_lock(1); SELECT 1/0", ""), ("ROLLBACK", "a"),
+        ("BEGIN; DECLARE c CURSOR WITH HOLD FOR SELECT 1; SELECT 1/0", "a"), ("COMMIT", "a"),
+        ("BEGIN; SELECT pg_advisory_unlock_all(); SAVEPOINT s; SET work_mem = 100; SELECT 1/0", "a"),
+        ("ROLLBACK TO s; PREPARE p AS SELECT 1; SELECT 1/0", "a"),
+        ("ROLLBACK TO s; COMMIT", "pp"),
+    ],
+    "failed_chain": [
+        ("BEGIN; SET work_mem = 100; COMMIT AND CHAIN; SAVEPOINT s; SET work_mem = 200; SELECT 1/0", ""),
+        ("ROLLBACK AND CHAIN", ""), ("SET work_mem = 300; SELECT 1/0", ""), ("ROLLBACK", "gwork_mem=100"),
+    ],
+    "failed_commit": [
+        ("CREATE TEMP TABLE a (x int PRIMARY KEY DEFERRABLE INITIALLY DEFERRED)", "t"),
+        ("BEGIN; INSERT INTO a VALUES (1), (1); SET work_mem = 100; COMMIT", "t"),
+        ("BEGIN; INSERT INTO a VALUES (1), (1); SELECT pg_advisory_lock(1); PREPARE TRANSACTION 'p'", "a t"),
+    ],
     "chained": [("BEGIN; SET work_mem = 100; COMMIT AND CHAIN; SET work_mem = 200; ROLLBACK", "gwork_mem=100")],
 }
 
