@@ -139,6 +139,7 @@ reason_to_stay_off(void)
 	if (IsNormalProcessingMode() && IsTransactionState())
 		return "it was loaded in the middle of a session";
 
+	inject_define();
 	DefineCustomBoolVariable(UNTESTED_NAME,
 							 "Lets pgweir_assist work on a PostgreSQL that it was not tested on.",
 							 NULL, &allow_untested_version, false, PGC_SUSET, 0,
@@ -167,6 +168,8 @@ before_utility(Node *statement)
 			/* The end of a failed transaction has no event; and it may have been marked too early. */
 			if (is_stale && !IsTransactionState())
 				mark_changed_or_end_session();
+			if (((TransactionStmt *) statement)->kind == TRANS_STMT_COMMIT_PREPARED)
+				catalog_changed = true;
 			return;
 
 		case T_VariableSetStmt:
@@ -319,8 +322,13 @@ transaction_event(XactEvent event, void *argument)
 			break;
 
 		case XACT_EVENT_COMMIT:
-		case XACT_EVENT_PREPARE:
 			has_temp = will_have_temp;
+			catalog_changed = false;
+			break;
+
+		case XACT_EVENT_PREPARE:
+			/* What it dropped is still there, until COMMIT PREPARED. */
+			will_have_temp = has_temp;
 			catalog_changed = false;
 			break;
 
@@ -410,11 +418,7 @@ write_named_items(void)
 {
 	bool		complete;
 
-	if (INJECT())
-		ereport(ERROR, (errmsg("injected failure")));
 	complete = settings_each_of_session(visit_setting);
-	if (INJECT())
-		ereport(ERROR, (errmsg("injected failure")));
 	if (may_listen)
 		may_listen = listening_channels_each(visit_channel) > 0;
 	names_keep_live(&prepared, prepared_statement_is_live);

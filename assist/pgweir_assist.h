@@ -25,12 +25,20 @@
  * A build for tests can let each step fail that could fail in earnest: INJECT()
  * is true if this one shall.
  */
+extern void inject_define(void);
 #ifdef PGWEIR_INJECT
 extern bool inject_failure(void);
 #define INJECT() inject_failure()
 #else
 #define INJECT() false
 #endif
+
+/* The same as an error. */
+#define INJECT_ERROR() \
+	do { \
+		if (INJECT()) \
+			ereport(ERROR, (errmsg("injected failure"))); \
+	} while (0)
 
 /* names.c: names that were seen in statements, and what became of them */
 typedef struct NameList

@@ -11,8 +11,6 @@
  */
 #include "postgres.h"
 
-#include <limits.h>
-
 #include "commands/trigger.h"
 #include "common/shortest_dec.h"
 #include "lib/ilist.h"
@@ -47,6 +45,8 @@ settings_self_test(const char *known_name, const bool *known_variable)
 	int			known = 0;
 	const char *problem;
 
+	if (INJECT())
+		return "injected failure";
 #if PG_VERSION_NUM >= 160000
 	variables = get_guc_variables(&count);
 #else
@@ -158,11 +158,17 @@ settings_each_of_session(SettingVisitor visit)
 {
 	/* A double needs most room. */
 	char		room[DOUBLE_SHORTEST_DECIMAL_LEN];
-
 #if PG_VERSION_NUM >= 160000
 	int			visited = 0;
+	dlist_node *node;
+#else
+	struct config_generic **variables = get_guc_variables();
+	int			count = GetNumConfigOptions();
+#endif
 
-	for (dlist_node *node = nondefault_head->next; node != nondefault_head; node = node->next)
+	INJECT_ERROR();
+#if PG_VERSION_NUM >= 160000
+	for (node = nondefault_head->next; node != nondefault_head; node = node->next)
 	{
 		struct config_generic *variable =
 			dlist_container(struct config_generic, nondef_link, node);
@@ -173,9 +179,6 @@ settings_each_of_session(SettingVisitor visit)
 			visit(variable->name, value_of(variable, room));
 	}
 #else
-	struct config_generic **variables = get_guc_variables();
-	int			count = GetNumConfigOptions();
-
 	for (int i = 0; i < count; i++)
 	{
 		if (is_of_session(variables[i]))
@@ -194,6 +197,7 @@ is_of_session(struct config_generic *variable)
 {
 	if (likely(variable->source != PGC_S_SESSION))
 		return false;
+	INJECT_ERROR();
 	return strncmp(variable->name, "transaction_", strlen("transaction_")) != 0 ||
 		(strcmp(variable->name, "transaction_isolation") != 0 &&
 		 strcmp(variable->name, "transaction_read_only") != 0 &&

@@ -131,6 +131,7 @@ namespace_has_objects(Oid namespace)
 	SysScanDesc scan;
 	bool		found;
 
+	INJECT_ERROR();
 	ScanKeyInit(&key[0], Anum_pg_depend_refclassid, BTEqualStrategyNumber, F_OIDEQ,
 				ObjectIdGetDatum(NamespaceRelationId));
 	ScanKeyInit(&key[1], Anum_pg_depend_refobjid, BTEqualStrategyNumber, F_OIDEQ,
@@ -188,6 +189,7 @@ listening_channels_each(void (*visit) (const char *channel))
 	{
 		Datum		channel;
 
+		INJECT_ERROR();
 		fcinfo->isnull = false;
 		result.isDone = ExprSingleResult;
 		channel = FunctionCallInvoke(fcinfo);

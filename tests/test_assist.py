@@ -1,40 +1,11 @@
 """The assist extension, asked directly: what a session holds is in its report, just before ReadyForQuery."""
 
-import re
-
 import pytest
 
 import rawclient
-from rawclient import RawClient
+from assisted import REPORT, Session
 
-REPORT = "pgweir.session_state"
 pytestmark = pytest.mark.pgweir_only("the extension is pgweir's own")
-
-
-class Session(RawClient):
-    """A direct connection that reads reports."""
-
-    @classmethod
-    def to(cls, pg, user="postgres", database="app", **parameters):
-        return cls.tcp(pg.host, pg.port).login(user, database, **parameters)
-
-    @property
-    def held(self):
-        """The items of the last report, unescaped, without the version; sorted."""
-        version, *items = self.parameters[REPORT].split(";")
-        assert version == "1"
-        return sorted(unescaped(item) for item in items)
-
-    def after(self, sql):
-        """What the session holds after some statements."""
-        self.query(sql)
-        return self.held
-
-
-def unescaped(item):
-    assert all(0x20 < ord(c) < 0x7F for c in item)
-    raw = re.sub(r"\\([0-3][0-7]{2})", lambda m: chr(int(m[1], 8)), item)
-    return raw.encode("latin-1").decode()
 
 
 @pytest.fixture
@@ -122,7 +93,9 @@ SCRIPTS = {
     "set_config_seed": [("SELECT set_config('seed', '0.5', false)", "r")],
     "load": [("LOAD 'plpgsql'", "l"), ("DISCARD ALL", "l")],
     "two_phases": [("BEGIN; SET work_mem = 100; PREPARE TRANSACTION 'p'", "gwork_mem=100"),
-                   ("ROLLBACK PREPARED 'p'", "gwork_mem=100")],
+                   ("ROLLBACK PREPARED 'p'", "gwork_mem=100"),
+                   ("RESET ALL; CREATE TYPE pg_temp.y AS ENUM ('a')", "t"),
+                   ("DISCARD TEMP; PREPARE TRANSACTION 'p'", "t"), ("COMMIT PREPARED 'p'", "")],
     "together": [
         ("SET work_mem = 100; CREATE TEMP TABLE a (x int); SELECT pg_advisory_lock(1); PREPARE p AS SELECT 1",
          "a gwork_mem=100 pp t"),
@@ -143,6 +116,7 @@ SCRIPTS = {
         ("CREATE TEMP TABLE a (x int PRIMARY KEY DEFERRABLE INITIALLY DEFERRED)", "t"),
         ("BEGIN; INSERT INTO a VALUES (1), (1); SET work_mem = 100; COMMIT", "t"),
         ("BEGIN; INSERT INTO a VALUES (1), (1); SELECT pg_advisory_lock(1); PREPARE TRANSACTION 'p'", "a t"),
+        ("BEGIN; DROP TABLE a; PREPARE TRANSACTION 'p'", "a t"), ("SELECT 1", "a t"),
     ],
     "chained": [("BEGIN; SET work_mem = 100; COMMIT AND CHAIN; SET work_mem = 200; ROLLBACK", "gwork_mem=100")],
 }
@@ -165,3 +139,161 @@ def test_the_report_comes_just_before_ready_for_query(session):
     assert rawclient.kinds(messages) == "CSZ"
     assert messages[1].parameter == (REPORT, "1;gwork_mem=100")
     assert rawclient.kinds(session.query("SET work_mem = 100; SELECT 1/0")) == "CEZ"
+
+
+def test_what_is_notified_comes_before_the_report(session):
+    messages = session.query("LISTEN a; NOTIFY a")
+    assert rawclient.kinds(messages) == "CCASZ"
+    assert session.held == ["ca"]
+
+
+def test_nobody_sets_the_report(session):
+    for sql in (f"SET {REPORT} = '1'", f"SELECT set_config('{REPORT}', '1', false)", f"RESET {REPORT}",
+                f"ALTER ROLE trusty SET {REPORT} = '1'", f"ALTER SYSTEM SET {REPORT} = '1'"):
+        assert [state for state, _ in rawclient.errors(session.query(sql))] == ["55P02"], sql
+    session.after("SET work_mem = 100")
+    assert session.after("RESET ALL") == []
+    assert session.value(f"SHOW {REPORT}") == "1"
+    assert session.values("SELECT 1 FROM pg_settings WHERE name LIKE 'pgweir.session%'") == []
+
+
+def test_a_value_from_the_startup_packet_is_ignored(assisted_pg):
+    with Session.to(assisted_pg, options=f"-c {REPORT}=1;t") as session:
+        assert session.parameters[REPORT] == "1"
+        assert session.after("SET work_mem = 100") == ["gwork_mem=100"]
+
+
+def test_the_report_is_not_for_everybody_to_see(assisted_pg):
+    with Session.to(assisted_pg, user="trusty") as session:
+        assert session.after("SET work_mem = 100") == ["gwork_mem=100"]
+        assert [state for state, _ in rawclient.errors(session.query(f"SHOW {REPORT}"))] == ["42501"]
+
+
+# -- the protocol's own ways
+
+
+def test_a_prepared_statement_of_the_protocol_is_not_told(session):
+    session.send(rawclient.parse("SELECT 1", "q"), rawclient.SYNC).until_ready()
+    assert session.after("PREPARE p AS SELECT 2") == ["pp"]
+
+
+def test_close_of_a_statement_prepared_by_sql(session):
+    assert session.after("PREPARE p AS SELECT 1; PREPARE q AS SELECT 1") == ["pp", "pq"]
+    session.send(rawclient.close("S", "p"), rawclient.SYNC).until_ready()
+    # There was no transaction, so it is told after the next one.
+    assert session.after("SELECT 1") == ["pq"]
+    session.send(rawclient.parse("SELECT 1", "p"), rawclient.SYNC).until_ready()
+    assert session.after("DEALLOCATE q") == []
+
+
+def test_each_sync_of_a_pipeline_has_its_report(session):
+    session.send(*(rawclient.extended(sql) + rawclient.SYNC
+                   for sql in ("SET work_mem = 100", "SELECT 1", "SELECT 1/0", "RESET work_mem", "SELECT 1")))
+    assert [rawclient.kinds(session.until_ready()) for _ in range(5)] == [
+        "12CSZ", "12DCZ", "1EZ", "12CSZ", "12DCZ"]
+
+
+def test_a_failed_pipeline_takes_its_settings_back(session):
+    session.send(rawclient.extended("SET work_mem = 100"), rawclient.extended("SELECT 1/0"), rawclient.SYNC)
+    assert rawclient.kinds(session.until_ready()) == "12C1EZ"
+    assert session.held == []
+
+
+def test_fastpath_calls_are_seen(session):
+    oid = int(session.value("SELECT 'pg_advisory_lock(bigint)'::regprocedure::oid"))
+    session.send(rawclient.function_call(oid, [(7).to_bytes(8, "big")]))
+    assert rawclient.kinds(session.until_ready()) == "VSZ"
+    assert session.held == ["a"]
+
+
+# -- procedures, functions, other processes
+
+
+def test_a_procedure_that_commits_and_then_fails(session):
+    session.query("CREATE OR REPLACE PROCEDURE commits() LANGUAGE plpgsql AS $$BEGIN "
+                  "SET work_mem = 100; COMMIT; SET work_mem = 200; PERFORM pg_advisory_lock(1); RAISE 'no'; END$$")
+    messages = session.query("CALL commits()")
+    assert rawclient.kinds(messages) == "ESZ"
+    assert session.held == ["a", "gwork_mem=100"]
+
+
+def test_a_functions_own_settings(session):
+    session.query("CREATE OR REPLACE FUNCTION own() RETURNS void LANGUAGE plpgsql SET work_mem = 100 AS 'BEGIN END'")
+    session.query("CREATE OR REPLACE FUNCTION sets() RETURNS void LANGUAGE plpgsql SET work_mem = 100 "
+                  "AS 'BEGIN SET work_mem = 200; END'")
+    session.query("CREATE OR REPLACE FUNCTION fails() RETURNS void LANGUAGE plpgsql AS "
+                  "'BEGIN SET work_mem = 300; BEGIN SET work_mem = 400; RAISE ''no''; EXCEPTION WHEN others THEN END; END'")
+    assert session.after("SELECT own()") == []
+    assert session.after("SELECT sets()") == ["gwork_mem=200"]
+    assert session.after("SELECT fails()") == ["gwork_mem=300"]
+
+
+def test_a_function_in_c_that_sets_something(session):
+    if rawclient.errors(session.query("CREATE EXTENSION IF NOT EXISTS pg_trgm")):
+        pytest.skip("there is no pg_trgm here")
+    assert session.after("SELECT set_limit(0.5)") == ["gpg_trgm.similarity_threshold=0.5"]
+
+
+def test_sessions_of_other_kinds(assisted_pg):
+    parallel = "debug_parallel_query" if assisted_pg.version >= 16 else "force_parallel_mode"
+    with Session.to(assisted_pg) as session:
+        held = session.after(f"SET {parallel} = on; SET my.tenant = 'a'")
+        assert session.value("SELECT count(*) FROM pg_class") is not None
+        plan = session.values("EXPLAIN (ANALYZE, COSTS OFF) SELECT count(*) FROM pg_class")
+        assert any("Workers Launched: 1" in line for line in plan), plan
+        assert session.held == held
+    with Session.to(assisted_pg, replication="database") as session:
+        assert REPORT not in session.parameters
+        session.query("IDENTIFY_SYSTEM")
+        assert not rawclient.errors(session.query("SELECT pg_advisory_lock(1)"))
+        assert REPORT not in session.parameters
+
+
+# -- much, and strange
+
+
+def test_more_than_fits(session):
+    assert session.after(f"SET my.tenant = '{'x' * 7000}'") == [f"gmy.tenant={'x' * 7000}"]
+    session.query("CREATE TEMP TABLE a (x int)")
+    assert session.after(f"SET my.other = '{'x' * 1500}'") == ["t", "x"]
+    assert session.after("SET work_mem = 100") == ["t", "x"]
+    session.query("RESET my.other; DROP TABLE a")
+    assert session.held == ["gmy.tenant=" + "x" * 7000, "gwork_mem=100"]
+    assert session.after(f"SET my.tenant = '{' ' * 3000}'") == ["x"]
+    assert session.after(f"SET my.tenant = '{'x' * 5000000}'") == ["x"]
+    assert session.after("DISCARD ALL") == []
+
+
+def test_very_many_prepared_statements_and_cursors(session):
+    names = [f"p{n}" for n in range(10000)]
+    held = session.after("; ".join(f"PREPARE {name} AS SELECT 1" for name in names[:128]))
+    assert held == sorted("p" + name for name in names[:128])
+    session.query("; ".join(f"PREPARE {name} AS SELECT 1" for name in names[128:]))
+    assert session.held == ["x"]
+    assert session.after("DEALLOCATE ALL") == []
+    session.query("; ".join(f"PREPARE {name} AS SELECT 1; DEALLOCATE {name}" for name in names[:500]))
+    assert session.held == []
+    session.query("BEGIN; " + "; ".join(f"DECLARE c{n} CURSOR WITH HOLD FOR SELECT 1" for n in range(200)) + "; COMMIT")
+    assert session.held == ["h", "x"]
+    assert session.after("CLOSE ALL") == []
+    assert session.after("SELECT 1") == []
+
+
+def test_very_many_settings_and_channels(session):
+    session.query("; ".join(f"SET my.s{n} = '{n}'" for n in range(300)))
+    assert session.held == sorted(f"gmy.s{n}={n}" for n in range(300))
+    assert session.after("; ".join(f"SET my.s{n} = '{n}'" for n in range(2000))) == ["x"]
+    assert session.after("RESET ALL") == []
+    session.query("; ".join(f"LISTEN channel{n}" for n in range(500)))
+    assert session.held == sorted(f"cchannel{n}" for n in range(500))
+    assert session.after("UNLISTEN *") == []
+
+
+@pytest.mark.parametrize("encoding", ("SQL_ASCII", "LATIN1", "SJIS", "GB18030"))
+def test_bytes_that_no_encoding_has(assisted_pg, encoding):
+    name = f"raw_{assisted_pg.version}"
+    if not assisted_pg.rows("SELECT 1 FROM pg_database WHERE datname = %s", name):
+        assisted_pg.run(f"CREATE DATABASE {name} ENCODING 'SQL_ASCII' TEMPLATE template0 LOCALE 'C'")
+    with Session.to(assisted_pg, database=name, client_encoding=encoding) as session:
+        session.query("SET my.tenant = E'\\\\\\xff;=\\x01'")
+        assert session.parameters[REPORT] == "1;gmy.tenant=\\134\\377\\073\\075\\001"
