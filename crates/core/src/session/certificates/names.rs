@@ -51,6 +51,17 @@ impl Default for NameTable {
 }
 
 impl NameTable {
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Adds to what is known of a name, if it is known or there are fewer than `len_max`.
+    pub(super) fn add_up_to(&mut self, len_max: usize, name: Name, traces: Traces) {
+        if self.len < len_max || self.get(name).is_some() {
+            self.add(name, traces);
+        }
+    }
+
     /// Adds to what is known of a name.
     pub(super) fn add(&mut self, name: Name, traces: Traces) {
         if self.slots.len() < 2 * (self.len + 1) {
@@ -79,7 +90,7 @@ impl NameTable {
     fn place(&self, key: u64) -> usize {
         let mask = self.slots.len() - 1;
         let mut place = key as usize & mask;
-        // A quarter of the places is free at least, so this ends.
+        // Half of the places are free, so this ends.
         while self.slots[place].0 != key && self.slots[place].0 != 0 {
             place = (place + 1) & mask;
         }

@@ -11,6 +11,7 @@ mod lexer;
 mod phrase;
 mod set;
 mod suspicion;
+mod tripwire;
 #[cfg(test)]
 mod verdicts;
 
@@ -55,7 +56,11 @@ pub fn scan(text: &[u8], dialect: Dialect, certificates: &Certificates) -> Suspi
         Dialect::Unreadable => Suspicion::OPAQUE,
         _ => {
             let utf8 = dialect == Dialect::Utf8 && certificates.is_utf8();
-            certificates.every_text() | careful::read(text, utf8, certificates)
+            let mut found = certificates.every_text() | careful::read(text, utf8, certificates);
+            if certificates.has_tripwires() {
+                found |= tripwire::look(text, certificates);
+            }
+            found
         }
     }
 }

@@ -128,6 +128,25 @@ fn a_database_where_anything_may_happen() {
 }
 
 #[test]
+fn words_and_operators_of_a_database() {
+    let rows = [
+        [&b"w"[..], b"dirty_domain", b"SETTING", b""],
+        [b"o", b"===", b"LOCK", b""],
+    ];
+    let certificates = Certificates::from_rows(1, rows);
+    let check = |text: &str, expect| {
+        let found = scan(text.as_bytes(), Dialect::Utf8, &certificates);
+        assert_eq!(found, expect, "{text}");
+    };
+    check("select 1 = 2", Suspicion::NONE);
+    check("select 'dirty_domain'", Suspicion::NONE);
+    check("select 'x'::public.Dirty_Domain", Suspicion::SETTING);
+    check("select cast('x' as \"dirty_domain\")", Suspicion::SETTING);
+    check("select 1 operator(public.===) 2", Suspicion::LOCK);
+    check("select 1===2", Suspicion::LOCK);
+}
+
+#[test]
 fn depth_has_a_bound() {
     let nested = |depth: usize| format!("select {}1{}", "(".repeat(depth), ")".repeat(depth));
     check("", "NONE");
