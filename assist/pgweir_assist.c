@@ -27,6 +27,7 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
+#include "storage/latch.h"
 #include "tcop/dest.h"
 #include "tcop/utility.h"
 #include "utils/fmgroids.h"
@@ -390,6 +391,7 @@ mark_changed_or_end_session(void)
 		return;
 	ProcDiePending = true;
 	InterruptPending = true;
+	SetLatch(MyLatch);
 }
 
 /* ----------
