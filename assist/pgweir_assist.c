@@ -274,7 +274,7 @@ is_suspect(Oid function)
 			return true;
 
 		default:
-			return function >= FirstUnpinnedObjectId;
+			return function >= FirstGenbkiObjectId;
 	}
 }
 

