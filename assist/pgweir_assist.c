@@ -351,8 +351,9 @@ may_be_stale(void)
 {
 	if (will_have_temp != has_temp)
 		is_stale = true;
-	/* The protocol's Close can drop a prepared statement unseen. */
-	else if (prepared.count > 0 && prepared.count <= NAMES_ALWAYS_VERIFIED_MAX)
+	/* The protocol's Close drops a prepared statement or a cursor unseen. */
+	else if (prepared.count + cursors.count > 0 &&
+			 prepared.count + cursors.count <= NAMES_ALWAYS_VERIFIED_MAX)
 		is_stale = true;
 	return is_stale;
 }

@@ -186,6 +186,12 @@ def test_close_of_a_statement_prepared_by_sql(session):
     assert session.after("DEALLOCATE q") == []
 
 
+def test_close_of_a_cursor(session):
+    assert session.after("DECLARE c CURSOR WITH HOLD FOR SELECT 1") == ["h"]
+    session.send(rawclient.close("P", "c"), rawclient.SYNC).until_ready()
+    assert session.after("SELECT 1") == []
+
+
 def test_each_sync_of_a_pipeline_has_its_report(session):
     session.send(*(rawclient.extended(sql) + rawclient.SYNC
                    for sql in ("SET work_mem = 100", "SELECT 1", "SELECT 1/0", "RESET work_mem", "SELECT 1")))
