@@ -73,6 +73,19 @@ def work_with_failure(session, step):
     return not rawclient.errors(left) and rawclient.value(left) == "0"
 
 
+def test_what_could_not_be_told_is_told_after_the_next_transaction(injecting):
+    pg, parameters = injecting
+    with Session.to(pg, **parameters) as session:
+        session.query("LISTEN a")
+        unclear = 0
+        for step in range(1, 12):
+            session.query(f"SET pgweir.inject_at = {step}")
+            for sql in ("SET my.tenant = 'b'", "SELECT 1"):
+                unclear += session.after(sql) == ["x"]
+            assert "x" not in session.after("SELECT 1")
+        assert unclear > 2
+
+
 def test_a_failed_self_test_switches_it_off(injecting):
     pg, parameters = injecting
     parameters["options"] += " -c pgweir.inject_at=1"
