@@ -39,11 +39,12 @@ def bindir(version):
     return Path(f"/usr/lib/postgresql/{version}/bin")
 
 
-def build_assist(version, folder, *variables):
-    """Builds the assist extension into `folder`; returns what to put in session_preload_libraries."""
+def build_assist(version, folder, *flags):
+    """Builds the assist extension into `folder`, with more flags for the compiler; returns what to put in
+    session_preload_libraries."""
     makefile = Path(__file__).parent.parent / "assist" / "Makefile"
     command = ["make", "-s", "-C", str(folder), "-f", str(makefile),
-               f"PG_CONFIG={bindir(version) / 'pg_config'}", *variables]
+               f"PG_CONFIG={bindir(version) / 'pg_config'}", f"COPT={' '.join(('-Werror', *flags))}"]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode != 0:
         raise RuntimeError(f"assist does not build for {version} (tools/install-deps?):\n{done.stdout}")

@@ -123,25 +123,25 @@ def _template(version):
 
 @pytest.fixture(scope="session")
 def assist_libraries():
-    """Gives the assist extension for a version, built once per run (and per set of make variables)."""
+    """Gives the assist extension for a version, built once per run (and per set of compiler flags)."""
     made = {}
 
-    def library(version, *variables):
-        key = (version, *variables)
+    def library(version, *flags):
+        key = (version, *flags)
         if key not in made:
-            made[key] = _assist_library(version, variables)
+            made[key] = _assist_library(version, flags)
         return made[key]
 
     return library
 
 
-def _assist_library(version, variables):
-    digest = hashlib.sha256("".join(variables).encode()).hexdigest()[:8]
+def _assist_library(version, flags):
+    digest = hashlib.sha256("".join(flags).encode()).hexdigest()[:8]
     folder = Path(os.environ[RUN_FOLDER]) / f"assist-{version}-{digest}"
     with open(f"{folder}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         folder.mkdir(exist_ok=True)
-        return clusters.build_assist(version, folder, *variables)
+        return clusters.build_assist(version, folder, *flags)
 
 
 @pytest.fixture(scope="session")

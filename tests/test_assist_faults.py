@@ -35,7 +35,7 @@ def preloading(library, *options):
 @pytest.fixture
 def injecting(pg, assist_libraries):
     """A PostgreSQL, and startup parameters for sessions in which steps of the extension can be made to fail."""
-    library = assist_libraries(pg.version, "COPT=-DPGWEIR_INJECT")
+    library = assist_libraries(pg.version, "-DPGWEIR_INJECT")
     pg.run(PROCEDURE, dbname="app")
     with Session.to(pg) as canary:
         yield pg, preloading(library)
@@ -105,7 +105,7 @@ def assert_off(session):
 
 
 def test_an_untested_version_switches_it_off(pg, assist_libraries):
-    library = assist_libraries(pg.version, "COPT=-DPGWEIR_MAJOR_MAX=13")
+    library = assist_libraries(pg.version, "-DPGWEIR_MAJOR_MAX=13")
     with Session.to(pg, **preloading(library)) as session:
         (warning,) = warnings_of(session)
         assert "not tested on this version" in warning
