@@ -39,7 +39,7 @@ def test_a_notice_at_login(start_pooler, newest_pg):
 
 
 def test_options_that_are_no_settings(start_pooler, newest_pg):
-    pooler = start_pooler(newest_pg)
+    pooler = start_pooler(newest_pg, session_state="off")
     for options in ("-d", "-c timezone", "--"):
         with pytest.raises(LoginRefused) as refused:
             pooler.raw(options=options)

@@ -54,7 +54,7 @@ def test_session_state_is_discarded_between_clients(start_pooler, pg):
 ])
 def test_reset_query(start_pooler, newest_pg, mode, always, cleaned):
     """Only session mode runs server_reset_query, unless it is asked for always."""
-    pooler = start_pooler(newest_pg, pool_mode=mode, default_pool_size=1,
+    pooler = start_pooler(newest_pg, pool_mode=mode, default_pool_size=1, session_state="off",
                           server_reset_query="SET work_mem = '77kB'",
                           server_reset_query_always=always)
     first = pooler.raw()
@@ -418,7 +418,7 @@ def test_parameters_follow_the_client(start_pooler, pg, pgbouncer, name, one, tw
 
 @pytest.mark.shows("verbose")
 def test_a_verbose_log_tells_how_a_parameter_is_set(start_pooler, pg):
-    pooler = start_pooler(pg, default_pool_size=1)
+    pooler = start_pooler(pg, default_pool_size=1, session_state="off")
     quiet = pooler.raw(DateStyle="ISO")
     quiet.query("SELECT 1")
     pooler.console("SET verbose = 1")

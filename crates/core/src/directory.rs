@@ -21,7 +21,7 @@ use crate::{
     client_counts::ClientCounts,
     operator::Operator,
     pool::{CapLimits, Epochs, Ledger, Limits, Order, PoolId, PoolKey, Scope, Seat, SharedCaps},
-    session::{Statements, TrackedNames},
+    session::{Customs, SettingsTable, Startups, Statements, TrackedNames},
     stats::Stats,
     time::Time,
 };
@@ -43,6 +43,7 @@ pub struct Directory {
     process_key: ProcessKey,
     names: TrackedNames,
     statements: Statements,
+    settings: SettingsTable,
     pools: Mutex<Pools>,
     caps: Arc<SharedCaps>,
     free_ids: Arc<Mutex<FreeIds>>,
@@ -77,6 +78,10 @@ pub struct SharedPool {
     pub ledger: Mutex<Ledger>,
     /// What its servers said of themselves.
     pub facts: Mutex<Facts>,
+    /// Custom parameters that its clients use.
+    pub customs: Mutex<Customs>,
+    /// What startup parameters come to on its servers.
+    pub startups: Mutex<Startups>,
     /// Which of its servers are out of date.
     pub epochs: Mutex<Epochs>,
     /// What workers counted here that have forgotten the pool since.
@@ -124,6 +129,7 @@ impl Directory {
             process_key: ProcessKey(process_key),
             names,
             statements: Statements::default(),
+            settings: SettingsTable::default(),
             pools: Mutex::default(),
             caps: Arc::default(),
             free_ids: Arc::default(),
@@ -160,6 +166,12 @@ impl Directory {
     #[must_use]
     pub fn statements(&self) -> &Statements {
         &self.statements
+    }
+
+    /// The settings of all sessions.
+    #[must_use]
+    pub fn settings(&self) -> &SettingsTable {
+        &self.settings
     }
 
     /// Puts a new configuration in force. The caller then mails it to every worker.
@@ -210,6 +222,8 @@ impl Directory {
             key: key.clone(),
             ledger: Mutex::new(ledger),
             facts: Mutex::default(),
+            customs: Mutex::default(),
+            startups: Mutex::default(),
             epochs: Mutex::default(),
             past: Mutex::default(),
             hosts: AtomicUsize::new(0),

@@ -3,13 +3,15 @@
 
 mod demands;
 mod named;
+mod reported;
 mod retry;
 mod statements;
+mod suspect;
 mod unnamed;
 mod upward;
 
 use pgweir_config::PoolMode;
-use pgweir_wire::{Body, HEADER_LEN, Report, Severity, tag::backend};
+use pgweir_wire::{HEADER_LEN, Report, Severity, tag::backend};
 
 pub(crate) use self::upward::send_early;
 use self::upward::{Stopped, Upward};
@@ -64,6 +66,7 @@ impl Worker {
             server.segment.begin(keep);
         }
         pool.stats.now.received += bytes.len() as u64;
+        let is_carried = is_shared && client.context.is_some();
         let mut upward = Upward {
             client_conn: conn,
             client,
@@ -78,6 +81,8 @@ impl Worker {
                 0
             },
             most_bytes,
+            is_carried,
+            certificates: &pool.certificates,
             as_pgbouncer: pool.terms.as_pgbouncer,
             retry_max: pool.terms.retry_max,
             bound: None,
@@ -100,7 +105,7 @@ impl Worker {
         };
         let pool = server.pool();
         let reader = server.client();
-        let was_lent = matches!(server.duty, Duty::Lent(_));
+        let was_lent = matches!(server.duty, Duty::Lent(_) | Duty::Judging(_));
         if let Duty::Lent(client) = server.duty {
             upward::send_early(client, server, out);
         }
@@ -117,6 +122,7 @@ impl Worker {
                 answers: server.replies.is_asked(),
                 marks: server.replies.has_mark_in_front(),
                 describes: server.replies.has_describe_in_front(),
+                rows: server.session.answers.is_some(),
             };
             let step = match server.stream.next(bytes, &mut at, expected) {
                 Ok(Some(step)) => step,
@@ -149,11 +155,15 @@ impl Worker {
                     }
                 }
                 Step::Look { start, end } => {
-                    if bytes[start] == backend::ERROR_RESPONSE {
+                    let is_end = bytes[start] == backend::READY_FOR_QUERY;
+                    if bytes[start] == backend::ERROR_RESPONSE
+                        || is_end && server.session.wants_attention()
+                    {
                         run.flush(out);
                         server.segment.replied |= run.sent;
                     }
-                    if self.look(conn, &bytes[start..end], now, out) {
+                    let passed = self.look(conn, &bytes[start..end], now, out);
+                    if passed {
                         run.add(to, start, end, out);
                     } else {
                         run.flush(out);
@@ -213,7 +223,9 @@ impl Worker {
         match message[0] {
             backend::READY_FOR_QUERY => {
                 server.status = body[0];
-                matches!(body[0], b'I' | b'T' | b'E') && server.retry.is_none()
+                let is_known = matches!(body[0], b'I' | b'T' | b'E') && server.retry.is_none();
+                let is_plain = !server.session.wants_attention();
+                is_known && (is_plain || self.before_ready(conn, out))
             }
             backend::COPY_IN_RESPONSE => {
                 server.replies.copy_in_started();
@@ -225,6 +237,10 @@ impl Worker {
             }
             backend::PARAMETER_DESCRIPTION | backend::ROW_DESCRIPTION | backend::NO_DATA => {
                 self.described(conn, message, out)
+            }
+            backend::DATA_ROW => {
+                self.take_answer(conn, body);
+                false
             }
             backend::COMMAND_COMPLETE => {
                 self.command_completed(conn, body);
@@ -270,6 +286,7 @@ impl Worker {
             Some(Request::Simple | Request::Sync) => {
                 run.flush(out);
                 self.client_request_done(conn, now, out);
+                self.judge_if_held(conn, now, out);
             }
             None => {
                 run.flush(out);
@@ -353,34 +370,15 @@ impl Worker {
             (Own::Parameters, Duty::Preparing(_)) => self.prepared(conn, now, out),
             (Own::Check, Duty::Checking { .. }) => self.checked(conn, now, out),
             (Own::Remake, _) => self.remade(conn, now, out),
+            (Own::Probe, Duty::Judging(_)) => self.probed(conn, now, out),
+            // Its client has left.
+            (Own::Probe, _) => server.session.answers = None,
+            (Own::Restore, Duty::Judging(_)) => self.restored(conn, now, out),
+            (Own::Startup, Duty::Preparing(_)) => self.startup_tried(conn, now, out),
+            (Own::Clean, _) => server.session.cleaned(),
+            (Own::Reset, _) => self.was_reset(conn),
             _ => {}
         }
-    }
-
-    /// ParameterStatus: `true` if the client is to see it.
-    fn parameter_changed(&mut self, conn: Token, body: &[u8]) -> bool {
-        let mut body = Body::new(body);
-        let (Ok(name), Ok(value)) = (body.cstr(), body.cstr()) else {
-            return true;
-        };
-        let Some(at) = self.directory.names().position(name) else {
-            return true;
-        };
-        let Some(server) = self.table.server(conn) else {
-            return true;
-        };
-        let before = server.tracked.clone();
-        server.tracked.set(at, value);
-        if let Duty::Lent(client) = server.duty
-            && let Some((client, server)) = self.table.pair(client, conn)
-        {
-            if client.tracked.is_same(&before) {
-                client.tracked = server.tracked.clone();
-            } else {
-                client.tracked.set(at, value);
-            }
-        }
-        true
     }
 
     /// ErrorResponse: `true` if the client is to see it as it is.
@@ -426,6 +424,17 @@ impl Worker {
             return false;
         }
         match (server.replies.current(), &server.duty) {
+            (Some(Request::Own(Own::Probe)), _) => {
+                if let Some(answers) = &mut server.session.answers {
+                    answers.failed = true;
+                }
+                false
+            }
+            (Some(Request::Own(Own::Startup)), &Duty::Preparing(client)) => {
+                let words = Words::of(&report);
+                self.refuse(client, &Fault::ServerSaid(words), now, out);
+                false
+            }
             (Some(Request::Own(Own::Parameters)), &Duty::Preparing(client)) => {
                 // PgBouncer ends such a client too: its wishes can't be met on any server.
                 server.retire = Some("invalid server parameter");

@@ -286,7 +286,7 @@ impl Scenario {
                 .map(|account| (account.name.to_owned(), account.stored.clone()))
                 .collect(),
             eager_reports: self.eager_reports,
-            checks_all: self.mode == PoolMode::Session,
+            checks_all: self.mode != PoolMode::Statement,
             statements_max: match self.mode {
                 PoolMode::Session => usize::MAX,
                 _ => self.statements_max as usize,

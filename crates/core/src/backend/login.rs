@@ -12,7 +12,7 @@ use pgweir_wire::{Body, MessageWriter, Report, startup_packet, tag::backend};
 use crate::{
     fault::Words,
     inbox::{BadMessage, Inbox},
-    session::TrackedNames,
+    session::{State, TrackedNames},
 };
 
 /// The longest message that a server may send before it is ready.
@@ -45,6 +45,8 @@ pub struct Welcome {
     pub messages: Vec<u8>,
     /// The values of the tracked ones.
     pub tracked: crate::session::Tracked,
+    /// The extension is there, and this is what it reports.
+    pub report: Option<Box<State>>,
 }
 
 /// The right to cancel a server's query.
@@ -118,6 +120,7 @@ impl ServerLogin {
             welcome: Welcome {
                 messages: Vec::new(),
                 tracked: names.unset(),
+                report: None,
             },
             parameters: 0,
             key: None,
@@ -207,6 +210,11 @@ impl ServerLogin {
                     body.cstr().map_err(malformed)?,
                     body.cstr().map_err(malformed)?,
                 );
+                if name == State::PARAMETER {
+                    // Of another version, it is of no use to us.
+                    self.welcome.report = State::of_report(value).ok().map(Box::new);
+                    return Ok(Progress::Wait);
+                }
                 match names.position(name) {
                     Some(at) => self.welcome.tracked.set(at, value),
                     None => self.welcome.messages.extend_from_slice(message),
@@ -228,6 +236,7 @@ impl ServerLogin {
                 let welcome = Welcome {
                     messages: std::mem::take(&mut self.welcome.messages),
                     tracked: self.welcome.tracked.clone(),
+                    report: self.welcome.report.take(),
                 };
                 return Ok(Progress::Ready {
                     welcome,

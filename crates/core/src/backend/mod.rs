@@ -7,6 +7,7 @@ mod prepared;
 mod replies;
 mod segment;
 mod server;
+mod session;
 mod stream;
 
 pub use failure::Failure;
@@ -16,4 +17,5 @@ pub use prepared::Prepared;
 pub use replies::{Own, Replies, Request};
 pub use segment::{Demands, Retry, Segment};
 pub use server::{Duty, Server, Unnamed};
+pub use session::{Answers, Sequences, ServerSession};
 pub use stream::{Downstream, Expected, Step, Violation};

@@ -35,6 +35,16 @@ pub enum Own {
     Check,
     /// Make a statement anew whose table has changed.
     Remake,
+    /// Ask what its session holds.
+    Probe,
+    /// Give it back what the client's RESET has taken: the client's startup values.
+    Restore,
+    /// Take from it what the last client left.
+    Clean,
+    /// Take from it the sequence values of another client.
+    Sequences,
+    /// Try the startup parameters of a client.
+    Startup,
 }
 
 impl Own {
@@ -47,6 +57,11 @@ impl Own {
             Self::Rollback => "ROLLBACK of an abandoned transaction",
             Self::Check => "server_check_query",
             Self::Remake => "making a prepared statement anew",
+            Self::Probe => "asking for the state of the session",
+            Self::Restore => "setting the client's startup parameters again",
+            Self::Clean => "cleaning the session",
+            Self::Sequences => "DISCARD SEQUENCES",
+            Self::Startup => "trying the client's startup parameters",
         }
     }
 }
@@ -424,6 +439,14 @@ impl Replies {
             Entry::Request(request) => Some(*request),
             Entry::Mark(_) | Entry::CopyEnd => None,
         })
+    }
+
+    /// The request whose replies arrive now is the last one.
+    #[must_use]
+    pub fn is_last(&self) -> bool {
+        let mut requests = self.queue.iter().filter(|e| !matches!(e, Entry::Mark(_)));
+        let one = requests.next();
+        one.is_some() && requests.next().is_none() && !self.unsynced && !self.copy_in
     }
 
     /// Nothing is owed, and nothing was begun that only a Sync could end.

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{BackendKey, Downstream, Own, Prepared, Replies, Retry, Segment, ServerLogin};
+use super::{
+    BackendKey, Downstream, Own, Prepared, Replies, Retry, Segment, ServerLogin, ServerSession,
+};
 use crate::{
     Address, Endpoint, Replication, SharedPool, Time, Token,
     fault::Words,
@@ -30,6 +32,8 @@ pub enum Duty {
     },
     /// It is being given the parameters of this client.
     Preparing(Token),
+    /// This client's request was answered, and it is asked what the session holds now.
+    Judging(Token),
     /// This client uses it.
     Lent(Token),
     /// Nobody uses it, but replies are outstanding: of a client that left, or of our own cleaning.
@@ -97,6 +101,8 @@ pub struct Server {
     pub status: u8,
     /// The values of its tracked parameters.
     pub tracked: Tracked,
+    /// What its session holds, and how that is known.
+    pub session: ServerSession,
     /// Its cancel key.
     pub key: Option<BackendKey>,
     /// When it was opened.
@@ -137,9 +143,10 @@ impl Server {
     #[must_use]
     pub fn client(&self) -> Option<Token> {
         match self.duty {
-            Duty::Checking { client, .. } | Duty::Preparing(client) | Duty::Lent(client) => {
-                Some(client)
-            }
+            Duty::Checking { client, .. }
+            | Duty::Preparing(client)
+            | Duty::Judging(client)
+            | Duty::Lent(client) => Some(client),
             _ => None,
         }
     }

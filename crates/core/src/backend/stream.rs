@@ -59,6 +59,8 @@ pub struct Expected {
     pub marks: bool,
     /// A description that is to be looked at.
     pub describes: bool,
+    /// Rows that are to be looked at.
+    pub rows: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -217,6 +219,7 @@ fn kind(header: Header, expected: Expected) -> Kind {
             Kind::Look
         }
         // As long as `DISCARD ALL` and `DEALLOCATE ALL`.
+        backend::DATA_ROW if expected.rows && header.message_len() <= INSPECT_MAX => Kind::Look,
         backend::COMMAND_COMPLETE if matches!(header.body_len, 12 | 15) => Kind::Look,
         backend::DATA_ROW
         | backend::COPY_DATA
@@ -248,11 +251,13 @@ mod tests {
         answers: true,
         marks: false,
         describes: false,
+        rows: false,
     };
     const NONE: Expected = Expected {
         answers: false,
         marks: false,
         describes: false,
+        rows: false,
     };
 
     /// Cuts `bytes` at `cuts` and gives what was passed and what was looked at.

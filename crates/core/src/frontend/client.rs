@@ -9,7 +9,7 @@ use crate::{
     Address, Native, Replication, Time, Token,
     admin::Console,
     pool::{PoolId, PoolKey, Ticket},
-    session::{Names, Tracked},
+    session::{Context, Names, Tracked},
 };
 
 /// What a client is doing.
@@ -71,8 +71,10 @@ pub struct Client {
     pub pool: Option<PoolId>,
     /// It gets a server of its own.
     pub native: Option<Box<Native>>,
-    /// Its tracked parameters.
+    /// Its tracked parameters, as it was last told.
     pub tracked: Tracked,
+    /// Its session, if the session engine is on for it.
+    pub context: Option<Box<Context>>,
     /// Its incoming bytes.
     pub stream: Upstream,
     /// The beginning of a message whose names have not all come yet.

@@ -8,5 +8,5 @@ mod upstream;
 
 pub use client::{Client, ClientDuty, Held};
 pub use login::{AuthPlan, Login, Proof, Stage};
-pub use request::LoginRequest;
+pub use request::{LoginRequest, StartupTerms};
 pub use upstream::{Head, Upstream};

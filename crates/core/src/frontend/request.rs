@@ -25,7 +25,31 @@ pub struct LoginRequest {
     pub unknown_options: Vec<Vec<u8>>,
     /// It wants a server of its own.
     pub native: Option<Native>,
+    /// All parameters that it gave, `options` among them taken apart, where its session is carried.
+    pub asked: Option<Vec<(Vec<u8>, Vec<u8>)>>,
 }
+
+/// What the configuration says of startup parameters.
+pub struct StartupTerms<'t> {
+    /// The setting `ignore_startup_parameters`.
+    pub ignored: &'t [String],
+    /// Are this database and this user among `bypass_users`?
+    pub may_bypass: &'t dyn Fn(&str, &str) -> bool,
+    /// Are the sessions of this database's clients carried from server to server?
+    pub is_carried: &'t dyn Fn(&str) -> bool,
+}
+
+/// Parameters that PostgreSQL takes at the start of a connection, and never after it: those of the
+/// context `backend` and `superuser-backend`.
+const ONLY_AT_START: [&str; 7] = [
+    "ignore_system_indexes",
+    "jit_debugging_support",
+    "jit_profiling_support",
+    "local_preload_libraries",
+    "log_connections",
+    "log_disconnections",
+    "post_auth_delay",
+];
 
 impl LoginRequest {
     /// Adds the client's address to its application_name (`application_name_add_host`).
@@ -38,16 +62,14 @@ impl LoginRequest {
         }
     }
 
-    /// Reads the parameters. `ignored` is the setting `ignore_startup_parameters`; `may_bypass` says of
-    /// a database and a user if they are among `bypass_users`.
+    /// Reads the parameters.
     ///
     /// # Errors
     /// One of them can't be honoured.
     pub fn read(
         parameters: StartupParameters<'_>,
         names: &TrackedNames,
-        ignored: &[String],
-        may_bypass: &dyn Fn(&str, &str) -> bool,
+        terms: &StartupTerms<'_>,
     ) -> Result<Self, Fault> {
         let last = |wanted: &[u8]| parameters.iter().filter(|(name, _)| *name == wanted).last();
         let (user, database) = read_names(last(b"user"), last(b"database"))?;
@@ -58,14 +80,15 @@ impl LoginRequest {
             None => Replication::None,
         };
         let is_replication = replication != Replication::None;
-        let bypass = !is_replication && may_bypass(&database, &user);
+        let bypass = !is_replication && (terms.may_bypass)(&database, &user);
+        let is_carried = !is_replication && (terms.is_carried)(&database);
         let is_native = is_replication || bypass;
         let mut passed = Vec::new();
         let is_ignored = |name: &[u8]| {
-            ignored
-                .iter()
-                .any(|known| known.as_bytes().eq_ignore_ascii_case(name))
+            let mut ignored = terms.ignored.iter();
+            ignored.any(|known| known.as_bytes().eq_ignore_ascii_case(name))
         };
+        let (mut of_options, mut asked) = (Vec::new(), Vec::new());
         for (name, value) in parameters.iter() {
             match name {
                 b"user" | b"database" | b"replication" => {}
@@ -76,12 +99,23 @@ impl LoginRequest {
                     // Listed there, `options` stands for all settings inside of it.
                     let all = is_ignored(name);
                     let is_ignored = |name: &[u8]| all || is_ignored(name);
-                    read_options(value, names, &is_ignored, &mut tracked)?;
+                    read_options(
+                        value,
+                        names,
+                        &is_ignored,
+                        is_carried,
+                        &mut tracked,
+                        &mut of_options,
+                    )?;
                 }
                 _ if name.starts_with(b"_pq_.") => unknown_options.push(name.to_vec()),
-                _ => match names.position(name) {
-                    Some(at) => tracked.set(at, value),
+                _ => match names.tracked_position(name) {
+                    Some(at) => {
+                        asked.push((name.to_vec(), value.to_vec()));
+                        tracked.set(at, value);
+                    }
                     None if is_ignored(name) => {}
+                    None if is_carried && !bypass => asked.push((name.to_vec(), value.to_vec())),
                     None if is_native => passed.push((name.to_vec(), value.to_vec())),
                     None => {
                         return Err(Fault::UnsupportedParameter(
@@ -91,9 +125,16 @@ impl LoginRequest {
                 },
             }
         }
+        // The command line comes first, as in PostgreSQL.
+        of_options.append(&mut asked);
+        let is_native = is_native || is_carried && needs_own_server(&of_options);
+        if is_native && !is_replication && passed.is_empty() {
+            passed.clone_from(&of_options);
+        }
         Ok(Self {
             user,
             database,
+            asked: (is_carried && !is_native).then_some(of_options),
             tracked,
             unknown_options,
             native: is_native.then_some(Native {
@@ -150,7 +191,7 @@ fn pass_options(
         return passed.push((b"options".to_vec(), value.to_vec()));
     };
     for (name, value) in settings {
-        match names.position(&name) {
+        match names.tracked_position(&name) {
             Some(at) => tracked.set(at, &value),
             None => passed.push((name, value)),
         }
@@ -161,13 +202,19 @@ fn read_options(
     value: &[u8],
     names: &TrackedNames,
     is_ignored: &dyn Fn(&[u8]) -> bool,
+    is_carried: bool,
     tracked: &mut Tracked,
+    asked: &mut Vec<(Vec<u8>, Vec<u8>)>,
 ) -> Result<(), Fault> {
     for setting in options::settings(value) {
         let (name, value) = setting.map_err(|_| Fault::OptionsSyntax)?;
-        match names.position(&name) {
-            Some(at) => tracked.set(at, &value),
+        match names.tracked_position(&name) {
+            Some(at) => {
+                tracked.set(at, &value);
+                asked.push((name, value));
+            }
             None if is_ignored(&name) => {}
+            None if is_carried => asked.push((name, value)),
             None => {
                 return Err(Fault::UnsupportedOption(
                     String::from_utf8_lossy(&name).into_owned(),
@@ -176,6 +223,14 @@ fn read_options(
         }
     }
     Ok(())
+}
+
+fn needs_own_server(asked: &[(Vec<u8>, Vec<u8>)]) -> bool {
+    let is_only_at_start = |name: &[u8]| {
+        let mut known = ONLY_AT_START.iter();
+        known.any(|known| known.as_bytes().eq_ignore_ascii_case(name))
+    };
+    asked.iter().any(|(name, _)| is_only_at_start(name))
 }
 
 fn checked_name(value: &[u8], what: &'static str) -> Result<String, Fault> {
@@ -190,6 +245,14 @@ fn checked_name(value: &[u8], what: &'static str) -> Result<String, Fault> {
 mod tests {
     use super::*;
     use pgweir_wire::{Startup, startup_packet};
+
+    fn terms(ignored: &[String]) -> StartupTerms<'_> {
+        StartupTerms {
+            ignored,
+            may_bypass: &|_, _| false,
+            is_carried: &|_| false,
+        }
+    }
 
     type Pairs<'p> = &'p [(&'p str, &'p str)];
 
@@ -207,7 +270,7 @@ mod tests {
             panic!()
         };
         let ignored = ["extra_float_digits".to_owned()];
-        let found = LoginRequest::read(parameters, &names, &ignored, &|_, _| false);
+        let found = LoginRequest::read(parameters, &names, &terms(&ignored));
         let found = found.map(|request| {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
             let pairs: Vec<_> = names
@@ -289,7 +352,7 @@ mod tests {
             panic!()
         };
         let ignored = ["options".to_owned()];
-        let request = LoginRequest::read(parameters, &names, &ignored, &|_, _| false).unwrap();
+        let request = LoginRequest::read(parameters, &names, &terms(&ignored)).unwrap();
         let pairs: Vec<_> = names.pairs(&request.tracked).collect();
         assert_eq!(pairs, [("TimeZone", &b"UTC"[..])]);
     }
@@ -303,6 +366,7 @@ mod tests {
             tracked: names.unset(),
             unknown_options: Vec::new(),
             native: None,
+            asked: None,
         };
         request.add_host(&names, "unix:6432");
         assert_eq!(request.tracked.application_name(), b"app - unix:6432");

@@ -11,7 +11,9 @@ use crate::{
     backend::{Change, Mark, MarkKind, Server},
     fault::Fault,
     frontend::{Client, Head, Held, Upstream},
-    session::{BindingId, Bindings, NO_SUCH_NAME, Names, RESERVED, Statement, Statements},
+    session::{
+        BindingId, Bindings, Certificates, NO_SUCH_NAME, Names, RESERVED, Statement, Statements,
+    },
     stats::Stats,
 };
 
@@ -35,6 +37,10 @@ pub(super) struct Upward<'w> {
     pub(super) retry_max: usize,
     /// The statement of the unnamed portal, as far as these messages say.
     pub(super) bound: Option<BindingId>,
+    /// The client's session is carried from server to server.
+    pub(super) is_carried: bool,
+    /// What is certified of its database.
+    pub(super) certificates: &'w Certificates,
     /// What ends a connection in PgBouncer ends it here (`session_state = off`).
     pub(super) as_pgbouncer: bool,
     /// The longest message (`max_packet_size`).
@@ -81,9 +87,7 @@ impl Upward<'_> {
                     let end = self.client.stream.end(bytes.len());
                     out.send_input(self.server_conn, sent, end);
                     self.server.segment.keep(&bytes[kept..end], self.retry_max);
-                    if let Some(definition) = unused {
-                        self.client.unnamed = Some(bytes[definition].into());
-                    }
+                    self.keep_unnamed(bytes, unused);
                     return Ok(());
                 }
                 Err(fault) => {
@@ -93,13 +97,14 @@ impl Upward<'_> {
                 }
             };
             let tag = head.header.tag;
+            let len = head.header.body_len as usize;
+            let body = &bytes[at..bytes.len().min(at + len)];
+            self.suspect(tag, body, len);
             if let Some(stopped) = self.stopped_by(tag) {
                 out.send_input(self.server_conn, sent, head.start);
                 return Err(stopped);
             }
             if self.follows(tag) {
-                let len = head.header.body_len as usize;
-                let body = &bytes[at..bytes.len().min(at + len)];
                 let named = Named::read(tag, body, len);
                 if named == Named::Unclear {
                     out.send_input(self.server_conn, sent, head.start);
@@ -107,9 +112,7 @@ impl Upward<'_> {
                 }
                 if named.is_named() && self.server.replies.is_unsure() {
                     out.send_input(self.server_conn, sent, head.start);
-                    if let Some(definition) = unused {
-                        self.client.unnamed = Some(bytes[definition].into());
-                    }
+                    self.keep_unnamed(bytes, unused);
                     self.put_off(head.header, &[&bytes[at..]], out);
                     return Ok(());
                 }
@@ -122,7 +125,9 @@ impl Upward<'_> {
                     sent = head.start;
                     self.send_unnamed(out);
                 }
-                if let Some(ours) = self.resolve(&named) {
+                let ours = self.resolve(&named);
+                self.suspect_unknown(&named, ours.is_some());
+                if let Some(ours) = ours {
                     out.send_input(self.server_conn, sent, head.start);
                     let used = self.translate(len, &named, ours, out);
                     self.client.stream.advance(used);
@@ -150,6 +155,13 @@ impl Upward<'_> {
                 _ => {}
             }
             self.server.replies.client_sent(tag);
+        }
+    }
+
+    /// An unnamed statement that was made and not used yet may be used later.
+    fn keep_unnamed(&mut self, bytes: &[u8], unused: Option<Range<usize>>) {
+        if let Some(definition) = unused {
+            self.client.unnamed = Some(bytes[definition].into());
         }
     }
 
@@ -444,9 +456,14 @@ impl Upward<'_> {
             return Ours::Nothing;
         }
         self.client.statements.used(binding);
-        if let Some(statement) = self.bindings.statement(binding)
-            && !self.server.prepared.touch(statement.id())
-        {
+        let Some(statement) = self.bindings.statement(binding) else {
+            return ours;
+        };
+        if self.is_carried {
+            let dialect = self.server.session.dialect;
+            self.server.session.suspicion |= statement.suspicion(dialect, self.certificates);
+        }
+        if !self.server.prepared.touch(statement.id()) {
             let statement = Arc::clone(statement);
             self.send_parse(statement, None, out);
         }

@@ -1,18 +1,37 @@
 //! What a client believes its session to be, what a server really holds, and the messages that
 //! make up the difference.
 //!
-//! So far: the parameters that PgBouncer tracks in transaction mode, and the prepared statements of
-//! the extended protocol.
+//! A client's **context** is what is carried from server to server. What a server holds is learnt from
+//! the server itself, as its **state**; what of it can't be carried are **pins**, which keep the server
+//! with its client.
 
 pub mod certificates;
+mod context;
+mod customs;
 mod names;
+mod pin;
+mod plan;
+mod probe;
 mod quote;
 pub mod scan;
+mod settings;
 mod shape;
+mod startups;
+mod state;
 mod statement;
 mod tracked;
 
+pub use certificates::Certificates;
+pub use context::Context;
+pub use customs::Customs;
 pub use names::{BindingId, Bindings, Names};
+pub use pin::{Pin, Pins};
+pub use plan::{CLEAN, plan};
+pub use probe::Probe;
+pub use scan::{Dialect, Suspicion, scan};
+pub use settings::{Settings, SettingsTable};
 pub use shape::Shape;
+pub use startups::{Startup, Startups};
+pub use state::{BadState, State};
 pub use statement::{NO_SUCH_NAME, RESERVED, Statement, Statements};
 pub use tracked::{Tracked, TrackedNames};

@@ -17,6 +17,35 @@ pub(crate) fn literal(out: &mut Vec<u8>, value: &[u8]) {
     out.push(b'\'');
 }
 
+/// Appends `value`, bytes in the server's encoding, as a string literal that means these bytes whatever
+/// `client_encoding` and `standard_conforming_strings` are: what is not ASCII is written as `\x..`.
+pub(crate) fn literal_of_bytes(out: &mut Vec<u8>, value: &[u8]) {
+    if value.iter().all(|byte| byte.is_ascii() && *byte != b'\\') {
+        return literal(out, value);
+    }
+    out.extend_from_slice(b" E'");
+    for &byte in value {
+        match byte {
+            b'\'' | b'\\' => out.extend_from_slice(&[byte, byte]),
+            0..=0x7f => out.push(byte),
+            _ => out.extend_from_slice(format!("\\x{byte:02x}").as_bytes()),
+        }
+    }
+    out.push(b'\'');
+}
+
+/// Appends `name` as a quoted identifier.
+pub(crate) fn identifier(out: &mut Vec<u8>, name: &[u8]) {
+    out.push(b'"');
+    for &byte in name {
+        if byte == b'"' {
+            out.push(byte);
+        }
+        out.push(byte);
+    }
+    out.push(b'"');
+}
+
 #[cfg(test)]
 mod tests {
     #[test]
@@ -30,5 +59,23 @@ mod tests {
         check("a b", "'a b'");
         check("it's", "'it''s'");
         check(r"a\'b", r" E'a\\''b'");
+    }
+
+    #[test]
+    fn literals_of_bytes() {
+        let check = |value: &str, expect: &str| {
+            let mut out = Vec::new();
+            super::literal_of_bytes(&mut out, value.as_bytes());
+            assert_eq!(String::from_utf8(out).unwrap(), expect);
+        };
+        check("it's", "'it''s'");
+        check("\\'\u{e4}f", r" E'\\''\xc3\xa4f'");
+    }
+
+    #[test]
+    fn identifiers() {
+        let mut out = Vec::new();
+        super::identifier(&mut out, b"a\"B");
+        assert_eq!(out, br#""a""B""#);
     }
 }

@@ -12,6 +12,8 @@ use std::{
 use hashbrown::HashTable;
 use parking_lot::Mutex;
 
+use super::{Certificates, Dialect, Suspicion, scan};
+
 /// How the names of statements begin that we make on servers.
 pub const RESERVED: &[u8] = b"PGWEIR_";
 /// A name that no statement ever has, on any server.
@@ -20,12 +22,18 @@ pub const NO_SUCH_NAME: &[u8] = b"PGWEIR_NONE";
 const SHARDS: usize = 16;
 /// A shard with fewer statements is not swept.
 const SWEEP_MIN: usize = 64;
+/// No reading of a catalog has this number.
+const NO_VERDICT: u64 = u64::MAX;
+/// Bits of a verdict for the suspicion; the others number the certificates.
+const SUSPICION_BITS: u32 = 20;
 
 /// One statement: its text and the types of its parameters. Two are the same if all of both is.
 pub struct Statement {
     id: u64,
     name: Box<[u8]>,
     definition: Box<[u8]>,
+    /// What the scanner said of its text, by which certificates: see [`Statement::suspicion`].
+    verdict: AtomicU64,
 }
 
 /// All statements of the process. Those that nobody holds any more are swept out before the table
@@ -62,6 +70,30 @@ impl Statement {
     #[must_use]
     pub fn definition(&self) -> &[u8] {
         &self.definition
+    }
+
+    /// What its text may do to a session, as [`scan`] says. Remembered for texts that are read as the
+    /// catalog is; the others are rare.
+    #[inline]
+    pub fn suspicion(&self, dialect: Dialect, certificates: &Certificates) -> Suspicion {
+        let verdict = self.verdict.load(Ordering::Relaxed);
+        if verdict >> SUSPICION_BITS == certificates.generation() && dialect == Dialect::Utf8 {
+            return Suspicion::from_bits(verdict as u32 & ((1 << SUSPICION_BITS) - 1));
+        }
+        self.read(dialect, certificates)
+    }
+
+    #[cold]
+    fn read(&self, dialect: Dialect, certificates: &Certificates) -> Suspicion {
+        let end = self.definition.iter().position(|&byte| byte == 0);
+        let text = &self.definition[..end.unwrap_or_default()];
+        let suspicion = scan(text, dialect, certificates);
+        if dialect == Dialect::Utf8 {
+            let generation = certificates.generation() << SUSPICION_BITS;
+            let verdict = generation | u64::from(suspicion.bits());
+            self.verdict.store(verdict, Ordering::Relaxed);
+        }
+        suspicion
     }
 
     /// The id in a name that we gave.
@@ -110,6 +142,7 @@ impl Statements {
             id,
             name: [RESERVED, id.to_string().as_bytes()].concat().into(),
             definition: definition.into(),
+            verdict: AtomicU64::new(NO_VERDICT),
         });
         let rehash = |statement: &Arc<Statement>| self.hasher.hash_one(&*statement.definition);
         shard

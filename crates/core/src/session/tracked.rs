@@ -6,10 +6,13 @@ use pgweir_wire::MessageWriter;
 
 use super::quote;
 
-/// The names of the tracked parameters, in a fixed order.
+/// The names of the parameters that PostgreSQL reports, in a fixed order: the tracked ones first, which
+/// are set on every server that a client gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrackedNames {
     names: Vec<String>,
+    /// How many of them are tracked.
+    tracked: usize,
 }
 
 /// A value for each tracked name that has one. Cheap to clone, and cheap to compare with itself.
@@ -28,6 +31,17 @@ impl TrackedNames {
     ];
     /// The place of `application_name`.
     const APPLICATION_NAME: usize = 4;
+    /// What PostgreSQL reports besides, and may change in a session, on its own or by other means than
+    /// a SET of that name (PostgreSQL's manual, "Asynchronous Operations").
+    const REPORTED: [&str; 7] = [
+        "IntervalStyle",
+        "default_transaction_read_only",
+        "in_hot_standby",
+        "is_superuser",
+        "scram_iterations",
+        "search_path",
+        "session_authorization",
+    ];
 
     /// PgBouncer's five, and `extra` (the setting `track_extra_parameters`).
     #[must_use]
@@ -38,15 +52,33 @@ impl TrackedNames {
                 names.push(name.clone());
             }
         }
-        Self { names }
+        let tracked = names.len();
+        for name in Self::REPORTED {
+            if !names.iter().any(|known| known.eq_ignore_ascii_case(name)) {
+                names.push(name.to_owned());
+            }
+        }
+        Self { names, tracked }
     }
 
-    /// The place of `name`, in any case, if it is tracked.
+    /// The place of `name`, in any case, if it is reported.
     #[must_use]
     pub fn position(&self, name: &[u8]) -> Option<usize> {
         self.names
             .iter()
             .position(|known| known.as_bytes().eq_ignore_ascii_case(name))
+    }
+
+    /// The place of `name`, in any case, if it is tracked.
+    #[must_use]
+    pub fn tracked_position(&self, name: &[u8]) -> Option<usize> {
+        self.position(name).filter(|&at| at < self.tracked)
+    }
+
+    /// The value that `tracked` has for `name`, in any case.
+    #[must_use]
+    pub fn value<'t>(&self, tracked: &'t Tracked, name: &[u8]) -> Option<&'t [u8]> {
+        tracked.values.get(self.position(name)?)?.as_deref()
     }
 
     /// No value for any of them.
@@ -66,11 +98,17 @@ impl TrackedNames {
     /// Appends a Query that gives a server with `server` the values of `client`. `false`, and
     /// nothing, if it has them. What the client has no opinion on stays as it is.
     pub fn plan(&self, client: &Tracked, server: &Tracked, out: &mut Vec<u8>) -> bool {
-        if client.is_same(server) || self.differing(client, server).next().is_none() {
+        let mut differing = self
+            .differing(client, server)
+            .filter(|pair| self.is_set(pair.0));
+        if client.is_same(server) || differing.next().is_none() {
             return false;
         }
         let mut text = Vec::with_capacity(128);
-        for (name, value) in self.differing(client, server) {
+        let differing = self
+            .differing(client, server)
+            .filter(|pair| self.is_set(pair.0));
+        for (name, value) in differing {
             text.extend_from_slice(b"SET ");
             text.extend_from_slice(name.as_bytes());
             text.push(b'=');
@@ -105,6 +143,11 @@ impl TrackedNames {
             let (before, now) = (before.as_deref()?, now.as_deref()?);
             (before != now).then_some((name.as_str(), before, now))
         })
+    }
+
+    /// Is it set by a plan?
+    fn is_set(&self, name: &str) -> bool {
+        self.names[..self.tracked].iter().any(|known| known == name)
     }
 
     fn differing<'t>(

@@ -75,6 +75,7 @@ impl Worker {
         };
         client.pool = Some(shared.id);
         let is_native = client.native.is_some();
+        let asked = request.asked.filter(|_| !is_native);
         self.directory.stays();
         client.early = (!early.is_empty()).then(|| Box::new(early));
         client.change(ClientDuty::Idle, &mut self.timed);
@@ -83,8 +84,15 @@ impl Worker {
             self.wait(conn, shared.id, true, now, out);
             return Ok(());
         }
+        let engine = self.local_pool(&shared, now).terms.engine;
+        if let Some(asked) = asked.filter(|_| engine) {
+            self.begin_session(conn, &shared, asked);
+        }
         if self.local_pool(&shared, now).welcome().is_some() {
-            self.welcome_client(conn, now, out);
+            match self.is_unproven(conn) {
+                true => self.check_out(conn, now, out),
+                false => self.welcome_client(conn, now, out),
+            }
             return Ok(());
         }
         let retry_at = shared.ledger.lock().retry_at();

@@ -31,7 +31,8 @@ impl Worker {
         let Some(client) = self.table.client(conn) else {
             return false;
         };
-        client.peeked = !client.peeked && client.early.is_none();
+        let has_logged_in = client.context.as_ref().is_none_or(|own| !own.unproven);
+        client.peeked = !client.peeked && client.early.is_none() && has_logged_in;
         if client.peeked {
             out.list.push(Action::Peek(conn));
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Conn, LocalPool, Worker, scheduling::Decision};
+use super::{Conn, Worker, scheduling::Decision};
 use crate::{
     Action, Actions, ReadMode, SharedPool, Shutdown, Time, Token,
     backend::{Duty, Own, Server},
@@ -21,11 +21,19 @@ impl Worker {
         };
         client.request_at = now;
         let Some(pool) = client.pool else { return };
-        let idle = self
-            .pools
-            .get_mut(pool.index())
-            .and_then(|pool| pool.as_deref_mut())
-            .and_then(LocalPool::take_idle);
+        let context = client.context.as_ref();
+        let wanted = context.map(|context| context.wanted.clone());
+        let at_login = context.is_some_and(|context| context.unproven);
+        let pool_here = self.pools.get_mut(pool.index());
+        let pool_here = pool_here.and_then(|pool| pool.as_deref_mut());
+        let idle = match (pool_here, &wanted) {
+            (Some(pool), Some(wanted)) => {
+                let table = &self.table;
+                pool.take_idle_that(|server| table.holds(server, wanted))
+            }
+            (Some(pool), None) => pool.take_idle(),
+            (None, _) => None,
+        };
         match idle {
             Some(server) if self.is_stale(server, now) && self.look_first(conn, out) => {
                 if let Some(pool) = self.pool(pool) {
@@ -35,7 +43,7 @@ impl Worker {
             Some(server) => {
                 self.lend(server, conn, now, out);
             }
-            None => self.wait(conn, pool, false, now, out),
+            None => self.wait(conn, pool, at_login, now, out),
         }
     }
 
@@ -109,6 +117,9 @@ impl Worker {
             _ => return false,
         };
         client.change(ClientDuty::Idle, &mut self.timed);
+        if at_login && self.is_unproven(waiter.client) {
+            return self.lend(server, waiter.client, now, out);
+        }
         if at_login {
             // It only waited for a server to have logged in.
             self.welcome_client(waiter.client, now, out);
@@ -150,6 +161,9 @@ impl Worker {
         client.transaction_at = now;
         server.lent_at = now;
         let waited = now.since(client.request_at);
+        if client.context.is_some() {
+            return self.equip_session(server_conn, client_conn, waited, now, out);
+        }
         let planned = {
             let start = out.scratch.len();
             let planned =
@@ -240,6 +254,11 @@ impl Worker {
         let Some((client, server)) = self.table.pair(client_conn, server_conn) else {
             return;
         };
+        if let Some(context) = &client.context {
+            server.session.held = context.wanted.clone();
+            server.session.has_reported = false;
+            server.session.has_news = false;
+        }
         // PostgreSQL's own spelling of the values is the client's from here on, and it is told so.
         let told = std::mem::replace(&mut client.tracked, server.tracked.clone());
         let spelled = server.tracked.clone();
@@ -285,7 +304,8 @@ impl Worker {
         };
         // A slow reader keeps its server until it has taken all: so what is kept for clients is bounded
         // by the number of servers.
-        if !sharing || client.blocked || !client.stream.is_at_boundary() {
+        let is_pinned = client.context.as_ref().is_some_and(|own| own.is_pinned());
+        if !sharing || client.blocked || is_pinned || !client.stream.is_at_boundary() {
             if !sharing {
                 self.close_if_outdated(server_conn, now, out);
             }
@@ -316,8 +336,8 @@ impl Worker {
         if server.replies.is_doubtful() {
             server.retire.get_or_insert("unexpected replies may follow");
         }
-        if wants_reset || server.needs_reset {
-            server.needs_reset = true;
+        if wants_reset || server.needs_reset || server.session.unclean {
+            server.needs_reset |= wants_reset;
             self.begin_cleaning(conn, now, out);
         } else {
             server.duty = Duty::Idle;

@@ -80,7 +80,7 @@ impl State {
             Duty::Login(_) => Self::LoggingIn,
             Duty::Idle => Self::Idle,
             Duty::Cleaning { .. } => Self::Cleaning,
-            Duty::Checking { .. } | Duty::Preparing(_) => Self::Busy,
+            Duty::Checking { .. } | Duty::Preparing(_) | Duty::Judging(_) => Self::Busy,
             Duty::Lent(_) if !server.replies.is_settled() => Self::Busy,
             Duty::Lent(_) if server.status == b'I' => Self::IdleInSession,
             Duty::Lent(_) => Self::IdleInTransaction,

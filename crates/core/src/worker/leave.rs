@@ -9,6 +9,7 @@ use crate::{
     backend::{Duty, Own},
     fault::Fault,
     frontend::ClientDuty,
+    session::CLEAN,
 };
 
 /// Why a server goes that was opened for one client.
@@ -119,21 +120,30 @@ impl Worker {
         if client.pool.is_some() && self.directory.stays_no_more() {
             self.tell_others(Shutdown::WaitForClients, out);
         }
-        let mut was_session = false;
+        let mut had = LeftBehind {
+            mid_message: !client.stream.is_at_boundary(),
+            ..LeftBehind::default()
+        };
+        if let Some(context) = &client.context {
+            had.must_be_cleaned = context.is_pinned();
+            had.spoils = context.pins.spoils();
+        }
         if let Some(pool) = client.pool.and_then(|pool| self.pool(pool)) {
             pool.clients -= 1;
             pool.empty_since = now;
-            was_session = pool.terms.mode == PoolMode::Session;
+            had.was_session = pool.terms.mode == PoolMode::Session;
             if pool.clients == 0 && pool.servers == 0 {
                 self.schedule(now);
             }
         }
         match std::mem::replace(&mut client.duty, ClientDuty::Idle) {
-            ClientDuty::Active(server) => {
-                let mid_message = !client.stream.is_at_boundary();
-                self.abandon(server, mid_message, was_session, now, out);
+            ClientDuty::Active(server) => self.abandon(server, had, now, out),
+            ClientDuty::Preparing(server) => {
+                had.mid_message = false;
+                // A trial of startup parameters that failed has left nothing.
+                had.must_be_cleaned |= client.context.as_ref().is_some_and(|own| !own.unproven);
+                self.abandon(server, had, now, out);
             }
-            ClientDuty::Preparing(server) => self.abandon(server, false, was_session, now, out),
             ClientDuty::Console(_) => self.console_left(conn, out),
             ClientDuty::Opening(server) => self.close_server(server, OWNER_LEFT, now, out),
             _ => {}
@@ -144,29 +154,32 @@ impl Worker {
     }
 
     /// A client left while it had this server: end what it began.
-    fn abandon(
-        &mut self,
-        conn: Token,
-        mid_message: bool,
-        was_session: bool,
-        now: Time,
-        out: &mut Actions,
-    ) {
+    fn abandon(&mut self, conn: Token, had: LeftBehind, now: Time, out: &mut Actions) {
         let Some(server) = self.table.server(conn) else {
             return;
         };
         if server.owner.is_some() {
             return self.close_server(conn, OWNER_LEFT, now, out);
         }
-        if mid_message {
+        if had.mid_message {
             return self.close_server(conn, "client left in the middle of a message", now, out);
         }
         // It may have been held back for the client.
         out.read(conn, ReadMode::Deliver);
         server.replies.client_left();
+        server.session.unclean |= !server.session.suspicion.is_empty()
+            || server.session.has_reported
+            || had.must_be_cleaned;
+        if had.spoils {
+            server.retire.get_or_insert("its session can't be cleaned");
+        }
         server.needs_reset |=
-            was_session || self.snapshot.config.settings.server_reset_query_always;
-        if server.replies.is_settled() && server.status == b'I' && !server.needs_reset {
+            had.was_session || self.snapshot.config.settings.server_reset_query_always;
+        if server.replies.is_settled()
+            && server.status == b'I'
+            && !server.needs_reset
+            && !server.session.unclean
+        {
             return self.give_back(conn, false, now, out);
         }
         if server.replies.is_doubtful() && !server.replies.is_settled() {
@@ -260,6 +273,48 @@ impl Worker {
                 });
             }
         }
+        if server.session.unclean {
+            return self.clean_session(conn, out);
+        }
         self.place(conn, now, out);
     }
+
+    /// Takes from a server's session whatever it may hold.
+    fn clean_session(&mut self, conn: Token, out: &mut Actions) {
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
+        // Who fails at this is closed.
+        server.session.unclean = false;
+        server.prepared.clear();
+        server.ask(Own::Clean);
+        out.send_made(conn, |bytes| {
+            MessageWriter::new(bytes).query(format!("{CLEAN};DEALLOCATE ALL").as_bytes());
+        });
+    }
+
+    /// `server_reset_query` was run.
+    pub(crate) fn was_reset(&mut self, conn: Token) {
+        let pool = self.table.server(conn).map(|server| server.pool());
+        let engine = pool
+            .and_then(|pool| self.pool(pool))
+            .is_some_and(|pool| pool.terms.engine);
+        let is_thorough = self.snapshot.config.settings.server_reset_query == "DISCARD ALL";
+        if let Some(server) = self.table.server(conn) {
+            server.session.cleaned();
+            // What it has left is every client's, where it is not the usual one.
+            server.session.unclean = !is_thorough && engine;
+        }
+    }
+}
+
+/// What a client leaves on its server.
+#[derive(Debug, Clone, Copy, Default)]
+struct LeftBehind {
+    was_session: bool,
+    mid_message: bool,
+    /// Its session is known to hold something, or not known.
+    must_be_cleaned: bool,
+    /// No cleaning takes it away.
+    spoils: bool,
 }

@@ -6,7 +6,7 @@ use pgweir_config::{Database, PoolMode, SessionState, Settings};
 
 use crate::{
     Directory, Endpoint, SharedPool, Snapshot, Time, Token, backend::Welcome,
-    directory::opens_like, stats::Periods,
+    directory::opens_like, session::Certificates, stats::Periods,
 };
 
 /// Microseconds for which a pool that never had a server is kept without a client.
@@ -25,6 +25,8 @@ pub(crate) struct LocalPool {
     /// Servers of this worker.
     pub(crate) servers: usize,
     pub(crate) stats: Periods,
+    /// What is certified of its database, as far as this worker knows.
+    pub(crate) certificates: Certificates,
     pub(crate) terms: Terms,
     /// When it was last asked who has its servers, and when the log was last told.
     pub(crate) diagnosed_at: Option<Time>,
@@ -51,7 +53,6 @@ pub(crate) struct Terms {
     /// Microseconds; 0 is to be lent once.
     pub(crate) server_lifetime: u64,
     /// The session engine is on: a client finds its session on every server.
-    #[allow(dead_code, reason = "its parts come one after the other")]
     pub(crate) engine: bool,
     /// `session_state = off`: what ends a connection in PgBouncer ends it here.
     pub(crate) as_pgbouncer: bool,
@@ -201,6 +202,7 @@ impl LocalPool {
             clients: 0,
             servers: 0,
             stats: Periods::default(),
+            certificates: Certificates::none(),
             terms,
             diagnosed_at: None,
             explained_at: None,
@@ -236,6 +238,22 @@ impl LocalPool {
             return Some(self.idle.remove(0));
         }
         self.idle.pop()
+    }
+
+    /// The next idle server to be lent, one that is liked if that is soon found.
+    #[inline]
+    pub(crate) fn take_idle_that(&mut self, likes: impl Fn(Token) -> bool) -> Option<Token> {
+        /// How many are looked at.
+        const LOOKED_AT: usize = 16;
+        let last = *self.idle.last()?;
+        if self.terms.round_robin || likes(last) {
+            return self.take_idle();
+        }
+        let from = self.idle.len().saturating_sub(LOOKED_AT);
+        match self.idle[from..].iter().rposition(|&server| likes(server)) {
+            Some(at) => Some(self.idle.remove(from + at)),
+            None => self.idle.pop(),
+        }
     }
 
     /// What the servers said of themselves, once one has.

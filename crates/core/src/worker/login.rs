@@ -6,7 +6,7 @@ use pgweir_auth::{
     scram::{DerivedKeys, NONCE_BYTES},
     userlist::Secret,
 };
-use pgweir_config::{AuthType, is_console};
+use pgweir_config::{AuthType, Config, SessionState, is_console};
 use pgweir_wire::{
     LATEST, MessageWriter, ProtocolVersion, Startup, StartupError, StartupParameters,
 };
@@ -16,7 +16,9 @@ use crate::{
     Action, Actions, Peer, ReadMode, Replication, Source, Time, Token,
     cancel::{CancelKey, WRONG_KEY},
     fault::Fault,
-    frontend::{AuthPlan, Client, ClientDuty, Login, LoginRequest, Proof, Stage, Upstream},
+    frontend::{
+        AuthPlan, Client, ClientDuty, Login, LoginRequest, Proof, Stage, StartupTerms, Upstream,
+    },
     log,
     mail::Mail,
     pool::PoolKey,
@@ -44,6 +46,7 @@ impl Worker {
             pool: None,
             native: None,
             tracked: self.directory.names().unset(),
+            context: None,
             stream: Upstream::default(),
             secret: array(secret),
             secret_len: 4,
@@ -189,8 +192,11 @@ impl Worker {
         let mut request = LoginRequest::read(
             parameters,
             self.directory.names(),
-            &settings.ignore_startup_parameters,
-            &|database, user| snapshot.config.may_bypass(database, user),
+            &StartupTerms {
+                ignored: &settings.ignore_startup_parameters,
+                may_bypass: &|database, user| snapshot.config.may_bypass(database, user),
+                is_carried: &|database| is_carried(&snapshot.config, database),
+            },
         )?;
         negotiate(conn, version, &request, out);
         let counts = self.introduce(conn, version, &mut request);
@@ -399,6 +405,12 @@ impl Worker {
             self.dismiss(conn, WRONG_KEY, now, out);
         }
     }
+}
+
+/// Are the sessions of this database's clients carried from server to server?
+fn is_carried(config: &Config, database: &str) -> bool {
+    let database = config.database(database);
+    database.is_some_and(|database| config.session_state(database) == SessionState::Transparent)
 }
 
 /// The user who needs no password over a Unix socket, running under our own user id.

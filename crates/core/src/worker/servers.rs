@@ -15,7 +15,7 @@ use crate::{
     Token,
     backend::{
         Credentials, Downstream, Duty, Failure, LoginError, Prepared, Progress, Replies, Segment,
-        Server, ServerLogin, Unnamed, Welcome,
+        Server, ServerLogin, ServerSession, Unnamed, Welcome,
     },
     fault::Fault,
     frontend::ClientDuty,
@@ -82,6 +82,7 @@ impl Worker {
             unnamed: Unnamed::None,
             status: b'I',
             tracked: self.directory.names().unset(),
+            session: ServerSession::default(),
             key: None,
             connected_at: now,
             heard_at: now,
@@ -271,10 +272,13 @@ impl Worker {
     /// A server has logged in.
     fn server_ready(&mut self, conn: Token, welcome: Welcome, now: Time, out: &mut Actions) {
         let worker = self.id;
+        let directory = Arc::clone(&self.directory);
         let Some(server) = self.table.server(conn) else {
             return;
         };
         server.tracked = welcome.tracked.clone();
+        server.session.report = welcome.report.clone();
+        server.session.read_as(directory.names(), &server.tracked);
         server.freed_at = now;
         if let (Some(_), Some(why)) = (server.owner, server.retire) {
             // What it said beyond its login is lost.
@@ -370,6 +374,7 @@ impl Worker {
     }
 
     fn lose_server(&mut self, conn: Token, fault: Fault, text: &str, now: Time, out: &mut Actions) {
+        let is_pinned = self.has_pinned_client(conn);
         let Some(server) = self.table.server(conn) else {
             return;
         };
@@ -383,10 +388,14 @@ impl Worker {
                 self.drop_server(conn, text, now, out);
                 self.check_out_again(client, now, out);
             }
-            Duty::Lent(client) => {
+            Duty::Lent(client) | Duty::Judging(client) => {
                 let loss = Loss {
+                    // What a session holds that can't be moved is lost with it as well.
                     was_in_transaction: server.owner.is_some()
                         || server.status != b'I'
+                        || server.session.is_unjudged
+                        || is_pinned
+                        || matches!(server.duty, Duty::Judging(_))
                         || !server.replies.can_be_answered_for(),
                     mid_message: !server.stream.is_at_boundary(),
                     owed: server.replies.owed_to_client() + usize::from(server.retry.is_some()),

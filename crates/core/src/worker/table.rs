@@ -1,5 +1,6 @@
 //! The connections of a worker, by token.
 
+use crate::session::Settings;
 use crate::{Token, backend::Server, cancel::CancelConnection, frontend::Client};
 
 /// One connection.
@@ -24,6 +25,15 @@ pub(crate) struct Table {
 }
 
 impl Table {
+    /// Does this server hold just these settings?
+    #[inline]
+    pub(crate) fn holds(&self, server: Token, wanted: &Settings) -> bool {
+        match self.look(server) {
+            Some(Conn::Server(server)) => server.session.held.is_same(wanted),
+            _ => false,
+        }
+    }
+
     pub(crate) fn insert(&mut self, conn: Conn) -> Token {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::default());

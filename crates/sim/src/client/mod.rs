@@ -354,6 +354,10 @@ impl Client {
             return self.server_message(tag, body);
         }
         match tag {
+            backend::PARAMETER_STATUS if self.is_told_by_pooler() => {
+                self.parameter(body);
+                Ok(())
+            }
             backend::PARAMETER_STATUS if !self.has_begun() => {
                 self.parameter(body);
                 Ok(())
@@ -377,6 +381,11 @@ impl Client {
                 Err(self.wrong(format!("gets {} instead of {expected:?}", show(message))))
             }
         }
+    }
+
+    /// Its session goes from server to server.
+    fn is_told_by_pooler(&self) -> bool {
+        self.keeps_session && !self.is_hasty
     }
 
     /// A message that a server said to this client, next in order.

@@ -295,12 +295,67 @@ impl Session {
                 self.statements.clear();
                 self.complete("DISCARD ALL", out);
             }
+            Command::DeallocateAll => {
+                self.statements.clear();
+                self.complete("DEALLOCATE ALL", out);
+            }
+            Command::Probe => self.tell_settings(out),
+            Command::SetConfig(pairs) => {
+                for (name, value) in pairs {
+                    if let Outcome::Failed(code, why) = self.change(name, Some(value), out) {
+                        return Outcome::Failed(code, why);
+                    }
+                }
+                self.complete("SELECT 1", out);
+            }
+            Command::Reset(name) => return self.reset(name.as_deref(), out),
+            Command::Clean => self.complete("CLEAN", out),
             Command::Unknown => return Outcome::Failed("42601", "syntax error"),
         }
         Outcome::Done
     }
 
     fn set(&mut self, name: &str, value: &str, out: &mut Output) -> Outcome {
+        let outcome = self.change(name, Some(value), out);
+        if matches!(outcome, Outcome::Done) {
+            self.complete("SET", out);
+        }
+        outcome
+    }
+
+    fn reset(&mut self, name: Option<&str>, out: &mut Output) -> Outcome {
+        let names: Vec<_> = match name {
+            Some(name) => vec![name],
+            None => self.defaults.keys().copied().collect(),
+        };
+        for name in names {
+            if let Outcome::Failed(code, why) = self.change(name, None, out) {
+                return Outcome::Failed(code, why);
+            }
+        }
+        self.complete("RESET", out);
+        Outcome::Done
+    }
+
+    /// What was set in this session, as the pooler asks for it.
+    fn tell_settings(&mut self, out: &mut Output) {
+        let set: Vec<_> = self
+            .settings
+            .iter()
+            .filter(|(name, value)| self.defaults.get(*name) != Some(value))
+            .map(|(name, value)| (*name, value.replace('\\', "\\\\")))
+            .collect();
+        for (name, value) in &set {
+            self.say(out, |writer| {
+                let columns = [b"g", name.as_bytes(), value.as_bytes()];
+                writer.data_row(columns.into_iter().map(Some));
+            });
+        }
+        self.complete(&format!("SELECT {}", set.len()), out);
+    }
+
+    /// Gives a setting this value, or the one of the beginning.
+    fn change(&mut self, name: &str, value: Option<&str>, out: &mut Output) -> Outcome {
         let Some(name) = self
             .defaults
             .keys()
@@ -310,11 +365,12 @@ impl Session {
             return Outcome::Failed("42704", "unrecognized configuration parameter");
         };
         self.undo.get_or_insert_with(|| self.settings.clone());
-        self.settings.insert(name, value.to_owned());
+        let default = || self.defaults[name].clone();
+        let value = value.map_or_else(default, str::to_owned);
+        self.settings.insert(name, value);
         if self.eager {
             self.report(out);
         }
-        self.complete("SET", out);
         Outcome::Done
     }
 

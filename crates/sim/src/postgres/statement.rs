@@ -33,6 +33,15 @@ pub(crate) enum Command {
     /// The server says FATAL and goes.
     Die,
     DiscardAll,
+    DeallocateAll,
+    /// Which settings are not those of the beginning.
+    Probe,
+    /// `set_config`, several times.
+    SetConfig(Vec<(String, String)>),
+    /// RESET of a parameter, or of all.
+    Reset(Option<String>),
+    /// Of cleaning: there is nothing of this kind here.
+    Clean,
     Unknown,
 }
 
@@ -101,6 +110,22 @@ impl Command {
         matches!(self, Self::Commit | Self::Rollback)
     }
 
+    /// `pg_catalog.set_config('name','value',false),...`
+    fn set_config(text: &str) -> Self {
+        let calls = text.split("pg_catalog.set_config(").skip(1);
+        let pairs: Option<Vec<_>> = calls
+            .map(|call| {
+                let (name, rest) = call.strip_prefix('\'')?.split_once("','")?;
+                let (value, _) = rest.rsplit_once("',false)")?;
+                Some((name.to_owned(), value.replace("''", "'")))
+            })
+            .collect();
+        match pairs {
+            Some(pairs) if !pairs.is_empty() => Self::SetConfig(pairs),
+            _ => Self::Unknown,
+        }
+    }
+
     fn parse(text: &str) -> Self {
         let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
         let mut numbers = rest.split(' ').map_while(|word| word.parse::<u32>().ok());
@@ -124,7 +149,15 @@ impl Command {
             "fail" => Self::Fail,
             "slow" => Self::Slow(number()),
             "die" => Self::Die,
-            "discard" => Self::DiscardAll,
+            "discard" if rest == "ALL" || rest == "all" => Self::DiscardAll,
+            "deallocate" => Self::DeallocateAll,
+            "discard" | "close" | "unlisten" => Self::Clean,
+            "reset" if rest == "ROLE" || rest == "SESSION AUTHORIZATION" => Self::Clean,
+            "reset" if rest == "ALL" => Self::Reset(None),
+            "reset" => Self::Reset(Some(rest.trim_matches('"').to_owned())),
+            "select" if rest.starts_with("'g'") => Self::Probe,
+            "select" if rest.contains("advisory_unlock_all") => Self::Clean,
+            "select" => Self::set_config(rest),
             "set" => match rest.split_once('=') {
                 Some((name, value)) => Self::Set {
                     name: name.trim().to_owned(),

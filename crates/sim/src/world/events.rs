@@ -307,7 +307,12 @@ impl World {
 
     /// What servers said goes to the record of the client that it is for.
     pub(super) fn collect_said(&mut self) {
+        let is_carried = self.scenario.mode == pgweir_config::PoolMode::Transaction;
         for (client, said) in self.cluster.said.drain(..) {
+            // The session engine tells clients of parameters itself.
+            if is_carried && said.message[0] == pgweir_wire::tag::backend::PARAMETER_STATUS {
+                continue;
+            }
             let link = self.cluster.backends[said.backend].link;
             if self.net.see(link).held {
                 self.said[client].push_back(said);

@@ -27,12 +27,14 @@ impl World {
         let index = self.clients.len();
         let link = self.net.open(Far::Client(index), self.scenario.capacity);
         let account = self.rng.usize(..self.scenario.accounts.len());
-        let keeps_session = self.scenario.mode == pgweir_config::PoolMode::Session;
+        let mode = self.scenario.mode;
+        let keeps_server = mode == pgweir_config::PoolMode::Session;
+        let keeps_session = mode != pgweir_config::PoolMode::Statement;
         let account = &self.scenario.accounts[account];
         let requests = self.rng.u32(..=self.scenario.requests);
         let mut client = Client::new(index, link, requests, keeps_session, account, &mut self.rng);
         client.prepares = self.scenario.prepares;
-        client.is_hasty = keeps_session;
+        client.is_hasty = keeps_server;
         if self.scenario.operators && self.rng.u8(..5) == 0 {
             client.becomes_operator(&mut self.rng);
         } else if self.scenario.natives && self.rng.u8(..4) == 0 {

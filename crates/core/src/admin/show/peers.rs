@@ -133,7 +133,7 @@ fn server_state(server: &Server, is_stale: bool, show: Show) -> &'static str {
         Duty::Idle if is_stale => ("used", "sv_used"),
         Duty::Idle => ("idle", "sv_idle"),
         Duty::Cleaning { .. } if server.cancels > 0 => ("being_canceled", "sv_being_canceled"),
-        Duty::Preparing(_) | Duty::Lent(_) => ("active", "sv_active"),
+        Duty::Preparing(_) | Duty::Judging(_) | Duty::Lent(_) => ("active", "sv_active"),
         Duty::Cleaning { .. } | Duty::Checking { .. } => ("tested", "sv_tested"),
     };
     if with_buffers(show) { of_socket } else { state }

@@ -21,13 +21,14 @@ pub use suspicion::Suspicion;
 use super::certificates::Certificates;
 
 /// How bytes make up a text, by the settings of the session that reads it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dialect {
     /// Names beyond ASCII are written as the catalog writes them.
     Utf8,
     /// ASCII means itself; names beyond it can't be compared.
     Ascii,
     /// A quote or a backslash may not be one: nothing can be said of a text.
+    #[default]
     Unreadable,
 }
 

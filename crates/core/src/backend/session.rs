@@ -1,0 +1,102 @@
+//! What is known of the session on a server.
+
+use crate::session::{Dialect, Probe, Settings, State, Suspicion, Tracked, TrackedNames};
+
+/// What a server's session holds, as far as the session engine knows.
+#[derive(Debug, Default)]
+pub struct ServerSession {
+    /// The settings that were made in it.
+    pub held: Settings,
+    /// How texts are read in it.
+    pub dialect: Dialect,
+    /// What may have been touched since its state was last learnt.
+    pub suspicion: Suspicion,
+    /// The extension reports: what it said last.
+    pub report: Option<Box<State>>,
+    /// It has reported since its state was last learnt.
+    pub has_reported: bool,
+    /// A request that may have changed it was answered, and more was under way.
+    pub is_unjudged: bool,
+    /// It has said of a parameter what its client was not told yet.
+    pub has_news: bool,
+    /// It may hold what is no other client's business: to be cleaned before it is lent again.
+    pub unclean: bool,
+    /// A ReadyForQuery of it is held back.
+    pub is_held: bool,
+    /// Whose sequence values it has.
+    pub sequences: Sequences,
+    /// The answers to a probe, as far as they have come.
+    pub answers: Option<Box<Answers>>,
+}
+
+/// What leaves nothing that would have to be learnt of the server.
+const HARMLESS: Suspicion = Suspicion::SEQUENCE
+    .and(Suspicion::READS_SEQUENCE)
+    .and(Suspicion::STATEMENTS_VIEW);
+
+/// Whose sequence values (`currval`, `lastval`) a server has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Sequences {
+    /// It has none.
+    #[default]
+    None,
+    /// Those of the client with this id.
+    Of(u64),
+    /// Perhaps those of several.
+    Mixed,
+}
+
+/// The answers to a probe.
+#[derive(Debug)]
+pub struct Answers {
+    /// What was asked.
+    pub probe: Probe,
+    /// What has been answered.
+    pub state: State,
+    /// It has failed, or was not understood.
+    pub failed: bool,
+}
+
+impl ServerSession {
+    /// Is there something to be told, or to be found out, before a ReadyForQuery is passed on?
+    #[must_use]
+    #[inline]
+    pub fn wants_attention(&self) -> bool {
+        self.has_news | self.has_reported | !self.suspicion.is_empty()
+    }
+
+    /// Is its state to be learnt before it may go to another client? The extension says so itself.
+    #[must_use]
+    pub fn is_suspect(&self) -> bool {
+        match self.report {
+            Some(_) => self.has_reported,
+            None => !self.suspicion.without(HARMLESS).is_empty(),
+        }
+    }
+
+    /// Has it sequence values of another client than the one with this id?
+    #[must_use]
+    #[inline]
+    pub fn has_foreign_sequences(&self, client: u64) -> bool {
+        self.sequences != Sequences::None && self.sequences != Sequences::Of(client)
+    }
+
+    /// Texts are read as its parameters say.
+    pub fn read_as(&mut self, names: &TrackedNames, tracked: &Tracked) {
+        let value = |name: &[u8]| names.value(tracked, name).unwrap_or_default();
+        self.dialect = Dialect::of(
+            value(b"standard_conforming_strings"),
+            value(b"client_encoding"),
+        );
+    }
+
+    /// It is as it was after its login.
+    pub fn cleaned(&mut self) {
+        self.held = Settings::default();
+        self.suspicion = Suspicion::default();
+        self.has_reported = false;
+        self.is_unjudged = false;
+        self.unclean = false;
+        self.sequences = Sequences::None;
+    }
+}

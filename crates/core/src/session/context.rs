@@ -1,0 +1,38 @@
+//! What a client believes its session to be, as far as it is carried from server to server.
+
+use super::{Settings, pin::Pins};
+use crate::Time;
+
+/// A client's session.
+#[derive(Debug, Default)]
+pub struct Context {
+    /// What it asked for in its startup packet: RESET brings these back.
+    pub base: Settings,
+    /// `base`, and what the session has set over it.
+    pub wanted: Settings,
+    /// Startup values that no server has seen yet: the login waits for one to say what they come to.
+    pub unproven: bool,
+    /// What keeps its server with it.
+    pub pins: Pins,
+    /// Since when.
+    pub pinned_at: Option<Time>,
+}
+
+impl Context {
+    /// Must it keep its server between transactions?
+    #[must_use]
+    #[inline]
+    pub fn is_pinned(&self) -> bool {
+        !self.pins.is_empty()
+    }
+
+    /// What holds its server changes at this moment.
+    pub fn pin(&mut self, pins: Pins, now: Time) {
+        if pins.is_empty() {
+            self.pinned_at = None;
+        } else {
+            self.pinned_at.get_or_insert(now);
+        }
+        self.pins = pins;
+    }
+}

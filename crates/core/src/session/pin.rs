@@ -1,0 +1,146 @@
+//! Why a client keeps its server between transactions.
+
+/// What a session holds that can't be moved to another server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Pin {
+    /// Temporary tables, views, functions, types, ...
+    Temporary,
+    /// Session-level advisory locks.
+    Lock,
+    /// Cursors WITH HOLD.
+    Cursor,
+    /// `setseed` was called: the next `random` depends on it.
+    Seed,
+    /// A library was LOADed.
+    Library,
+    /// Sequence values that are likely to be asked for.
+    Sequence,
+    /// SQL-prepared statements that can't be carried.
+    Statement,
+    /// Channels that are listened on.
+    Listen,
+    /// A parameter that can't be carried.
+    Parameter,
+    /// What its state is could not be told.
+    Unknown,
+    /// The configuration says so.
+    Configured,
+}
+
+/// A set of reasons.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub struct Pins(u16);
+
+impl Pin {
+    /// All of them.
+    pub const ALL: [Self; 11] = [
+        Self::Temporary,
+        Self::Lock,
+        Self::Cursor,
+        Self::Seed,
+        Self::Library,
+        Self::Sequence,
+        Self::Statement,
+        Self::Listen,
+        Self::Parameter,
+        Self::Unknown,
+        Self::Configured,
+    ];
+
+    /// As the console and the log name it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Temporary => "temporary objects",
+            Self::Lock => "advisory lock",
+            Self::Cursor => "cursor with hold",
+            Self::Seed => "setseed",
+            Self::Library => "load",
+            Self::Sequence => "sequence value",
+            Self::Statement => "prepared statement",
+            Self::Listen => "listen",
+            Self::Parameter => "parameter",
+            Self::Unknown => "unknown state",
+            Self::Configured => "configured",
+        }
+    }
+}
+
+impl Pins {
+    /// Adds a reason.
+    pub fn insert(&mut self, pin: Pin) {
+        self.0 |= 1 << pin as u8;
+    }
+
+    /// Adds a reason if `wanted`.
+    pub fn insert_if(&mut self, pin: Pin, wanted: bool) {
+        self.0 |= u16::from(wanted) << pin as u8;
+    }
+
+    /// Is it among the reasons?
+    #[must_use]
+    pub fn contains(self, pin: Pin) -> bool {
+        self.0 & (1 << pin as u8) != 0
+    }
+
+    /// Is there no reason?
+    #[must_use]
+    #[inline]
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The reasons.
+    pub fn iter(self) -> impl Iterator<Item = Pin> {
+        Pin::ALL.into_iter().filter(move |&pin| self.contains(pin))
+    }
+
+    /// The reasons that are not in `before`.
+    #[must_use]
+    pub fn new_since(self, before: Self) -> Self {
+        Self(self.0 & !before.0)
+    }
+
+    /// Will the server be of no use to anybody else, whatever is done to it?
+    #[must_use]
+    pub fn spoils(self) -> bool {
+        self.contains(Pin::Seed) || self.contains(Pin::Library)
+    }
+}
+
+impl std::fmt::Display for Pins {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (at, pin) in self.iter().enumerate() {
+            let comma = if at > 0 { ", " } else { "" };
+            write!(f, "{comma}{}", pin.name())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets() {
+        let mut pins = Pins::default();
+        assert!(pins.is_empty() && !pins.spoils());
+        pins.insert(Pin::Cursor);
+        pins.insert(Pin::Temporary);
+        pins.insert_if(Pin::Seed, false);
+        assert_eq!(pins.to_string(), "temporary objects, cursor with hold");
+        let before = pins;
+        pins.insert_if(Pin::Library, true);
+        assert!(pins.spoils());
+        assert_eq!(pins.new_since(before).to_string(), "load");
+    }
+
+    #[test]
+    fn all_are_told_apart() {
+        for (at, pin) in Pin::ALL.into_iter().enumerate() {
+            assert_eq!(pin as usize, at);
+        }
+    }
+}

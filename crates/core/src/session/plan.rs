@@ -1,0 +1,133 @@
+//! The statements that make the settings of one session out of those of another.
+
+use super::{Settings, quote};
+
+/// Who one is comes first and last: other settings are made with the rights of the login user.
+const ROLE: &[u8] = b"role";
+const AUTHORIZATION: &[u8] = b"session_authorization";
+
+/// The text that gives a session with the settings `held` those of `wanted`; `None` if they are equal.
+///
+/// What is held but not wanted is reset. All of it is one Query, and one transaction.
+#[must_use]
+pub fn plan(wanted: &Settings, held: &Settings) -> Option<Vec<u8>> {
+    if wanted.is_same(held) {
+        return None;
+    }
+    let who = |name: &[u8]| name == ROLE || name == AUTHORIZATION;
+    let differs = |name: &[u8]| wanted.get(name) != held.get(name);
+    let mut text = Vec::with_capacity(128);
+    // A change of who is logged in ends the role as well; what needs rights is made before a role is.
+    let changes_who = differs(ROLE) || differs(AUTHORIZATION);
+    let others = || {
+        wanted
+            .iter()
+            .filter(|(name, _)| !who(name) && differs(name))
+    };
+    let reset = || {
+        held.iter()
+            .filter(|(name, _)| !who(name) && wanted.get(name).is_none())
+    };
+    let restores_who = changes_who || others().next().is_some() || reset().next().is_some();
+    let had_who = held.get(ROLE).is_some() || held.get(AUTHORIZATION).is_some();
+    if restores_who && had_who {
+        text.extend_from_slice(b"RESET SESSION AUTHORIZATION;RESET ROLE;");
+    }
+    for (name, _) in reset() {
+        text.extend_from_slice(b"RESET ");
+        parameter(&mut text, name);
+        text.push(b';');
+    }
+    let sets_who = |name: &[u8]| {
+        let value = wanted
+            .get(name)
+            .filter(|_| restores_who && (had_who || changes_who));
+        value.map(|value| (name.to_vec(), value))
+    };
+    let before = others().map(|(name, value)| (name.to_vec(), value));
+    // Who is logged in first: the role is a role of that user.
+    let all = before.chain(sets_who(AUTHORIZATION)).chain(sets_who(ROLE));
+    let mut is_first = true;
+    for (name, value) in all {
+        text.extend_from_slice(if is_first { b"SELECT " } else { b"," });
+        is_first = false;
+        text.extend_from_slice(b"pg_catalog.set_config(");
+        quote::literal_of_bytes(&mut text, &name);
+        text.push(b',');
+        quote::literal_of_bytes(&mut text, value);
+        text.extend_from_slice(b",false)");
+    }
+    (!text.is_empty()).then_some(text)
+}
+
+/// A parameter's name, which may have several parts, as RESET takes it.
+fn parameter(text: &mut Vec<u8>, name: &[u8]) {
+    for (at, part) in name.split(|&byte| byte == b'.').enumerate() {
+        if at > 0 {
+            text.push(b'.');
+        }
+        quote::identifier(text, part);
+    }
+}
+
+/// The statements that take from a session whatever it may hold, prepared statements excepted.
+pub const CLEAN: &str = "RESET SESSION AUTHORIZATION;RESET ROLE;RESET ALL;CLOSE ALL;UNLISTEN *;\
+    SELECT pg_catalog.pg_advisory_unlock_all();DISCARD TEMP;DISCARD SEQUENCES";
+
+#[cfg(test)]
+mod tests {
+    use super::super::SettingsTable;
+    use super::*;
+
+    fn check(wanted: &[(&str, &str)], held: &[(&str, &str)], expect: Option<&str>) {
+        let table = SettingsTable::default();
+        let pairs = |pairs: &[(&str, &str)]| table.intern(pairs.iter().copied());
+        let found = plan(&pairs(wanted), &pairs(held));
+        let found = found.map(|text| String::from_utf8(text).unwrap());
+        assert_eq!(found.as_deref(), expect, "{wanted:?} from {held:?}");
+    }
+
+    #[test]
+    fn plans() {
+        check(&[], &[], None);
+        check(&[("a", "1")], &[("a", "1")], None);
+        check(
+            &[("a", "1"), ("b.c", "it's")],
+            &[("a", "2"), ("d.e", "3")],
+            Some(
+                "RESET \"d\".\"e\";SELECT pg_catalog.set_config('a','1',false),\
+                 pg_catalog.set_config('b.c','it''s',false)",
+            ),
+        );
+        check(&[], &[("a", "2")], Some("RESET \"a\";"));
+    }
+
+    #[test]
+    fn who_one_is() {
+        let r = ("role", "r");
+        check(
+            &[r],
+            &[],
+            Some("SELECT pg_catalog.set_config('role','r',false)"),
+        );
+        check(&[], &[r], Some("RESET SESSION AUTHORIZATION;RESET ROLE;"));
+        check(
+            &[r, ("a", "1")],
+            &[r],
+            Some(
+                "RESET SESSION AUTHORIZATION;RESET ROLE;\
+                 SELECT pg_catalog.set_config('a','1',false),\
+                 pg_catalog.set_config('role','r',false)",
+            ),
+        );
+        check(
+            &[r, ("session_authorization", "u")],
+            &[("session_authorization", "v")],
+            Some(
+                "RESET SESSION AUTHORIZATION;RESET ROLE;\
+                 SELECT pg_catalog.set_config('session_authorization','u',false),\
+                 pg_catalog.set_config('role','r',false)",
+            ),
+        );
+    }
+}

@@ -1,0 +1,218 @@
+//! What is set in a session: names and values, shared by all who have the same.
+
+use std::{
+    fmt,
+    hash::{BuildHasher, Hash, RandomState},
+    sync::Arc,
+};
+
+use hashbrown::HashTable;
+use parking_lot::Mutex;
+
+/// A table with fewer entries is not swept.
+const SWEEP_MIN: usize = 64;
+
+/// A name, in lower case: PostgreSQL does not tell its parameters' names apart by case.
+type Name = Box<[u8]>;
+/// A value, in the encoding of the server.
+type Value = Box<[u8]>;
+
+/// Values of parameters, in the order of their names. Cheap to clone. Two that come from the same
+/// [`SettingsTable`] are equal if and only if they lie in the same place.
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
+pub struct Settings {
+    /// `None` if there are none: the usual case takes no memory.
+    entries: Option<Arc<[(Name, Value)]>>,
+}
+
+/// All settings of the process that are in use, each once.
+#[derive(Debug)]
+pub struct SettingsTable {
+    table: Mutex<Shelf>,
+    hasher: RandomState,
+}
+
+#[derive(Debug, Default)]
+struct Shelf {
+    table: HashTable<Arc<[(Name, Value)]>>,
+    sweep_at: usize,
+}
+
+impl Settings {
+    /// The very same, by address.
+    #[must_use]
+    #[inline]
+    pub fn is_same(&self, other: &Self) -> bool {
+        match (&self.entries, &other.entries) {
+            (None, None) => true,
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+
+    /// Is nothing set?
+    #[must_use]
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_none()
+    }
+
+    /// Names and values, in the order of the names.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let entries = self.entries.as_deref().unwrap_or_default();
+        entries.iter().map(|(name, value)| (&**name, &**value))
+    }
+
+    /// The value of a parameter whose name is in lower case.
+    #[must_use]
+    pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
+        let entries = self.entries.as_deref().unwrap_or_default();
+        let found = entries.binary_search_by(|(own, _)| (**own).cmp(name));
+        found.ok().map(|at| &*entries[at].1)
+    }
+
+    /// How many bytes it takes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.iter()
+            .map(|(name, value)| name.len() + value.len() + 2 * size_of::<Name>())
+            .sum()
+    }
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Values may be secrets.
+        let names = self.iter().map(|(name, _)| String::from_utf8_lossy(name));
+        f.debug_list().entries(names).finish()
+    }
+}
+
+impl Default for SettingsTable {
+    fn default() -> Self {
+        Self {
+            table: Mutex::default(),
+            hasher: RandomState::new(),
+        }
+    }
+}
+
+impl SettingsTable {
+    /// The settings with these values; of a name that comes twice, the last one counts.
+    #[must_use]
+    pub fn intern<N, V>(&self, pairs: impl IntoIterator<Item = (N, V)>) -> Settings
+    where
+        N: AsRef<[u8]>,
+        V: AsRef<[u8]>,
+    {
+        let lower = pairs.into_iter().map(|(name, value)| {
+            let name = name.as_ref().to_ascii_lowercase().into_boxed_slice();
+            (name, Value::from(value.as_ref()))
+        });
+        let mut entries: Vec<(Name, Value)> = Vec::new();
+        for (name, value) in lower {
+            match entries.binary_search_by(|(own, _)| own.cmp(&name)) {
+                Ok(at) => entries[at].1 = value,
+                Err(at) => entries.insert(at, (name, value)),
+            }
+        }
+        self.share(entries)
+    }
+
+    /// `base` with the values of `own` put over it.
+    #[must_use]
+    pub fn overlay(&self, base: &Settings, own: &Settings) -> Settings {
+        if base.is_empty() {
+            return own.clone();
+        }
+        if own.is_empty() {
+            return base.clone();
+        }
+        self.intern(base.iter().chain(own.iter()))
+    }
+
+    fn share(&self, entries: Vec<(Name, Value)>) -> Settings {
+        if entries.is_empty() {
+            return Settings::default();
+        }
+        let hash_of = |entries: &[(Name, Value)]| {
+            let mut state = self.hasher.build_hasher();
+            entries.hash(&mut state);
+            std::hash::Hasher::finish(&state)
+        };
+        let hash = hash_of(&entries);
+        let mut shelf = self.table.lock();
+        if let Some(found) = shelf.table.find(hash, |known| **known == *entries) {
+            let entries = Some(Arc::clone(found));
+            return Settings { entries };
+        }
+        shelf.sweep();
+        let entries: Arc<[(Name, Value)]> = entries.into();
+        shelf
+            .table
+            .insert_unique(hash, Arc::clone(&entries), |known| hash_of(known));
+        Settings {
+            entries: Some(entries),
+        }
+    }
+}
+
+impl Shelf {
+    /// Forgets what nobody has any more, before the table has grown to twice of what was in use.
+    fn sweep(&mut self) {
+        if self.table.len() < self.sweep_at.max(SWEEP_MIN) {
+            return;
+        }
+        self.table.retain(|known| Arc::strong_count(known) > 1);
+        self.sweep_at = 2 * self.table.len();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_ones_are_the_same() {
+        let table = SettingsTable::default();
+        let one = table.intern([("B", "2"), ("a", "1")]);
+        let other = table.intern([("a", "0"), ("b", "2"), ("A", "1")]);
+        assert!(one.is_same(&other));
+        assert!(!one.is_same(&table.intern([("a", "1")])));
+        let none = table.intern::<&str, &str>([]);
+        assert!(none.is_same(&Settings::default()) && none.is_empty());
+        let pairs: Vec<_> = one.iter().collect();
+        assert_eq!(pairs, [(&b"a"[..], &b"1"[..]), (b"b", b"2")]);
+        assert_eq!(one.get(b"b"), Some(&b"2"[..]));
+        assert_eq!(one.get(b"c"), None);
+    }
+
+    #[test]
+    fn one_over_another() {
+        let table = SettingsTable::default();
+        let base = table.intern([("a", "1"), ("b", "2")]);
+        let own = table.intern([("b", "3"), ("c", "4")]);
+        let both = table.overlay(&base, &own);
+        assert!(both.is_same(&table.intern([("a", "1"), ("b", "3"), ("c", "4")])));
+        assert!(table.overlay(&base, &Settings::default()).is_same(&base));
+        assert!(table.overlay(&Settings::default(), &own).is_same(&own));
+    }
+
+    #[test]
+    fn what_nobody_has_is_forgotten() {
+        let table = SettingsTable::default();
+        let kept = table.intern([("kept", "1")]);
+        for number in 0..10 * SWEEP_MIN {
+            let _ = table.intern([("number", number.to_string())]);
+        }
+        assert!(table.table.lock().table.len() <= 2 * SWEEP_MIN);
+        assert!(kept.is_same(&table.intern([("kept", "1")])));
+    }
+
+    #[test]
+    fn no_values_in_debug_output() {
+        let table = SettingsTable::default();
+        let shown = format!("{:?}", table.intern([("app.key", "secret")]));
+        assert!(shown.contains("app.key") && !shown.contains("secret"));
+    }
+}

@@ -1,0 +1,234 @@
+//! What a server's session holds, as the server itself tells it: by the report of the extension, or
+//! as the answer to a probe.
+
+use pgweir_wire::Body;
+
+use super::Pin;
+use super::pin::Pins;
+
+/// What a server's session holds.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct State {
+    /// Parameters that were set in the session, among them `role` and `session_authorization`: names
+    /// in lower case, values in the server's encoding.
+    pub settings: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Channels that it listens on.
+    pub channels: Vec<Vec<u8>>,
+    /// SQL-prepared statements, with their texts where those are known.
+    pub statements: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    /// It has temporary objects.
+    pub temporary: bool,
+    /// It holds session-level advisory locks.
+    pub locks: bool,
+    /// It has cursors WITH HOLD.
+    pub cursors: bool,
+    /// `setseed` was called.
+    pub seed: bool,
+    /// A library was LOADed.
+    pub library: bool,
+    /// It can't tell all.
+    pub unclear: bool,
+}
+
+/// A report that can't be understood.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BadState;
+
+impl State {
+    /// The parameter by which the extension reports.
+    pub const PARAMETER: &'static [u8] = b"pgweir.session_state";
+
+    /// Reads what the extension reports: items between semicolons, the first of them the format's
+    /// version.
+    ///
+    /// # Errors
+    /// It is of another version, or malformed.
+    pub fn of_report(report: &[u8]) -> Result<Self, BadState> {
+        let mut items = report.split(|&byte| byte == b';');
+        if items.next() != Some(b"1") {
+            return Err(BadState);
+        }
+        let mut state = Self::default();
+        for item in items {
+            let (&kind, rest) = item.split_first().ok_or(BadState)?;
+            match kind {
+                b'g' => {
+                    let equals = rest.iter().position(|&byte| byte == b'=').ok_or(BadState)?;
+                    let name = unescape(&rest[..equals])?.to_ascii_lowercase();
+                    state.settings.push((name, unescape(&rest[equals + 1..])?));
+                }
+                b'c' => state.channels.push(unescape(rest)?),
+                b'p' => state.statements.push((unescape(rest)?, None)),
+                _ => state.flag(kind, rest)?,
+            }
+        }
+        Ok(state)
+    }
+
+    /// Takes one row of the answer to a probe: kind, name and value, the last two as `encode(...,
+    /// 'escape')` writes them.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn take_row(&mut self, row: &[u8]) -> Result<(), BadState> {
+        let mut body = Body::new(row);
+        let [kind, name, value] = columns(&mut body).ok_or(BadState)?;
+        let &[kind] = kind else { return Err(BadState) };
+        match kind {
+            b'g' => {
+                let name = unescape(name)?.to_ascii_lowercase();
+                self.settings.push((name, unescape(value)?));
+            }
+            b'c' => self.channels.push(unescape(name)?),
+            b'p' => self
+                .statements
+                .push((unescape(name)?, Some(unescape(value)?))),
+            _ => self.flag(kind, b"")?,
+        }
+        Ok(())
+    }
+
+    fn flag(&mut self, kind: u8, rest: &[u8]) -> Result<(), BadState> {
+        let flag = match kind {
+            b't' => &mut self.temporary,
+            b'a' => &mut self.locks,
+            b'h' => &mut self.cursors,
+            b'r' => &mut self.seed,
+            b'l' => &mut self.library,
+            b'x' => &mut self.unclear,
+            _ => return Err(BadState),
+        };
+        *flag = true;
+        if rest.is_empty() {
+            Ok(())
+        } else {
+            Err(BadState)
+        }
+    }
+
+    /// What of it can't be moved.
+    #[must_use]
+    pub fn pins(&self) -> Pins {
+        let mut pins = Pins::default();
+        pins.insert_if(Pin::Temporary, self.temporary);
+        pins.insert_if(Pin::Lock, self.locks);
+        pins.insert_if(Pin::Cursor, self.cursors);
+        pins.insert_if(Pin::Seed, self.seed);
+        pins.insert_if(Pin::Library, self.library);
+        pins
+    }
+}
+
+/// The columns of a DataRow that has three, none of them null.
+fn columns<'b>(body: &mut Body<'b>) -> Option<[&'b [u8]; 3]> {
+    let count = body.bytes(2).ok()?;
+    if count != [0, 3] {
+        return None;
+    }
+    let mut columns = [&b""[..]; 3];
+    for column in &mut columns {
+        let len = usize::try_from(body.i32().ok()?).ok()?;
+        *column = body.bytes(len).ok()?;
+    }
+    Some(columns)
+}
+
+/// Undoes `\\` and `\ooo`.
+fn unescape(text: &[u8]) -> Result<Vec<u8>, BadState> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&first, tail)) = rest.split_first() {
+        rest = tail;
+        if first != b'\\' {
+            bytes.push(first);
+            continue;
+        }
+        match rest {
+            [b'\\', tail @ ..] => {
+                bytes.push(b'\\');
+                rest = tail;
+            }
+            [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', tail @ ..] => {
+                bytes.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
+                rest = tail;
+            }
+            _ => return Err(BadState),
+        }
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports() {
+        assert_eq!(State::of_report(b"1"), Ok(State::default()));
+        let state =
+            State::of_report(br"1;gSearch_Path=a,\040b;t;cjobs;pq1;gapp.x=\134\075;x").unwrap();
+        let expect = State {
+            settings: vec![
+                (b"search_path".to_vec(), b"a, b".to_vec()),
+                (b"app.x".to_vec(), br"\=".to_vec()),
+            ],
+            channels: vec![b"jobs".to_vec()],
+            statements: vec![(b"q1".to_vec(), None)],
+            temporary: true,
+            unclear: true,
+            ..State::default()
+        };
+        assert_eq!(state, expect);
+        assert_eq!(state.pins().to_string(), "temporary objects");
+        for bad in [
+            "",
+            "2",
+            "1;",
+            "1;z",
+            "1;tt",
+            "1;gx",
+            r"1;gx=\9",
+            r"1;c\40",
+            "1;g=\\400",
+        ] {
+            assert_eq!(State::of_report(bad.as_bytes()), Err(BadState), "{bad}");
+        }
+    }
+
+    #[test]
+    fn rows() {
+        let row = |columns: &[&str]| {
+            let mut row = (columns.len() as u16).to_be_bytes().to_vec();
+            for column in columns {
+                row.extend_from_slice(&(column.len() as i32).to_be_bytes());
+                row.extend_from_slice(column.as_bytes());
+            }
+            row
+        };
+        let mut state = State::default();
+        for columns in [
+            ["g", "TimeZone", r"a\303\244\\"],
+            ["p", "s", "PREPARE s AS SELECT 1"],
+            ["c", "jobs", ""],
+            ["a", "", ""],
+        ] {
+            assert_eq!(state.take_row(&row(&columns)), Ok(()), "{columns:?}");
+        }
+        let expect = State {
+            settings: vec![(b"timezone".to_vec(), "aä\\".into())],
+            channels: vec![b"jobs".to_vec()],
+            statements: vec![(b"s".to_vec(), Some(b"PREPARE s AS SELECT 1".to_vec()))],
+            locks: true,
+            ..State::default()
+        };
+        assert_eq!(state, expect);
+        for bad in [
+            &row(&["g", "x"])[..],
+            &row(&["gg", "x", ""]),
+            b"",
+            b"\0\x03",
+        ] {
+            assert_eq!(state.take_row(bad), Err(BadState));
+        }
+    }
+}

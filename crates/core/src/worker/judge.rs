@@ -1,0 +1,295 @@
+//! After a transaction that may have changed its session: what does the session hold now?
+//!
+//! The client's ReadyForQuery is held back meanwhile. What is found becomes the client's context, and
+//! says whether the client can go on with any server.
+
+use std::sync::Arc;
+
+use pgweir_wire::MessageWriter;
+
+use super::{Worker, checkout::begin};
+use crate::{
+    Actions, Level, ReadMode, Time, Token,
+    backend::{Answers, Duty, Own, Server},
+    frontend::{Client, ClientDuty},
+    session::{Context, Pin, Pins, Probe, State, Suspicion, plan},
+};
+
+impl Worker {
+    /// ReadyForQuery comes: is there something to be told before it? `false` if it is to be held back,
+    /// since a judgement comes first.
+    #[cold]
+    pub(crate) fn before_ready(&mut self, conn: Token, out: &mut Actions) -> bool {
+        let Some(server) = self.table.server(conn) else {
+            return true;
+        };
+        let Duty::Lent(client_conn) = server.duty else {
+            return true;
+        };
+        let is_last = server.status == b'I' && server.replies.is_last();
+        let directory = Arc::clone(&self.directory);
+        let Some((client, server)) = self.table.pair(client_conn, conn) else {
+            return true;
+        };
+        if client.context.is_none() {
+            return true;
+        }
+        if is_last && server.session.is_suspect() && client.stream.is_at_boundary() {
+            server.session.is_held = true;
+            return false;
+        }
+        server.session.is_unjudged |= server.session.is_suspect();
+        tell_news(directory.names(), client_conn, client, server, out);
+        true
+    }
+
+    /// The client's last request was answered, and may have changed its session.
+    #[inline]
+    pub(crate) fn judge_if_held(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        if let Some(server) = self.table.server(conn)
+            && std::mem::take(&mut server.session.is_held)
+        {
+            self.judge(conn, now, out);
+        }
+    }
+
+    fn judge(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
+        let Duty::Lent(client_conn) = server.duty else {
+            return;
+        };
+        server.duty = Duty::Judging(client_conn);
+        let reported = server
+            .session
+            .report
+            .as_ref()
+            .filter(|report| !report.unclear)
+            .map(|report| (**report).clone());
+        if let Some(client) = self.table.client(client_conn) {
+            client.duty = ClientDuty::Preparing(conn);
+            out.read(client_conn, ReadMode::Hold);
+        }
+        if let Some(state) = reported {
+            let probe = Probe::full(Vec::new());
+            return self.judged(conn, &probe, state, false, now, out);
+        }
+        self.probe(conn, out);
+    }
+
+    /// Asks the server what its session holds.
+    fn probe(&mut self, conn: Token, out: &mut Actions) {
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
+        let names = server.shared.customs.lock().names();
+        let probe = Probe::full(names);
+        let text = probe.text();
+        server.session.answers = Some(Box::new(Answers {
+            probe,
+            state: State::default(),
+            failed: false,
+        }));
+        server.ask(Own::Probe);
+        out.send_made(conn, |bytes| {
+            MessageWriter::new(bytes).query(&text);
+        });
+    }
+
+    /// A row of the answer to a probe.
+    #[cold]
+    pub(crate) fn take_answer(&mut self, conn: Token, row: &[u8]) {
+        if let Some(server) = self.table.server(conn)
+            && let Some(answers) = &mut server.session.answers
+            && answers.state.take_row(row).is_err()
+        {
+            answers.failed = true;
+        }
+    }
+
+    /// The probe was answered.
+    pub(crate) fn probed(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
+        let Some(answers) = server.session.answers.take() else {
+            return;
+        };
+        let Answers {
+            probe,
+            mut state,
+            failed,
+        } = *answers;
+        let names = self.directory.names();
+        let who = names.value(&server.tracked, b"session_authorization");
+        if probe.all_settings
+            && let Some(who) = who
+            && who != server.shared.key.user.as_bytes()
+        {
+            state
+                .settings
+                .push((b"session_authorization".to_vec(), who.to_vec()));
+        }
+        self.judged(conn, &probe, state, failed, now, out);
+    }
+
+    /// What the session holds is known: it is the client's context from here on.
+    fn judged(
+        &mut self,
+        conn: Token,
+        probe: &Probe,
+        state: State,
+        failed: bool,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let directory = Arc::clone(&self.directory);
+        let Some(Duty::Judging(client_conn)) = self.table.server(conn).map(|server| &server.duty)
+        else {
+            return;
+        };
+        let client_conn = *client_conn;
+        let Some((client, server)) = self.table.pair(client_conn, conn) else {
+            return;
+        };
+        let Some(context) = client.context.as_deref_mut() else {
+            return;
+        };
+        let mut pins = pins(context, probe, &state, server.session.suspicion);
+        pins.insert_if(
+            Pin::Unknown,
+            failed || state.unclear && server.session.report.is_some(),
+        );
+        let mut restored = None;
+        if !failed {
+            let held = directory.settings().intern(settings(context, probe, state));
+            context.wanted = directory.settings().overlay(&context.base, &held);
+            restored = plan(&context.wanted, &held);
+            server.session.held = held;
+            server.session.suspicion = Suspicion::default();
+            server.session.has_reported = false;
+            server.session.is_unjudged = false;
+        }
+        let new = pins.new_since(context.pins);
+        context.pin(pins, now);
+        if !new.is_empty() {
+            let subject = client.subject();
+            out.log(Level::Debug, subject, format!("keeps its server: {new}"));
+        }
+        match restored {
+            Some(text) => {
+                server.ask(Own::Restore);
+                out.send_made(conn, |bytes| {
+                    MessageWriter::new(bytes).query(&text);
+                });
+            }
+            None => self.conclude(conn, now, out),
+        }
+    }
+
+    /// The client has its startup values again.
+    pub(crate) fn restored(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        if let Some(client_conn) = self.table.server(conn).and_then(|server| server.client())
+            && let Some((client, server)) = self.table.pair(client_conn, conn)
+            && let Some(context) = &client.context
+        {
+            server.session.held = context.wanted.clone();
+            server.session.has_reported = false;
+        }
+        self.conclude(conn, now, out);
+    }
+
+    /// The client is told that its request is done. Whether it keeps the server is seen to when all
+    /// that has come of the server is handled.
+    fn conclude(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let directory = Arc::clone(&self.directory);
+        let Some(Duty::Judging(client_conn)) = self.table.server(conn).map(|server| &server.duty)
+        else {
+            return;
+        };
+        let client_conn = *client_conn;
+        let Some((client, server)) = self.table.pair(client_conn, conn) else {
+            return;
+        };
+        server.duty = Duty::Lent(client_conn);
+        client.duty = ClientDuty::Active(conn);
+        tell_news(directory.names(), client_conn, client, server, out);
+        out.send_made(client_conn, |bytes| {
+            MessageWriter::new(bytes).ready_for_query(b'I');
+        });
+        begin(client_conn, client, conn, server, out);
+        if let Some(early) = client.early.take() {
+            self.relay_early(client_conn, &early, now, out);
+        }
+    }
+}
+
+/// Tells a client what its server has said of parameters.
+fn tell_news(
+    names: &crate::session::TrackedNames,
+    client_conn: Token,
+    client: &mut Client,
+    server: &mut Server,
+    out: &mut Actions,
+) {
+    if !std::mem::take(&mut server.session.has_news) {
+        return;
+    }
+    let told = std::mem::replace(&mut client.tracked, server.tracked.clone());
+    out.send_made(client_conn, |bytes| {
+        names.report(&told, &server.tracked, bytes);
+    });
+}
+
+/// What was set in the session, by what it was before and what was asked.
+fn settings(context: &Context, probe: &Probe, state: State) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let wanted = &context.wanted;
+    let is_asked = |name: &[u8]| {
+        probe.all_settings
+            || probe
+                .names
+                .iter()
+                .any(|asked| asked.eq_ignore_ascii_case(name))
+    };
+    let kept = wanted.iter().filter(|(name, _)| !is_asked(name));
+    let mut settings: Vec<_> = kept
+        .map(|(name, value)| (name.to_vec(), value.to_vec()))
+        .collect();
+    // A custom parameter that somebody else has set and reset on this server is empty for ever.
+    let is_left_over = |name: &[u8], value: &[u8]| {
+        value.is_empty() && name.contains(&b'.') && wanted.get(name).is_none()
+    };
+    let found = state.settings.into_iter();
+    settings.extend(found.filter(|(name, value)| !is_left_over(name, value)));
+    // One that was reset is empty from now on, also where it was never set.
+    for (name, _) in wanted.iter().filter(|(name, _)| name.contains(&b'.')) {
+        if is_asked(name) && !settings.iter().any(|(found, _)| found == name) {
+            settings.push((name.to_vec(), Vec::new()));
+        }
+    }
+    settings
+}
+
+/// What the session holds that can't be moved; of what was not asked, what was known before.
+fn pins(context: &Context, probe: &Probe, state: &State, suspicion: Suspicion) -> Pins {
+    let mut pins = state.pins();
+    for (pin, was_asked) in [
+        (Pin::Temporary, probe.temporary),
+        (Pin::Lock, probe.locks),
+        (Pin::Cursor, probe.cursors),
+        (Pin::Statement, probe.statements),
+        (Pin::Listen, probe.channels),
+        // Nothing takes these away.
+        (Pin::Seed, false),
+        (Pin::Library, false),
+        (Pin::Configured, false),
+    ] {
+        pins.insert_if(pin, !was_asked && context.pins.contains(pin));
+    }
+    pins.insert_if(Pin::Statement, !state.statements.is_empty());
+    pins.insert_if(Pin::Listen, !state.channels.is_empty());
+    pins.insert_if(Pin::Seed, suspicion.contains(Suspicion::SEED));
+    pins.insert_if(Pin::Library, suspicion.contains(Suspicion::LIBRARY));
+    pins
+}

@@ -1,0 +1,245 @@
+//! Servers get the sessions of the clients that they are lent to, and clients' startup parameters are
+//! tried before they are believed.
+
+use std::{ops::Range, sync::Arc};
+
+use pgweir_wire::MessageWriter;
+
+use super::{Worker, checkout::begin};
+use crate::{
+    Action, Actions, SharedPool, Source, Time, Token,
+    backend::{Duty, Own, Sequences},
+    frontend::ClientDuty,
+    session::{Context, Settings, Startup, plan},
+};
+
+impl Worker {
+    /// Lends a server to a client whose session is carried.
+    #[inline]
+    pub(super) fn equip_session(
+        &mut self,
+        server_conn: Token,
+        client_conn: Token,
+        waited: u64,
+        now: Time,
+        out: &mut Actions,
+    ) -> bool {
+        let Some((client, server)) = self.table.pair(client_conn, server_conn) else {
+            return false;
+        };
+        let pool = server.pool();
+        if client
+            .context
+            .as_ref()
+            .is_some_and(|context| context.unproven)
+        {
+            return self.try_startup(server_conn, client_conn, now, out);
+        }
+        let is_equal = client
+            .context
+            .as_ref()
+            .is_some_and(|context| context.wanted.is_same(&server.session.held));
+        if !is_equal && self.send_plan(server_conn, client_conn, out) {
+            self.count_assignment(pool, waited);
+            return true;
+        }
+        let Some((client, server)) = self.table.pair(client_conn, server_conn) else {
+            return false;
+        };
+        if server.session.has_foreign_sequences(client.id) {
+            discard_sequences(server_conn, server, out);
+        }
+        if !client.tracked.is_same(&server.tracked) {
+            client.tracked.adopt(&server.tracked);
+            server.session.has_news = !client.tracked.is_same(&server.tracked);
+        }
+        client.duty = ClientDuty::Active(server_conn);
+        server.duty = Duty::Lent(client_conn);
+        begin(client_conn, client, server_conn, server, out);
+        let early = client.early.take();
+        self.count_assignment(pool, waited);
+        if let Some(early) = early {
+            self.relay_early(client_conn, &early, now, out);
+        }
+        true
+    }
+
+    /// Asks the server to make the client's settings its own. `false` if it has them.
+    #[cold]
+    fn send_plan(&mut self, server_conn: Token, client_conn: Token, out: &mut Actions) -> bool {
+        let Some((client, server)) = self.table.pair(client_conn, server_conn) else {
+            return false;
+        };
+        let Some(context) = &client.context else {
+            return false;
+        };
+        let Some(text) = plan(&context.wanted, &server.session.held) else {
+            return false;
+        };
+        if server.session.has_foreign_sequences(client.id) {
+            discard_sequences(server_conn, server, out);
+        }
+        client.duty = ClientDuty::Preparing(server_conn);
+        server.duty = Duty::Preparing(client_conn);
+        server.ask(Own::Parameters);
+        let range = query(server_conn, &text, out);
+        if self.is_verbose() {
+            self.trace_set(server_conn, range, out);
+        }
+        true
+    }
+
+    /// A client logs in whose session is carried; it has asked for these parameters.
+    pub(super) fn begin_session(
+        &mut self,
+        conn: Token,
+        shared: &SharedPool,
+        mut asked: Vec<(Vec<u8>, Vec<u8>)>,
+    ) {
+        let directory = Arc::clone(&self.directory);
+        let Some(client) = self.table.client(conn) else {
+            return;
+        };
+        let own_name = client.tracked.application_name().to_vec();
+        asked.retain(|(name, _)| !name.eq_ignore_ascii_case(APPLICATION_NAME));
+        let settings = directory.settings();
+        let mut context = Context::default();
+        let name = (!own_name.is_empty()).then_some((APPLICATION_NAME, &*own_name));
+        let others = settings.intern(asked.iter().map(|(name, value)| (name, value)));
+        let known = if !is_plain_name(&own_name) {
+            None
+        } else if others.is_empty() {
+            Some(Settings::default())
+        } else {
+            shared.startups.lock().find(&others).map(|startup| {
+                client.tracked = startup.tracked.clone();
+                startup.base.clone()
+            })
+        };
+        context.unproven = known.is_none();
+        let base = known.unwrap_or(others);
+        context.base = settings.overlay(&base, &settings.intern(name));
+        context.wanted = context.base.clone();
+        if let (Some(at), Some((_, name))) = (directory.names().position(APPLICATION_NAME), name) {
+            client.tracked.set(at, name);
+        }
+        client.context = Some(Box::new(context));
+    }
+
+    /// Has this server's client something in its session that can't be moved?
+    pub(super) fn has_pinned_client(&mut self, server: Token) -> bool {
+        let client = self.table.server(server).and_then(|server| server.client());
+        let client = client.and_then(|client| self.table.client(client));
+        let context = client.and_then(|client| client.context.as_ref());
+        context.is_some_and(|context| context.is_pinned())
+    }
+
+    /// Has nobody told yet what this client's startup parameters come to?
+    pub(super) fn is_unproven(&mut self, client: Token) -> bool {
+        let context = self
+            .table
+            .client(client)
+            .and_then(|client| client.context.as_ref());
+        context.is_some_and(|context| context.unproven)
+    }
+
+    /// Tries the startup parameters of a client that logs in.
+    pub(super) fn try_startup(
+        &mut self,
+        server_conn: Token,
+        client_conn: Token,
+        now: Time,
+        out: &mut Actions,
+    ) -> bool {
+        let Some((client, server)) = self.table.pair(client_conn, server_conn) else {
+            return false;
+        };
+        let Some(context) = &client.context else {
+            return false;
+        };
+        server.lent_at = now;
+        client.duty = ClientDuty::Preparing(server_conn);
+        server.duty = Duty::Preparing(client_conn);
+        // An empty Query if there is nothing to do: what it holds has been tried.
+        let text = plan(&context.wanted, &server.session.held).unwrap_or_default();
+        server.ask(Own::Startup);
+        query(server_conn, &text, out);
+        true
+    }
+
+    /// They are good: the login goes on.
+    pub(crate) fn startup_tried(&mut self, server_conn: Token, now: Time, out: &mut Actions) {
+        let directory = Arc::clone(&self.directory);
+        let Some(client_conn) = self
+            .table
+            .server(server_conn)
+            .and_then(|server| server.client())
+        else {
+            return;
+        };
+        let Some((client, server)) = self.table.pair(client_conn, server_conn) else {
+            return;
+        };
+        let shared = Arc::clone(&server.shared);
+        let Some(context) = client.context.as_deref_mut() else {
+            return;
+        };
+        let asked = std::mem::take(&mut context.wanted);
+        server.session.held = asked.clone();
+        server.session.has_reported = false;
+        server.session.has_news = false;
+        let (names, settings) = (directory.names(), directory.settings());
+        let usual = shared.facts.lock().welcome.clone();
+        let spelled = asked
+            .iter()
+            .map(|(name, value)| (name, names.value(&server.tracked, name).unwrap_or(value)));
+        let unusual = spelled.filter(|&(name, value)| {
+            let usual = usual.as_ref().map(|usual| &usual.tracked);
+            usual.and_then(|usual| names.value(usual, name)) != Some(value)
+        });
+        context.base = settings.intern(unusual);
+        context.wanted = context.base.clone();
+        context.unproven = false;
+        client.tracked = server.tracked.clone();
+        if asked.get(APPLICATION_NAME).is_none_or(is_plain_name) {
+            let others = |of: &Settings| {
+                settings.intern(of.iter().filter(|(name, _)| *name != APPLICATION_NAME))
+            };
+            let startup = Startup {
+                base: others(&context.base),
+                tracked: server.tracked.clone(),
+            };
+            shared.startups.lock().keep(&others(&asked), startup);
+        }
+        client.duty = ClientDuty::Idle;
+        self.welcome_client(client_conn, now, out);
+        self.give_back(server_conn, false, now, out);
+    }
+}
+
+/// Does PostgreSQL leave this application_name as it is? Most clients have one of their own.
+fn is_plain_name(name: &[u8]) -> bool {
+    name.len() < NAME_MAX && name.iter().all(|byte| matches!(byte, 0x20..=0x7e))
+}
+
+const APPLICATION_NAME: &[u8] = b"application_name";
+/// PostgreSQL cuts names of this length and above (`NAMEDATALEN`).
+const NAME_MAX: usize = 64;
+
+/// What another client's sequences have left on the server goes before anything of this one comes.
+fn discard_sequences(conn: Token, server: &mut crate::backend::Server, out: &mut Actions) {
+    server.session.sequences = Sequences::None;
+    server.ask(Own::Sequences);
+    query(conn, b"DISCARD SEQUENCES", out);
+}
+
+fn query(conn: Token, text: &[u8], out: &mut Actions) -> Range<usize> {
+    let start = out.scratch.len();
+    MessageWriter::new(&mut out.scratch).query(text);
+    let range = start..out.scratch.len();
+    out.list.push(Action::Send {
+        to: conn,
+        source: Source::Scratch(range.clone()),
+    });
+    range
+}
