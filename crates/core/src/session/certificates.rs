@@ -39,6 +39,16 @@ const TRIPWIRES_MAX: usize = 64;
 /// More names of custom parameters are not watched.
 const CUSTOM_NAMES_MAX: usize = 256;
 
+/// What is not known.
+const OPAQUE: Traces = Traces {
+    read: Suspicion::OPAQUE,
+    write: Suspicion::OPAQUE,
+};
+
+/// Marks the functions that are called with FROM between their arguments, in place of what they
+/// write: `extract(year FROM x)`.
+pub(crate) const CALL_WITH_FROM: Suspicion = Suspicion::DISCARD;
+
 /// What is certified of one database. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Certificates {
@@ -148,13 +158,16 @@ impl Certificates {
             .map_or(Suspicion::OPAQUE, |traces| traces.read)
     }
 
+    /// The same; `write` has [`CALL_WITH_FROM`] where FROM is part of the call.
+    #[inline]
+    pub(crate) fn call(&self, name: Name) -> Traces {
+        self.known.functions.get(name).unwrap_or(OPAQUE)
+    }
+
     /// What the use of a relation with this name leaves behind.
     #[inline]
     pub(crate) fn relation(&self, name: Name) -> Traces {
-        self.known.relations.get(name).unwrap_or(Traces {
-            read: Suspicion::OPAQUE,
-            write: Suspicion::OPAQUE,
-        })
+        self.known.relations.get(name).unwrap_or(OPAQUE)
     }
 }
 
@@ -167,8 +180,16 @@ impl Known {
                 .functions
                 .add(Name::of(name.as_bytes()), Traces::default());
         }
+        for name in builtin::CALLS_WITH_FROM {
+            let write = CALL_WITH_FROM;
+            let read = Suspicion::NONE;
+            known
+                .functions
+                .add(Name::of(name.as_bytes()), Traces { read, write });
+        }
         for &(name, read) in builtin::SUSPECT_FUNCTIONS {
-            let traces = Traces { read, write: read };
+            let write = Suspicion::NONE;
+            let traces = Traces { read, write };
             known.functions.add(Name::of(name.as_bytes()), traces);
         }
         for name in builtin::CLEAN_RELATIONS.lines().chain(builtin::COPY_ENDS) {
@@ -188,7 +209,15 @@ impl Known {
         let traces = Traces { read, write };
         let hashed = Name::of(name);
         match kind {
-            b"f" => self.functions.add_up_to(NAMES_MAX, hashed, traces),
+            b"f" => {
+                let (read, write) = (read | write, Suspicion::NONE);
+                self.functions
+                    .add_up_to(NAMES_MAX, hashed, Traces { read, write });
+            }
+            // In the place of a relation these are key words, if they have no quotes.
+            b"r" if builtin::BEFORE_RELATIONS
+                .iter()
+                .any(|word| name.eq_ignore_ascii_case(word)) => {}
             b"r" => self.relations.add_up_to(NAMES_MAX, hashed, traces),
             b"w" if self.words.len() < TRIPWIRES_MAX && is_plain(name) => {
                 self.words.add(hashed, traces);

@@ -56,6 +56,13 @@ pub(super) const SUSPECT_RELATIONS: &[(&str, Suspicion, Suspicion)] = &[
 /// What COPY names in the place of a relation.
 pub(super) const COPY_ENDS: [&str; 2] = ["stdin", "stdout"];
 
+/// Functions that are called with FROM between their arguments.
+pub(super) const CALLS_WITH_FROM: [&str; 4] = ["extract", "overlay", "substring", "trim"];
+
+/// What may stand between FROM and a relation. Relations with such names are never certified.
+pub(super) const BEFORE_RELATIONS: [&[u8]; 6] =
+    [b"lateral", b"only", b"select", b"table", b"values", b"with"];
+
 /// Words of the grammar that may stand before a parenthesis: key words, types with modifiers, and
 /// constructs that look like functions.
 pub(super) const GRAMMAR: &str = "\

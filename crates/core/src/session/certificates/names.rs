@@ -7,22 +7,37 @@ use super::Traces;
 pub struct Name(u64);
 
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
-/// Sets the bit that tells a lower-case letter. Other bytes of names fall together by it too, which
-/// can only join the suspicions of two names.
+/// Sets the bit that tells a lower-case letter. Other bytes of names fall together by it too (not two
+/// that a name without quotes can have), which can only join the suspicions of two names.
 const FOLD: u64 = 0x2020_2020_2020_2020;
 
 impl Name {
     /// Of an identifier, without its quotes.
     #[must_use]
+    #[inline]
     pub fn of(bytes: &[u8]) -> Self {
-        let mut hash = bytes.len() as u64;
-        for chunk in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            let mask = u64::MAX >> (64 - 8 * chunk.len());
-            hash = Self::step(hash, (u64::from_le_bytes(word) | FOLD) & mask);
+        let len = bytes.len();
+        let mut hash = len as u64;
+        if let Some(last) = bytes.last_chunk::<8>() {
+            // The last eight bytes may have been taken in part already.
+            let (chunks, _) = bytes[..len - 1].as_chunks::<8>();
+            for chunk in chunks {
+                hash = Self::step(hash, u64::from_le_bytes(*chunk) | FOLD);
+            }
+            return Self(Self::step(hash, u64::from_le_bytes(*last) | FOLD));
         }
-        Self(hash)
+        let short = match (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
+            (Some(first), Some(last)) => {
+                u64::from(u32::from_le_bytes(*first)) | u64::from(u32::from_le_bytes(*last)) << 32
+            }
+            _ => match *bytes {
+                [] => 0,
+                [a] => u64::from(a),
+                [a, b] => u64::from(a) | u64::from(b) << 8,
+                [a, b, c, ..] => u64::from(a) | u64::from(b) << 8 | u64::from(c) << 16,
+            },
+        };
+        Self(Self::step(hash, short | FOLD))
     }
 
     /// One more chunk of up to eight bytes.

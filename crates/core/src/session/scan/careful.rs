@@ -10,6 +10,7 @@ use super::{
     ctes::Ctes,
     keyword::Keyword,
     lexer::{Kind, Lexer, Token},
+    quick_words::is_temporary,
 };
 use crate::session::certificates::{Certificates, Name, Traces};
 
@@ -91,6 +92,8 @@ pub(super) struct Reader<'a> {
     utf8: bool,
     depth: u32,
     statement: Statement,
+    /// The name that is being read begins with the schema of temporary objects.
+    temporary: bool,
     /// The last tokens, the latest first.
     before: [Token; 4],
     ahead: u32,
@@ -107,6 +110,7 @@ pub(super) fn read(text: &[u8], utf8: bool, certificates: &Certificates) -> Susp
         utf8,
         depth: 0,
         statement: Statement::default(),
+        temporary: false,
         before: [Token::NONE; 4],
         ahead: AHEAD_MAX,
     };
@@ -234,10 +238,13 @@ impl Reader<'_> {
     fn name(&mut self, token: Token) {
         let next = self.lexer.peek();
         if next.kind == Kind::Dot {
-            if is_temporary(self.lexer.bytes(token)) {
-                self.found |= Suspicion::OPAQUE | Suspicion::TEMP;
-            }
+            let schema = self.lexer.bytes(token);
+            self.temporary |= is_temporary(schema.strip_prefix(b"\"").unwrap_or(schema));
             return;
+        }
+        let temporary = std::mem::take(&mut self.temporary);
+        if temporary && (self.expect != Expect::Nothing || next.kind == Kind::Open) {
+            self.found |= Suspicion::OPAQUE | Suspicion::TEMP;
         }
         if self.expect == Expect::Cte && self.cte(token, next) {
             return;
@@ -517,13 +524,4 @@ impl Reader<'_> {
 /// What stands between quotes, doubled ones as they are.
 pub(super) fn unquoted(quoted: &[u8]) -> &[u8] {
     &quoted[1..quoted.len() - 1]
-}
-
-/// Is it the schema of somebody's temporary objects?
-fn is_temporary(name: &[u8]) -> bool {
-    let name = name.strip_prefix(b"\"").unwrap_or(name);
-    [&b"pg_temp"[..], b"pg_toast_temp"].iter().any(|schema| {
-        name.get(..schema.len())
-            .is_some_and(|start| start.eq_ignore_ascii_case(schema))
-    })
 }

@@ -1,7 +1,7 @@
 //! SQL text as tokens, as PostgreSQL's lexer cuts it (`standard_conforming_strings` on).
 //!
-//! Where versions of PostgreSQL differ, or a mistake of ours could hide something (`1from`, an
-//! escape string that may be continued, `U&`), the answer is `Broken`: not understood.
+//! Where versions of PostgreSQL differ, or a mistake of ours could hide something (`1e''`, an escape
+//! string that may be continued, `U&`), the answer is `Broken`: not understood.
 
 /// What a token is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,18 +51,45 @@ pub(super) struct Lexer<'a> {
     at: usize,
 }
 
+/// What a byte may be part of, by its value.
+static CLASSES: [u8; 256] = {
+    let mut classes = [0; 256];
+    let mut number = 0;
+    while number < 256 {
+        let byte = number as u8;
+        if byte.is_ascii_alphabetic() || byte == b'_' || byte >= 0x80 {
+            classes[number] |= STARTS_WORD | IS_OF_WORD;
+        }
+        if byte.is_ascii_digit() || byte == b'$' {
+            classes[number] |= IS_OF_WORD;
+        }
+        if matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c) {
+            classes[number] |= IS_SPACE;
+        }
+        number += 1;
+    }
+    classes
+};
+
+const STARTS_WORD: u8 = 1;
+const IS_OF_WORD: u8 = 2;
+const IS_SPACE: u8 = 4;
+
 /// May an identifier begin so?
+#[inline]
 pub(super) fn starts_word(byte: u8) -> bool {
-    byte.is_ascii_alphabetic() || byte == b'_' || byte >= 0x80
+    CLASSES[usize::from(byte)] & STARTS_WORD != 0
 }
 
 /// May an identifier go on so?
+#[inline]
 pub(super) fn is_of_word(byte: u8) -> bool {
-    starts_word(byte) || byte.is_ascii_digit() || byte == b'$'
+    CLASSES[usize::from(byte)] & IS_OF_WORD != 0
 }
 
-fn is_space(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c)
+#[inline]
+pub(super) fn is_space(byte: u8) -> bool {
+    CLASSES[usize::from(byte)] & IS_SPACE != 0
 }
 
 impl<'a> Lexer<'a> {
@@ -224,13 +251,9 @@ impl<'a> Lexer<'a> {
             .unwrap_or(rest.len());
         let (tag, after) = rest.split_at(run);
         if tag.first().is_some_and(u8::is_ascii_digit) {
-            self.at += 1 + run;
-            let digits = tag.iter().all(u8::is_ascii_digit) && after.first() != Some(&b'$');
-            return if digits {
-                Kind::Parameter
-            } else {
-                Kind::Broken
-            };
+            self.at += 1;
+            self.skip_while(|byte| byte.is_ascii_digit());
+            return self.unless_glued(Kind::Parameter);
         }
         if after.first() != Some(&b'$') {
             return Kind::Broken;
@@ -266,10 +289,23 @@ impl<'a> Lexer<'a> {
             self.at += 1;
             self.skip_while(|byte| byte.is_ascii_hexdigit());
         }
-        // Before PostgreSQL 15, `1from` is a number and a key word.
-        let junk = self.byte(0).is_some_and(is_of_word)
-            || (self.byte(0) == Some(b'\'') && !self.text[self.at - 1].is_ascii_digit());
-        if junk { Kind::Broken } else { Kind::Number }
+        self.unless_glued(Kind::Number)
+    }
+
+    /// Before PostgreSQL 15, `1from` is a number and a key word, as here, and `1e''` a number and a
+    /// string; later it is an error.
+    fn unless_glued(&self, kind: Kind) -> Kind {
+        let rest = &self.text[self.at..];
+        let len = rest.iter().take_while(|&&byte| is_of_word(byte)).count();
+        let (word, after) = rest.split_at(len);
+        let last = word.last().or(self.text[..self.at].last());
+        let is_string = matches!(after.first(), Some(b'\'' | b'"' | b'&'))
+            && matches!(last, Some(b'e' | b'E' | b'u' | b'U'));
+        if is_string || word.contains(&b'$') {
+            Kind::Broken
+        } else {
+            kind
+        }
     }
 
     fn skip_while(&mut self, wanted: impl Fn(u8) -> bool) {
@@ -360,6 +396,10 @@ mod tests {
             "1 1.5 .5 1e5 1.e-5 0xff 1..2",
             "n:1 n:1.5 n:.5 n:1e5 n:1.e-5 n:0xff n:1 . n:.2",
         );
+        check(
+            "1from 1.from $1from 1e5from 1_0",
+            "n:1 w:from n:1. w:from p:$1 w:from n:1e5 w:from n:1 w:_0",
+        );
         check("f(a)::int", "w:f ( w:a ) : : w:int");
         check("gr\u{fc}n", "w:gr\u{fc}n");
     }
@@ -378,16 +418,10 @@ mod tests {
             "e'a' -- x\n 'b'",
             "u&'a'",
             "U&\"a\"",
-            "1from",
-            "1.from",
-            "0x1from",
-            "1_from",
-            "$1from",
             "$1$a$",
             "$a",
             "1$a$",
             "1e'a'",
-            "0x'1'",
             "1ee'\\'",
             "$",
         ] {

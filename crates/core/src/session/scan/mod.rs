@@ -3,12 +3,15 @@
 //! Reading is cheap: one pass, nothing allocated. It knows no catalog but what the certificates
 //! say, and no setting but what [`Dialect`] says.
 
+mod blocks;
 mod careful;
 mod ctes;
 mod first;
 mod keyword;
 mod lexer;
 mod phrase;
+mod quick;
+mod quick_words;
 mod set;
 mod suspicion;
 mod tripwire;
@@ -57,7 +60,13 @@ pub fn scan(text: &[u8], dialect: Dialect, certificates: &Certificates) -> Suspi
         Dialect::Unreadable => Suspicion::OPAQUE,
         _ => {
             let utf8 = dialect == Dialect::Utf8 && certificates.is_utf8();
-            let mut found = certificates.every_text() | careful::read(text, utf8, certificates);
+            let quick = quick::read(text, utf8, certificates);
+            debug_assert!(
+                quick.is_none_or(|quick| quick == careful::read(text, utf8, certificates)),
+                "the quick reading takes a text for what it is not"
+            );
+            let found = quick.unwrap_or_else(|| careful::read(text, utf8, certificates));
+            let mut found = found | certificates.every_text();
             if certificates.has_tripwires() {
                 found |= tripwire::look(text, certificates);
             }

@@ -127,6 +127,83 @@ fn a_database_where_anything_may_happen() {
     );
 }
 
+/// Pieces that random texts are made of, some of them twice for their frequency.
+const PIECES: &str = include_str!("verdicts/pieces.txt");
+
+/// A small generator of numbers (xorshift).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as usize % bound
+    }
+}
+
+/// Where the quick reading says anything, the careful one says the same.
+#[test]
+fn quick_or_careful() {
+    let certificates = database();
+    let pieces: Vec<_> = PIECES
+        .lines()
+        .map(|line| line.replace("\\n", "\n"))
+        .collect();
+    let known: String = [
+        include_str!("verdicts/clean.txt"),
+        include_str!("verdicts/suspect.txt"),
+        include_str!("verdicts/hostile.txt"),
+    ]
+    .concat();
+    let known: Vec<_> = known
+        .lines()
+        .filter_map(|line| line.split_once(" | "))
+        .collect();
+    let mut random = Random(0x5eed);
+    let mut quick_ones = 0;
+    for round in 0..60_000 {
+        let mut text = String::new();
+        if round % 2 == 0 {
+            text.push_str(["select ", "insert into ", "update ", "with ", ""][random.below(5)]);
+        } else {
+            text.push_str(&known[random.below(known.len())].1.replace("\\n", "\n"));
+            let cut = random.below(text.len() + 1);
+            text.truncate(
+                (0..=cut)
+                    .rev()
+                    .find(|&at| text.is_char_boundary(at))
+                    .unwrap(),
+            );
+        }
+        for _ in 0..random.below(30) {
+            text.push_str(&pieces[random.below(pieces.len())]);
+            text.push_str([" ", " ", "", "/**/", "\n"][random.below(5)]);
+        }
+        let quick = super::quick::read(text.as_bytes(), true, &certificates);
+        let careful = super::careful::read(text.as_bytes(), true, &certificates);
+        assert!(
+            quick.is_none_or(|quick| quick == careful),
+            "{text}\n{quick:?} {careful}"
+        );
+        quick_ones += usize::from(quick.is_some());
+    }
+    assert!(quick_ones > 500, "{quick_ones} texts were read quickly");
+}
+
+/// What applications say most is read quickly.
+#[test]
+fn quick_is_not_rare() {
+    let certificates = database();
+    let clean: Vec<_> = include_str!("verdicts/clean.txt").lines().collect();
+    let quick = clean.iter().filter(|line| {
+        let text = line.strip_prefix("NONE | ").unwrap();
+        super::quick::read(text.as_bytes(), true, &certificates).is_some()
+    });
+    let (quick, all) = (quick.count(), clean.len());
+    assert!(quick * 5 > all * 2, "{quick} of {all}");
+}
+
 #[test]
 fn words_and_operators_of_a_database() {
     let rows = [

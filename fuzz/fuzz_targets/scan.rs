@@ -1,0 +1,45 @@
+//! Any text through the scanner, in each dialect, with few and with many certificates.
+//!
+//! What is checked: nothing panics, the quick and the careful reading agree (a debug assertion of
+//! the scanner), a clean text stays clean when another clean statement follows, and a suspect one
+//! suspect; phrases stand in their text.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use pgweir_core::session::{
+    certificates::Certificates,
+    scan::{Dialect, Phrase, Suspicion, custom_names, phrases, scan},
+};
+
+fuzz_target!(|text: &[u8]| {
+    let rows = [
+        [&b"r"[..], b"users", b"", b""],
+        [b"r", b"serials", b"", b"SEQUENCE"],
+        [b"r", b"hidden_view", b"OPAQUE", b""],
+        [b"f", b"hidden", b"SETTING", b""],
+        [b"e", b"utf8", b"", b""],
+    ];
+    let certificates = Certificates::from_rows(1, rows);
+    let found = scan(text, Dialect::Utf8, &certificates);
+    let before = [&b"select 1;"[..], text].concat();
+    assert_eq!(scan(&before, Dialect::Utf8, &certificates), found);
+    let none = scan(text, Dialect::Ascii, &Certificates::none());
+    assert!(found.is_empty() || !none.is_empty());
+    assert_eq!(
+        scan(text, Dialect::Unreadable, &certificates),
+        Suspicion::OPAQUE
+    );
+    for phrase in phrases(text) {
+        if let Phrase::Prepare {
+            statement,
+            prepared,
+            ..
+        } = phrase
+        {
+            assert!(statement.start <= prepared.start && prepared.end == statement.end);
+            assert!(text.get(statement).is_some());
+        }
+    }
+    let _ = custom_names(text);
+});
