@@ -1,0 +1,28 @@
+"""pgweir in front of a PostgreSQL with the assist extension: what the report is for, and that nobody else sees it."""
+
+import pytest
+
+import rawclient
+from assisted import REPORT
+
+pytestmark = pytest.mark.pgweir_only("the extension is pgweir's own")
+
+WORK = (
+    "SELECT 1", "SET work_mem = 100", "BEGIN; SET work_mem = 200; ROLLBACK", "CREATE TEMP TABLE a (x int)", "DROP TABLE a",
+    "SELECT pg_advisory_lock(1)", "SELECT pg_advisory_unlock(1)", "PREPARE p AS SELECT 1", "SELECT 1/0", "RESET ALL",
+)
+
+
+def reported(messages):
+    return [m.parameter[0] for m in messages if m.kind == "S"]
+
+
+@pytest.mark.parametrize("state", ("transparent", "off"))
+@pytest.mark.shows("session_state")
+def test_no_client_sees_the_report(assisted_pg, start_pooler, state):
+    pooler = start_pooler(assisted_pg, session_state=state, default_pool_size=1)
+    for _ in range(2):  # the second one is greeted with what the server said to the first
+        with pooler.raw("trusty") as client:
+            assert REPORT not in reported(client.login_messages)
+            for sql in WORK:
+                assert REPORT not in reported(client.query(sql)), sql
