@@ -94,10 +94,11 @@ def test_its_query_can_be_cancelled(start_pooler, newest_pg, workers):
 
 
 @pytest.mark.shows("bypass_max")
-def test_more_than_there_may_be(start_pooler, newest_pg, workers):
+@pytest.mark.parametrize("state", ["off", "transparent"])
+def test_more_than_there_may_be(start_pooler, newest_pg, workers, state):
     """One too many is served from the pool, and told so; or refused, if that is full too."""
     pooler = start_pooler(newest_pg, workers=workers, default_pool_size=1, max_client_conn=1, bypass_max=1,
-                          **BYPASS)
+                          session_state=state, **BYPASS)
     first = admin(pooler)
     second = pooler.socket()
     second.send(wire.startup(user=ADMIN, database="app"))
@@ -107,8 +108,15 @@ def test_more_than_there_may_be(start_pooler, newest_pg, workers):
     assert pooler.pool(user=ADMIN)["sv_idle"] == 1
     with pytest.raises(LoginRefused, match="max_client_conn"):
         admin(pooler)
-    with pytest.raises(LoginRefused, match="unsupported startup parameter: work_mem"):
+    # What only a server of its own could have is refused first.
+    reason = "unsupported startup parameter: work_mem" if state == "off" else "max_client_conn"
+    with pytest.raises(LoginRefused, match=reason):
         admin(pooler, work_mem="99kB")
+    pooler.console("SET max_client_conn = 5")
+    if state == "transparent":
+        with admin(pooler, work_mem="96kB", options="-c timezone=Asia/Tokyo -c enable_seqscan=off") as shared:
+            shown = [shared.value(f"SHOW {name}") for name in ("work_mem", "TimeZone", "enable_seqscan")]
+        assert shown == ["96kB", "Asia/Tokyo", "off"]
     first.close()
 
     def has_come_free():
@@ -117,7 +125,11 @@ def test_more_than_there_may_be(start_pooler, newest_pg, workers):
         except LoginRefused:
             return None
 
-    third = machine.wait_until(has_come_free, 5, "the place is free")
+    def is_native(client):
+        return any(row["mode"] == "native" for row in pooler.console("SHOW CLIENTS"))
+
+    third = machine.wait_until(
+        lambda: (client := has_come_free()) and is_native(client) and client, 5, "the place is free")
     assert third.value("SHOW work_mem") == "99kB"
     # The one that was served from the pool has a place there.
     assert second.value("SELECT 7") == "7"
@@ -163,7 +175,7 @@ def test_orders_hold_for_it(start_pooler, newest_pg, workers):
 
 @pytest.mark.shows("bypass_users")
 def test_a_reload_counts_for_new_clients(start_pooler, newest_pg):
-    pooler = start_pooler(newest_pg, **BYPASS)
+    pooler = start_pooler(newest_pg, session_state="off", **BYPASS)
     old = admin(pooler, work_mem="99kB")
     pooler.settings["bypass_users"] = None
     pooler.write_files()
@@ -183,6 +195,7 @@ def test_a_reload_counts_for_new_clients(start_pooler, newest_pg):
 def test_names_that_are_not_proven(start_pooler, newest_pg):
     where = f"host={newest_pg.host} port={newest_pg.port} dbname=app user=trusty"
     pooler = start_pooler(newest_pg, auth_type="any", bypass_users="app/*", databases={"app": where})
-    one, other = pooler.raw(), pooler.raw(user="whoever")
-    assert one.value(BACKEND) == other.value(BACKEND)
+    for client in (pooler.raw(), pooler.raw(user="whoever")):
+        assert client.value("SELECT 7") == "7"
+    assert {row["mode"] for row in pooler.console("SHOW SERVERS")} == {"shared"}
     assert "past all limits" not in pooler.log()

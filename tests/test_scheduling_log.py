@@ -41,3 +41,16 @@ def test_it_is_off(start_pooler, newest_pg):
     pooler.console("SET log_scheduling = 1")
     client.query("SELECT 1")
     pooler.expect_log("scheduling: gets S-")
+
+
+@pytest.mark.shows("log_scheduling")
+@pytest.mark.parametrize(("options", "sql", "why"), [
+    ({"session_state": "transparent"}, "CREATE TEMP TABLE t ()", r"pinned \(temporary objects\)"),
+    ({"session_state": "transparent", "share_after": 1}, "SELECT 1", r"few clients \(share_after\)"),
+    ({"pool_mode": "session"}, "SELECT 1", "session mode")])
+def test_why_it_is_kept(start_pooler, newest_pg, options, sql, why):
+    pooler = start_pooler(newest_pg, log_scheduling=1, workers=1, **options)
+    client = pooler.raw()
+    client.query(sql)
+    machine.wait_until(lambda: any("keeps" in line for line in lines(pooler)), 5, "it is logged")
+    assert re.fullmatch(rf"keeps S-0x4: {why}", lines(pooler)[-1])

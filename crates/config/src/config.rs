@@ -152,6 +152,35 @@ impl Config {
             .unwrap_or(self.settings.session_state)
     }
 
+    /// The most servers of a pool of this size that clients of `database` may keep before it gets more.
+    #[must_use]
+    pub fn max_pinned(&self, database: &Database, pool_size: u32) -> u32 {
+        let share = database.max_pinned.unwrap_or(self.settings.max_pinned);
+        share.of(pool_size)
+    }
+
+    /// How long a pinned client of `database` and `user` may be idle; zero is no limit.
+    #[must_use]
+    pub fn pin_timeout(&self, database: &Database, user: &str) -> Micros {
+        let of_user = self.users.get(user).and_then(|user| user.pin_timeout);
+        of_user
+            .or(database.pin_timeout)
+            .unwrap_or(self.settings.pin_timeout)
+    }
+
+    /// Up to so many clients of a pool of `database`, each keeps its server.
+    #[must_use]
+    pub fn share_after(&self, database: &Database) -> u32 {
+        database.share_after.unwrap_or(self.settings.share_after)
+    }
+
+    /// Does each client of `database` and `user` keep its server until it leaves?
+    #[must_use]
+    pub fn is_dedicated(&self, database: &Database, user: &str) -> bool {
+        let of_user = self.users.get(user).and_then(|user| user.dedicated);
+        of_user.unwrap_or(database.dedicated)
+    }
+
     /// How long a client of the pool of `database` and `user` may wait; zero is no limit.
     #[must_use]
     pub fn query_wait_timeout(&self, database: &Database, user: &str) -> Micros {
@@ -194,7 +223,10 @@ impl Config {
     /// Is there any limit to how long a client may be idle, or keep a server?
     #[must_use]
     pub fn has_client_timeouts(&self) -> bool {
+        let of_databases = self.databases.values().chain(&self.fallback);
+        let of_databases = of_databases.filter_map(|database| database.pin_timeout);
         let global = [
+            self.settings.pin_timeout,
             self.settings.query_timeout,
             self.settings.idle_transaction_timeout,
             self.settings.transaction_timeout,
@@ -202,6 +234,7 @@ impl Config {
         ];
         let own = |user: &UserSettings| {
             [
+                user.pin_timeout,
                 user.query_timeout,
                 user.idle_transaction_timeout,
                 user.transaction_timeout,
@@ -210,6 +243,7 @@ impl Config {
         };
         let mut all = global
             .into_iter()
+            .chain(of_databases)
             .chain(self.users.values().flat_map(own).flatten());
         all.any(|timeout| !timeout.is_zero())
     }

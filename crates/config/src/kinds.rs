@@ -126,6 +126,16 @@ choices! {
 }
 
 choices! {
+    /// When servers are cleaned before another client gets them.
+    pub enum HandoverClean {
+        /// When they hold, or may hold, something of a session.
+        Auto = "auto",
+        /// Each time that they go back.
+        Always = "always",
+    }
+}
+
+choices! {
     /// How clients prove who they are.
     pub enum AuthType {
         /// No proof, and any name: the server's user is the one that the database forces.

@@ -14,6 +14,7 @@ mod kinds;
 mod load;
 mod number;
 mod problem;
+mod share;
 mod suggest;
 mod table;
 mod value;
@@ -21,10 +22,11 @@ mod value;
 pub use bypass::BypassUsers;
 pub use config::{Config, ConfigRow, RESERVED_DATABASES, is_console};
 pub use kinds::{
-    AuthType, FairWindow, FileMode, LoadBalance, Micros, PoolMode, Secret, SessionState, SslMode,
-    SyslogFacility,
+    AuthType, FairWindow, FileMode, HandoverClean, LoadBalance, Micros, PoolMode, Secret,
+    SessionState, SslMode, SyslogFacility,
 };
 pub use problem::{Note, Place, Problem, ProblemKind, Problems};
+pub use share::Share;
 pub use table::{
     Effect, Scope, SettingInfo,
     database::{self, Database},

@@ -86,6 +86,8 @@ pub struct SharedPool {
     pub epochs: Mutex<Epochs>,
     /// What workers counted here that have forgotten the pool since.
     pub past: Mutex<Stats>,
+    /// Clients that take its servers in turn.
+    pub clients: AtomicUsize,
     /// Counts up to where the next server is opened, in a list of hosts.
     pub hosts: AtomicUsize,
     free_ids: Arc<Mutex<FreeIds>>,
@@ -226,6 +228,7 @@ impl Directory {
             startups: Mutex::default(),
             epochs: Mutex::default(),
             past: Mutex::default(),
+            clients: AtomicUsize::new(0),
             hosts: AtomicUsize::new(0),
             free_ids: Arc::clone(&self.free_ids),
         });
@@ -415,12 +418,15 @@ pub(crate) fn opens_like(one: &Database, other: &Database) -> bool {
 #[must_use]
 pub(crate) fn limits(config: &Config, database: &Database, user: &str) -> Limits {
     let settings = &config.settings;
+    // As in PgBouncer, 0 is no limit.
+    let size = match config.pool_size(database, user) {
+        0 => u32::MAX,
+        size => size,
+    };
     Limits {
-        // As in PgBouncer, 0 is no limit.
-        size: match config.pool_size(database, user) {
-            0 => u32::MAX,
-            size => size,
-        },
+        size,
+        pinned: config.max_pinned(database, size),
+        pinned_overflow: settings.pinned_overflow,
         reserve: config.reserve_pool_size(database, user),
         reserve_after: settings.reserve_pool_timeout.0,
         overflow: config.overflow_size(database),

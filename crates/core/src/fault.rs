@@ -4,7 +4,7 @@ use std::{borrow::Cow, fmt};
 
 use pgweir_wire::{BadLength, MessageWriter, Report, Severity, StartupError, sqlstate};
 
-use crate::inbox::BadMessage;
+use crate::{inbox::BadMessage, session::Pins};
 
 /// Who can do something about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,6 +121,8 @@ pub enum Fault {
     IdleTransaction,
     /// `transaction_timeout`.
     TransactionTimeout,
+    /// `pin_timeout`, of a client that was pinned for these reasons.
+    PinTimeout(Pins),
     /// The process is about to end.
     ShuttingDown,
     /// It needs a server, and none is lent any more.
@@ -200,6 +202,7 @@ impl Fault {
             Self::ServerSaid(words) => &words.code,
             Self::ServerCrashed | Self::ServerProtocol(_) => sqlstate::CONNECTION_FAILURE,
             Self::ReloadFailed => sqlstate::CONFIG_FILE_ERROR,
+            Self::PinTimeout(_) => sqlstate::IDLE_SESSION_TIMEOUT,
             Self::CommandCanceled => sqlstate::QUERY_CANCELED,
             Self::TooManyStatements | Self::StatementTooLong => {
                 sqlstate::CONFIGURATION_LIMIT_EXCEEDED
@@ -274,6 +277,11 @@ impl Fault {
             Self::ReloadFailed => {
                 "The log names file, line and key; the old configuration stays in force.".into()
             }
+            Self::PinTimeout(_) => {
+                "End what the session holds when it is not needed any more (DROP, CLOSE, unlock, DISCARD), or raise \
+                 pin_timeout."
+                    .into()
+            }
             Self::TooManyStatements | Self::StatementTooLong => {
                 "Raise max_client_prepared_bytes, or close prepared statements that are not used \
                  any more."
@@ -289,7 +297,12 @@ impl Fault {
 
     /// Appends it as an ErrorResponse.
     pub fn write(&self, severity: Severity, out: &mut Vec<u8>) {
+        let held = match self {
+            Self::PinTimeout(pins) => Some(format!("The session held its server: {pins}.")),
+            _ => None,
+        };
         let detail = match self {
+            Self::PinTimeout(_) => held.as_deref(),
             Self::ServerSaid(words) => words.detail.as_deref(),
             Self::OwnServer(why) => Some(why.as_str()),
             Self::SetFailed(detail) => Some(detail.as_str()),
@@ -363,6 +376,7 @@ impl fmt::Display for Fault {
             Self::QueryTimeout => f.write_str("query timeout"),
             Self::QueryTimeoutInQueue => f.write_str("query_timeout"),
             Self::IdleTransaction => f.write_str("idle transaction timeout"),
+            Self::PinTimeout(_) => f.write_str("pin_timeout"),
             Self::TransactionTimeout => f.write_str("transaction timeout"),
             Self::ShuttingDown => f.write_str("pooler is shutting down"),
             Self::ServersShutDown => f.write_str("server shutting down"),

@@ -21,6 +21,9 @@ pub enum Mail {
     Open(Arc<SharedPool>),
     /// Open a server of this pool for this client alone.
     OpenFor(Arc<SharedPool>, Waiter),
+    /// The clients of this pool have become so many that they share servers, or so few that each keeps
+    /// one.
+    Share(Arc<SharedPool>),
     /// A cap that denied this pool a server has room.
     Room(Arc<SharedPool>),
     /// A look for the idle server that has to go, on its way through all workers.

@@ -7,6 +7,7 @@ pub const CONFIG_FILE_ERROR: &str = "F0000";
 pub const CONFIGURATION_LIMIT_EXCEEDED: &str = "53400";
 pub const CONNECTION_FAILURE: &str = "08006";
 pub const FEATURE_NOT_SUPPORTED: &str = "0A000";
+pub const IDLE_SESSION_TIMEOUT: &str = "57P05";
 pub const INVALID_AUTHORIZATION: &str = "28000";
 pub const INVALID_CATALOG_NAME: &str = "3D000";
 pub const INVALID_PARAMETER_VALUE: &str = "22023";

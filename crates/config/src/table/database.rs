@@ -1,7 +1,7 @@
 //! The keys of an entry of `[databases]`.
 
 use super::settings;
-use crate::{LoadBalance, Micros, PoolMode, Secret, SessionState, check::between};
+use crate::{LoadBalance, Micros, PoolMode, Secret, SessionState, Share, check::between};
 
 settings! {
     /// An entry of `[databases]`: where the connections of one database go.
@@ -46,6 +46,16 @@ settings! {
         pool_mode: Option<PoolMode>, reloads, now;
         /// What of a session clients find on every server. If not set, the global `session_state`.
         session_state: Option<SessionState>, reloads, now;
+        /// How many servers of each pool may be kept by clients before it may have more. If not set, the
+        /// global `max_pinned`.
+        max_pinned: Option<Share>, reloads, now;
+        /// How long a pinned client may be idle. If not set, the global `pin_timeout`.
+        pin_timeout: Option<Micros>, reloads, now;
+        /// Up to so many clients of a pool, each keeps its server. If not set, the global `share_after`.
+        share_after: Option<u32>, reloads, now;
+        /// Each client keeps the server that it gets first until it leaves, in `transaction` mode with
+        /// `session_state = transparent`.
+        dedicated: bool = "0", reloads, now;
         /// The most servers of all pools of this database. If not set (or 0), the global
         /// `max_db_connections`.
         max_db_connections: Option<u32>, reloads, now;

@@ -2,8 +2,8 @@
 
 use super::settings;
 use crate::{
-    AuthType, BypassUsers, FairWindow, FileMode, Micros, PoolMode, Secret, SessionState, SslMode,
-    SyslogFacility,
+    AuthType, BypassUsers, FairWindow, FileMode, HandoverClean, Micros, PoolMode, Secret,
+    SessionState, Share, SslMode, SyslogFacility,
     check::{auth_available, between, tls_optional},
 };
 
@@ -132,6 +132,32 @@ settings! {
         /// Refuse the simple query protocol, in which one message may hold several statements: what an SQL
         /// injection needs. The console is not affected.
         disable_pqexec: bool = "0", restarts, now;
+    }
+
+    "Clients that keep a server" {
+        /// In `transaction` mode with `session_state = transparent`, a client keeps its server for as long
+        /// as its session holds what can't be moved to another one, such as a temporary table: it is
+        /// pinned (SHOW PINS). So many servers of each pool, or so much of `pool_size`, may be kept like
+        /// that. More may be (a client can't do without its session), but for each beyond this the pool
+        /// may have one more server, up to `pinned_overflow`, so that some are left for others.
+        max_pinned: Share = "75%", reloads, now;
+        /// The most servers that a pool may have above its size because of `max_pinned`. The caps hold.
+        pinned_overflow: u32 = "5", reloads, now;
+        /// Disconnect clients that have been pinned and idle, outside of a transaction, for longer than this.
+        /// 0: no limit.
+        pin_timeout: Micros = "0", reloads, now;
+        /// Parameters that pin a client when it changes them, rather than to be set again on each server.
+        pin_parameters: Vec<String> = "", reloads, now;
+        /// As long as a pool has no more clients than this, each keeps the server that it has got, as far
+        /// as there are enough. 0: servers go back at the end of each transaction.
+        share_after: u32 = "0", reloads, now;
+        /// When a server is cleaned before another client gets it: `auto`, when it is known or suspected to
+        /// hold something of a session; `always`, each time that it goes back, at the cost of a round trip
+        /// and of its prepared statements.
+        handover_clean: HandoverClean = "auto", reloads, now;
+        /// Log which client is pinned, and why: each worker writes one line for each reason and
+        /// pool in ten seconds.
+        log_pins: bool = "1", reloads, now;
     }
 
     "How clients log in" {

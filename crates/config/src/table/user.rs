@@ -16,6 +16,9 @@ settings! {
         reserve_pool_size: Option<u32>, reloads, now;
         /// When servers of this user's pools go back. Goes before the database's `pool_mode`.
         pool_mode: Option<PoolMode>, reloads, now;
+        /// Each client of this user keeps the server that it gets first until it leaves, in `transaction`
+        /// mode with `session_state = transparent`. If not set, the database's.
+        dedicated: Option<bool>, reloads, now;
         /// The most servers of all pools of this user. If not set (or 0), the global
         /// `max_user_connections`.
         max_user_connections: Option<u32>, reloads, now;
@@ -33,6 +36,8 @@ settings! {
         idle_transaction_timeout: Option<Micros>, reloads, now;
         /// How long a transaction may last. If not set, the global `transaction_timeout`.
         transaction_timeout: Option<Micros>, reloads, now;
+        /// How long a pinned client may be idle. Goes before the database's.
+        pin_timeout: Option<Micros>, reloads, now;
         /// How long a client may be idle. If not set, the global `client_idle_timeout`.
         client_idle_timeout: Option<Micros>, reloads, now;
     }

@@ -57,6 +57,8 @@ pub(crate) enum Show {
     Mem,
     PeerPools,
     Peers,
+    PinStats,
+    Pins,
     Pools,
     Servers,
     Sockets,
@@ -81,7 +83,7 @@ pub(crate) enum Source {
 }
 
 impl Show {
-    const ALL: [(&'static str, Self); 22] = [
+    const ALL: [(&'static str, Self); 24] = [
         ("ACTIVE_SOCKETS", Self::ActiveSockets),
         ("CLIENTS", Self::Clients),
         ("CONFIG", Self::Config),
@@ -94,6 +96,8 @@ impl Show {
         ("MEM", Self::Mem),
         ("PEERS", Self::Peers),
         ("PEER_POOLS", Self::PeerPools),
+        ("PINS", Self::Pins),
+        ("PIN_STATS", Self::PinStats),
         ("POOLS", Self::Pools),
         ("SERVERS", Self::Servers),
         ("SOCKETS", Self::Sockets),

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, ops::AddAssign};
 
-use super::{command::Show, orders::Awaiting, rows::Cell, show};
+use super::{command::Show, orders::Awaiting, rows::Cell, show, show::PinCounts};
 use crate::{
     Action, Actions, Time, Token, WorkerId,
     fault::Fault,
@@ -45,6 +45,7 @@ pub(crate) struct Collection {
     /// Rows of connections, with their ids to sort by.
     pub(crate) rows: Vec<(u64, Vec<Cell>)>,
     pub(crate) pools: BTreeMap<PoolKey, PoolCount>,
+    pub(in crate::admin) pins: BTreeMap<PoolKey, PinCounts>,
     /// What the console has done itself.
     pub(crate) console: Counted,
     /// What was counted in pools that a worker has forgotten since.
@@ -141,6 +142,7 @@ impl Collection {
             show,
             rows: Vec::new(),
             pools: BTreeMap::new(),
+            pins: BTreeMap::new(),
             console: Counted::default(),
             past: Stats::default(),
             console_clients: 0,

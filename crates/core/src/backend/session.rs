@@ -1,6 +1,6 @@
 //! What is known of the session on a server.
 
-use crate::session::{Dialect, Probe, Settings, State, Suspicion, Tracked, TrackedNames};
+use crate::session::{Dialect, Probe, Settings, State, Suspects, Suspicion, Tracked, TrackedNames};
 
 /// What a server's session holds, as far as the session engine knows.
 #[derive(Debug, Default)]
@@ -11,6 +11,10 @@ pub struct ServerSession {
     pub dialect: Dialect,
     /// What may have been touched since its state was last learnt.
     pub suspicion: Suspicion,
+    /// The texts that did.
+    pub suspects: Suspects,
+    /// Its pool counts it among those that clients keep.
+    pub is_counted: bool,
     /// The extension reports: what it said last.
     pub report: Option<Box<State>>,
     /// It has reported since its state was last learnt.
@@ -94,6 +98,7 @@ impl ServerSession {
     pub fn cleaned(&mut self) {
         self.held = Settings::default();
         self.suspicion = Suspicion::default();
+        self.suspects.clear();
         self.has_reported = false;
         self.is_unjudged = false;
         self.unclean = false;

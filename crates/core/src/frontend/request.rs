@@ -93,7 +93,9 @@ impl LoginRequest {
             match name {
                 b"user" | b"database" | b"replication" => {}
                 // Its server is nobody else's: whatever PostgreSQL takes is right.
-                b"options" if bypass => pass_options(value, names, &mut tracked, &mut passed),
+                b"options" if bypass => {
+                    pass_options(value, names, &mut tracked, &mut passed, &mut of_options);
+                }
                 b"options" if is_native => passed.push((name.to_vec(), value.to_vec())),
                 b"options" => {
                     // Listed there, `options` stands for all settings inside of it.
@@ -115,7 +117,11 @@ impl LoginRequest {
                         tracked.set(at, value);
                     }
                     None if is_ignored(name) => {}
-                    None if is_carried && !bypass => asked.push((name.to_vec(), value.to_vec())),
+                    None if bypass => {
+                        asked.push((name.to_vec(), value.to_vec()));
+                        passed.push((name.to_vec(), value.to_vec()));
+                    }
+                    None if is_carried => asked.push((name.to_vec(), value.to_vec())),
                     None if is_native => passed.push((name.to_vec(), value.to_vec())),
                     None => {
                         return Err(Fault::UnsupportedParameter(
@@ -134,7 +140,8 @@ impl LoginRequest {
         Ok(Self {
             user,
             database,
-            asked: (is_carried && !is_native).then_some(of_options),
+            // One of `bypass_users` may yet have to do without a server of its own.
+            asked: (is_carried && (bypass || !is_native)).then_some(of_options),
             tracked,
             unknown_options,
             native: is_native.then_some(Native {
@@ -150,15 +157,23 @@ impl LoginRequest {
     /// # Errors
     /// One of its parameters needs a server of its own.
     pub fn give_up_bypass(&mut self) -> Result<(), Fault> {
-        let Some(native) = self.native.take_if(|native| native.bypass) else {
+        let Some(mut native) = self.native.take_if(|native| native.bypass) else {
             return Ok(());
         };
-        match native.parameters.into_iter().next() {
-            None => Ok(()),
-            Some((name, _)) => Err(Fault::UnsupportedParameter(
-                String::from_utf8_lossy(&name).into_owned(),
-            )),
+        let is_carried = self.asked.is_some();
+        let refused = native.parameters.iter().find(|(name, _)| {
+            // There is more in these options than settings.
+            !is_carried || name == b"options"
+        });
+        if let Some((name, _)) = refused {
+            let name = String::from_utf8_lossy(name).into_owned();
+            return Err(Fault::UnsupportedParameter(name));
         }
+        if self.asked.as_deref().is_some_and(needs_own_server) {
+            native.bypass = false;
+            self.native = Some(native);
+        }
+        Ok(())
     }
 }
 
@@ -185,6 +200,7 @@ fn pass_options(
     names: &TrackedNames,
     tracked: &mut Tracked,
     passed: &mut Vec<(Vec<u8>, Vec<u8>)>,
+    of_options: &mut Vec<(Vec<u8>, Vec<u8>)>,
 ) {
     let settings: Result<Vec<_>, _> = options::settings(value).into_iter().collect();
     let Ok(settings) = settings else {
@@ -193,8 +209,9 @@ fn pass_options(
     for (name, value) in settings {
         match names.tracked_position(&name) {
             Some(at) => tracked.set(at, &value),
-            None => passed.push((name, value)),
+            None => passed.push((name.clone(), value.clone())),
         }
+        of_options.push((name, value));
     }
 }
 

@@ -105,6 +105,8 @@ pub struct Ledger {
     owned: Vec<u32>,
     servers: u32,
     connecting: u32,
+    /// Servers that clients keep between transactions.
+    pinned: u32,
     /// Of those that log in, not yet begun, and not for a client that waits.
     unasked: u32,
     queues: Vec<WaitQueue>,
@@ -134,6 +136,7 @@ impl Ledger {
             owned: vec![0; workers],
             servers: 0,
             connecting: 0,
+            pinned: 0,
             unasked: 0,
             queues: (0..workers).map(|_| WaitQueue::default()).collect(),
             waiting: 0,

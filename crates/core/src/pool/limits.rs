@@ -13,6 +13,10 @@ pub struct Limits {
     pub overflow: u32,
     /// The most clients that wait before the overflow is used.
     pub overflow_waiting: u32,
+    /// So many servers may be pinned; for each beyond that the pool may have one more.
+    pub pinned: u32,
+    /// The most that it may have more for that.
+    pub pinned_overflow: u32,
     /// Fewest servers that are kept, as far as `size` allows.
     pub min: u32,
     /// Most servers that log in at the same time (at least 1).

@@ -29,7 +29,11 @@ impl Upward<'_> {
         let suspicion = text.map_or(Suspicion::OPAQUE, |text| {
             scan(text, dialect, self.certificates)
         });
-        self.server.session.suspicion |= suspicion;
+        if !suspicion.is_empty() {
+            let session = &mut self.server.session;
+            session.suspicion |= suspicion;
+            session.suspects.note(suspicion, text.unwrap_or_default());
+        }
     }
 
     /// Is it about a statement that we know nothing of: one that SQL's PREPARE made?

@@ -461,7 +461,12 @@ impl Upward<'_> {
         };
         if self.is_carried {
             let dialect = self.server.session.dialect;
-            self.server.session.suspicion |= statement.suspicion(dialect, self.certificates);
+            let suspicion = statement.suspicion(dialect, self.certificates);
+            if !suspicion.is_empty() {
+                let session = &mut self.server.session;
+                session.suspicion |= suspicion;
+                session.suspects.note(suspicion, statement.definition());
+            }
         }
         if !self.server.prepared.touch(statement.id()) {
             let statement = Arc::clone(statement);

@@ -1,6 +1,6 @@
 //! What a client believes its session to be, as far as it is carried from server to server.
 
-use super::{Settings, pin::Pins};
+use super::{Fingerprint, Settings, pin::Pins};
 use crate::Time;
 
 /// A client's session.
@@ -16,6 +16,8 @@ pub struct Context {
     pub pins: Pins,
     /// Since when.
     pub pinned_at: Option<Time>,
+    /// The statement that seems to be the reason.
+    pub pinned_by: Option<Box<Fingerprint>>,
 }
 
 impl Context {
@@ -30,6 +32,7 @@ impl Context {
     pub fn pin(&mut self, pins: Pins, now: Time) {
         if pins.is_empty() {
             self.pinned_at = None;
+            self.pinned_by = None;
         } else {
             self.pinned_at.get_or_insert(now);
         }

@@ -8,6 +8,7 @@
 pub mod certificates;
 mod context;
 mod customs;
+mod fingerprint;
 mod names;
 mod pin;
 mod plan;
@@ -19,11 +20,13 @@ mod shape;
 mod startups;
 mod state;
 mod statement;
+mod suspects;
 mod tracked;
 
 pub use certificates::Certificates;
 pub use context::Context;
 pub use customs::Customs;
+pub use fingerprint::Fingerprint;
 pub use names::{BindingId, Bindings, Names};
 pub use pin::{Pin, Pins};
 pub use plan::{CLEAN, plan};
@@ -34,4 +37,5 @@ pub use shape::Shape;
 pub use startups::{Startup, Startups};
 pub use state::{BadState, State};
 pub use statement::{NO_SUCH_NAME, RESERVED, Statement, Statements};
+pub use suspects::Suspects;
 pub use tracked::{Tracked, TrackedNames};

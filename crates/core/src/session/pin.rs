@@ -102,6 +102,12 @@ impl Pins {
         Self(self.0 & !before.0)
     }
 
+    /// Is there a reason besides what the configuration says?
+    #[must_use]
+    pub fn ends(self) -> bool {
+        self.iter().any(|pin| pin != Pin::Configured)
+    }
+
     /// Will the server be of no use to anybody else, whatever is done to it?
     #[must_use]
     pub fn spoils(self) -> bool {

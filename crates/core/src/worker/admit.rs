@@ -8,8 +8,8 @@ use pgweir_wire::{Authentication, MessageWriter, Severity, sqlstate};
 
 use super::{Worker, login::is_own_user};
 use crate::{
-    Actions, Level, ReadMode, Replication, Time, Token, admin::Console, backend::Welcome,
-    cancel::CancelKey, fault::Fault, frontend::ClientDuty, pool::PoolKey,
+    Actions, Level, ReadMode, Replication, SharedPool, Time, Token, admin::Console,
+    backend::Welcome, cancel::CancelKey, fault::Fault, frontend::ClientDuty, pool::PoolKey,
 };
 
 impl Worker {
@@ -84,11 +84,25 @@ impl Worker {
             self.wait(conn, shared.id, true, now, out);
             return Ok(());
         }
-        let engine = self.local_pool(&shared, now).terms.engine;
+        self.join(conn, &shared, asked, now, out)
+    }
+
+    /// A client shares the pool's servers from here on.
+    fn join(
+        &mut self,
+        conn: Token,
+        shared: &Arc<SharedPool>,
+        asked: Option<Vec<(Vec<u8>, Vec<u8>)>>,
+        now: Time,
+        out: &mut Actions,
+    ) -> Result<(), Fault> {
+        self.count_sharer(shared, now, out);
+        let engine = self.local_pool(shared, now).terms.engine;
         if let Some(asked) = asked.filter(|_| engine) {
-            self.begin_session(conn, &shared, asked);
+            self.begin_session(conn, shared, asked);
+            self.dedicate(conn, shared.id, now);
         }
-        if self.local_pool(&shared, now).welcome().is_some() {
+        if self.local_pool(shared, now).welcome().is_some() {
             match self.is_unproven(conn) {
                 true => self.check_out(conn, now, out),
                 false => self.welcome_client(conn, now, out),

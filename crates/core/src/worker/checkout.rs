@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Conn, Worker, scheduling::Decision};
+use super::{Conn, Worker, pins::uncount_kept, scheduling::Decision};
 use crate::{
     Action, Actions, ReadMode, SharedPool, Shutdown, Time, Token,
     backend::{Duty, Own, Server},
@@ -10,7 +10,7 @@ use crate::{
     frontend::{Client, ClientDuty},
     pool::{Grant, PoolId, Waiter},
 };
-use pgweir_config::PoolMode;
+use pgweir_config::{HandoverClean, PoolMode};
 
 impl Worker {
     /// An idle client has something to say: get it a server, or let it wait.
@@ -98,6 +98,7 @@ impl Worker {
         if self.logs_scheduling {
             self.log_decision(conn, Decision::Waits(shared.id), now, out);
         }
+        self.yield_kept(shared.id, now, out);
         self.schedule(now);
     }
 
@@ -295,19 +296,29 @@ impl Worker {
         if !server.replies.is_settled() || server.status != b'I' || server.owner.is_some() {
             return;
         }
-        let pool = server.pool();
-        let sharing = self
-            .pool(pool)
-            .is_some_and(|pool| pool.terms.mode != PoolMode::Session);
+        let (pool, is_counted) = (server.pool(), server.session.is_counted);
+        let is_retired = server.retire.is_some();
+        let (sharing, keeps) = self.pool(pool).map_or((false, false), |pool| {
+            (pool.terms.mode != PoolMode::Session, pool.keeps_servers())
+        });
         let Some(client) = self.table.client(client_conn) else {
             return;
         };
+        let context = client.context.as_ref();
+        let is_pinned = context.is_some_and(|context| context.is_pinned());
+        let is_kept = is_pinned || keeps && context.is_some() && !is_retired;
         // A slow reader keeps its server until it has taken all: so what is kept for clients is bounded
         // by the number of servers.
-        let is_pinned = client.context.as_ref().is_some_and(|own| own.is_pinned());
-        if !sharing || client.blocked || is_pinned || !client.stream.is_at_boundary() {
+        if !sharing || client.blocked || is_kept || !client.stream.is_at_boundary() {
             if !sharing {
+                if self.logs_scheduling {
+                    self.log_kept(client_conn, server_conn, now, out);
+                }
                 self.close_if_outdated(server_conn, now, out);
+            } else if is_pinned && !is_counted {
+                self.count_kept(server_conn, now, out);
+            } else if self.logs_scheduling {
+                self.log_kept(client_conn, server_conn, now, out);
             }
             return;
         }
@@ -328,11 +339,16 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) {
-        let wants_reset = was_session || self.snapshot.config.settings.server_reset_query_always;
+        let settings = &self.snapshot.config.settings;
+        let wants_reset = was_session || settings.server_reset_query_always;
+        let cleans = settings.handover_clean == HandoverClean::Always;
         let Some(server) = self.table.server(conn) else {
             return;
         };
         server.freed_at = now;
+        uncount_kept(server);
+        server.session.suspects.clear();
+        server.session.unclean |= cleans;
         if server.replies.is_doubtful() {
             server.retire.get_or_insert("unexpected replies may follow");
         }
@@ -460,6 +476,7 @@ impl Worker {
         {
             self.place(server, now, out);
         }
+        self.yield_kept(pool_id, now, out);
         let notes = shared.ledger.lock().answered(self.id, now);
         self.deliver(notes, shared, out);
     }

@@ -6,7 +6,7 @@
 
 use std::{borrow::Cow, fmt::Write, sync::Arc};
 
-use super::{Conn, Worker};
+use super::{Conn, Worker, pins::pins_of};
 use crate::{
     Action, Actions, Level, SharedPool, Time, Token, WorkerId,
     backend::{Duty, Server},
@@ -14,6 +14,7 @@ use crate::{
     frontend::{Client, ClientDuty},
     mail::Mail,
     pool::{Obstacle, PoolId, Scope},
+    session::Pins,
 };
 use pgweir_wire::{MessageWriter, sqlstate};
 
@@ -51,6 +52,8 @@ struct Holder {
     /// Microseconds.
     held: u64,
     state: State,
+    /// Why it keeps it.
+    pins: Option<Pins>,
     client: u64,
     user: Box<str>,
 }
@@ -60,16 +63,18 @@ enum State {
     Busy,
     IdleInTransaction,
     IdleInSession,
+    Pinned,
     Idle,
     Cleaning,
     LoggingIn,
 }
 
 impl State {
-    const ALL: [State; 6] = [
+    const ALL: [State; 7] = [
         State::Busy,
         State::IdleInTransaction,
         State::IdleInSession,
+        State::Pinned,
         State::Idle,
         State::Cleaning,
         State::LoggingIn,
@@ -92,6 +97,7 @@ impl State {
             Self::Busy => "busy",
             Self::IdleInTransaction => "idle in transaction",
             Self::IdleInSession => "idle in session",
+            Self::Pinned => "idle and pinned",
             Self::Idle => "idle",
             Self::Cleaning => "being cleaned",
             Self::LoggingIn => "logging in",
@@ -177,7 +183,12 @@ impl Worker {
             if server.bypass {
                 continue;
             }
-            let state = State::of(server);
+            let client = self.client_of(server);
+            let pins = client.and_then(pins_of);
+            let state = match State::of(server) {
+                State::IdleInSession if pins.is_some() => State::Pinned,
+                state => state,
+            };
             if server.pool() != id {
                 if diagnosis.shares_cap(server) {
                     diagnosis.others[state as usize] += 1;
@@ -189,11 +200,11 @@ impl Worker {
                 continue;
             }
             diagnosis.counts[state as usize] += 1;
-            let client = server.client().and_then(|client| self.table.look(client));
-            if let Some(Conn::Client(client)) = client {
+            if let Some(client) = client {
                 diagnosis.longest.push(Holder {
                     held: now.since(server.lent_at),
                     state,
+                    pins,
                     client: client.id,
                     user: client
                         .names
@@ -301,11 +312,15 @@ impl Diagnosis {
             let Holder {
                 held,
                 state,
+                pins,
                 client,
                 user,
             } = holder;
             let (held, state) = (Seconds(*held), state.words());
             let _ = write!(detail, "by \"{user}\" (C-{client:#x}) for {held}, {state}");
+            if let Some(pins) = pins {
+                let _ = write!(detail, " ({pins})");
+            }
         }
         if !self.longest.is_empty() {
             detail.push('.');
@@ -349,6 +364,8 @@ impl Diagnosis {
         detail: &mut String,
     ) -> Cow<'static, str> {
         const LONG: &str = "or end long transactions.";
+        const PINNED: &str = "Raise pool_size or pinned_overflow, set pin_timeout, or end what sessions hold: see \
+                              SHOW PINS.";
         match obstacle {
             Obstacle::Size => {
                 let limits = *self.pool.ledger.lock().limits();
@@ -359,7 +376,10 @@ impl Diagnosis {
                     (true, true) => "pool_size, reserve_pool_size and overflow_size",
                 };
                 let _ = write!(detail, " The limit is {names}.");
-                format!("Raise pool_size or query_wait_timeout, {LONG}").into()
+                match self.counts[State::Pinned as usize] {
+                    0 => format!("Raise pool_size or query_wait_timeout, {LONG}").into(),
+                    _ => PINNED.into(),
+                }
             }
             Obstacle::Cap { by, limit } => {
                 let of = match by {

@@ -68,15 +68,21 @@ impl Worker {
         let workers = self.directory.workers();
         search.visited += 1;
         for id in self.evictable(&search) {
-            let Some(Some(pool)) = self.pools.get_mut(id.index()) else {
-                continue;
-            };
-            let caps = self.directory.caps();
+            let directory = Arc::clone(&self.directory);
+            let caps = directory.caps();
             let may_go = |idle: u64| {
                 caps.with(|caps| caps.may_evict(search.pool.id, search.scope, id, idle))
             };
             let any_may_go = may_go(0);
-            pool.told |= any_may_go;
+            if any_may_go && let Some(pool) = self.pool(id) {
+                pool.told = true;
+                if pool.keeps {
+                    self.release_kept(id, now, out);
+                }
+            }
+            let Some(Some(pool)) = self.pools.get_mut(id.index()) else {
+                continue;
+            };
             for &conn in &pool.idle {
                 let idle_since = match self.table.server(conn) {
                     Some(server) => server.freed_at,

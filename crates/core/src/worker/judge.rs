@@ -9,7 +9,7 @@ use pgweir_wire::MessageWriter;
 
 use super::{Worker, checkout::begin};
 use crate::{
-    Actions, Level, ReadMode, Time, Token,
+    Actions, ReadMode, Time, Token,
     backend::{Answers, Duty, Own, Server},
     frontend::{Client, ClientDuty},
     session::{Context, Pin, Pins, Probe, State, Suspicion, plan},
@@ -171,12 +171,24 @@ impl Worker {
             server.session.has_reported = false;
             server.session.is_unjudged = false;
         }
+        let pinning = &self.snapshot.config.settings.pin_parameters;
+        pins.insert_if(Pin::Parameter, Self::is_pinning(context, pinning));
         let new = pins.new_since(context.pins);
         context.pin(pins, now);
-        if !new.is_empty() {
-            let subject = client.subject();
-            out.log(Level::Debug, subject, format!("keeps its server: {new}"));
+        if let Some(first) = new.iter().next()
+            && let Some(by) = server.session.suspects.of(first)
+        {
+            context.pinned_by = Some(Box::new(by));
         }
+        if !failed {
+            server.session.suspects.clear();
+        }
+        if !new.is_empty() {
+            self.count_reasons(client_conn, conn, new, now, out);
+        }
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
         match restored {
             Some(text) => {
                 server.ask(Own::Restore);

@@ -3,7 +3,7 @@
 use pgweir_config::PoolMode;
 use pgweir_wire::{MessageWriter, Severity};
 
-use super::{Conn, Worker};
+use super::{Conn, Worker, pins::uncount_kept};
 use crate::{
     Action, Actions, Closed, Level, ReadMode, Shutdown, Time, Token,
     backend::{Duty, Own},
@@ -136,6 +136,13 @@ impl Worker {
                 self.schedule(now);
             }
         }
+        if let Some(pool) = client.pool
+            && client.native.is_none()
+            && let Some(pool) = self.pool(pool)
+        {
+            let shared = std::sync::Arc::clone(&pool.shared);
+            self.uncount_sharer(&shared, now, out);
+        }
         match std::mem::replace(&mut client.duty, ClientDuty::Idle) {
             ClientDuty::Active(server) => self.abandon(server, had, now, out),
             ClientDuty::Preparing(server) => {
@@ -164,6 +171,7 @@ impl Worker {
         if had.mid_message {
             return self.close_server(conn, "client left in the middle of a message", now, out);
         }
+        uncount_kept(server);
         // It may have been held back for the client.
         out.read(conn, ReadMode::Deliver);
         server.replies.client_left();

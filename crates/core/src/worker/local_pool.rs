@@ -1,12 +1,16 @@
 //! A worker's part of a pool.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use pgweir_config::{Database, PoolMode, SessionState, Settings};
 
+use super::pins::PinCount;
 use crate::{
-    Directory, Endpoint, SharedPool, Snapshot, Time, Token, backend::Welcome,
-    directory::opens_like, session::Certificates, stats::Periods,
+    Directory, Endpoint, SharedPool, Snapshot, Time, Token,
+    backend::{Duty, Server, Welcome},
+    directory::opens_like,
+    session::{Certificates, Pin},
+    stats::Periods,
 };
 
 /// Microseconds for which a pool that never had a server is kept without a client.
@@ -33,6 +37,10 @@ pub(crate) struct LocalPool {
     pub(crate) explained_at: Option<Time>,
     /// Since when it has had neither clients nor servers.
     pub(crate) empty_since: Time,
+    /// Clients keep the servers that they have got (`share_after`).
+    pub(crate) keeps: bool,
+    /// By reason.
+    pub(crate) pins: [PinCount; Pin::ALL.len()],
     /// As far as this worker knows; the ledger knows for sure.
     pub(crate) paused: bool,
     /// What its servers belong to that are opened from here on (see `Epochs`).
@@ -52,6 +60,12 @@ pub(crate) struct Terms {
     pub(crate) patience: Patience,
     /// Microseconds; 0 is to be lent once.
     pub(crate) server_lifetime: u64,
+    /// Microseconds for which a pinned client may be idle; 0 is no limit.
+    pub(crate) pin_timeout: u64,
+    /// Up to so many clients, each keeps its server.
+    pub(crate) share_after: usize,
+    /// Each client keeps its first server.
+    pub(crate) dedicated: bool,
     /// The session engine is on: a client finds its session on every server.
     pub(crate) engine: bool,
     /// `session_state = off`: what ends a connection in PgBouncer ends it here.
@@ -79,6 +93,11 @@ pub(crate) struct Patience {
 }
 
 impl Terms {
+    /// Does each client keep its server while there are so many?
+    pub(crate) fn are_few(&self, clients: usize) -> bool {
+        self.share_after > 0 && clients <= self.share_after
+    }
+
     pub(crate) fn of(shared: &SharedPool, snapshot: &Snapshot) -> Self {
         let config = &snapshot.config;
         let Some(database) = config.database(&shared.key.database) else {
@@ -89,6 +108,9 @@ impl Terms {
                 query_wait_timeout: config.settings.query_wait_timeout.0,
                 patience: Patience::default(),
                 server_lifetime: 0,
+                pin_timeout: 0,
+                share_after: 0,
+                dedicated: false,
                 engine: false,
                 as_pgbouncer: false,
                 retry_max: 0,
@@ -119,6 +141,9 @@ impl Terms {
         Self {
             mode,
             engine,
+            pin_timeout: config.pin_timeout(database, &shared.key.user).0,
+            share_after: config.share_after(database) as usize,
+            dedicated: config.is_dedicated(database, &shared.key.user),
             as_pgbouncer: is_off,
             retry_max: match engine && prepared_max > 0 {
                 true => config.settings.max_retry_bytes as usize,
@@ -195,7 +220,9 @@ impl LocalPool {
         let present = shared.epochs.lock().present();
         // The directory takes over a snapshot before it turns epochs: this order is the other way round.
         let is_current = Arc::ptr_eq(&directory.snapshot(), snapshot);
+        let keeps = terms.are_few(shared.clients.load(Ordering::Relaxed));
         Self {
+            keeps,
             shared: Arc::clone(shared),
             idle: Vec::new(),
             told: false,
@@ -207,6 +234,7 @@ impl LocalPool {
             diagnosed_at: None,
             explained_at: None,
             empty_since: now,
+            pins: Default::default(),
             paused: directory.operator().is_halted(&shared.key.database),
             epoch: present.wrapping_sub(u32::from(!is_current)),
         }
@@ -229,6 +257,18 @@ impl LocalPool {
         self.terms.min_pool_size > 0
             && self.terms.entry.is_some()
             && (self.clients > 0 || self.terms.is_forced)
+    }
+
+    /// Do clients keep their servers, as long as nobody waits?
+    #[inline]
+    pub(crate) fn keeps_servers(&self) -> bool {
+        self.keeps && !self.told && !self.paused
+    }
+
+    /// May it be that a client keeps this server without need?
+    pub(crate) fn may_keep(&self, server: &Server) -> bool {
+        let is_lent = matches!(server.duty, Duty::Lent(_)) && server.owner.is_none();
+        self.keeps && is_lent && server.retire.is_none()
     }
 
     /// The next idle server to be lent.

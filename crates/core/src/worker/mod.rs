@@ -7,12 +7,14 @@ mod checkout;
 mod diagnosis;
 mod eviction;
 mod judge;
+mod keep;
 mod leave;
 mod local_pool;
 mod login;
 mod native;
 mod orders;
 mod patience;
+mod pins;
 mod scheduling;
 mod servers;
 mod session;
@@ -30,6 +32,7 @@ use pgweir_auth::scram::DerivedKeys;
 pub use self::{diagnosis::Diagnosis, eviction::Search};
 pub(crate) use self::{
     local_pool::LocalPool,
+    pins::pins_of,
     table::{Conn, Table},
 };
 use crate::{
@@ -289,6 +292,7 @@ impl Worker {
             Mail::Wanted(pool) => self.heard_wanted(&pool, now, out),
             Mail::Open(pool) => self.open_server(&pool, now, out),
             Mail::OpenFor(pool, waiter) => self.open_native(&pool, waiter, now, out),
+            Mail::Share(pool) => self.heard_of_sharers(&pool, now, out),
             Mail::Room(pool) => self.heard_of_room(&pool, now, out),
             Mail::Search(search) => self.search(*search, now, out),
             Mail::Evict(search) => self.evict(*search, now, out),

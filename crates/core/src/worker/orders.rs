@@ -41,6 +41,7 @@ impl Worker {
         pool.paused = paused;
         if paused {
             self.close_unused(id, "pause mode", now, out);
+            self.release_kept(id, now, out);
         } else {
             self.release_held(id, now, out);
         }
@@ -91,6 +92,7 @@ impl Worker {
         } else {
             // `server_fast_close` may let it go before its client does.
             self.schedule(now);
+            self.release_if_done(conn, now, out);
         }
     }
 

@@ -1,6 +1,6 @@
 //! How long clients may take: to log in, to wait, to think, to run a query.
 
-use super::{Conn, Worker};
+use super::{Conn, LocalPool, Worker};
 use crate::{
     Actions, Replication, Shutdown, Time, Token,
     backend::Server,
@@ -85,9 +85,22 @@ impl Worker {
             && passed(now, client.transaction_at, patience.transaction)
         {
             Some(Fault::TransactionTimeout)
+        } else if !is_busy && !in_transaction {
+            self.idle_overdue(client, pool, now)
         } else {
             None
         }
+    }
+
+    /// The same, for one that keeps a server between transactions.
+    fn idle_overdue(&self, client: &Client, pool: &LocalPool, now: Time) -> Option<Fault> {
+        let context = client.context.as_ref()?;
+        if context.pins.ends() && passed(now, client.request_at, pool.terms.pin_timeout) {
+            return Some(Fault::PinTimeout(context.pins));
+        }
+        let user = client.names.as_ref().map_or("", |names| &names.user);
+        let limit = self.snapshot.config.client_idle_timeout(user);
+        passed(now, client.request_at, limit.0).then_some(Fault::ClientIdle)
     }
 
     /// Ends a client that took too long, and what it began.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Conn, Worker};
+use super::{Conn, Worker, pins::pins_of};
 use crate::{
     Actions, Level, Time, Token, WorkerId,
     pool::{Obstacle, PoolId},
@@ -15,6 +15,8 @@ pub(super) enum Decision {
     Gets(Token, u64),
     /// It waits for a server of this pool.
     Waits(PoolId),
+    /// It keeps this server.
+    Keeps(Token),
     /// It gives this server back, after so many microseconds.
     GivesBack(Token, u64),
     /// This server goes to a worker whose client has waited longest.
@@ -41,6 +43,9 @@ impl Worker {
             Decision::Waits(pool) => format!("waits{}", self.why_wait(pool, now)),
             Decision::GivesBack(server, held) => {
                 format!("gives back {} after {}", self.name_of(server), Millis(held))
+            }
+            Decision::Keeps(server) => {
+                format!("keeps {}: {}", self.name_of(server), self.why_keep(of))
             }
             Decision::Moves(worker) => {
                 format!(
@@ -76,6 +81,30 @@ impl Worker {
             _ => return,
         };
         self.log_decision(client, Decision::GivesBack(server, held), now, out);
+    }
+
+    /// A client keeps its server, at the end of a transaction.
+    #[cold]
+    pub(super) fn log_kept(&self, client: Token, server: Token, now: Time, out: &mut Actions) {
+        let Some(Conn::Client(who)) = self.table.look(client) else {
+            return;
+        };
+        // Else nothing has ended just now.
+        if who.request_at == now && !who.blocked {
+            self.log_decision(client, Decision::Keeps(server), now, out);
+        }
+    }
+
+    /// Why a client keeps its server.
+    fn why_keep(&self, client: Token) -> String {
+        let Some(Conn::Client(client)) = self.table.look(client) else {
+            return String::new();
+        };
+        match (pins_of(client), &client.context) {
+            (Some(pins), _) => format!("pinned ({pins})"),
+            (None, Some(_)) => "few clients (share_after)".to_owned(),
+            (None, None) => "session mode".to_owned(),
+        }
     }
 
     fn name_of(&self, server: Token) -> String {

@@ -9,7 +9,7 @@ use pgweir_auth::{scram::DerivedKeys, userlist::Secret};
 use pgweir_config::LoadBalance;
 use pgweir_wire::MessageWriter;
 
-use super::{Conn, Worker};
+use super::{Conn, Worker, pins::uncount_kept};
 use crate::{
     Action, Actions, Address, Closed, ConnectError, Level, ReadMode, Replication, SharedPool, Time,
     Token,
@@ -41,6 +41,9 @@ impl Worker {
             let text = match above {
                 Above::Reserve => "taking connection from reserve_pool",
                 Above::Overflow => "taking connection from overflow",
+                Above::Pinned => {
+                    "taking connection beyond pool_size: more are pinned than max_pinned"
+                }
             };
             out.log(Level::Warning, client.subject(), text);
         }
@@ -511,9 +514,10 @@ impl Worker {
     }
 
     fn forget_server(&mut self, conn: Token, now: Time, out: &mut Actions) -> Option<Box<Server>> {
-        let Some(Conn::Server(server)) = self.table.remove(conn) else {
+        let Some(Conn::Server(mut server)) = self.table.remove(conn) else {
             return None;
         };
+        uncount_kept(&mut server);
         self.timed -= usize::from(server.duty.is_timed());
         self.count_closed(&server.shared, server.epoch, out);
         if let Some(pool) = self.pool(server.pool()) {

@@ -50,7 +50,15 @@ impl Worker {
         }
         match how {
             Shutdown::WaitForClients => {}
-            Shutdown::WaitForServers => self.close_servers(false, "pause mode", now, out),
+            Shutdown::WaitForServers => {
+                self.close_servers(false, "pause mode", now, out);
+                for id in self.pool_ids() {
+                    if let Some(pool) = self.pool(id) {
+                        pool.keeps = false;
+                    }
+                    self.release_kept(id, now, out);
+                }
+            }
             Shutdown::Immediate => self.close_servers(true, "server shutting down", now, out),
         }
     }
@@ -175,6 +183,7 @@ impl Worker {
         let caps = directory::cap_limits(&snapshot.config, &entry, &shared.key.user);
         let notes = shared.ledger.lock().set_limits(limits, caps, now);
         self.deliver(notes, &shared, out);
+        self.heard_of_sharers(&shared, now, out);
         // Each idle server is placed again: there may be too many now.
         let idle = match self.pool(id) {
             Some(pool) => {

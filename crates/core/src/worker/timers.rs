@@ -48,7 +48,7 @@ impl Worker {
     /// When to look again: soon while something has a short deadline, else when the first server, empty
     /// pool or period ends.
     fn next_deadline(&mut self, now: Time) -> Option<Time> {
-        if self.timed > 0 || self.has_client_timeouts() {
+        if self.timed > 0 || self.has_client_timeouts() || self.may_yield() {
             return Some(now.after(INTERVAL));
         }
         let periods = self.pools.iter().flatten().any(|pool| pool.servers > 0);

@@ -21,6 +21,8 @@ enum End {
     Idle(Token),
     /// It is too old.
     Old(Token),
+    /// It is too old, and its client keeps it without need.
+    Kept(Token),
     /// It is out of date, and `server_fast_close` says not to wait for the end of the session.
     Outdated(Token),
     /// It will soon be too old, and is needed: open another one first.
@@ -39,6 +41,7 @@ impl Worker {
                 End::Idle(conn) if self.is_kept_for_min(conn) => {}
                 End::Idle(conn) => self.close_server(conn, "server idle timeout", now, out),
                 End::Old(conn) => self.close_server(conn, "server lifetime over", now, out),
+                End::Kept(conn) => self.retire(conn, "server lifetime over", now, out),
                 End::Outdated(conn) => self.close_if_outdated(conn, now, out),
                 End::Soon(conn) => self.open_successor(conn, now, out),
             }
@@ -46,7 +49,8 @@ impl Worker {
     }
 
     fn end_of(&self, token: Token, server: &Server, now: Time) -> Option<End> {
-        let terms = &self.pools.get(server.pool().index())?.as_ref()?.terms;
+        let pool = self.pools.get(server.pool().index())?.as_ref()?;
+        let terms = &pool.terms;
         let settings = &self.snapshot.config.settings;
         if settings.server_fast_close && server.retire.is_some() && server.client().is_some() {
             return Some(End::Outdated(token));
@@ -63,6 +67,9 @@ impl Worker {
         }
         if is_idle && age >= terms.end_age(server.id) {
             return Some(End::Old(token));
+        }
+        if pool.may_keep(server) && age >= terms.end_age(server.id) {
+            return Some(End::Kept(token));
         }
         // A session keeps its server for as long as it likes: nobody waits for that one.
         let is_used = is_idle && idle_for < IN_USE.min(terms.server_lifetime / 4)
@@ -97,7 +104,8 @@ impl Worker {
     pub(super) fn first_server_deadline(&self, now: Time) -> Option<Time> {
         let idle_max = self.snapshot.config.settings.server_idle_timeout.0;
         let deadline = |server: &Server| {
-            let terms = &self.pools.get(server.pool().index())?.as_ref()?.terms;
+            let pool = self.pools.get(server.pool().index())?.as_ref()?;
+            let terms = &pool.terms;
             let is_idle = matches!(server.duty, Duty::Idle);
             // One that is lent now comes free later, and its time begins then.
             let since = if is_idle { server.freed_at } else { now };
@@ -109,6 +117,7 @@ impl Worker {
                 _ if terms.server_lifetime == 0 => None,
                 (false, false) if is_session || server.owner.is_some() => None,
                 (false, _) => Some(terms.successor_age(server.id)),
+                (true, false) if pool.may_keep(server) => Some(terms.end_age(server.id)),
                 (true, true) => Some(terms.end_age(server.id)),
                 (true, false) => None,
             };
@@ -133,6 +142,7 @@ impl Worker {
             if told || shared.ledger.lock().has_natives() {
                 let notes = shared.ledger.lock().tick(now);
                 self.deliver(notes, &shared, out);
+                self.yield_kept(id, now, out);
             }
             if keeps_min && self.shutdown.is_none() {
                 loop {

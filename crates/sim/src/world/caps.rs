@@ -15,6 +15,7 @@ pub(crate) struct Caps {
     process: usize,
     reserve: usize,
     overflow: usize,
+    share_after: u32,
     check_delay: u32,
 }
 
@@ -34,6 +35,7 @@ impl Caps {
             reserve,
             check_delay: [0, 2, 30][rng.usize(..3)],
             overflow: if rng.bool() { 0 } else { rng.usize(1..=2) },
+            share_after: if rng.bool() { 0 } else { rng.u32(1..=5) },
         }
     }
 
@@ -59,13 +61,14 @@ impl Caps {
             process,
             reserve,
             overflow,
+            share_after,
             check_delay,
         } = self;
         format!(
             "max_db_connections = {database}\nmax_user_connections = {user}\n\
              max_server_conn = {process}\nreserve_pool_size = {reserve}\n\
              reserve_pool_timeout = 1\noverflow_size = {overflow}\n\
-             overflow_waiting = {OVERFLOW_WAITING}\nserver_check_delay = {check_delay}\n"
+             overflow_waiting = {OVERFLOW_WAITING}\nshare_after = {share_after}\nserver_check_delay = {check_delay}\n"
         )
     }
 }

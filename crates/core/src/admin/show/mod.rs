@@ -3,10 +3,12 @@
 mod fds;
 mod few;
 mod peers;
+mod pins;
 mod pools;
 mod stats;
 mod users;
 
+pub(in crate::admin) use self::pins::PinCounts;
 use super::{
     command::Show,
     rows::{Cell, Column},
@@ -24,6 +26,7 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
             peers::add(worker, collection, now);
         }
         Show::Fds => fds::add(worker, collection),
+        Show::Pins | Show::PinStats => pins::add(worker, collection, now),
         Show::Pools
         | Show::Databases
         | Show::Users
@@ -52,6 +55,8 @@ pub(super) fn table(worker: &Worker, mut collection: Collection, now: Time) -> T
             peers::table(collection)
         }
         Show::Fds => fds::table(collection),
+        Show::Pins => pins::pins(collection),
+        Show::PinStats => pins::stats(&collection),
         Show::Pools => pools::pools(worker, &collection),
         Show::Databases => pools::databases(worker, &collection),
         Show::Users => users::users(worker, &collection),

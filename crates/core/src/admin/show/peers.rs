@@ -8,11 +8,13 @@ use super::{
     },
     Table,
 };
+use pgweir_config::PoolMode;
+
 use crate::{
     Address, Time, Token,
     backend::{Duty, Server},
     frontend::{Client, ClientDuty},
-    worker::{Conn, Worker},
+    worker::{Conn, LocalPool, Worker, pins_of},
 };
 
 use Kind::{Int4, Text};
@@ -42,6 +44,9 @@ const PEER_COLUMNS: [Column; 21] = [
     ("id", Int4),
 ];
 
+/// What SHOW CLIENTS and SHOW SERVERS have besides: how a client is served, or a server serves.
+const MODE_COLUMNS: [Column; 3] = [("mode", Text), ("pin_reason", Text), ("pinned_since", Text)];
+
 /// What SHOW SOCKETS has besides, of PgBouncer's buffer for each connection. Here a connection has
 /// none, so that these are zero.
 const BUFFER_COLUMNS: [Column; 7] = [
@@ -59,6 +64,7 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
     let tokens = worker.tokens(|conn| is_wanted(conn, show));
     for token in tokens {
         let link = linked_id(worker, token);
+        let mode = mode_of(worker, token);
         let (id, mut row) = match worker.table.get(token) {
             Some(Conn::Client(client)) => {
                 let row = client_row(client, client_state(client, show), link, now);
@@ -73,6 +79,8 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
         };
         if with_buffers(show) {
             row.extend([0u32; 7].map(Cell::from));
+        } else {
+            row.extend(mode);
         }
         collection.rows.push((id, row));
     }
@@ -83,6 +91,8 @@ pub(super) fn table(mut collection: Collection) -> Table {
     let mut columns = PEER_COLUMNS.to_vec();
     if with_buffers(collection.show) {
         columns.extend(BUFFER_COLUMNS);
+    } else {
+        columns.extend(MODE_COLUMNS);
     }
     let rows = collection.rows.into_iter().map(|(_, row)| row);
     (columns, rows.collect())
@@ -150,6 +160,42 @@ fn linked_id(worker: &mut Worker, token: Token) -> Option<u64> {
         Conn::Server(server) => Some(server.id),
         Conn::Cancel(_) => None,
     }
+}
+
+/// How a client is served, why so, and since when.
+fn mode_of(worker: &Worker, token: Token) -> [Cell; 3] {
+    let (client, server) = match worker.table.look(token) {
+        Some(Conn::Client(client)) => (Some(&**client), None),
+        Some(Conn::Server(server)) => (worker.client_of(server), Some(server)),
+        _ => (None, None),
+    };
+    let is_native = match server {
+        Some(server) => server.owner.is_some(),
+        None => client.is_some_and(|client| client.native.is_some()),
+    };
+    if is_native {
+        return ["native".into(), Cell::Null, Cell::Null];
+    }
+    let pool = client.and_then(|client| worker.pools.get(client.pool?.index())?.as_deref());
+    match (pool, client) {
+        (Some(pool), Some(client)) => mode_in(pool, client),
+        // The console, and what logs in.
+        (None, Some(_)) => [Cell::Null, Cell::Null, Cell::Null],
+        (_, None) => ["shared".into(), Cell::Null, Cell::Null],
+    }
+}
+
+fn mode_in(pool: &LocalPool, client: &Client) -> [Cell; 3] {
+    if pool.terms.mode == PoolMode::Session && client.server().is_some() {
+        return ["dedicated".into(), "pool_mode".into(), Cell::Null];
+    }
+    let Some(pins) = pins_of(client) else {
+        return ["shared".into(), Cell::Null, Cell::Null];
+    };
+    let context = client.context.as_ref();
+    let since = context.and_then(|context| context.pinned_at);
+    let since = since.map_or(Cell::Null, date);
+    ["dedicated".into(), pins.to_string().into(), since]
 }
 
 fn client_row(client: &Client, state: &'static str, link: Option<u64>, now: Time) -> Vec<Cell> {

@@ -179,6 +179,8 @@ mod tests {
             reserve_after: 0,
             overflow: 0,
             overflow_waiting: 0,
+            pinned: 1,
+            pinned_overflow: 0,
             min: 0,
             connecting: 2,
             order: Order::Auto,

@@ -1,6 +1,6 @@
 //! How many servers a pool may have: its size, and what is allowed above it while clients wait.
 
-use super::Ledger;
+use super::{Ledger, Notes};
 use crate::{Time, WorkerId, pool::Waiter};
 
 /// What allows a server above the pool's size.
@@ -10,6 +10,8 @@ pub enum Above {
     Reserve,
     /// Many clients wait.
     Overflow,
+    /// Clients keep more servers than they should.
+    Pinned,
 }
 
 impl Ledger {
@@ -18,25 +20,53 @@ impl Ledger {
         self.servers < self.limits.size || self.servers < self.most_now(now)
     }
 
+    /// A client keeps its server from here on.
+    pub fn pin(&mut self, now: Time) -> Notes {
+        self.pinned += 1;
+        let mut notes = Notes::default();
+        self.plan(0, true, &mut notes, now);
+        notes
+    }
+
+    /// It does so no more.
+    pub fn unpin(&mut self) {
+        self.pinned -= 1;
+    }
+
+    /// Servers that clients keep.
+    #[must_use]
+    pub fn pinned(&self) -> u32 {
+        self.pinned
+    }
+
     /// More servers than the limits allow at any time?
     #[must_use]
     pub fn is_above_size(&self) -> bool {
-        let above = self.limits.reserve.saturating_add(self.limits.overflow);
+        let waiting = self.limits.reserve.saturating_add(self.limits.overflow);
+        let above = waiting.saturating_add(self.limits.pinned_overflow);
         self.servers > self.limits.size.saturating_add(above)
     }
 
     /// The most that it may have at this time.
     fn most_now(&self, now: Time) -> u32 {
-        let above = self.reserve_now(now).saturating_add(self.overflow_now());
+        let waiting = self.reserve_now(now).saturating_add(self.overflow_now());
+        let above = waiting.saturating_add(self.pinned_above());
         self.limits.size.saturating_add(above)
     }
 
     /// What allows a server above the size at this time.
     pub(super) fn above(&self, now: Time) -> Above {
         match self.reserve_now(now) {
+            0 if self.pinned_above() > 0 => Above::Pinned,
             0 => Above::Overflow,
             _ => Above::Reserve,
         }
+    }
+
+    /// Who waits is not to suffer for those who keep servers.
+    fn pinned_above(&self) -> u32 {
+        let above = self.pinned.saturating_sub(self.limits.pinned);
+        above.min(self.limits.pinned_overflow)
     }
 
     /// The reserve is for those who have waited for long.

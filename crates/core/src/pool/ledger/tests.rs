@@ -10,6 +10,8 @@ fn ledger(size: u32, order: Order) -> Ledger {
         reserve_after: 0,
         overflow: 0,
         overflow_waiting: 0,
+        pinned: 1,
+        pinned_overflow: 0,
         min: 0,
         connecting: 1,
         order,
@@ -254,4 +256,28 @@ fn the_overflow_is_for_many_who_wait() {
     let _ = ledger.wait(A, client(5), Time(0));
     let (_, notes) = ledger.wait(A, client(6), Time(0));
     assert_eq!(notes.open, None, "it is used up");
+}
+
+#[test]
+fn who_keeps_servers_makes_room_for_others() {
+    let mut ledger = ledger(1, Order::Auto);
+    ledger.limits.pinned = 0;
+    ledger.limits.pinned_overflow = 1;
+    with_server(&mut ledger, A, 1);
+    let (_, notes) = ledger.wait(A, client(2), Time(0));
+    assert_eq!(notes.open, None);
+    assert_eq!(ledger.pin(Time(0)).open, Some(A));
+    let opening = ledger.opening(A, Time(0));
+    assert!(
+        matches!(opening, Opening::Go { above_size: Some(who), .. } if who == (client(2), Above::Pinned))
+    );
+    let _ = ledger.connected(A, Connecting::Done, Time(0));
+    assert!(matches!(ledger.offer(A, Time(0)), Grant::Own(_)));
+    // The next one that keeps its server gets nobody another one.
+    assert_eq!(ledger.pin(Time(0)).open, None);
+    let (_, notes) = ledger.wait(A, client(3), Time(0));
+    assert_eq!(notes.open, None, "it is used up");
+    ledger.unpin();
+    ledger.unpin();
+    assert_eq!((ledger.pinned(), ledger.is_above_size()), (0, false));
 }

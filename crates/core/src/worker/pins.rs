@@ -1,0 +1,149 @@
+//! Clients that keep their servers between transactions: how many there are, why, and who is told.
+
+use super::{Conn, Worker, local_pool::LocalPool, scheduling::Decision};
+use crate::{
+    Actions, Level, Time, Token,
+    backend::Server,
+    frontend::Client,
+    pool::PoolId,
+    session::{Context, Pin, Pins},
+};
+
+/// Microseconds between two lines in the log about the same reason in the same pool, at least.
+const LOG_INTERVAL: u64 = 10_000_000;
+
+/// What a worker has counted of one reason in one pool.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct PinCount {
+    /// How often clients were pinned for it.
+    pub(crate) total: u64,
+    /// When the log was last told.
+    logged_at: Option<Time>,
+    /// How often it was not told since.
+    unsaid: u64,
+}
+
+impl Worker {
+    /// A client is pinned for these reasons, which are new.
+    #[cold]
+    pub(super) fn count_reasons(
+        &mut self,
+        client_conn: Token,
+        server_conn: Token,
+        new: Pins,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let logs = self.snapshot.config.settings.log_pins;
+        let Some((client, server)) = self.table.pair(client_conn, server_conn) else {
+            return;
+        };
+        let pool = self.pools.get_mut(server.pool().index());
+        let Some(pool) = pool.and_then(Option::as_deref_mut) else {
+            return;
+        };
+        for pin in new.iter() {
+            let count = &mut pool.pins[pin as usize];
+            count.total += 1;
+            if !logs {
+                continue;
+            }
+            match count.logged_at {
+                Some(at) if now.since(at) < LOG_INTERVAL => count.unsaid += 1,
+                _ => {
+                    count.logged_at = Some(now);
+                    let unsaid = std::mem::take(&mut count.unsaid);
+                    let text = line(client, server, pin, unsaid);
+                    out.log(Level::Log, client.subject(), text);
+                }
+            }
+        }
+    }
+
+    /// The configuration may say that a client keeps its server until it leaves.
+    pub(super) fn dedicate(&mut self, conn: Token, pool: PoolId, now: Time) {
+        let dedicated = self.pool(pool).is_some_and(|pool| pool.terms.dedicated);
+        if let Some(client) = self.table.client(conn)
+            && let Some(context) = client.context.as_deref_mut()
+            && dedicated
+        {
+            let mut pins = Pins::default();
+            pins.insert(Pin::Configured);
+            context.pin(pins, now);
+        }
+    }
+
+    /// Has a session changed a parameter that is to pin it (`pin_parameters`)?
+    pub(super) fn is_pinning(context: &Context, names: &[String]) -> bool {
+        let is_named = |name: &[u8]| {
+            let mut names = names.iter();
+            names.any(|pinning| pinning.as_bytes().eq_ignore_ascii_case(name))
+        };
+        let mut wanted = context.wanted.iter();
+        !names.is_empty()
+            && wanted.any(|(name, value)| is_named(name) && context.base.get(name) != Some(value))
+    }
+
+    /// A client keeps its server, as it is pinned: its pool counts that.
+    #[cold]
+    pub(super) fn count_kept(&mut self, server_conn: Token, now: Time, out: &mut Actions) {
+        let Some(server) = self.table.server(server_conn) else {
+            return;
+        };
+        if std::mem::replace(&mut server.session.is_counted, true) {
+            return;
+        }
+        let (client, shared) = (server.client(), std::sync::Arc::clone(&server.shared));
+        if let Some(client) = client.filter(|_| self.logs_scheduling) {
+            self.log_decision(client, Decision::Keeps(server_conn), now, out);
+        }
+        let notes = shared.ledger.lock().pin(now);
+        self.deliver(notes, &shared, out);
+        // `pin_timeout` may be near.
+        self.schedule(now);
+    }
+}
+
+/// A server is kept no more, or is gone.
+#[inline]
+pub(super) fn uncount_kept(server: &mut Server) {
+    if std::mem::take(&mut server.session.is_counted) {
+        server.shared.ledger.lock().unpin();
+    }
+}
+
+/// Why this client keeps its server, or `None` if it goes with any.
+#[must_use]
+pub(crate) fn pins_of(client: &Client) -> Option<Pins> {
+    let context = client.context.as_ref()?;
+    (context.is_pinned() && client.server().is_some()).then_some(context.pins)
+}
+
+fn line(client: &Client, server: &Server, pin: Pin, unsaid: u64) -> String {
+    let mut text = format!("pinned to S-{:#x}: {}", server.id, pin.name());
+    let context = client.context.as_ref();
+    if let Some(by) = context.and_then(|context| context.pinned_by.as_ref()) {
+        text += &format!(" (statement {by}: {})", by.text);
+    }
+    if unsaid > 0 {
+        text += &format!("; {unsaid} more since the last line about this reason");
+    }
+    text
+}
+
+impl Worker {
+    /// How often clients of a pool were pinned here, by reason.
+    pub(crate) fn pin_counts(pool: &LocalPool) -> impl Iterator<Item = (Pin, u64)> {
+        Pin::ALL
+            .into_iter()
+            .map(|pin| (pin, pool.pins[pin as usize].total))
+    }
+
+    /// The client that a server works for, for a look.
+    pub(crate) fn client_of(&self, server: &Server) -> Option<&Client> {
+        match self.table.look(server.client()?) {
+            Some(Conn::Client(client)) => Some(client),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,202 @@
+"""Clients that keep a server, since their session holds what can't be moved: limits, and who is told."""
+
+import re
+
+import pytest
+
+import machine
+import rawclient as wire
+
+BACKEND = "SELECT pg_backend_pid()"
+TEMP = "CREATE TEMP TABLE kept (n int, secret text DEFAULT 'hidden')"
+
+
+@pytest.fixture
+def start_pooler(start_pooler):
+    """Poolers that carry sessions."""
+    return lambda pg, **options: start_pooler(pg, **{"session_state": "transparent"} | options)
+
+
+def where(pg, more=""):
+    return {"app": f"host={pg.host} port={pg.port} dbname=app {more}"}
+
+
+def pinned(pooler, sql=TEMP, **login):
+    client = pooler.raw(**login)
+    assert wire.errors(client.query(sql)) == []
+    return client
+
+
+def mode(pooler, show, **found):
+    """Mode, reason and time of the one connection that has these values."""
+    (row,) = [row for row in pooler.console(f"SHOW {show}") if found.items() <= row.items()]
+    return row["mode"], row["pin_reason"], row["pinned_since"]
+
+
+# -- how many there may be
+
+
+@pytest.mark.shows("max_pinned", "pinned_overflow", "database.max_pinned")
+@pytest.mark.parametrize("scope", ["global", "database"])
+def test_pins_do_not_starve_a_pool(start_pooler, newest_pg, workers, scope):
+    own = {"max_pinned": "50%"}
+    databases = where(newest_pg)
+    if scope == "database":
+        own, databases = {"max_pinned": 0}, where(newest_pg, "max_pinned=1")
+    pooler = start_pooler(newest_pg, databases=databases, default_pool_size=2, pinned_overflow=1,
+                          query_wait_timeout=2, workers=workers, **own)
+    keepers = [pinned(pooler) for _ in range(2)]
+    # One more than should be is pinned: there is one server more.
+    other = pooler.raw()
+    assert other.value("SELECT 7") == "7"
+    pooler.expect_log("taking connection beyond pool_size: more are pinned than max_pinned")
+    assert pooler.pool()["sv_active"] == 2 and pooler.pool()["sv_idle"] == 1
+    keepers.append(pinned(pooler))
+    other.send(wire.query("SELECT 7"))
+    error = other.error_and_close()
+    assert error.words == "query_wait_timeout"
+    assert re.search(r"has 3 server\(s\) of 2: 3 idle and pinned\..* In use for longest: by \"trusty\" "
+                     r"\(C-0x[0-9a-f]+\) for [\d.]+ s, idle and pinned \(temporary objects\)",
+                     error.fields["D"]), error.fields["D"]
+    assert "SHOW PINS" in error.fields["H"]
+    for keeper in keepers:
+        keeper.query("DROP TABLE kept")
+    assert pooler.raw().value("SELECT 7") == "7"
+
+
+@pytest.mark.shows("pin_timeout", "database.pin_timeout", "user.pin_timeout")
+@pytest.mark.parametrize("scope", ["global", "database", "user"])
+def test_pin_timeout(start_pooler, newest_pg, scope):
+    options = {"global": {"pin_timeout": 0.5},
+               "database": {"pin_timeout": 50, "databases": where(newest_pg, "pin_timeout=0.5")},
+               "user": {"databases": where(newest_pg, "pin_timeout=50"),
+                        "users_section": {"trusty": "pin_timeout=0.5"}}}
+    pooler = start_pooler(newest_pg, default_pool_size=3, **options[scope])
+    keeper, shared, busy = pinned(pooler), pooler.raw(), pinned(pooler)
+    backend = keeper.value(BACKEND)
+    shared.query("SELECT 1")
+    busy.query("BEGIN")
+    error = keeper.error_and_close()
+    assert (error.sqlstate, error.words) == ("57P05", "pin_timeout")
+    assert error.fields["D"] == "The session held its server: temporary objects."
+    machine.wait_until(lambda: not newest_pg.rows(
+        "SELECT 1 FROM pg_stat_activity WHERE pid = %s", int(backend)), 5, "its server is closed")
+    assert shared.value("SELECT 7") == "7"
+    assert busy.value("SELECT count(*) FROM kept") == "0"
+    pooler.expect_log("closing because: pin_timeout (age=")
+
+
+@pytest.mark.shows("client_idle_timeout")
+def test_an_idle_client_goes_whether_it_is_pinned_or_not(start_pooler, newest_pg):
+    pooler = start_pooler(newest_pg, client_idle_timeout=0.5)
+    assert pinned(pooler).error_and_close().words == "client_idle_timeout"
+
+
+# -- why
+
+
+@pytest.mark.shows("database.dedicated", "user.dedicated")
+@pytest.mark.parametrize("scope", ["database", "user"])
+def test_dedicated(start_pooler, newest_pg, scope, workers):
+    databases = where(newest_pg, "dedicated=1" if scope == "database" else "")
+    users = {"trusty": "dedicated=1"} if scope == "user" else {"replicator": "dedicated=0"}
+    pooler = start_pooler(newest_pg, databases=databases, users_section=users, workers=workers,
+                          pin_timeout=0.3, default_pool_size=2, max_pinned="100%")
+    one, other = pooler.raw(), pooler.raw()
+    backend = one.value(BACKEND)
+    assert other.value(BACKEND) != backend == one.value(BACKEND)
+    (row, _) = pooler.console("SHOW PINS")
+    assert (row["reason"], row["statement"]) == ("configured", None)
+    one.quiet(0.8)
+    assert one.value(BACKEND) == backend
+    one.close()
+    assert pooler.raw().value("SELECT 7") == "7"
+    if scope == "user":
+        pooler.raw(user="replicator").query("SELECT 1")
+        assert {row["user"] for row in pooler.console("SHOW PINS")} == {"trusty"}
+
+
+@pytest.mark.shows("pin_parameters")
+def test_parameters_that_pin(start_pooler, newest_pg):
+    pooler = start_pooler(newest_pg, pin_parameters="Work_Mem, jit")
+    client = pooler.raw()
+    for change, reset in [("SET work_mem = '77kB'", "RESET work_mem"),
+                          ("SELECT set_config('jit', 'off', false)", "DISCARD ALL")]:
+        client.query("SET statement_timeout = '7min'")
+        assert pooler.console("SHOW PINS") == []
+        client.query(change)
+        (row,) = pooler.console("SHOW PINS")
+        assert row["reason"] == "parameter"
+        client.query(reset)
+
+
+# -- who is told
+
+
+def test_shown(start_pooler, newest_pg, workers):
+    pooler = start_pooler(newest_pg, workers=workers)
+    keeper, shared = pinned(pooler), pooler.raw()
+    shared.query("SELECT 1")
+    backend = int(keeper.value(BACKEND))
+    (pin,) = pooler.console("SHOW PINS", user="stats")
+    assert (pin["database"], pin["user"], pin["reason"]) == ("app", "trusty", "temporary objects")
+    assert pin["remote_pid"] == backend and pin["duration_us"] >= pin["idle_us"] > 0
+    assert pin["statement"] == "CREATE TEMP TABLE kept (n int, secret text DEFAULT ?)"
+    assert re.fullmatch("[0-9a-f]{16}", pin["fingerprint"])
+    assert pin["pinned_since"].endswith(" UTC")
+    client, server = pin["client_id"], pin["server_id"]
+    expected = ("dedicated", "temporary objects", pin["pinned_since"])
+    assert mode(pooler, "CLIENTS", id=client) == mode(pooler, "SERVERS", id=server) == expected
+    assert mode(pooler, "SERVERS", state="idle") == ("shared", None, None)
+    (own,) = [row for row in pooler.console("SHOW CLIENTS") if row["database"] == "pgbouncer"]
+    assert (own["mode"], own["pin_reason"]) == (None, None)
+    assert pooler.console("SHOW PIN_STATS") == [{
+        "database": "app", "user": "trusty", "reason": "temporary objects", "total_pins": 1, "pinned": 1}]
+    pooler.expect_log(f"pinned to S-{server:#x}: temporary objects (statement {pin['fingerprint']}: CREATE TEMP")
+    keeper.query("DROP TABLE kept")
+    assert pooler.console("SHOW PINS") == []
+    assert mode(pooler, "CLIENTS", id=client) == ("shared", None, None)
+    (row,) = pooler.console("SHOW PIN_STATS")
+    assert (row["total_pins"], row["pinned"]) == (1, 0)
+    assert "hidden" not in pooler.log()
+
+
+@pytest.mark.shows("bypass_users")
+def test_other_modes(start_pooler, newest_pg):
+    databases = where(newest_pg) | {"sessions": where(newest_pg, "pool_mode=session")["app"]}
+    pooler = start_pooler(newest_pg, databases=databases, bypass_users="*/replicator")
+    native, session = pooler.raw(user="replicator"), pooler.raw(dbname="sessions")
+    session.query("SELECT 1")
+    assert native.value("SELECT 7") == "7"
+    for show in ("CLIENTS", "SERVERS"):
+        assert mode(pooler, show, user="replicator") == ("native", None, None)
+        assert mode(pooler, show, database="sessions") == ("dedicated", "pool_mode", None)
+
+
+@pytest.mark.shows("log_pins")
+def test_the_log_is_told_of_some(start_pooler, newest_pg):
+    pooler = start_pooler(newest_pg, default_pool_size=10, workers=1)
+    for _ in range(5):
+        pinned(pooler, "SELECT pg_advisory_lock_shared(7)")
+        pinned(pooler)
+    pooler.expect_log(": advisory lock (statement ")
+    assert len(re.findall("pinned to S-", pooler.log())) == 2
+    pooler.console("SET log_pins = 0")
+    client = pinned(pooler, "DECLARE c CURSOR WITH HOLD FOR SELECT 1")
+    assert client.value("FETCH c") == "1"
+    assert len(re.findall("pinned to S-", pooler.log())) == 2
+
+
+# -- cleaning
+
+
+@pytest.mark.shows("handover_clean")
+@pytest.mark.parametrize("when", ["auto", "always"])
+def test_handover(start_pooler, newest_pg, when):
+    """What no scan can see is cleaned, if it is to be in any case."""
+    pooler = start_pooler(newest_pg, default_pool_size=1, handover_clean=when)
+    one, other = pooler.raw(), pooler.raw()
+    one.query("SELECT 1")
+    other.query("SELECT 1")
+    cleaned = newest_pg.rows("SELECT 1 FROM pg_stat_activity WHERE usename = 'trusty' AND query LIKE '%UNLISTEN%'")
+    assert len(cleaned) == (1 if when == "always" else 0)
