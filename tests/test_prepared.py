@@ -176,7 +176,9 @@ def test_as_if_alone(start_pooler, pg, name, most):
 
 @pytest.mark.shows("max_prepared_statements")
 def test_servers_hold_no_more_than_they_may(start_pooler, newest_pg):
-    weir = start_pooler(newest_pg, workers=1, default_pool_size=1, max_prepared_statements=3)
+    # Where clients see what a server has.
+    weir = start_pooler(newest_pg, workers=1, default_pool_size=1, max_prepared_statements=3,
+                        session_state="off")
     with weir.raw() as client:
         for n in range(10):
             client.send(parse(f"SELECT {n}", f"S_{n}") + prepared(f"S_{n}") + SYNC)
@@ -222,7 +224,7 @@ def test_a_client_that_prepares_too_much(start_pooler, newest_pg):
 
 def test_a_server_whose_statements_were_removed(start_pooler, newest_pg):
     """One client's DEALLOCATE of our name must not trouble another for longer than one error."""
-    weir = start_pooler(newest_pg, workers=1, default_pool_size=1)
+    weir = start_pooler(newest_pg, workers=1, default_pool_size=1, session_state="off")
     with weir.raw() as one, weir.raw() as other:
         one.send(parse("SELECT 1", "S_1") + SYNC).until_ready()
         (name,) = other.values("SELECT name FROM pg_prepared_statements")

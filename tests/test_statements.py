@@ -278,7 +278,9 @@ def test_texts_are_shared_on_a_server(start_pooler, pg):
 
 @pytest.mark.shows("max_prepared_statements")
 def test_limit_that_is_changed_by_reload(start_pooler, newest_pg):
-    pooler = start_pooler(newest_pg, default_pool_size=1, max_prepared_statements=10)
+    # Where clients see what a server has.
+    pooler = start_pooler(newest_pg, default_pool_size=1, max_prepared_statements=10,
+                          session_state="off")
     client = pooler.raw()
     client.send(*(parse(say(n), f"s{n}") for n in range(10)), SYNC)
     client.until_ready()

@@ -2,7 +2,9 @@
 //! bytes from one to the other.
 
 mod demands;
+mod held;
 mod named;
+mod own_names;
 mod reported;
 mod retry;
 mod statements;
@@ -367,7 +369,11 @@ impl Worker {
             return;
         };
         match (own, &server.duty) {
-            (Own::Parameters, Duty::Preparing(_)) => self.prepared(conn, now, out),
+            (Own::Parameters | Own::Statements, Duty::Preparing(_))
+                if server.replies.is_settled() =>
+            {
+                self.prepared(conn, now, out);
+            }
             (Own::Check, Duty::Checking { .. }) => self.checked(conn, now, out),
             (Own::Remake, _) => self.remade(conn, now, out),
             (Own::Probe, Duty::Judging(_)) => self.probed(conn, now, out),
@@ -424,6 +430,8 @@ impl Worker {
             return false;
         }
         match (server.replies.current(), &server.duty) {
+            // What can't be made any more is missed when it is used.
+            (Some(Request::Own(Own::Statements)), _) => false,
             (Some(Request::Own(Own::Probe)), _) => {
                 if let Some(answers) = &mut server.session.answers {
                     answers.failed = true;

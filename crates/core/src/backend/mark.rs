@@ -42,6 +42,10 @@ pub enum Change {
     Evicted(Arc<Statement>),
     /// The client takes this name from this statement.
     Unnamed(Box<[u8]>, Arc<Statement>),
+    /// The server gets this statement under the name that the client gave it.
+    Given(Arc<Statement>),
+    /// The client makes this statement under this name, which is its name on the server too.
+    Named(Box<[u8]>, Arc<Statement>),
     /// The client is told this in place of the server's error.
     Refused(Fault),
     /// The client made a statement under a name that it has given before: the server is made to say

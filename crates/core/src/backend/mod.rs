@@ -3,6 +3,7 @@
 mod failure;
 mod login;
 mod mark;
+mod own_names;
 mod prepared;
 mod replies;
 mod segment;
@@ -13,6 +14,7 @@ mod stream;
 pub use failure::Failure;
 pub use login::{BackendKey, Credentials, LoginError, Progress, ServerLogin, Welcome};
 pub use mark::{Change, Mark, MarkKind};
+pub use own_names::OwnNames;
 pub use prepared::Prepared;
 pub use replies::{Own, Replies, Request};
 pub use segment::{Demands, Retry, Segment};

@@ -73,6 +73,12 @@ impl Prepared {
         self.add(statement);
     }
 
+    /// All of them, which are about to be closed.
+    pub fn take_all(&mut self) -> Vec<Arc<Statement>> {
+        let taken = std::iter::from_fn(|| self.held.pop_lru());
+        taken.map(|(_, held)| held.statement).collect()
+    }
+
     /// All are gone (`DISCARD ALL`, `DEALLOCATE ALL`).
     pub fn clear(&mut self) {
         self.held.clear();

@@ -33,6 +33,8 @@ pub enum Own {
     Rollback,
     /// `server_check_query`.
     Check,
+    /// Give it SQL-prepared statements, or the client's names of others, or take them away.
+    Statements,
     /// Make a statement anew whose table has changed.
     Remake,
     /// Ask what its session holds.
@@ -56,6 +58,7 @@ impl Own {
             Self::Reset => "server_reset_query",
             Self::Rollback => "ROLLBACK of an abandoned transaction",
             Self::Check => "server_check_query",
+            Self::Statements => "setting up the client's prepared statements",
             Self::Remake => "making a prepared statement anew",
             Self::Probe => "asking for the state of the session",
             Self::Restore => "setting the client's startup parameters again",

@@ -1,6 +1,9 @@
 //! What is known of the session on a server.
 
-use crate::session::{Dialect, Probe, Settings, State, Suspects, Suspicion, Tracked, TrackedNames};
+use super::OwnNames;
+use crate::session::{
+    Dialect, Probe, Settings, SqlStatements, State, Suspects, Suspicion, Tracked, TrackedNames,
+};
 
 /// What a server's session holds, as far as the session engine knows.
 #[derive(Debug, Default)]
@@ -9,6 +12,10 @@ pub struct ServerSession {
     pub held: Settings,
     /// How texts are read in it.
     pub dialect: Dialect,
+    /// The SQL-prepared statements that it may have, and no others.
+    pub sql: SqlStatements,
+    /// The client's names of statements that it knows.
+    pub own: OwnNames,
     /// What may have been touched since its state was last learnt.
     pub suspicion: Suspicion,
     /// The texts that did.
@@ -72,6 +79,9 @@ impl ServerSession {
     /// Is its state to be learnt before it may go to another client? The extension says so itself.
     #[must_use]
     pub fn is_suspect(&self) -> bool {
+        if !self.own.is_empty() {
+            return true;
+        }
         match self.report {
             Some(_) => self.has_reported,
             None => !self.suspicion.without(HARMLESS).is_empty(),
@@ -97,6 +107,8 @@ impl ServerSession {
     /// It is as it was after its login.
     pub fn cleaned(&mut self) {
         self.held = Settings::default();
+        self.sql = SqlStatements::default();
+        self.own.clear();
         self.suspicion = Suspicion::default();
         self.suspects.clear();
         self.has_reported = false;

@@ -78,7 +78,12 @@ impl Worker {
                             .define(&mut self.bindings, &name, &statement);
                     }
                 }
-                Change::Refused(_) | Change::Duplicate(..) => {}
+                Change::Named(name, _) => {
+                    if let Some(client) = client.and_then(|client| self.table.client(client)) {
+                        client.statements.remove(&mut self.bindings, &name);
+                    }
+                }
+                Change::Given(_) | Change::Refused(_) | Change::Duplicate(..) => {}
             }
         }
     }
@@ -141,6 +146,9 @@ impl Worker {
             .marks()
             .filter_map(|mark| match mark.change() {
                 Some(Change::Made(statement, name)) => Some((Arc::clone(statement), name.clone())),
+                Some(Change::Named(name, statement)) => {
+                    Some((Arc::clone(statement), Some(name.clone())))
+                }
                 _ => None,
             })
             .collect();

@@ -8,38 +8,32 @@ use crate::session::{Suspicion, scan};
 impl Upward<'_> {
     /// What may a text do to the session?
     #[inline]
-    pub(super) fn suspect(&mut self, tag: u8, body: &[u8], len: usize) {
-        if !self.is_carried {
-            return;
-        }
+    pub(super) fn suspect(&mut self, tag: u8, body: &[u8], len: usize) -> Suspicion {
         let text = match tag {
             frontend::QUERY | frontend::PARSE if body.len() < len => None,
             frontend::QUERY => body.strip_suffix(b"\0"),
             // A named one is looked at when it is used.
-            frontend::PARSE if self.most > 0 && body.first() != Some(&0) => return,
+            frontend::PARSE if self.most > 0 && body.first() != Some(&0) => {
+                return Suspicion::default();
+            }
             frontend::PARSE => {
                 let mut rest = Body::new(body);
                 rest.cstr().and_then(|_| rest.cstr()).ok()
             }
             frontend::FUNCTION_CALL => None,
-            _ => return,
+            _ => return Suspicion::default(),
         };
         // What has not come as a whole may be anything.
         let dialect = self.server.session.dialect;
-        let suspicion = text.map_or(Suspicion::OPAQUE, |text| {
+        text.map_or(Suspicion::OPAQUE, |text| {
             scan(text, dialect, self.certificates)
-        });
-        if !suspicion.is_empty() {
-            let session = &mut self.server.session;
-            session.suspicion |= suspicion;
-            session.suspects.note(suspicion, text.unwrap_or_default());
-        }
+        })
     }
 
     /// Is it about a statement that we know nothing of: one that SQL's PREPARE made?
     #[inline]
     pub(super) fn suspect_unknown(&mut self, named: &Named<'_>, is_ours: bool) {
-        if self.is_carried && !is_ours && named.is_named() {
+        if self.is_carried && !is_ours && named.is_named() && !self.is_own(named) {
             self.server.session.suspicion |= Suspicion::OPAQUE;
         }
     }

@@ -51,6 +51,14 @@ impl Upward<'_> {
         }
     }
 
+    /// An unnamed statement was made and not used: it may be on another server.
+    #[inline]
+    pub(super) fn keep_unused(&mut self, bytes: &[u8], unused: Option<Range<usize>>) {
+        if let Some(definition) = unused {
+            self.client.unnamed = Some(bytes[definition].into());
+        }
+    }
+
     #[inline]
     pub(super) fn forget_unnamed(&mut self) {
         self.client.unnamed = None;

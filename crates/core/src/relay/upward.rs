@@ -3,22 +3,20 @@
 
 use std::{ops::Range, sync::Arc};
 
-use pgweir_wire::{Header, tag::backend, tag::frontend};
+use pgweir_wire::{tag::backend, tag::frontend};
 
 use super::named::Named;
 use crate::{
-    Actions, ReadMode, Token,
+    Actions, Token,
     backend::{Change, Mark, MarkKind, Server},
     fault::Fault,
-    frontend::{Client, Head, Held, Upstream},
+    frontend::{Client, Head, Upstream},
     session::{
         BindingId, Bindings, Certificates, NO_SUCH_NAME, Names, RESERVED, Statement, Statements,
+        Suspicion,
     },
     stats::Stats,
 };
-
-/// The longest names that are read in a message.
-const NAMES_MAX: usize = 64 * 1024;
 
 /// One client's messages on their way to its server.
 pub(super) struct Upward<'w> {
@@ -59,98 +57,102 @@ pub(super) enum Stopped {
 
 /// What a name of a client stands for.
 #[derive(Debug, Clone, Copy)]
-enum Ours {
+pub(super) enum Ours {
     /// A statement, by its binding.
     Statement(BindingId),
     /// None that is there already.
     Nothing,
 }
 
+/// How far some input is dealt with.
+#[derive(Debug, Default)]
+struct Cursor {
+    /// Up to here it is read.
+    at: usize,
+    /// Up to here it is sent, or something in its place.
+    sent: usize,
+    /// From here on it is kept, to be repeated if need be.
+    kept: usize,
+    /// An unnamed statement that was not used yet.
+    unused: Option<Range<usize>>,
+}
+
+/// What becomes of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Flow {
+    /// It goes on as it is.
+    Pass,
+    /// Something else was sent in its place, or it was answered.
+    Taken,
+    /// It waits, and what follows too.
+    Wait,
+}
+
+impl Cursor {
+    /// What comes before a message is sent now.
+    #[inline]
+    fn flush(&mut self, server: Token, head: &Head, out: &mut Actions) {
+        out.send_input(server, self.sent, head.start);
+        self.sent = head.start;
+    }
+}
+
 impl Upward<'_> {
     /// Sends on what has come.
     pub(super) fn run(&mut self, bytes: &[u8], out: &mut Actions) -> Result<(), Stopped> {
-        let (mut at, mut sent, mut kept) = (0, 0, 0);
-        // An unnamed statement that was not used yet.
-        let mut unused: Option<Range<usize>> = None;
+        let mut cursor = Cursor::default();
         if let Some(held) = self.client.held.take() {
-            at = self.go_on(held, bytes, out).map_err(Stopped::Refused)?;
-            sent = at;
+            cursor.at = self.go_on(held, bytes, out).map_err(Stopped::Refused)?;
+            cursor.sent = cursor.at;
             if self.server.replies.is_awaited() {
                 return Ok(());
             }
         }
         loop {
-            let next = self.client.stream.next(bytes, &mut at, self.longest);
+            let next = self.client.stream.next(bytes, &mut cursor.at, self.longest);
             let head = match next {
                 Ok(Some(head)) => head,
                 Ok(None) => {
                     let end = self.client.stream.end(bytes.len());
-                    out.send_input(self.server_conn, sent, end);
-                    self.server.segment.keep(&bytes[kept..end], self.retry_max);
-                    self.keep_unnamed(bytes, unused);
+                    out.send_input(self.server_conn, cursor.sent, end);
+                    let kept = &bytes[cursor.kept..end];
+                    self.server.segment.keep(kept, self.retry_max);
+                    self.keep_unused(bytes, cursor.unused);
                     return Ok(());
                 }
                 Err(fault) => {
                     // What came before it was counted, and will be answered.
-                    out.send_input(self.server_conn, sent, at);
+                    out.send_input(self.server_conn, cursor.sent, cursor.at);
                     return Err(Stopped::Refused(fault));
                 }
             };
             let tag = head.header.tag;
-            let len = head.header.body_len as usize;
-            let body = &bytes[at..bytes.len().min(at + len)];
-            self.suspect(tag, body, len);
             if let Some(stopped) = self.stopped_by(tag) {
-                out.send_input(self.server_conn, sent, head.start);
+                out.send_input(self.server_conn, cursor.sent, head.start);
                 return Err(stopped);
             }
-            if self.follows(tag) {
-                let named = Named::read(tag, body, len);
-                if named == Named::Unclear {
-                    out.send_input(self.server_conn, sent, head.start);
-                    return self.hold(head.header, body).map_err(Stopped::Refused);
-                }
-                if named.is_named() && self.server.replies.is_unsure() {
-                    out.send_input(self.server_conn, sent, head.start);
-                    self.keep_unnamed(bytes, unused);
-                    self.put_off(head.header, &[&bytes[at..]], out);
-                    return Ok(());
-                }
-                if let Some(fault) = self.refusal_of(&named) {
-                    out.send_input(self.server_conn, sent, head.start);
-                    return Err(Stopped::Refused(fault));
-                }
-                if named == Named::Unnamed && self.needs_unnamed(tag) {
-                    out.send_input(self.server_conn, sent, head.start);
-                    sent = head.start;
-                    self.send_unnamed(out);
-                }
-                let ours = self.resolve(&named);
-                self.suspect_unknown(&named, ours.is_some());
-                if let Some(ours) = ours {
-                    out.send_input(self.server_conn, sent, head.start);
-                    let used = self.translate(len, &named, ours, out);
-                    self.client.stream.advance(used);
-                    at += used;
-                    sent = at;
-                    self.kept(&head, at, &mut kept);
-                    continue;
-                }
-                self.mark_passing(tag, body);
-                if named == Named::Unnamed {
-                    self.note_unnamed(tag, at + 1..at + len, &mut unused);
-                }
+            let mut flow = Flow::Pass;
+            if self.is_carried {
+                flow = self.text(&head, bytes, &mut cursor, out);
             }
-            self.kept(&head, at, &mut kept);
+            if flow == Flow::Pass && self.follows(tag) {
+                flow = self.named(&head, bytes, &mut cursor, out)?;
+            }
+            match flow {
+                Flow::Pass => {}
+                Flow::Taken => continue,
+                Flow::Wait => return Ok(()),
+            }
+            self.kept(&head, &mut cursor);
             if let Some(split) = head.split {
                 out.send_made(self.server_conn, |made| made.extend_from_slice(&split));
-                sent = at;
+                cursor.sent = cursor.at;
             }
             match tag {
                 frontend::FLUSH => self.flush_early(out),
                 frontend::QUERY => {
                     self.forget_unnamed();
-                    unused = None;
+                    cursor.unused = None;
                 }
                 _ => {}
             }
@@ -158,11 +160,79 @@ impl Upward<'_> {
         }
     }
 
-    /// An unnamed statement that was made and not used yet may be used later.
-    fn keep_unnamed(&mut self, bytes: &[u8], unused: Option<Range<usize>>) {
-        if let Some(definition) = unused {
-            self.client.unnamed = Some(bytes[definition].into());
+    /// A message that may hold a text.
+    #[inline]
+    fn text(&mut self, head: &Head, bytes: &[u8], cursor: &mut Cursor, out: &mut Actions) -> Flow {
+        let len = head.header.body_len as usize;
+        let body = &bytes[cursor.at..bytes.len().min(cursor.at + len)];
+        let suspicion = self.suspect(head.header.tag, body, len);
+        if suspicion.is_empty() {
+            return Flow::Pass;
         }
+        cursor.flush(self.server_conn, head, out);
+        let flow = self.attend(suspicion, head.header, &bytes[cursor.at..], out);
+        if flow == Flow::Taken {
+            self.client.stream.advance(len);
+            cursor.at += len;
+            cursor.sent = cursor.at;
+        }
+        flow
+    }
+
+    /// A message about a statement.
+    #[inline]
+    fn named(
+        &mut self,
+        head: &Head,
+        bytes: &[u8],
+        cursor: &mut Cursor,
+        out: &mut Actions,
+    ) -> Result<Flow, Stopped> {
+        let tag = head.header.tag;
+        let len = head.header.body_len as usize;
+        let body = &bytes[cursor.at..bytes.len().min(cursor.at + len)];
+        let named = Named::read(tag, body, len);
+        if named == Named::Unclear {
+            cursor.flush(self.server_conn, head, out);
+            self.hold(head.header, body).map_err(Stopped::Refused)?;
+            return Ok(Flow::Wait);
+        }
+        if named.is_named() && self.server.replies.is_unsure() {
+            cursor.flush(self.server_conn, head, out);
+            self.keep_unused(bytes, cursor.unused.take());
+            self.put_off(head.header, &[&bytes[cursor.at..]], out);
+            return Ok(Flow::Wait);
+        }
+        if let Some(fault) = self.refusal_of(&named) {
+            cursor.flush(self.server_conn, head, out);
+            return Err(Stopped::Refused(fault));
+        }
+        if named == Named::Unnamed && self.needs_unnamed(tag) {
+            cursor.flush(self.server_conn, head, out);
+            self.send_unnamed(out);
+        }
+        let mut ours = self.resolve(&named);
+        if self.speaks_of_names(ours) {
+            cursor.flush(self.server_conn, head, out);
+            self.attend_use(ours, out);
+            ours = self.resolve(&named);
+        }
+        self.suspect_unknown(&named, ours.is_some());
+        if let Some(ours) = ours {
+            cursor.flush(self.server_conn, head, out);
+            let used = self.translate(len, &named, ours, out);
+            self.client.stream.advance(used);
+            cursor.at += used;
+            cursor.sent = cursor.at;
+            self.kept(head, cursor);
+            return Ok(Flow::Taken);
+        }
+        self.mark_passing(tag, body, &named);
+        if named == Named::Unnamed {
+            let definition = cursor.at + 1..cursor.at + len;
+            self.note_unnamed(tag, definition, &mut cursor.unused);
+        }
+        Ok(Flow::Pass)
     }
 
     #[inline]
@@ -180,7 +250,7 @@ impl Upward<'_> {
 
     /// What ends a client's connection in PgBouncer, and is an error of the server's otherwise.
     #[inline]
-    fn refusal_of(&mut self, named: &Named<'_>) -> Option<Fault> {
+    pub(super) fn refusal_of(&mut self, named: &Named<'_>) -> Option<Fault> {
         if !self.as_pgbouncer {
             return None;
         }
@@ -198,7 +268,7 @@ impl Upward<'_> {
     }
 
     #[inline]
-    fn follows(&self, tag: u8) -> bool {
+    pub(super) fn follows(&self, tag: u8) -> bool {
         self.most > 0
             && matches!(
                 tag,
@@ -209,15 +279,15 @@ impl Upward<'_> {
 
     /// A message was sent that may have to be repeated.
     #[inline]
-    fn kept(&mut self, head: &Head, at: usize, kept: &mut usize) {
+    fn kept(&mut self, head: &Head, cursor: &mut Cursor) {
         let segment = &mut self.server.segment;
         if head.header.tag == frontend::PARSE
             && segment.is_empty()
-            && head.start <= *kept
+            && head.start <= cursor.kept
             && self.server.replies.is_fresh()
         {
             // It was answered without the server.
-            *kept = at;
+            cursor.kept = cursor.at;
         } else if head.split.is_some() {
             segment.spoil();
         } else {
@@ -227,7 +297,13 @@ impl Upward<'_> {
 
     /// A Parse, Close or Describe that goes as it is.
     #[inline]
-    fn mark_passing(&mut self, tag: u8, body: &[u8]) {
+    pub(super) fn mark_passing(&mut self, tag: u8, body: &[u8], named: &Named<'_>) {
+        if self.is_own(named) {
+            if let Some(mark) = self.mark_of_own(named) {
+                self.server.replies.mark_sent(mark);
+            }
+            return;
+        }
         let kind = match tag {
             frontend::PARSE => MarkKind::Parse,
             frontend::CLOSE => MarkKind::Close,
@@ -243,104 +319,12 @@ impl Upward<'_> {
         self.server.replies.mark_sent(Mark::plain(kind));
     }
 
-    /// What this message means is known when earlier requests are answered: until then it waits, and
-    /// all that came behind it. A server that said no to an earlier one has skipped what it would
-    /// have changed.
-    #[cold]
-    fn put_off(&mut self, header: Header, rest: &[&[u8]], out: &mut Actions) {
-        let mut bytes = vec![header.tag];
-        bytes.extend_from_slice(&(header.body_len + 4).to_be_bytes());
-        for part in rest {
-            bytes.extend_from_slice(part);
-        }
-        // They will be counted when they are read again.
-        self.stats.received = self.stats.received.saturating_sub(bytes.len() as u64);
-        self.client.stream = Upstream::default();
-        self.server.segment.spoil();
-        self.client.early = Some(Box::new(bytes));
-        self.server.replies.wait();
-        out.read(self.client_conn, ReadMode::Hold);
-    }
-
-    /// Keeps the beginning of a message until the names in it have come.
-    fn hold(&mut self, header: Header, body: &[u8]) -> Result<(), Fault> {
-        self.check_length(header, body)?;
-        self.client.stream.advance(body.len());
-        self.server.segment.spoil();
-        self.client.held = Some(Box::new(Held {
-            header,
-            body: body.to_vec(),
-        }));
-        Ok(())
-    }
-
-    /// A named statement has to be kept.
-    fn check_length(&self, header: Header, body: &[u8]) -> Result<(), Fault> {
-        let is_named = body.first().is_some_and(|&first| first != 0);
-        if header.tag == frontend::PARSE && is_named && header.body_len as usize > self.most_bytes {
-            return Err(Fault::StatementTooLong);
-        }
-        Ok(())
-    }
-
-    /// More of a message that was held: how many bytes were used.
-    #[cold]
-    fn go_on(
-        &mut self,
-        mut held: Box<Held>,
-        bytes: &[u8],
-        out: &mut Actions,
-    ) -> Result<usize, Fault> {
-        let Header { tag, body_len } = held.header;
-        let len = body_len as usize;
-        let taken = bytes.len().min(len - held.body.len());
-        held.body.extend_from_slice(&bytes[..taken]);
-        self.client.stream.advance(taken);
-        let named = Named::read(tag, &held.body, len);
-        if named == Named::Unclear {
-            if tag != frontend::PARSE && held.body.len() > NAMES_MAX {
-                return Err(Fault::TooLong(tag));
-            }
-            self.check_length(held.header, &held.body)?;
-            self.client.held = Some(held);
-            return Ok(taken);
-        }
-        if named == Named::Unnamed && self.follows(tag) {
-            self.go_on_unnamed(tag, &held.body, out);
-        }
-        if named.is_named() && self.follows(tag) && self.server.replies.is_unsure() {
-            self.put_off(held.header, &[&held.body, &bytes[taken..]], out);
-            return Ok(bytes.len());
-        }
-        if self.follows(tag)
-            && let Some(fault) = self.refusal_of(&named)
-        {
-            return Err(fault);
-        }
-        let mut used = 0;
-        // The server may have begun to skip in the meantime.
-        let ours = self.resolve(&named).filter(|_| self.follows(tag));
-        if let Some(ours) = ours {
-            used = self.translate(len, &named, ours, out);
-        } else {
-            if self.follows(tag) {
-                self.mark_passing(tag, &held.body);
-            }
-            self.server.replies.client_sent(tag);
-            out.send_made(self.server_conn, |made| {
-                made.push(tag);
-                made.extend_from_slice(&(body_len + 4).to_be_bytes());
-            });
-        }
-        out.send_made(self.server_conn, |made| {
-            made.extend_from_slice(&held.body[used..]);
-        });
-        Ok(taken)
-    }
-
     /// Is it about a statement that we follow, or a name that we keep to ourselves?
     #[inline]
-    fn resolve(&self, named: &Named<'_>) -> Option<Ours> {
+    pub(super) fn resolve(&self, named: &Named<'_>) -> Option<Ours> {
+        if self.is_own(named) {
+            return None;
+        }
         match named {
             Named::Parse { .. } | Named::Close(_) => Some(Ours::Nothing),
             Named::Bind { name, .. } | Named::Describe(name) => {
@@ -354,7 +338,13 @@ impl Upward<'_> {
     }
 
     /// Sends what does as the server names it; gives the bytes of the body that this replaces.
-    fn translate(&mut self, len: usize, named: &Named<'_>, ours: Ours, out: &mut Actions) -> usize {
+    pub(super) fn translate(
+        &mut self,
+        len: usize,
+        named: &Named<'_>,
+        ours: Ours,
+        out: &mut Actions,
+    ) -> usize {
         match *named {
             Named::Parse { name, definition } => {
                 self.parse(name, definition, out);
@@ -446,7 +436,7 @@ impl Upward<'_> {
 
     /// The server gets the statement, if it lacks it.
     #[inline]
-    fn make_sure(&mut self, ours: Ours, out: &mut Actions) -> Ours {
+    pub(super) fn make_sure(&mut self, ours: Ours, out: &mut Actions) -> Ours {
         let Ours::Statement(binding) = ours else {
             return ours;
         };
@@ -459,16 +449,16 @@ impl Upward<'_> {
         let Some(statement) = self.bindings.statement(binding) else {
             return ours;
         };
-        if self.is_carried {
-            let dialect = self.server.session.dialect;
-            let suspicion = statement.suspicion(dialect, self.certificates);
-            if !suspicion.is_empty() {
-                let session = &mut self.server.session;
-                session.suspicion |= suspicion;
-                session.suspects.note(suspicion, statement.definition());
-            }
+        let suspicion = match self.is_carried {
+            true => self.suspicion_of(statement),
+            false => Suspicion::NONE,
+        };
+        let lacks = !self.server.prepared.touch(statement.id());
+        if !suspicion.is_empty() {
+            let statement = Arc::clone(statement);
+            self.note_use(&statement, suspicion);
         }
-        if !self.server.prepared.touch(statement.id()) {
+        if lacks && let Some(statement) = self.bindings.statement(binding) {
             let statement = Arc::clone(statement);
             self.send_parse(statement, None, out);
         }
@@ -516,7 +506,7 @@ impl Upward<'_> {
         });
     }
 
-    fn send_close(&mut self, statement: Arc<Statement>, out: &mut Actions) {
+    pub(super) fn send_close(&mut self, statement: Arc<Statement>, out: &mut Actions) {
         send_target(self.server_conn, frontend::CLOSE, statement.name(), out);
         let mark = Mark::own(MarkKind::Close, Change::Evicted(statement));
         self.server.replies.mark_sent(mark);

@@ -1,6 +1,6 @@
 //! What a client believes its session to be, as far as it is carried from server to server.
 
-use super::{Fingerprint, Settings, pin::Pins};
+use super::{Fingerprint, Resets, Settings, SqlStatements, pin::Pins};
 use crate::Time;
 
 /// A client's session.
@@ -10,6 +10,10 @@ pub struct Context {
     pub base: Settings,
     /// `base`, and what the session has set over it.
     pub wanted: Settings,
+    /// Its SQL-prepared statements.
+    pub sql: SqlStatements,
+    /// It may have sequence values.
+    pub has_sequences: bool,
     /// Startup values that no server has seen yet: the login waits for one to say what they come to.
     pub unproven: bool,
     /// What keeps its server with it.
@@ -26,6 +30,13 @@ impl Context {
     #[inline]
     pub fn is_pinned(&self) -> bool {
         !self.pins.is_empty()
+    }
+
+    /// Can all this be reset without a server?
+    #[must_use]
+    pub fn needs_no_server(&self, resets: Resets) -> bool {
+        let is_as_at_login = !resets.settings || self.wanted.is_same(&self.base);
+        !self.is_pinned() && is_as_at_login && !(resets.sequences && self.has_sequences)
     }
 
     /// What holds its server changes at this moment.

@@ -225,6 +225,14 @@ impl Names {
         Some(&found.name)
     }
 
+    /// All of them, by name.
+    #[must_use]
+    pub fn all(&self, bindings: &Bindings) -> Vec<(Box<[u8]>, Arc<Statement>)> {
+        let held = self.sorted.iter().filter_map(|&slot| bindings.get(slot));
+        held.map(|binding| (binding.name.clone(), Arc::clone(&binding.statement)))
+            .collect()
+    }
+
     /// This one is being used: errors that follow are likely to be about it.
     #[inline]
     pub fn used(&mut self, binding: BindingId) {

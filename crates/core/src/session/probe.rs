@@ -93,10 +93,18 @@ impl Probe {
         }
         if self.statements {
             let text = format!(
-                "SELECT 'p', {open}name{close}, {open}statement{close} \
-                 FROM pg_catalog.pg_prepared_statements WHERE from_sql"
+                "SELECT CASE WHEN from_sql THEN 'p' ELSE 'q' END, {open}name{close}, \
+                 {open}CASE WHEN from_sql THEN statement ELSE '' END{close} \
+                 FROM pg_catalog.pg_prepared_statements WHERE from_sql \
+                 OR NOT pg_catalog.starts_with(name, 'PGWEIR_')"
             );
             parts.push(text.into());
+            parts.push(
+                "SELECT 'n', '', pg_catalog.count(*)::pg_catalog.text \
+                 FROM pg_catalog.pg_prepared_statements \
+                 WHERE pg_catalog.starts_with(name, 'PGWEIR_')"
+                    .into(),
+            );
         }
         if self.channels {
             let text = format!(
@@ -142,6 +150,6 @@ mod tests {
         assert!(text.contains("(VALUES ('app.tenant'::pg_catalog.text),('it''s')) AS"));
         assert!(text.ends_with("pg_catalog.pg_backend_pid())"));
         let full = String::from_utf8(Probe::full(Vec::new()).text()).unwrap();
-        assert_eq!(full.matches(" UNION ALL ").count(), 6);
+        assert_eq!(full.matches(" UNION ALL ").count(), 7);
     }
 }

@@ -16,6 +16,10 @@ pub struct State {
     pub channels: Vec<Vec<u8>>,
     /// SQL-prepared statements, with their texts where those are known.
     pub statements: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    /// Statements of the protocol under names that are not ours.
+    pub named: Vec<Vec<u8>>,
+    /// How many there are under names of ours, as far as is known.
+    pub ours: Option<usize>,
     /// It has temporary objects.
     pub temporary: bool,
     /// It holds session-level advisory locks.
@@ -80,6 +84,12 @@ impl State {
                 self.settings.push((name, unescape(value)?));
             }
             b'c' => self.channels.push(unescape(name)?),
+            b'n' => {
+                let count = std::str::from_utf8(value).ok();
+                let count = count.and_then(|count| count.parse().ok());
+                self.ours = Some(count.ok_or(BadState)?);
+            }
+            b'q' => self.named.push(unescape(name)?),
             b'p' => self
                 .statements
                 .push((unescape(name)?, Some(unescape(value)?))),

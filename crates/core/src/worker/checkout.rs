@@ -22,14 +22,14 @@ impl Worker {
         client.request_at = now;
         let Some(pool) = client.pool else { return };
         let context = client.context.as_ref();
-        let wanted = context.map(|context| context.wanted.clone());
+        let wanted = context.map(|context| (context.wanted.clone(), context.sql.clone()));
         let at_login = context.is_some_and(|context| context.unproven);
         let pool_here = self.pools.get_mut(pool.index());
         let pool_here = pool_here.and_then(|pool| pool.as_deref_mut());
         let idle = match (pool_here, &wanted) {
-            (Some(pool), Some(wanted)) => {
+            (Some(pool), Some((wanted, sql))) => {
                 let table = &self.table;
-                pool.take_idle_that(|server| table.holds(server, wanted))
+                pool.take_idle_that(|server| table.holds(server, wanted, sql))
             }
             (Some(pool), None) => pool.take_idle(),
             (None, _) => None,

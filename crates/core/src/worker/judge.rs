@@ -10,7 +10,7 @@ use pgweir_wire::MessageWriter;
 use super::{Worker, checkout::begin};
 use crate::{
     Actions, ReadMode, Time, Token,
-    backend::{Answers, Duty, Own, Server},
+    backend::{Answers, Duty, Own, Request, Server},
     frontend::{Client, ClientDuty},
     session::{Context, Pin, Pins, Probe, State, Suspicion, plan},
 };
@@ -31,7 +31,7 @@ impl Worker {
         let Some((client, server)) = self.table.pair(client_conn, conn) else {
             return true;
         };
-        if client.context.is_none() {
+        if client.context.is_none() || matches!(server.replies.current(), Some(Request::Own(_))) {
             return true;
         }
         if is_last && server.session.is_suspect() && client.stream.is_at_boundary() {
@@ -72,6 +72,9 @@ impl Worker {
             out.read(client_conn, ReadMode::Hold);
         }
         if let Some(state) = reported {
+            if self.needs_texts(conn, &state) {
+                return self.probe_statements(conn, state, out);
+            }
             let probe = Probe::full(Vec::new());
             return self.judged(conn, &probe, state, false, now, out);
         }
@@ -139,7 +142,7 @@ impl Worker {
         &mut self,
         conn: Token,
         probe: &Probe,
-        state: State,
+        mut state: State,
         failed: bool,
         now: Time,
         out: &mut Actions,
@@ -150,6 +153,9 @@ impl Worker {
             return;
         };
         let client_conn = *client_conn;
+        if probe.statements && !failed {
+            self.learn_statements(client_conn, conn, &mut state, out);
+        }
         let Some((client, server)) = self.table.pair(client_conn, conn) else {
             return;
         };

@@ -11,6 +11,7 @@ mod keep;
 mod leave;
 mod local_pool;
 mod login;
+mod names;
 mod native;
 mod orders;
 mod patience;

@@ -35,10 +35,9 @@ impl Worker {
         {
             return self.try_startup(server_conn, client_conn, now, out);
         }
-        let is_equal = client
-            .context
-            .as_ref()
-            .is_some_and(|context| context.wanted.is_same(&server.session.held));
+        let is_equal = client.context.as_ref().is_some_and(|context| {
+            context.wanted.is_same(&server.session.held) && context.sql.is_same(&server.session.sql)
+        });
         if !is_equal && self.send_plan(server_conn, client_conn, out) {
             self.count_assignment(pool, waited);
             return true;
@@ -70,22 +69,32 @@ impl Worker {
         let Some((client, server)) = self.table.pair(client_conn, server_conn) else {
             return false;
         };
-        let Some(context) = &client.context else {
+        let Some(context) = &mut client.context else {
             return false;
         };
-        let Some(text) = plan(&context.wanted, &server.session.held) else {
+        let text = plan(&context.wanted, &server.session.held);
+        let has_statements = context.sql.is_equal(&server.session.sql);
+        if has_statements {
+            // From now on also by address, which is what the next look compares.
+            context.sql = server.session.sql.clone();
+        }
+        if text.is_none() && has_statements {
             return false;
-        };
+        }
         if server.session.has_foreign_sequences(client.id) {
             discard_sequences(server_conn, server, out);
         }
         client.duty = ClientDuty::Preparing(server_conn);
         server.duty = Duty::Preparing(client_conn);
-        server.ask(Own::Parameters);
-        let range = query(server_conn, &text, out);
-        if self.is_verbose() {
-            self.trace_set(server_conn, range, out);
+        if let Some(text) = text {
+            server.ask(Own::Parameters);
+            let range = query(server_conn, &text, out);
+            if self.is_verbose() {
+                self.trace_set(server_conn, range, out);
+            }
         }
+        // Under its settings, where names mean what they mean to it.
+        self.send_statements(server_conn, client_conn, out);
         true
     }
 

@@ -1,6 +1,6 @@
 //! The connections of a worker, by token.
 
-use crate::session::Settings;
+use crate::session::{Settings, SqlStatements};
 use crate::{Token, backend::Server, cancel::CancelConnection, frontend::Client};
 
 /// One connection.
@@ -27,9 +27,11 @@ pub(crate) struct Table {
 impl Table {
     /// Does this server hold just these settings?
     #[inline]
-    pub(crate) fn holds(&self, server: Token, wanted: &Settings) -> bool {
+    pub(crate) fn holds(&self, server: Token, wanted: &Settings, sql: &SqlStatements) -> bool {
         match self.look(server) {
-            Some(Conn::Server(server)) => server.session.held.is_same(wanted),
+            Some(Conn::Server(server)) => {
+                server.session.held.is_same(wanted) && server.session.sql.is_same(sql)
+            }
             _ => false,
         }
     }

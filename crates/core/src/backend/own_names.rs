@@ -1,0 +1,66 @@
+//! Names of prepared statements that mean on a server what they mean to its client.
+
+/// The names of the present client's prepared statements that its server knows, for the length of a
+/// transaction, by the same names: since SQL speaks of them, or of all (`pg_prepared_statements`).
+#[derive(Debug, Default)]
+pub struct OwnNames {
+    names: Vec<Box<[u8]>>,
+    all: bool,
+}
+
+impl OwnNames {
+    /// Is there none?
+    #[must_use]
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty() && !self.all
+    }
+
+    /// Is it among them?
+    #[must_use]
+    pub fn has(&self, name: &[u8]) -> bool {
+        self.all || self.names.iter().any(|own| **own == *name)
+    }
+
+    /// Are all of them?
+    #[must_use]
+    pub fn has_all(&self) -> bool {
+        self.all
+    }
+
+    /// This one is from here on. `false` if it was before.
+    pub fn insert(&mut self, name: &[u8]) -> bool {
+        if self.has(name) {
+            return false;
+        }
+        self.names.push(name.into());
+        true
+    }
+
+    /// All are from here on.
+    pub fn insert_all(&mut self) {
+        self.all = true;
+    }
+
+    /// None is any more.
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_and_all() {
+        let mut own = OwnNames::default();
+        assert!(own.is_empty() && !own.has(b"a"));
+        assert!(own.insert(b"a") && !own.insert(b"a"));
+        assert!(own.has(b"a") && !own.has(b"b") && !own.is_empty() && !own.has_all());
+        own.insert_all();
+        assert!(own.has(b"b") && own.has_all() && !own.insert(b"c"));
+        own.clear();
+        assert!(own.is_empty());
+    }
+}

@@ -1,0 +1,115 @@
+//! A client's messages that can't go on yet: their names have not all come, or what they mean depends
+//! on answers that are yet to come.
+
+use pgweir_wire::{Header, tag::frontend};
+
+use super::{named::Named, upward::Upward};
+use crate::{
+    Actions, ReadMode,
+    fault::Fault,
+    frontend::{Held, Upstream},
+};
+
+/// The longest names that are read in a message.
+const NAMES_MAX: usize = 64 * 1024;
+
+impl Upward<'_> {
+    /// What this message means is known when earlier requests are answered: until then it waits, and
+    /// all that came behind it. A server that said no to an earlier one has skipped what it would
+    /// have changed.
+    #[cold]
+    pub(super) fn put_off(&mut self, header: Header, rest: &[&[u8]], out: &mut Actions) {
+        let mut bytes = vec![header.tag];
+        bytes.extend_from_slice(&(header.body_len + 4).to_be_bytes());
+        for part in rest {
+            bytes.extend_from_slice(part);
+        }
+        // They will be counted when they are read again.
+        self.stats.received = self.stats.received.saturating_sub(bytes.len() as u64);
+        self.client.stream = Upstream::default();
+        self.server.segment.spoil();
+        self.client.early = Some(Box::new(bytes));
+        self.server.replies.wait();
+        out.read(self.client_conn, ReadMode::Hold);
+    }
+
+    /// Keeps the beginning of a message until the names in it have come.
+    pub(super) fn hold(&mut self, header: Header, body: &[u8]) -> Result<(), Fault> {
+        self.check_length(header, body)?;
+        self.client.stream.advance(body.len());
+        self.server.segment.spoil();
+        self.client.held = Some(Box::new(Held {
+            header,
+            body: body.to_vec(),
+        }));
+        Ok(())
+    }
+
+    /// A named statement has to be kept.
+    fn check_length(&self, header: Header, body: &[u8]) -> Result<(), Fault> {
+        let is_named = body.first().is_some_and(|&first| first != 0);
+        if header.tag == frontend::PARSE && is_named && header.body_len as usize > self.most_bytes {
+            return Err(Fault::StatementTooLong);
+        }
+        Ok(())
+    }
+
+    /// More of a message that was held: how many bytes were used.
+    #[cold]
+    pub(super) fn go_on(
+        &mut self,
+        mut held: Box<Held>,
+        bytes: &[u8],
+        out: &mut Actions,
+    ) -> Result<usize, Fault> {
+        let Header { tag, body_len } = held.header;
+        let len = body_len as usize;
+        let taken = bytes.len().min(len - held.body.len());
+        held.body.extend_from_slice(&bytes[..taken]);
+        self.client.stream.advance(taken);
+        let named = Named::read(tag, &held.body, len);
+        if named == Named::Unclear {
+            if tag != frontend::PARSE && held.body.len() > NAMES_MAX {
+                return Err(Fault::TooLong(tag));
+            }
+            self.check_length(held.header, &held.body)?;
+            self.client.held = Some(held);
+            return Ok(taken);
+        }
+        if named == Named::Unnamed && self.follows(tag) {
+            self.go_on_unnamed(tag, &held.body, out);
+        }
+        if named.is_named() && self.follows(tag) && self.server.replies.is_unsure() {
+            self.put_off(held.header, &[&held.body, &bytes[taken..]], out);
+            return Ok(bytes.len());
+        }
+        if self.follows(tag)
+            && let Some(fault) = self.refusal_of(&named)
+        {
+            return Err(fault);
+        }
+        let mut used = 0;
+        // The server may have begun to skip in the meantime.
+        let mut ours = self.resolve(&named).filter(|_| self.follows(tag));
+        if self.speaks_of_names(ours) {
+            self.attend_use(ours, out);
+            ours = self.resolve(&named);
+        }
+        if let Some(ours) = ours {
+            used = self.translate(len, &named, ours, out);
+        } else {
+            if self.follows(tag) {
+                self.mark_passing(tag, &held.body, &named);
+            }
+            self.server.replies.client_sent(tag);
+            out.send_made(self.server_conn, |made| {
+                made.push(tag);
+                made.extend_from_slice(&(body_len + 4).to_be_bytes());
+            });
+        }
+        out.send_made(self.server_conn, |made| {
+            made.extend_from_slice(&held.body[used..]);
+        });
+        Ok(taken)
+    }
+}

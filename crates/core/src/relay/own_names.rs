@@ -1,0 +1,275 @@
+//! Texts that speak of prepared statements: SQL's PREPARE, EXECUTE and DEALLOCATE, and the view of
+//! them. SQL and protocol have one namespace, so the server gets the statements that are spoken of
+//! under the names that the client gave them, for the length of the transaction.
+
+use std::{borrow::Cow, sync::Arc};
+
+use pgweir_wire::{Header, MessageWriter, tag::frontend};
+
+use super::{
+    named::Named,
+    upward::{Flow, Ours, Upward, send_parse},
+};
+use crate::{
+    Actions,
+    backend::{Change, Mark, MarkKind, Own},
+    session::{
+        RESERVED, Resets, Statement, Suspicion, scan,
+        scan::{Phrase, custom_names, phrases},
+    },
+};
+
+/// What speaks of names.
+const NAMES: Suspicion = Suspicion::PREPARE
+    .and(Suspicion::EXECUTE)
+    .and(Suspicion::STATEMENTS_VIEW);
+
+fn up_to_zero(text: &[u8]) -> &[u8] {
+    let end = text.iter().position(|&byte| byte == 0);
+    &text[..end.unwrap_or(text.len())]
+}
+
+/// The name of a statement in a phrase.
+fn spoken_of(phrase: Phrase<'_>) -> Option<Cow<'_, [u8]>> {
+    match phrase {
+        Phrase::Prepare { name, .. } | Phrase::Execute(name) | Phrase::Deallocate(Some(name)) => {
+            Some(name)
+        }
+        _ => None,
+    }
+}
+
+impl Upward<'_> {
+    /// A message comes whose text is suspect; all before it was sent.
+    #[cold]
+    pub(super) fn attend(
+        &mut self,
+        suspicion: Suspicion,
+        header: Header,
+        rest: &[u8],
+        out: &mut Actions,
+    ) -> Flow {
+        let body = rest.get(..header.body_len as usize);
+        if header.tag == frontend::QUERY
+            && let Some(text) = body.and_then(|body| body.strip_suffix(b"\0"))
+            && self.answers_reset(text, out)
+        {
+            return Flow::Taken;
+        }
+        let text = match (header.tag, body) {
+            (frontend::PARSE, Some(body)) => body.get(1..).unwrap_or_default(),
+            (frontend::QUERY, Some(body)) => body,
+            _ => rest,
+        };
+        let text = up_to_zero(text);
+        if self.only_executes(text, suspicion) {
+            return Flow::Pass;
+        }
+        if suspicion.intersects(NAMES) && self.most > 0 {
+            if self.server.replies.is_unsure() {
+                self.put_off(header, &[rest], out);
+                return Flow::Wait;
+            }
+            self.give_names(text, suspicion, out);
+        }
+        self.note(suspicion, text);
+        Flow::Pass
+    }
+
+    /// Does it nothing but execute SQL-prepared statements that leave no trace?
+    fn only_executes(&self, text: &[u8], suspicion: Suspicion) -> bool {
+        let session = &self.server.session;
+        // What was suspect before may have changed what they are.
+        if suspicion != Suspicion::EXECUTE
+            || session.sql.is_empty()
+            || !session.suspicion.is_empty()
+        {
+            return false;
+        }
+        let is_clean = |name: &[u8]| {
+            let prepared = session.sql.prepared(name);
+            prepared.is_some_and(|text| scan(text, session.dialect, self.certificates).is_empty())
+        };
+        let names: Vec<_> = phrases(text).filter_map(spoken_of).collect();
+        !names.is_empty() && names.iter().all(|name| is_clean(name))
+    }
+
+    /// This text may change the session.
+    #[cold]
+    pub(super) fn note(&mut self, suspicion: Suspicion, text: &[u8]) {
+        self.server.session.suspicion |= suspicion;
+        self.server.session.suspects.note(suspicion, text);
+        if suspicion.intersects(Suspicion::SETTING.and(Suspicion::OPAQUE)) {
+            let names = custom_names(text);
+            if !names.is_empty() {
+                let mut customs = self.server.shared.customs.lock();
+                for name in names {
+                    customs.insert(&name);
+                }
+            }
+        }
+        if let Some(context) = &mut self.client.context {
+            let anything = Suspicion::SEQUENCE.and(Suspicion::OPAQUE);
+            context.has_sequences |= suspicion.intersects(anything);
+        }
+    }
+
+    /// A query that makes a session new is answered at once if there is nothing to do, or nothing that
+    /// any server had to do with.
+    fn answers_reset(&mut self, text: &[u8], out: &mut Actions) -> bool {
+        if !self.server.replies.is_settled() || self.server.status != b'I' {
+            return false;
+        }
+        let (Some(resets), Some(context)) = (Resets::read(text), &mut self.client.context) else {
+            return false;
+        };
+        if !context.needs_no_server(resets) {
+            return false;
+        }
+        if resets.statements {
+            context.sql = Default::default();
+            self.client.statements.clear(self.bindings);
+        }
+        // As by any query.
+        self.client.unnamed = None;
+        self.client.unnamed_version = self.client.unnamed_version.wrapping_add(1);
+        self.stats.query_count += 1;
+        self.stats.xact_count += 1;
+        out.send_made(self.client_conn, |made| {
+            Resets::answer(text, made);
+            MessageWriter::new(made).ready_for_query(b'I');
+        });
+        true
+    }
+
+    /// The server gets, under their own names, the client's statements that a text speaks of.
+    pub(super) fn give_names(&mut self, text: &[u8], suspicion: Suspicion, out: &mut Actions) {
+        if self.server.status == b'E' || self.server.replies.is_skipping() {
+            return;
+        }
+        self.server.segment.spoil();
+        let begins = !self.server.replies.is_unsynced();
+        let mut count = 0;
+        let names: Vec<_> = phrases(text).filter_map(spoken_of).collect();
+        // Who says names of ours finds none of those either.
+        let wants_all = suspicion.intersects(Suspicion::STATEMENTS_VIEW)
+            || names.iter().any(|name| name.starts_with(RESERVED));
+        if wants_all && !self.server.session.own.has_all() {
+            // Nothing but what is its own is to be seen.
+            for statement in self.server.prepared.take_all() {
+                self.send_close(statement, out);
+                count += 1;
+            }
+            for (name, statement) in self.client.statements.all(self.bindings) {
+                if self.server.session.own.insert(&name) {
+                    self.give(&name, statement, out);
+                    count += 1;
+                }
+            }
+            self.server.session.own.insert_all();
+        }
+        for name in names {
+            if self.server.session.own.insert(&name)
+                && let Some(statement) = self.client.statements.get(self.bindings, &name)
+            {
+                let statement = Arc::clone(statement);
+                self.give(&name, statement, out);
+                count += 1;
+            }
+        }
+        if begins && count > 0 {
+            out.send_made(self.server_conn, |made| {
+                MessageWriter::new(made).sync();
+            });
+            self.server.replies.own_synced(Own::Statements);
+        }
+    }
+
+    fn give(&mut self, name: &[u8], statement: Arc<Statement>, out: &mut Actions) {
+        send_parse(self.server_conn, name, statement.definition(), out);
+        let mark = Mark::own(MarkKind::Parse, Change::Given(statement));
+        self.server.replies.mark_sent(mark);
+    }
+
+    /// Is it about a name that means the same to the server?
+    #[inline]
+    pub(super) fn is_own(&self, named: &Named<'_>) -> bool {
+        let session = &self.server.session;
+        (!session.own.is_empty() || !session.sql.is_empty())
+            && named
+                .name()
+                .is_some_and(|name| session.own.has(name) || session.sql.has(name))
+    }
+
+    /// A Parse or Close of such a name passes: the mark for it.
+    pub(super) fn mark_of_own(&mut self, named: &Named<'_>) -> Option<Mark> {
+        match *named {
+            Named::Parse { name, definition } => {
+                self.stats.client_parse_count += 1;
+                self.stats.server_parse_count += 1;
+                if self.client.statements.find(self.bindings, name).is_some() {
+                    return Some(Mark::plain(MarkKind::Parse));
+                }
+                let statement = self.statements.intern(definition);
+                self.client
+                    .statements
+                    .define(self.bindings, name, &statement);
+                let change = Change::Named(name.into(), statement);
+                Some(Mark::clients(MarkKind::Parse, change))
+            }
+            Named::Close(name) => {
+                self.server.session.suspicion |= Suspicion::PREPARE;
+                let known = self.client.statements.remove(self.bindings, name);
+                Some(match known {
+                    Some(statement) => {
+                        Mark::clients(MarkKind::Close, Change::Unnamed(name.into(), statement))
+                    }
+                    None => Mark::plain(MarkKind::Close),
+                })
+            }
+            _ => None,
+        }
+    }
+
+    /// Does a statement that is about to be used speak of others?
+    #[inline]
+    pub(super) fn speaks_of_names(&self, ours: Option<Ours>) -> bool {
+        let Some(Ours::Statement(binding)) = ours.filter(|_| self.is_carried) else {
+            return false;
+        };
+        let statement = self.bindings.statement(binding);
+        statement.is_some_and(|statement| self.suspicion_of(statement).intersects(NAMES))
+    }
+
+    #[inline]
+    pub(super) fn suspicion_of(&self, statement: &Statement) -> Suspicion {
+        statement.suspicion(self.server.session.dialect, self.certificates)
+    }
+
+    /// A statement is used that may change the session.
+    #[cold]
+    pub(super) fn note_use(&mut self, statement: &Statement, suspicion: Suspicion) {
+        let text = up_to_zero(statement.definition());
+        if !self.only_executes(text, suspicion) {
+            self.note(suspicion, text);
+        }
+    }
+
+    /// Such a one.
+    #[cold]
+    pub(super) fn attend_use(&mut self, ours: Option<Ours>, out: &mut Actions) {
+        let Some(Ours::Statement(binding)) = ours else {
+            return;
+        };
+        let Some(statement) = self.bindings.statement(binding).cloned() else {
+            return;
+        };
+        let suspicion = self.suspicion_of(&statement);
+        let text = up_to_zero(statement.definition());
+        if self.only_executes(text, suspicion) {
+            return;
+        }
+        self.note(suspicion, text);
+        self.give_names(text, suspicion, out);
+    }
+}

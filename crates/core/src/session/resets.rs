@@ -1,0 +1,266 @@
+//! The queries by which drivers make a session new before they use it for something else: `DISCARD
+//! ALL` (Npgsql), four statements at once (asyncpg), and the like. If there is nothing to reset, they
+//! need no server: their answers are always the same.
+
+use pgweir_wire::{MessageWriter, tag::backend};
+
+/// The longest text that is looked at.
+const TEXT_MAX: usize = 256;
+
+/// What a text resets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Resets {
+    /// Parameters, `role` and `session_authorization` among them.
+    pub settings: bool,
+    /// Prepared statements.
+    pub statements: bool,
+    /// What keeps a client with its server: temporary objects, locks, cursors, channels, ...
+    pub pins: bool,
+    /// Sequence values.
+    pub sequences: bool,
+}
+
+/// The answer to a statement.
+#[derive(Debug, Clone, Copy)]
+enum Answer {
+    /// CommandComplete with this tag.
+    Tag(&'static str),
+    /// A row with the result of a function that returns void.
+    Void(&'static str),
+}
+
+const SETTINGS: Resets = Resets {
+    settings: true,
+    ..NONE
+};
+const STATEMENTS: Resets = Resets {
+    statements: true,
+    ..NONE
+};
+const PINS: Resets = Resets { pins: true, ..NONE };
+const SEQUENCES: Resets = Resets {
+    sequences: true,
+    ..NONE
+};
+const ALL: Resets = Resets {
+    settings: true,
+    statements: true,
+    pins: true,
+    sequences: true,
+};
+const NONE: Resets = Resets {
+    settings: false,
+    statements: false,
+    pins: false,
+    sequences: false,
+};
+
+/// PostgreSQL refuses it as one of several statements.
+const ONLY_ALONE: &str = "DISCARD ALL";
+
+/// Statements, with one space between their words.
+const KNOWN: [(&str, Answer, Resets); 14] = [
+    (ONLY_ALONE, Answer::Tag("DISCARD ALL"), ALL),
+    ("RESET ALL", Answer::Tag("RESET"), SETTINGS),
+    ("RESET ROLE", Answer::Tag("RESET"), SETTINGS),
+    (
+        "RESET SESSION AUTHORIZATION",
+        Answer::Tag("RESET"),
+        SETTINGS,
+    ),
+    (
+        "SET SESSION AUTHORIZATION DEFAULT",
+        Answer::Tag("SET"),
+        SETTINGS,
+    ),
+    ("SET ROLE NONE", Answer::Tag("SET"), SETTINGS),
+    ("DEALLOCATE ALL", Answer::Tag("DEALLOCATE ALL"), STATEMENTS),
+    ("CLOSE ALL", Answer::Tag("CLOSE CURSOR ALL"), PINS),
+    ("UNLISTEN *", Answer::Tag("UNLISTEN"), PINS),
+    ("DISCARD TEMP", Answer::Tag("DISCARD TEMP"), PINS),
+    (
+        "DISCARD SEQUENCES",
+        Answer::Tag("DISCARD SEQUENCES"),
+        SEQUENCES,
+    ),
+    ("DISCARD PLANS", Answer::Tag("DISCARD PLANS"), NONE),
+    (
+        "SELECT pg_advisory_unlock_all()",
+        Answer::Void("pg_advisory_unlock_all"),
+        PINS,
+    ),
+    (
+        "SELECT pg_catalog.pg_advisory_unlock_all()",
+        Answer::Void("pg_advisory_unlock_all"),
+        PINS,
+    ),
+];
+
+impl Resets {
+    /// What this text resets, if it does nothing else.
+    #[must_use]
+    #[inline]
+    pub fn read(text: &[u8]) -> Option<Self> {
+        let is_likely = match text.first()? | 0x20 {
+            // Most texts are not looked at further.
+            b's' => text.get(2)? | 0x20 == b't' || text.get(7)? | 0x20 == b'p',
+            b'd' | b'r' | b'u' | b'c' => true,
+            _ => false,
+        };
+        if !is_likely || text.len() > TEXT_MAX {
+            return None;
+        }
+        Self::read_all(text)
+    }
+
+    fn read_all(text: &[u8]) -> Option<Self> {
+        let mut resets = NONE;
+        let mut count = 0;
+        let mut is_alone = false;
+        for (statement, _, more) in statements(text) {
+            let more = more?;
+            is_alone |= statement == ONLY_ALONE;
+            count += 1;
+            resets = Self {
+                settings: resets.settings | more.settings,
+                statements: resets.statements | more.statements,
+                pins: resets.pins | more.pins,
+                sequences: resets.sequences | more.sequences,
+            };
+        }
+        (count > 0 && !(is_alone && count > 1)).then_some(resets)
+    }
+
+    /// Appends PostgreSQL's answers to the statements of such a text, without ReadyForQuery.
+    pub fn answer(text: &[u8], out: &mut Vec<u8>) {
+        for (_, answer, _) in statements(text) {
+            match answer {
+                Some(Answer::Tag(tag)) => {
+                    MessageWriter::new(out).command_complete(tag);
+                }
+                Some(Answer::Void(name)) => {
+                    void_row(name, out);
+                    MessageWriter::new(out).command_complete("SELECT 1");
+                }
+                None => {}
+            }
+        }
+    }
+}
+
+/// The statements of a text; of those that are not known, nothing.
+fn statements(text: &[u8]) -> impl Iterator<Item = (&'static str, Option<Answer>, Option<Resets>)> {
+    let parts = text.split(|&byte| byte == b';').map(<[u8]>::trim_ascii);
+    parts.filter(|part| !part.is_empty()).map(|part| {
+        let found = KNOWN.iter().find(|(known, ..)| is_same(part, known));
+        found.map_or(("", None, None), |&(known, answer, resets)| {
+            (known, Some(answer), Some(resets))
+        })
+    })
+}
+
+/// The same words, in any case and with any white space between them?
+fn is_same(statement: &[u8], known: &str) -> bool {
+    let words = statement.split(u8::is_ascii_whitespace);
+    let mut words = words.filter(|word| !word.is_empty());
+    let mut known = known.split(' ');
+    known.all(|known| {
+        words
+            .next()
+            .is_some_and(|word| word.eq_ignore_ascii_case(known.as_bytes()))
+    }) && words.next().is_none()
+}
+
+/// RowDescription and DataRow of a function that returns void.
+fn void_row(name: &str, out: &mut Vec<u8>) {
+    const VOID: u32 = 2278;
+    MessageWriter::new(out).message(backend::ROW_DESCRIPTION, |out| {
+        out.extend_from_slice(&1u16.to_be_bytes());
+        out.extend_from_slice(name.as_bytes());
+        out.push(0);
+        // Of no table.
+        out.extend_from_slice(&[0; 6]);
+        out.extend_from_slice(&VOID.to_be_bytes());
+        out.extend_from_slice(&4u16.to_be_bytes());
+        out.extend_from_slice(&(-1i32).to_be_bytes());
+        out.extend_from_slice(&0u16.to_be_bytes());
+    });
+    MessageWriter::new(out).message(backend::DATA_ROW, |out| {
+        out.extend_from_slice(&1u16.to_be_bytes());
+        out.extend_from_slice(&0i32.to_be_bytes());
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ASYNCPG: &str = "SELECT pg_advisory_unlock_all();\nCLOSE ALL;\nUNLISTEN *;\nRESET ALL;";
+
+    #[test]
+    fn texts() {
+        let check =
+            |text: &str, expect| assert_eq!(Resets::read(text.as_bytes()), expect, "{text}");
+        check("DISCARD ALL", Some(ALL));
+        check("discard\n ALL ;; ", Some(ALL));
+        check("deallocate all", Some(STATEMENTS));
+        let resets = Resets {
+            settings: true,
+            pins: true,
+            ..NONE
+        };
+        check(ASYNCPG, Some(resets));
+        check(
+            "SET SESSION AUTHORIZATION DEFAULT;RESET ALL",
+            Some(SETTINGS),
+        );
+        check(
+            "DISCARD SEQUENCES; DISCARD TEMP",
+            Some(Resets {
+                pins: true,
+                ..SEQUENCES
+            }),
+        );
+        for text in [
+            "",
+            ";",
+            "DISCARD ALL; SELECT 1",
+            "DISCARD ALL; RESET ALL",
+            "SELECT 1",
+            "SELECT pg_advisory_unlock_all (1)",
+            "SELECT pg_advisory_unlock_all() FROM t",
+            "RESET ALL -- no",
+            "RESETALL",
+            "RESET",
+            "DISCARD ALLES",
+            "UNLISTEN x",
+        ] {
+            check(text, None);
+        }
+        check(&format!("{}DISCARD ALL", " ".repeat(300)), None);
+    }
+
+    #[test]
+    fn answers() {
+        let mut out = Vec::new();
+        Resets::answer(ASYNCPG.as_bytes(), &mut out);
+        let tags: Vec<_> = [
+            "T\0",
+            "D\0",
+            "CSELECT 1",
+            "CCLOSE CURSOR ALL",
+            "CUNLISTEN",
+            "CRESET",
+        ]
+        .map(|part| part.as_bytes()[0])
+        .into();
+        let mut found = Vec::new();
+        let mut rest = &out[..];
+        while let Some(header) = pgweir_wire::Header::parse(rest).unwrap() {
+            found.push(header.tag);
+            rest = &rest[header.message_len()..];
+        }
+        assert_eq!(found, tags);
+        assert!(rest.is_empty());
+    }
+}

@@ -1,0 +1,303 @@
+//! Statements that a client has made by SQL's `PREPARE`: they are carried from server to server by
+//! their texts.
+
+use std::{fmt, sync::Arc};
+
+use pgweir_wire::{MessageWriter, tag::frontend};
+
+use super::{
+    RESERVED,
+    scan::{Phrase, phrases},
+};
+
+/// So many bytes are counted for each, beside name and text.
+const COST: usize = 64;
+
+/// SQL-prepared statements: names, and the texts that made them. In the order of the names. Cheap to
+/// clone.
+#[derive(Clone, Default)]
+pub struct SqlStatements {
+    /// `None` if there are none: the usual case takes no memory.
+    entries: Option<Arc<[Entry]>>,
+}
+
+#[derive(PartialEq, Eq)]
+struct Entry {
+    name: Box<[u8]>,
+    text: Box<[u8]>,
+}
+
+impl SqlStatements {
+    /// Statements by name and the texts of the queries that made them. `None` if one can't be made again
+    /// from its text: where that is not plain, or is not ASCII, so that its bytes depend on an encoding.
+    #[must_use]
+    pub fn read(found: Vec<(Vec<u8>, Vec<u8>)>) -> Option<Self> {
+        let mut entries = Vec::with_capacity(found.len());
+        for (name, text) in found {
+            let own = own_text(&name, &text)?.into();
+            entries.push(Entry {
+                name: name.into(),
+                text: own,
+            });
+        }
+        entries.sort_by(|one, other| one.name.cmp(&other.name));
+        Some(Self {
+            entries: (!entries.is_empty()).then(|| entries.into()),
+        })
+    }
+
+    /// The very same, by address: what is compared each time.
+    #[must_use]
+    #[inline]
+    pub fn is_same(&self, other: &Self) -> bool {
+        match (&self.entries, &other.entries) {
+            (None, None) => true,
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+
+    /// The same names and texts.
+    #[must_use]
+    pub fn is_equal(&self, other: &Self) -> bool {
+        self.is_same(other) || self.entries == other.entries
+    }
+
+    /// None at all?
+    #[must_use]
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_none()
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.iter().len()
+    }
+
+    /// What they are counted as.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let of = |entry: &Entry| entry.name.len() + entry.text.len() + COST;
+        self.iter().map(of).sum()
+    }
+
+    /// Is there one of this name?
+    #[must_use]
+    pub fn has(&self, name: &[u8]) -> bool {
+        self.find(name).is_some()
+    }
+
+    /// The text of a statement.
+    #[must_use]
+    pub fn text(&self, name: &[u8]) -> Option<&[u8]> {
+        self.find(name).map(|entry| &*entry.text)
+    }
+
+    /// The text of what was prepared: what comes behind AS.
+    #[must_use]
+    pub fn prepared(&self, name: &[u8]) -> Option<&[u8]> {
+        let text = self.text(name)?;
+        let found = phrases(text).find_map(|phrase| match phrase {
+            Phrase::Prepare { prepared, .. } => Some(prepared),
+            _ => None,
+        });
+        text.get(found?)
+    }
+
+    fn iter(&self) -> std::slice::Iter<'_, Entry> {
+        self.entries.as_deref().unwrap_or_default().iter()
+    }
+
+    fn find(&self, name: &[u8]) -> Option<&Entry> {
+        let entries = self.entries.as_deref()?;
+        let found = entries.binary_search_by(|entry| (*entry.name).cmp(name));
+        found.ok().map(|at| &entries[at])
+    }
+
+    /// Appends the messages that give these statements to a server that may have those in `held`, and
+    /// no others: gives the number of their Syncs. Each statement is made by itself, so that one that
+    /// can't be made any more does no harm to the next.
+    pub fn write_plan(&self, held: &Self, out: &mut Vec<u8>) -> usize {
+        let mut syncs = 0;
+        let mut closes = false;
+        for entry in held
+            .iter()
+            .filter(|held| self.find(&held.name) != Some(held))
+        {
+            closes = true;
+            target(frontend::CLOSE, &entry.name, out);
+        }
+        for entry in self.iter().filter(|own| held.find(&own.name) != Some(own)) {
+            MessageWriter::new(out)
+                .message(frontend::PARSE, |out| {
+                    out.push(0);
+                    out.extend_from_slice(&entry.text);
+                    out.extend_from_slice(&[0; 3]);
+                })
+                .message(frontend::BIND, |out| out.extend_from_slice(&[0; 8]))
+                .message(frontend::EXECUTE, |out| out.extend_from_slice(&[0; 5]));
+            // What would be left of it is nobody's unnamed statement.
+            target(frontend::CLOSE, b"", out);
+            MessageWriter::new(out).sync();
+            (syncs, closes) = (syncs + 1, false);
+        }
+        if closes {
+            MessageWriter::new(out).sync();
+            syncs += 1;
+        }
+        syncs
+    }
+}
+
+/// Close or Describe of a statement.
+fn target(tag: u8, name: &[u8], out: &mut Vec<u8>) {
+    MessageWriter::new(out).message(tag, |out| {
+        out.push(b'S');
+        out.extend_from_slice(name);
+        out.push(0);
+    });
+}
+
+/// The text of the PREPARE that made the statement of this name, out of the whole query.
+fn own_text<'t>(name: &[u8], text: &'t [u8]) -> Option<&'t [u8]> {
+    // Under a name of ours it would be in the way of one of ours elsewhere.
+    if !text.is_ascii() || name.starts_with(RESERVED) {
+        return None;
+    }
+    let mut found = None;
+    let mut count = 0;
+    for phrase in phrases(text) {
+        count += 1;
+        if let Phrase::Prepare {
+            name: prepared,
+            statement,
+            ..
+        } = phrase
+            && *prepared == *name
+            && found.replace(statement).is_some()
+        {
+            // Which of them it was is not known.
+            return None;
+        }
+    }
+    let found = found?;
+    if count == 1 {
+        Some(text)
+    } else {
+        text.get(found)
+    }
+}
+
+impl fmt::Debug for SqlStatements {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A text may hold secrets.
+        let names = self
+            .iter()
+            .map(|entry| String::from_utf8_lossy(&entry.name));
+        f.debug_list().entries(names).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(pairs: &[(&str, &str)]) -> SqlStatements {
+        let found = pairs
+            .iter()
+            .map(|(name, text)| (name.as_bytes().to_vec(), text.as_bytes().to_vec()));
+        SqlStatements::read(found.collect()).unwrap()
+    }
+
+    /// Tags and bodies, in words.
+    fn check(wanted: &SqlStatements, held: &SqlStatements, expect: &[&str]) {
+        let mut out = Vec::new();
+        let syncs = wanted.write_plan(held, &mut out);
+        let (mut rest, mut found) = (&out[..], Vec::new());
+        while let Some(header) = pgweir_wire::Header::parse(rest).unwrap() {
+            let body = &rest[pgweir_wire::HEADER_LEN..header.message_len()];
+            let text = String::from_utf8_lossy(body).replace('\0', "");
+            found.push(format!("{}{text}", header.tag as char));
+            rest = &rest[header.message_len()..];
+        }
+        assert_eq!(found, expect);
+        assert_eq!(
+            syncs,
+            found.iter().filter(|message| *message == "S").count()
+        );
+    }
+
+    #[test]
+    fn plans() {
+        let (a, b) = (
+            ("a", "PREPARE a AS SELECT 1"),
+            ("b", "PREPARE b AS SELECT 2;"),
+        );
+        let none = SqlStatements::default();
+        let made = |text: &str| {
+            [
+                format!("P{text}"),
+                "B".into(),
+                "E".into(),
+                "CS".into(),
+                "S".into(),
+            ]
+        };
+        let both: Vec<_> = [made(a.1), made(b.1)].concat();
+        let both: Vec<_> = both.iter().map(String::as_str).collect();
+        check(&none, &none, &[]);
+        check(&of(&[a, b]), &of(&[b, a]), &[]);
+        check(&of(&[a, b]), &none, &both);
+        check(&none, &of(&[a, b]), &["CSa", "CSb", "S"]);
+        check(&of(&[b]), &of(&[a]), &[&["CSa"][..], &both[5..]].concat());
+        let other = ("a", "PREPARE a AS SELECT 3");
+        let made_anew = made(other.1);
+        let made_anew: Vec<_> = made_anew.iter().map(String::as_str).collect();
+        check(
+            &of(&[other, b]),
+            &of(&[a, b]),
+            &[&["CSa"][..], &made_anew].concat(),
+        );
+    }
+
+    #[test]
+    fn what_can_be_made_again() {
+        let check = |text: &str, expect: Option<&str>| {
+            let found = vec![(b"a".to_vec(), text.as_bytes().to_vec())];
+            let read = SqlStatements::read(found);
+            let own = read.as_ref().and_then(|read| read.text(b"a"));
+            assert_eq!(own, expect.map(str::as_bytes), "{text}");
+        };
+        let plain = "PREPARE a AS SELECT 1";
+        check(plain, Some(plain));
+        check(
+            " PREPARE A AS SELECT ';'; ",
+            Some(" PREPARE A AS SELECT ';'; "),
+        );
+        check("PREPARE a AS SELECT 1; PREPARE b AS SELECT 2", Some(plain));
+        check(
+            "BEGIN; PREPARE \"a\" AS SELECT 1; COMMIT",
+            Some("PREPARE \"a\" AS SELECT 1"),
+        );
+        check(
+            "PREPARE a AS SELECT 1; DEALLOCATE a; PREPARE a AS SELECT 2",
+            None,
+        );
+        check("PREPARE a AS SELECT 'ä'", None);
+        check("DO $$ BEGIN EXECUTE 'PREPARE a AS SELECT 1'; END $$", None);
+    }
+
+    #[test]
+    fn compared() {
+        let one = of(&[("a", "PREPARE a AS SELECT 1")]);
+        let other = of(&[("a", "PREPARE a AS SELECT 1")]);
+        assert!(one.is_same(&one.clone()) && !one.is_same(&other) && one.is_equal(&other));
+        assert!(!one.is_equal(&SqlStatements::default()));
+        assert_eq!((one.len(), one.bytes()), (1, 1 + 21 + COST));
+        assert_eq!(one.text(b"a"), Some(&b"PREPARE a AS SELECT 1"[..]));
+        assert_eq!(one.prepared(b"a"), Some(&b"SELECT 1"[..]));
+        assert!(format!("{one:?}").contains('a') && !format!("{one:?}").contains("SELECT"));
+    }
+}

@@ -1,0 +1,150 @@
+//! Names of prepared statements in a session that is carried: those of SQL go along by their texts.
+
+use pgweir_wire::{MessageWriter, tag::frontend};
+
+use super::Worker;
+use crate::{
+    Actions, Token,
+    backend::{Answers, Own, Server},
+    session::{Probe, SqlStatements, State},
+};
+
+impl Worker {
+    /// Has the server to be asked for its statements, since its report does not say all of them?
+    pub(super) fn needs_texts(&mut self, conn: Token, state: &State) -> bool {
+        let Some(server) = self.table.server(conn) else {
+            return false;
+        };
+        let is_known = |name: &[u8], sql: &SqlStatements| sql.has(name);
+        let session = &server.session;
+        !session.own.is_empty()
+            || !session.sql.is_empty()
+            || state
+                .statements
+                .iter()
+                .any(|(name, _)| !is_known(name, &session.sql))
+    }
+
+    /// Asks for the statements only: the rest was reported.
+    pub(super) fn probe_statements(&mut self, conn: Token, mut state: State, out: &mut Actions) {
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
+        state.statements.clear();
+        server.session.answers = Some(Box::new(Answers {
+            probe: Probe::full(Vec::new()),
+            state,
+            failed: false,
+        }));
+        server.ask(Own::Probe);
+        let probe = Probe {
+            statements: true,
+            ..Probe::default()
+        };
+        out.send_made(conn, |bytes| {
+            MessageWriter::new(bytes).query(&probe.text());
+        });
+    }
+
+    /// What statements there are is known. Those of SQL that can be carried are taken from `state`: if
+    /// some remain, they keep the server with the client.
+    pub(super) fn learn_statements(
+        &mut self,
+        client_conn: Token,
+        conn: Token,
+        state: &mut State,
+        out: &mut Actions,
+    ) {
+        let settings = &self.snapshot.config.settings;
+        let most = settings.max_prepared_statements as usize;
+        let most_bytes = settings.max_client_prepared_bytes as usize;
+        let Some((client, server)) = self.table.pair(client_conn, conn) else {
+            return;
+        };
+        let Some(context) = client.context.as_deref_mut() else {
+            return;
+        };
+        // What SQL has taken away of the protocol's.
+        let session = &mut server.session;
+        for (name, _) in client.statements.all(&self.bindings) {
+            let is_touched = session.own.has(&name) || session.sql.has(&name);
+            if is_touched && !state.named.iter().any(|named| **named == *name) {
+                client.statements.remove(&mut self.bindings, &name);
+            }
+        }
+        let fits = |sql: &SqlStatements| {
+            sql.len() <= most && sql.bytes() + client.statements.bytes() <= most_bytes
+        };
+        let found = state.statements.iter().map(|(name, text)| {
+            let text = text.as_deref().or_else(|| context.sql.text(name))?;
+            Some((name.clone(), text.to_vec()))
+        });
+        let found: Option<Vec<_>> = found.collect();
+        if let Some(sql) = found.and_then(SqlStatements::read).filter(fits) {
+            state.statements.clear();
+            let known = [&session.sql, &context.sql]
+                .into_iter()
+                .find(|known| known.is_equal(&sql));
+            context.sql = known.cloned().unwrap_or(sql);
+            session.sql = context.sql.clone();
+        } else {
+            context.sql = SqlStatements::default();
+        }
+        session.own.clear();
+        let mut gone: Vec<_> = state.named.iter().map(|name| name.clone().into()).collect();
+        if state.ours.is_some_and(|ours| ours != server.prepared.len()) {
+            // Something out of sight has deallocated some of ours: which, nobody knows.
+            let ours = server.prepared.take_all();
+            gone.extend(ours.iter().map(|statement| statement.name().into()));
+        }
+        close(conn, server, &gone, out);
+    }
+
+    /// Gives the server the SQL-prepared statements of the client, instead of those that it has. `false`
+    /// if it has them.
+    pub(super) fn send_statements(
+        &mut self,
+        conn: Token,
+        client_conn: Token,
+        out: &mut Actions,
+    ) -> bool {
+        let Some((client, server)) = self.table.pair(client_conn, conn) else {
+            return false;
+        };
+        let Some(context) = client.context.as_deref_mut() else {
+            return false;
+        };
+        if context.sql.is_equal(&server.session.sql) {
+            // From now on also by address, which is what the next look compares.
+            context.sql = server.session.sql.clone();
+            return false;
+        }
+        let mut syncs = 0;
+        out.send_made(conn, |bytes| {
+            syncs = context.sql.write_plan(&server.session.sql, bytes);
+        });
+        for _ in 0..syncs {
+            server.ask(Own::Statements);
+        }
+        server.session.sql = context.sql.clone();
+        true
+    }
+}
+
+/// Takes statements from a server, whether it has them or not.
+fn close(conn: Token, server: &mut Server, names: &[Box<[u8]>], out: &mut Actions) {
+    if names.is_empty() {
+        return;
+    }
+    out.send_made(conn, |bytes| {
+        for name in names {
+            MessageWriter::new(bytes).message(frontend::CLOSE, |bytes| {
+                bytes.push(b'S');
+                bytes.extend_from_slice(name);
+                bytes.push(0);
+            });
+        }
+        MessageWriter::new(bytes).sync();
+    });
+    server.replies.own_sent(Own::Statements);
+}

@@ -1,0 +1,190 @@
+"""SQL's PREPARE, EXECUTE and DEALLOCATE, beside those of the protocol: one namespace for each client,
+on whatever server."""
+
+import random
+
+import pytest
+
+import rawclient as wire
+from rawclient import SYNC, bind, close, describe, errors, execute, parse, query, rows
+from test_prepared import Mover, answer
+
+VIEW = "SELECT name, statement, from_sql FROM pg_prepared_statements ORDER BY name"
+NAMES = "SELECT name, from_sql FROM pg_prepared_statements ORDER BY name"
+
+
+def used(name, *values):
+    return bind(values, name=name) + execute() + SYNC
+
+
+def sql(*texts):
+    return [query(text) for text in texts]
+
+
+# name: steps, each of which ends with one answer to Sync or Query
+SCRIPTS = {
+    "made and used": sql("PREPARE p AS SELECT 1", "EXECUTE p", "EXECUTE p", "DEALLOCATE p", "EXECUTE p"),
+    "with parameters": sql(
+        "PREPARE p (int, text) AS SELECT $1 + 1, $2", "EXECUTE p (1, 'x')", "EXECUTE p (1)",
+        "EXECUTE p ('2', 3)"),
+    "a name that is taken": sql(
+        "PREPARE p AS SELECT 1", "PREPARE p AS SELECT 2", "EXECUTE p", "DEALLOCATE q", "EXECUTE p"),
+    "outlives a rollback": sql(
+        "BEGIN", "PREPARE p AS SELECT 1", "SELECT 1/0", "ROLLBACK", "EXECUTE p", "BEGIN", "DEALLOCATE p",
+        "ROLLBACK", "EXECUTE p"),
+    "several": sql(
+        "PREPARE a AS SELECT 1", "PREPARE b AS SELECT 2", "PREPARE c AS SELECT 3", "DEALLOCATE b",
+        "EXECUTE a", "EXECUTE b", "EXECUTE c", "DEALLOCATE ALL", "EXECUTE a", "PREPARE a AS SELECT 4",
+        "EXECUTE a"),
+    "several in one text": sql(
+        "PREPARE a AS SELECT 1; PREPARE b AS SELECT ';'", "EXECUTE a; EXECUTE b",
+        "PREPARE c AS SELECT 3; SELECT 1/0", "EXECUTE c", "DEALLOCATE a; EXECUTE a", "EXECUTE b"),
+    "names in quotes": sql(
+        'PREPARE "Weird ""name" AS SELECT 1', 'EXECUTE "Weird ""name"', "PREPARE Folded AS SELECT 2",
+        'EXECUTE folded', 'EXECUTE "Folded"'),
+    "discarded": sql("PREPARE p AS SELECT 1", "DISCARD ALL", "EXECUTE p", "PREPARE p AS SELECT 2", "EXECUTE p"),
+    "explained": sql("PREPARE p AS SELECT 1", "EXPLAIN (COSTS OFF) EXECUTE p"),
+    "beyond ASCII": sql("PREPARE p AS SELECT 'ä'", "EXECUTE p", "EXECUTE p"),
+    "under a path": sql(
+        "CREATE SCHEMA IF NOT EXISTS sql_a; CREATE TABLE IF NOT EXISTS sql_a.t AS SELECT 'a'",
+        "SET search_path = sql_a", "PREPARE p AS SELECT * FROM t", "EXECUTE p", "RESET search_path",
+        "EXECUTE p", "SET search_path = sql_a", "EXECUTE p", "DROP SCHEMA sql_a CASCADE"),
+    "in the extended protocol": [
+        parse("PREPARE p AS SELECT $1::int") + bind() + execute() + SYNC,
+        parse("EXECUTE p (5)") + bind() + execute() + SYNC,
+        parse("EXECUTE p (6)", "S") + used("S"), used("S"),
+        parse("DEALLOCATE p") + bind() + execute() + SYNC, used("S")],
+    "bound by the protocol": [
+        *sql("PREPARE p (int) AS SELECT $1 + 1"), used("p", 1), describe("S", "p") + SYNC,
+        close("S", "p") + SYNC, used("p", 1), *sql("EXECUTE p (1)")],
+    "of the protocol, used by SQL": [
+        parse("SELECT $1::int + 1", "s") + SYNC, *sql("EXECUTE s (1)"), used("s", 2),
+        *sql("DEALLOCATE s"), used("s", 3), *sql("EXECUTE s (1)"), parse("SELECT 9", "s") + SYNC, used("s")],
+    "of the protocol, in a transaction": [
+        parse("SELECT $1::int + 1", "s") + SYNC, *sql("BEGIN"), used("s", 1),
+        *sql("EXECUTE s (1)", "DEALLOCATE s"), used("s", 1), *sql("ROLLBACK"), used("s", 1)],
+    "made by the protocol over one of SQL": [
+        *sql("PREPARE p AS SELECT 1"), parse("SELECT 2", "p") + SYNC, *sql("EXECUTE p"), used("p"),
+        close("S", "p") + parse("SELECT 2", "p") + SYNC, *sql("EXECUTE p"), used("p")],
+    "made by SQL over one of the protocol": [
+        parse("SELECT 2", "p") + SYNC, *sql("PREPARE p AS SELECT 1", "EXECUTE p"), used("p"),
+        *sql("DEALLOCATE p; PREPARE p AS SELECT 3", "EXECUTE p"), used("p")],
+    "all deallocated": [
+        parse("SELECT 1", "s") + SYNC, *sql("PREPARE p AS SELECT 2", "DEALLOCATE ALL", "EXECUTE p"),
+        used("s"), used("p"), parse("SELECT 3", "s") + SYNC, used("s")],
+    "seen": [
+        *sql("PREPARE p AS SELECT 1", VIEW), parse("SELECT $1::int", "s") + SYNC, *sql(VIEW), used("s", 1),
+        *sql(VIEW, "DEALLOCATE p", VIEW), close("S", "s") + SYNC, *sql(VIEW)],
+    "seen in a transaction": [
+        parse("SELECT 1", "s") + SYNC, *sql("BEGIN", VIEW), used("s"), parse("SELECT 2", "t") + SYNC,
+        *sql(VIEW, "COMMIT", VIEW)],
+    "seen by a statement": [
+        parse(VIEW, "v") + SYNC, used("v"), parse("SELECT 1", "s") + SYNC, used("v"),
+        *sql("PREPARE p AS SELECT 1"), used("v")],
+}
+
+
+def converse(client, steps, before=lambda: None):
+    heard = []
+    for step in steps:
+        before()
+        client.send(step)
+        for _ in range(step.count(SYNC) or 1):
+            heard.append(answer(client.until_ready()))
+    return heard
+
+
+def has_transaction(steps):
+    return query("BEGIN") in steps
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_as_if_alone(start_pooler, pg, name):
+    steps = SCRIPTS[name]
+    with wire.RawClient.tcp(pg.host, pg.port) as direct:
+        direct.login("trusty", "app")
+        expected = converse(direct, steps)
+    weir = start_pooler(pg, workers=1, default_pool_size=2)
+    with weir.raw() as other, weir.raw() as noisy:
+        # What others have of these names is not to be seen.
+        noisy.query("PREPARE p AS SELECT 'noisy'")
+        noisy.send(parse("SELECT 'noisy'", "s") + parse("SELECT 'noisy'", "S") + SYNC).until_ready()
+        for known in (False, True):
+            mover = (lambda: None) if has_transaction(steps) else Mover(other)
+            with weir.raw() as client:
+                assert converse(client, steps, mover) == expected, f"known to the servers: {known}"
+            other.query("ROLLBACK")
+        assert rows(noisy.send(query("EXECUTE p")).until_ready()) == [("noisy",)]
+        assert rows(noisy.send(used("s")).until_ready()) == [("noisy",)]
+
+
+def test_a_server_is_free_between_transactions(start_pooler, newest_pg):
+    weir = start_pooler(newest_pg, workers=1, default_pool_size=1)
+    with weir.raw() as one, weir.raw() as two:
+        for turn in range(3):
+            for client in (one, two):
+                if turn == 0:
+                    client.query(f"PREPARE p AS SELECT {id(client)}")
+                assert rows(client.send(query("EXECUTE p")).until_ready()) == [(str(id(client)),)]
+        two.query("DEALLOCATE p")
+        assert errors(two.send(query("EXECUTE p")).until_ready())
+        assert rows(one.send(query("EXECUTE p")).until_ready()) == [(str(id(one)),)]
+
+
+def random_step(dice):
+    """One step over three names, of SQL and of the protocol."""
+    name = dice.choice("abc")
+    number = dice.randrange(3)
+    return dice.choice([
+        lambda: query(f"PREPARE {name} AS SELECT {number}"),
+        lambda: query(f"EXECUTE {name}"),
+        lambda: query(f"DEALLOCATE {name}"),
+        lambda: parse(f"SELECT {number}", name) + SYNC,
+        lambda: parse(f"SELECT {number}", name) + used(name),
+        lambda: used(name),
+        lambda: used(name),
+        lambda: describe("S", name) + SYNC,
+        lambda: close("S", name) + SYNC,
+        lambda: close("S", name) + parse(f"SELECT {number}", name) + SYNC,
+        lambda: parse(f"EXECUTE {name}") + bind() + execute() + SYNC,
+        lambda: query(f"EXECUTE {name}; PREPARE {name} AS SELECT {number}"),
+        lambda: query(f"DEALLOCATE {name}; PREPARE {name} AS SELECT {number}; EXECUTE {name}"),
+        # Of a statement that was made in a text of several, the view has only its own part of it.
+        lambda: query(dice.choice(["DEALLOCATE ALL", "DISCARD ALL", NAMES, NAMES, "SELECT 1"])),
+    ])()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_sessions(start_pooler, newest_pg, seed):
+    """Clients take turns on two servers; each gets what it gets from PostgreSQL itself."""
+    dice = random.Random(seed)
+    weir = start_pooler(newest_pg, workers=1, default_pool_size=2)
+    pairs = []
+    for _ in range(3):
+        direct = wire.RawClient.tcp(newest_pg.host, newest_pg.port)
+        direct.login("trusty", "app")
+        pairs.append((direct, weir.raw()))
+    with weir.raw() as holder:
+        mover = Mover(holder)
+        for number in range(150):
+            mover()
+            direct, client = dice.choice(pairs)
+            step = random_step(dice)
+            expected, found = (converse(one, [step]) for one in (direct, client))
+            assert found == expected, (seed, number, step)
+    for pair in pairs:
+        for one in pair:
+            one.close()
+
+
+@pytest.mark.parametrize("text", [
+    'DEALLOCATE "{}"', "DO $$ BEGIN EXECUTE 'DEALLOCATE ALL'; END $$",
+    "DO $$ BEGIN EXECUTE 'DEALLOCATE \"{}\"'; END $$"])
+def test_who_takes_away_what_is_not_its_own(start_pooler, newest_pg, text):
+    weir = start_pooler(newest_pg, workers=1, default_pool_size=1)
+    with weir.raw() as one, weir.raw() as other:
+        one.send(parse("SELECT 1", "S_1") + SYNC).until_ready()
+        for number in range(20):
+            other.query(text.format(f"PGWEIR_{number}"))
+            one.send(used("S_1"))
+            assert rows(one.until_ready()) == [("1",)]
