@@ -136,7 +136,6 @@ impl Client {
         let mut client = Self::blank(index, link);
         client.requests_left = requests;
         client.keeps_session = keeps_session;
-        client.own.shares_servers = !keeps_session;
         client.login = Login::new(account, index, rng);
         client.login.begin(&mut client.output);
         client

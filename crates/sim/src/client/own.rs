@@ -109,6 +109,13 @@ impl Statement {
     }
 }
 
+impl super::Client {
+    /// Its server may lack what it has prepared.
+    pub(crate) fn shares_servers(&mut self, shares: bool) {
+        self.own.shares_servers = shares;
+    }
+}
+
 impl OwnSession {
     pub(super) fn new() -> Self {
         Self {

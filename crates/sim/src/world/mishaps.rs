@@ -35,6 +35,7 @@ impl World {
         let mut client = Client::new(index, link, requests, keeps_session, account, &mut self.rng);
         client.prepares = self.scenario.prepares;
         client.is_hasty = keeps_server;
+        client.shares_servers(!keeps_server);
         if self.scenario.operators && self.rng.u8(..5) == 0 {
             client.becomes_operator(&mut self.rng);
         } else if self.scenario.natives && self.rng.u8(..4) == 0 {
