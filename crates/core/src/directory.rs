@@ -18,6 +18,7 @@ use pgweir_config::{Config, Database, FairWindow};
 use crate::{
     backend::{Failure, Welcome},
     bypass::Bypass,
+    catalog::Catalog,
     client_counts::ClientCounts,
     operator::Operator,
     pool::{CapLimits, Epochs, Ledger, Limits, Order, PoolId, PoolKey, Scope, Seat, SharedCaps},
@@ -65,6 +66,23 @@ pub struct Directory {
 struct Pools {
     by_key: HashMap<PoolKey, Weak<SharedPool>>,
     by_id: Vec<Weak<SharedPool>>,
+    /// By database.
+    catalogs: HashMap<Box<str>, Weak<Catalog>>,
+}
+
+impl Pools {
+    /// What is certified of a database, as its other pools know it.
+    fn catalog(&mut self, database: &str) -> Arc<Catalog> {
+        self.catalogs
+            .retain(|_, catalog| catalog.strong_count() > 0);
+        let known = self.catalogs.get(database).and_then(Weak::upgrade);
+        known.unwrap_or_else(|| {
+            let catalog = Arc::<Catalog>::default();
+            self.catalogs
+                .insert(database.into(), Arc::downgrade(&catalog));
+            catalog
+        })
+    }
 }
 
 /// A pool as all workers see it.
@@ -80,6 +98,8 @@ pub struct SharedPool {
     pub facts: Mutex<Facts>,
     /// Custom parameters that its clients use.
     pub customs: Mutex<Customs>,
+    /// What is certified of its database.
+    pub catalog: Arc<Catalog>,
     /// What startup parameters come to on its servers.
     pub startups: Mutex<Startups>,
     /// Which of its servers are out of date.
@@ -225,6 +245,7 @@ impl Directory {
             ledger: Mutex::new(ledger),
             facts: Mutex::default(),
             customs: Mutex::default(),
+            catalog: pools.catalog(&key.database),
             startups: Mutex::default(),
             epochs: Mutex::default(),
             past: Mutex::default(),

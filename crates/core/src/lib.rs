@@ -7,6 +7,7 @@ pub mod admin;
 pub mod backend;
 mod bypass;
 pub mod cancel;
+mod catalog;
 mod client_counts;
 mod directory;
 pub mod fault;
@@ -29,6 +30,7 @@ pub use action::{
     ReadMode, Shutdown, Source,
 };
 pub use bypass::Bypass;
+pub use catalog::{Catalog, Reading};
 pub use directory::{Directory, Facts, SharedPool, Snapshot};
 pub use native::{Native, Replication};
 pub use operator::{Halt, Operator};

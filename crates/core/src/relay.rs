@@ -56,6 +56,7 @@ impl Worker {
         let Some(pool) = pool.and_then(Option::as_deref_mut) else {
             return;
         };
+        pool.heed_catalog();
         // A server of its own keeps what the client makes there.
         let is_shared = server.owner.is_none();
         if server.replies.is_settled() {
@@ -124,7 +125,7 @@ impl Worker {
                 answers: server.replies.is_asked(),
                 marks: server.replies.has_mark_in_front(),
                 describes: server.replies.has_describe_in_front(),
-                rows: server.session.answers.is_some(),
+                rows: server.session.answers.is_some() || server.session.catalog.is_some(),
             };
             let step = match server.stream.next(bytes, &mut at, expected) {
                 Ok(Some(step)) => step,
@@ -381,6 +382,7 @@ impl Worker {
             (Own::Probe, _) => server.session.answers = None,
             (Own::Restore, Duty::Judging(_)) => self.restored(conn, now, out),
             (Own::Startup, Duty::Preparing(_)) => self.startup_tried(conn, now, out),
+            (Own::Catalog, _) => self.catalog_read(conn, now),
             (Own::Clean, _) => server.session.cleaned(),
             (Own::Reset, _) => self.was_reset(conn),
             _ => {}
@@ -432,6 +434,12 @@ impl Worker {
         match (server.replies.current(), &server.duty) {
             // What can't be made any more is missed when it is used.
             (Some(Request::Own(Own::Statements)), _) => false,
+            (Some(Request::Own(Own::Catalog)), _) => {
+                if let Some(catalog) = &mut server.session.catalog {
+                    catalog.failed = true;
+                }
+                false
+            }
             (Some(Request::Own(Own::Probe)), _) => {
                 if let Some(answers) = &mut server.session.answers {
                     answers.failed = true;

@@ -300,7 +300,7 @@ fn settings(mode: PoolMode, auth_type: &str, rng: &mut fastrand::Rng) -> (String
     let fair_window = ["auto", "0"][rng.usize(..2)];
     let query_wait_timeout = if rng.u8(..4) == 0 { 3 } else { 0 };
     let settings = format!(
-        "pool_mode = {}\nauth_type = {auth_type}\nfair_window = {fair_window}\n\
+        "pool_mode = {}\ncatalog_check_interval = 0\nauth_type = {auth_type}\nfair_window = {fair_window}\n\
              query_wait_timeout = {query_wait_timeout}\nserver_login_retry = {}\n\
              server_idle_timeout = {}\nserver_lifetime = {}\nautodb_idle_timeout = 2\n\
              server_connect_limit = {}\nscram_iterations = 2\nserver_reset_query_always = {}\n\

@@ -19,5 +19,5 @@ pub use prepared::Prepared;
 pub use replies::{Own, Replies, Request};
 pub use segment::{Demands, Retry, Segment};
 pub use server::{Duty, Server, Unnamed};
-pub use session::{Answers, Sequences, ServerSession};
+pub use session::{Answers, CatalogRows, Sequences, ServerSession};
 pub use stream::{Downstream, Expected, Step, Violation};

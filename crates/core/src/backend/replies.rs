@@ -47,6 +47,8 @@ pub enum Own {
     Sequences,
     /// Try the startup parameters of a client.
     Startup,
+    /// Read which functions and relations are harmless.
+    Catalog,
 }
 
 impl Own {
@@ -64,6 +66,7 @@ impl Own {
             Self::Restore => "setting the client's startup parameters again",
             Self::Clean => "cleaning the session",
             Self::Sequences => "DISCARD SEQUENCES",
+            Self::Catalog => "reading the catalog",
             Self::Startup => "trying the client's startup parameters",
         }
     }

@@ -1,8 +1,13 @@
 //! What is known of the session on a server.
 
+use pgweir_wire::Body;
+
 use super::OwnNames;
-use crate::session::{
-    Dialect, Probe, Settings, SqlStatements, State, Suspects, Suspicion, Tracked, TrackedNames,
+use crate::{
+    Reading,
+    session::{
+        Dialect, Probe, Settings, SqlStatements, State, Suspects, Suspicion, Tracked, TrackedNames,
+    },
 };
 
 /// What a server's session holds, as far as the session engine knows.
@@ -36,6 +41,10 @@ pub struct ServerSession {
     pub is_held: bool,
     /// Whose sequence values it has.
     pub sequences: Sequences,
+    /// A text may have changed the catalog.
+    pub changes_catalog: bool,
+    /// The catalog, as far as it was read here.
+    pub catalog: Option<Box<CatalogRows>>,
     /// The answers to a probe, as far as they have come.
     pub answers: Option<Box<Answers>>,
 }
@@ -55,6 +64,48 @@ pub enum Sequences {
     Of(u64),
     /// Perhaps those of several.
     Mixed,
+}
+
+/// A reading of the catalog.
+#[derive(Debug)]
+pub struct CatalogRows {
+    /// For [`Catalog::finish`](crate::Catalog::finish).
+    pub reading: Reading,
+    /// What has come of it.
+    pub rows: Vec<[Vec<u8>; 4]>,
+    /// How many bytes that is.
+    pub bytes: usize,
+    /// It has failed, was not understood, or there is too much of it.
+    pub failed: bool,
+}
+
+impl CatalogRows {
+    /// A catalog that has more to tell is not read.
+    const BYTES_MAX: usize = 64 * 1024 * 1024;
+
+    /// Takes one row.
+    pub fn take(&mut self, row: &[u8]) {
+        self.bytes += row.len();
+        match columns(row) {
+            Some(row) if self.bytes <= Self::BYTES_MAX => self.rows.push(row),
+            _ => self.failed = true,
+        }
+    }
+}
+
+/// The four columns of a DataRow; one that is null is empty.
+fn columns(row: &[u8]) -> Option<[Vec<u8>; 4]> {
+    let mut body = Body::new(row);
+    if body.bytes(2).ok()? != [0, 4] {
+        return None;
+    }
+    let mut columns = [const { Vec::new() }; 4];
+    for column in &mut columns {
+        if let Ok(len) = usize::try_from(body.i32().ok()?) {
+            *column = body.bytes(len).ok()?.to_vec();
+        }
+    }
+    Some(columns)
 }
 
 /// The answers to a probe.

@@ -14,7 +14,7 @@ use crate::{
     Actions,
     backend::{Change, Mark, MarkKind, Own},
     session::{
-        RESERVED, Resets, Statement, Suspicion, scan,
+        RESERVED, Resets, Statement, Suspicion, changes_catalog, scan,
         scan::{Phrase, custom_names, phrases},
     },
 };
@@ -38,6 +38,9 @@ fn spoken_of(phrase: Phrase<'_>) -> Option<Cow<'_, [u8]>> {
         _ => None,
     }
 }
+
+/// What every statement is suspected of that may change the catalog.
+const CHANGE: Suspicion = Suspicion::OPAQUE.and(Suspicion::TEMP);
 
 impl Upward<'_> {
     /// A message comes whose text is suspect; all before it was sent.
@@ -99,6 +102,10 @@ impl Upward<'_> {
     pub(super) fn note(&mut self, suspicion: Suspicion, text: &[u8]) {
         self.server.session.suspicion |= suspicion;
         self.server.session.suspects.note(suspicion, text);
+        if suspicion.contains(CHANGE) {
+            // A text that has not come as a whole is empty here.
+            self.server.session.changes_catalog |= text.is_empty() || changes_catalog(text);
+        }
         if suspicion.intersects(Suspicion::SETTING.and(Suspicion::OPAQUE)) {
             let names = custom_names(text);
             if !names.is_empty() {

@@ -71,6 +71,32 @@ struct Known {
     utf8: bool,
 }
 
+/// May the text change what the catalog says of functions and relations? Beginnings of statements that
+/// certainly don't: what is dropped can't do any more harm, and temporary objects are their session's.
+#[must_use]
+pub fn changes_catalog(text: &[u8]) -> bool {
+    const HARMLESS: [&[u8]; 14] = [
+        b"drop ",
+        b"vacuum",
+        b"analyze",
+        b"reindex",
+        b"grant ",
+        b"revoke ",
+        b"comment ",
+        b"cluster",
+        b"refresh ",
+        b"create temp ",
+        b"create temporary ",
+        b"create index ",
+        b"create unique ",
+        b"create schema ",
+    ];
+    let text = text.trim_ascii().to_ascii_lowercase();
+    let text = text.strip_suffix(b";").unwrap_or(&text);
+    let is_one = !text.contains(&b';');
+    !(is_one && HARMLESS.iter().any(|begin| text.starts_with(begin)))
+}
+
 impl Default for Certificates {
     fn default() -> Self {
         Self::none()

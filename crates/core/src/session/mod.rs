@@ -25,7 +25,7 @@ mod statement;
 mod suspects;
 mod tracked;
 
-pub use certificates::Certificates;
+pub use certificates::{Certificates, changes_catalog};
 pub use context::Context;
 pub use customs::Customs;
 pub use fingerprint::Fingerprint;

@@ -389,6 +389,9 @@ impl Worker {
         if self.shutdown == Some(Shutdown::WaitForServers) {
             return self.close_server(conn, "pause mode", now, out);
         }
+        if self.reads_catalog(conn, pool_id, now, out) {
+            return;
+        }
         match self.pool(pool_id) {
             Some(pool) if was_lent && pool.terms.end_age(id) <= age => {
                 self.close_server(conn, "server lifetime over", now, out);

@@ -57,6 +57,9 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return;
         };
+        if std::mem::take(&mut server.session.changes_catalog) {
+            server.shared.catalog.changed();
+        }
         let Duty::Lent(client_conn) = server.duty else {
             return;
         };
@@ -103,6 +106,11 @@ impl Worker {
     /// A row of the answer to a probe.
     #[cold]
     pub(crate) fn take_answer(&mut self, conn: Token, row: &[u8]) {
+        if let Some(server) = self.table.server(conn)
+            && let Some(catalog) = &mut server.session.catalog
+        {
+            return catalog.take(row);
+        }
         if let Some(server) = self.table.server(conn)
             && let Some(answers) = &mut server.session.answers
             && answers.state.take_row(row).is_err()

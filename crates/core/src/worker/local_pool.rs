@@ -31,6 +31,8 @@ pub(crate) struct LocalPool {
     pub(crate) stats: Periods,
     /// What is certified of its database, as far as this worker knows.
     pub(crate) certificates: Certificates,
+    /// When this worker asks next if the catalog is to be read.
+    pub(crate) catalog_due: Time,
     pub(crate) terms: Terms,
     /// When it was last asked who has its servers, and when the log was last told.
     pub(crate) diagnosed_at: Option<Time>,
@@ -230,6 +232,7 @@ impl LocalPool {
             servers: 0,
             stats: Periods::default(),
             certificates: Certificates::none(),
+            catalog_due: Time(0),
             terms,
             diagnosed_at: None,
             explained_at: None,

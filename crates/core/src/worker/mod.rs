@@ -2,6 +2,7 @@
 
 mod admit;
 mod bypass;
+mod catalog;
 mod check;
 mod checkout;
 mod diagnosis;

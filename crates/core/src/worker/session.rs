@@ -111,6 +111,11 @@ impl Worker {
         };
         let own_name = client.tracked.application_name().to_vec();
         asked.retain(|(name, _)| !name.eq_ignore_ascii_case(APPLICATION_NAME));
+        let mut customs = shared.customs.lock();
+        for (name, _) in asked.iter().filter(|(name, _)| name.contains(&b'.')) {
+            customs.insert(name);
+        }
+        drop(customs);
         let settings = directory.settings();
         let mut context = Context::default();
         let name = (!own_name.is_empty()).then_some((APPLICATION_NAME, &*own_name));

@@ -1,0 +1,105 @@
+//! Catalogs are read, so that texts can be certified.
+
+use std::sync::Arc;
+
+use pgweir_wire::MessageWriter;
+
+use super::{LocalPool, Worker};
+use crate::{
+    Actions, Time, Token,
+    backend::{CatalogRows, Duty, Own},
+    pool::PoolId,
+    session::certificates::QUERY,
+};
+
+/// A worker asks at most so often, in microseconds, if the catalog is to be read.
+const ASKED_EVERY: u64 = 250_000;
+/// How many microseconds a server may take to tell.
+const PATIENCE: u64 = 30_000_000;
+
+impl LocalPool {
+    /// Another worker may have read the catalog.
+    #[inline]
+    pub(crate) fn heed_catalog(&mut self) {
+        if self.terms.engine && self.shared.catalog.generation() != self.certificates.generation() {
+            self.take_certificates();
+        }
+    }
+
+    #[cold]
+    fn take_certificates(&mut self) {
+        self.certificates = self.shared.catalog.certificates();
+        let mut customs = self.shared.customs.lock();
+        for name in self.certificates.custom_names() {
+            customs.insert(name);
+        }
+    }
+}
+
+impl Worker {
+    /// A server has come free: has it to read the catalog before anybody gets it?
+    #[inline]
+    pub(super) fn reads_catalog(
+        &mut self,
+        conn: Token,
+        pool: PoolId,
+        now: Time,
+        out: &mut Actions,
+    ) -> bool {
+        let interval = self.snapshot.config.settings.catalog_check_interval.0;
+        match self.pool(pool) {
+            Some(pool) if pool.terms.engine && pool.catalog_due <= now && interval > 0 => {
+                pool.catalog_due = now.after(ASKED_EVERY);
+                let catalog = Arc::clone(&pool.shared.catalog);
+                match catalog.begin(interval, now) {
+                    Some(reading) => self.read_catalog(conn, reading, now, out),
+                    None => false,
+                }
+            }
+            _ => false,
+        }
+    }
+
+    #[cold]
+    fn read_catalog(
+        &mut self,
+        conn: Token,
+        reading: crate::Reading,
+        now: Time,
+        out: &mut Actions,
+    ) -> bool {
+        let Some(server) = self.table.server(conn) else {
+            return false;
+        };
+        server.session.catalog = Some(Box::new(CatalogRows {
+            reading,
+            rows: Vec::new(),
+            bytes: 0,
+            failed: false,
+        }));
+        server.ask(Own::Catalog);
+        let duty = Duty::Cleaning {
+            until: now.after(PATIENCE),
+            rolled_back: false,
+        };
+        server.change(duty, &mut self.timed);
+        self.schedule(now);
+        out.send_made(conn, |bytes| {
+            MessageWriter::new(bytes).query(QUERY.as_bytes());
+        });
+        true
+    }
+
+    /// The catalog was read.
+    pub(crate) fn catalog_read(&mut self, conn: Token, now: Time) {
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
+        let Some(found) = server.session.catalog.take() else {
+            return;
+        };
+        let catalog = Arc::clone(&server.shared.catalog);
+        let rows = (!found.failed).then_some(found.rows.as_slice());
+        catalog.finish(found.reading, rows, now);
+    }
+}

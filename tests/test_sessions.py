@@ -1,0 +1,135 @@
+"""Sessions over shared servers: what a client has set, it finds on every server, and nobody else does."""
+
+import pytest
+
+import machine
+from rawclient import LoginRefused
+
+BACKEND = "SELECT pg_backend_pid()"
+
+
+@pytest.fixture
+def two(start_pooler, pg):
+    """Two clients that share one server."""
+    pooler = start_pooler(pg, default_pool_size=1)
+    with pooler.raw() as one, pooler.raw() as other:
+        yield one, other
+
+
+@pytest.mark.shows("session_state")
+@pytest.mark.parametrize(("change", "read", "expect"), [
+    ("SET search_path TO pg_catalog", "SHOW search_path", "pg_catalog"),
+    ("SET work_mem TO '77kB'", "SHOW work_mem", "77kB"),
+    ("SET app.tenant TO 'it''s \\'", "SELECT nullif(current_setting('app.tenant', true), '')", "it's \\"),
+    ("SELECT set_config('work_mem', '78kB', false)", "SHOW work_mem", "78kB"),
+    ("DO $$ BEGIN PERFORM set_config('work_mem', '79kB', false); END $$", "SHOW work_mem", "79kB"),
+    ("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY", "SHOW transaction_read_only", "on"),
+    ("UPDATE pg_settings SET setting = '80' WHERE name = 'work_mem'", "SHOW work_mem", "80kB"),
+])
+def test_what_is_set_is_carried(two, change, read, expect):
+    one, other = two
+    default = other.value(read)
+    assert default != expect
+    one.query(change)
+    for _ in range(2):
+        assert other.value(read) == default
+        assert one.value(read) == expect
+    one.query("DISCARD ALL")
+    assert one.value(read) == default
+
+
+def test_what_is_rolled_back_is_not(two):
+    one, other = two
+    default = one.value("SHOW work_mem")
+    one.query("BEGIN; SET work_mem = '77kB'; ROLLBACK")
+    one.query("SET work_mem = '78kB'; SELECT 1/0")
+    one.query("BEGIN; SET LOCAL work_mem = '79kB'; COMMIT")
+    assert other.value("SHOW work_mem") == default
+    assert one.value("SHOW work_mem") == default
+
+
+PINS = {
+    "temporary table": ("CREATE TEMP TABLE t (a int)", "DROP TABLE t"),
+    "without the word": ("SET search_path TO pg_temp; CREATE TABLE t (a int)", "DROP TABLE t"),
+    "SELECT INTO": ("SELECT 1 AS a INTO TEMP t", "DISCARD TEMP"),
+    "lock": ("SELECT pg_advisory_lock(1)", "SELECT pg_advisory_unlock(1)"),
+    "cursor": ("DECLARE c CURSOR WITH HOLD FOR SELECT 1", "CLOSE c"),
+    "all": ("CREATE TEMP TABLE t (a int); SELECT pg_advisory_lock(1)", "DISCARD ALL"),
+}
+
+
+@pytest.mark.parametrize("name", PINS)
+def test_what_cannot_move_keeps_its_server_while_it_lasts(start_pooler, pg, name):
+    begin, end = PINS[name]
+    pooler = start_pooler(pg, default_pool_size=1, query_wait_timeout=20)
+    one, other = pooler.raw(), pooler.raw()
+    one.query(begin)
+    other.send(b"Q\0\0\0\x0dSELECT 1\0")
+    other.quiet(0.3)
+    assert one.value("SELECT 2") == "2"
+    one.query(end)
+    other.until_ready()
+    assert other.value("SELECT 3") == "3"
+
+
+@pytest.mark.parametrize("begin", ["CREATE TEMP TABLE t (a int)", "SELECT setseed(0.5)",
+                                   "SELECT pg_advisory_lock(1)", "BEGIN; SET work_mem = '77kB'"])
+def test_nothing_is_left_of_a_client_that_went(start_pooler, pg, begin):
+    pooler = start_pooler(pg, default_pool_size=1)
+    with pooler.raw() as first:
+        default = first.value("SHOW work_mem")
+        first.query(begin)
+    with pooler.raw() as second:
+        assert second.value("SHOW work_mem") == default
+        assert second.value("SELECT count(*) FROM pg_class WHERE relname = 't'") == "0"
+        assert second.value("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == "0"
+
+
+def test_startup_values_come_back_after_reset(start_pooler, pg):
+    pooler = start_pooler(pg, default_pool_size=1)
+    options = "-c work_mem=77kB -c app.tenant=seven"
+    with pooler.raw(options=options, DateStyle="german") as one, pooler.raw() as other:
+        assert one.parameters["DateStyle"] == "German, DMY", "as PostgreSQL spells it"
+        default = other.value("SHOW work_mem")
+        for reset in ("RESET ALL", "RESET work_mem; RESET app.tenant", "DISCARD ALL"):
+            one.query("SET work_mem = '99kB'; SET app.tenant = 'x'")
+            one.query(reset)
+            assert other.value("SHOW work_mem") == default
+            assert one.value("SHOW work_mem") == "77kB"
+            assert one.value("SHOW app.tenant") == "seven"
+            assert one.value("SHOW DateStyle") == "German, DMY"
+
+
+def test_startup_values_that_postgresql_refuses(start_pooler, pg):
+    pooler = start_pooler(pg, default_pool_size=1)
+    for _ in range(2):
+        with pytest.raises(LoginRefused, match='invalid value for parameter "TimeZone": "nowhere"'):
+            pooler.raw(TimeZone="nowhere")
+    with pooler.raw() as client:
+        assert client.value("SELECT 1") == "1"
+
+
+@pytest.mark.shows("catalog_check_interval")
+def test_functions_that_change_a_session_out_of_sight(start_pooler, newest_pg):
+    """What a function does is read in the catalog, again when it may have changed."""
+    pooler = start_pooler(newest_pg, default_pool_size=1, catalog_check_interval="0.5")
+    make = "CREATE OR REPLACE FUNCTION hidden() RETURNS int LANGUAGE sql AS $$ SELECT {} $$"
+    dirty = make.format("length(set_config('work_mem', '77kB', false))")
+    with pooler.raw() as one, pooler.raw() as other:
+        default = one.value("SHOW work_mem")
+        for maker in (other, None):
+            one.query(make.format("1"))
+            assert one.value("SELECT hidden()") == "1"
+            if maker:
+                maker.query(dirty)
+            else:
+                newest_pg.run(dirty, dbname="postgres")
+
+            def is_noticed():
+                one.value("SELECT hidden()")
+                mine = one.value("SHOW work_mem")
+                return other.value("SHOW work_mem") == default and mine == "77kB"
+
+            machine.wait_until(is_noticed, 10, "the function is known for what it does")
+            one.query("RESET work_mem")
+        one.query("DROP FUNCTION hidden()")
