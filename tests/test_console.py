@@ -17,6 +17,7 @@ _PEERS = """type user database replication state addr port local_addr local_port
     request_time wait wait_us close_needed ptr link remote_pid tls application_name
     prepared_statements id"""
 _BUFFERS = " recv_pos pkt_pos pkt_remain send_pos send_remain pkt_avail send_avail"
+_MODES = " mode pin_reason pinned_since"
 _COUNTED = """server_assignment_count xact_count query_count received sent xact_time query_time
     wait_time client_parse_count server_parse_count bind_count client_login_count"""
 COLUMNS = {
@@ -24,8 +25,8 @@ COLUMNS = {
     "POOLS": """database user cl_active cl_waiting cl_active_cancel_req cl_waiting_cancel_req
         sv_active sv_active_cancel sv_being_canceled sv_idle sv_used sv_tested sv_login
         maxwait maxwait_us pool_mode load_balance_hosts""",
-    "CLIENTS": _PEERS,
-    "SERVERS": _PEERS,
+    "CLIENTS": _PEERS + _MODES,
+    "SERVERS": _PEERS + _MODES,
     "DATABASES": """name host port database force_user pool_size min_pool_size reserve_pool_size
         server_lifetime pool_mode load_balance_hosts max_connections current_connections
         max_client_connections current_client_connections paused disabled""",
@@ -38,6 +39,9 @@ COLUMNS = {
     "STATS_AVERAGES": """database server_assignment_count xact_count query_count bytes_received
         bytes_sent xact_time query_time wait_time avg_client_parse_count avg_server_parse_count
         avg_bind_count avg_client_login_count""",
+    "PINS": """database user client_id server_id remote_pid reason pinned_since duration_us idle_us
+        fingerprint statement""",
+    "PIN_STATS": "database user reason total_pins pinned",
     "TOTALS": "name value",
     "SOCKETS": _PEERS + _BUFFERS,
     "ACTIVE_SOCKETS": _PEERS + _BUFFERS,
@@ -59,12 +63,13 @@ TYPES = {
     ("FDS", "scram_client_key"): 17, ("FDS", "scram_server_key"): 17,
     ("TOTALS", "value"): 1700, ("STATE", "value"): 25,
     ("USERS", "pool_size"): 25, ("USERS", "reserve_pool_size"): 25,
-    ("FDS", "link"): 23,
+    ("FDS", "link"): 23, ("PINS", "duration_us"): 20, ("PINS", "idle_us"): 20,
+    ("PIN_STATS", "total_pins"): 20,
 }
 TEXTS = set("""version database user pool_mode load_balance_hosts type replication state addr
     local_addr connect_time request_time ptr link tls application_name name host force_user
     key value default changeable list hostname addrs zonename task client_encoding std_strings
-    datestyle timezone password""".split())
+    datestyle timezone password mode pin_reason pinned_since reason fingerprint statement""".split())
 
 
 @pytest.mark.pgweir_only("1.18 has fewer columns")

@@ -346,7 +346,9 @@ impl Worker {
             return;
         };
         server.freed_at = now;
-        uncount_kept(server);
+        if uncount_kept(server) {
+            server.retire.get_or_insert("above pool_size");
+        }
         server.session.suspects.clear();
         server.session.unclean |= cleans;
         if server.replies.is_doubtful() {
@@ -433,7 +435,7 @@ impl Worker {
             };
             match grant {
                 Grant::Keep if surplus => {
-                    return self.close_server(conn, "pool_size was lowered", now, out);
+                    return self.close_server(conn, "above pool_size", now, out);
                 }
                 Grant::Keep => {
                     if let Some(pool) = self.pool(pool_id) {

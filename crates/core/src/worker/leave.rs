@@ -171,7 +171,9 @@ impl Worker {
         if had.mid_message {
             return self.close_server(conn, "client left in the middle of a message", now, out);
         }
-        uncount_kept(server);
+        if uncount_kept(server) {
+            server.retire.get_or_insert("above pool_size");
+        }
         // It may have been held back for the client.
         out.read(conn, ReadMode::Deliver);
         server.replies.client_left();

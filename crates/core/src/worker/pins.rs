@@ -104,12 +104,16 @@ impl Worker {
     }
 }
 
-/// A server is kept no more, or is gone.
+/// A server is kept no more, or is gone. `true` if the pool had more servers for its sake than it may
+/// have now.
 #[inline]
-pub(super) fn uncount_kept(server: &mut Server) {
-    if std::mem::take(&mut server.session.is_counted) {
-        server.shared.ledger.lock().unpin();
+pub(super) fn uncount_kept(server: &mut Server) -> bool {
+    if !std::mem::take(&mut server.session.is_counted) {
+        return false;
     }
+    let mut ledger = server.shared.ledger.lock();
+    ledger.unpin();
+    ledger.is_above_size()
 }
 
 /// Why this client keeps its server, or `None` if it goes with any.

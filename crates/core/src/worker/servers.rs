@@ -517,7 +517,7 @@ impl Worker {
         let Some(Conn::Server(mut server)) = self.table.remove(conn) else {
             return None;
         };
-        uncount_kept(&mut server);
+        let _ = uncount_kept(&mut server);
         self.timed -= usize::from(server.duty.is_timed());
         self.count_closed(&server.shared, server.epoch, out);
         if let Some(pool) = self.pool(server.pool()) {

@@ -43,7 +43,7 @@ impl Ledger {
     #[must_use]
     pub fn is_above_size(&self) -> bool {
         let waiting = self.limits.reserve.saturating_add(self.limits.overflow);
-        let above = waiting.saturating_add(self.limits.pinned_overflow);
+        let above = waiting.saturating_add(self.pinned_above());
         self.servers > self.limits.size.saturating_add(above)
     }
 
