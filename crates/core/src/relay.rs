@@ -4,6 +4,7 @@
 mod demands;
 mod held;
 mod named;
+mod own;
 mod own_names;
 mod reported;
 mod retry;
@@ -18,8 +19,8 @@ use pgweir_wire::{HEADER_LEN, Report, Severity, tag::backend};
 pub(crate) use self::upward::send_early;
 use self::upward::{Stopped, Upward};
 use crate::{
-    Actions, Level, ReadMode, Time, Token,
-    backend::{Duty, Expected, Own, Request, Step},
+    Actions, ReadMode, Time, Token,
+    backend::{Duty, Expected, Request, Step},
     fault::{Fault, Words},
     frontend::ClientDuty,
     worker::Worker,
@@ -364,31 +365,6 @@ impl Worker {
         }
     }
 
-    /// One of our own requests was answered.
-    fn own_request_done(&mut self, conn: Token, own: Own, now: Time, out: &mut Actions) {
-        let Some(server) = self.table.server(conn) else {
-            return;
-        };
-        match (own, &server.duty) {
-            (Own::Parameters | Own::Statements, Duty::Preparing(_))
-                if server.replies.is_settled() =>
-            {
-                self.prepared(conn, now, out);
-            }
-            (Own::Check, Duty::Checking { .. }) => self.checked(conn, now, out),
-            (Own::Remake, _) => self.remade(conn, now, out),
-            (Own::Probe, Duty::Judging(_)) => self.probed(conn, now, out),
-            // Its client has left.
-            (Own::Probe, _) => server.session.answers = None,
-            (Own::Restore, Duty::Judging(_)) => self.restored(conn, now, out),
-            (Own::Startup, Duty::Preparing(_)) => self.startup_tried(conn, now, out),
-            (Own::Catalog, _) => self.catalog_read(conn, now),
-            (Own::Clean, _) => server.session.cleaned(),
-            (Own::Reset, _) => self.was_reset(conn),
-            _ => {}
-        }
-    }
-
     /// ErrorResponse: `true` if the client is to see it as it is.
     #[cold]
     fn server_complained(
@@ -431,58 +407,11 @@ impl Worker {
             self.server_fault(conn, &"an error that nobody asked for", now, out);
             return false;
         }
-        match (server.replies.current(), &server.duty) {
-            // What can't be made any more is missed when it is used.
-            (Some(Request::Own(Own::Statements)), _) => false,
-            (Some(Request::Own(Own::Catalog)), _) => {
-                if let Some(catalog) = &mut server.session.catalog {
-                    catalog.failed = true;
-                }
-                false
-            }
-            (Some(Request::Own(Own::Probe)), _) => {
-                if let Some(answers) = &mut server.session.answers {
-                    answers.failed = true;
-                }
-                false
-            }
-            (Some(Request::Own(Own::Startup)), &Duty::Preparing(client)) => {
-                let words = Words::of(&report);
-                self.refuse(client, &Fault::ServerSaid(words), now, out);
-                false
-            }
-            (Some(Request::Own(Own::Parameters)), &Duty::Preparing(client)) => {
-                // PgBouncer ends such a client too: its wishes can't be met on any server.
-                server.retire = Some("invalid server parameter");
-                let words = Words::of(&report);
-                let subject = self.table.client(client).map(|client| client.subject());
-                let text = format!("startup parameters are refused: {}", words.message);
-                out.log(Level::Warning, subject.unwrap_or_default(), text);
-                self.refuse(client, &Fault::ServerSaid(words), now, out);
-                false
-            }
-            (Some(Request::Own(Own::Remake)), _) => {
-                if let Some(retry) = &mut server.retry {
-                    retry.new = None;
-                }
-                false
-            }
-            (Some(Request::Own(own)), _) => {
-                let message = String::from_utf8_lossy(report.message).into_owned();
-                server.retire = Some(match own {
-                    Own::Check => "server check failed",
-                    _ => "reset failed",
-                });
-                let subject = self.server_subject(conn);
-                out.log(
-                    Level::Warning,
-                    subject,
-                    format!("{} failed: {message}", own.name()),
-                );
-                false
-            }
-            _ => true,
+        if let Some(Request::Own(own)) = server.replies.current() {
+            self.own_request_failed(conn, own, &report, now, out);
+            return false;
         }
+        true
     }
 
     /// A transaction was begun in statement mode.

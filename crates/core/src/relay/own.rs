@@ -1,0 +1,93 @@
+//! What servers answer to requests of our own.
+
+use pgweir_wire::Report;
+
+use crate::{
+    Actions, Level, Time, Token,
+    backend::{Duty, Own},
+    fault::{Fault, Words},
+    worker::Worker,
+};
+
+impl Worker {
+    /// One of our own requests was answered.
+    pub(super) fn own_request_done(&mut self, conn: Token, own: Own, now: Time, out: &mut Actions) {
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
+        match (own, &server.duty) {
+            (Own::Parameters | Own::Statements, Duty::Preparing(_))
+                if server.replies.is_settled() =>
+            {
+                self.prepared(conn, now, out);
+            }
+            (Own::Check, Duty::Checking { .. }) => self.checked(conn, now, out),
+            (Own::Remake, _) => self.remade(conn, now, out),
+            (Own::Probe, Duty::Judging(_)) => self.probed(conn, now, out),
+            // Its client has left.
+            (Own::Probe, _) => server.session.answers = None,
+            (Own::Restore, Duty::Judging(_)) => self.restored(conn, now, out),
+            (Own::Startup, Duty::Preparing(_)) => self.startup_tried(conn, now, out),
+            (Own::Catalog, _) => self.catalog_read(conn, now),
+            (Own::Clean, _) => server.session.cleaned(),
+            (Own::Reset, _) => self.was_reset(conn),
+            _ => {}
+        }
+    }
+
+    /// One of our own requests failed.
+    pub(super) fn own_request_failed(
+        &mut self,
+        conn: Token,
+        own: Own,
+        report: &Report<'_>,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
+        match (own, &server.duty) {
+            // What can't be made any more is missed when it is used.
+            (Own::Statements, _) => {}
+            (Own::Catalog, _) => {
+                if let Some(catalog) = &mut server.session.catalog {
+                    catalog.failed = true;
+                }
+            }
+            (Own::Probe, _) => {
+                if let Some(answers) = &mut server.session.answers {
+                    answers.failed = true;
+                }
+            }
+            (Own::Remake, _) => {
+                if let Some(retry) = &mut server.retry {
+                    retry.new = None;
+                }
+            }
+            (Own::Startup, &Duty::Preparing(client)) => {
+                let words = Words::of(report);
+                self.refuse(client, &Fault::ServerSaid(words), now, out);
+            }
+            (Own::Parameters, &Duty::Preparing(client)) => {
+                // PgBouncer ends such a client too: its wishes can't be met on any server.
+                server.retire = Some("invalid server parameter");
+                let words = Words::of(report);
+                let subject = self.table.client(client).map(|client| client.subject());
+                let text = format!("startup parameters are refused: {}", words.message);
+                out.log(Level::Warning, subject.unwrap_or_default(), text);
+                self.refuse(client, &Fault::ServerSaid(words), now, out);
+            }
+            _ => {
+                let message = String::from_utf8_lossy(report.message).into_owned();
+                server.retire = Some(match own {
+                    Own::Check => "server check failed",
+                    _ => "reset failed",
+                });
+                let subject = self.server_subject(conn);
+                let text = format!("{} failed: {message}", own.name());
+                out.log(Level::Warning, subject, text);
+            }
+        }
+    }
+}
