@@ -17,6 +17,7 @@ mod native;
 mod orders;
 mod patience;
 mod pins;
+mod refused;
 mod scheduling;
 mod servers;
 mod session;

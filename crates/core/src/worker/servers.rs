@@ -18,8 +18,6 @@ use crate::{
         Server, ServerLogin, ServerSession, Unnamed, Welcome,
     },
     fault::Fault,
-    frontend::ClientDuty,
-    mail::Mail,
     pool::{Above, Connecting, Opening},
     relay::{Loss, send_early},
 };
@@ -531,57 +529,6 @@ impl Worker {
             }
         }
         Some(server)
-    }
-
-    fn login_failed(
-        &mut self,
-        shared: &Arc<SharedPool>,
-        why: Failure,
-        now: Time,
-        out: &mut Actions,
-    ) {
-        let is_refused = why.refusal.is_some();
-        shared.facts.lock().failure = Some(why);
-        let outdated = shared.epochs.lock().outdated();
-        let (notes, has_none) = {
-            let mut ledger = shared.ledger.lock();
-            let notes = ledger.connected(self.id, Connecting::Failed(now), now);
-            // Outdated ones serve nobody who waits.
-            let usable = (ledger.servers() - ledger.connecting()) as usize;
-            (notes, usable <= outdated)
-        };
-        self.deliver(notes, shared, out);
-        if is_refused && has_none {
-            for to in (0..self.directory.workers()).map(|index| crate::WorkerId(index as u8)) {
-                out.list.push(Action::Mail {
-                    to,
-                    mail: Mail::Failed(Arc::clone(shared)),
-                });
-            }
-        }
-    }
-
-    /// The pool has no server to lend, and the login of one was refused: clients that wait are told.
-    pub(crate) fn fail_waiters(&mut self, shared: &Arc<SharedPool>, now: Time, out: &mut Actions) {
-        let failure = shared.facts.lock().failure.clone();
-        let Some(refusal) = failure.and_then(|failure| failure.refusal) else {
-            return;
-        };
-        let waits = |conn: &Conn| match conn {
-            Conn::Client(client) => {
-                client.pool == Some(shared.id) && matches!(client.duty, ClientDuty::Waiting { .. })
-            }
-            _ => false,
-        };
-        let waiting: Vec<Token> = self
-            .table
-            .iter()
-            .filter(|(_, conn)| waits(conn))
-            .map(|(token, _)| token)
-            .collect();
-        for client in waiting {
-            self.refuse(client, &refusal, now, out);
-        }
     }
 
     /// A server as the log names it.
