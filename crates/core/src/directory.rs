@@ -20,6 +20,7 @@ use crate::{
     bypass::Bypass,
     catalog::Catalog,
     client_counts::ClientCounts,
+    listen::Holders,
     operator::Operator,
     pool::{CapLimits, Epochs, Ledger, Limits, Order, PoolId, PoolKey, Scope, Seat, SharedCaps},
     session::{Customs, SettingsTable, Startups, Statements, TrackedNames},
@@ -59,6 +60,7 @@ pub struct Directory {
     next_id: AtomicU64,
     made_secrets: Mutex<HashMap<String, MadeSecret>>,
     operator: Operator,
+    holders: Holders,
 }
 
 /// The pools that live.
@@ -163,6 +165,7 @@ impl Directory {
             next_id: AtomicU64::new(1),
             made_secrets: Mutex::default(),
             operator: Operator::default(),
+            holders: Holders::default(),
         }
     }
 
@@ -372,6 +375,12 @@ impl Directory {
     #[must_use]
     pub fn next_id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Whose work the servers do.
+    #[must_use]
+    pub fn holders(&self) -> &Holders {
+        &self.holders
     }
 
     /// What operators have ordered.

@@ -156,6 +156,11 @@ pub enum Fault {
     ServerLogin(String),
     /// The session's server is out of date, and `server_fast_close` is set; or it is the client's own.
     DatabaseChanged,
+    /// The connection that listened for this client, among others, is gone (why).
+    ListenerLost(String),
+    /// Notifications for a client that does not read, or is in a long transaction, take more than
+    /// `notification_backlog`.
+    NotificationBacklog,
     /// No login to the server is possible.
     ServerRefused {
         /// Why, in PgBouncer's words where it has some.
@@ -204,7 +209,8 @@ impl Fault {
             Self::ReloadFailed => sqlstate::CONFIG_FILE_ERROR,
             Self::PinTimeout(_) => sqlstate::IDLE_SESSION_TIMEOUT,
             Self::CommandCanceled => sqlstate::QUERY_CANCELED,
-            Self::TooManyStatements | Self::StatementTooLong => {
+            Self::ListenerLost(_) => sqlstate::ADMIN_SHUTDOWN,
+            Self::TooManyStatements | Self::StatementTooLong | Self::NotificationBacklog => {
                 sqlstate::CONFIGURATION_LIMIT_EXCEEDED
             }
             _ => sqlstate::PROTOCOL_VIOLATION,
@@ -219,6 +225,7 @@ impl Fault {
             | Self::ServerCrashed
             | Self::ServerProtocol(_)
             | Self::OwnServer(_)
+            | Self::ListenerLost(_)
             | Self::ServerLogin(_)
             | Self::ServerRefused { .. } => Blame::Server,
             Self::TooManyClients
@@ -274,6 +281,13 @@ impl Fault {
                 "The outcome of the last statement is unknown: check before you repeat it.".into()
             }
             Self::NoForcedUser => "Under auth_type = any, each database needs user=.".into(),
+            Self::ListenerLost(_) => {
+                "Connect and LISTEN again: notifications may have been lost meanwhile.".into()
+            }
+            Self::NotificationBacklog => {
+                "Read notifications faster, keep transactions short, or raise notification_backlog."
+                    .into()
+            }
             Self::ReloadFailed => {
                 "The log names file, line and key; the old configuration stays in force.".into()
             }
@@ -304,7 +318,7 @@ impl Fault {
         let detail = match self {
             Self::PinTimeout(_) => held.as_deref(),
             Self::ServerSaid(words) => words.detail.as_deref(),
-            Self::OwnServer(why) => Some(why.as_str()),
+            Self::OwnServer(why) | Self::ListenerLost(why) => Some(why.as_str()),
             Self::SetFailed(detail) => Some(detail.as_str()),
             Self::ServerRefused { detail, .. } => Some(&**detail),
             Self::QueryWaitTimeout(Some(reason)) => Some(&*reason.detail),
@@ -346,6 +360,8 @@ impl fmt::Display for Fault {
                 )
             }
             Self::OwnServer(_) => f.write_str("login failed"),
+            Self::ListenerLost(_) => f.write_str("the connection that listened for it was lost"),
+            Self::NotificationBacklog => f.write_str("notification_backlog"),
             Self::NotSupported(what) => write!(f, "{what} not supported yet"),
             Self::NoSuchDatabase(name) => write!(f, "no such database: {name}"),
             Self::DatabaseDisabled(name) => write!(f, "database \"{name}\" is disabled"),

@@ -13,6 +13,7 @@ mod directory;
 pub mod fault;
 pub mod frontend;
 mod inbox;
+pub mod listen;
 mod log;
 pub mod mail;
 mod native;

@@ -7,6 +7,7 @@ use crate::{
     admin::{HostEntry, Tour},
     cancel::CancelKey,
     fault::Fault,
+    listen::Letter,
     pool::Waiter,
     worker::{Diagnosis, Search},
 };
@@ -32,6 +33,8 @@ pub enum Mail {
     Diagnose(Box<Diagnosis>),
     /// The server that was found has to go, if nobody has it meanwhile.
     Evict(Box<Search>),
+    /// About LISTEN.
+    Listen(Box<Letter>),
     /// The pool has no server, and PostgreSQL lets none in: fail the clients that wait.
     Failed(Arc<SharedPool>),
     /// A cancel request that named a client of this worker.

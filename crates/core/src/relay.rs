@@ -127,6 +127,7 @@ impl Worker {
                 marks: server.replies.has_mark_in_front(),
                 describes: server.replies.has_describe_in_front(),
                 rows: server.session.answers.is_some() || server.session.catalog.is_some(),
+                tags: server.session.hears,
             };
             let step = match server.stream.next(bytes, &mut at, expected) {
                 Ok(Some(step)) => step,
@@ -160,9 +161,7 @@ impl Worker {
                 }
                 Step::Look { start, end } => {
                     let is_end = bytes[start] == backend::READY_FOR_QUERY;
-                    if bytes[start] == backend::ERROR_RESPONSE
-                        || is_end && server.session.wants_attention()
-                    {
+                    if stands_alone(bytes[start]) || is_end && server.session.wants_attention() {
                         run.flush(out);
                         server.segment.replied |= run.sent;
                     }
@@ -242,12 +241,17 @@ impl Worker {
             backend::PARAMETER_DESCRIPTION | backend::ROW_DESCRIPTION | backend::NO_DATA => {
                 self.described(conn, message, out)
             }
+            backend::NOTIFICATION_RESPONSE => {
+                self.heard_directly(conn, message, now, out);
+                false
+            }
             backend::DATA_ROW => {
                 self.take_answer(conn, body);
                 false
             }
             backend::COMMAND_COMPLETE => {
                 self.command_completed(conn, body);
+                self.hearing_completed(conn, Some(body));
                 true
             }
             _ => self.server_complained(conn, body, now, out),
@@ -378,6 +382,7 @@ impl Worker {
             return false;
         };
         let marks = server.replies.failed();
+        self.hearing_completed(conn, None);
         let Ok(report) = Report::parse(body) else {
             self.send_params(conn, out);
             self.undo(conn, marks);
@@ -467,6 +472,14 @@ impl Worker {
         }
         true
     }
+}
+
+/// May something else have to be said before it, or in its place?
+fn stands_alone(tag: u8) -> bool {
+    matches!(
+        tag,
+        backend::ERROR_RESPONSE | backend::NOTIFICATION_RESPONSE
+    )
 }
 
 /// What a client loses with its server.

@@ -133,6 +133,23 @@ settings! {
         /// was told. The request is kept for this, up to so many bytes. 0: the error is passed on. Only with
         /// `session_state = transparent`.
         max_retry_bytes: u32 = "16384" in "bytes", reloads, now, between::<0, 1_048_576>;
+        /// The most listeners of each pool: connections on which LISTEN is done for all clients of the pool
+        /// that use it, one for each `client_encoding` among them. They count against
+        /// `max_db_connections`, `max_user_connections` and `max_server_conn`, not against `pool_size`. A
+        /// client that none can take keeps the server on which it said LISTEN.
+        max_listeners: u32 = "4", reloads, now;
+        /// The most channels of each listener; a client that needs another one keeps its server.
+        max_listen_channels: u32 = "10000", reloads, now;
+        /// The most channels of each client that a listener takes; beyond that it keeps its server.
+        max_client_channels: u32 = "1000", reloads, now;
+        /// Close a listener that nobody has needed for so long.
+        listener_idle_timeout: Micros = "10", reloads, now;
+        /// Give up a listener that has not answered for so long, and end its clients (SQLSTATE 57P01). 0:
+        /// never.
+        listener_timeout: Micros = "60", reloads, now;
+        /// The most bytes of notifications that wait for one client, because it is in a transaction or
+        /// does not read. A client with more is ended (SQLSTATE 53400).
+        notification_backlog: u32 = "1048576", reloads, now, between::<16_384, 2_147_483_647>;
         /// Add the client's address to the `application_name` that it connects with.
         application_name_add_host: bool = "0", reloads, now;
         /// Refuse the simple query protocol, in which one message may hold several statements: what an SQL

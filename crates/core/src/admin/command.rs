@@ -53,6 +53,7 @@ pub(crate) enum Show {
     DnsZones,
     Fds,
     Help,
+    Listeners,
     Lists,
     Mem,
     PeerPools,
@@ -83,7 +84,7 @@ pub(crate) enum Source {
 }
 
 impl Show {
-    const ALL: [(&'static str, Self); 24] = [
+    const ALL: &[(&'static str, Self)] = &[
         ("ACTIVE_SOCKETS", Self::ActiveSockets),
         ("CLIENTS", Self::Clients),
         ("CONFIG", Self::Config),
@@ -92,6 +93,7 @@ impl Show {
         ("DNS_ZONES", Self::DnsZones),
         ("FDS", Self::Fds),
         ("HELP", Self::Help),
+        ("LISTENERS", Self::Listeners),
         ("LISTS", Self::Lists),
         ("MEM", Self::Mem),
         ("PEERS", Self::Peers),

@@ -7,7 +7,7 @@ use pgweir_auth::{
     scram::{ClientExchange, ClientKeys, DeriveJob, DerivedKeys},
     userlist::Secret,
 };
-use pgweir_wire::{Body, MessageWriter, Report, startup_packet, tag::backend};
+use pgweir_wire::{Body, HEADER_LEN, Header, MessageWriter, Report, startup_packet, tag::backend};
 
 use crate::{
     fault::Words,
@@ -47,6 +47,23 @@ pub struct Welcome {
     pub tracked: crate::session::Tracked,
     /// The extension is there, and this is what it reports.
     pub report: Option<Box<State>>,
+}
+
+impl Welcome {
+    /// The value of a parameter that is not tracked.
+    #[must_use]
+    pub fn parameter(&self, name: &[u8]) -> Option<&[u8]> {
+        let mut rest = self.messages.as_slice();
+        while let Ok(Some(header)) = Header::parse(rest) {
+            let (message, after) = rest.split_at_checked(header.message_len())?;
+            rest = after;
+            let mut body = Body::new(&message[HEADER_LEN..]);
+            if header.tag == backend::PARAMETER_STATUS && body.cstr() == Ok(name) {
+                return body.cstr().ok();
+            }
+        }
+        None
+    }
 }
 
 /// The right to cancel a server's query.

@@ -37,6 +37,8 @@ pub enum Own {
     Statements,
     /// Make a statement anew whose table has changed.
     Remake,
+    /// LISTEN, UNLISTEN or nothing at all, on a listener.
+    Listen,
     /// Ask what its session holds.
     Probe,
     /// Give it back what the client's RESET has taken: the client's startup values.
@@ -49,6 +51,8 @@ pub enum Own {
     Startup,
     /// Read which functions and relations are harmless.
     Catalog,
+    /// Take its channels from it, which a listener has now.
+    Unlisten,
 }
 
 impl Own {
@@ -62,12 +66,14 @@ impl Own {
             Self::Check => "server_check_query",
             Self::Statements => "setting up the client's prepared statements",
             Self::Remake => "making a prepared statement anew",
+            Self::Listen => "LISTEN",
             Self::Probe => "asking for the state of the session",
             Self::Restore => "setting the client's startup parameters again",
             Self::Clean => "cleaning the session",
             Self::Sequences => "DISCARD SEQUENCES",
             Self::Catalog => "reading the catalog",
             Self::Startup => "trying the client's startup parameters",
+            Self::Unlisten => "UNLISTEN",
         }
     }
 }

@@ -8,6 +8,7 @@ use super::{
 use crate::{
     Address, Endpoint, Replication, SharedPool, Time, Token,
     fault::Words,
+    listen::{Holder, ListenerKey},
     pool::{PoolId, Waiter},
     session::Tracked,
 };
@@ -16,6 +17,7 @@ use crate::{
 ///
 /// ```text
 /// Login -> Idle -> [Checking] -> [Preparing] -> Lent -> [Cleaning] -> Idle
+///      \-> Listening
 /// ```
 #[derive(Debug)]
 pub enum Duty {
@@ -36,6 +38,8 @@ pub enum Duty {
     Judging(Token),
     /// This client uses it.
     Lent(Token),
+    /// It listens, for all clients of its pool that do; it is never lent.
+    Listening,
     /// Nobody uses it, but replies are outstanding: of a client that left, or of our own cleaning.
     Cleaning {
         /// When patience ends and it is closed.
@@ -77,6 +81,10 @@ pub struct Server {
     pub owner: Option<Token>,
     /// It counts in no limit of its pool's.
     pub bypass: bool,
+    /// It was opened to listen: see [`crate::listen`].
+    pub listens: Option<ListenerKey>,
+    /// Whose work it does.
+    pub holder: Holder,
     /// What it replicates.
     pub replication: Replication,
     /// What it is doing.

@@ -47,6 +47,12 @@ pub struct ServerSession {
     pub catalog: Option<Box<CatalogRows>>,
     /// The answers to a probe, as far as they have come.
     pub answers: Option<Box<Answers>>,
+    /// Its client listens: before ReadyForQuery it is told what has been notified.
+    pub hears: bool,
+    /// Notifications that it has heard itself, whole messages, for the end of its client's request.
+    pub overheard: Vec<u8>,
+    /// The channels that it listens to itself, if that has just been learnt.
+    pub channels: Option<Vec<Vec<u8>>>,
 }
 
 /// What leaves nothing that would have to be learnt of the server.
@@ -124,7 +130,11 @@ impl ServerSession {
     #[must_use]
     #[inline]
     pub fn wants_attention(&self) -> bool {
-        self.has_news | self.has_reported | !self.suspicion.is_empty()
+        self.hears
+            | !self.overheard.is_empty()
+            | self.has_news
+            | self.has_reported
+            | !self.suspicion.is_empty()
     }
 
     /// Is its state to be learnt before it may go to another client? The extension says so itself.
@@ -165,6 +175,7 @@ impl ServerSession {
         self.has_reported = false;
         self.is_unjudged = false;
         self.unclean = false;
+        self.overheard = Vec::new();
         self.sequences = Sequences::None;
     }
 }

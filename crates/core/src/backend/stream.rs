@@ -61,6 +61,8 @@ pub struct Expected {
     pub describes: bool,
     /// Rows that are to be looked at.
     pub rows: bool,
+    /// The tags of commands that take effect on LISTEN, or undo it.
+    pub tags: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -199,13 +201,15 @@ fn parse(bytes: &[u8]) -> Result<Option<Header>, Violation> {
 #[inline]
 fn kind(header: Header, expected: Expected) -> Kind {
     match header.tag {
-        backend::NOTICE_RESPONSE | backend::NOTIFICATION_RESPONSE => Kind::Pass,
-        backend::PARAMETER_STATUS | backend::ERROR_RESPONSE
+        backend::NOTICE_RESPONSE => Kind::Pass,
+        backend::PARAMETER_STATUS | backend::ERROR_RESPONSE | backend::NOTIFICATION_RESPONSE
             if header.message_len() > INSPECT_MAX =>
         {
             Kind::Pass
         }
-        backend::PARAMETER_STATUS | backend::ERROR_RESPONSE => Kind::Look,
+        backend::PARAMETER_STATUS | backend::ERROR_RESPONSE | backend::NOTIFICATION_RESPONSE => {
+            Kind::Look
+        }
         _ if !expected.answers => Kind::Unexpected,
         backend::PARSE_COMPLETE | backend::CLOSE_COMPLETE if expected.marks => {
             match header.body_len {
@@ -221,6 +225,10 @@ fn kind(header: Header, expected: Expected) -> Kind {
         // As long as `DISCARD ALL` and `DEALLOCATE ALL`.
         backend::DATA_ROW if expected.rows && header.message_len() <= INSPECT_MAX => Kind::Look,
         backend::COMMAND_COMPLETE if matches!(header.body_len, 12 | 15) => Kind::Look,
+        // `COMMIT`, `UNLISTEN` and `ROLLBACK`.
+        backend::COMMAND_COMPLETE if expected.tags && matches!(header.body_len, 7 | 9) => {
+            Kind::Look
+        }
         backend::DATA_ROW
         | backend::COPY_DATA
         | backend::COMMAND_COMPLETE
@@ -252,12 +260,14 @@ mod tests {
         marks: false,
         describes: false,
         rows: false,
+        tags: false,
     };
     const NONE: Expected = Expected {
         answers: false,
         marks: false,
         describes: false,
         rows: false,
+        tags: false,
     };
 
     /// Cuts `bytes` at `cuts` and gives what was passed and what was looked at.

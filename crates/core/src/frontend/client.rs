@@ -8,8 +8,12 @@ use pgweir_wire::Header;
 use crate::{
     Address, Native, Replication, Time, Token,
     admin::Console,
+    listen::Hearing,
     pool::{PoolId, PoolKey, Ticket},
-    session::{Context, Names, Tracked},
+    session::{
+        Context, Names, Tracked,
+        scan::{Phrase, phrases},
+    },
 };
 
 /// What a client is doing.
@@ -73,6 +77,8 @@ pub struct Client {
     pub native: Option<Box<Native>>,
     /// Its tracked parameters, as it was last told.
     pub tracked: Tracked,
+    /// What it listens to, if it does so through a listener.
+    pub hearing: Option<Box<Hearing>>,
     /// Its session, if the session engine is on for it.
     pub context: Option<Box<Context>>,
     /// Its incoming bytes.
@@ -149,6 +155,19 @@ impl Client {
     #[must_use]
     pub fn is_past_limits(&self) -> bool {
         self.native.as_ref().is_some_and(|native| native.bypass)
+    }
+
+    /// A text that it sends may say UNLISTEN.
+    #[cold]
+    pub fn unlistens(&mut self, text: &[u8]) {
+        if let Some(hearing) = &mut self.hearing {
+            let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
+            for phrase in phrases(text) {
+                if let Phrase::Unlisten(channel) = phrase {
+                    hearing.unlisten(channel.as_deref());
+                }
+            }
+        }
     }
 
     /// What it replicates.

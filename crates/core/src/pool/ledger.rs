@@ -303,6 +303,22 @@ impl Ledger {
         notes
     }
 
+    /// Takes a place under the caps for a connection that is none of the pool's servers: it is never
+    /// lent, and doesn't count against the pool's size. `false` if there is none to spare.
+    pub fn take_aside(&mut self) -> bool {
+        self.open && !self.paused && self.seat.take_spare()
+    }
+
+    /// Gives it back.
+    pub fn give_back_aside(&mut self, now: Time) -> Notes {
+        let mut notes = Notes {
+            room: self.seat.give_back(),
+            ..Notes::default()
+        };
+        self.plan(0, false, &mut notes, now);
+        notes
+    }
+
     /// A cap that denied the pool a server has room.
     pub fn room(&mut self, now: Time) -> Notes {
         self.denied = None;

@@ -27,6 +27,7 @@ impl Worker {
             // Its client has left.
             (Own::Probe, _) => server.session.answers = None,
             (Own::Restore, Duty::Judging(_)) => self.restored(conn, now, out),
+            (Own::Unlisten, Duty::Judging(_)) => self.conclude_hearing(conn, now, out),
             (Own::Startup, Duty::Preparing(_)) => self.startup_tried(conn, now, out),
             (Own::Catalog, _) => self.catalog_read(conn, now),
             (Own::Clean, _) => server.session.cleaned(),

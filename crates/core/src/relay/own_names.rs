@@ -106,6 +106,9 @@ impl Upward<'_> {
             // A text that has not come as a whole is empty here.
             self.server.session.changes_catalog |= text.is_empty() || changes_catalog(text);
         }
+        if self.server.session.hears {
+            self.client.unlistens(text);
+        }
         if suspicion.intersects(Suspicion::SETTING.and(Suspicion::OPAQUE)) {
             let names = custom_names(text);
             if !names.is_empty() {
@@ -130,7 +133,8 @@ impl Upward<'_> {
         let (Some(resets), Some(context)) = (Resets::read(text), &mut self.client.context) else {
             return false;
         };
-        if !context.needs_no_server(resets) {
+        let is_heard = resets.pins && self.client.hearing.is_some();
+        if is_heard || !context.needs_no_server(resets) {
             return false;
         }
         if resets.statements {

@@ -73,6 +73,11 @@ impl Pins {
         self.0 |= 1 << pin as u8;
     }
 
+    /// Takes a reason away.
+    pub fn remove(&mut self, pin: Pin) {
+        self.0 &= !(1 << pin as u8);
+    }
+
     /// Adds a reason if `wanted`.
     pub fn insert_if(&mut self, pin: Pin, wanted: bool) {
         self.0 |= u16::from(wanted) << pin as u8;

@@ -208,6 +208,13 @@ impl Tracked {
         }
     }
 
+    /// The value of `client_encoding`, or nothing.
+    #[must_use]
+    pub fn client_encoding(&self) -> &[u8] {
+        let value = self.values.first().and_then(Option::as_deref);
+        value.unwrap_or_default()
+    }
+
     /// The value of `application_name`, or nothing.
     #[must_use]
     pub fn application_name(&self) -> &[u8] {

@@ -6,6 +6,7 @@ use super::{Conn, Worker, pins::uncount_kept, scheduling::Decision};
 use crate::{
     Action, Actions, ReadMode, SharedPool, Shutdown, Time, Token,
     backend::{Duty, Own, Server},
+    cancel::CancelKey,
     fault::Fault,
     frontend::{Client, ClientDuty},
     pool::{Grant, PoolId, Waiter},
@@ -119,7 +120,7 @@ impl Worker {
         };
         client.change(ClientDuty::Idle, &mut self.timed);
         if at_login && self.is_unproven(waiter.client) {
-            return self.lend(server, waiter.client, now, out);
+            return self.try_startup(server, waiter.client, now, out);
         }
         if at_login {
             // It only waited for a server to have logged in.
@@ -159,8 +160,15 @@ impl Worker {
         let Some((client, server)) = self.table.pair(client_conn, server_conn) else {
             return false;
         };
+        let pid = CancelKey::pid(self.id, client_conn);
+        if client.hearing.is_some() && !self.hub.knows_holder(client, server, pid) {
+            return self.fence_first(server_conn, client_conn, now, out);
+        }
         client.transaction_at = now;
         server.lent_at = now;
+        server.session.hears = client.hearing.is_some();
+        server.session.overheard.clear();
+        server.holder.set(pid);
         let waited = now.since(client.request_at);
         if client.context.is_some() {
             return self.equip_session(server_conn, client_conn, waited, now, out);

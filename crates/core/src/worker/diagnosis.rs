@@ -83,7 +83,7 @@ impl State {
     fn of(server: &Server) -> Self {
         match server.duty {
             Duty::Login(_) => Self::LoggingIn,
-            Duty::Idle => Self::Idle,
+            Duty::Idle | Duty::Listening => Self::Idle,
             Duty::Cleaning { .. } => Self::Cleaning,
             Duty::Checking { .. } | Duty::Preparing(_) | Duty::Judging(_) => Self::Busy,
             Duty::Lent(_) if !server.replies.is_settled() => Self::Busy,

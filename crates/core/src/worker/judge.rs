@@ -34,12 +34,16 @@ impl Worker {
         if client.context.is_none() || matches!(server.replies.current(), Some(Request::Own(_))) {
             return true;
         }
-        if is_last && server.session.is_suspect() && client.stream.is_at_boundary() {
+        let is_to_wait = server.session.hears || server.session.is_suspect();
+        if is_last && is_to_wait && client.stream.is_at_boundary() {
             server.session.is_held = true;
             return false;
         }
         server.session.is_unjudged |= server.session.is_suspect();
         tell_news(directory.names(), client_conn, client, server, out);
+        if !server.session.overheard.is_empty() {
+            self.tell_backlog(client_conn, out);
+        }
         true
     }
 
@@ -64,6 +68,7 @@ impl Worker {
             return;
         };
         server.duty = Duty::Judging(client_conn);
+        let is_suspect = server.session.is_suspect();
         let reported = server
             .session
             .report
@@ -73,6 +78,10 @@ impl Worker {
         if let Some(client) = self.table.client(client_conn) {
             client.duty = ClientDuty::Preparing(conn);
             out.read(client_conn, ReadMode::Hold);
+        }
+        if !is_suspect {
+            // It listens, and nothing else is to be seen to.
+            return self.conclude(conn, now, out);
         }
         if let Some(state) = reported {
             if self.needs_texts(conn, &state) {
@@ -175,12 +184,14 @@ impl Worker {
             Pin::Unknown,
             failed || state.unclear && server.session.report.is_some(),
         );
+        let channels = probe.channels.then(|| std::mem::take(&mut state.channels));
         let mut restored = None;
         if !failed {
             let held = directory.settings().intern(settings(context, probe, state));
             context.wanted = directory.settings().overlay(&context.base, &held);
             restored = plan(&context.wanted, &held);
             server.session.held = held;
+            server.session.channels = channels;
             server.session.suspicion = Suspicion::default();
             server.session.has_reported = false;
             server.session.is_unjudged = false;
@@ -226,18 +237,35 @@ impl Worker {
         self.conclude(conn, now, out);
     }
 
+    /// What the session holds is settled, its channels excepted.
+    fn conclude(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        if self.hand_channels_over(conn, now, out) {
+            self.conclude_hearing(conn, now, out);
+        }
+    }
+
+    /// Its channels are settled too.
+    pub(crate) fn conclude_hearing(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let client = self.table.server(conn).and_then(|server| server.client());
+        if client.is_some_and(|client| self.fence(client, now, out)) {
+            self.conclude_fenced(conn, now, out);
+        }
+    }
+
     /// The client is told that its request is done. Whether it keeps the server is seen to when all
     /// that has come of the server is handled.
-    fn conclude(&mut self, conn: Token, now: Time, out: &mut Actions) {
+    pub(super) fn conclude_fenced(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let directory = Arc::clone(&self.directory);
         let Some(Duty::Judging(client_conn)) = self.table.server(conn).map(|server| &server.duty)
         else {
             return;
         };
         let client_conn = *client_conn;
+        self.tell_backlog(client_conn, out);
         let Some((client, server)) = self.table.pair(client_conn, conn) else {
             return;
         };
+        server.session.hears = client.hearing.is_some();
         server.duty = Duty::Lent(client_conn);
         client.duty = ClientDuty::Active(conn);
         tell_news(directory.names(), client_conn, client, server, out);
@@ -305,7 +333,8 @@ fn pins(context: &Context, probe: &Probe, state: &State, suspicion: Suspicion) -
         (Pin::Lock, probe.locks),
         (Pin::Cursor, probe.cursors),
         (Pin::Statement, probe.statements),
-        (Pin::Listen, probe.channels),
+        // Until a listener takes the channels.
+        (Pin::Listen, false),
         // Nothing takes these away.
         (Pin::Seed, false),
         (Pin::Library, false),
@@ -314,7 +343,6 @@ fn pins(context: &Context, probe: &Probe, state: &State, suspicion: Suspicion) -
         pins.insert_if(pin, !was_asked && context.pins.contains(pin));
     }
     pins.insert_if(Pin::Statement, !state.statements.is_empty());
-    pins.insert_if(Pin::Listen, !state.channels.is_empty());
     pins.insert_if(Pin::Seed, suspicion.contains(Suspicion::SEED));
     pins.insert_if(Pin::Library, suspicion.contains(Suspicion::LIBRARY));
     pins

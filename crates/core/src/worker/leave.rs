@@ -111,6 +111,9 @@ impl Worker {
             return;
         };
         client.statements.clear(&mut self.bindings);
+        if let Some(hearing) = client.hearing.take() {
+            self.stop_hearing(conn, *hearing, out);
+        }
         self.timed -= usize::from(client.duty.is_timed());
         self.clients -= 1;
         self.directory.client_left();

@@ -46,6 +46,7 @@ impl Worker {
             pool: None,
             native: None,
             tracked: self.directory.names().unset(),
+            hearing: None,
             context: None,
             stream: Upstream::default(),
             secret: array(secret),

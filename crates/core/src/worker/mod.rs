@@ -7,9 +7,11 @@ mod check;
 mod checkout;
 mod diagnosis;
 mod eviction;
+mod hear;
 mod judge;
 mod keep;
 mod leave;
+mod listeners;
 mod local_pool;
 mod login;
 mod names;
@@ -34,6 +36,7 @@ use pgweir_auth::scram::DerivedKeys;
 
 pub use self::{diagnosis::Diagnosis, eviction::Search};
 pub(crate) use self::{
+    listeners::Listeners,
     local_pool::LocalPool,
     pins::pins_of,
     table::{Conn, Table},
@@ -44,6 +47,7 @@ use crate::{
     backend::{Duty, Server},
     fault::Fault,
     frontend::ClientDuty,
+    listen::Hub,
     mail::Mail,
     pool::{Notes, PoolId},
     session::Bindings,
@@ -60,6 +64,10 @@ pub struct Worker {
     pub(crate) table: Table,
     /// The names that its clients have for their prepared statements.
     pub(crate) bindings: Bindings,
+    /// Which of its clients listen to what.
+    pub(crate) hub: Hub,
+    /// The listeners that it owns.
+    pub(crate) listeners: Listeners,
     /// By [`PoolId`].
     pub(crate) pools: Vec<Option<Box<LocalPool>>>,
     /// Clients that log in or wait, servers that log in or are being cleaned, and cancel requests:
@@ -100,6 +108,8 @@ impl Worker {
             snapshot,
             table: Table::default(),
             bindings: Bindings::default(),
+            hub: Hub::default(),
+            listeners: Listeners::default(),
             pools: Vec::new(),
             timed: 0,
             check_after,
@@ -140,6 +150,7 @@ impl Worker {
         match self.table.get(conn) {
             Some(Conn::Server(server)) => match server.duty {
                 Duty::Login(_) => self.server_login_bytes(conn, bytes, now, out),
+                Duty::Listening => self.listener_bytes(conn, bytes, now, out),
                 _ => self.relay_down(conn, bytes, now, out),
             },
             Some(Conn::Client(client)) => match client.duty {
@@ -213,6 +224,7 @@ impl Worker {
         match self.table.get(conn) {
             Some(Conn::Client(client)) => {
                 client.blocked = false;
+                let hears = client.hearing.is_some();
                 if matches!(client.duty, ClientDuty::Idle) {
                     out.read(conn, ReadMode::Notify);
                 }
@@ -221,6 +233,9 @@ impl Worker {
                     self.release_if_done(server, now, out);
                 }
                 self.console_drained(conn, now, out);
+                if hears {
+                    self.tell_on(conn, out);
+                }
             }
             Some(Conn::Server(server)) => {
                 server.blocked = false;
@@ -300,6 +315,7 @@ impl Worker {
             Mail::Search(search) => self.search(*search, now, out),
             Mail::Evict(search) => self.evict(*search, now, out),
             Mail::Diagnose(diagnosis) => self.examine(*diagnosis, now, out),
+            Mail::Listen(letter) => self.letter(*letter, now, out),
             Mail::Failed(pool) => self.fail_waiters(&pool, now, out),
             Mail::Cancel { from, request, key } => self.cancel(from, request, &key, now, out),
             Mail::CancelSent(request) => self.cancel_sent(request),

@@ -55,7 +55,7 @@ impl Worker {
         };
         let (replication, bypass) = (client.replication(), client.is_past_limits());
         add_wishes(&mut credentials, client, directory.names());
-        let conn = self.begin_server_login(shared, endpoint, credentials, now, out);
+        let conn = self.begin_server_login(shared, endpoint, credentials, None, now, out);
         if let Some(server) = self.table.server(conn) {
             server.owner = Some(client_conn);
             server.bypass = bypass;

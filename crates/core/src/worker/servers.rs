@@ -18,6 +18,7 @@ use crate::{
         Server, ServerLogin, ServerSession, Unnamed, Welcome,
     },
     fault::Fault,
+    listen::{Holder, ListenerKey},
     pool::{Above, Connecting, Opening},
     relay::{Loss, send_early},
 };
@@ -49,7 +50,7 @@ impl Worker {
             let text = format!("no such database: {}", shared.key.database);
             return self.login_failed(shared, Failure::unreachable(&text), now, out);
         };
-        self.begin_server_login(shared, endpoint, credentials, now, out);
+        self.begin_server_login(shared, endpoint, credentials, None, now, out);
     }
 
     /// Opens a server that the ledger has counted.
@@ -58,19 +59,24 @@ impl Worker {
         shared: &Arc<SharedPool>,
         endpoint: Arc<crate::Endpoint>,
         credentials: Credentials,
+        listens: Option<ListenerKey>,
         now: Time,
         out: &mut Actions,
     ) -> Token {
         let pool = self.local_pool(shared, now);
         pool.servers += 1;
         let epoch = pool.epoch;
-        shared.epochs.lock().opened(epoch);
+        if listens.is_none() {
+            shared.epochs.lock().opened(epoch);
+        }
         let login = ServerLogin::new(credentials, self.directory.names());
         let server = Server {
             id: self.directory.next_id(),
             shared: Arc::clone(shared),
             owner: None,
             bypass: false,
+            listens,
+            holder: Holder::default(),
             replication: Replication::None,
             duty: Duty::Login(Box::new(login)),
             endpoint: Arc::clone(&endpoint),
@@ -281,13 +287,21 @@ impl Worker {
         server.session.report = welcome.report.clone();
         server.session.read_as(directory.names(), &server.tracked);
         server.freed_at = now;
-        if let (Some(_), Some(why)) = (server.owner, server.retire) {
+        let is_for_one = server.owner.is_some() || server.listens.is_some();
+        if let (true, Some(why)) = (is_for_one, server.retire) {
             // What it said beyond its login is lost.
             out.list.push(Action::Close(conn));
             return self.drop_login(conn, Failure::unreachable(why), now, out);
         }
+        if let Some(key) = &server.key {
+            let holders = self.directory.holders();
+            holders.add(&server.endpoint, key.pid, &server.holder);
+        }
         if let Some(owner) = server.owner {
             return self.native_ready(conn, owner, &welcome, now, out);
+        }
+        if server.listens.is_some() {
+            return self.listener_ready(conn, now, out);
         }
         let shared = Arc::clone(&server.shared);
         server.change(Duty::Idle, &mut self.timed);
@@ -384,7 +398,9 @@ impl Worker {
                 self.log_server_end(conn, text, now, out);
                 self.drop_login(conn, Failure::unreachable(text), now, out);
             }
-            Duty::Idle | Duty::Cleaning { .. } => self.drop_server(conn, text, now, out),
+            Duty::Idle | Duty::Listening | Duty::Cleaning { .. } => {
+                self.drop_server(conn, text, now, out);
+            }
             Duty::Preparing(client) | Duty::Checking { client, .. } => {
                 self.drop_server(conn, text, now, out);
                 self.check_out_again(client, now, out);
@@ -455,6 +471,9 @@ impl Worker {
         if let Some(owner) = server.owner {
             return self.native_given_up(&server, owner, now, out);
         }
+        if let Some(key) = &server.listens {
+            return self.listener_lost(&server.shared, key, "it was closed", now, out);
+        }
         let shared = &server.shared;
         let notes = shared
             .ledger
@@ -471,6 +490,9 @@ impl Worker {
         };
         if server.bypass {
             return;
+        }
+        if let Some(key) = &server.listens {
+            return self.listener_lost(&server.shared, key, why, now, out);
         }
         let notes = server.shared.ledger.lock().closed(worker, now);
         self.deliver(notes, &server.shared, out);
@@ -493,6 +515,9 @@ impl Worker {
                 let order = Ordering::Relaxed;
                 let _ = shared.hosts.compare_exchange(at, next, order, order);
             }
+        }
+        if let Some(key) = &server.listens {
+            return self.listener_lost(shared, key, &why.text, now, out);
         }
         match server.owner {
             Some(owner) => self.native_failed(&server, owner, &why.text, now, out),
@@ -517,7 +542,13 @@ impl Worker {
         };
         let _ = uncount_kept(&mut server);
         self.timed -= usize::from(server.duty.is_timed());
-        self.count_closed(&server.shared, server.epoch, out);
+        if let Some(key) = &server.key {
+            let holders = self.directory.holders();
+            holders.remove(&server.endpoint, key.pid, &server.holder);
+        }
+        if server.listens.is_none() {
+            self.count_closed(&server.shared, server.epoch, out);
+        }
         if let Some(pool) = self.pool(server.pool()) {
             pool.servers -= 1;
             pool.empty_since = now;

@@ -40,6 +40,7 @@ impl Worker {
             }
         }
         self.check_servers(now, out);
+        self.check_listeners(now, out);
         self.check_pools(now, out);
         self.turn_periods(now);
         self.next_tick = self.next_deadline(now);
@@ -56,6 +57,7 @@ impl Worker {
         let deadlines = [
             self.first_server_deadline(now),
             self.first_pool_deadline(now),
+            self.first_listener_deadline(),
             period_ends,
         ];
         let first = deadlines.into_iter().flatten().min();

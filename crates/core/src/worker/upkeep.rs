@@ -49,6 +49,9 @@ impl Worker {
     }
 
     fn end_of(&self, token: Token, server: &Server, now: Time) -> Option<End> {
+        if server.listens.is_some() {
+            return None;
+        }
         let pool = self.pools.get(server.pool().index())?.as_ref()?;
         let terms = &pool.terms;
         let settings = &self.snapshot.config.settings;
@@ -104,6 +107,9 @@ impl Worker {
     pub(super) fn first_server_deadline(&self, now: Time) -> Option<Time> {
         let idle_max = self.snapshot.config.settings.server_idle_timeout.0;
         let deadline = |server: &Server| {
+            if server.listens.is_some() {
+                return None;
+            }
             let pool = self.pools.get(server.pool().index())?.as_ref()?;
             let terms = &pool.terms;
             let is_idle = matches!(server.duty, Duty::Idle);

@@ -2,6 +2,7 @@
 
 mod fds;
 mod few;
+mod listeners;
 mod peers;
 mod pins;
 mod pools;
@@ -27,6 +28,7 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
         }
         Show::Fds => fds::add(worker, collection),
         Show::Pins | Show::PinStats => pins::add(worker, collection, now),
+        Show::Listeners => listeners::add(worker, collection),
         Show::Pools
         | Show::Databases
         | Show::Users
@@ -57,6 +59,7 @@ pub(super) fn table(worker: &Worker, mut collection: Collection, now: Time) -> T
         Show::Fds => fds::table(collection),
         Show::Pins => pins::pins(collection),
         Show::PinStats => pins::stats(&collection),
+        Show::Listeners => listeners::table(collection),
         Show::Pools => pools::pools(worker, &collection),
         Show::Databases => pools::databases(worker, &collection),
         Show::Users => users::users(worker, &collection),

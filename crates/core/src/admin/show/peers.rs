@@ -144,6 +144,7 @@ fn server_state(server: &Server, is_stale: bool, show: Show) -> &'static str {
         Duty::Idle => ("idle", "sv_idle"),
         Duty::Cleaning { .. } if server.cancels > 0 => ("being_canceled", "sv_being_canceled"),
         Duty::Preparing(_) | Duty::Judging(_) | Duty::Lent(_) => ("active", "sv_active"),
+        Duty::Listening => ("listening", "sv_listening"),
         Duty::Cleaning { .. } | Duty::Checking { .. } => ("tested", "sv_tested"),
     };
     if with_buffers(show) { of_socket } else { state }
@@ -169,6 +170,9 @@ fn mode_of(worker: &Worker, token: Token) -> [Cell; 3] {
         Some(Conn::Server(server)) => (worker.client_of(server), Some(server)),
         _ => (None, None),
     };
+    if server.is_some_and(|server| server.listens.is_some()) {
+        return ["listener".into(), Cell::Null, Cell::Null];
+    }
     let is_native = match server {
         Some(server) => server.owner.is_some(),
         None => client.is_some_and(|client| client.native.is_some()),

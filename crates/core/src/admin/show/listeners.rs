@@ -1,0 +1,52 @@
+//! SHOW LISTENERS: the connections on which LISTEN is done.
+
+use super::{
+    super::{
+        rows::{Cell, Column, Kind},
+        tour::Collection,
+    },
+    Table,
+};
+use crate::{backend::Duty, worker::Worker};
+
+use Kind::{Int4, Int8, Text};
+
+const COLUMNS: [Column; 9] = [
+    ("database", Text),
+    ("user", Text),
+    ("client_encoding", Text),
+    ("state", Text),
+    ("channels", Int4),
+    ("workers", Int4),
+    ("notifications", Int8),
+    ("remote_pid", Int4),
+    ("id", Int8),
+];
+
+pub(super) fn add(worker: &mut Worker, collection: &mut Collection) {
+    for (key, listener) in &worker.listeners {
+        let Some(server) = worker.table.server(listener.conn) else {
+            continue;
+        };
+        let is_ready = matches!(server.duty, Duty::Listening);
+        let encoding = String::from_utf8_lossy(&key.encoding).into_owned();
+        let row: Vec<Cell> = vec![
+            (*server.shared.key.database).into(),
+            (*server.shared.key.user).into(),
+            encoding.into(),
+            if is_ready { "listening" } else { "login" }.into(),
+            listener.board.channels().into(),
+            listener.board.workers().iter().count().into(),
+            Cell::Int(listener.heard),
+            server.key.as_ref().map_or(0, |key| key.pid).into(),
+            server.id.into(),
+        ];
+        collection.rows.push((server.id, row));
+    }
+}
+
+pub(super) fn table(mut collection: Collection) -> Table {
+    collection.rows.sort_by_key(|(id, _)| *id);
+    let rows = collection.rows.into_iter().map(|(_, row)| row);
+    (COLUMNS.into(), rows.collect())
+}

@@ -1,0 +1,60 @@
+//! LISTEN without a server of one's own: clients of a pool that listen share a **listener**, one
+//! connection per pool and `client_encoding`, which serves no queries.
+//!
+//! A client's LISTEN runs on the server that it has, in its own transaction. Once that is committed,
+//! the listener is made to listen too; only then does the pooled server forget the channel, and the
+//! client hear that its transaction is over. So from the commit on there is always one of them that
+//! listens, and what both have heard is told once ([`Hearing::settle`]).
+//!
+//! Each worker has a [`Hub`]: which of its clients listen to what. One worker, always the same for a
+//! pool, owns its listeners, and for each a [`Switchboard`]: which workers want which channels. The two
+//! speak by mail, and as every mailbox is first in, first out, an answer to a question comes after
+//! all notifications that PostgreSQL had sent before it: a question without channels is a **fence**.
+
+mod dropping;
+mod hearing;
+mod holders;
+mod hub;
+mod letter;
+mod notification;
+mod switchboard;
+
+use std::sync::Arc;
+
+pub use self::{
+    dropping::Dropping,
+    hearing::{Hearing, Overflow, Stage},
+    holders::{Holder, Holders},
+    hub::Hub,
+    letter::Letter,
+    notification::Notification,
+    switchboard::{Full, Switchboard},
+};
+use crate::{Token, WorkerId, pool::PoolId};
+
+/// A channel's name, in the client's encoding.
+pub type Channel = Arc<[u8]>;
+
+/// Names a listener.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ListenerKey {
+    /// Its pool.
+    pub pool: PoolId,
+    /// The `client_encoding` in which it speaks.
+    pub encoding: Arc<[u8]>,
+}
+
+/// A question of a client to a listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Question {
+    /// The client's worker.
+    pub worker: WorkerId,
+    /// The client.
+    pub client: Token,
+    /// Which of its questions this is.
+    pub number: u32,
+    /// The listener is to read all that is in PostgreSQL's queue. Without that it may not have been
+    /// woken yet for what another session has heard already; only who has notified itself can rely on
+    /// having woken all.
+    pub reads_all: bool,
+}

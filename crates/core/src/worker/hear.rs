@@ -1,0 +1,565 @@
+//! Clients that listen: asking their listener, and telling them what it has heard.
+
+use std::sync::Arc;
+
+use pgweir_wire::MessageWriter;
+
+use super::{Worker, listeners::post};
+use crate::{
+    Actions, SharedPool, Time, Token,
+    backend::{Duty, Own, Request},
+    cancel::CancelKey,
+    fault::Fault,
+    frontend::ClientDuty,
+    listen::{Channel, Hearing, Letter, ListenerKey, Notification, Question, Stage},
+    session::Pin,
+};
+
+/// What came of a change of a client's channels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Channels {
+    /// All is done: the client's server need not listen to anything.
+    Settled,
+    /// Its listener is being asked: [`Worker::channels_answered`] follows.
+    Asked,
+    /// No listener can take them: the client has to keep the server that listens to them.
+    Refused,
+}
+
+impl Worker {
+    /// A transaction of this client is over, in which it may have said LISTEN or UNLISTEN, or changed
+    /// its encoding; its server listens to `made` now, names in the server's encoding.
+    pub(crate) fn set_channels(
+        &mut self,
+        conn: Token,
+        made: &[Vec<u8>],
+        now: Time,
+        out: &mut Actions,
+    ) -> Channels {
+        if let Some(hearing) = self.hearing(conn) {
+            let gone = hearing.take_dropped(made);
+            let key = hearing.key.clone();
+            self.leave_channels(conn, &key, &gone, out);
+            self.forget_empty_hearing(conn);
+        }
+        if made.is_empty() && self.hearing(conn).is_none() {
+            return Channels::Settled;
+        }
+        let Some((shared, key, is_native)) = self.listens_as(conn) else {
+            return Channels::Refused;
+        };
+        let is_ascii = made.iter().all(|name| name.is_ascii());
+        let most = self.snapshot.config.settings.max_client_channels as usize;
+        let Some(client) = self.table.client(conn) else {
+            return Channels::Settled;
+        };
+        let hearing = client
+            .hearing
+            .get_or_insert_with(|| Box::new(Hearing::new(key.clone())));
+        let moves = hearing.key != key;
+        let (is_ascii, new) = if moves {
+            let heard = hearing.channels().iter();
+            let is_ascii = is_ascii && heard.clone().all(|channel| channel.is_ascii());
+            (is_ascii, hearing.move_to(key.clone(), made))
+        } else {
+            (is_ascii, hearing.new_among(made))
+        };
+        if new.is_empty() {
+            return Channels::Settled;
+        }
+        // In another encoding a channel has another name.
+        let is_too_much = hearing.channels().len() + new.len() > most;
+        if is_too_much || !is_ascii && !is_native {
+            hearing.move_back();
+            self.forget_empty_hearing(conn);
+            return Channels::Refused;
+        }
+        let number = hearing.ask(Stage::Asking(new.clone()), now);
+        self.hub.asked(&key, &new);
+        let question = self.question(conn, number, false);
+        self.ask_owner(shared, key, question, new, out);
+        Channels::Asked
+    }
+
+    /// Has what this client listens to been told completely, as of now? If not,
+    /// [`Worker::hearing_fenced`] follows.
+    pub(crate) fn fence(&mut self, conn: Token, now: Time, out: &mut Actions) -> bool {
+        let Some(client) = self.table.client(conn) else {
+            return true;
+        };
+        let Some(hearing) = &mut client.hearing else {
+            return true;
+        };
+        if hearing.channels().is_empty() {
+            return true;
+        }
+        let number = hearing.ask(Stage::Fenced, now);
+        let key = hearing.key.clone();
+        let server = client.server();
+        let shared = client.pool.and_then(|pool| self.pool(pool));
+        let Some(shared) = shared.map(|pool| Arc::clone(&pool.shared)) else {
+            return true;
+        };
+        let server = server.and_then(|server| self.table.server(server));
+        let reads_all = server.is_some_and(|server| !server.session.overheard.is_empty());
+        let question = self.question(conn, number, reads_all);
+        self.ask_owner(shared, key, question, Vec::new(), out);
+        false
+    }
+
+    fn question(&self, client: Token, number: u32, reads_all: bool) -> Question {
+        Question {
+            worker: self.id,
+            client,
+            number,
+            reads_all,
+        }
+    }
+
+    fn ask_owner(
+        &self,
+        shared: Arc<SharedPool>,
+        key: ListenerKey,
+        question: Question,
+        channels: Vec<Channel>,
+        out: &mut Actions,
+    ) {
+        let to = self.owner_of_listeners(key.pool);
+        let letter = Letter::Ask {
+            shared,
+            key,
+            question,
+            channels,
+        };
+        post(to, letter, out);
+    }
+
+    /// The owner of a listener has answered.
+    pub(super) fn listener_answered(
+        &mut self,
+        question: Question,
+        granted: bool,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let conn = question.client;
+        let Some(hearing) = self.hearing(conn) else {
+            return;
+        };
+        if !hearing.awaits(question.number) {
+            return;
+        }
+        let (key, asked_at) = (hearing.key.clone(), hearing.asked_at);
+        match std::mem::replace(&mut hearing.stage, Stage::Settled) {
+            Stage::Settled => {}
+            Stage::Asking(channels) => {
+                let heard_by = granted.then_some(conn);
+                let former = if granted {
+                    hearing.hears(channels.clone());
+                    hearing.take_former()
+                } else {
+                    hearing.move_back();
+                    None
+                };
+                let unwanted = self.hub.answered(&key, &channels, heard_by);
+                self.post_leave(&key, unwanted, out);
+                if let Some((key, channels)) = former {
+                    self.leave_channels(conn, &key, &channels, out);
+                }
+                self.forget_empty_hearing(conn);
+                self.channels_answered(conn, granted, now, out);
+            }
+            Stage::Fenced if granted => {
+                hearing.settle();
+                self.hub.fenced(&key, asked_at);
+                self.hearing_fenced(conn, now, out);
+            }
+            Stage::Fenced => {
+                let fault = Fault::ListenerLost("it is closed".to_owned());
+                self.end_client(conn, &fault, now, out);
+            }
+        }
+    }
+
+    /// A notification for clients of this worker.
+    pub(super) fn notified(
+        &mut self,
+        key: &ListenerKey,
+        message: &[u8],
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let Some(notification) = Notification::parse(message) else {
+            return;
+        };
+        let clients = self.hub.clients_of(key, notification.channel).to_vec();
+        for client in clients {
+            self.tell(client, message, now, out);
+        }
+    }
+
+    /// A client is told at once, if it is between transactions, else later.
+    fn tell(&mut self, conn: Token, message: &[u8], now: Time, out: &mut Actions) {
+        let most = self.snapshot.config.settings.notification_backlog as usize;
+        let is_open = self.is_between_transactions(conn);
+        let Some(hearing) = self.hearing(conn) else {
+            return;
+        };
+        if is_open && !hearing.has_backlog() {
+            return out.send_made(conn, |bytes| bytes.extend_from_slice(message));
+        }
+        if hearing.keep(message, most).is_err() {
+            self.end_client(conn, &Fault::NotificationBacklog, now, out);
+        }
+    }
+
+    /// A pooled server has heard something: its client listens itself, or has said LISTEN just now.
+    #[cold]
+    pub(crate) fn heard_directly(
+        &mut self,
+        server_conn: Token,
+        message: &[u8],
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let most = self.snapshot.config.settings.notification_backlog as usize;
+        let Some(server) = self.table.server(server_conn) else {
+            return;
+        };
+        let (Some(conn), Some(notification)) = (server.client(), Notification::parse(message))
+        else {
+            return;
+        };
+        let mut made = message.to_vec();
+        let holders = self.directory.holders();
+        if let Some(pid) = holders.find(&server.endpoint, notification.pid) {
+            Notification::set_pid(&mut made, pid);
+        }
+        let Some((client, server)) = self.table.pair(conn, server_conn) else {
+            return;
+        };
+        let hearing = client.hearing.as_ref();
+        if hearing.is_some_and(|hearing| hearing.is_told_of(notification.channel)) {
+            return;
+        }
+        let is_carried = client.context.is_some();
+        let is_idle = server.replies.is_settled() && matches!(server.duty, Duty::Lent(_));
+        if is_idle || !is_carried {
+            return out.send_made(conn, |bytes| bytes.extend_from_slice(&made));
+        }
+        if server.session.overheard.len() + made.len() > most {
+            return self.end_client(conn, &Fault::NotificationBacklog, now, out);
+        }
+        server.session.overheard.extend_from_slice(&made);
+    }
+
+    /// A command of a client is done (its tag, with a zero), or has failed.
+    pub(crate) fn hearing_completed(&mut self, server_conn: Token, tag: Option<&[u8]>) {
+        let Some(server) = self.table.server(server_conn) else {
+            return;
+        };
+        let is_own = matches!(server.replies.current(), Some(Request::Own(_)));
+        if !server.session.hears || is_own {
+            return;
+        }
+        let client = server.client();
+        if let Some(hearing) = client.and_then(|client| self.hearing(client)) {
+            match tag {
+                Some(tag) => hearing.dropping.completed(tag),
+                None => hearing.dropping.failed(),
+            }
+        }
+    }
+
+    /// What has waited for the end of a transaction.
+    pub(crate) fn tell_backlog(&mut self, conn: Token, out: &mut Actions) {
+        let Some(client) = self.table.client(conn) else {
+            return;
+        };
+        let server = client.server();
+        let overheard = server.and_then(|server| self.table.server(server));
+        let overheard = overheard.map(|server| std::mem::take(&mut server.session.overheard));
+        let overheard = overheard.unwrap_or_default();
+        let backlog = match self.hearing(conn) {
+            Some(hearing) => hearing.take_backlog(&overheard),
+            None => overheard,
+        };
+        if !backlog.is_empty() {
+            out.send_made(conn, |bytes| bytes.extend_from_slice(&backlog));
+        }
+        self.forget_empty_hearing(conn);
+    }
+
+    /// The same for what has waited for the client to read.
+    pub(super) fn tell_on(&mut self, conn: Token, out: &mut Actions) {
+        if self.is_between_transactions(conn) {
+            self.tell_backlog(conn, out);
+        }
+    }
+
+    /// May it be told something now? PostgreSQL tells notifications between transactions only.
+    fn is_between_transactions(&mut self, conn: Token) -> bool {
+        let Some(client) = self.table.client(conn) else {
+            return false;
+        };
+        if client.blocked
+            || client
+                .hearing
+                .as_ref()
+                .is_some_and(|hearing| hearing.stage != Stage::Settled)
+        {
+            return false;
+        }
+        match client.duty {
+            ClientDuty::Idle | ClientDuty::Waiting { .. } => true,
+            ClientDuty::Preparing(server) => self
+                .table
+                .server(server)
+                .is_some_and(|server| matches!(server.duty, Duty::Preparing(_))),
+            ClientDuty::Active(server) => self.table.server(server).is_some_and(|server| {
+                server.replies.is_settled()
+                    && server.status == b'I'
+                    && server.stream.is_at_boundary()
+                    && matches!(server.duty, Duty::Lent(_))
+            }),
+            _ => false,
+        }
+    }
+
+    /// A client that has left, or has to go, hears nothing any more.
+    pub(super) fn stop_hearing(&mut self, conn: Token, mut hearing: Hearing, out: &mut Actions) {
+        if let Stage::Asking(channels) = &hearing.stage {
+            let unwanted = self.hub.answered(&hearing.key, channels, None);
+            self.post_leave(&hearing.key, unwanted, out);
+        }
+        let channels = hearing.channels().to_vec();
+        self.leave_channels(conn, &hearing.key, &channels, out);
+        if let Some((key, channels)) = hearing.take_former() {
+            self.leave_channels(conn, &key, &channels, out);
+        }
+    }
+
+    /// A listener is gone: its clients may have missed something, and must know.
+    pub(super) fn end_hearing(
+        &mut self,
+        key: &ListenerKey,
+        why: &str,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        for client in self.hub.clients(key) {
+            let fault = Fault::ListenerLost(why.to_owned());
+            self.end_client(client, &fault, now, out);
+        }
+    }
+
+    fn hearing(&mut self, conn: Token) -> Option<&mut Hearing> {
+        self.table.client(conn)?.hearing.as_deref_mut()
+    }
+
+    fn forget_empty_hearing(&mut self, conn: Token) {
+        if let Some(client) = self.table.client(conn)
+            && let Some(hearing) = &client.hearing
+            && hearing.is_empty()
+        {
+            client.hearing = None;
+        }
+    }
+
+    fn leave_channels(
+        &mut self,
+        conn: Token,
+        key: &ListenerKey,
+        channels: &[Channel],
+        out: &mut Actions,
+    ) {
+        let unwanted = self.hub.left(key, channels, conn);
+        self.post_leave(key, unwanted, out);
+    }
+
+    fn post_leave(&self, key: &ListenerKey, channels: Vec<Channel>, out: &mut Actions) {
+        if channels.is_empty() {
+            return;
+        }
+        let to = self.owner_of_listeners(key.pool);
+        let letter = Letter::Leave {
+            key: key.clone(),
+            from: self.id,
+            channels,
+        };
+        post(to, letter, out);
+    }
+
+    /// The pool and the listener of this client, and whether that speaks as its server does.
+    fn listens_as(&mut self, conn: Token) -> Option<(Arc<SharedPool>, ListenerKey, bool)> {
+        let client = self.table.client(conn)?;
+        let (pool, server) = (client.pool?, client.server()?);
+        let tracked = &self.table.server(server)?.tracked;
+        let encoding: Arc<[u8]> = tracked.client_encoding().into();
+        let pool = self.pool(pool)?;
+        let welcome = pool.welcome()?;
+        let is_native = welcome.parameter(b"server_encoding") == Some(&encoding[..]);
+        let shared = Arc::clone(&pool.shared);
+        let key = ListenerKey {
+            pool: shared.id,
+            encoding,
+        };
+        Some((shared, key, is_native))
+    }
+}
+
+impl Worker {
+    /// After a transaction of the client that has this server: a listener is to have its channels.
+    /// `false` if that takes a while; [`Worker::conclude_hearing`] is called then.
+    pub(super) fn hand_channels_over(
+        &mut self,
+        server_conn: Token,
+        now: Time,
+        out: &mut Actions,
+    ) -> bool {
+        let Some(server) = self.table.server(server_conn) else {
+            return true;
+        };
+        let Some(conn) = server.client() else {
+            return true;
+        };
+        let learnt = server.session.channels.take();
+        let encoding = server.tracked.client_encoding().to_vec();
+        let is_due = self
+            .hearing(conn)
+            .is_some_and(|hearing| hearing.dropping.is_due() || *hearing.key.encoding != *encoding);
+        if learnt.is_none() && !is_due {
+            return true;
+        }
+        // If nothing was asked, it is the extension that says what it listens to.
+        let reported = self.table.server(server_conn).and_then(|server| {
+            let report = server.session.report.as_ref()?;
+            Some(report.channels.clone())
+        });
+        let made = learnt.or(reported).unwrap_or_default();
+        match self.set_channels(conn, &made, now, out) {
+            Channels::Settled if made.is_empty() => {
+                self.pin_by_channels(server_conn, false, now, out);
+                true
+            }
+            Channels::Settled => {
+                self.pin_by_channels(server_conn, false, now, out);
+                self.unlisten_server(server_conn, out);
+                false
+            }
+            Channels::Asked => false,
+            Channels::Refused => {
+                self.pin_by_channels(server_conn, !made.is_empty(), now, out);
+                true
+            }
+        }
+    }
+
+    /// Its listener has been asked to listen.
+    fn channels_answered(&mut self, conn: Token, granted: bool, now: Time, out: &mut Actions) {
+        let Some(client) = self.table.client(conn) else {
+            return;
+        };
+        let ClientDuty::Preparing(server_conn) = client.duty else {
+            return;
+        };
+        self.pin_by_channels(server_conn, !granted, now, out);
+        if granted {
+            self.unlisten_server(server_conn, out);
+        } else {
+            self.conclude_hearing(server_conn, now, out);
+            self.release_if_done(server_conn, now, out);
+        }
+    }
+
+    /// A client whose channels no listener takes keeps the server that listens to them.
+    fn pin_by_channels(
+        &mut self,
+        server_conn: Token,
+        is_pinned: bool,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let Some(conn) = self
+            .table
+            .server(server_conn)
+            .and_then(|server| server.client())
+        else {
+            return;
+        };
+        let Some(client) = self.table.client(conn) else {
+            return;
+        };
+        let Some(context) = &mut client.context else {
+            return;
+        };
+        let mut pins = context.pins;
+        if is_pinned {
+            pins.insert(Pin::Listen);
+        } else {
+            pins.remove(Pin::Listen);
+        }
+        let new = pins.new_since(context.pins);
+        context.pin(pins, now);
+        if !new.is_empty() {
+            self.count_reasons(conn, server_conn, new, now, out);
+        }
+    }
+
+    /// A client that listens is about to get a server on which others may have notified just now: that
+    /// is to be known first.
+    #[cold]
+    pub(super) fn fence_first(
+        &mut self,
+        server_conn: Token,
+        conn: Token,
+        now: Time,
+        out: &mut Actions,
+    ) -> bool {
+        let Some((client, server)) = self.table.pair(conn, server_conn) else {
+            return false;
+        };
+        client.duty = ClientDuty::Preparing(server_conn);
+        server.duty = Duty::Preparing(conn);
+        if self.fence(conn, now, out) {
+            self.equip_fenced(server_conn, conn, now, out);
+        }
+        true
+    }
+
+    fn equip_fenced(&mut self, server_conn: Token, conn: Token, now: Time, out: &mut Actions) {
+        if let Some(server) = self.table.server(server_conn) {
+            server.holder.set(CancelKey::pid(self.id, conn));
+            self.equip(server_conn, conn, now, out);
+        }
+    }
+
+    /// All has come that had been notified.
+    fn hearing_fenced(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let Some(client) = self.table.client(conn) else {
+            return;
+        };
+        let ClientDuty::Preparing(server_conn) = client.duty else {
+            // It has lost its server meanwhile.
+            return self.tell_on(conn, out);
+        };
+        match self.table.server(server_conn).map(|server| &server.duty) {
+            Some(Duty::Judging(_)) => {
+                self.conclude_fenced(server_conn, now, out);
+                self.release_if_done(server_conn, now, out);
+            }
+            Some(Duty::Preparing(_)) => self.equip_fenced(server_conn, conn, now, out),
+            _ => {}
+        }
+    }
+
+    /// The channels that the server of a client listens to are its listener's business now.
+    fn unlisten_server(&mut self, server_conn: Token, out: &mut Actions) {
+        if let Some(server) = self.table.server(server_conn) {
+            server.ask(Own::Unlisten);
+            out.send_made(server_conn, |bytes| {
+                MessageWriter::new(bytes).query(b"UNLISTEN *");
+            });
+        }
+    }
+}

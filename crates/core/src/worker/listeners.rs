@@ -1,0 +1,377 @@
+//! Listeners: opened for clients that listen, asked to listen, and closed when nobody does any more.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use pgweir_wire::{HEADER_LEN, MessageWriter, Report, tag::backend};
+
+use super::Worker;
+use crate::{
+    Action, Actions, Level, SharedPool, Time, Token, WorkerId,
+    backend::{Duty, Expected, Own, Request, Step},
+    fault::Words,
+    listen::{Channel, Letter, ListenerKey, Notification, Question, Switchboard},
+    mail::Mail,
+    pool::PoolId,
+};
+
+/// Consecutive queries that may fail before a listener is given up.
+const FAILURES_MAX: u32 = 3;
+/// What a listener calls itself, if its database's entry says nothing else.
+const APPLICATION_NAME: &str = "pgweir listener";
+
+/// The listeners that a worker owns, in a fixed order.
+pub(crate) type Listeners = BTreeMap<ListenerKey, Listener>;
+
+/// Whatever the role's or the database's settings say: a listener is idle most of the time, and its
+/// queries must not fail. One of them writes nothing that has to be kept.
+const SETTINGS: &[u8] =
+    b"SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings \
+    WHERE name OPERATOR(pg_catalog.=) ANY ('{statement_timeout,lock_timeout,transaction_timeout,\
+    idle_session_timeout,synchronous_commit}'::pg_catalog.text[])";
+
+/// A listener: one connection, and what it is asked.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    pub(crate) conn: Token,
+    pub(crate) board: Switchboard,
+    /// Notifications heard so far.
+    pub(crate) heard: u64,
+    failures: u32,
+    /// When its present query was sent, or the last one.
+    asked_at: Time,
+}
+
+impl Worker {
+    /// The worker that owns the listeners of a pool.
+    pub(super) fn owner_of_listeners(&self, pool: PoolId) -> WorkerId {
+        WorkerId((pool.index() % self.directory.workers()) as u8)
+    }
+
+    /// A letter about LISTEN.
+    pub(super) fn letter(&mut self, letter: Letter, now: Time, out: &mut Actions) {
+        match letter {
+            Letter::Ask {
+                shared,
+                key,
+                question,
+                channels,
+            } => {
+                if !self.ask_listener(&shared, &key, question, &channels, now, out) {
+                    answer(question, false, out);
+                }
+            }
+            Letter::Leave {
+                key,
+                from,
+                channels,
+            } => {
+                if let Some(listener) = self.listeners.get_mut(&key) {
+                    listener.board.leave(from, &channels, now);
+                    self.query_listener(&key, now, out);
+                    self.schedule(now);
+                }
+            }
+            Letter::Answer { question, granted } => {
+                self.listener_answered(question, granted, now, out)
+            }
+            Letter::Notified { key, message } => self.notified(&key, &message, now, out),
+            Letter::Lost { key, why } => self.end_hearing(&key, &why, now, out),
+        }
+    }
+
+    /// `false` if it can't be done.
+    fn ask_listener(
+        &mut self,
+        shared: &Arc<SharedPool>,
+        key: &ListenerKey,
+        question: Question,
+        channels: &[Channel],
+        now: Time,
+        out: &mut Actions,
+    ) -> bool {
+        let most = self.snapshot.config.settings.max_listen_channels as usize;
+        if !self.listeners.contains_key(key) {
+            if channels.is_empty() {
+                // Its loss is about to be heard of.
+                return false;
+            }
+            let Some(conn) = self.open_listener(shared, key, now, out) else {
+                return false;
+            };
+            let listener = Listener {
+                conn,
+                board: Switchboard::new(now),
+                heard: 0,
+                failures: 0,
+                asked_at: now,
+            };
+            self.listeners.insert(key.clone(), listener);
+        }
+        let Some(listener) = self.listeners.get_mut(key) else {
+            return false;
+        };
+        let asked = listener.board.ask(question, channels, most).is_ok();
+        self.query_listener(key, now, out);
+        asked
+    }
+
+    fn open_listener(
+        &mut self,
+        shared: &Arc<SharedPool>,
+        key: &ListenerKey,
+        now: Time,
+        out: &mut Actions,
+    ) -> Option<Token> {
+        let of_pool = self.listeners.keys().filter(|other| other.pool == key.pool);
+        if of_pool.count() >= self.snapshot.config.settings.max_listeners as usize
+            || self.shutdown.is_some()
+        {
+            return None;
+        }
+        let (endpoint, mut credentials) = self.terms_of_login(shared, now)?;
+        if !shared.ledger.lock().take_aside() {
+            return None;
+        }
+        let parameters = &mut credentials.parameters;
+        parameters.retain(|(name, _)| name != b"client_encoding");
+        parameters.push((b"client_encoding".to_vec(), key.encoding.to_vec()));
+        if parameters
+            .iter()
+            .all(|(name, _)| name != b"application_name")
+        {
+            parameters.push((b"application_name".to_vec(), APPLICATION_NAME.into()));
+        }
+        let listens = Some(key.clone());
+        Some(self.begin_server_login(shared, endpoint, credentials, listens, now, out))
+    }
+
+    /// A listener has logged in.
+    pub(super) fn listener_ready(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
+        let Some(key) = server.listens.clone() else {
+            return;
+        };
+        server.change(Duty::Listening, &mut self.timed);
+        server.ask(Own::Parameters);
+        out.send_made(conn, |bytes| {
+            MessageWriter::new(bytes).query(SETTINGS);
+        });
+        if let Some(listener) = self.listeners.get_mut(&key) {
+            listener.board.logged_in();
+        }
+        self.query_listener(&key, now, out);
+    }
+
+    /// Sends what is to be sent next, if its last query was answered.
+    fn query_listener(&mut self, key: &ListenerKey, now: Time, out: &mut Actions) {
+        let Some(listener) = self.listeners.get_mut(key) else {
+            return;
+        };
+        let Some(server) = self.table.server(listener.conn) else {
+            return;
+        };
+        let mut text = Vec::new();
+        if listener.board.next_query(&mut text) {
+            listener.asked_at = now;
+            server.ask(Own::Listen);
+            out.send_made(listener.conn, |bytes| {
+                MessageWriter::new(bytes).query(&text);
+            });
+            self.schedule(now);
+        }
+    }
+
+    /// A listener has said something.
+    pub(super) fn listener_bytes(
+        &mut self,
+        conn: Token,
+        bytes: &[u8],
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let mut at = 0;
+        while let Some(server) = self.table.server(conn) {
+            let expected = Expected {
+                answers: server.replies.is_asked(),
+                marks: false,
+                describes: false,
+                rows: false,
+                tags: false,
+            };
+            match server.stream.next(bytes, &mut at, expected) {
+                Ok(Some(Step::Look { start, end })) => {
+                    self.listener_said(conn, &bytes[start..end], now, out);
+                }
+                Ok(Some(Step::LookHeld)) => {
+                    let message = server.stream.held().to_vec();
+                    self.listener_said(conn, &message, now, out);
+                }
+                Ok(Some(Step::Pass { .. } | Step::PassHeld)) => {}
+                Ok(None) => break,
+                Err(violation) => return self.server_fault(conn, &violation, now, out),
+            }
+        }
+    }
+
+    fn listener_said(&mut self, conn: Token, message: &[u8], now: Time, out: &mut Actions) {
+        match message[0] {
+            backend::NOTIFICATION_RESPONSE => self.spread(conn, message, out),
+            backend::READY_FOR_QUERY => self.listener_query_done(conn, now, out),
+            backend::ERROR_RESPONSE => {
+                let Some(server) = self.table.server(conn) else {
+                    return;
+                };
+                let Ok(report) = Report::parse(&message[HEADER_LEN..]) else {
+                    return;
+                };
+                if matches!(report.severity, b"FATAL" | b"PANIC") {
+                    server.last_words = Some(Words::of(&report));
+                    return;
+                }
+                // ReadyForQuery follows: what has failed is known by the status that is set here.
+                server.needs_reset = true;
+                let text = String::from_utf8_lossy(report.message).into_owned();
+                let subject = self.server_subject(conn);
+                out.log(Level::Warning, subject, format!("LISTEN failed: {text}"));
+            }
+            _ => {}
+        }
+    }
+
+    fn listener_query_done(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
+        let has_failed = std::mem::take(&mut server.needs_reset);
+        match server.replies.ready() {
+            Some(Request::Own(Own::Listen)) => {}
+            Some(_) => return,
+            None => {
+                let what = "ReadyForQuery that nobody asked for";
+                return self.server_fault(conn, &what, now, out);
+            }
+        }
+        let Some(key) = server.listens.clone() else {
+            return;
+        };
+        let Some(listener) = self.listeners.get_mut(&key) else {
+            return;
+        };
+        let answers = if has_failed {
+            listener.failures += 1;
+            listener.board.failed()
+        } else {
+            listener.failures = 0;
+            listener.board.answered()
+        };
+        let is_hopeless = listener.failures >= FAILURES_MAX;
+        for (question, granted) in answers {
+            answer(question, granted, out);
+        }
+        if is_hopeless {
+            return self.close_server(conn, "LISTEN failed too often", now, out);
+        }
+        self.query_listener(&key, now, out);
+        self.schedule(now);
+    }
+
+    /// A notification goes to every worker with a client that wants it.
+    fn spread(&mut self, conn: Token, message: &[u8], out: &mut Actions) {
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
+        let (Some(key), Some(notification)) = (&server.listens, Notification::parse(message))
+        else {
+            return;
+        };
+        let Some(listener) = self.listeners.get_mut(key) else {
+            return;
+        };
+        listener.heard += 1;
+        let workers = listener.board.workers_of(notification.channel);
+        if workers.is_empty() {
+            return;
+        }
+        let mut message = message.to_vec();
+        let holders = self.directory.holders();
+        if let Some(pid) = holders.find(&server.endpoint, notification.pid) {
+            Notification::set_pid(&mut message, pid);
+        }
+        let message: Arc<[u8]> = message.into();
+        for to in workers.iter() {
+            let letter = Letter::Notified {
+                key: key.clone(),
+                message: Arc::clone(&message),
+            };
+            post(to, letter, out);
+        }
+    }
+
+    /// A listener is gone, or its login has failed.
+    pub(super) fn listener_lost(
+        &mut self,
+        shared: &Arc<SharedPool>,
+        key: &ListenerKey,
+        why: &str,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        if let Some(mut listener) = self.listeners.remove(key) {
+            let why: Arc<str> = why.into();
+            // First of all: who hears of that is not interested in an answer any more.
+            for to in listener.board.workers().iter() {
+                let (key, why) = (key.clone(), Arc::clone(&why));
+                post(to, Letter::Lost { key, why }, out);
+            }
+            for question in listener.board.unanswered() {
+                answer(question, false, out);
+            }
+        }
+        let notes = shared.ledger.lock().give_back_aside(now);
+        self.deliver(notes, shared, out);
+    }
+
+    /// Closes listeners that nobody has wanted for a while, and those that don't answer.
+    pub(super) fn check_listeners(&mut self, now: Time, out: &mut Actions) {
+        let over: Vec<(Token, &str)> = self
+            .listeners
+            .values()
+            .filter_map(|listener| {
+                let (at, why) = self.end_of_listener(listener)?;
+                (at <= now).then_some((listener.conn, why))
+            })
+            .collect();
+        for (conn, why) in over {
+            self.close_server(conn, why, now, out);
+        }
+    }
+
+    /// When the first of them is to be closed.
+    pub(super) fn first_listener_deadline(&self) -> Option<Time> {
+        let ends = self.listeners.values();
+        ends.filter_map(|listener| Some(self.end_of_listener(listener)?.0))
+            .min()
+    }
+
+    fn end_of_listener(&self, listener: &Listener) -> Option<(Time, &'static str)> {
+        let settings = &self.snapshot.config.settings;
+        if let Some(since) = listener.board.idle_since() {
+            let at = since.after(settings.listener_idle_timeout.0);
+            return Some((at, "nobody listens any more"));
+        }
+        let patience = settings.listener_timeout.0;
+        let is_asked = listener.board.is_asked() && patience > 0;
+        is_asked.then(|| (listener.asked_at.after(patience), "listener_timeout"))
+    }
+}
+
+fn answer(question: Question, granted: bool, out: &mut Actions) {
+    post(question.worker, Letter::Answer { question, granted }, out);
+}
+
+pub(super) fn post(to: WorkerId, letter: Letter, out: &mut Actions) {
+    let mail = Mail::Listen(Box::new(letter));
+    out.list.push(Action::Mail { to, mail });
+}
