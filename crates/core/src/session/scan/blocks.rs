@@ -2,6 +2,8 @@
 
 use wide::{i8x16, u8x16};
 
+use super::lexer::is_of_word;
+
 /// So many bytes are looked at together.
 pub(super) const LEN: usize = 64;
 
@@ -12,6 +14,7 @@ pub(super) struct Masks {
     pub(super) letters: u64,
     /// `"#$%&'()` and `-`, `/`, `;`.
     pub(super) special: u64,
+    pub(super) dots: u64,
 }
 
 /// The block of `text` that begins at `base`; beyond its end there are blanks.
@@ -33,29 +36,89 @@ fn of(block: &[u8; LEN]) -> Masks {
     let mut masks = Masks {
         letters: 0,
         special: 0,
+        dots: 0,
     };
     let (quarters, _) = block.as_chunks::<16>();
     for (number, quarter) in quarters.iter().enumerate() {
-        let (letters, special) = of_quarter(u8x16::from(*quarter).cast_signed());
+        let (letters, special, dots) = of_quarter(u8x16::from(*quarter).cast_signed());
         masks.letters |= u64::from(letters) << (16 * number);
         masks.special |= u64::from(special) << (16 * number);
+        masks.dots |= u64::from(dots) << (16 * number);
     }
     masks
+}
+
+/// Letters, special characters, dots.
+#[inline]
+fn of_quarter(bytes: i8x16) -> (u32, u32, u32) {
+    let letters = between(bytes | i8x16::splat(0x20), b'a', b'z') | is(bytes, b'_');
+    let dashes = is(bytes | i8x16::splat(2), b'/');
+    let special = between(bytes, b'"', b')') | dashes | is(bytes, b';');
+    let dots = is(bytes, b'.');
+    (
+        letters.to_bitmask(),
+        special.to_bitmask(),
+        dots.to_bitmask(),
+    )
+}
+
+/// Sixteen bytes that names are looked for in.
+const NAME: usize = 16;
+
+/// How many bytes from `at` on may be part of a word.
+#[inline]
+pub(super) fn word_len(text: &[u8], at: usize) -> usize {
+    let mut from = at;
+    while let Some(chunk) = text.get(from..).and_then(<[u8]>::first_chunk::<NAME>) {
+        let len = of_words(chunk).trailing_ones() as usize;
+        from += len;
+        if len < NAME {
+            return from - at;
+        }
+    }
+    let rest = text.get(from..).unwrap_or_default();
+    let len = rest.iter().take_while(|&&byte| is_of_word(byte)).count();
+    from + len - at
+}
+
+/// How many bytes right before `end` may be part of a word.
+#[inline]
+pub(super) fn word_len_before(text: &[u8], end: usize) -> usize {
+    let rest = text.get(..end).unwrap_or_default();
+    if let Some(name) = rest.last_chunk::<NAME>() {
+        let len = (of_words(name) << (32 - NAME)).leading_ones() as usize;
+        if len < NAME {
+            return len;
+        }
+    }
+    let before = rest.iter().rposition(|&byte| !is_of_word(byte));
+    before.map_or(rest.len(), |before| rest.len() - before - 1)
+}
+
+/// Which bytes may be part of a word.
+#[inline]
+fn of_words(name: &[u8; NAME]) -> u32 {
+    let bytes = u8x16::from(*name).cast_signed();
+    let of_words = between(bytes | i8x16::splat(0x20), b'a', b'z')
+        | between(bytes, b'0', b'9')
+        | is(bytes, b'_')
+        | is(bytes, b'$')
+        // Beyond ASCII the sign is set, and only that is asked for.
+        | bytes;
+    of_words.to_bitmask()
+}
+
+#[inline]
+fn is(bytes: i8x16, byte: u8) -> i8x16 {
+    bytes.simd_eq(i8x16::splat(byte.cast_signed()))
 }
 
 /// Bytes are compared as signed: what lies between two characters is moved to the lowest values
 /// first.
 #[inline]
-fn of_quarter(bytes: i8x16) -> (u32, u32) {
-    let is = |bytes: i8x16, byte: u8| bytes.simd_eq(i8x16::splat(byte.cast_signed()));
-    let between = |bytes: i8x16, first: u8, last: u8| {
-        let moved = bytes + i8x16::splat(0x80_u8.wrapping_sub(first).cast_signed());
-        moved.simd_lt(i8x16::splat((0x81 + (last - first)).cast_signed()))
-    };
-    let letters = between(bytes | i8x16::splat(0x20), b'a', b'z') | is(bytes, b'_');
-    let dashes = is(bytes | i8x16::splat(2), b'/');
-    let special = between(bytes, b'"', b')') | dashes | is(bytes, b';');
-    (letters.to_bitmask(), special.to_bitmask())
+fn between(bytes: i8x16, first: u8, last: u8) -> i8x16 {
+    let moved = bytes + i8x16::splat(0x80_u8.wrapping_sub(first).cast_signed());
+    moved.simd_lt(i8x16::splat((0x81 + (last - first)).cast_signed()))
 }
 
 /// Where `wanted` stands next, from `from` on.
@@ -88,6 +151,7 @@ mod tests {
         Masks {
             letters: mask(|byte| byte.is_ascii_alphabetic() || byte == b'_'),
             special: mask(|byte| matches!(byte, b'"'..=b')' | b'-' | b'/' | b';')),
+            dots: mask(|byte| byte == b'.'),
         }
     }
 
@@ -99,6 +163,33 @@ mod tests {
         }
         assert_eq!(masks(b"ab;", 0), masks(b"ab;   ", 0));
         assert_eq!(masks(b"ab;", 64).letters, 0);
+    }
+
+    #[test]
+    fn words_end() {
+        let mut text = b"; ".to_vec();
+        for len in 0..40 {
+            text.extend(std::iter::repeat_n(b"aZ_09$\xe9z"[len % 8], len));
+            text.extend_from_slice([&b" "[..], b"(", b"/*", b"@", b"`", b"{"][len % 6]);
+        }
+        for at in 0..=text.len() {
+            let after = text[at..].iter().take_while(|&&byte| is_of_word(byte));
+            assert_eq!(word_len(&text, at), after.count(), "at {at}");
+            let before = text[..at]
+                .iter()
+                .rev()
+                .take_while(|&&byte| is_of_word(byte));
+            assert_eq!(word_len_before(&text, at), before.count(), "before {at}");
+        }
+        for byte in 0..=255 {
+            let text = [byte; 16 + 1];
+            let len = if is_of_word(byte) { 17 } else { 0 };
+            assert_eq!(
+                (word_len(&text, 0), word_len_before(&text, 17)),
+                (len, len),
+                "{byte}"
+            );
+        }
     }
 
     #[test]

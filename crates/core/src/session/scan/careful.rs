@@ -122,8 +122,8 @@ pub(super) fn read(text: &[u8], utf8: bool, certificates: &Certificates) -> Susp
         if !reader.token(token) {
             return reader.found | Suspicion::OPAQUE;
         }
-        reader.before.rotate_right(1);
-        reader.before[0] = token;
+        let [last, second, third, _] = reader.before;
+        reader.before = [token, last, second, third];
     }
 }
 
@@ -209,7 +209,7 @@ impl Reader<'_> {
 
     pub(super) fn keyword(&self, token: Token) -> Option<Keyword> {
         if token.kind == Kind::Word {
-            Keyword::of(self.lexer.bytes(token))
+            Keyword::of(self.lexer.text(), token.start, token.end)
         } else {
             None
         }
@@ -236,7 +236,7 @@ impl Reader<'_> {
     }
 
     fn name(&mut self, token: Token) {
-        let next = self.lexer.peek();
+        let next = self.lexer.look_ahead();
         if next.kind == Kind::Dot {
             let schema = self.lexer.bytes(token);
             self.temporary |= is_temporary(schema.strip_prefix(b"\"").unwrap_or(schema));

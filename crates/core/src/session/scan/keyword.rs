@@ -62,50 +62,143 @@ pub(super) fn buffer() -> [u8; LEN_MAX] {
     [0; LEN_MAX]
 }
 
+/// The key words, and what they are.
+const KEYWORDS: [(&str, Keyword); 40] = [
+    ("as", Keyword::As),
+    ("delete", Keyword::Delete),
+    ("distinct", Keyword::Distinct),
+    ("do", Keyword::Do),
+    ("except", Keyword::Except),
+    ("execute", Keyword::Execute),
+    ("extract", Keyword::Extract),
+    ("fetch", Keyword::Fetch),
+    ("for", Keyword::For),
+    ("from", Keyword::From),
+    ("group", Keyword::Group),
+    ("having", Keyword::Having),
+    ("insert", Keyword::Insert),
+    ("intersect", Keyword::Intersect),
+    ("into", Keyword::Into),
+    ("is", Keyword::Is),
+    ("join", Keyword::Join),
+    ("lateral", Keyword::Lateral),
+    ("limit", Keyword::Limit),
+    ("merge", Keyword::Merge),
+    ("not", Keyword::Not),
+    ("offset", Keyword::Offset),
+    ("only", Keyword::Only),
+    ("order", Keyword::Order),
+    ("ordinality", Keyword::Ordinality),
+    ("overlay", Keyword::Overlay),
+    ("recursive", Keyword::Recursive),
+    ("returning", Keyword::Returning),
+    ("select", Keyword::Select),
+    ("set", Keyword::Set),
+    ("substring", Keyword::Substring),
+    ("table", Keyword::Table),
+    ("trim", Keyword::Trim),
+    ("union", Keyword::Union),
+    ("update", Keyword::Update),
+    ("using", Keyword::Using),
+    ("values", Keyword::Values),
+    ("where", Keyword::Where),
+    ("window", Keyword::Window),
+    ("with", Keyword::With),
+];
+
+const SLOTS_LEN: usize = 128;
+const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Places in `KEYWORDS` by a hash of the first eight letters and the length, counted from one; zero
+/// is a free slot. A taken one leads to the next.
+static SLOTS: [u8; SLOTS_LEN] = {
+    let mut slots = [0; SLOTS_LEN];
+    let mut number = 0;
+    while number < KEYWORDS.len() {
+        let mut slot = slot(
+            eight(KEYWORDS[number].0.as_bytes()),
+            KEYWORDS[number].0.len(),
+        );
+        while slots[slot] != 0 {
+            slot = (slot + 1) % SLOTS_LEN;
+        }
+        slots[slot] = number as u8 + 1;
+        number += 1;
+    }
+    slots
+};
+
+/// The first eight letters, in lower case.
+const fn eight(word: &[u8]) -> u64 {
+    let mut eight = 0;
+    let mut at = 0;
+    while at < word.len() && at < 8 {
+        eight |= ((word[at] | 0x20) as u64) << (8 * at);
+        at += 1;
+    }
+    eight
+}
+
+const fn slot(eight: u64, len: usize) -> usize {
+    ((eight ^ len as u64).wrapping_mul(MULTIPLIER) >> 57) as usize
+}
+
 impl Keyword {
-    pub(super) fn of(word: &[u8]) -> Option<Self> {
-        Some(match lower(word, &mut buffer()) {
-            b"as" => Self::As,
-            b"delete" => Self::Delete,
-            b"distinct" => Self::Distinct,
-            b"do" => Self::Do,
-            b"except" => Self::Except,
-            b"execute" => Self::Execute,
-            b"extract" => Self::Extract,
-            b"fetch" => Self::Fetch,
-            b"for" => Self::For,
-            b"from" => Self::From,
-            b"group" => Self::Group,
-            b"having" => Self::Having,
-            b"insert" => Self::Insert,
-            b"intersect" => Self::Intersect,
-            b"into" => Self::Into,
-            b"is" => Self::Is,
-            b"join" => Self::Join,
-            b"lateral" => Self::Lateral,
-            b"limit" => Self::Limit,
-            b"merge" => Self::Merge,
-            b"not" => Self::Not,
-            b"offset" => Self::Offset,
-            b"only" => Self::Only,
-            b"order" => Self::Order,
-            b"ordinality" => Self::Ordinality,
-            b"overlay" => Self::Overlay,
-            b"recursive" => Self::Recursive,
-            b"returning" => Self::Returning,
-            b"select" => Self::Select,
-            b"set" => Self::Set,
-            b"substring" => Self::Substring,
-            b"table" => Self::Table,
-            b"trim" => Self::Trim,
-            b"union" => Self::Union,
-            b"update" => Self::Update,
-            b"using" => Self::Using,
-            b"values" => Self::Values,
-            b"where" => Self::Where,
-            b"window" => Self::Window,
-            b"with" => Self::With,
-            _ => return None,
-        })
+    /// The key word that stands in `text` from `start` to `end`, in any case.
+    pub(super) fn of(text: &[u8], start: usize, end: usize) -> Option<Self> {
+        let len = end - start;
+        if !(2..=10).contains(&len) {
+            return None;
+        }
+        let letters = match text.get(start..)?.first_chunk::<8>() {
+            Some(next) => {
+                let lower = u64::from_le_bytes(*next) | 0x2020_2020_2020_2020;
+                lower & u64::MAX >> (64 - 8 * len.min(8))
+            }
+            None => eight(text.get(start..end)?),
+        };
+        let mut slot = slot(letters, len);
+        while SLOTS[slot] != 0 {
+            let (word, keyword) = KEYWORDS[usize::from(SLOTS[slot]) - 1];
+            if word.len() == len && text[start..end].eq_ignore_ascii_case(word.as_bytes()) {
+                return Some(keyword);
+            }
+            slot = (slot + 1) % SLOTS_LEN;
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_all() {
+        for (word, keyword) in KEYWORDS {
+            for text in [
+                word.to_owned(),
+                format!("{}; and more", word.to_uppercase()),
+            ] {
+                let found = Keyword::of(text.as_bytes(), 0, word.len());
+                assert_eq!(found, Some(keyword), "{text}");
+                assert_eq!(
+                    Keyword::of(text.as_bytes(), 0, word.len() - 1),
+                    None,
+                    "{text}"
+                );
+            }
+        }
+        for word in [
+            "",
+            "a",
+            "fro",
+            "fromm",
+            "selects",
+            "returninG_",
+            "intersects",
+        ] {
+            assert_eq!(Keyword::of(word.as_bytes(), 0, word.len()), None, "{word}");
+        }
     }
 }

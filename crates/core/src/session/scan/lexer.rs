@@ -3,6 +3,8 @@
 //! Where versions of PostgreSQL differ, or a mistake of ours could hide something (`1e''`, an escape
 //! string that may be continued, `U&`), the answer is `Broken`: not understood.
 
+use super::blocks;
+
 /// What a token is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -49,6 +51,8 @@ impl Token {
 pub(super) struct Lexer<'a> {
     text: &'a [u8],
     at: usize,
+    /// The next token, and where it ends, if it was looked at.
+    ahead: Option<(Token, usize)>,
 }
 
 /// What a byte may be part of, by its value.
@@ -94,7 +98,15 @@ pub(super) fn is_space(byte: u8) -> bool {
 
 impl<'a> Lexer<'a> {
     pub(super) fn new(text: &'a [u8]) -> Self {
-        Self { text, at: 0 }
+        Self {
+            text,
+            at: 0,
+            ahead: None,
+        }
+    }
+
+    pub(super) fn text(&self) -> &'a [u8] {
+        self.text
     }
 
     /// The bytes of a token.
@@ -108,7 +120,19 @@ impl<'a> Lexer<'a> {
         ahead.next()
     }
 
+    /// The next token, which is then not cut once more.
+    pub(super) fn look_ahead(&mut self) -> Token {
+        let mut ahead = *self;
+        let token = ahead.next();
+        self.ahead = Some((token, ahead.at));
+        token
+    }
+
     pub(super) fn next(&mut self) -> Token {
+        if let Some((token, end)) = self.ahead.take() {
+            self.at = end;
+            return token;
+        }
         if !self.skip_blank() {
             return self.broken();
         }
@@ -145,6 +169,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
+    #[inline]
     fn byte(&self, ahead: usize) -> Option<u8> {
         self.text.get(self.at + ahead).copied()
     }
@@ -308,6 +333,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
+    #[inline]
     fn skip_while(&mut self, wanted: impl Fn(u8) -> bool) {
         while self.byte(0).is_some_and(&wanted) {
             self.at += 1;
@@ -317,7 +343,7 @@ impl<'a> Lexer<'a> {
     /// An identifier, or the letter before a string and the string.
     fn word(&mut self) -> Kind {
         let start = self.at;
-        self.skip_while(is_of_word);
+        self.at += blocks::word_len(self.text, start);
         let letter = if self.at == start + 1 {
             self.text[start].to_ascii_lowercase()
         } else {

@@ -45,12 +45,23 @@ pub(super) fn read(text: &[u8], utf8: bool, certificates: &Certificates) -> Opti
     reader.base = reader.resume & !(blocks::LEN - 1);
     while reader.base < text.len() {
         reader.load();
+        let base = reader.base;
         while reader.events != 0 {
-            let at = reader.base + reader.events.trailing_zeros() as usize;
-            reader.events &= reader.events - 1;
-            reader.event(at)?;
+            let events = reader.events;
+            reader.events = events & (events - 1);
+            let at = base + events.trailing_zeros() as usize;
+            let Some(&byte) = text.get(at) else {
+                break;
+            };
+            if byte < b'A' {
+                reader.special(at, byte)?;
+            } else if let Some(keyword) = quick_words::candidate(text, at) {
+                reader.keyword(at, keyword)?;
+            } else if reader.lists & HERE != 0 && reader.may_matter(at, byte) {
+                reader.listed(at)?;
+            }
         }
-        reader.base = (reader.base + blocks::LEN).max(reader.resume & !(blocks::LEN - 1));
+        reader.base = (base + blocks::LEN).max(reader.resume & !(blocks::LEN - 1));
     }
     (reader.depth == 0).then_some(reader.found)
 }
@@ -88,7 +99,9 @@ impl Reader<'_> {
         let masks = blocks::masks(self.text, self.base);
         let letters = masks.letters;
         let before = self.base > 0 && quick_words::is_letter(self.text[self.base - 1]);
-        self.starts = letters & !(letters << 1 | u64::from(before));
+        // What follows a letter and a dot is no key word.
+        let attributes = (masks.dots & letters << 1) << 1;
+        self.starts = letters & !(letters << 1 | u64::from(before) | attributes);
         // What begins at the end of the block may go on in the next.
         let long = letters >> 1 & (letters >> 2 | 1 << 62) & (letters >> 3 | 3 << 61) | 7 << 61;
         self.long = self.starts & long;
@@ -136,12 +149,21 @@ impl Reader<'_> {
         self.text.get(at).copied().unwrap_or(b' ')
     }
 
+    /// May the word at `at`, in a list, follow a comma, or end the list? Anything is possible if that
+    /// is not clear at once.
     #[inline]
-    fn event(&mut self, at: usize) -> Option<()> {
-        let byte = self.byte(at);
-        if byte >= b'A' {
-            return self.word(at);
-        }
+    fn may_matter(&self, at: usize, first: u8) -> bool {
+        let before = match at.checked_sub(2).and_then(|from| self.text.get(from..)) {
+            Some(&[before, b' ', ..]) | Some(&[_, before, ..]) => before,
+            _ => return true,
+        };
+        // FOR, DO.
+        let ends = matches!(first, b'f' | b'F' | b'd' | b'D');
+        ends || at < self.barrier + 2 || !is_of_word(before) && before != b'"' && before != b'='
+    }
+
+    #[inline]
+    fn special(&mut self, at: usize, byte: u8) -> Option<()> {
         match byte {
             b'(' => self.open(at),
             b')' => self.close(at),
@@ -160,19 +182,6 @@ impl Reader<'_> {
             b';' => self.semicolon(at),
             _ => Some(()),
         }
-    }
-
-    #[inline]
-    fn word(&mut self, at: usize) -> Option<()> {
-        if let Some(four) = self.text.get(at..).and_then(<[u8]>::first_chunk)
-            && let Some(keyword) = quick_words::candidate(*four)
-        {
-            return self.keyword(at, keyword);
-        }
-        if self.lists & HERE != 0 {
-            return self.listed(at);
-        }
-        Some(())
     }
 
     #[inline]
@@ -274,6 +283,12 @@ impl Reader<'_> {
     #[inline]
     fn before(&self, at: usize) -> Option<usize> {
         let mut at = at;
+        if let Some(from) = at.checked_sub(2)
+            && let Some(&[last, b' ', ..]) = self.text.get(from..)
+            && !is_space(last)
+        {
+            return (from >= self.barrier).then_some(from);
+        }
         while at > self.barrier {
             at -= 1;
             if !is_space(*self.text.get(at)?) {
@@ -321,8 +336,7 @@ impl Reader<'_> {
 
     #[inline]
     fn end_of_word(&self, at: usize) -> usize {
-        let rest = self.text.get(at..).unwrap_or_default();
-        at + rest.iter().take_while(|&&byte| is_of_word(byte)).count()
+        at + blocks::word_len(self.text, at)
     }
 
     /// The end of the word that must come next.
@@ -381,6 +395,7 @@ impl Reader<'_> {
     }
 
     /// A relation or function that is read comes next, or a parenthesis with more of them.
+    #[inline]
     fn source(&mut self, at: usize) -> Option<()> {
         let at = self.skip_blank(at);
         if self.byte(at) == b'(' {
@@ -434,6 +449,7 @@ impl Reader<'_> {
         (self.depth <= DEPTH_MAX).then_some(())
     }
 
+    #[inline(never)]
     fn open(&mut self, at: usize) -> Option<()> {
         let last = self.before(at)?;
         let byte = self.text[last];
@@ -461,10 +477,7 @@ impl Reader<'_> {
     /// a trace.
     #[inline]
     fn call(&self, end: usize) -> Option<bool> {
-        let mut start = end - 1;
-        while start > 0 && is_of_word(self.text[start - 1]) {
-            start -= 1;
-        }
+        let start = end - blocks::word_len_before(self.text, end);
         let name = &self.text[start..end];
         let qualified = match self.before(start) {
             Some(last) if self.text[last] == b'.' => {
@@ -511,6 +524,7 @@ impl Reader<'_> {
     }
 
     /// A word in a list: one more relation after a comma; the end of the list.
+    #[inline(never)]
     fn listed(&mut self, at: usize) -> Option<()> {
         if at > 0 && is_of_word(self.text[at - 1]) {
             return Some(());
@@ -528,26 +542,22 @@ impl Reader<'_> {
     }
 
     /// A word that begins as a key word does.
+    #[inline(never)]
     fn keyword(&mut self, at: usize, keyword: &quick_words::Keyword) -> Option<()> {
         let end = at + keyword.word.len;
-        let is_it = keyword.word.stands(self.text, at);
-        let last = self.before(at)?;
-        let glued = last + 1 == at && is_of_word(self.text[last]);
-        if is_it && glued {
-            // Part of a name, or what older versions take for a number and a key word.
-            let mut start = last;
-            while start > 0 && is_of_word(self.text[start - 1]) {
-                start -= 1;
-            }
-            return starts_word(self.text[start]).then_some(());
-        }
-        if !is_it || glued {
+        if !keyword.word.stands(self.text, at) {
             return if self.lists & HERE != 0 {
                 self.listed(at)
             } else {
                 Some(())
             };
         }
+        if at > 0 && is_of_word(self.text[at - 1]) {
+            // Part of a name, or what older versions take for a number and a key word.
+            let start = at - blocks::word_len_before(self.text, at);
+            return starts_word(self.text[start]).then_some(());
+        }
+        let last = self.before(at)?;
         if self.text[last] == b'.' {
             // A name after a dot; after a number's dot it is none.
             let digit = last > 0 && self.text[last - 1].is_ascii_digit();

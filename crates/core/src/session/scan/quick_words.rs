@@ -48,10 +48,10 @@ impl Word {
         }
     }
 
-    /// Does it stand in `text` at `at`, in any case? More letters may follow.
+    /// Do eight letters begin with it, which stand in `text` at `at`? More letters may follow.
     #[inline]
-    pub(super) fn begins(&self, text: &[u8], at: usize) -> bool {
-        lower_eight(text, at) & self.mask == self.letters
+    fn begins(&self, eight: u64, text: &[u8], at: usize) -> bool {
+        eight & self.mask == self.letters
             && (self.last == 0
                 || text
                     .get(at + 8)
@@ -61,7 +61,7 @@ impl Word {
     /// Does it stand in `text` at `at`, in any case, with no more letters?
     #[inline]
     pub(super) fn stands(&self, text: &[u8], at: usize) -> bool {
-        self.begins(text, at)
+        self.begins(lower_eight(text, at), text, at)
             && !text
                 .get(at + self.len)
                 .is_some_and(|&byte| is_of_word(byte))
@@ -163,12 +163,16 @@ const fn slot(key: u32) -> usize {
     (key.wrapping_mul(MULTIPLIER) >> 26) as usize
 }
 
-/// The key word that begins with these four letters, in any case.
+/// The key word that begins with the four letters in `text` at `at`, in any case.
 #[inline]
-pub(super) fn candidate(four: [u8; 4]) -> Option<&'static Keyword> {
-    let key = u32::from_le_bytes(four) | 0x2020_2020;
+pub(super) fn candidate(text: &[u8], at: usize) -> Option<&'static Keyword> {
+    let four = text.get(at..at + 4)?.first_chunk()?;
+    let key = u32::from_le_bytes(*four) | 0x2020_2020;
     let (known, number) = SLOTS[slot(key)];
-    (known == key).then(|| &KEYWORDS[number as usize % KEYWORDS.len()])
+    if known != key {
+        return None;
+    }
+    KEYWORDS.get(number as usize)
 }
 
 #[inline]
@@ -199,10 +203,14 @@ pub(super) fn verb(text: &[u8], at: usize) -> Option<(Verb, usize)> {
         (Word::new("commit"), Verb::Transaction),
         (Word::new("rollback"), Verb::Transaction),
     ];
-    let found = VERBS.iter().find(|(word, _)| word.begins(text, at));
-    found
-        .filter(|(word, _)| word.stands(text, at))
-        .map(|(word, verb)| (*verb, word.len))
+    let eight = lower_eight(text, at);
+    let (word, verb) = VERBS
+        .iter()
+        .find(|(word, _)| eight & word.mask == word.letters)?;
+    let ends = !text
+        .get(at + word.len)
+        .is_some_and(|&byte| is_of_word(byte));
+    ends.then_some((*verb, word.len))
 }
 
 /// What stands in parentheses where a relation may stand.
@@ -235,5 +243,6 @@ pub(super) fn is_before_relation(text: &[u8], at: usize) -> bool {
 /// Is it the schema of somebody's temporary objects?
 #[inline]
 pub(super) fn is_temporary(name: &[u8]) -> bool {
-    PG_TEMP.begins(name, 0) || PG_TOAST.begins(name, 0)
+    let eight = lower_eight(name, 0);
+    PG_TEMP.begins(eight, name, 0) || PG_TOAST.begins(eight, name, 0)
 }
