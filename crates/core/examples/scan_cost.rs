@@ -7,7 +7,7 @@ use std::{env, hint::black_box, process::Command};
 
 use pgweir_core::session::{
     certificates::Certificates,
-    scan::{Dialect, Suspicion, scan},
+    scan::{Dialect, Suspicion, VerdictCache, scan},
 };
 
 /// So often is a text scanned in one run.
@@ -99,6 +99,12 @@ fn scanned(text: &[u8], certificates: &Certificates) -> Suspicion {
     scan(text, Dialect::Utf8, certificates)
 }
 
+/// A text that was said before.
+#[inline(never)]
+fn scanned_again(text: &[u8], cache: &mut VerdictCache, certificates: &Certificates) -> Suspicion {
+    cache.scan(text, Dialect::Utf8, certificates)
+}
+
 fn main() {
     let texts = texts();
     let certificates = certificates();
@@ -106,34 +112,37 @@ fn main() {
         let text = texts[number.parse::<usize>().expect("a number")]
             .1
             .as_bytes();
+        let mut cache = VerdictCache::default();
         for _ in 0..TIMES {
             let _ = black_box(scanned(black_box(text), &certificates));
+            let _ = black_box(scanned_again(black_box(text), &mut cache, &certificates));
         }
         return;
     }
     println!(
-        "{:<20} {:>6} {:>13} {:>9}  verdict",
-        "text", "bytes", "instructions", "per byte"
+        "{:<20} {:>6} {:>13} {:>9} {:>7}  verdict",
+        "text", "bytes", "instructions", "per byte", "again"
     );
     for (number, (name, text)) in texts.iter().enumerate() {
-        let cost = instructions(number);
+        let cost = instructions(number, "*scanned");
+        let again = instructions(number, "*scanned_again*");
         let per_byte = cost as f64 / text.len() as f64;
         let verdict = scanned(text.as_bytes(), &certificates);
         println!(
-            "{name:<20} {:>6} {cost:>13} {per_byte:>9.2}  {verdict}",
+            "{name:<20} {:>6} {cost:>13} {per_byte:>9.2} {again:>7}  {verdict}",
             text.len()
         );
     }
 }
 
 /// Runs this program under callgrind for one text.
-fn instructions(number: usize) -> u64 {
+fn instructions(number: usize, function: &str) -> u64 {
     let program = env::current_exe().expect("this program has a path");
     let output = Command::new("valgrind")
         .args([
             "--tool=callgrind",
             "--callgrind-out-file=/dev/null",
-            "--toggle-collect=*scanned*",
+            &format!("--toggle-collect={function}"),
         ])
         .arg(program)
         .arg(number.to_string())

@@ -87,6 +87,7 @@ impl Worker {
             most_bytes,
             is_carried,
             certificates: &pool.certificates,
+            verdicts: &mut pool.verdicts,
             as_pgbouncer: pool.terms.as_pgbouncer,
             retry_max: pool.terms.retry_max,
             bound: None,

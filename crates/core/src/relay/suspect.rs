@@ -3,7 +3,7 @@
 use pgweir_wire::{Body, tag::frontend};
 
 use super::{named::Named, upward::Upward};
-use crate::session::{Suspicion, scan};
+use crate::session::Suspicion;
 
 impl Upward<'_> {
     /// What may a text do to the session?
@@ -26,7 +26,7 @@ impl Upward<'_> {
         // What has not come as a whole may be anything.
         let dialect = self.server.session.dialect;
         text.map_or(Suspicion::OPAQUE, |text| {
-            scan(text, dialect, self.certificates)
+            self.verdicts.scan(text, dialect, self.certificates)
         })
     }
 

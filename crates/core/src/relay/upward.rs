@@ -13,7 +13,7 @@ use crate::{
     frontend::{Client, Head, Upstream},
     session::{
         BindingId, Bindings, Certificates, NO_SUCH_NAME, Names, RESERVED, Statement, Statements,
-        Suspicion,
+        Suspicion, VerdictCache,
     },
     stats::Stats,
 };
@@ -39,6 +39,7 @@ pub(super) struct Upward<'w> {
     pub(super) is_carried: bool,
     /// What is certified of its database.
     pub(super) certificates: &'w Certificates,
+    pub(super) verdicts: &'w mut VerdictCache,
     /// What ends a connection in PgBouncer ends it here (`session_state = off`).
     pub(super) as_pgbouncer: bool,
     /// The longest message (`max_packet_size`).

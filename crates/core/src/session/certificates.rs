@@ -58,6 +58,8 @@ pub struct Certificates {
 #[derive(Debug, Default)]
 struct Known {
     generation: u64,
+    /// A hash of all rows, in any order.
+    digest: u64,
     functions: NameTable,
     relations: NameTable,
     /// Of every text, whatever it says.
@@ -135,6 +137,14 @@ impl Certificates {
     #[inline]
     pub fn generation(&self) -> u64 {
         self.known.generation
+    }
+
+    /// Tells certificates apart that say different things, those of different databases too: what
+    /// was found under others with the same id holds under these. 44 bits, and never zero.
+    #[must_use]
+    #[inline]
+    pub fn id(&self) -> u64 {
+        self.known.digest >> 20 | 1
     }
 
     /// What every text is suspected of.
@@ -234,6 +244,9 @@ impl Known {
     fn add(&mut self, kind: &[u8], name: &[u8], read: Suspicion, write: Suspicion) {
         let traces = Traces { read, write };
         let hashed = Name::of(name);
+        let row = [kind, b"/", name].concat();
+        let bits = u64::from(read.bits()) << 32 | u64::from(write.bits());
+        self.digest = self.digest.wrapping_add(Name::of(&row).mixed_with(bits));
         match kind {
             b"f" => {
                 let (read, write) = (read | write, Suspicion::NONE);
@@ -316,6 +329,22 @@ mod tests {
         );
         assert_eq!(certificates.custom_names().collect::<Vec<_>>(), [b"a.b"]);
         assert!(!certificates.has_tripwires() && certificates.every_text().is_empty());
+    }
+
+    #[test]
+    fn others_have_another_id() {
+        let rows = [row("f", "a", "", ""), row("r", "b", "LOCK", "")];
+        let id = |rows: &[[&[u8]; 4]]| Certificates::from_rows(1, rows.iter().copied()).id();
+        assert_eq!(id(&rows), id(&[rows[1], rows[0]]));
+        assert_eq!(id(&[]), Certificates::none().id());
+        for other in [
+            row("r", "b", "", "LOCK"),
+            row("r", "c", "LOCK", ""),
+            row("f", "b", "LOCK", ""),
+        ] {
+            assert_ne!(id(&rows), id(&[rows[0], other]));
+        }
+        assert_ne!(id(&rows), id(&rows[..1]));
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub use pin::{Pin, Pins};
 pub use plan::{CLEAN, plan};
 pub use probe::Probe;
 pub use resets::Resets;
-pub use scan::{Dialect, Suspicion, scan};
+pub use scan::{Dialect, Suspicion, VerdictCache, scan};
 pub use settings::{Settings, SettingsTable};
 pub use shape::Shape;
 pub use sql_statements::SqlStatements;

@@ -24,7 +24,7 @@ const SHARDS: usize = 16;
 const SWEEP_MIN: usize = 64;
 /// No reading of a catalog has this number.
 const NO_VERDICT: u64 = u64::MAX;
-/// Bits of a verdict for the suspicion; the others number the certificates.
+/// Bits of a verdict for the suspicion; the others tell under which certificates it was found.
 const SUSPICION_BITS: u32 = 20;
 
 /// One statement: its text and the types of its parameters. Two are the same if all of both is.
@@ -77,7 +77,7 @@ impl Statement {
     #[inline]
     pub fn suspicion(&self, dialect: Dialect, certificates: &Certificates) -> Suspicion {
         let verdict = self.verdict.load(Ordering::Relaxed);
-        if verdict >> SUSPICION_BITS == certificates.generation() && dialect == Dialect::Utf8 {
+        if verdict >> SUSPICION_BITS == certificates.id() && dialect == Dialect::Utf8 {
             return Suspicion::from_bits(verdict as u32 & ((1 << SUSPICION_BITS) - 1));
         }
         self.read(dialect, certificates)
@@ -89,8 +89,7 @@ impl Statement {
         let text = &self.definition[..end.unwrap_or_default()];
         let suspicion = scan(text, dialect, certificates);
         if dialect == Dialect::Utf8 {
-            let generation = certificates.generation() << SUSPICION_BITS;
-            let verdict = generation | u64::from(suspicion.bits());
+            let verdict = certificates.id() << SUSPICION_BITS | u64::from(suspicion.bits());
             self.verdict.store(verdict, Ordering::Relaxed);
         }
         suspicion

@@ -9,7 +9,7 @@ use crate::{
     Directory, Endpoint, SharedPool, Snapshot, Time, Token,
     backend::{Duty, Server, Welcome},
     directory::opens_like,
-    session::{Certificates, Pin},
+    session::{Certificates, Pin, VerdictCache},
     stats::Periods,
 };
 
@@ -33,6 +33,8 @@ pub(crate) struct LocalPool {
     pub(crate) certificates: Certificates,
     /// When this worker asks next if the catalog is to be read.
     pub(crate) catalog_due: Time,
+    /// What its clients' texts were found to be under these.
+    pub(crate) verdicts: VerdictCache,
     pub(crate) terms: Terms,
     /// When it was last asked who has its servers, and when the log was last told.
     pub(crate) diagnosed_at: Option<Time>,
@@ -233,6 +235,7 @@ impl LocalPool {
             stats: Periods::default(),
             certificates: Certificates::none(),
             catalog_due: Time(0),
+            verdicts: VerdictCache::default(),
             terms,
             diagnosed_at: None,
             explained_at: None,

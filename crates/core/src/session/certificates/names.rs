@@ -40,6 +40,11 @@ impl Name {
         Self(Self::step(hash, short | FOLD))
     }
 
+    /// A hash of it and of something else.
+    pub(super) fn mixed_with(self, bits: u64) -> u64 {
+        Self::step(self.0, bits)
+    }
+
     /// One more chunk of up to eight bytes.
     #[inline]
     fn step(hash: u64, chunk: u64) -> u64 {

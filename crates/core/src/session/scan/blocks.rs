@@ -138,6 +138,26 @@ pub(super) fn find(text: &[u8], from: usize, wanted: u8) -> Option<usize> {
     Some(from + 8 * words.len() + at)
 }
 
+/// Where the comment ends that begins at `at`.
+pub(super) fn comment_end(text: &[u8], at: usize) -> Option<usize> {
+    let mut depth = 1_u32;
+    let mut from = at + 2;
+    loop {
+        let slash = find(text, from, b'/')?;
+        let inside = slash > from && text[slash - 1] == b'*';
+        if inside {
+            depth -= 1;
+        } else if text.get(slash + 1) == Some(&b'*') {
+            depth += 1;
+        }
+        let opened = !inside && text.get(slash + 1) == Some(&b'*');
+        from = slash + 1 + usize::from(opened);
+        if depth == 0 {
+            return Some(from);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,11 +15,13 @@ mod quick_words;
 mod set;
 mod suspicion;
 mod tripwire;
+mod verdict_cache;
 #[cfg(test)]
 mod verdicts;
 
 pub use phrase::{Discard, Phrase, Phrases, custom_names, phrases};
 pub use suspicion::Suspicion;
+pub use verdict_cache::VerdictCache;
 
 use super::certificates::Certificates;
 

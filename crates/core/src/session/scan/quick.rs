@@ -176,7 +176,7 @@ impl Reader<'_> {
                 self.passed_comment(at + end.unwrap_or(rest.len()))
             }
             b'/' if self.byte(at + 1) == b'*' => {
-                let end = self.comment(at)?;
+                let end = blocks::comment_end(self.text, at)?;
                 self.passed_comment(end)
             }
             b';' => self.semicolon(at),
@@ -231,26 +231,6 @@ impl Reader<'_> {
         (in_name || is_parameter && !is_of_word(before)).then_some(())
     }
 
-    /// Where the comment ends that begins at `at`.
-    fn comment(&self, at: usize) -> Option<usize> {
-        let mut depth = 1_u32;
-        let mut from = at + 2;
-        loop {
-            let slash = blocks::find(self.text, from, b'/')?;
-            let inside = slash > from && self.text[slash - 1] == b'*';
-            if inside {
-                depth -= 1;
-            } else if self.byte(slash + 1) == b'*' {
-                depth += 1;
-            }
-            let opened = !inside && self.byte(slash + 1) == b'*';
-            from = slash + 1 + usize::from(opened);
-            if depth == 0 {
-                return Some(from);
-            }
-        }
-    }
-
     fn passed_comment(&mut self, end: usize) -> Option<()> {
         self.barrier = end;
         self.skip_to(end);
@@ -303,7 +283,7 @@ impl Reader<'_> {
     fn first(&mut self, from: usize) -> Option<usize> {
         let mut at = self.skip_blank(from);
         while self.byte(at) == b'/' && self.byte(at + 1) == b'*' {
-            let end = self.comment(at)?;
+            let end = blocks::comment_end(self.text, at)?;
             self.barrier = end;
             at = self.skip_blank(end);
         }
