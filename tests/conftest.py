@@ -204,6 +204,12 @@ def newest_pg(request, shared_clusters):
     return _watched(request, shared_clusters(clusters.VERSIONS[-1]))
 
 
+@pytest.fixture(params=[None, True], ids=["plain", "assisted"])
+def either_pg(request, shared_clusters):
+    """A running PostgreSQL of the newest version, without and with the assist extension."""
+    return _watched(request, shared_clusters(clusters.VERSIONS[-1], assist=request.param))
+
+
 @pytest.fixture(params=clusters.VERSIONS, ids=lambda version: f"pg{version}")
 def mortal_pg(request, start_cluster):
     """A PostgreSQL of the test's own, which it may stop, restart and break."""

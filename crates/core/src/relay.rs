@@ -389,7 +389,9 @@ impl Worker {
             self.undo(conn, marks);
             return true;
         };
-        if report.routine == STALE_PLAN && self.retry_later(conn, body, out) {
+        let is_stale = report.routine == STALE_PLAN;
+        let is_gone = report.code == b"26000" && statements::names_ours(report.message);
+        if (is_stale || is_gone) && self.retry_later(conn, body, is_gone, out) {
             self.undo(conn, marks);
             return false;
         }

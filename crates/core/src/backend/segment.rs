@@ -28,6 +28,8 @@ pub struct Retry {
     pub binding: BindingId,
     /// What is asked of it.
     pub demands: Demands,
+    /// It was not out of date, but gone.
+    pub is_gone: bool,
     /// What the new one takes and gives, as far as the server has said; `None` once it has failed.
     pub new: Option<Shape>,
 }

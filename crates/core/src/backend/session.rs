@@ -144,7 +144,8 @@ impl ServerSession {
             return true;
         }
         match self.report {
-            Some(_) => self.has_reported,
+            // It does not see the protocol's Close.
+            Some(_) => self.has_reported || self.suspicion.intersects(Suspicion::PREPARE),
             None => !self.suspicion.without(HARMLESS).is_empty(),
         }
     }

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Actions, ReadMode, Time, Token,
-    backend::{Change, Duty, Mark, MarkKind, Own, Request, Retry},
+    backend::{Change, Demands, Duty, Mark, MarkKind, Own, Request, Retry},
     frontend::Client,
     session::Shape,
     worker::Worker,
@@ -79,9 +79,16 @@ impl Worker {
         server.segment.params.clear();
     }
 
-    /// A server has said that a plan is stale. `true` if its client is not to hear of it yet.
+    /// A server has said that a plan is stale, or that a statement of ours is gone, since something out
+    /// of sight (dynamic SQL in a function) has deallocated it. `true` if its client is not to hear of it yet.
     #[cold]
-    pub(super) fn retry_later(&mut self, conn: Token, body: &[u8], out: &mut Actions) -> bool {
+    pub(super) fn retry_later(
+        &mut self,
+        conn: Token,
+        body: &[u8],
+        is_gone: bool,
+        out: &mut Actions,
+    ) -> bool {
         let Some(server) = self.table.server(conn) else {
             return false;
         };
@@ -112,10 +119,17 @@ impl Worker {
             out.extend_from_slice(body);
         });
         server.segment.params.clear();
+        let demands = if is_gone {
+            // What is made is what it was.
+            Demands::default()
+        } else {
+            demands
+        };
         server.retry = Some(Box::new(Retry {
             error,
             binding,
             demands,
+            is_gone,
             new: Some(Shape::default()),
         }));
         out.read(client_conn, ReadMode::Hold);
@@ -142,6 +156,16 @@ impl Worker {
         };
         let name = statement.name();
         server.prepared.forget(statement.id());
+        if server.retry.as_ref().is_some_and(|retry| retry.is_gone) {
+            // Others may be gone too: which, nobody knows.
+            for other in server.prepared.take_all() {
+                send_target(conn, frontend::CLOSE, other.name(), out);
+                server.replies.mark_sent(Mark {
+                    swallow: true,
+                    ..Mark::plain(MarkKind::Close)
+                });
+            }
+        }
         send_target(conn, frontend::CLOSE, name, out);
         server.replies.mark_sent(Mark {
             swallow: true,
@@ -193,7 +217,7 @@ impl Worker {
                 .tell(&mut self.bindings, retry.binding, shape);
             return self.repeat(client_conn, conn, now, out);
         }
-        if !has_failed {
+        if !has_failed && !retry.is_gone {
             // On this server it would now do what the client was not told of.
             let shape = Shape {
                 stale: true,

@@ -298,6 +298,12 @@ impl Worker {
     }
 }
 
+/// Does a message of the server name a statement of ours?
+pub(super) fn names_ours(message: &[u8]) -> bool {
+    find(message, RESERVED)
+        .is_some_and(|at| Statement::id_of_name(name_at(&message[at..])).is_some())
+}
+
 /// The name of ours that a text begins with.
 fn name_at(text: &[u8]) -> &[u8] {
     let is_over = |byte: &u8| !byte.is_ascii_digit();
