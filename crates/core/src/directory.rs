@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Weak,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -104,6 +104,8 @@ pub struct SharedPool {
     pub catalog: Arc<Catalog>,
     /// What startup parameters come to on its servers.
     pub startups: Mutex<Startups>,
+    /// A client has asked for a sequence's value in another transaction than the one that made it.
+    pub sequences_read: AtomicBool,
     /// Which of its servers are out of date.
     pub epochs: Mutex<Epochs>,
     /// What workers counted here that have forgotten the pool since.
@@ -250,6 +252,7 @@ impl Directory {
             customs: Mutex::default(),
             catalog: pools.catalog(&key.database),
             startups: Mutex::default(),
+            sequences_read: AtomicBool::new(false),
             epochs: Mutex::default(),
             past: Mutex::default(),
             clients: AtomicUsize::new(0),

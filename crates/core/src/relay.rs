@@ -229,7 +229,7 @@ impl Worker {
                 server.status = body[0];
                 let is_known = matches!(body[0], b'I' | b'T' | b'E') && server.retry.is_none();
                 let is_plain = !server.session.wants_attention();
-                is_known && (is_plain || self.before_ready(conn, out))
+                is_known && (is_plain || self.before_ready(conn, now, out))
             }
             backend::COPY_IN_RESPONSE => {
                 server.replies.copy_in_started();

@@ -118,6 +118,9 @@ pub(crate) struct Tap {
     partial: Vec<u8>,
     /// The server was quiet when the present message began.
     began_quiet: bool,
+    /// Since then only what cleans it for the next client was sent, which goes in front of that client's
+    /// bytes.
+    cleaned: bool,
     /// Kind and owner of each message that the server has not handled yet.
     pub(crate) ahead: VecDeque<(u8, Option<usize>)>,
     /// Whose messages came last.
@@ -174,10 +177,17 @@ impl Tap {
         if own && body.starts_with(b"SET ") && !self.began_quiet {
             return Err(self.too_early("parameters for the next client"));
         }
+        if own && body == b"DISCARD SEQUENCES\0" {
+            if !self.began_quiet {
+                return Err(self.too_early("cleaning for the next client"));
+            }
+            self.cleaned = true;
+        }
+        let is_cleaned = client.is_some() && std::mem::take(&mut self.cleaned);
         if let Some(client) = client
             && self.owner != Some(client)
         {
-            if !self.began_quiet {
+            if !self.began_quiet && !is_cleaned {
                 return Err(self.too_early(&format!("bytes of client {client}")));
             }
             self.owner = Some(client);

@@ -37,6 +37,8 @@ pub struct ServerSession {
     pub has_news: bool,
     /// It may hold what is no other client's business: to be cleaned before it is lent again.
     pub unclean: bool,
+    /// What its client did last to its parameters was RESET or DISCARD ALL, by their tags.
+    pub was_reset: bool,
     /// A ReadyForQuery of it is held back.
     pub is_held: bool,
     /// Whose sequence values it has.
@@ -119,8 +121,10 @@ fn columns(row: &[u8]) -> Option<[Vec<u8>; 4]> {
 pub struct Answers {
     /// What was asked.
     pub probe: Probe,
-    /// What has been answered.
+    /// What has been answered, or was reported before.
     pub state: State,
+    /// The rest of it was reported.
+    pub reported: bool,
     /// It has failed, or was not understood.
     pub failed: bool,
 }
@@ -148,6 +152,15 @@ impl ServerSession {
             Some(_) => self.has_reported || self.suspicion.intersects(Suspicion::PREPARE),
             None => !self.suspicion.without(HARMLESS).is_empty(),
         }
+    }
+
+    /// This client may have had a value of a sequence here.
+    pub fn touch_sequences(&mut self, client: u64) {
+        self.sequences = match self.sequences {
+            Sequences::None => Sequences::Of(client),
+            Sequences::Of(of) if of == client => Sequences::Of(client),
+            _ => Sequences::Mixed,
+        };
     }
 
     /// Has it sequence values of another client than the one with this id?

@@ -2,7 +2,10 @@
 //! them. SQL and protocol have one namespace, so the server gets the statements that are spoken of
 //! under the names that the client gave them, for the length of the transaction.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{
+    borrow::Cow,
+    sync::{Arc, atomic::Ordering},
+};
 
 use pgweir_wire::{Header, MessageWriter, tag::frontend};
 
@@ -23,6 +26,10 @@ use crate::{
 const NAMES: Suspicion = Suspicion::PREPARE
     .and(Suspicion::EXECUTE)
     .and(Suspicion::STATEMENTS_VIEW);
+
+/// What makes sequence values and asks for them in one text, such as a table with such defaults, is
+/// likely to ask for those of an earlier transaction.
+const ASKS_FOR_VALUES: Suspicion = Suspicion::SEQUENCE.and(Suspicion::READS_SEQUENCE);
 
 fn up_to_zero(text: &[u8]) -> &[u8] {
     let end = text.iter().position(|&byte| byte == 0);
@@ -117,6 +124,10 @@ impl Upward<'_> {
                     customs.insert(&name);
                 }
             }
+        }
+        if suspicion.contains(ASKS_FOR_VALUES) {
+            let read = &self.server.shared.sequences_read;
+            read.store(true, Ordering::Relaxed);
         }
         if let Some(context) = &mut self.client.context {
             let anything = Suspicion::SEQUENCE.and(Suspicion::OPAQUE);

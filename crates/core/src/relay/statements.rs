@@ -128,6 +128,27 @@ impl Worker {
 
     /// CommandComplete of a length that `DISCARD ALL` or `DEALLOCATE ALL` has.
     pub(super) fn command_completed(&mut self, conn: Token, body: &[u8]) {
+        if !matches!(
+            body,
+            b"DISCARD ALL\0" | b"DISCARD SEQUENCES\0" | b"DEALLOCATE ALL\0" | b"RESET\0" | b"SET\0"
+        ) {
+            return;
+        }
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
+        server.session.was_reset = matches!(body, b"RESET\0" | b"DISCARD ALL\0");
+        let is_own = matches!(server.replies.current(), Some(Request::Own(_)));
+        let client = match server.duty {
+            Duty::Lent(client) if !is_own => Some(client),
+            _ => None,
+        };
+        if matches!(body, b"DISCARD ALL\0" | b"DISCARD SEQUENCES\0")
+            && let Some(client) = client.and_then(|client| self.table.client(client))
+            && let Some(context) = &mut client.context
+        {
+            context.sequences_gone();
+        }
         if !matches!(body, b"DISCARD ALL\0" | b"DEALLOCATE ALL\0") {
             return;
         }
@@ -135,11 +156,6 @@ impl Worker {
             return;
         };
         server.prepared.clear();
-        let is_own = matches!(server.replies.current(), Some(Request::Own(_)));
-        let client = match server.duty {
-            Duty::Lent(client) if !is_own => Some(client),
-            _ => None,
-        };
         // What was sent behind it is made after it.
         let later: Vec<_> = server
             .replies

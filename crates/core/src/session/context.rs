@@ -1,6 +1,9 @@
 //! What a client believes its session to be, as far as it is carried from server to server.
 
-use super::{Fingerprint, Resets, Settings, SqlStatements, pin::Pins};
+use super::{
+    Fingerprint, Resets, Settings, SqlStatements,
+    pin::{Pin, Pins},
+};
 use crate::Time;
 
 /// A client's session.
@@ -22,7 +25,12 @@ pub struct Context {
     pub pinned_at: Option<Time>,
     /// The statement that seems to be the reason.
     pub pinned_by: Option<Box<Fingerprint>>,
+    /// Transactions for which its server is still kept for the sequence values on it.
+    pub sequences_kept: u8,
 }
+
+/// So many transactions in a row without sequences, and nobody is expected to ask for a value of before.
+const SEQUENCES_KEPT: u8 = 64;
 
 impl Context {
     /// Must it keep its server between transactions?
@@ -37,6 +45,40 @@ impl Context {
     pub fn needs_no_server(&self, resets: Resets) -> bool {
         let is_as_at_login = !resets.settings || self.wanted.is_same(&self.base);
         !self.is_pinned() && is_as_at_login && !(resets.sequences && self.has_sequences)
+    }
+
+    /// Its server has sequence values that are likely to be asked for.
+    pub fn keep_sequences(&mut self, now: Time) {
+        self.sequences_kept = SEQUENCES_KEPT;
+        let mut pins = self.pins;
+        pins.insert(Pin::Sequence);
+        self.pin(pins, now);
+    }
+
+    /// DISCARD: there are no sequence values any more.
+    pub fn sequences_gone(&mut self) {
+        self.has_sequences = false;
+        self.unpin(Pin::Sequence);
+    }
+
+    fn unpin(&mut self, pin: Pin) {
+        self.pins = self.pins.without(pin);
+        if self.pins.is_empty() {
+            self.pinned_at = None;
+            self.pinned_by = None;
+        }
+    }
+
+    /// A transaction has ended: must it keep its server, also with what time does to its pins?
+    #[must_use]
+    pub fn stays_pinned(&mut self) -> bool {
+        if self.pins.contains(Pin::Sequence) {
+            self.sequences_kept = self.sequences_kept.saturating_sub(1);
+            if self.sequences_kept == 0 {
+                self.unpin(Pin::Sequence);
+            }
+        }
+        self.is_pinned()
     }
 
     /// What holds its server changes at this moment.

@@ -83,6 +83,12 @@ impl Pins {
         self.0 |= u16::from(wanted) << pin as u8;
     }
 
+    /// The other reasons.
+    #[must_use]
+    pub fn without(self, pin: Pin) -> Self {
+        Self(self.0 & !(1 << pin as u8))
+    }
+
     /// Is it among the reasons?
     #[must_use]
     pub fn contains(self, pin: Pin) -> bool {

@@ -312,9 +312,9 @@ impl Worker {
         let Some(client) = self.table.client(client_conn) else {
             return;
         };
-        let context = client.context.as_ref();
-        let is_pinned = context.is_some_and(|context| context.is_pinned());
-        let is_kept = is_pinned || keeps && context.is_some() && !is_retired;
+        let context = client.context.as_deref_mut();
+        let is_pinned = context.is_some_and(|own| own.is_pinned() && own.stays_pinned());
+        let is_kept = is_pinned || keeps && client.context.is_some() && !is_retired;
         // A slow reader keeps its server until it has taken all: so what is kept for clients is bounded
         // by the number of servers.
         if !sharing || client.blocked || is_kept || !client.stream.is_at_boundary() {

@@ -3,14 +3,14 @@
 //! The client's ReadyForQuery is held back meanwhile. What is found becomes the client's context, and
 //! says whether the client can go on with any server.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use pgweir_wire::MessageWriter;
 
 use super::{Worker, checkout::begin};
 use crate::{
     Actions, ReadMode, Time, Token,
-    backend::{Answers, Duty, Own, Request, Server},
+    backend::{Answers, Duty, Own, Request, Server, ServerSession},
     frontend::{Client, ClientDuty},
     session::{Context, Pin, Pins, Probe, State, Suspicion, plan},
 };
@@ -19,7 +19,7 @@ impl Worker {
     /// ReadyForQuery comes: is there something to be told before it? `false` if it is to be held back,
     /// since a judgement comes first.
     #[cold]
-    pub(crate) fn before_ready(&mut self, conn: Token, out: &mut Actions) -> bool {
+    pub(crate) fn before_ready(&mut self, conn: Token, now: Time, out: &mut Actions) -> bool {
         let Some(server) = self.table.server(conn) else {
             return true;
         };
@@ -34,10 +34,15 @@ impl Worker {
         if client.context.is_none() || matches!(server.replies.current(), Some(Request::Own(_))) {
             return true;
         }
+        let is_end = is_last && client.stream.is_at_boundary();
+        note_sequences(client, server, is_end, now);
         let is_to_wait = server.session.hears || server.session.is_suspect();
-        if is_last && is_to_wait && client.stream.is_at_boundary() {
+        if is_end && is_to_wait {
             server.session.is_held = true;
             return false;
+        }
+        if is_end {
+            server.session.suspicion = Suspicion::default();
         }
         server.session.is_unjudged |= server.session.is_suspect();
         tell_news(directory.names(), client_conn, client, server, out);
@@ -81,16 +86,31 @@ impl Worker {
         }
         if !is_suspect {
             // It listens, and nothing else is to be seen to.
+            if let Some(server) = self.table.server(conn) {
+                server.session.suspicion = Suspicion::default();
+            }
             return self.conclude(conn, now, out);
         }
-        if let Some(state) = reported {
-            if self.needs_texts(conn, &state) {
-                return self.probe_statements(conn, state, out);
-            }
-            let probe = Probe::full(Vec::new());
-            return self.judged(conn, &probe, state, false, now, out);
+        let Some(mut state) = reported else {
+            return self.probe(conn, out);
+        };
+        // What custom parameters have come to that are not set any more, no report tells.
+        let context = self.table.client(client_conn);
+        let context = context.and_then(|client| client.context.as_deref());
+        let names = context.map_or(Vec::new(), |context| no_longer_set(context, &state));
+        let statements = self.needs_texts(conn, &state);
+        if statements {
+            state.statements.clear();
         }
-        self.probe(conn, out);
+        let probe = Probe {
+            names,
+            statements,
+            ..Probe::default()
+        };
+        if probe.is_empty() {
+            return self.judged(conn, &Probe::full(Vec::new()), state, false, now, out);
+        }
+        self.ask_state(conn, probe, Some(state), out);
     }
 
     /// Asks the server what its session holds.
@@ -99,11 +119,18 @@ impl Worker {
             return;
         };
         let names = server.shared.customs.lock().names();
-        let probe = Probe::full(names);
+        self.ask_state(conn, Probe::full(names), None, out);
+    }
+
+    fn ask_state(&mut self, conn: Token, probe: Probe, reported: Option<State>, out: &mut Actions) {
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
         let text = probe.text();
         server.session.answers = Some(Box::new(Answers {
             probe,
-            state: State::default(),
+            reported: reported.is_some(),
+            state: reported.unwrap_or_default(),
             failed: false,
         }));
         server.ask(Own::Probe);
@@ -137,13 +164,18 @@ impl Worker {
             return;
         };
         let Answers {
-            probe,
+            mut probe,
             mut state,
+            reported,
             failed,
         } = *answers;
+        if reported {
+            probe = Probe::full(probe.names);
+        }
         let names = self.directory.names();
         let who = names.value(&server.tracked, b"session_authorization");
         if probe.all_settings
+            && !reported
             && let Some(who) = who
             && who != server.shared.key.user.as_bytes()
         {
@@ -187,7 +219,8 @@ impl Worker {
         let channels = probe.channels.then(|| std::mem::take(&mut state.channels));
         let mut restored = None;
         if !failed {
-            let held = directory.settings().intern(settings(context, probe, state));
+            let found = settings(context, probe, state, &server.session);
+            let held = directory.settings().intern(found);
             context.wanted = directory.settings().overlay(&context.base, &held);
             restored = plan(&context.wanted, &held);
             server.session.held = held;
@@ -195,6 +228,7 @@ impl Worker {
             server.session.suspicion = Suspicion::default();
             server.session.has_reported = false;
             server.session.is_unjudged = false;
+            server.session.was_reset = false;
         }
         let pinning = &self.snapshot.config.settings.pin_parameters;
         pins.insert_if(Pin::Parameter, Self::is_pinning(context, pinning));
@@ -279,6 +313,37 @@ impl Worker {
     }
 }
 
+/// Sequences: whose values the server has, and whether the client is likely to ask for them.
+///
+/// Nothing moves such values. Only where somebody has asked for one in another transaction than the
+/// one that made it do clients keep their servers for them.
+fn note_sequences(client: &mut Client, server: &mut Server, is_end: bool, now: Time) {
+    let suspicion = server.session.suspicion;
+    if suspicion.intersects(MAKES_VALUES) {
+        server.session.touch_sequences(client.id);
+    }
+    if !is_end {
+        return;
+    }
+    let reads = suspicion.contains(Suspicion::READS_SEQUENCE);
+    let makes = suspicion.intersects(MAKES_VALUES);
+    let asked_for = &server.shared.sequences_read;
+    if reads && !makes {
+        asked_for.store(true, Ordering::Relaxed);
+    }
+    if (reads || makes)
+        && asked_for.load(Ordering::Relaxed)
+        && let Some(context) = client.context.as_deref_mut()
+    {
+        context.keep_sequences(now);
+    }
+}
+
+/// What may have had a sequence give its next value.
+const MAKES_VALUES: Suspicion = Suspicion::SEQUENCE
+    .and(Suspicion::EXECUTE)
+    .and(Suspicion::OPAQUE);
+
 /// Tells a client what its server has said of parameters.
 fn tell_news(
     names: &crate::session::TrackedNames,
@@ -296,8 +361,22 @@ fn tell_news(
     });
 }
 
+/// Custom parameters that the client has set, and that are no longer reported as set.
+fn no_longer_set(context: &Context, state: &State) -> Vec<Box<[u8]>> {
+    let is_reported = |name: &[u8]| state.settings.iter().any(|(found, _)| found == name);
+    let gone = context.wanted.iter().filter(|&(name, _)| {
+        name.contains(&b'.') && context.base.get(name).is_none() && !is_reported(name)
+    });
+    gone.map(|(name, _)| name.into()).collect()
+}
+
 /// What was set in the session, by what it was before and what was asked.
-fn settings(context: &Context, probe: &Probe, state: State) -> Vec<(Vec<u8>, Vec<u8>)> {
+fn settings(
+    context: &Context,
+    probe: &Probe,
+    state: State,
+    session: &ServerSession,
+) -> Vec<(Vec<u8>, Vec<u8>)> {
     let wanted = &context.wanted;
     let is_asked = |name: &[u8]| {
         probe.all_settings
@@ -310,18 +389,25 @@ fn settings(context: &Context, probe: &Probe, state: State) -> Vec<(Vec<u8>, Vec
     let mut settings: Vec<_> = kept
         .map(|(name, value)| (name.to_vec(), value.to_vec()))
         .collect();
-    // A custom parameter that somebody else has set and reset on this server is empty for ever.
+    // A custom parameter that was set and reset on this server is empty for ever, whoever it was. A
+    // report tells what is set now.
     let is_left_over = |name: &[u8], value: &[u8]| {
-        value.is_empty() && name.contains(&b'.') && wanted.get(name).is_none()
+        session.report.is_none()
+            && value.is_empty()
+            && name.contains(&b'.')
+            && (wanted.get(name).is_none() || session.was_reset && context.base.get(name).is_some())
+    };
+    // These are the transaction's, whatever is said of them.
+    let is_of_transaction = |name: &[u8]| {
+        matches!(
+            name,
+            b"transaction_isolation" | b"transaction_read_only" | b"transaction_deferrable"
+        )
     };
     let found = state.settings.into_iter();
-    settings.extend(found.filter(|(name, value)| !is_left_over(name, value)));
-    // One that was reset is empty from now on, also where it was never set.
-    for (name, _) in wanted.iter().filter(|(name, _)| name.contains(&b'.')) {
-        if is_asked(name) && !settings.iter().any(|(found, _)| found == name) {
-            settings.push((name.to_vec(), Vec::new()));
-        }
-    }
+    settings.extend(
+        found.filter(|(name, value)| !is_left_over(name, value) && !is_of_transaction(name)),
+    );
     settings
 }
 
@@ -335,7 +421,8 @@ fn pins(context: &Context, probe: &Probe, state: &State, suspicion: Suspicion) -
         (Pin::Statement, probe.statements),
         // Until a listener takes the channels.
         (Pin::Listen, false),
-        // Nothing takes these away.
+        // Nothing that is asked takes these away.
+        (Pin::Sequence, false),
         (Pin::Seed, false),
         (Pin::Library, false),
         (Pin::Configured, false),

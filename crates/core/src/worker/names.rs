@@ -5,8 +5,8 @@ use pgweir_wire::{MessageWriter, tag::frontend};
 use super::Worker;
 use crate::{
     Actions, Token,
-    backend::{Answers, Own, Server},
-    session::{Probe, SqlStatements, State},
+    backend::{Own, Server},
+    session::{SqlStatements, State},
 };
 
 impl Worker {
@@ -23,27 +23,6 @@ impl Worker {
                 .statements
                 .iter()
                 .any(|(name, _)| !is_known(name, &session.sql))
-    }
-
-    /// Asks for the statements only: the rest was reported.
-    pub(super) fn probe_statements(&mut self, conn: Token, mut state: State, out: &mut Actions) {
-        let Some(server) = self.table.server(conn) else {
-            return;
-        };
-        state.statements.clear();
-        server.session.answers = Some(Box::new(Answers {
-            probe: Probe::full(Vec::new()),
-            state,
-            failed: false,
-        }));
-        server.ask(Own::Probe);
-        let probe = Probe {
-            statements: true,
-            ..Probe::default()
-        };
-        out.send_made(conn, |bytes| {
-            MessageWriter::new(bytes).query(&probe.text());
-        });
     }
 
     /// What statements there are is known. Those of SQL that can be carried are taken from `state`: if
