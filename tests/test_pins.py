@@ -131,6 +131,20 @@ def test_parameters_that_pin(start_pooler, newest_pg):
         client.query(reset)
 
 
+@pytest.mark.shows("pin_extensions")
+def test_extensions_that_pin(start_pooler, newest_pg):
+    newest_pg.run("CREATE OR REPLACE FUNCTION counts() RETURNS int LANGUAGE plpgsql AS 'BEGIN RETURN 7; END'",
+                  dbname="app")
+    pooler = start_pooler(newest_pg, pin_extensions="some-other, plpgsql")
+    # Not before the catalog was read, which begins with the first client.
+    client = pooler.raw()
+    pins = machine.wait_until(lambda: client.query("SELECT counts()") and pooler.console("SHOW PINS"), 5,
+                              "it is pinned")
+    assert {pin["reason"] for pin in pins} == {"load"}
+    with pytest.raises(Exception, match="SET failed"):
+        pooler.console("SET pin_extensions = 'a''b'")
+
+
 # -- who is told
 
 

@@ -21,6 +21,18 @@ pub(crate) fn between<const MIN: u32, const MAX: u32>(value: &u32) -> Verdict {
     }
 }
 
+/// Names of extensions: what stands in a query between quotes.
+#[allow(clippy::ptr_arg, reason = "the value of a setting, as it is")]
+pub(crate) fn extension_names(value: &Vec<String>) -> Verdict {
+    let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+    match value.iter().find(|name| !name.bytes().all(is_of_name)) {
+        None => Verdict::Fine,
+        Some(name) => Verdict::Wrong(format!(
+            "names of extensions, of letters, digits, _ and - (\"{name}\" is none)"
+        )),
+    }
+}
+
 /// Refuses the ways to log in that are not built yet, rather than to check less than asked for.
 pub(crate) fn auth_available(value: &AuthType) -> Verdict {
     match value {

@@ -4,7 +4,7 @@ use super::settings;
 use crate::{
     AuthType, BypassUsers, FairWindow, FileMode, HandoverClean, Micros, PoolMode, Secret,
     SessionState, Share, SslMode, SyslogFacility,
-    check::{auth_available, between, tls_optional},
+    check::{auth_available, between, extension_names, tls_optional},
 };
 
 settings! {
@@ -171,6 +171,10 @@ settings! {
         pin_timeout: Micros = "0", reloads, now;
         /// Parameters that pin a client when it changes them, rather than to be set again on each server.
         pin_parameters: Vec<String> = "", reloads, now;
+        /// Extensions that pin a client for good when it calls one of their functions, or one in a language of
+        /// theirs, also by way of views and other functions: those that keep something in the session that
+        /// nothing tells. A change counts from the next reading of a database's catalog on.
+        pin_extensions: Vec<String> = "", reloads, now, extension_names;
         /// As long as a pool has no more clients than this, each keeps the server that it has got, as far
         /// as there are enough. 0: servers go back at the end of each transaction.
         share_after: u32 = "0", reloads, now;

@@ -148,8 +148,11 @@ impl ServerSession {
             return true;
         }
         match self.report {
-            // It does not see the protocol's Close.
-            Some(_) => self.has_reported || self.suspicion.intersects(Suspicion::PREPARE),
+            // It sees neither the protocol's Close, nor what a function of some extension keeps.
+            Some(_) => {
+                let unseen = Suspicion::PREPARE.and(Suspicion::LIBRARY);
+                self.has_reported || self.suspicion.intersects(unseen)
+            }
             None => !self.suspicion.without(HARMLESS).is_empty(),
         }
     }

@@ -27,6 +27,19 @@ pub(crate) struct Traces {
     pub(crate) write: Suspicion,
 }
 
+/// The place in [`QUERY`] for the names of extensions.
+const NO_EXTENSIONS: &str = "ARRAY[]::text[]";
+
+/// The query, where calls of these extensions' functions pin a client. Their names have no quotes.
+#[must_use]
+pub fn query(pinning: &[String]) -> String {
+    if pinning.is_empty() {
+        return QUERY.to_owned();
+    }
+    let names = format!("ARRAY['{}']::text[]", pinning.join("','"));
+    QUERY.replacen(NO_EXTENSIONS, &names, 1)
+}
+
 /// What to ask a server, as one simple query, with any settings: its last statement returns the rows
 /// that [`Certificates::from_rows`] takes. It takes 10 to 30 ms where there is little, a second where
 /// there are thousands of tables, views and functions.
@@ -300,6 +313,13 @@ mod tests {
 
     fn function(certificates: &Certificates, name: &str) -> Suspicion {
         certificates.function(Name::of(name.as_bytes()))
+    }
+
+    #[test]
+    fn extensions_that_pin() {
+        assert_eq!(query(&[]), QUERY);
+        let named = query(&["dblink".to_owned(), "uuid-ossp".to_owned()]);
+        assert!(named.contains("ANY (ARRAY['dblink','uuid-ossp']::text[])"));
     }
 
     #[test]

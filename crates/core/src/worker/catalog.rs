@@ -9,7 +9,7 @@ use crate::{
     Actions, Time, Token,
     backend::{CatalogRows, Duty, Own},
     pool::PoolId,
-    session::certificates::QUERY,
+    session::certificates::query,
 };
 
 /// A worker asks at most so often, in microseconds, if the catalog is to be read.
@@ -68,6 +68,7 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) -> bool {
+        let text = query(&self.snapshot.config.settings.pin_extensions);
         let Some(server) = self.table.server(conn) else {
             return false;
         };
@@ -85,7 +86,7 @@ impl Worker {
         server.change(duty, &mut self.timed);
         self.schedule(now);
         out.send_made(conn, |bytes| {
-            MessageWriter::new(bytes).query(QUERY.as_bytes());
+            MessageWriter::new(bytes).query(text.as_bytes());
         });
         true
     }

@@ -60,6 +60,11 @@ exception(name, bit) AS (VALUES
   ('set_limit', 'SETTING'), ('autoinc', 'SEQUENCE'), ('crosstab', 'OPAQUE'),
   ('crosstab2', 'OPAQUE'), ('crosstab3', 'OPAQUE'), ('crosstab4', 'OPAQUE'),
   ('connectby', 'OPAQUE'), ('dblink_connect', 'LIBRARY'), ('dblink_connect_u', 'LIBRARY')),
+-- Extensions whose functions pin a client (`pin_extensions`).
+pinned_object(classid, objid) AS MATERIALIZED (
+  SELECT d.classid, d.objid FROM pg_depend d
+  JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND e.oid = d.refobjid
+  WHERE d.deptype = 'e' AND e.extname = ANY (ARRAY[]::text[])),
 trusted_object(classid, objid) AS MATERIALIZED (
   SELECT d.classid, d.objid FROM pg_depend d
   JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND e.oid = d.refobjid
@@ -150,6 +155,13 @@ base(kind, id, mode, bit) AS (
     WHERE NOT is_trusted AND language NOT IN ('sql', 'plpgsql')
   UNION ALL SELECT 'f', f.oid, 'r', e.bit FROM func f JOIN exception e ON e.name = f.name
     WHERE f.language = 'c'
+  -- Of a function, by its extension, or by that of its language.
+  UNION ALL SELECT 'f', f.oid, 'r', 'LIBRARY'
+    FROM pinned_object o JOIN func f ON f.oid = o.objid
+    WHERE o.classid = 'pg_proc'::regclass
+  UNION ALL SELECT 'f', f.oid, 'r', 'LIBRARY'
+    FROM pinned_object o JOIN pg_language l ON l.oid = o.objid JOIN func f ON f.language = l.lanname
+    WHERE o.classid = 'pg_language'::regclass
   UNION ALL SELECT 'r', a.attrelid, 'w', 'SEQUENCE' FROM pg_attribute a
     WHERE a.attrelid >= 16384 AND a.attidentity <> '' AND NOT a.attisdropped
   UNION ALL SELECT 'r', t.ftrelid, m.mode, 'OPAQUE'
