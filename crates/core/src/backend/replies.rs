@@ -53,6 +53,8 @@ pub enum Own {
     Catalog,
     /// Take its channels from it, which a listener has now.
     Unlisten,
+    /// Give it the client's channels, which the client is about to look at.
+    Channels,
 }
 
 impl Own {
@@ -74,6 +76,7 @@ impl Own {
             Self::Catalog => "reading the catalog",
             Self::Startup => "trying the client's startup parameters",
             Self::Unlisten => "UNLISTEN",
+            Self::Channels => "giving the server the client's channels",
         }
     }
 }

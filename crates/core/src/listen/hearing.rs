@@ -2,7 +2,7 @@
 
 use pgweir_wire::Header;
 
-use super::{Channel, Dropping, ListenerKey, Notification};
+use super::{Channel, Dropping, ListenerKey, Notification, switchboard::command};
 use crate::Time;
 
 /// What a client that listens waits for.
@@ -86,6 +86,16 @@ impl Hearing {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.channels.is_empty() && self.stage == Stage::Settled && !self.has_backlog()
+    }
+
+    /// LISTEN, for each channel that it hears.
+    #[must_use]
+    pub fn listen_commands(&self) -> Vec<u8> {
+        let mut text = Vec::new();
+        for channel in &self.channels {
+            command(&mut text, b"LISTEN ", channel);
+        }
+        text
     }
 
     /// Those of `names` that it doesn't hear, each once.

@@ -223,7 +223,8 @@ impl Switchboard {
     }
 }
 
-fn command(text: &mut Vec<u8>, command: &[u8], channel: &[u8]) {
+/// Appends LISTEN or UNLISTEN of one channel.
+pub(super) fn command(text: &mut Vec<u8>, command: &[u8], channel: &[u8]) {
     text.extend_from_slice(command);
     text.push(b'"');
     for &byte in channel {

@@ -82,6 +82,9 @@ impl Upward<'_> {
             }
             self.give_names(text, suspicion, out);
         }
+        if self.server.session.hears && suspicion.intersects(Suspicion::STATEMENTS_VIEW) {
+            self.give_channels(out);
+        }
         self.note(suspicion, text);
         Flow::Pass
     }
@@ -162,6 +165,23 @@ impl Upward<'_> {
             MessageWriter::new(made).ready_for_query(b'I');
         });
         true
+    }
+
+    /// The server listens to what the client listens to, until the end of this transaction. Within one
+    /// that has begun before, that would show too late.
+    fn give_channels(&mut self, out: &mut Actions) {
+        let is_between = self.server.replies.is_settled() && self.server.status == b'I';
+        let Some(hearing) = self.client.hearing.as_ref().filter(|_| is_between) else {
+            return;
+        };
+        let text = hearing.listen_commands();
+        self.server.session.suspicion |= Suspicion::LISTEN;
+        // Whatever the extension says of it: it is to be taken back.
+        self.server.session.has_reported = true;
+        self.server.ask(Own::Channels);
+        out.send_made(self.server_conn, |made| {
+            MessageWriter::new(made).query(&text);
+        });
     }
 
     /// The server gets, under their own names, the client's statements that a text speaks of.
