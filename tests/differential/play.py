@@ -1,0 +1,200 @@
+"""Plays scripts: each alone against PostgreSQL, then all at once through the pooler, and compares what comes back."""
+
+import selectors
+import struct
+from dataclasses import dataclass
+
+from differential import replies, world
+from rawclient import TERMINATE, RawClient, startup
+
+# Longest time in which nothing moves.
+STUCK_S = 20
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """A step that was answered otherwise than by PostgreSQL."""
+
+    script: object
+    step: int
+    truth: list
+    seen: list
+
+    def __str__(self):
+        said = "\n".join(f"  {n:3} {step.words[:300]}" for n, step in enumerate(self.script.steps[: self.step + 1]))
+        return (f"script {self.script.name} of {self.script.user} with {self.script.parameters}, step {self.step}:\n"
+                f"{said}\n    PostgreSQL:\n{replies.readable(self.truth, self.seen)}\n"
+                f"    pooler:\n{replies.readable(self.seen, self.truth)}")
+
+
+class Stuck(AssertionError):
+    """No answer comes any more."""
+
+
+def login(address, script, database):
+    client = RawClient.tcp(*address, timeout=STUCK_S)
+    client.login(script.user, database, **script.parameters)
+    return client
+
+
+def truth(address, script):
+    """What PostgreSQL answers to each step; the first item is about the login."""
+    client = login(address, script, world.TRUTH)
+    answers = [_of_login([(m.kind, m.body) for m in client.login_messages])]
+    buffer = bytearray()
+    with client:
+        for step in script.steps:
+            client.send(step.said.replace(b"@-", b"T-"))
+            messages = []
+            while sum(kind == "Z" for kind, _ in messages) < step.answers:
+                got = client.sock.recv(1 << 18)
+                if not got:
+                    raise AssertionError(f"PostgreSQL closed at {step.words!r} of {script.name}")
+                buffer += got
+                messages += replies.split(buffer)
+            answers.append(replies.comparable(messages, client.pid))
+        client.send(TERMINATE)
+    return answers
+
+
+def _of_login(messages):
+    """What a login tells: parameters, errors, notices."""
+    return replies.comparable([(kind, body) for kind, body in messages if kind in "SENZ"], None)
+
+
+class Player:
+    """One client of the pooler that plays a script; step -1 is its login."""
+
+    def __init__(self, address, script, expected):
+        self.script, self.expected = script, expected
+        self.socket = RawClient.tcp(*address).sock
+        self._buffer, self._messages, self._ready, self.step = bytearray(), [], 0, -1
+        self._pid, self.closed = None, False
+        self._say(startup(user=script.user, database=world.POOLED, **script.parameters))
+
+    def readable(self):
+        """Reads; returns a mismatch, or None."""
+        try:
+            got = self.socket.recv(1 << 18)
+        except BlockingIOError:
+            return None
+        except ConnectionError:
+            got = b""
+        self._buffer += got
+        for kind, body in replies.split(self._buffer):
+            self._messages.append((kind, body))
+            self._ready += kind == "Z"
+        if not got:
+            self._messages.append(("closed", b""))
+        elif self._ready < (1 if self.step < 0 else self.script.steps[self.step].answers):
+            return None
+        if self.step < 0:
+            self._pid = next((struct.unpack_from("!I", body)[0] for kind, body in self._messages if kind == "K"), None)
+            wrong = self._compare(_of_login(self._messages))
+        else:
+            wrong = self._compare(replies.comparable(self._messages, self._pid))
+        if not got:
+            self.close()
+            return wrong
+        return wrong or self._next()
+
+    def _compare(self, seen):
+        if self.expected is None or seen == self.expected[self.step + 1]:
+            return None
+        return Mismatch(self.script, self.step, self.expected[self.step + 1], seen)
+
+    def _next(self):
+        self.step += 1
+        self._messages, self._ready = [], 0
+        if self.step == len(self.script.steps):
+            self._say(TERMINATE)
+            self.close()
+        else:
+            self._say(self.script.steps[self.step].said.replace(b"@-", b"P-"))
+
+    def _say(self, said):
+        try:
+            self.socket.setblocking(True)
+            self.socket.sendall(said)
+            self.socket.setblocking(False)
+        except ConnectionError:
+            pass  # the next read sees the end
+
+    def waits(self):
+        """What it waits for."""
+        words = "the login" if self.step < 0 else self.script.steps[self.step].words[:200]
+        return f"{self.script.name} waits at step {self.step}: {words}; has {self._messages[-3:]}"
+
+    def close(self):
+        self.socket.close()
+        self.closed = True
+
+
+def play(address, queues, expected, fresh, neighbours=()):
+    """Plays queues of scripts, one client each, at once; returns the first mismatch or None.
+
+    `neighbours` are scripts that are played again and again, and not compared.
+    """
+    queues = [list(queue) for queue in queues]
+    return _Stage(address, queues, expected, fresh, list(neighbours)).run()
+
+
+class _Stage:
+    """All players, and whom to start when one has ended."""
+
+    def __init__(self, address, queues, expected, fresh, neighbours):
+        self.address, self.queues, self.expected, self.fresh = address, queues, expected, fresh
+        self.selector = selectors.DefaultSelector()
+        self.neighbours = neighbours
+        self.playing = {}
+
+    def run(self):
+        try:
+            return self._run()
+        finally:
+            for player in list(self.playing):
+                player.close()
+            self.selector.close()
+
+    def _run(self):
+        for script in self.neighbours:
+            self._start(script, None, None)
+        for queue in self.queues:
+            self._start_next(queue)
+        while any(queue is not None for queue in self.playing.values()):
+            events = self.selector.select(STUCK_S)
+            if not events:
+                raise Stuck("\n".join(player.waits() for player in self.playing))
+            for key, _ in events:
+                wrong = self._moved(key.data)
+                if wrong:
+                    return wrong
+        return None
+
+    def _moved(self, player):
+        queue = self.playing[player]
+        fileno = player.socket.fileno()
+        wrong = player.readable()
+        if wrong and queue is not None:
+            return wrong
+        if not player.closed and not wrong:
+            return None
+        self.selector.unregister(fileno)
+        del self.playing[player]
+        if queue is None:
+            self._start(player.script, None, None)
+        else:
+            self._start_next(queue)
+        return None
+
+    def _start_next(self, queue):
+        if queue:
+            script = queue.pop(0)
+            self.fresh(script.who, world.POOLED)
+            self._start(script, self.expected[script.name], queue)
+
+    def _start(self, script, expected, queue):
+        player = Player(self.address, script, expected)
+        self.selector.register(player.socket, selectors.EVENT_READ, player)
+        self.playing[player] = queue
+

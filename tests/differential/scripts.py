@@ -1,0 +1,208 @@
+"""Seeded scripts: what one client says, step by step."""
+
+import random
+import re
+from dataclasses import dataclass
+
+import rawclient as wire
+from differential import kinds
+
+STEPS = 45
+
+
+@dataclass(frozen=True)
+class Step:
+    """Bytes to say, what they are in words, and how many ReadyForQuery answer them."""
+
+    words: str
+    said: bytes
+    answers: int
+    statements: int
+
+
+@dataclass(frozen=True)
+class Script:
+    """A client's login and all it says."""
+
+    name: str
+    who: int
+    user: str
+    parameters: dict
+    steps: tuple
+
+
+# Startup parameters that a client may come with.
+LOGINS = (
+    {}, {}, {},
+    {"application_name": "first"},
+    {"DateStyle": "German, DMY", "TimeZone": "Asia/Tokyo"},
+    {"options": "-c search_path=lib,public -c work_mem=5MB"},
+    {"options": "-c app.a=of\\ the\\ startup --enable_seqscan=off"},
+    {"client_encoding": "LATIN1", "IntervalStyle": "iso_8601"},
+    {"extra_float_digits": "0", "search_path": '"$user", lib, public'},
+)
+
+
+# Brings back what the client has logged in with. Servers are lent without that as their default: it is made good
+# before the request ends, so that only the rest of the same request or transaction could tell.
+RESETS = re.compile(r"RESET(?! ROLE| SESSION)|DEFAULT|DISCARD ALL|TIME ZONE LOCAL")
+
+
+def script(seed, number, who):
+    """The script that client `who` plays as the number-th of a run."""
+    rng = random.Random(f"{seed}/{number}")
+    user = random.Random(f"{seed}/user").choice(("diff", "diff", "diff_super"))
+    login = rng.choice(LOGINS)
+    maker = Maker(rng, kinds.Names(who, number, user == "diff_super"), bool(login))
+    while len(maker.steps) < STEPS:
+        maker.block()
+    maker.say("ROLLBACK")
+    maker.say(kinds.read_everything(maker.names))
+    return Script(f"{seed}/{number}", who, user, login, tuple(maker.steps))
+
+
+class Maker:
+    """Draws statements, and puts them into messages."""
+
+    def __init__(self, rng, names, resets_alone):
+        self.rng, self.names, self.steps = rng, names, []
+        self._resets_alone = resets_alone
+
+    def one_of_several(self):
+        """A statement that has company in its request or transaction."""
+        while True:
+            sql = kinds.statement(self.rng, self.names)
+            if not (self._resets_alone and RESETS.search(sql)):
+                return sql
+
+    def alone(self):
+        """A statement that is a transaction of its own."""
+        while True:
+            sql = kinds.statement(self.rng, self.names)
+            if not (self._resets_alone and sql == "BEGIN"):
+                return sql
+
+    def block(self):
+        """Some statements alone, or a transaction of them."""
+        rng = self.rng
+        kind = rng.random()
+        if kind < 0.12:
+            self.transaction()
+        elif kind < 0.24:
+            self.pipeline()
+        elif kind < 0.34:
+            self.several()
+        elif kind < 0.38:
+            self.two_phase()
+        elif kind < 0.42:
+            self.copy()
+        else:
+            self.statements(rng.randint(1, 3))
+        if rng.random() < 0.5:
+            self.any_form(kinds.read(rng, self.names))
+
+    def statements(self, count):
+        for _ in range(count):
+            if self.rng.random() < 0.2:
+                self.protocol_statement()
+            else:
+                self.any_form(self.alone())
+
+    def transaction(self):
+        rng = self.rng
+        self.any_form(rng.choice(("BEGIN", "BEGIN", "START TRANSACTION", "BEGIN ISOLATION LEVEL SERIALIZABLE")))
+        for _ in range(rng.randint(1, 5)):
+            if rng.random() < 0.3:
+                name = rng.choice("xy")
+                self.any_form(rng.choice(
+                    (f"SAVEPOINT {name}", f"ROLLBACK TO {name}", f"RELEASE {name}", f"SAVEPOINT {name}")))
+            self.any_form(self.one_of_several())
+        self.any_form(rng.choice(("COMMIT", "COMMIT", "COMMIT", "ROLLBACK", "END", "COMMIT AND CHAIN", "ABORT")))
+        if self._resets_alone or rng.random() < 0.9:
+            self.any_form("ROLLBACK")
+
+    def two_phase(self):
+        rng, names = self.rng, self.names
+        gid = names.gid()
+        self.say("BEGIN")
+        self.say(rng.choice((f"INSERT INTO {names.schema}.plain VALUES (7)", "SET LOCAL work_mem = '3MB'",
+                             "SET work_mem = '2MB'", "SELECT lib.hidden('prepared')", "CREATE TEMP TABLE t1 (n int)")))
+        self.say(f"PREPARE TRANSACTION '{gid}'")
+        self.any_form(self.one_of_several())
+        self.say("ROLLBACK")
+        self.say(rng.choice(("COMMIT", "ROLLBACK")) + f" PREPARED '{gid}'")
+
+    def copy(self):
+        table = self.rng.choice((f"{self.names.schema}.plain (id)", f"{self.names.schema}.trig"))
+        rows = b"".join(b"%d\n" % n for n in range(self.rng.randint(0, 3)))
+        bad = b"not a number\n" if self.rng.random() < 0.2 else b""
+        sql = f"COPY {table} FROM STDIN"
+        said = wire.query(sql) + wire.copy_data(rows + bad) + wire.COPY_DONE
+        self.steps.append(Step(f"{sql} with {rows + bad!r}", said, 1, 1))
+
+    def several(self):
+        """Several statements in one simple Query."""
+        rng = self.rng
+        parts = [self.one_of_several() for _ in range(rng.randint(2, 4))]
+        if rng.random() < 0.25:
+            parts.insert(rng.randint(1, len(parts)), rng.choice(("COMMIT", "BEGIN", "ROLLBACK", "SELECT 1/0")))
+        self.say("; ".join(parts), len(parts))
+        if self._resets_alone:
+            self.say("ROLLBACK")
+
+    def pipeline(self):
+        """Several requests of the extended protocol, with one or several Syncs, said at once."""
+        rng = self.rng
+        words, said, answers, statements = [], b"", 0, 0
+        for _ in range(rng.randint(2, 5)):
+            sql = self.one_of_several()
+            said += self._extended(sql)
+            words.append(sql)
+            statements += 1
+            if rng.random() < 0.4:
+                said += wire.SYNC
+                answers += 1
+                words.append("Sync")
+        self.steps.append(Step(" | ".join([*words, "Sync"]), said + wire.SYNC, answers + 1, statements))
+        if self._resets_alone:
+            self.say("ROLLBACK")
+
+    def protocol_statement(self):
+        """Something with a named prepared statement of the protocol."""
+        rng, names = self.rng, self.names
+        name = rng.choice(kinds.STATEMENTS)
+        words, said = [], b""
+        for _ in range(rng.randint(1, 3)):
+            kind = rng.choice(("parse", "parse", "run", "run", "run", "describe", "close"))
+            if kind == "parse":
+                sql = kinds.preparable(rng, names)
+                words.append(f"Parse {name}: {sql}")
+                said += wire.parse(self._bytes(sql), name)
+            elif kind == "run":
+                words.append(f"Bind, Execute {name}")
+                said += wire.bind((), name=name) + wire.execute()
+            elif kind == "describe":
+                words.append(f"Describe {name}")
+                said += wire.describe("S", name)
+            else:
+                words.append(f"Close {name}")
+                said += wire.close("S", name)
+        self.steps.append(Step(" | ".join([*words, "Sync"]), said + wire.SYNC, 1, len(words)))
+
+    def any_form(self, sql):
+        """As a simple Query, or by the extended protocol."""
+        if self.rng.random() < 0.7:
+            self.say(sql)
+        else:
+            self.steps.append(Step(f"{sql} | Sync", self._extended(sql) + wire.SYNC, 1, 1))
+
+    def say(self, sql, statements=1):
+        self.steps.append(Step(sql, wire.query(self._bytes(sql)), 1, statements))
+
+    def _extended(self, sql):
+        describe = wire.describe() if self.rng.random() < 0.6 else b""
+        return wire.parse(self._bytes(sql)) + wire.bind() + describe + wire.execute()
+
+    @staticmethod
+    def _bytes(sql):
+        return sql.encode()

@@ -1,0 +1,145 @@
+"""What the scripts find in the database: the same in the truth's and in the pooler's, which differ in name only."""
+
+ROLES = ("diff", "diff_super")
+TRUTH, POOLED = "diff_truth", "diff_pooled"
+
+SETUP = r"""
+CREATE SCHEMA lib;
+GRANT ALL ON SCHEMA lib, public TO PUBLIC;
+CREATE FUNCTION lib.hidden(v text) RETURNS text LANGUAGE plpgsql AS
+  $$ BEGIN PERFORM set_config('app.a', v, false); RETURN v; END $$;
+CREATE FUNCTION lib.deeper(v text) RETURNS text LANGUAGE sql AS $$ SELECT lib.hidden(v || '+') $$;
+CREATE FUNCTION lib.dynamic(v text) RETURNS text LANGUAGE plpgsql AS
+  $$ BEGIN EXECUTE 'SE' || 'T work_mem = ' || quote_literal(v); RETURN current_setting('work_mem'); END $$;
+CREATE FUNCTION lib.clean(v int) RETURNS int LANGUAGE sql IMMUTABLE AS $$ SELECT v + 1 $$;
+CREATE FUNCTION lib.with_clause() RETURNS text LANGUAGE plpgsql SET work_mem = '77MB' AS
+  $$ BEGIN RETURN current_setting('work_mem'); END $$;
+CREATE FUNCTION lib.clause_and_set() RETURNS text LANGUAGE plpgsql SET work_mem = '78MB' AS
+  $$ BEGIN SET work_mem = '79MB'; RETURN current_setting('work_mem'); END $$;
+CREATE FUNCTION lib.local_set() RETURNS text LANGUAGE plpgsql AS
+  $$ BEGIN SET LOCAL work_mem = '80MB'; RETURN current_setting('work_mem'); END $$;
+CREATE FUNCTION lib.set_then_fail() RETURNS text LANGUAGE plpgsql AS
+  $$ BEGIN SET work_mem = '81MB'; RAISE EXCEPTION 'on purpose'; END $$;
+CREATE FUNCTION lib.set_and_catch() RETURNS text LANGUAGE plpgsql AS
+  $$ BEGIN
+       SET work_mem = '82MB';
+       BEGIN SET work_mem = '83MB'; RAISE EXCEPTION 'caught'; EXCEPTION WHEN OTHERS THEN NULL; END;
+       RETURN current_setting('work_mem');
+     END $$;
+CREATE FUNCTION lib.make_temp() RETURNS int LANGUAGE plpgsql AS
+  $$ BEGIN EXECUTE 'CREATE TE' || 'MP TABLE t1 (n int)'; INSERT INTO t1 VALUES (42); RETURN 1; END $$;
+CREATE FUNCTION lib.take_lock(k int) RETURNS bool LANGUAGE plpgsql AS
+  $$ BEGIN RETURN pg_try_advisory_lock(k); END $$;
+CREATE FUNCTION lib.drop_lock(k int) RETURNS bool LANGUAGE plpgsql AS
+  $$ BEGIN RETURN pg_advisory_unlock(k); END $$;
+CREATE FUNCTION lib.hear(channel text) RETURNS text LANGUAGE plpgsql AS
+  $$ BEGIN EXECUTE 'LISTEN ' || quote_ident(channel); RETURN channel; END $$;
+CREATE FUNCTION lib.say(channel text, word text) RETURNS text LANGUAGE plpgsql AS
+  $$ BEGIN PERFORM pg_notify(channel, word); RETURN word; END $$;
+CREATE FUNCTION lib.prepares(v int) RETURNS int LANGUAGE plpgsql AS
+  $$ BEGIN EXECUTE 'PREP' || 'ARE p1 AS SELECT ' || v || ' AS hidden'; RETURN v; END $$;
+CREATE PROCEDURE lib.commits(v text) LANGUAGE plpgsql AS
+  $$ BEGIN PERFORM set_config('app.a', v, false); COMMIT; PERFORM set_config('app.b', v, false); END $$;
+CREATE PROCEDURE lib.commits_then_fails(v text) LANGUAGE plpgsql AS
+  $$ BEGIN PERFORM set_config('app.a', v, false); COMMIT; SET work_mem = '84MB'; PERFORM 1/0; END $$;
+CREATE PROCEDURE lib.rolls_back(v text) LANGUAGE plpgsql AS
+  $$ BEGIN PERFORM set_config('app.a', v, false); ROLLBACK; PERFORM set_config('app.b', v, false); END $$;
+CREATE VIEW lib.sets AS SELECT set_config('app.a', 'by a view', false) AS v;
+CREATE VIEW lib.sets_twice AS SELECT v || v AS v FROM lib.sets;
+CREATE FUNCTION lib.op(a int, b int) RETURNS text LANGUAGE sql AS $$ SELECT lib.hidden(a || ' op ' || b) $$;
+CREATE OPERATOR lib.### (LEFTARG = int, RIGHTARG = int, FUNCTION = lib.op);
+CREATE FUNCTION lib.check_word(v text) RETURNS bool LANGUAGE plpgsql AS
+  $$ BEGIN PERFORM set_config('app.b', 'checked ' || v, false); RETURN true; END $$;
+CREATE DOMAIN lib.word AS text CHECK (lib.check_word(VALUE));
+CREATE TYPE lib.wrapped AS (v int);
+CREATE FUNCTION lib.wrap(v int) RETURNS lib.wrapped LANGUAGE plpgsql AS
+  $$ BEGIN PERFORM set_config('app.b', 'cast ' || v, false); RETURN ROW(v)::lib.wrapped; END $$;
+CREATE CAST (int AS lib.wrapped) WITH FUNCTION lib.wrap(int);
+CREATE FUNCTION lib.on_insert() RETURNS trigger LANGUAGE plpgsql AS
+  $$ BEGIN PERFORM set_config('app.a', 'trigger ' || new.n, false); RETURN new; END $$;
+CREATE FUNCTION lib.sfunc(a int, b int) RETURNS int LANGUAGE plpgsql AS
+  $$ BEGIN PERFORM set_config('app.b', 'aggregate ' || b, false); RETURN a + b; END $$;
+CREATE AGGREGATE lib.total(int) (SFUNC = lib.sfunc, STYPE = int, INITCOND = 0);
+GRANT ALL ON ALL TABLES IN SCHEMA lib TO PUBLIC;
+
+CREATE FUNCTION lib.fresh(who int) RETURNS void LANGUAGE plpgsql AS $$
+  DECLARE s text := 's' || who; t text;
+  BEGIN
+    IF to_regnamespace(s) IS NULL THEN
+      PERFORM lib.make(s);
+      RETURN;
+    END IF;
+    FOREACH t IN ARRAY '{tab, plain, typed, defaulted, trig, ruled}'::text[] LOOP
+      EXECUTE format('DELETE FROM %I.%I', s, t);
+    END LOOP;
+    PERFORM setval(s || '.tab_id_seq', 1, false), setval(s || '.seq', 1, false);
+  END $$;
+CREATE FUNCTION lib.make(s text) RETURNS void LANGUAGE plpgsql AS $$
+  BEGIN
+    EXECUTE format('CREATE SCHEMA %I', s);
+    EXECUTE format('CREATE TABLE %I.tab (id serial PRIMARY KEY, word text)', s);
+    EXECUTE format('CREATE TABLE %I.plain (id int, word text DEFAULT ''none'')', s);
+    EXECUTE format('CREATE TABLE %I.typed (w lib.word)', s);
+    EXECUTE format('CREATE TABLE %I.defaulted (id int, w text DEFAULT lib.hidden(''default''))', s);
+    EXECUTE format('CREATE TABLE %I.trig (n int)', s);
+    EXECUTE format('CREATE TRIGGER t BEFORE INSERT ON %I.trig FOR EACH ROW EXECUTE FUNCTION lib.on_insert()', s);
+    EXECUTE format('CREATE TABLE %I.ruled (n int)', s);
+    EXECUTE format('CREATE RULE r AS ON INSERT TO %I.ruled DO ALSO SELECT lib.hidden(''rule'')', s);
+    EXECUTE format('CREATE TABLE %I.guarded (n int)', s);
+    EXECUTE format('INSERT INTO %I.guarded VALUES (1)', s);
+    EXECUTE format('ALTER TABLE %I.guarded ENABLE ROW LEVEL SECURITY', s);
+    EXECUTE format('CREATE POLICY p ON %I.guarded USING (lib.hidden(''policy'') <> '''')', s);
+    EXECUTE format('CREATE TABLE %I.tenants (t text, n int)', s);
+    EXECUTE format('INSERT INTO %I.tenants VALUES (''one'', 1), (''two'', 2), (''two'', 3)', s);
+    EXECUTE format('ALTER TABLE %I.tenants ENABLE ROW LEVEL SECURITY', s);
+    EXECUTE format('CREATE POLICY p ON %I.tenants USING (t = nullif(current_setting(''app.a'', true), ''''))', s);
+    EXECUTE format('CREATE SEQUENCE %I.seq', s);
+    EXECUTE format('CREATE VIEW %I.counted AS SELECT count(*) AS n FROM %I.plain', s, s);
+    EXECUTE format('GRANT ALL ON SCHEMA %I TO PUBLIC', s);
+    EXECUTE format('GRANT ALL ON ALL TABLES IN SCHEMA %I TO PUBLIC', s);
+    EXECUTE format('GRANT ALL ON ALL SEQUENCES IN SCHEMA %I TO PUBLIC', s);
+  END $$;
+"""
+
+CLUSTER_SETUP = """
+CREATE ROLE diff LOGIN;
+CREATE ROLE diff_super LOGIN SUPERUSER;
+CREATE ROLE diff_one;
+CREATE ROLE diff_two NOLOGIN;
+CREATE ROLE "Diff Odd" NOLOGIN;
+GRANT diff_one, diff_two, "Diff Odd" TO diff;
+ALTER ROLE diff SET geqo_threshold = 13;
+ALTER ROLE diff SET app.role_default = 'of the role';
+"""
+
+
+def build(cluster):
+    """Makes roles and databases on a cluster, once."""
+    if cluster.value("SELECT count(*) FROM pg_database WHERE datname = %s", TRUTH):
+        return
+    cluster.run(CLUSTER_SETUP)
+    cluster.run(f"CREATE DATABASE {TRUTH} TEMPLATE template0")
+    cluster.run(SETUP, dbname=TRUTH)
+    cluster.run(f"CREATE DATABASE {POOLED} TEMPLATE {TRUTH}")
+    for name in (TRUTH, POOLED):
+        cluster.run(f"ALTER DATABASE {name} SET gin_fuzzy_search_limit = 17")
+
+
+class Keeper:
+    """Brings the schema of a client back to how it was at first."""
+
+    def __init__(self, cluster):
+        self._sessions = {name: cluster.connect(dbname=name, options="-c lock_timeout=10s")
+                          for name in (TRUTH, POOLED)}
+
+    def fresh(self, who, database):
+        db = self._sessions[database]
+        gids = db.execute("SELECT gid FROM pg_prepared_xacts WHERE database = %s AND gid LIKE %s",
+                          (database, f"_-{who}-%")).fetchall()
+        for (gid,) in gids:
+            db.execute(f"ROLLBACK PREPARED '{gid}'")
+        db.execute("SELECT lib.fresh(%s)", (who,))
+
+    def close(self):
+        for db in self._sessions.values():
+            db.close()
