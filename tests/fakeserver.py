@@ -105,8 +105,8 @@ class FakeServer:
 
     @property
     def database(self):
-        """What a pooler's [databases] says of it."""
-        return f"host={self.host} port={self.port} dbname=app"
+        """What a pooler's [databases] says of it: it knows nothing of sessions."""
+        return f"host={self.host} port={self.port} dbname=app session_state=off"
 
     def stop(self):
         with contextlib.suppress(OSError):

@@ -61,7 +61,7 @@ PINS = {
 @pytest.mark.parametrize("name", PINS)
 def test_what_cannot_move_keeps_its_server_while_it_lasts(start_pooler, pg, name):
     begin, end = PINS[name]
-    pooler = start_pooler(pg, default_pool_size=1, query_wait_timeout=20)
+    pooler = start_pooler(pg, default_pool_size=1, query_wait_timeout=20, pinned_overflow=0)
     one, other = pooler.raw(), pooler.raw()
     one.query(begin)
     other.send(b"Q\0\0\0\x0dSELECT 1\0")
@@ -123,7 +123,7 @@ def test_functions_that_change_a_session_out_of_sight(start_pooler, newest_pg):
             if maker:
                 maker.query(dirty)
             else:
-                newest_pg.run(dirty, dbname="postgres")
+                newest_pg.run(dirty, dbname="app")
 
             def is_noticed():
                 one.value("SELECT hidden()")
