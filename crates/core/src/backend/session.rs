@@ -35,6 +35,8 @@ pub struct ServerSession {
     pub is_unjudged: bool,
     /// It has said of a parameter what its client was not told yet.
     pub has_news: bool,
+    /// Which, in the order in which it said so: places in [`TrackedNames`].
+    pub news: Vec<u16>,
     /// It may hold what is no other client's business: to be cleaned before it is lent again.
     pub unclean: bool,
     /// What its client did last to its parameters was RESET or DISCARD ALL, by their tags.

@@ -267,6 +267,7 @@ impl Worker {
             server.session.held = context.wanted.clone();
             server.session.has_reported = false;
             server.session.has_news = false;
+            server.session.news.clear();
         }
         // PostgreSQL's own spelling of the values is the client's from here on, and it is told so.
         let told = std::mem::replace(&mut client.tracked, server.tracked.clone());

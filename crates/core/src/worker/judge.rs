@@ -356,8 +356,9 @@ fn tell_news(
         return;
     }
     let told = std::mem::replace(&mut client.tracked, server.tracked.clone());
+    let order = std::mem::take(&mut server.session.news);
     out.send_made(client_conn, |bytes| {
-        names.report(&told, &server.tracked, bytes);
+        names.report_in(&order, &told, &server.tracked, bytes);
     });
 }
 

@@ -202,6 +202,7 @@ impl Worker {
         server.session.held = asked.clone();
         server.session.has_reported = false;
         server.session.has_news = false;
+        server.session.news.clear();
         let (names, settings) = (directory.names(), directory.settings());
         let usual = shared.facts.lock().welcome.clone();
         let spelled = asked
