@@ -60,7 +60,9 @@ impl Worker {
         pool.heed_catalog();
         // A server of its own keeps what the client makes there.
         let is_shared = server.owner.is_none();
-        if server.replies.is_settled() {
+        // What cleans the server for the client may be in front of its first request.
+        let replies = &server.replies;
+        if replies.is_settled() || replies.owed_to_client() == 0 && replies.is_synced() {
             client.request_at = now;
             if server.status == b'I' {
                 // In session mode the last transaction may have ended long ago.

@@ -137,8 +137,10 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return;
         };
-        server.session.was_reset = matches!(body, b"RESET\0" | b"DISCARD ALL\0");
         let is_own = matches!(server.replies.current(), Some(Request::Own(_)));
+        if !is_own {
+            server.session.was_reset = matches!(body, b"RESET\0" | b"DISCARD ALL\0");
+        }
         let client = match server.duty {
             Duty::Lent(client) if !is_own => Some(client),
             _ => None,
