@@ -43,6 +43,8 @@ pub struct ServerSession {
     pub was_reset: bool,
     /// A ReadyForQuery of it is held back.
     pub is_held: bool,
+    /// Its client has had the ReadyForQuery that comes with a judgement.
+    pub is_told: bool,
     /// Whose sequence values it has.
     pub sequences: Sequences,
     /// A text may have changed the catalog.
@@ -193,6 +195,8 @@ impl ServerSession {
         self.suspects.clear();
         self.has_reported = false;
         self.is_unjudged = false;
+        self.is_held = false;
+        self.is_told = false;
         self.unclean = false;
         self.overheard = Vec::new();
         self.sequences = Sequences::None;

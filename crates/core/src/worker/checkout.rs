@@ -306,7 +306,7 @@ impl Worker {
             return;
         }
         let (pool, is_counted) = (server.pool(), server.session.is_counted);
-        let is_retired = server.retire.is_some();
+        let (is_retired, is_unjudged) = (server.retire.is_some(), server.session.is_unjudged);
         let (sharing, keeps) = self.pool(pool).map_or((false, false), |pool| {
             (pool.terms.mode != PoolMode::Session, pool.keeps_servers())
         });
@@ -316,6 +316,9 @@ impl Worker {
         let context = client.context.as_deref_mut();
         let is_pinned = context.is_some_and(|own| own.is_pinned() && own.stays_pinned());
         let is_kept = is_pinned || keeps && client.context.is_some() && !is_retired;
+        if is_unjudged && client.context.is_some() && client.stream.is_at_boundary() {
+            return self.judge_late(server_conn, now, out);
+        }
         // A slow reader keeps its server until it has taken all: so what is kept for clients is bounded
         // by the number of servers.
         if !sharing || client.blocked || is_kept || !client.stream.is_at_boundary() {

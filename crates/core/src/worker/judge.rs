@@ -62,6 +62,23 @@ impl Worker {
         }
     }
 
+    /// The client has been told that its last request is done, in the middle of a message that turned out
+    /// to be no request.
+    #[cold]
+    pub(super) fn judge_late(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        if let Some(server) = self.table.server(conn) {
+            server.session.is_told = true;
+            server.session.is_unjudged = false;
+            self.judge(conn, now, out);
+        }
+        // The extension has said it all already.
+        if let Some(server) = self.table.server(conn)
+            && matches!(server.duty, Duty::Lent(_))
+        {
+            self.release_if_done(conn, now, out);
+        }
+    }
+
     fn judge(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let Some(server) = self.table.server(conn) else {
             return;
@@ -303,9 +320,12 @@ impl Worker {
         server.duty = Duty::Lent(client_conn);
         client.duty = ClientDuty::Active(conn);
         tell_news(directory.names(), client_conn, client, server, out);
-        out.send_made(client_conn, |bytes| {
-            MessageWriter::new(bytes).ready_for_query(b'I');
-        });
+        let is_told = std::mem::take(&mut server.session.is_told);
+        if !is_told {
+            out.send_made(client_conn, |bytes| {
+                MessageWriter::new(bytes).ready_for_query(b'I');
+            });
+        }
         begin(client_conn, client, conn, server, out);
         if let Some(early) = client.early.take() {
             self.relay_early(client_conn, &early, now, out);
