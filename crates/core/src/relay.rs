@@ -130,7 +130,7 @@ impl Worker {
                 marks: server.replies.has_mark_in_front(),
                 describes: server.replies.has_describe_in_front(),
                 rows: server.session.answers.is_some() || server.session.catalog.is_some(),
-                tags: server.session.hears,
+                tags: server.session.hears || !server.session.suspicion.is_empty(),
             };
             let step = match server.stream.next(bytes, &mut at, expected) {
                 Ok(Some(step)) => step,

@@ -61,7 +61,7 @@ pub struct Expected {
     pub describes: bool,
     /// Rows that are to be looked at.
     pub rows: bool,
-    /// The tags of commands that take effect on LISTEN, or undo it.
+    /// The tags of commands that change the session, make that last, or undo it.
     pub tags: bool,
 }
 
@@ -225,8 +225,10 @@ fn kind(header: Header, expected: Expected) -> Kind {
         // As long as `DISCARD ALL` and `DEALLOCATE ALL`.
         backend::DATA_ROW if expected.rows && header.message_len() <= INSPECT_MAX => Kind::Look,
         backend::COMMAND_COMPLETE if matches!(header.body_len, 12 | 15) => Kind::Look,
-        // `COMMIT`, `UNLISTEN` and `ROLLBACK`.
-        backend::COMMAND_COMPLETE if expected.tags && matches!(header.body_len, 7 | 9) => {
+        // `SET`, `RESET`, `COMMIT`, `UNLISTEN`, `ROLLBACK` and `DISCARD SEQUENCES`.
+        backend::COMMAND_COMPLETE
+            if expected.tags && matches!(header.body_len, 4 | 6 | 7 | 9 | 18) =>
+        {
             Kind::Look
         }
         backend::DATA_ROW
