@@ -511,7 +511,8 @@ def test_memory_of_a_thousand_statements(start_pooler, newest_pg, request, worke
     """Texts are stored once; each client costs at most 4 kB for 1,000 statements beside them."""
     count = crowd_of(request)
     pooler = start_pooler(newest_pg, default_pool_size=2, max_client_conn=count + 10, workers=workers,
-                          max_prepared_statements=STATEMENTS)
+                          max_prepared_statements=STATEMENTS,
+                          catalog_check_interval=3600)  # which takes and gives back its own
     filler = "x" * 500
     texts = [f"SELECT '{filler} {n}: ' || $1::text" for n in range(STATEMENTS)]
     everything = b"".join(parse(text, f"S_{n}") for n, text in enumerate(texts)) + SYNC
