@@ -111,7 +111,7 @@ impl Catalog {
         state.changes += 1;
         state.is_stale = true;
         let generation = self.generation() + 1;
-        state.certificates = Certificates::from_rows(generation, []);
+        state.certificates = state.certificates.outdated(generation);
         self.generation.store(generation, Ordering::Release);
     }
 }

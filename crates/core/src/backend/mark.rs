@@ -43,7 +43,7 @@ pub enum Change {
     /// The client takes this name from this statement.
     Unnamed(Box<[u8]>, Arc<Statement>),
     /// The server gets this statement under the name that the client gave it.
-    Given(Arc<Statement>),
+    Given(Box<[u8]>, Arc<Statement>),
     /// The client makes this statement under this name, which is its name on the server too.
     Named(Box<[u8]>, Arc<Statement>),
     /// The client is told this in place of the server's error.

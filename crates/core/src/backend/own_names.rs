@@ -6,6 +6,8 @@
 pub struct OwnNames {
     names: Vec<Box<[u8]>>,
     all: bool,
+    /// Those that it was to get, and did not since something in front of them has failed.
+    missed: Vec<Box<[u8]>>,
 }
 
 impl OwnNames {
@@ -13,19 +15,20 @@ impl OwnNames {
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.names.is_empty() && !self.all
+        self.names.is_empty() && !self.all && self.missed.is_empty()
     }
 
     /// Is it among them?
     #[must_use]
     pub fn has(&self, name: &[u8]) -> bool {
-        self.all || self.names.iter().any(|own| **own == *name)
+        let stands_in = |names: &[Box<[u8]>]| names.iter().any(|own| **own == *name);
+        (self.all || stands_in(&self.names)) && !stands_in(&self.missed)
     }
 
     /// Are all of them?
     #[must_use]
     pub fn has_all(&self) -> bool {
-        self.all
+        self.all && self.missed.is_empty()
     }
 
     /// This one is from here on. `false` if it was before.
@@ -33,8 +36,15 @@ impl OwnNames {
         if self.has(name) {
             return false;
         }
+        self.missed.retain(|missed| **missed != *name);
         self.names.push(name.into());
         true
+    }
+
+    /// This one was not made known.
+    pub fn missed(&mut self, name: &[u8]) {
+        self.names.retain(|own| **own != *name);
+        self.missed.push(name.into());
     }
 
     /// All are from here on.
@@ -60,6 +70,9 @@ mod tests {
         assert!(own.has(b"a") && !own.has(b"b") && !own.is_empty() && !own.has_all());
         own.insert_all();
         assert!(own.has(b"b") && own.has_all() && !own.insert(b"c"));
+        own.missed(b"a");
+        assert!(!own.has(b"a") && !own.has_all() && !own.is_empty());
+        assert!(own.insert(b"a") && own.has(b"a") && own.has_all());
         own.clear();
         assert!(own.is_empty());
     }

@@ -229,7 +229,7 @@ impl Upward<'_> {
 
     fn give(&mut self, name: &[u8], statement: Arc<Statement>, out: &mut Actions) {
         send_parse(self.server_conn, name, statement.definition(), out);
-        let mark = Mark::own(MarkKind::Parse, Change::Given(statement));
+        let mark = Mark::own(MarkKind::Parse, Change::Given(name.into(), statement));
         self.server.replies.mark_sent(mark);
     }
 

@@ -83,7 +83,12 @@ impl Worker {
                         client.statements.remove(&mut self.bindings, &name);
                     }
                 }
-                Change::Given(_) | Change::Refused(_) | Change::Duplicate(..) => {}
+                Change::Given(name, _) => {
+                    if let Some(server) = self.table.server(conn) {
+                        server.session.own.missed(&name);
+                    }
+                }
+                Change::Refused(_) | Change::Duplicate(..) => {}
             }
         }
     }

@@ -73,6 +73,8 @@ struct Known {
     generation: u64,
     /// A hash of all rows, in any order.
     digest: u64,
+    /// A hash of those rows that make something suspect wherever it stands.
+    tripwires: u64,
     functions: NameTable,
     relations: NameTable,
     /// Of every text, whatever it says.
@@ -125,6 +127,23 @@ impl Certificates {
     pub fn none() -> Self {
         Self {
             known: Arc::new(Known::builtin()),
+        }
+    }
+
+    /// These, when something has changed since they were read: what was suspect still is, and nothing
+    /// of a user's is certified.
+    #[must_use]
+    pub fn outdated(&self, generation: u64) -> Self {
+        let mut known = Known::builtin();
+        known.generation = generation;
+        known.digest = self.known.tripwires;
+        known.tripwires = self.known.tripwires;
+        known.every_text = self.known.every_text;
+        known.words = self.known.words.clone();
+        known.operators = self.known.operators.clone();
+        known.custom_names = self.known.custom_names.clone();
+        Self {
+            known: Arc::new(known),
         }
     }
 
@@ -259,7 +278,11 @@ impl Known {
         let hashed = Name::of(name);
         let row = [kind, b"/", name].concat();
         let bits = u64::from(read.bits()) << 32 | u64::from(write.bits());
-        self.digest = self.digest.wrapping_add(Name::of(&row).mixed_with(bits));
+        let hash = Name::of(&row).mixed_with(bits);
+        self.digest = self.digest.wrapping_add(hash);
+        if !matches!(kind, b"f" | b"r" | b"s") && name != b"utf8" {
+            self.tripwires = self.tripwires.wrapping_add(hash);
+        }
         match kind {
             b"f" => {
                 let (read, write) = (read | write, Suspicion::NONE);
@@ -306,6 +329,22 @@ fn suspicions(names: &[u8]) -> Suspicion {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn outdated() {
+        let rows = [row("r", "accounts", "", ""), row("o", "###", "SETTING", "")];
+        let read = Certificates::from_rows(1, rows);
+        let outdated = read.outdated(2);
+        assert_eq!(outdated.generation(), 2);
+        assert_ne!(outdated.id(), read.id());
+        assert_eq!(outdated.outdated(3).id(), outdated.id());
+        assert_eq!(read.relation(Name::of(b"accounts")).read, Suspicion::NONE);
+        assert_eq!(
+            outdated.relation(Name::of(b"accounts")).read,
+            Suspicion::OPAQUE
+        );
+        assert!(outdated.has_tripwires());
+    }
 
     fn row<'a>(kind: &'a str, name: &'a str, read: &'a str, write: &'a str) -> [&'a [u8]; 4] {
         [kind, name, read, write].map(str::as_bytes)
