@@ -34,8 +34,12 @@ def split(buffer):
 
 def comparable(messages, pid):
     """Messages as a list that is equal if what a client can see is equal."""
-    made, parameters = [], []
+    made, parameters, heard = [], [], []
+    several = sum(kind == "Z" for kind, _ in messages) > 1
     for kind, body in messages:
+        if kind == "A" and several:  # between which requests of a pipeline they come is a matter of time
+            heard.append(("A", _notification(body, pid)))
+            continue
         if kind == "S":
             if not body.startswith(_REPORT):
                 parameters.append(("S", body))
@@ -44,12 +48,14 @@ def comparable(messages, pid):
             made += sorted(parameters)
             parameters = []
         made.append((kind, _SEEN[kind](body, pid) if kind in _SEEN else body))
-    return made + sorted(parameters)
+    return made + sorted(parameters) + heard
 
 
 def _complaint(body):
     if _MISSING.search(body):
         return "does not exist"
+    if b"\0C25P02\0" in body:  # which message of a request was the first to be refused tells nothing
+        return "aborted"
     return _COMPILED.sub(rb"\1", _hide(body))
 
 

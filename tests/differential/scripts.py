@@ -72,7 +72,8 @@ class Maker:
         """A statement that has company in its request or transaction."""
         while True:
             sql = kinds.statement(self.rng, self.names)
-            if not (self._resets_alone and RESETS.search(sql)):
+            # A client that has said UNLISTEN may still hear of what was notified in the same transaction.
+            if "UNLISTEN" not in sql and not (self._resets_alone and RESETS.search(sql)):
                 return sql
 
     def alone(self):
@@ -143,7 +144,9 @@ class Maker:
     def several(self):
         """Several statements in one simple Query."""
         rng = self.rng
+        # PostgreSQL keeps the whole request as the text of each statement that is prepared in it.
         parts = [self.one_of_several() for _ in range(rng.randint(2, 4))]
+        parts = [part for part in parts if not part.startswith("PREPARE ")] or ["SELECT 1"]
         if rng.random() < 0.25:
             parts.insert(rng.randint(1, len(parts)), rng.choice(("COMMIT", "BEGIN", "ROLLBACK", "SELECT 1/0")))
         self.say("; ".join(parts), len(parts))
@@ -156,6 +159,8 @@ class Maker:
         words, said, answers, statements = [], b"", 0, 0
         for _ in range(rng.randint(2, 5)):
             sql = self.one_of_several()
+            if "DISCARD ALL" in sql:
+                continue  # what was notified in the same pipeline may not have come yet
             said += self._extended(sql)
             words.append(sql)
             statements += 1

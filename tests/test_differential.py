@@ -1,0 +1,116 @@
+"""Seeded scripts of all that changes a session's state, said directly and through the pooler: the answers are equal.
+
+A run prints its seed. `PGWEIR_DIFFERENTIAL_SEED=N` plays one again, `PGWEIR_DIFFERENTIAL_STATEMENTS=N` says how many
+statements a run has. A mismatch is made small: first the other clients' and then its own steps are left out as long
+as it stays wrong.
+"""
+
+import os
+import random
+
+import pytest
+
+import cluster as clusters
+from differential import play, scripts, shrink, world
+from rawclient import query
+
+CLIENTS, SERVERS, NEIGHBOURS = 5, 2, 2
+STATEMENTS = int(os.environ.get("PGWEIR_DIFFERENTIAL_STATEMENTS", "20000"))
+ROUND = 30  # scripts at a time
+
+
+@pytest.fixture(scope="session")
+def stages(start_cluster):
+    """Gives a cluster with the world of the scripts, and the keeper of its schemas."""
+    made = {}
+
+    def stage(version, assist):
+        if (version, assist) not in made:
+            name = f"differential-{version}-{'assisted' if assist else 'plain'}"
+            cluster = start_cluster(version, name, assist=assist)
+            world.build(cluster)
+            made[version, assist] = cluster, world.Keeper(cluster)
+        return made[version, assist]
+
+    yield stage
+    for _, keeper in made.values():
+        keeper.close()
+
+
+@pytest.fixture(params=[(version, assist) for version in clusters.VERSIONS for assist in (False, True)],
+                ids=lambda p: f"pg{p[0]}-{'assisted' if p[1] else 'plain'}")
+def stage(request, stages):
+    return stages(*request.param)
+
+
+@pytest.fixture
+def plain_stage(stages):
+    return stages(clusters.VERSIONS[-1], False)
+
+
+def seed():
+    return int(os.environ.get("PGWEIR_DIFFERENTIAL_SEED") or random.SystemRandom().randrange(1 << 32))
+
+
+def start(start_pooler, cluster, **settings):
+    where = f"host={cluster.host} port={cluster.port}"
+    pooler = start_pooler(
+        cluster, databases={world.POOLED: f"{where} dbname={world.POOLED}"}, workers=1, default_pool_size=SERVERS, pinned_overflow=0,
+        users={role: "" for role in world.ROLES} | {"admin": "admin password"}, **settings)
+    for role in world.ROLES:
+        # Servers are kept for sequence values once somebody has asked for one.
+        with pooler.raw(role, world.POOLED) as client:
+            client.send(query("SELECT lastval()")).until_ready()
+    return pooler
+
+
+def round_of(number, run_seed, cluster, keeper, pooler):
+    """Plays one round; returns (mismatch, statements)."""
+    seed = f"{run_seed}.{number}"
+    queues, expected, statements = [[] for _ in range(CLIENTS)], {}, 0
+    for k in range(ROUND):
+        script = scripts.script(seed, k, k % CLIENTS + 1)
+        keeper.fresh(script.who, world.TRUTH)
+        expected[script.name] = play.truth((cluster.host, cluster.port), script)
+        queues[k % CLIENTS].append(script)
+        statements += sum(step.statements for step in script.steps)
+    neighbours = [scripts.script(seed, f"neighbour{n}", 90 + n) for n in range(NEIGHBOURS)]
+    for script in neighbours:
+        keeper.fresh(script.who, world.POOLED)
+    wrong = play.play((pooler.host, pooler.port), queues, expected, keeper.fresh, neighbours)
+    return wrong, statements
+
+
+def run(start_pooler, stage, limit, **settings):
+    """Plays rounds until `limit` statements are compared; returns (mismatch or None, statements, seed)."""
+    cluster, keeper = stage
+    pooler = start(start_pooler, cluster, **settings)
+    run_seed, number, statements = seed(), 0, 0
+    while statements < limit:
+        wrong, played = round_of(number, run_seed, cluster, keeper, pooler)
+        if wrong:
+            return shrink.smallest(wrong, cluster, keeper, pooler), statements, run_seed
+        number, statements = number + 1, statements + played
+    return None, statements, run_seed
+
+
+def test_answers_are_postgresqls(start_pooler, stage, capsys):
+    wrong, statements, used = run(start_pooler, stage, STATEMENTS)
+    with capsys.disabled():
+        print(f" [{statements} statements, seed {used}, mismatches {0 if wrong is None else 1}]", end="")
+    assert wrong is None, f"seed {used}: {wrong}"
+
+
+@pytest.mark.shows("session_state", "database.session_state")
+def test_red_without_the_engine(start_pooler, plain_stage):
+    """The test can fail: servers are lent without carrying or keeping anything."""
+    wrong, _, _ = run(start_pooler, plain_stage, 3000, session_state="off")
+    assert wrong is not None
+
+
+def test_scripts_tell_of_the_pooler_alone(stages):
+    """Said to PostgreSQL twice, the scripts are answered alike: what differs is the pooler's."""
+    for version in clusters.VERSIONS:
+        cluster, keeper = stages(version, False)
+        wrong, _ = round_of(0, seed(), cluster, keeper, cluster)
+        assert wrong is None, str(wrong)
