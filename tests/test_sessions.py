@@ -81,7 +81,7 @@ def test_nothing_is_left_of_a_client_that_went(start_pooler, pg, begin):
         first.query(begin)
     with pooler.raw() as second:
         assert second.value("SHOW work_mem") == default
-        assert second.value("SELECT count(*) FROM pg_class WHERE relname = 't'") == "0"
+        assert second.value("SELECT count(*) FROM pg_class WHERE relname = 't' AND relpersistence = 't'") == "0"
         assert second.value("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == "0"
 
 
