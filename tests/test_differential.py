@@ -1,6 +1,6 @@
 """Seeded scripts of all that changes a session's state, said directly and through the pooler: the answers are equal.
 
-A run prints its seed. `PGWEIR_DIFFERENTIAL_SEED=N` plays one again, `PGWEIR_DIFFERENTIAL_STATEMENTS=N` says how many
+A run prints its seed. `PGWEIR_DIFFERENTIAL_SEED=N` plays another one (`random`: any), `PGWEIR_DIFFERENTIAL_STATEMENTS=N` says how many
 statements a run has. A mismatch is made small: first the other clients' and then its own steps are left out as long
 as it stays wrong.
 """
@@ -49,7 +49,8 @@ def plain_stage(stages):
 
 
 def seed():
-    return int(os.environ.get("PGWEIR_DIFFERENTIAL_SEED") or random.SystemRandom().randrange(1 << 32))
+    asked = os.environ.get("PGWEIR_DIFFERENTIAL_SEED") or "1"
+    return random.SystemRandom().randrange(1 << 32) if asked == "random" else int(asked)
 
 
 def start(start_pooler, cluster, **settings):
