@@ -15,7 +15,7 @@ from differential import play, scripts, shrink, world
 from rawclient import query
 
 CLIENTS, SERVERS, NEIGHBOURS = 5, 2, 2
-STATEMENTS = int(os.environ.get("PGWEIR_DIFFERENTIAL_STATEMENTS", "20000"))
+STATEMENTS = int(os.environ.get("PGWEIR_DIFFERENTIAL_STATEMENTS", "8000"))
 ROUND = 30  # scripts at a time
 
 
@@ -49,7 +49,7 @@ def plain_stage(stages):
 
 
 def seed():
-    asked = os.environ.get("PGWEIR_DIFFERENTIAL_SEED") or "1"
+    asked = os.environ.get("PGWEIR_DIFFERENTIAL_SEED") or "3405691582"
     return random.SystemRandom().randrange(1 << 32) if asked == "random" else int(asked)
 
 
