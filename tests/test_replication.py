@@ -85,9 +85,10 @@ def test_wal_is_received(start_pooler, own_pg, folder):
     run_tool(own_pg, "pg_receivewal", *arguments, "--create-slot")
     receiving = start_tool(own_pg, "pg_receivewal", *arguments, "--directory", str(target))
     try:
-        machine.wait_until(lambda: list(target.iterdir()), 10, "a segment is begun")
+        # A base backup ends a segment: without new WAL, there may be nothing to receive.
         client = pooler.raw()
         client.query("CREATE TABLE IF NOT EXISTS busy (n int)")
+        machine.wait_until(lambda: list(target.iterdir()), 10, "a segment is begun")
         client.query("INSERT INTO busy SELECT generate_series(1, 1000)")
         own_pg.run("SELECT pg_switch_wal()")
         machine.wait_until(lambda: [f for f in target.iterdir() if f.suffix != ".partial"], 20,
