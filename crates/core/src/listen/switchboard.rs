@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::{Channel, Question};
-use crate::{Time, WorkerId, pool::WorkerSet};
+use crate::{Time, WorkerId, pool::WorkerSet, session::quote};
 
 /// Who notifies reads the queue of notifications up to its own. Nobody listens to this channel.
 const READ_ALL: &[u8] = b"NOTIFY pgweir_fence;";
@@ -226,14 +226,8 @@ impl Switchboard {
 /// Appends LISTEN or UNLISTEN of one channel.
 pub(super) fn command(text: &mut Vec<u8>, command: &[u8], channel: &[u8]) {
     text.extend_from_slice(command);
-    text.push(b'"');
-    for &byte in channel {
-        if byte == b'"' {
-            text.push(byte);
-        }
-        text.push(byte);
-    }
-    text.extend_from_slice(b"\";");
+    quote::identifier(text, channel);
+    text.push(b';');
 }
 
 #[cfg(test)]

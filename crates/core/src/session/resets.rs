@@ -4,6 +4,8 @@
 
 use pgweir_wire::{MessageWriter, tag::backend};
 
+use Answer::Tag;
+
 /// The longest text that is looked at.
 const TEXT_MAX: usize = 256;
 
@@ -60,41 +62,27 @@ const ONLY_ALONE: &str = "DISCARD ALL";
 
 /// Statements, with one space between their words.
 const KNOWN: [(&str, Answer, Resets); 14] = [
-    (ONLY_ALONE, Answer::Tag("DISCARD ALL"), ALL),
-    ("RESET ALL", Answer::Tag("RESET"), SETTINGS),
-    ("RESET ROLE", Answer::Tag("RESET"), SETTINGS),
-    (
-        "RESET SESSION AUTHORIZATION",
-        Answer::Tag("RESET"),
-        SETTINGS,
-    ),
-    (
-        "SET SESSION AUTHORIZATION DEFAULT",
-        Answer::Tag("SET"),
-        SETTINGS,
-    ),
-    ("SET ROLE NONE", Answer::Tag("SET"), SETTINGS),
-    ("DEALLOCATE ALL", Answer::Tag("DEALLOCATE ALL"), STATEMENTS),
-    ("CLOSE ALL", Answer::Tag("CLOSE CURSOR ALL"), PINS),
-    ("UNLISTEN *", Answer::Tag("UNLISTEN"), PINS),
-    ("DISCARD TEMP", Answer::Tag("DISCARD TEMP"), PINS),
-    (
-        "DISCARD SEQUENCES",
-        Answer::Tag("DISCARD SEQUENCES"),
-        SEQUENCES,
-    ),
-    ("DISCARD PLANS", Answer::Tag("DISCARD PLANS"), NONE),
-    (
-        "SELECT pg_advisory_unlock_all()",
-        Answer::Void("pg_advisory_unlock_all"),
-        PINS,
-    ),
+    (ONLY_ALONE, Tag("DISCARD ALL"), ALL),
+    ("RESET ALL", Tag("RESET"), SETTINGS),
+    ("RESET ROLE", Tag("RESET"), SETTINGS),
+    ("RESET SESSION AUTHORIZATION", Tag("RESET"), SETTINGS),
+    ("SET SESSION AUTHORIZATION DEFAULT", Tag("SET"), SETTINGS),
+    ("SET ROLE NONE", Tag("SET"), SETTINGS),
+    ("DEALLOCATE ALL", Tag("DEALLOCATE ALL"), STATEMENTS),
+    ("CLOSE ALL", Tag("CLOSE CURSOR ALL"), PINS),
+    ("UNLISTEN *", Tag("UNLISTEN"), PINS),
+    ("DISCARD TEMP", Tag("DISCARD TEMP"), PINS),
+    ("DISCARD SEQUENCES", Tag("DISCARD SEQUENCES"), SEQUENCES),
+    ("DISCARD PLANS", Tag("DISCARD PLANS"), NONE),
+    ("SELECT pg_advisory_unlock_all()", UNLOCK_ALL, PINS),
     (
         "SELECT pg_catalog.pg_advisory_unlock_all()",
-        Answer::Void("pg_advisory_unlock_all"),
+        UNLOCK_ALL,
         PINS,
     ),
 ];
+
+const UNLOCK_ALL: Answer = Answer::Void("pg_advisory_unlock_all");
 
 impl Resets {
     /// What this text resets, if it does nothing else.
@@ -135,7 +123,7 @@ impl Resets {
     pub fn answer(text: &[u8], out: &mut Vec<u8>) {
         for (_, answer, _) in statements(text) {
             match answer {
-                Some(Answer::Tag(tag)) => {
+                Some(Tag(tag)) => {
                     MessageWriter::new(out).command_complete(tag);
                 }
                 Some(Answer::Void(name)) => {

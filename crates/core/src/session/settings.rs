@@ -6,11 +6,9 @@ use std::{
     sync::Arc,
 };
 
-use hashbrown::HashTable;
 use parking_lot::Mutex;
 
-/// A table with fewer entries is not swept.
-const SWEEP_MIN: usize = 64;
+use super::shelf::{self, Shelf};
 
 /// A name, in lower case: PostgreSQL does not tell its parameters' names apart by case.
 type Name = Box<[u8]>;
@@ -28,14 +26,8 @@ pub struct Settings {
 /// All settings of the process that are in use, each once.
 #[derive(Debug)]
 pub struct SettingsTable {
-    table: Mutex<Shelf>,
+    shelf: Mutex<Shelf<[(Name, Value)]>>,
     hasher: RandomState,
-}
-
-#[derive(Debug, Default)]
-struct Shelf {
-    table: HashTable<Arc<[(Name, Value)]>>,
-    sweep_at: usize,
 }
 
 impl Settings {
@@ -43,11 +35,7 @@ impl Settings {
     #[must_use]
     #[inline]
     pub fn is_same(&self, other: &Self) -> bool {
-        match (&self.entries, &other.entries) {
-            (None, None) => true,
-            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
-            _ => false,
-        }
+        shelf::is_same(self.entries.as_ref(), other.entries.as_ref())
     }
 
     /// Is nothing set?
@@ -91,7 +79,7 @@ impl fmt::Debug for Settings {
 impl Default for SettingsTable {
     fn default() -> Self {
         Self {
-            table: Mutex::default(),
+            shelf: Mutex::default(),
             hasher: RandomState::new(),
         }
     }
@@ -141,36 +129,18 @@ impl SettingsTable {
             std::hash::Hasher::finish(&state)
         };
         let hash = hash_of(&entries);
-        let mut shelf = self.table.lock();
-        if let Some(found) = shelf.table.find(hash, |known| **known == *entries) {
-            let entries = Some(Arc::clone(found));
-            return Settings { entries };
-        }
-        shelf.sweep();
-        let entries: Arc<[(Name, Value)]> = entries.into();
-        shelf
-            .table
-            .insert_unique(hash, Arc::clone(&entries), |known| hash_of(known));
+        let is_it = |known: &[(Name, Value)]| *known == *entries;
+        let make = || entries.as_slice().into();
+        let entries = self.shelf.lock().intern(hash, is_it, hash_of, make);
         Settings {
             entries: Some(entries),
         }
     }
 }
 
-impl Shelf {
-    /// Forgets what nobody has any more, before the table has grown to twice of what was in use.
-    fn sweep(&mut self) {
-        if self.table.len() < self.sweep_at.max(SWEEP_MIN) {
-            return;
-        }
-        self.table.retain(|known| Arc::strong_count(known) > 1);
-        self.sweep_at = 2 * self.table.len();
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::shelf::SWEEP_MIN, *};
 
     #[test]
     fn equal_ones_are_the_same() {
@@ -205,7 +175,7 @@ mod tests {
         for number in 0..10 * SWEEP_MIN {
             let _ = table.intern([("number", number.to_string())]);
         }
-        assert!(table.table.lock().table.len() <= 2 * SWEEP_MIN);
+        assert!(table.shelf.lock().iter().count() <= 2 * SWEEP_MIN);
         assert!(kept.is_same(&table.intern([("kept", "1")])));
     }
 

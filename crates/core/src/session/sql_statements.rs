@@ -8,6 +8,7 @@ use pgweir_wire::{MessageWriter, tag::frontend};
 use super::{
     RESERVED,
     scan::{Phrase, phrases},
+    shelf,
 };
 
 /// So many bytes are counted for each, beside name and text.
@@ -50,11 +51,7 @@ impl SqlStatements {
     #[must_use]
     #[inline]
     pub fn is_same(&self, other: &Self) -> bool {
-        match (&self.entries, &other.entries) {
-            (None, None) => true,
-            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
-            _ => false,
-        }
+        shelf::is_same(self.entries.as_ref(), other.entries.as_ref())
     }
 
     /// The same names and texts.

@@ -9,10 +9,9 @@ use std::{
     },
 };
 
-use hashbrown::HashTable;
 use parking_lot::Mutex;
 
-use super::{Certificates, Dialect, Suspicion, scan};
+use super::{Certificates, Dialect, Suspicion, scan, shelf::Shelf};
 
 /// How the names of statements begin that we make on servers.
 pub const RESERVED: &[u8] = b"PGWEIR_";
@@ -20,8 +19,6 @@ pub const RESERVED: &[u8] = b"PGWEIR_";
 pub const NO_SUCH_NAME: &[u8] = b"PGWEIR_NONE";
 /// Locks are shared by as many statements, so that workers rarely meet.
 const SHARDS: usize = 16;
-/// A shard with fewer statements is not swept.
-const SWEEP_MIN: usize = 64;
 /// No reading of a catalog has this number.
 const NO_VERDICT: u64 = u64::MAX;
 /// Bits of a verdict for the suspicion; the others tell under which certificates it was found.
@@ -36,19 +33,12 @@ pub struct Statement {
     verdict: AtomicU64,
 }
 
-/// All statements of the process. Those that nobody holds any more are swept out before the table
-/// grows to twice what was held at the last sweep.
+/// All statements of the process that are in use.
 #[derive(Debug)]
 pub struct Statements {
-    shards: [Mutex<Shard>; SHARDS],
+    shards: [Mutex<Shelf<Statement>>; SHARDS],
     hasher: RandomState,
     next_id: AtomicU64,
-}
-
-#[derive(Debug, Default)]
-struct Shard {
-    table: HashTable<Arc<Statement>>,
-    sweep_at: usize,
 }
 
 impl Statement {
@@ -129,25 +119,22 @@ impl Statements {
         let hash = self.hasher.hash_one(definition);
         // The table uses the top and the lowest bits itself.
         let mut shard = self.shards[(hash >> 32) as usize % SHARDS].lock();
-        if let Some(found) = shard
-            .table
-            .find(hash, |statement| *statement.definition == *definition)
-        {
-            return Arc::clone(found);
-        }
-        shard.sweep();
+        shard.intern(
+            hash,
+            |statement| *statement.definition == *definition,
+            |statement| self.hasher.hash_one(&*statement.definition),
+            || Arc::new(self.make(definition)),
+        )
+    }
+
+    fn make(&self, definition: &[u8]) -> Statement {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let statement = Arc::new(Statement {
+        Statement {
             id,
             name: [RESERVED, id.to_string().as_bytes()].concat().into(),
             definition: definition.into(),
             verdict: AtomicU64::new(NO_VERDICT),
-        });
-        let rehash = |statement: &Arc<Statement>| self.hasher.hash_one(&*statement.definition);
-        shard
-            .table
-            .insert_unique(hash, Arc::clone(&statement), rehash);
-        statement
+        }
     }
 
     /// How many there are, and the bytes of their definitions. Some may be held by nobody.
@@ -155,7 +142,7 @@ impl Statements {
     pub fn size(&self) -> (usize, usize) {
         let mut size = (0, 0);
         for shard in &self.shards {
-            for statement in &shard.lock().table {
+            for statement in shard.lock().iter() {
                 size.0 += 1;
                 size.1 += statement.definition.len();
             }
@@ -164,20 +151,9 @@ impl Statements {
     }
 }
 
-impl Shard {
-    fn sweep(&mut self) {
-        if self.table.len() < self.sweep_at.max(SWEEP_MIN) {
-            return;
-        }
-        // Whoever gets one more hold of a statement has one already, or the lock that we have.
-        self.table.retain(|held| Arc::strong_count(held) > 1);
-        self.sweep_at = 2 * self.table.len();
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::shelf::SWEEP_MIN, *};
 
     #[test]
     fn one_for_each_definition() {
