@@ -64,6 +64,33 @@ counters! {
     client_login_count,
 }
 
+impl Stats {
+    /// What was counted in `span` microseconds, per second; times per transaction, per query and per
+    /// assignment of a server.
+    #[must_use]
+    pub fn averages(&self, span: u64) -> Self {
+        let per_second = |count: u64| {
+            let rate = u128::from(count) * 1_000_000 / u128::from(span.max(1));
+            u64::try_from(rate).unwrap_or(u64::MAX)
+        };
+        let each = |time: u64, count: u64| time.checked_div(count).unwrap_or_default();
+        Self {
+            server_assignment_count: per_second(self.server_assignment_count),
+            xact_count: per_second(self.xact_count),
+            query_count: per_second(self.query_count),
+            received: per_second(self.received),
+            sent: per_second(self.sent),
+            xact_time: each(self.xact_time, self.xact_count),
+            query_time: each(self.query_time, self.query_count),
+            wait_time: each(self.wait_time, self.server_assignment_count),
+            client_parse_count: per_second(self.client_parse_count),
+            server_parse_count: per_second(self.server_parse_count),
+            bind_count: per_second(self.bind_count),
+            client_login_count: per_second(self.client_login_count),
+        }
+    }
+}
+
 /// Counters, and where they stood at the ends of the last two periods (`stats_period`).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Periods {

@@ -59,24 +59,20 @@ impl StatsReport {
 
 /// In PgBouncer's words: rates per second, and the average times of one transaction, query and wait.
 fn line(stats: &Stats, elapsed_us: u64) -> String {
-    let rate = |count: u64| {
-        let per_second = u128::from(count) * 1_000_000 / u128::from(elapsed_us);
-        u64::try_from(per_second).unwrap_or(u64::MAX)
-    };
-    let average = |total: u64, count: u64| total.checked_div(count).unwrap_or_default();
+    let average = stats.averages(elapsed_us);
     format!(
         "stats: {} xacts/s, {} queries/s, {} client parses/s, {} server parses/s, {} binds/s, \
          in {} B/s, out {} B/s, xact {} us, query {} us, wait {} us",
-        rate(stats.xact_count),
-        rate(stats.query_count),
-        rate(stats.client_parse_count),
-        rate(stats.server_parse_count),
-        rate(stats.bind_count),
-        rate(stats.received),
-        rate(stats.sent),
-        average(stats.xact_time, stats.xact_count),
-        average(stats.query_time, stats.query_count),
-        average(stats.wait_time, stats.server_assignment_count),
+        average.xact_count,
+        average.query_count,
+        average.client_parse_count,
+        average.server_parse_count,
+        average.bind_count,
+        average.received,
+        average.sent,
+        average.xact_time,
+        average.query_time,
+        average.wait_time,
     )
 }
 

@@ -87,7 +87,7 @@ pub(super) fn stats(worker: &Worker, collection: &Collection, now: Time) -> Tabl
     let rows = by_database(collection).into_iter().map(|(name, counted)| {
         let mut row: Vec<Cell> = vec![name.into()];
         row.extend(counted.total.values().into_iter().map(Cell::Int));
-        row.extend(averages(counted.recent, span).map(Cell::Int));
+        row.extend(averages(&counted.recent, span));
         row
     });
     (columns, rows.collect())
@@ -106,7 +106,7 @@ pub(super) fn averages_of_databases(worker: &Worker, collection: &Collection, no
     let span = span(worker, collection, now);
     let rows = by_database(collection).into_iter().map(|(name, counted)| {
         let mut row: Vec<Cell> = vec![name.into()];
-        row.extend(averages(counted.recent, span).map(Cell::Int));
+        row.extend(averages(&counted.recent, span));
         row
     });
     (plain_columns(1), rows.collect())
@@ -119,7 +119,7 @@ pub(super) fn totals(worker: &Worker, collection: &Collection, now: Time) -> Tab
     }
     sum.total += collection.past;
     let total = sum.total.values();
-    let average = averages(sum.recent, span(worker, collection, now));
+    let average = sum.recent.averages(span(worker, collection, now)).values();
     let row = |name: &'static str, value| vec![name.into(), Cell::Int(value)];
     let totals = NAMES.iter().zip(total);
     let averages = NAMES.iter().zip(average);
@@ -154,27 +154,8 @@ fn span(worker: &Worker, collection: &Collection, now: Time) -> u64 {
     now.since(begin.max(collection.began)).max(1_000_000)
 }
 
-/// Counts per second; times per transaction, per query and per assignment.
-fn averages(recent: Stats, span: u64) -> [u64; 12] {
-    let per_second = |count: u64| {
-        let rate = u128::from(count) * 1_000_000 / u128::from(span);
-        u64::try_from(rate).unwrap_or(u64::MAX)
-    };
-    let per = |time: u64, count: u64| time / count.max(1);
-    [
-        per_second(recent.server_assignment_count),
-        per_second(recent.xact_count),
-        per_second(recent.query_count),
-        per_second(recent.received),
-        per_second(recent.sent),
-        per(recent.xact_time, recent.xact_count),
-        per(recent.query_time, recent.query_count),
-        per(recent.wait_time, recent.server_assignment_count),
-        per_second(recent.client_parse_count),
-        per_second(recent.server_parse_count),
-        per_second(recent.bind_count),
-        per_second(recent.client_login_count),
-    ]
+fn averages(recent: &Stats, span: u64) -> impl Iterator<Item = Cell> {
+    recent.averages(span).values().into_iter().map(Cell::Int)
 }
 
 #[cfg(test)]
@@ -200,7 +181,7 @@ mod tests {
             wait_time: 80,
             ..Stats::default()
         };
-        let found = averages(recent, 2_000_000);
+        let found = recent.averages(2_000_000).values();
         assert_eq!(found, [2, 5, 15, 500, 0, 500, 200, 20, 0, 0, 0, 0]);
     }
 }
