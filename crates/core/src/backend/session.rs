@@ -186,6 +186,18 @@ impl ServerSession {
         );
     }
 
+    /// It holds what it was asked to hold.
+    pub fn holds(&mut self, settings: &Settings) {
+        self.held = settings.clone();
+        self.has_reported = false;
+    }
+
+    /// Its client knows by other means what it has said of parameters.
+    pub fn forget_news(&mut self) {
+        self.has_news = false;
+        self.news.clear();
+    }
+
     /// It is as it was after its login.
     pub fn cleaned(&mut self) {
         self.held = Settings::default();

@@ -22,15 +22,17 @@ impl Worker {
         };
         client.request_at = now;
         let Some(pool) = client.pool else { return };
-        let context = client.context.as_ref();
-        let wanted = context.map(|context| (context.wanted.clone(), context.sql.clone()));
+        let table = &self.table;
+        let context = match table.look(conn) {
+            Some(Conn::Client(client)) => client.context.as_deref(),
+            _ => None,
+        };
         let at_login = context.is_some_and(|context| context.unproven);
         let pool_here = self.pools.get_mut(pool.index());
         let pool_here = pool_here.and_then(|pool| pool.as_deref_mut());
-        let idle = match (pool_here, &wanted) {
-            (Some(pool), Some((wanted, sql))) => {
-                let table = &self.table;
-                pool.take_idle_that(|server| table.holds(server, wanted, sql))
+        let idle = match (pool_here, context) {
+            (Some(pool), Some(context)) => {
+                pool.take_idle_that(|server| table.holds(server, &context.wanted, &context.sql))
             }
             (Some(pool), None) => pool.take_idle(),
             (None, _) => None,
@@ -188,13 +190,10 @@ impl Worker {
                 client.tracked.adopt(&server.tracked);
                 client.duty = ClientDuty::Active(server_conn);
                 server.duty = Duty::Lent(client_conn);
-                begin(client_conn, client, server_conn, server, out);
+                let early = begin(client_conn, client, server_conn, server, out);
                 let pool = server.pool();
-                let early = client.early.take();
                 self.count_assignment(pool, waited);
-                if let Some(early) = early {
-                    self.relay_early(client_conn, &early, now, out);
-                }
+                self.relay_early(client_conn, early, now, out);
                 return true;
             }
             Some(range) => {
@@ -224,8 +223,21 @@ impl Worker {
     }
 
     /// Bytes that were read before their client had a server.
+    #[inline]
+    pub(super) fn relay_early(
+        &mut self,
+        conn: Token,
+        early: Option<Early>,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        if let Some(bytes) = early {
+            self.relay_again(conn, &bytes, now, out);
+        }
+    }
+
     #[cold]
-    pub(super) fn relay_early(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
+    fn relay_again(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
         let outer = out.early.replace(out.scratch.len());
         out.scratch.extend_from_slice(bytes);
         self.relay_up(conn, bytes, now, out);
@@ -244,30 +256,18 @@ impl Worker {
         let Some((client, server)) = self.table.pair(client_conn, server_conn) else {
             return;
         };
-        let early = client.early.take();
-        begin(client_conn, client, server_conn, server, out);
-        if let Some(early) = early {
-            self.relay_early(client_conn, &early, now, out);
-        }
+        let early = begin(client_conn, client, server_conn, server, out);
+        self.relay_early(client_conn, early, now, out);
     }
 
     /// The server has the client's parameters now: begin.
     pub(crate) fn prepared(&mut self, server_conn: Token, now: Time, out: &mut Actions) {
-        let Some(client_conn) = self
-            .table
-            .server(server_conn)
-            .and_then(|server| server.client())
-        else {
-            return;
-        };
-        let Some((client, server)) = self.table.pair(client_conn, server_conn) else {
+        let Some((client_conn, client, server)) = self.table.pair_of(server_conn) else {
             return;
         };
         if let Some(context) = &client.context {
-            server.session.held = context.wanted.clone();
-            server.session.has_reported = false;
-            server.session.has_news = false;
-            server.session.news.clear();
+            server.session.holds(&context.wanted);
+            server.session.forget_news();
         }
         // PostgreSQL's own spelling of the values is the client's from here on, and it is told so.
         let told = std::mem::replace(&mut client.tracked, server.tracked.clone());
@@ -283,10 +283,8 @@ impl Worker {
         client.duty = ClientDuty::Active(server_conn);
         client.transaction_at = now;
         server.duty = Duty::Lent(client_conn);
-        begin(client_conn, client, server_conn, server, out);
-        if let Some(early) = client.early.take() {
-            self.relay_early(client_conn, &early, now, out);
-        }
+        let early = begin(client_conn, client, server_conn, server, out);
+        self.relay_early(client_conn, early, now, out);
     }
 
     /// The end of a transaction gives the server back, where the pool's mode says so.
@@ -515,15 +513,20 @@ impl Worker {
     }
 }
 
-/// From now on bytes flow between the two, each way as far as the other side takes them.
+/// Bytes of a client, read before they could go on.
+type Early = Box<Vec<u8>>;
+
+/// From now on bytes flow between the two, each way as far as the other side takes them. Gives what
+/// was read before, for [`Worker::relay_early`].
 #[inline]
+#[must_use]
 pub(super) fn begin(
     client_conn: Token,
-    client: &Client,
+    client: &mut Client,
     server_conn: Token,
     server: &Server,
     out: &mut Actions,
-) {
+) -> Option<Early> {
     out.read(
         client_conn,
         if server.blocked {
@@ -535,4 +538,5 @@ pub(super) fn begin(
     if client.blocked {
         out.read(server_conn, ReadMode::Hold);
     }
+    client.early.take()
 }

@@ -480,14 +480,7 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) {
-        let Some(conn) = self
-            .table
-            .server(server_conn)
-            .and_then(|server| server.client())
-        else {
-            return;
-        };
-        let Some(client) = self.table.client(conn) else {
+        let Some((conn, client, _)) = self.table.pair_of(server_conn) else {
             return;
         };
         let Some(context) = &mut client.context else {

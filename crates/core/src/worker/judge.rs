@@ -240,10 +240,9 @@ impl Worker {
             let held = directory.settings().intern(found);
             context.wanted = directory.settings().overlay(&context.base, &held);
             restored = plan(&context.wanted, &held);
-            server.session.held = held;
+            server.session.holds(&held);
             server.session.channels = channels;
             server.session.suspicion = Suspicion::default();
-            server.session.has_reported = false;
             server.session.is_unjudged = false;
             server.session.was_reset = false;
         }
@@ -278,12 +277,10 @@ impl Worker {
 
     /// The client has its startup values again.
     pub(crate) fn restored(&mut self, conn: Token, now: Time, out: &mut Actions) {
-        if let Some(client_conn) = self.table.server(conn).and_then(|server| server.client())
-            && let Some((client, server)) = self.table.pair(client_conn, conn)
+        if let Some((_, client, server)) = self.table.pair_of(conn)
             && let Some(context) = &client.context
         {
-            server.session.held = context.wanted.clone();
-            server.session.has_reported = false;
+            server.session.holds(&context.wanted);
         }
         self.conclude(conn, now, out);
     }
@@ -326,10 +323,8 @@ impl Worker {
                 MessageWriter::new(bytes).ready_for_query(b'I');
             });
         }
-        begin(client_conn, client, conn, server, out);
-        if let Some(early) = client.early.take() {
-            self.relay_early(client_conn, &early, now, out);
-        }
+        let early = begin(client_conn, client, conn, server, out);
+        self.relay_early(client_conn, early, now, out);
     }
 }
 

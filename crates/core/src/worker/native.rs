@@ -95,10 +95,8 @@ impl Worker {
         let Some((client, server)) = self.table.pair(owner, conn) else {
             return;
         };
-        begin(owner, client, conn, server, out);
-        if let Some(early) = client.early.take() {
-            self.relay_early(owner, &early, now, out);
-        }
+        let early = begin(owner, client, conn, server, out);
+        self.relay_early(owner, early, now, out);
     }
 
     /// Its login has come to nothing. That says nothing of other servers of the pool: the right to
@@ -111,11 +109,7 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) {
-        if !server.bypass {
-            self.native_connected(&server.shared, false, now, out);
-        }
-        if let Some(client) = self.table.client(owner) {
-            client.change(ClientDuty::Idle, &mut self.timed);
+        if self.is_without_server(server, owner, now, out) {
             self.refuse(owner, &Fault::OwnServer(why.to_owned()), now, out);
         }
     }
@@ -129,13 +123,27 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) {
+        if self.is_without_server(server, owner, now, out) {
+            self.wait(owner, server.pool(), true, now, out);
+        }
+    }
+
+    /// The server of a client's own will not come. `false` if the client is gone too.
+    fn is_without_server(
+        &mut self,
+        server: &Server,
+        owner: Token,
+        now: Time,
+        out: &mut Actions,
+    ) -> bool {
         if !server.bypass {
             self.native_connected(&server.shared, false, now, out);
         }
-        if let Some(client) = self.table.client(owner) {
+        let client = self.table.client(owner);
+        client.is_some_and(|client| {
             client.change(ClientDuty::Idle, &mut self.timed);
-            self.wait(owner, server.pool(), true, now, out);
-        }
+            true
+        })
     }
 
     fn native_connected(

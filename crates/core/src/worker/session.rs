@@ -54,12 +54,9 @@ impl Worker {
         }
         client.duty = ClientDuty::Active(server_conn);
         server.duty = Duty::Lent(client_conn);
-        begin(client_conn, client, server_conn, server, out);
-        let early = client.early.take();
+        let early = begin(client_conn, client, server_conn, server, out);
         self.count_assignment(pool, waited);
-        if let Some(early) = early {
-            self.relay_early(client_conn, &early, now, out);
-        }
+        self.relay_early(client_conn, early, now, out);
         true
     }
 
@@ -184,14 +181,7 @@ impl Worker {
     /// They are good: the login goes on.
     pub(crate) fn startup_tried(&mut self, server_conn: Token, now: Time, out: &mut Actions) {
         let directory = Arc::clone(&self.directory);
-        let Some(client_conn) = self
-            .table
-            .server(server_conn)
-            .and_then(|server| server.client())
-        else {
-            return;
-        };
-        let Some((client, server)) = self.table.pair(client_conn, server_conn) else {
+        let Some((client_conn, client, server)) = self.table.pair_of(server_conn) else {
             return;
         };
         let shared = Arc::clone(&server.shared);
@@ -199,10 +189,8 @@ impl Worker {
             return;
         };
         let asked = std::mem::take(&mut context.wanted);
-        server.session.held = asked.clone();
-        server.session.has_reported = false;
-        server.session.has_news = false;
-        server.session.news.clear();
+        server.session.holds(&asked);
+        server.session.forget_news();
         let (names, settings) = (directory.names(), directory.settings());
         let usual = shared.facts.lock().welcome.clone();
         let spelled = asked

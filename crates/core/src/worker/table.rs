@@ -115,6 +115,13 @@ impl Table {
         }
     }
 
+    /// A server and the client that it works for.
+    pub(crate) fn pair_of(&mut self, server: Token) -> Option<(Token, &mut Client, &mut Server)> {
+        let client = self.server(server)?.client()?;
+        let (of, server) = self.pair(client, server)?;
+        Some((client, of, server))
+    }
+
     /// The token of the connection in a slot.
     pub(crate) fn token_at(&self, slot: u32) -> Option<Token> {
         let entry = self.slots.get(slot as usize)?;
