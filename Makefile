@@ -1,4 +1,6 @@
 .DEFAULT_GOAL := help
+PROFILE ?= release
+TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .PHONY: help
 help: ## List the commands
@@ -16,6 +18,17 @@ test-full: ## The same with the slow tests and the full counts (about an hour)
 build: ## Build pgweir: target/release/pgweir
 	@tools/install-deps build
 	cargo build --release -p pgweir
+
+.PHONY: deb
+deb: ## Build a Debian package in target/deb (PROFILE=quick links faster)
+	@tools/install-deps deb
+	cargo build --profile $(PROFILE) -p pgweir
+	@packaging/deb/build $(TARGET)/$(PROFILE)/pgweir $(TARGET)/deb
+
+.PHONY: static
+static: ## Build pgweir without any library: target/MACHINE-unknown-linux-musl/release/pgweir
+	@tools/install-deps static
+	cargo build --profile $(PROFILE) -p pgweir --no-default-features --target $(shell uname -m)-unknown-linux-musl
 
 .PHONY: demo
 demo: ## Show the main job on a throw-away PostgreSQL (KEEP=1 leaves it running)

@@ -10,7 +10,7 @@ use std::{
 
 use pgweir_config::docs;
 
-use crate::coverage;
+use crate::{coverage, man};
 
 /// Writes the generated pages, or with `--check` only says which of them are stale.
 pub(crate) fn run(arguments: Vec<String>) -> ExitCode {
@@ -32,7 +32,7 @@ pub(crate) fn run(arguments: Vec<String>) -> ExitCode {
     let mut stale = Vec::new();
     for (name, text) in docs::files()
         .into_iter()
-        .chain([(coverage::PAGE, coverage)])
+        .chain([(coverage::PAGE, coverage), (man::PAGE, man::page())])
     {
         let path = root.join(name);
         if fs::read_to_string(&path).is_ok_and(|old| old == text) {

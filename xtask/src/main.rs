@@ -4,6 +4,7 @@ mod bench;
 mod coverage;
 mod demo;
 mod docs;
+mod man;
 mod stage;
 
 use std::{

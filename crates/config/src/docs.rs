@@ -171,7 +171,7 @@ fn write_help(out: &mut String) -> fmt::Result {
 }
 
 /// The settings of a scope under their headings.
-fn groups(scope: Scope) -> impl Iterator<Item = (&'static str, &'static [SettingInfo])> {
+pub fn groups(scope: Scope) -> impl Iterator<Item = (&'static str, &'static [SettingInfo])> {
     scope
         .settings()
         .chunk_by(|a, b| a.group == b.group)
@@ -179,7 +179,8 @@ fn groups(scope: Scope) -> impl Iterator<Item = (&'static str, &'static [Setting
 }
 
 /// The description in one line.
-fn paragraph(info: &SettingInfo) -> String {
+#[must_use]
+pub fn paragraph(info: &SettingInfo) -> String {
     let lines: Vec<_> = info.doc.lines().map(str::trim).collect();
     lines.join(" ").trim().to_owned()
 }
@@ -205,7 +206,9 @@ fn wrapped(out: &mut String, start: &str, text: &str) -> fmt::Result {
     writeln!(out, "{start}{line}")
 }
 
-fn section_intro(scope: Scope) -> &'static str {
+/// What a section of the ini file is for, and how its lines look.
+#[must_use]
+pub fn section_intro(scope: Scope) -> &'static str {
     match scope {
         Scope::Global => "What holds for the whole process.",
         Scope::Database => {

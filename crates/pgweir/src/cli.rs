@@ -108,4 +108,33 @@ mod tests {
             assert!(help.contains(word), "{word}");
         }
     }
+
+    /// pgweir(1); `PGWEIR_WRITE=1 cargo test -p pgweir manual_page` writes it.
+    #[test]
+    fn the_manual_page_is_current() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/man/pgweir.1");
+        let now = manual_page();
+        if std::env::var_os("PGWEIR_WRITE").is_some() {
+            std::fs::write(path, &now).expect("written");
+        }
+        let written = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(
+            now == written,
+            "pgweir.1 is stale: PGWEIR_WRITE=1 cargo test -p pgweir manual_page"
+        );
+    }
+
+    fn manual_page() -> String {
+        // The settings have a page of their own.
+        let command = Cli::command().after_help(None).after_long_help(None);
+        let man = clap_mangen::Man::new(command)
+            .date("")
+            .manual("")
+            .source("");
+        let mut page = b".\\\" Generated from crates/pgweir/src/cli.rs by a test there.\n".to_vec();
+        man.render(&mut page).expect("written to memory");
+        let mut page = String::from_utf8(page).expect("text");
+        page.push_str(include_str!("../../../packaging/man/pgweir.1.end"));
+        page
+    }
 }

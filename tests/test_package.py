@@ -1,0 +1,259 @@
+"""The Debian package: what is in it, and its life from installation to purge."""
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import machine
+import pooler as poolers
+
+PACKAGING = poolers.ROOT / "packaging"
+
+pytestmark = pytest.mark.pgweir_only("it is pgweir's package")
+
+
+def run(*command, **options):
+    """Runs a command that must succeed; gives its output."""
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, **options)
+    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def build(folder, **environment):
+    """The package of the program under test."""
+    done = run(PACKAGING / "deb/build", poolers.binary(), folder, env=os.environ | environment)
+    return Path(done.splitlines()[-1])
+
+
+def modes(root):
+    """Permissions of all files below a folder, by path; folders end in a slash."""
+    found = {}
+    for path in root.rglob("*"):
+        name = str(path.relative_to(root)) + ("/" if path.is_dir() else "")
+        found[name] = stat.S_IMODE(path.lstat().st_mode)
+    return found
+
+
+# -- what is in it
+
+def test_contents(folder):
+    """All files are there, only what must be is executable, and nobody else reads the secrets."""
+    package = build(folder / "made")
+    fields = dict(line.split(": ", 1) for line in run("dpkg-deb", "-f", package).splitlines()
+                  if not line.startswith(" "))
+    assert package.name == f"pgweir_{fields['Version']}_{fields['Architecture']}.deb"
+    assert "postgresql-common" in fields["Depends"] and "libc6 (>= " in fields["Depends"]
+    owners = {line.split()[1] for line in run("dpkg-deb", "-c", package).splitlines()}
+    assert owners == {"root/root"}
+
+    run("dpkg-deb", "-x", package, folder / "tree")
+    run("dpkg-deb", "-e", package, folder / "control")
+    files = modes(folder / "tree")
+    assert {name for name, mode in files.items() if mode & 0o111 and not name.endswith("/")} == {
+        "usr/bin/pgweir"}
+    assert {name for name, mode in files.items() if mode == 0o640} == {
+        "etc/pgweir/pgweir.ini", "etc/pgweir/userlist.txt"}
+    assert not [name for name, mode in files.items() if mode & 0o022]
+    assert set(files) >= {
+        "usr/lib/systemd/system/pgweir.service", "usr/lib/systemd/system/pgweir@.service",
+        "etc/default/pgweir", "etc/logrotate.d/pgweir", "var/log/pgweir/",
+        "usr/share/man/man1/pgweir.1.gz", "usr/share/man/man5/pgweir.ini.5.gz",
+        "usr/share/doc/pgweir/copyright", "usr/share/doc/pgweir/changelog.gz",
+        "usr/share/doc/pgweir/crates.gz", "usr/share/doc/pgweir/migrating.md",
+        "usr/share/doc/pgweir/examples/pgweir.ini"}
+
+    conffiles = (folder / "control/conffiles").read_text().split()
+    assert sorted(conffiles) == sorted(f"/{name}" for name in files
+                                       if name.startswith("etc/") and not name.endswith("/"))
+    sums = dict(reversed(line.split("  ")) for line in
+                (folder / "control/md5sums").read_text().splitlines())
+    assert sums == {name: hashlib.md5((folder / "tree" / name).read_bytes()).hexdigest()
+                    for name in files if not name.endswith("/")}
+    for script in "postinst", "prerm", "postrm":
+        run("sh", "-n", folder / "control" / script)
+    assert run(folder / "tree/usr/bin/pgweir", "--version").startswith("pgweir ")
+
+    template = (folder / "tree/usr/lib/systemd/system/pgweir@.service").read_text()
+    assert "CONFIG=/etc/pgweir/%i.ini" in template and "/etc/default/pgweir-%i" in template
+
+
+def test_unit(folder, program):
+    """systemd has nothing to say against the unit."""
+    unit = folder / "pgweir.service"
+    unit.write_text((PACKAGING / "pgweir.service").read_text().replace("/usr/bin/pgweir", str(program)))
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", str(unit)],
+                          capture_output=True, text=True, env=os.environ | {"SYSTEMD_LOG_LEVEL": "warning"})
+    said = [line for line in done.stderr.splitlines() if str(unit) in line or "pgweir" in line]
+    assert (done.returncode, said) == (0, [])
+    text = unit.read_text()
+    for word in "Type=notify", "LimitCORE=0", "LimitNOFILE=", "NoNewPrivileges=yes":
+        assert f"\n{word}" in text
+
+
+@pytest.mark.parametrize("page", ["pgweir.1", "pgweir.ini.5"])
+def test_manual_pages(page):
+    """They are set without a warning."""
+    done = subprocess.run(["groff", "-man", "-Tutf8", "-ww", PACKAGING / "man" / page],
+                          capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "SEE ALSO" in re.sub("\x1b[^m]*m|.\x08", "", done.stdout)
+
+
+def test_its_ini_loads(new_pooler, folder):
+    """The configuration that comes with it is one that pgweir starts with."""
+    text = (PACKAGING / "pgweir.ini").read_text()
+    (folder / "userlist.txt").touch()
+    for key, value in {"listen_port": machine.free_port(), "unix_socket_dir": folder,
+                       "pidfile": folder / "pid", "auth_file": folder / "userlist.txt"}.items():
+        text, count = re.subn(rf"^{key} = .*$", f"{key} = {value}", text, flags=re.MULTILINE)
+        assert count == 1, key
+    one = new_pooler()
+    one.write_files()
+    one.write_ini(text)
+    one.spawn()
+    one.expect_log("process up: ")
+    warnings = re.findall(r"WARNING (no \w+)?", one.log_path.read_text())
+    assert warnings == ["no databases", "no users"]
+
+
+# -- its life
+
+class Chroot:
+    """A fresh Debian 12 in a folder, without a running system."""
+
+    def __init__(self, folder):
+        self.root = folder / "debian"
+        self.notify = None
+        self.process = None
+
+    def make(self):
+        run("debootstrap", "--variant=minbase", "bookworm", self.root, "http://deb.debian.org/debian")
+
+    def run(self, *command):
+        environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND": "noninteractive",
+                       "LC_ALL": "C", "http_proxy": os.environ.get("http_proxy", "")}
+        return run("chroot", self.root, *command, env=environment)
+
+    def install(self, package):
+        shutil.copy(package, self.root / "tmp")
+        return self.run("apt-get", "install", "-y", "-q", "--no-install-recommends", f"/tmp/{package.name}")
+
+    def path(self, name):
+        return self.root / name.lstrip("/")
+
+    def start(self):
+        """Starts the service as its unit says, and waits until it is ready."""
+        unit = self.path("/usr/lib/systemd/system/pgweir.service").read_text()
+        value = dict(re.findall(r"^(\w+)=(.*)$", unit, flags=re.MULTILINE))
+        files = f"{value['Environment']}\n" + self.path(value["EnvironmentFile"].lstrip("-")).read_text()
+        environment = dict(re.findall(r"^(\w+)=(.*)$", files, flags=re.MULTILINE))
+        with contextlib.suppress(FileNotFoundError):
+            self.path("/run/notify").unlink()
+        self.notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.notify.bind(str(self.path("/run/notify")))
+        self.path("/run/notify").chmod(0o777)
+        self.notify.settimeout(30)
+        self.process = subprocess.Popen(
+            ["chroot", self.root, "setpriv", f"--reuid={value['User']}", f"--regid={value['User']}",
+             "--init-groups", "--bounding-set=-all", "--no-new-privs",
+             "sh", "-c", f"exec {value['ExecStart']}"],
+            env=environment | {"NOTIFY_SOCKET": "/run/notify", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        try:
+            self.expect_told("READY=1")
+        except TimeoutError:
+            self.process.kill()
+            raise AssertionError(f"not ready: {self.process.communicate()[0]}") from None
+        return environment
+
+    def expect_told(self, text):
+        while text not in self.notify.recv(1000).decode():
+            pass
+
+    def stop(self, number=signal.SIGINT):
+        if self.process is not None:
+            self.process.send_signal(number)
+            output, _ = self.process.communicate(timeout=30)
+            code, self.process = self.process.returncode, None
+            self.notify.close()
+            return code, output
+        return None
+
+
+@pytest.fixture
+def debian(tmp_path):
+    one = Chroot(tmp_path)
+    try:
+        one.make()
+        yield one
+    finally:
+        one.stop(signal.SIGKILL)
+        shutil.rmtree(one.root, ignore_errors=True)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1200)
+@pytest.mark.skipif(os.geteuid() != 0, reason="a Debian in a folder needs root")
+def test_life(debian, folder, newest_pg):
+    """Installed, started, upgraded, removed, purged; and in between on PgBouncer's own files."""
+    debian.install(build(folder, VERSION="1.0~first"))
+    assert debian.path("/usr/bin/pgweir").exists()
+    ini, default = "/etc/pgweir/pgweir.ini", "/etc/default/pgweir"
+    assert debian.run("stat", "-c", "%U:%G %a", ini).strip() == "postgres:postgres 640"
+    assert "pgweir.service" in debian.run("ls", "/etc/systemd/system/multi-user.target.wants")
+
+    # The operator's changes.
+    port = machine.free_port()
+    text = debian.path(ini).read_text().replace("listen_port = 6432", f"listen_port = {port}")
+    text = text.replace("auth_type = scram-sha-256", "auth_type = trust").replace(
+        "[databases]", f"[databases]\n* = host={newest_pg.host} port={newest_pg.port}")
+    debian.path(ini).write_text(text)
+    debian.path("/etc/pgweir/userlist.txt").write_text('"trusty" ""\n')
+    debian.run("install", "-d", "-o", "postgres", "-g", "postgres", "/run/postgresql")
+    expect_service(debian, port)
+
+    debian.install(build(folder, VERSION="1.0~second"))
+    assert debian.run("dpkg-query", "-W", "-f", "${Version}", "pgweir") == "1.0~second"
+    assert debian.path(ini).read_text() == text
+    assert debian.run("stat", "-c", "%U:%G %a", ini).strip() == "postgres:postgres 640"
+    expect_service(debian, port)
+
+    # Debian's pgbouncer.ini, which logs to a file, as it is.
+    debian.run("apt-get", "install", "-y", "-q", "--no-install-recommends", "pgbouncer")
+    debian.path(default).write_text("CONFIG=/etc/pgbouncer/pgbouncer.ini\n")
+    theirs = debian.path("/etc/pgbouncer/pgbouncer.ini")
+    before = theirs.read_bytes()
+    theirs.write_bytes(before.replace(b"listen_port = 6432", f"listen_port = {machine.free_port()}".encode()))
+    debian.start()
+    assert debian.stop()[0] == 0
+    assert "process up: " in debian.path("/var/log/postgresql/pgbouncer.log").read_text()
+
+    debian.run("apt-get", "remove", "-y", "-q", "pgweir")
+    assert not debian.path("/usr/bin/pgweir").exists() and debian.path(ini).exists()
+    debian.run("apt-get", "purge", "-y", "-q", "pgweir")
+    left = debian.run("find", "/etc", "/usr", "/var", "/run", "-name", "*pgweir*",
+                      "-not", "-path", "/var/cache/*").split()
+    assert left == []
+
+
+def expect_service(debian, port):
+    """The service serves, reloads, and ends as systemd would end it."""
+    debian.start()
+    try:
+        with poolers.psycopg.connect(host="127.0.0.1", port=port, user="trusty", dbname="app") as connection:
+            assert connection.execute("SELECT 1").fetchone() == (1,)
+        debian.process.send_signal(signal.SIGHUP)
+        debian.expect_told("RELOADING=1")
+        debian.expect_told("READY=1")
+    finally:
+        code, output = debian.stop()
+    assert code == 0, output
