@@ -14,7 +14,8 @@ use libfuzzer_sys::fuzz_target;
 use pgweir_auth::userlist::Userlist;
 use pgweir_config::Config;
 use pgweir_core::{
-    Action, Actions, Address, Closed, Directory, Peer, ReadMode, Snapshot, Time, Token, Worker, WorkerId, mail::Mail,
+    Action, Actions, Address, Closed, Directory, Peer, ReadMode, Snapshot, Time, TlsFacts, TlsTerms, Token, Worker, WorkerId,
+    mail::Mail,
 };
 
 const STARTUP: &[u8] = b"\0\0\0\x19\0\x03\0\0user\0u\0database\0d\0\0";
@@ -78,7 +79,8 @@ impl World {
         );
         let config = Config::load(Path::new("x.ini"), &mut |_| Ok(ini.clone())).expect("a good configuration");
         let users = Userlist::parse("\"u\" \"p\"\n").expect("a good userlist");
-        let directory = Arc::new(Directory::new(1, Arc::new(Snapshot { config, users }), [7; 32]));
+        let tls = TlsTerms { clients: true, servers: Some(1) };
+        let directory = Arc::new(Directory::new(1, Arc::new(Snapshot { config, users, tls }), [7; 32]));
         Self {
             worker: Worker::new(WorkerId(0), directory),
             out: Actions::default(),
@@ -167,6 +169,18 @@ impl World {
             Action::Derive { conn, job } => {
                 let keys = job.run();
                 self.worker.derived(conn, keys, self.now, &mut self.out);
+            }
+            Action::StartTls { conn, .. } => {
+                assert!(self.modes.contains_key(&conn), "TLS for a closed connection");
+                let facts = TlsFacts {
+                    protocol: "TLSv1.3",
+                    cipher: "TLS_AES_256_GCM_SHA384",
+                    group: None,
+                    peer: None,
+                    end_point: None,
+                    is_agreed: true,
+                };
+                self.worker.secured(conn, facts, self.now, &mut self.out);
             }
             Action::Mail { mail, .. } => self.mail.push_back(mail),
             Action::Freeze(_) | Action::Thaw(_) | Action::Accept(_) => {}

@@ -177,6 +177,20 @@ choices! {
     }
 }
 
+impl SslMode {
+    /// Is a connection without TLS none?
+    #[must_use]
+    pub fn is_required(self) -> bool {
+        matches!(self, Self::Require | Self::VerifyCa | Self::VerifyFull)
+    }
+
+    /// Must the other side show a certificate that a known authority signed?
+    #[must_use]
+    pub fn verifies(self) -> bool {
+        matches!(self, Self::VerifyCa | Self::VerifyFull)
+    }
+}
+
 choices! {
     /// Which host of a list a new server connection goes to.
     pub enum LoadBalance {

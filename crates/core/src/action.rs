@@ -6,7 +6,7 @@ use std::{fmt, net::SocketAddr, ops::Range, sync::Arc};
 
 use pgweir_auth::scram;
 
-use crate::{Token, WorkerId, backend::Server, mail::Mail, stats::Stats};
+use crate::{Token, WorkerId, backend::Server, mail::Mail, stats::Stats, tls::TlsRole};
 
 /// How the driver treats the incoming side of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +65,15 @@ pub enum Action {
         conn: Token,
         /// Where to.
         endpoint: Arc<Endpoint>,
+    },
+    /// Speak TLS from here on, after what was sent so far. In mode `Deliver` the handshake is made; its
+    /// end is reported to [`Worker::secured`](crate::Worker::secured), or to `closed`. Only then
+    /// more may be sent.
+    StartTls {
+        /// The connection.
+        conn: Token,
+        /// Our part in it.
+        role: TlsRole,
     },
     /// Close the connection after its unsent bytes are written (or a bounded time). The core
     /// has forgotten the token already: no event may follow.
@@ -172,6 +181,8 @@ pub enum Closed {
     Eof,
     /// The socket reported an error (its text).
     Error(String),
+    /// The TLS handshake failed, or what came later is not what the peer sent (why).
+    Tls(String),
 }
 
 /// Why a connection could not be opened.

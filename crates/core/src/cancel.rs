@@ -68,6 +68,19 @@ impl fmt::Debug for CancelKey {
     }
 }
 
+/// How far a cancel request has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Passage {
+    /// Its connection is being opened.
+    Opening,
+    /// The server was asked for TLS.
+    Asked,
+    /// TLS is being agreed on.
+    Handshake,
+    /// It is on its way.
+    Sent,
+}
+
 /// A connection to PostgreSQL that carries one cancel request.
 #[derive(Debug)]
 pub struct CancelConnection {
@@ -77,8 +90,10 @@ pub struct CancelConnection {
     pub key: BackendKey,
     /// Who asked: worker and connection there; `None` if it was ourselves.
     pub from: Option<(WorkerId, Token)>,
-    /// It is on its way: the connection is open.
-    pub sent: bool,
+    /// How far it has come.
+    pub passage: Passage,
+    /// It is to be encrypted, as its server's connection is; the server's name.
+    pub tls: Option<Arc<Endpoint>>,
     /// When patience ends (`cancel_wait_timeout`).
     pub until: Time,
 }
@@ -136,11 +151,13 @@ impl Worker {
             _ => Arc::clone(&server.endpoint),
         };
         server.cancels += 1;
+        let tls = server.tls.as_ref().map(|_| Arc::clone(&server.endpoint));
         let cancel = CancelConnection {
             server: server_conn,
             key,
             from,
-            sent: false,
+            passage: Passage::Opening,
+            tls,
             until: if patience == 0 {
                 Time(u64::MAX)
             } else {
@@ -179,9 +196,9 @@ impl Worker {
 
     /// The way to the server is open: pass the request on. PostgreSQL closes the connection when it
     /// has signalled the process.
-    pub(crate) fn cancel_connected(&mut self, conn: Token, out: &mut Actions) {
+    pub(crate) fn send_cancel(&mut self, conn: Token, out: &mut Actions) {
         if let Some(Conn::Cancel(cancel)) = self.table.get(conn) {
-            cancel.sent = true;
+            cancel.passage = Passage::Sent;
             if let Some((to, request)) = cancel.from {
                 let mail = Mail::CancelSent(request);
                 out.list.push(Action::Mail { to, mail });
@@ -206,7 +223,11 @@ impl Worker {
         };
         self.timed -= 1;
         if let Some((to, request)) = cancel.from {
-            let outcome = if cancel.sent { SENT } else { NOT_SENT };
+            let outcome = if cancel.passage == Passage::Sent {
+                SENT
+            } else {
+                NOT_SENT
+            };
             let mail = Mail::CancelDone(request, why.unwrap_or(outcome));
             out.list.push(Action::Mail { to, mail });
         }

@@ -26,6 +26,7 @@ use crate::{
     session::{Customs, SettingsTable, Startups, Statements, TrackedNames},
     stats::Stats,
     time::Time,
+    tls::TlsTerms,
 };
 
 /// One whole configuration: it is replaced, never changed.
@@ -35,6 +36,8 @@ pub struct Snapshot {
     pub config: Config,
     /// The users of `auth_file`.
     pub users: Userlist,
+    /// What the TLS settings come to.
+    pub tls: TlsTerms,
 }
 
 /// Shared by all workers of a process; touched at login and by the console, never per query.
@@ -208,7 +211,7 @@ impl Directory {
             let name = &pool.key.database;
             let entries = (before.config.database(name), snapshot.config.database(name));
             if let (Some(old), Some(new)) = entries
-                && !opens_like(old, new)
+                && !(opens_like(old, new) && before.tls.servers == snapshot.tls.servers)
             {
                 pool.epochs.lock().renew();
             }

@@ -4,7 +4,7 @@ use std::{borrow::Cow, fmt};
 
 use pgweir_wire::{BadLength, MessageWriter, Report, Severity, StartupError, sqlstate};
 
-use crate::{inbox::BadMessage, session::Pins};
+use crate::{inbox::BadMessage, session::Pins, tls::TlsFault};
 
 /// Who can do something about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +63,8 @@ pub struct Reason {
 pub enum Fault {
     /// The first packet is none.
     Startup(StartupError),
+    /// Its encryption is not as it must be.
+    Tls(TlsFault),
     /// The startup packet names no user.
     NoUserName,
     /// A name in the startup packet is longer than PostgreSQL's own names can be, or no text.
@@ -259,6 +261,7 @@ impl Fault {
             Self::NoSuchDatabase(_) => {
                 "Add it, or a \"*\" entry, to the [databases] section.".into()
             }
+            Self::Tls(TlsFault::Required) => "Connect with sslmode=require (client_tls_sslmode demands TLS).".into(),
             Self::TooManyClients => "Raise max_client_conn, or close idle clients.".into(),
             Self::TooManyClientsOfDatabase => {
                 "Raise max_db_client_connections, or close idle clients of this database.".into()
@@ -334,6 +337,9 @@ impl Fault {
     }
 }
 
+const OPTIONS_SYNTAX: &str = "unsupported options startup parameter: only '-c config=val' and \
+                              '--config=val' are allowed";
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -347,6 +353,7 @@ impl fmt::Display for Fault {
             Self::NoSuchStatement => f.write_str("prepared statement did not exist"),
             Self::StatementExists => f.write_str("prepared statement name is already in use"),
             Self::Startup(error) => error.fmt(f),
+            Self::Tls(fault) => fault.fmt(f),
             Self::NoUserName => f.write_str("no username supplied"),
             Self::BadName(what) => write!(f, "invalid {what} name"),
             Self::UnsupportedParameter(name) => write!(f, "unsupported startup parameter: {name}"),
@@ -374,10 +381,7 @@ impl fmt::Display for Fault {
             Self::Sasl => f.write_str("SASL authentication failed"),
             Self::Trust => f.write_str("\"trust\" authentication failed"),
             Self::ConsoleNotAllowed => f.write_str("not allowed"),
-            Self::OptionsSyntax => f.write_str(
-                "unsupported options startup parameter: only '-c config=val' and \
-                 '--config=val' are allowed",
-            ),
+            Self::OptionsSyntax => f.write_str(OPTIONS_SYNTAX),
             Self::SimpleQuery => f.write_str("PQexec disallowed"),
             Self::TooManyClients => f.write_str("no more connections allowed (max_client_conn)"),
             Self::TooManyClientsOfDatabase => {

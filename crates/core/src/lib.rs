@@ -23,6 +23,7 @@ mod relay;
 pub mod session;
 pub mod stats;
 mod time;
+mod tls;
 mod token;
 mod worker;
 
@@ -37,5 +38,6 @@ pub use native::{Native, Replication};
 pub use operator::{Halt, Operator};
 pub use stats::Stats;
 pub use time::Time;
+pub use tls::{PeerCertificate, TlsFacts, TlsFault, TlsRole, TlsTerms};
 pub use token::{Token, WorkerId};
 pub use worker::{Diagnosis, Search, Worker};

@@ -5,7 +5,7 @@ use pgweir_auth::{
     userlist::{Secret, Userlist},
 };
 use pgweir_config::{Config, PoolMode};
-use pgweir_core::{Shutdown, Snapshot};
+use pgweir_core::{Shutdown, Snapshot, TlsTerms};
 
 use crate::{
     checks::{Promise, Violation},
@@ -85,6 +85,10 @@ pub struct Scenario {
     pub(crate) statements_max: u32,
     /// Caps on servers.
     pub(crate) caps: Caps,
+    /// With whom TLS is spoken.
+    pub(crate) tls: TlsTerms,
+    /// PostgreSQL agrees to it.
+    pub(crate) server_tls: bool,
     settings: String,
     databases: String,
 }
@@ -239,6 +243,11 @@ impl Scenario {
             stall,
             result_size: (capacity * 8).min(chunk * 300).min(60_000),
             caps: Caps::of(seed),
+            tls: TlsTerms {
+                clients: rng.bool(),
+                servers: rng.bool().then_some(1),
+            },
+            server_tls: rng.bool(),
             settings,
             databases,
         }
@@ -275,7 +284,11 @@ impl Scenario {
         for account in &self.accounts {
             users.insert(account.name, account.stored.clone());
         }
-        Ok(Snapshot { config, users })
+        Ok(Snapshot {
+            config,
+            users,
+            tls: self.tls,
+        })
     }
 
     pub(crate) fn conduct(&self) -> Conduct {
@@ -286,6 +299,7 @@ impl Scenario {
                 .map(|account| (account.name.to_owned(), account.stored.clone()))
                 .collect(),
             eager_reports: self.eager_reports,
+            tls: self.server_tls,
             checks_all: self.mode != PoolMode::Statement,
             statements_max: match self.mode {
                 PoolMode::Session => usize::MAX,

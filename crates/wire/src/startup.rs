@@ -174,6 +174,12 @@ pub fn startup_packet<'p>(
     out[start..start + 4].copy_from_slice(&length.to_be_bytes());
 }
 
+/// Appends the wish for TLS.
+pub fn ssl_request(out: &mut Vec<u8>) {
+    out.extend_from_slice(&8_u32.to_be_bytes());
+    out.extend_from_slice(&SSL_REQUEST.to_be_bytes());
+}
+
 /// Appends a cancel request.
 pub fn cancel_request(out: &mut Vec<u8>, pid: u32, secret: &[u8]) {
     out.extend_from_slice(&(12 + secret.len() as u32).to_be_bytes());

@@ -33,6 +33,8 @@ impl Failure {
             LoginError::Refused(words) if words.code == CANNOT_CONNECT_NOW => {
                 Self::unreachable(&words.message)
             }
+            // Somebody may be in between, or it is set up anew: it is asked again.
+            LoginError::Tls(what) => Self::unreachable(what),
             LoginError::Refused(words) if words.code.len() == 5 && !words.message.is_empty() => {
                 Self {
                     text: words.message.clone(),

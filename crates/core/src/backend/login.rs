@@ -7,9 +7,12 @@ use pgweir_auth::{
     scram::{ClientExchange, ClientKeys, DeriveJob, DerivedKeys},
     userlist::Secret,
 };
-use pgweir_wire::{Body, HEADER_LEN, Header, MessageWriter, Report, startup_packet, tag::backend};
+use pgweir_wire::{
+    Body, HEADER_LEN, Header, MessageWriter, Report, ssl_request, startup_packet, tag::backend,
+};
 
 use crate::{
+    TlsFacts,
     fault::Words,
     inbox::{BadMessage, Inbox},
     session::{State, TrackedNames},
@@ -95,6 +98,30 @@ pub enum Progress {
     },
 }
 
+/// What a server says to the wish for TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TlsAnswer {
+    /// It was not asked, or has answered before.
+    None,
+    /// Nothing yet.
+    Awaited,
+    /// The handshake may begin.
+    Yes,
+    /// The login goes on without; its first packet was appended.
+    No,
+}
+
+/// What comes before the startup packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Prelude {
+    Over,
+    /// The server was asked for TLS.
+    Asked {
+        required: bool,
+    },
+    Handshake,
+}
+
 /// Why a login failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoginError {
@@ -108,6 +135,8 @@ pub enum LoginError {
     Protocol(u8),
     /// The SCRAM exchange failed: it doesn't know the password, or is not who it should be.
     Scram(String),
+    /// It does not speak TLS as it should (what it did).
+    Tls(&'static str),
 }
 
 /// A login under way.
@@ -115,6 +144,7 @@ pub enum LoginError {
 pub struct ServerLogin {
     credentials: Credentials,
     nonce: [u8; 18],
+    prelude: Prelude,
     inbox: Inbox,
     exchange: Option<ClientExchange>,
     welcome: Welcome,
@@ -132,6 +162,7 @@ impl ServerLogin {
         Self {
             credentials,
             nonce: [0; 18],
+            prelude: Prelude::Over,
             inbox: Inbox::default(),
             exchange: None,
             welcome: Welcome {
@@ -149,6 +180,11 @@ impl ServerLogin {
     /// The connection is open: appends the startup packet. `nonce` is fresh and random.
     pub fn start(&mut self, nonce: [u8; 18], out: &mut Vec<u8>) {
         self.nonce = nonce;
+        self.begin(out);
+    }
+
+    fn begin(&mut self, out: &mut Vec<u8>) {
+        self.prelude = Prelude::Over;
         let pairs = [
             (&b"user"[..], self.credentials.user.as_bytes()),
             (b"database", self.credentials.database.as_bytes()),
@@ -156,6 +192,52 @@ impl ServerLogin {
         let own = self.credentials.parameters.iter();
         let own = own.map(|(name, value)| (name.as_slice(), value.as_slice()));
         startup_packet(out, pairs.into_iter().chain(own));
+    }
+
+    /// The same, but TLS is asked for first. It goes on with [`ServerLogin::tls_answer`].
+    pub fn ask_for_tls(&mut self, nonce: [u8; 18], required: bool, out: &mut Vec<u8>) {
+        self.nonce = nonce;
+        self.prelude = Prelude::Asked { required };
+        ssl_request(out);
+    }
+
+    /// Looks for the answer to that.
+    ///
+    /// # Errors
+    /// It is none, it is no where yes is needed, or more came with it: that would not be encrypted, and
+    /// may be somebody else's.
+    pub fn tls_answer(&mut self, out: &mut Vec<u8>) -> Result<TlsAnswer, LoginError> {
+        let required = match self.prelude {
+            Prelude::Over => return Ok(TlsAnswer::None),
+            Prelude::Handshake => return Err(LoginError::Tls("data during the TLS handshake")),
+            Prelude::Asked { required } => required,
+        };
+        match self.inbox.rest() {
+            [] => return Ok(TlsAnswer::Awaited),
+            [b'S' | b'N'] => {}
+            [b'S' | b'N', ..] => {
+                return Err(LoginError::Tls(
+                    "received unencrypted data after SSL response",
+                ));
+            }
+            _ => return Err(LoginError::Tls("bad sslreq answer")),
+        }
+        let is_yes = self.inbox.rest() == b"S";
+        self.inbox.skip(1);
+        if is_yes {
+            self.prelude = Prelude::Handshake;
+            return Ok(TlsAnswer::Yes);
+        }
+        if required {
+            return Err(LoginError::Tls("server refused SSL"));
+        }
+        self.begin(out);
+        Ok(TlsAnswer::No)
+    }
+
+    /// The connection is encrypted: appends the startup packet.
+    pub fn secured(&mut self, _facts: &TlsFacts, out: &mut Vec<u8>) {
+        self.begin(out);
     }
 
     /// Takes bytes from the server; to be handled by calls of [`ServerLogin::step`].
@@ -436,6 +518,7 @@ impl fmt::Display for LoginError {
                 "the server broke the protocol at login (message '{}')",
                 tag.escape_ascii()
             ),
+            Self::Tls(what) => f.write_str(what),
             Self::Scram(what) => write!(f, "SCRAM exchange with the server failed: {what}"),
         }
     }

@@ -12,7 +12,7 @@ mod session;
 mod stream;
 
 pub use failure::Failure;
-pub use login::{BackendKey, Credentials, LoginError, Progress, ServerLogin, Welcome};
+pub use login::{BackendKey, Credentials, LoginError, Progress, ServerLogin, TlsAnswer, Welcome};
 pub use mark::{Change, Mark, MarkKind};
 pub use own_names::OwnNames;
 pub use prepared::Prepared;

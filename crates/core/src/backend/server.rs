@@ -6,7 +6,7 @@ use super::{
     BackendKey, Downstream, Own, Prepared, Replies, Retry, Segment, ServerLogin, ServerSession,
 };
 use crate::{
-    Address, Endpoint, Replication, SharedPool, Time, Token,
+    Address, Endpoint, Replication, SharedPool, Time, TlsFacts, Token,
     fault::Words,
     listen::{Holder, ListenerKey},
     pool::{PoolId, Waiter},
@@ -93,6 +93,8 @@ pub struct Server {
     pub endpoint: Arc<Endpoint>,
     /// The two ends of the connection, once it is open.
     pub addresses: Option<(Address, Address)>,
+    /// Its encryption, if there is one.
+    pub tls: Option<Box<TlsFacts>>,
     /// Its incoming bytes.
     pub stream: Downstream,
     /// What it owes.

@@ -6,7 +6,7 @@ use super::{Login, Upstream};
 use pgweir_wire::Header;
 
 use crate::{
-    Address, Native, Replication, Time, Token,
+    Address, Native, Replication, Time, TlsFacts, Token,
     admin::Console,
     listen::Hearing,
     pool::{PoolId, PoolKey, Ticket},
@@ -67,6 +67,8 @@ pub struct Client {
     pub same_uid: bool,
     /// The process that it came from by a Unix socket; 0 if that is not known.
     pub pid: u32,
+    /// Its encryption, if there is one.
+    pub tls: Option<Box<TlsFacts>>,
     /// What it is doing.
     pub duty: ClientDuty,
     /// Database and user as it named them, once it has.

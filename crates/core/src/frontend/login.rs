@@ -9,19 +9,36 @@ use pgweir_auth::{
     verify_plain,
 };
 use pgweir_config::AuthType;
-use pgweir_wire::{Authentication, Body, HEADER_LEN, MessageWriter, tag::frontend};
+use pgweir_wire::{
+    Authentication, Body, HEADER_LEN, MessageWriter, ProtocolVersion, StartupError, tag::frontend,
+};
 
 use super::LoginRequest;
-use crate::{fault::Fault, inbox::Inbox};
+use crate::{fault::Fault, inbox::Inbox, tls::TlsFault};
 
 /// The longest message while a client logs in: a password of 65,530 bytes fits.
 const MESSAGE_MAX: usize = 64 * 1024;
+
+// The requests' codes, read as versions.
+const SSL_VERSION: ProtocolVersion = ProtocolVersion {
+    major: 1234,
+    minor: 5679,
+};
+const GSS_VERSION: ProtocolVersion = ProtocolVersion {
+    major: 1234,
+    minor: 5680,
+};
 
 /// How far a login has come.
 #[derive(Debug)]
 pub enum Stage {
     /// The startup packet has not come yet.
     Startup,
+    /// TLS is being agreed on.
+    Handshake {
+        /// Without having been asked first.
+        direct: bool,
+    },
     /// A plain password was asked for.
     Cleartext(Option<Arc<Secret>>),
     /// An md5 hash was asked for.
@@ -125,6 +142,25 @@ impl Login {
             asked_gss: false,
             nonce,
             salt,
+        }
+    }
+
+    /// It asks for encryption of this kind: as in PostgreSQL, each may be asked for once, and nothing
+    /// may follow before the answer. What does may be somebody else's.
+    ///
+    /// # Errors
+    /// It has asked before, or has said more.
+    pub fn ask_encryption(&mut self, kind: &'static str) -> Result<(), Fault> {
+        let (asked, version) = match kind {
+            "SSL" => (&mut self.asked_ssl, SSL_VERSION),
+            _ => (&mut self.asked_gss, GSS_VERSION),
+        };
+        if std::mem::replace(asked, true) {
+            return Err(Fault::Startup(StartupError::Version(version)));
+        }
+        match self.inbox.rest() {
+            [] => Ok(()),
+            _ => Err(Fault::Tls(TlsFault::EarlyData(kind))),
         }
     }
 

@@ -213,7 +213,11 @@ impl Worker {
                 Level::Log,
                 client.subject(),
                 format!(
-                    "login attempt: db={database} user={user} tls=no replication={}",
+                    "login attempt: db={database} user={user} tls={} replication={}",
+                    client
+                        .tls
+                        .as_ref()
+                        .map_or_else(|| "no".to_owned(), |tls| tls.to_string()),
                     replication.parameter()
                 ),
             );

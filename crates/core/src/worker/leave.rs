@@ -63,6 +63,7 @@ impl Worker {
         let why = match why {
             Closed::Eof => "client unexpected eof".to_owned(),
             Closed::Error(error) => format!("client connection failed: {error}"),
+            Closed::Tls(error) => format!("TLS handshake failed: {error}"),
         };
         self.log_end(conn, &why, now, out);
         self.forget_client(conn, now, out);

@@ -59,6 +59,8 @@ pub(crate) struct Terms {
     pub(crate) entry: Option<Database>,
     /// Where its servers are; the next server goes to the next one in the list.
     pub(crate) endpoints: Vec<Arc<Endpoint>>,
+    /// On which terms TLS is tried with them.
+    pub(crate) tls: Option<u64>,
     /// Microseconds; 0 is no limit.
     pub(crate) query_wait_timeout: u64,
     pub(crate) patience: Patience,
@@ -109,6 +111,7 @@ impl Terms {
                 mode: PoolMode::Transaction,
                 entry: None,
                 endpoints: Vec::new(),
+                tls: None,
                 query_wait_timeout: config.settings.query_wait_timeout.0,
                 patience: Patience::default(),
                 server_lifetime: 0,
@@ -159,6 +162,7 @@ impl Terms {
                 .iter()
                 .map(|host| Arc::new(endpoint(host, database.port)))
                 .collect(),
+            tls: snapshot.tls.servers,
             query_wait_timeout: config.query_wait_timeout(database, &shared.key.user).0,
             patience: Patience {
                 query: config.query_timeout(&shared.key.user).0,
@@ -195,7 +199,7 @@ impl Terms {
     /// Would a server that was opened under these terms be opened just so under `other`?
     pub(crate) fn opens_like(&self, other: &Self) -> bool {
         match (&self.entry, &other.entry) {
-            (Some(one), Some(other)) => opens_like(one, other),
+            (Some(one), Some(another)) => self.tls == other.tls && opens_like(one, another),
             (None, None) => true,
             _ => false,
         }

@@ -7,9 +7,7 @@ use pgweir_auth::{
     userlist::Secret,
 };
 use pgweir_config::{AuthType, Config, SessionState, is_console};
-use pgweir_wire::{
-    LATEST, MessageWriter, ProtocolVersion, Startup, StartupError, StartupParameters,
-};
+use pgweir_wire::{LATEST, MessageWriter, ProtocolVersion, Startup, StartupParameters};
 
 use super::{Conn, Worker};
 use crate::{
@@ -41,6 +39,7 @@ impl Worker {
             port: peer.port,
             same_uid: peer.same_uid,
             pid: peer.pid,
+            tls: None,
             duty: ClientDuty::Login(Box::new(login)),
             names: None,
             pool: None,
@@ -112,8 +111,11 @@ impl Worker {
     /// Handles whole messages as long as there are some.
     fn login_steps(&mut self, conn: Token, now: Time, out: &mut Actions) -> Result<(), Fault> {
         let limit = self.snapshot.config.settings.startup_packet_limit as usize;
-        while let Some(login) = self.login(conn) {
+        while !self.begins_with_tls(conn, out)
+            && let Some(login) = self.login(conn)
+        {
             match login.stage {
+                Stage::Handshake { .. } => break,
                 Stage::Startup => {
                     let parsed = Startup::parse(login.inbox.rest(), limit);
                     let Some((_, len)) = parsed.map_err(Fault::Startup)? else {
@@ -153,13 +155,26 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) -> Result<(), Fault> {
-        let Some(login) = self.login(conn) else {
+        let Some(client) = self.table.client(conn) else {
+            return Ok(());
+        };
+        let remote = client.remote;
+        let ClientDuty::Login(login) = &mut client.duty else {
             return Ok(());
         };
         match packet {
-            Startup::SslRequest => refuse_encryption(&mut login.asked_ssl, SSL_VERSION, conn, out),
+            Startup::SslRequest => {
+                login.ask_encryption("SSL")?;
+                match self.offers_tls(remote) {
+                    true => self.accept_tls(conn, out),
+                    false => out.send_made(conn, |bytes| bytes.push(b'N')),
+                }
+                Ok(())
+            }
             Startup::GssEncRequest => {
-                refuse_encryption(&mut login.asked_gss, GSS_VERSION, conn, out)
+                login.ask_encryption("GSSAPI encryption")?;
+                out.send_made(conn, |bytes| bytes.push(b'N'));
+                Ok(())
             }
             Startup::Cancel { pid, secret } => {
                 self.cancel_asked(
@@ -266,6 +281,7 @@ impl Worker {
     ) -> Result<AuthPlan, Fault> {
         let snapshot = Arc::clone(&self.snapshot);
         let settings = &snapshot.config.settings;
+        self.demand_tls(conn)?;
         let (user, to_console) = (&request.user, is_console(&request.database));
         let same_uid = self
             .table
@@ -416,29 +432,6 @@ fn is_carried(config: &Config, database: &str) -> bool {
 
 /// The user who needs no password over a Unix socket, running under our own user id.
 const CONSOLE_USER: &str = "pgbouncer";
-const SSL_VERSION: ProtocolVersion = ProtocolVersion {
-    major: 1234,
-    minor: 5679,
-};
-const GSS_VERSION: ProtocolVersion = ProtocolVersion {
-    major: 1234,
-    minor: 5680,
-};
-
-/// Says no to TLS or GSSAPI; as in PostgreSQL, each may be asked for once.
-fn refuse_encryption(
-    asked: &mut bool,
-    version: ProtocolVersion,
-    conn: Token,
-    out: &mut Actions,
-) -> Result<(), Fault> {
-    if std::mem::replace(asked, true) {
-        return Err(Fault::Startup(StartupError::Version(version)));
-    }
-    out.send_made(conn, |bytes| bytes.push(b'N'));
-    Ok(())
-}
-
 /// Tells a client of a later minor version, or with options that we don't know, how far we go.
 fn negotiate(conn: Token, version: ProtocolVersion, request: &LoginRequest, out: &mut Actions) {
     if version.minor > LATEST.minor || !request.unknown_options.is_empty() {

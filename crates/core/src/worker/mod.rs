@@ -27,6 +27,7 @@ mod shutdown;
 mod suspension;
 mod table;
 mod timers;
+mod tls;
 mod trace;
 mod upkeep;
 
@@ -43,7 +44,7 @@ pub(crate) use self::{
 };
 use crate::{
     Action, Actions, Address, Closed, ConnectError, Control, Directory, Peer, ReadMode, SharedPool,
-    Shutdown, Snapshot, Source, Time, Token, WorkerId,
+    Shutdown, Snapshot, Source, Time, TlsFacts, Token, WorkerId,
     backend::{Duty, Server},
     fault::Fault,
     frontend::ClientDuty,
@@ -165,7 +166,8 @@ impl Worker {
                     debug_assert!(false, "read from a client without a server");
                 }
             },
-            Some(Conn::Cancel(_)) | None => {}
+            Some(Conn::Cancel(_)) => self.cancel_answered(conn, bytes, now, out),
+            None => {}
         }
         self.check_shutdown(out);
     }
@@ -263,9 +265,20 @@ impl Worker {
     ) {
         match self.table.get(conn) {
             Some(Conn::Server(_)) => self.server_connected(conn, (local, remote), nonce, now, out),
-            Some(Conn::Cancel(_)) => self.cancel_connected(conn, out),
+            Some(Conn::Cancel(_)) => self.cancel_opened(conn, out),
             _ => {}
         }
+    }
+
+    /// The handshake that [`Action::StartTls`] began is done.
+    pub fn secured(&mut self, conn: Token, facts: TlsFacts, now: Time, out: &mut Actions) {
+        match self.table.get(conn) {
+            Some(Conn::Client(_)) => self.client_secured(conn, facts, now, out),
+            Some(Conn::Server(_)) => self.server_secured(conn, facts, out),
+            Some(Conn::Cancel(_)) => self.cancel_secured(conn, out),
+            None => {}
+        }
+        self.check_shutdown(out);
     }
 
     /// It could not be opened. The driver has forgotten the token.

@@ -11,8 +11,7 @@ use pgweir_wire::MessageWriter;
 
 use super::{Conn, Worker, pins::uncount_kept};
 use crate::{
-    Action, Actions, Address, Closed, ConnectError, Level, ReadMode, Replication, SharedPool, Time,
-    Token,
+    Action, Actions, Address, Closed, ConnectError, Level, Replication, SharedPool, Time, Token,
     backend::{
         Credentials, Downstream, Duty, Failure, LoginError, Prepared, Progress, Replies, Segment,
         Server, ServerLogin, ServerSession, Unnamed, Welcome,
@@ -81,6 +80,7 @@ impl Worker {
             duty: Duty::Login(Box::new(login)),
             endpoint: Arc::clone(&endpoint),
             addresses: None,
+            tls: None,
             stream: Downstream::default(),
             replies: Replies::default(),
             prepared: Prepared::default(),
@@ -174,10 +174,7 @@ impl Worker {
         };
         server.addresses = Some(addresses);
         server.connected_at = now;
-        if let Duty::Login(login) = &mut server.duty {
-            out.send_made(conn, |bytes| login.start(nonce, bytes));
-        }
-        out.read(conn, ReadMode::Deliver);
+        self.open_login(conn, nonce, out);
         if self.snapshot.config.settings.log_connections {
             let from = match addresses.0 {
                 Address::Tcp(local) => format!(" (from {local})"),
@@ -200,6 +197,9 @@ impl Worker {
     ) {
         if let Some(login) = self.server_login(conn) {
             login.push(bytes);
+        }
+        if self.server_answers_tls(conn, now, out) {
+            return;
         }
         self.server_login_steps(conn, now, out);
     }
@@ -320,7 +320,13 @@ impl Worker {
     }
 
     /// The server said no, or is none.
-    fn server_refused(&mut self, conn: Token, error: &LoginError, now: Time, out: &mut Actions) {
+    pub(super) fn server_refused(
+        &mut self,
+        conn: Token,
+        error: &LoginError,
+        now: Time,
+        out: &mut Actions,
+    ) {
         let text = match error {
             LoginError::Refused(words) => format!("{} {}", words.severity, words.message),
             other => other.to_string(),
@@ -365,11 +371,18 @@ impl Worker {
             Some(words) => Fault::ServerSaid(words),
             None => Fault::ServerCrashed,
         };
-        if let Closed::Error(error) = why {
-            let subject = self.server_subject(conn);
-            out.log(Level::Warning, subject, format!("connection lost: {error}"));
+        let lost = match why {
+            Closed::Eof => None,
+            Closed::Error(error) => Some(format!("connection lost: {error}")),
+            Closed::Tls(error) => Some(format!("TLS handshake failed: {error}")),
+        };
+        if let Some(text) = lost {
+            out.log(Level::Warning, self.server_subject(conn), text);
         }
-        let text = fault.to_string();
+        let text = match why {
+            Closed::Tls(_) => "TLS handshake failed".to_owned(),
+            _ => fault.to_string(),
+        };
         self.lose_server(conn, fault, &text, now, out);
     }
 

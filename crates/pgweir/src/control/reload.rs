@@ -8,7 +8,7 @@ use std::{
 
 use pgweir_auth::userlist::Userlist;
 use pgweir_config::{AuthType, Config, Problems};
-use pgweir_core::Snapshot;
+use pgweir_core::{Snapshot, TlsTerms};
 
 use crate::{
     net::{NetOptions, SocketOptions},
@@ -88,7 +88,11 @@ pub(crate) fn complete(config: Config) -> Result<Loaded, LoadError> {
         notes.push("no users: nobody can log in before auth_file names somebody".to_owned());
     }
     Ok(Loaded {
-        snapshot: Snapshot { config, users },
+        snapshot: Snapshot {
+            config,
+            users,
+            tls: TlsTerms::default(),
+        },
         notes,
     })
 }

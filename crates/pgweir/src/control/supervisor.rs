@@ -289,6 +289,7 @@ impl Supervisor {
             Snapshot {
                 config,
                 users: before.users.clone(),
+                tls: before.tls,
             }
         } else {
             complete(config).map_err(|error| failed(&error))?.snapshot

@@ -118,7 +118,11 @@ mod tests {
         users.insert("app", Secret::parse("secret"));
         let mut config = Config::quick_start("localhost", 5432, "shop");
         config.settings.max_client_conn = clients;
-        Snapshot { config, users }
+        Snapshot {
+            config,
+            users,
+            tls: pgweir_core::TlsTerms::default(),
+        }
     }
 
     fn limit(soft: u64) -> FileLimit {

@@ -9,7 +9,7 @@ use std::{env, path::Path};
 
 use pgweir_auth::userlist::{Secret, Userlist};
 use pgweir_config::{Config, is_console};
-use pgweir_core::Snapshot;
+use pgweir_core::{Snapshot, TlsTerms};
 use zeroize::Zeroizing;
 
 pub(crate) use reach::complaint;
@@ -103,7 +103,11 @@ pub(crate) fn from_url(text: &str) -> Result<QuickStart, QuickStartError> {
     config.settings.admin_users = vec![user.clone()];
     let psql = psql_line(&config, &user, &dbname);
     Ok(QuickStart {
-        snapshot: Snapshot { config, users },
+        snapshot: Snapshot {
+            config,
+            users,
+            tls: TlsTerms::default(),
+        },
         psql,
     })
 }

@@ -100,9 +100,10 @@ impl Login {
         }
     }
 
-    /// Takes the answer to the wish for TLS, if there was one: then it begins again.
-    pub(super) fn takes_no_to_tls(&mut self, input: &mut Vec<u8>) -> bool {
-        if self.asks_for_tls && input.first() == Some(&b'N') {
+    /// Takes the answer to the wish for TLS, if there was one: then it begins again. What it says is not
+    /// encrypted either way: here the driver only tells the pooler so.
+    pub(super) fn takes_answer_to_tls(&mut self, input: &mut Vec<u8>) -> bool {
+        if self.asks_for_tls && matches!(input.first(), Some(b'N' | b'S')) {
             input.remove(0);
             self.asks_for_tls = false;
             return true;

@@ -281,7 +281,7 @@ impl Client {
             return Ok(());
         }
         self.input.extend_from_slice(bytes);
-        if self.phase == Phase::Login && self.login.takes_no_to_tls(&mut self.input) {
+        if self.phase == Phase::Login && self.login.takes_answer_to_tls(&mut self.input) {
             self.login.begin(&mut self.output);
         }
         loop {

@@ -36,6 +36,8 @@ pub(super) enum Login {
 pub(super) enum Step {
     /// Not complete, or an answer was appended.
     Wait,
+    /// It wants TLS.
+    AsksForTls,
     /// Refused: the answer was appended.
     Refused,
     /// The proof is good.
@@ -74,6 +76,10 @@ impl Login {
                         pid,
                         secret: secret.to_vec(),
                     };
+                }
+                Ok(Some((Startup::SslRequest, taken))) => {
+                    input.drain(..taken);
+                    return Step::AsksForTls;
                 }
                 Ok(Some((Startup::Login { parameters, .. }, taken))) => {
                     *wish = Wish::read(parameters.iter());

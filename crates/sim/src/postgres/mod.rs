@@ -38,6 +38,8 @@ pub(crate) struct Conduct {
     pub(crate) secrets: Vec<(String, Secret)>,
     /// Changed parameters are reported at once, as before PostgreSQL 14.
     pub(crate) eager_reports: bool,
+    /// It can speak TLS.
+    pub(crate) tls: bool,
     /// Settings that are not reported are checked too.
     pub(crate) checks_all: bool,
     /// Most named statements that a server may hold.
@@ -245,6 +247,9 @@ impl Cluster {
         }
         match step {
             Step::Wait => backend.say_raw(&answer),
+            Step::AsksForTls => backend
+                .out
+                .say_byte(if self.conduct.tls { b'S' } else { b'N' }),
             Step::Refused => {
                 backend.phase = Phase::Gone;
                 net.link(backend.link).up.push_last(&answer, End::Eof);

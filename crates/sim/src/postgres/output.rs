@@ -40,6 +40,13 @@ impl Output {
         }
     }
 
+    /// Says one byte that is no message.
+    pub(super) fn say_byte(&mut self, byte: u8) {
+        self.bytes.push(byte);
+        self.produced += 1;
+        self.flush();
+    }
+
     /// Lets go what was said.
     pub(super) fn flush(&mut self) {
         self.flushed = self.bytes.len();

@@ -51,6 +51,8 @@ pub(super) struct Open {
     pub(super) unsent: Vec<u8>,
     /// Writing failed.
     pub(super) failed: bool,
+    /// A TLS handshake is under way.
+    pub(super) securing: bool,
 }
 
 /// What is left to do after an event, in order.
@@ -89,6 +91,7 @@ impl Open {
             hung_up_told: false,
             unsent: Vec::new(),
             failed: false,
+            securing: false,
         }
     }
 }
@@ -149,6 +152,11 @@ impl World {
                     cancel_for,
                 };
                 self.hosts[host].table.insert(conn, connecting);
+            }
+            Action::StartTls { conn, .. } => {
+                if let Some(Conn::Open(open)) = self.hosts[host].table.get_mut(&conn) {
+                    open.securing = true;
+                }
             }
             Action::Close(conn) => self.close(host, conn),
             Action::Derive { conn, job } => {

@@ -1,6 +1,8 @@
 //! What can happen next, and what happens when it does.
 
-use pgweir_core::{Address, Closed, ConnectError, ReadMode, Token};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+
+use pgweir_core::{Address, Closed, ConnectError, ReadMode, TlsFacts, Token};
 
 use super::{
     World,
@@ -11,10 +13,15 @@ use crate::{
     network::{End, Far},
 };
 
+/// Where all that is not a Unix socket is.
+pub(super) const ADDRESS: Address =
+    Address::Tcp(SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 5432)));
+
 /// One thing that can happen by itself, in any order with all others.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Event {
     Connected(usize, Token),
+    Secured(usize, Token),
     Read(usize, Token),
     Broken(usize, Token),
     HungUp(usize, Token),
@@ -63,6 +70,7 @@ impl World {
         let readable = !link.up.is_empty() || link.up.end.is_some();
         match open.mode {
             _ if open.frozen => {}
+            ReadMode::Deliver if open.securing => events.push(Event::Secured(host, token)),
             ReadMode::Deliver if readable => events.push(Event::Read(host, token)),
             ReadMode::Deliver if open.failed => events.push(Event::Broken(host, token)),
             ReadMode::Deliver => {}
@@ -115,6 +123,7 @@ impl World {
         self.note(|| format!("{event:?}"));
         match event {
             Event::Connected(host, token) => self.connected(host, token),
+            Event::Secured(host, token) => self.secured(host, token),
             Event::Read(host, token) => self.read(host, token),
             Event::Broken(host, token) => self.end(
                 host,
@@ -204,9 +213,39 @@ impl World {
         let desk = &mut self.hosts[host];
         desk.table
             .insert(token, Conn::Open(Open::new(link, ReadMode::Hold)));
-        let address = Address::Unix;
+        let address = ADDRESS;
         desk.worker
             .connected(token, address, address, nonce, now, &mut desk.actions);
+        self.execute(host, Call::default())
+    }
+
+    /// A handshake ends, in rare cases badly. No byte of it was ever on the way.
+    fn secured(&mut self, host: usize, token: Token) -> Result<(), Violation> {
+        let Some(Conn::Open(open)) = self.hosts[host].table.get(&token) else {
+            return Ok(());
+        };
+        let of_server = matches!(self.net.see(open.link).far, Far::Backend(_));
+        let fails = of_server && self.scenario.mishaps.server_killed > 0 && self.rng.u8(..50) == 0;
+        if fails {
+            self.count("handshake fails");
+            self.grounds.logins_failed = true;
+            return self.end(host, token, Closed::Tls("bad certificate".into()));
+        }
+        self.count("handshake");
+        let desk = &mut self.hosts[host];
+        if let Some(Conn::Open(open)) = desk.table.get_mut(&token) {
+            open.securing = false;
+        }
+        let facts = TlsFacts {
+            protocol: "TLSv1.3",
+            cipher: "TLS_AES_256_GCM_SHA384",
+            group: None,
+            peer: None,
+            end_point: None,
+            is_agreed: true,
+        };
+        desk.worker
+            .secured(token, facts, self.now, &mut desk.actions);
         self.execute(host, Call::default())
     }
 

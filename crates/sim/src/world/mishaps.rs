@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use pgweir_core::{Address, Peer, ReadMode, Snapshot, Time, mail::Mail};
+use pgweir_core::{Peer, ReadMode, Snapshot, Time, mail::Mail};
 
 use super::{
     World,
     driver::{Call, Conn, Open, Parcel},
+    events::ADDRESS,
 };
 use crate::{
     checks::Violation,
@@ -212,8 +213,8 @@ impl World {
             return Ok(());
         }
         let peer = Peer {
-            remote: Address::Unix,
-            local: Address::Unix,
+            remote: ADDRESS,
+            local: ADDRESS,
             port: 6432,
             same_uid: false,
             pid: 0,

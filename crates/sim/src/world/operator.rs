@@ -67,7 +67,11 @@ impl World {
                 let outcome = match before.config.with_setting(&key, &value) {
                     Ok((config, _)) => {
                         let users = before.users.clone();
-                        self.configure(Snapshot { config, users });
+                        self.configure(Snapshot {
+                            config,
+                            users,
+                            tls: self.scenario.tls,
+                        });
                         Ok(())
                     }
                     Err(problem) => Err(Fault::SetFailed(problem.to_string())),

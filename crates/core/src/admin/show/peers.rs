@@ -14,6 +14,7 @@ use crate::{
     Address, Time, Token,
     backend::{Duty, Server},
     frontend::{Client, ClientDuty},
+    tls::shown,
     worker::{Conn, LocalPool, Worker, pins_of},
 };
 
@@ -237,7 +238,7 @@ fn client_row(client: &Client, state: &'static str, link: Option<u64>, now: Time
         pointer(client.id),
         link.map_or_else(|| "".into(), pointer),
         client.pid.into(),
-        "".into(),
+        shown(client.tls.as_deref()).into(),
     ]);
     let name = String::from_utf8_lossy(client.tracked.application_name()).into_owned();
     row.extend([
@@ -281,7 +282,7 @@ fn server_row(server: &Server, state: &'static str, link: Option<u64>) -> Vec<Ce
     ]);
     row.extend([
         server.key.as_ref().map_or(0, |key| key.pid).into(),
-        "".into(),
+        shown(server.tls.as_deref()).into(),
     ]);
     let name = String::from_utf8_lossy(server.tracked.application_name()).into_owned();
     row.extend([name.into(), server.prepared.len().into(), server.id.into()]);

@@ -12,6 +12,7 @@ use super::{
 use crate::{
     Time,
     backend::{Duty, Server},
+    cancel::Passage,
     frontend::{Client, ClientDuty},
     worker::{Conn, Worker},
 };
@@ -107,8 +108,9 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
                 if let Some(Conn::Server(server)) = worker.table.look(cancel.server) {
                     let key = server.shared.key.clone();
                     let count = collection.pools.entry(key).or_default();
-                    count.cancels += usize::from(cancel.sent);
-                    count.cancels_waiting += usize::from(!cancel.sent);
+                    let sent = cancel.passage == Passage::Sent;
+                    count.cancels += usize::from(sent);
+                    count.cancels_waiting += usize::from(!sent);
                 }
             }
         }

@@ -93,7 +93,7 @@ impl Pooler for Probe {
     fn closed(&mut self, conn: Token, why: &Closed, _: Time, out: &mut Actions) {
         let why = match why {
             Closed::Eof => "end".to_owned(),
-            Closed::Error(error) => error.clone(),
+            Closed::Error(error) | Closed::Tls(error) => error.clone(),
         };
         self.note(conn, Seen::Closed(why), out);
     }

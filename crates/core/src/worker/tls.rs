@@ -1,0 +1,212 @@
+//! Connections are encrypted: with clients when they ask for it, with servers when we do.
+
+use std::sync::Arc;
+
+use pgweir_wire::ssl_request;
+
+use super::Worker;
+use crate::{
+    Action, Actions, Address, Level, ReadMode, Time, TlsFacts, TlsFault, TlsRole, Token,
+    backend::{Duty, TlsAnswer},
+    cancel::Passage,
+    fault::Fault,
+    frontend::{ClientDuty, Stage},
+    worker::Conn,
+};
+
+/// How a TLS handshake begins: the type of its first record. As the first byte of a startup packet it
+/// would stand for a length of 352 MB.
+const HANDSHAKE: u8 = 0x16;
+
+impl Worker {
+    /// Does a client that comes from there get TLS if it wants it?
+    pub(super) fn offers_tls(&self, client: Address) -> bool {
+        self.snapshot.tls.clients && matches!(client, Address::Tcp(_))
+    }
+
+    /// Has it the encryption that `client_tls_sslmode` demands?
+    pub(super) fn demand_tls(&mut self, conn: Token) -> Result<(), Fault> {
+        let required = self
+            .snapshot
+            .config
+            .settings
+            .client_tls_sslmode
+            .is_required();
+        match self.table.client(conn) {
+            Some(client) if required && client.tls.is_none() && client.remote != Address::Unix => {
+                Err(Fault::Tls(TlsFault::Required))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A client has asked for TLS, and gets it.
+    pub(super) fn accept_tls(&mut self, conn: Token, out: &mut Actions) {
+        if let Some(login) = self.login(conn) {
+            login.stage = Stage::Handshake { direct: false };
+            out.send_made(conn, |bytes| bytes.push(b'S'));
+            let role = TlsRole::Accept { early: Vec::new() };
+            out.list.push(Action::StartTls { conn, role });
+        }
+    }
+
+    /// A client that begins with a handshake, without having asked, gets it too: as of PostgreSQL 17.
+    pub(super) fn begins_with_tls(&mut self, conn: Token, out: &mut Actions) -> bool {
+        let Some(client) = self.table.client(conn) else {
+            return false;
+        };
+        let remote = client.remote;
+        if !self.offers_tls(remote) {
+            return false;
+        }
+        let Some(login) = self.login(conn) else {
+            return false;
+        };
+        let is_first =
+            matches!(login.stage, Stage::Startup) && !login.asked_ssl && !login.asked_gss;
+        if !is_first || login.inbox.rest().first() != Some(&HANDSHAKE) {
+            return false;
+        }
+        login.asked_ssl = true;
+        login.stage = Stage::Handshake { direct: true };
+        let early = login.inbox.rest().to_vec();
+        login.inbox.skip(early.len());
+        let role = TlsRole::Accept { early };
+        out.list.push(Action::StartTls { conn, role });
+        true
+    }
+
+    pub(super) fn client_secured(
+        &mut self,
+        conn: Token,
+        facts: TlsFacts,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let Some(client) = self.table.client(conn) else {
+            return;
+        };
+        let ClientDuty::Login(login) = &mut client.duty else {
+            return;
+        };
+        let Stage::Handshake { direct } = login.stage else {
+            return;
+        };
+        login.stage = Stage::Startup;
+        let is_agreed = facts.is_agreed;
+        client.tls = Some(Box::new(facts));
+        if direct && !is_agreed {
+            self.refuse(conn, &Fault::Tls(TlsFault::NoAlpn), now, out);
+        }
+    }
+
+    /// The way to a server is open: its login begins, or TLS comes first. `nonce` is for the login.
+    pub(super) fn open_login(&mut self, conn: Token, nonce: [u8; 18], out: &mut Actions) {
+        let settings = &self.snapshot.config.settings;
+        let required = settings.server_tls_sslmode.is_required();
+        let tries_tls = self.snapshot.tls.servers.is_some();
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
+        let is_remote = matches!(server.addresses, Some((_, Address::Tcp(_))));
+        if let Duty::Login(login) = &mut server.duty {
+            out.send_made(conn, |bytes| {
+                if tries_tls && is_remote {
+                    login.ask_for_tls(nonce, required, bytes);
+                } else {
+                    login.start(nonce, bytes);
+                }
+            });
+        }
+        out.read(conn, ReadMode::Deliver);
+    }
+
+    /// Bytes of a server that was asked for TLS, if this one was. `true` if the login goes on later.
+    pub(super) fn server_answers_tls(&mut self, conn: Token, now: Time, out: &mut Actions) -> bool {
+        let Some(server) = self.table.server(conn) else {
+            return true;
+        };
+        let endpoint = Arc::clone(&server.endpoint);
+        let Duty::Login(login) = &mut server.duty else {
+            return true;
+        };
+        let start = out.scratch.len();
+        match login.tls_answer(&mut out.scratch) {
+            Ok(TlsAnswer::None) => false,
+            Ok(TlsAnswer::Awaited) => true,
+            Ok(TlsAnswer::Yes) => {
+                let role = TlsRole::Connect { endpoint };
+                out.list.push(Action::StartTls { conn, role });
+                true
+            }
+            Ok(TlsAnswer::No) => {
+                let source = crate::Source::Scratch(start..out.scratch.len());
+                out.list.push(Action::Send { to: conn, source });
+                true
+            }
+            Err(error) => {
+                self.server_refused(conn, &error, now, out);
+                true
+            }
+        }
+    }
+
+    pub(super) fn server_secured(&mut self, conn: Token, facts: TlsFacts, out: &mut Actions) {
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
+        let Duty::Login(login) = &mut server.duty else {
+            return;
+        };
+        let text = format!("SSL established: {facts}");
+        out.send_made(conn, |bytes| login.secured(&facts, bytes));
+        server.tls = Some(Box::new(facts));
+        if self.snapshot.config.settings.log_connections {
+            out.log(Level::Log, self.server_subject(conn), text);
+        }
+    }
+
+    /// The connection for a cancel request is open: the request goes, encrypted if the server's own
+    /// connection is.
+    pub(crate) fn cancel_opened(&mut self, conn: Token, out: &mut Actions) {
+        let Some(Conn::Cancel(cancel)) = self.table.get(conn) else {
+            return;
+        };
+        if cancel.tls.is_none() {
+            return self.send_cancel(conn, out);
+        }
+        cancel.passage = Passage::Asked;
+        out.send_made(conn, ssl_request);
+        out.read(conn, ReadMode::Deliver);
+    }
+
+    /// Bytes on a connection for a cancel request: the answer to the wish for TLS, and nothing else.
+    pub(crate) fn cancel_answered(
+        &mut self,
+        conn: Token,
+        bytes: &[u8],
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let Some(Conn::Cancel(cancel)) = self.table.get(conn) else {
+            return;
+        };
+        match (&cancel.passage, &cancel.tls, bytes) {
+            (Passage::Asked, Some(endpoint), b"S") => {
+                let endpoint = Arc::clone(endpoint);
+                cancel.passage = Passage::Handshake;
+                let role = TlsRole::Connect { endpoint };
+                out.list.push(Action::StartTls { conn, role });
+            }
+            (Passage::Sent, ..) => {}
+            _ => {
+                out.list.push(Action::Close(conn));
+                self.cancel_ended(conn, None, now, out);
+            }
+        }
+    }
+
+    pub(super) fn cancel_secured(&mut self, conn: Token, out: &mut Actions) {
+        self.send_cancel(conn, out);
+    }
+}
