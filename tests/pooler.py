@@ -45,7 +45,7 @@ class Pooler:
     """One pooler in front of a cluster; `settings` are lines of [pgbouncer]."""
 
     def __init__(self, program, folder, pg, *, databases=None, users=None, users_section=None,
-                 workers=2, port=None, pgbouncer=False, **settings):
+                 peers=None, workers=2, port=None, pgbouncer=False, **settings):
         self.program = program
         self.folder = folder
         self.pg = pg
@@ -59,6 +59,7 @@ class Pooler:
         self.databases = databases if databases is not None else self._default_databases()
         self.users = default_users() if users is None else users
         self.users_section = users_section or {}
+        self.peers = peers or {}
         self.settings = {
             "listen_addr": self.host, "listen_port": self.port, "unix_socket_dir": str(folder),
             "auth_type": "trust", "auth_file": str(self.userlist_path), "pool_mode": "transaction",
@@ -86,6 +87,9 @@ class Pooler:
         if self.users_section:
             lines += ["[users]"]
             lines += [f"{name} = {value}" for name, value in self.users_section.items()]
+        if self.peers:
+            lines += ["[peers]"]
+            lines += [f"{number} = {value}" for number, value in self.peers.items()]
         lines += ["[pgbouncer]"]
         lines += [f"{key} = {value}" for key, value in self.settings.items() if value is not None]
         self.write_ini("\n".join(lines) + "\n")

@@ -1,19 +1,20 @@
 //! Cancel requests: who may stop whose query.
 
-use std::{fmt, sync::Arc};
+mod key;
+mod peers;
 
-use subtle::ConstantTimeEq;
+use std::sync::Arc;
 
+pub use self::key::CancelKey;
+pub(crate) use self::peers::PeerPools;
 use crate::{
     Action, Actions, Address, Endpoint, ReadMode, Time, Token, WorkerId,
-    backend::{BackendKey, Duty},
-    frontend::ClientDuty,
+    backend::Duty,
+    frontend::{Client, ClientDuty},
     mail::Mail,
     worker::{Conn, Worker},
 };
 
-/// Bits of a client's pid that name its slot; the worker's are above them, and the sign bit stays 0.
-const SLOT_BITS: u32 = 25;
 /// Requests for one server that may be under way at once; more would change nothing.
 const CANCELS_PER_SERVER_MAX: u32 = 4;
 
@@ -24,53 +25,20 @@ const SENT: &str = "successfully sent cancel request";
 const NOT_SENT: &str = "failed to send cancel request";
 const OVERDUE: &str = "cancel_wait_timeout";
 
-/// Names a client and proves the right to cancel its query.
-#[derive(Clone)]
-pub struct CancelKey {
-    /// The pid that the client was given.
-    pub pid: u32,
-    /// The secret that it was given.
-    pub secret: Box<[u8]>,
-}
-
-impl CancelKey {
-    /// The pid that names a client: unique in the process, and it tells the worker.
-    #[must_use]
-    pub fn pid(worker: WorkerId, client: Token) -> u32 {
-        // Slot 0 of worker 0 would be pid 0, which drivers take for "none".
-        u32::from(worker.0) << SLOT_BITS | ((client.slot + 1) & ((1 << SLOT_BITS) - 1))
-    }
-
-    /// The worker that the pid names.
-    #[must_use]
-    pub fn worker(&self) -> WorkerId {
-        WorkerId((self.pid >> SLOT_BITS & 63) as u8)
-    }
-
-    /// The slot that the pid names on its worker.
-    #[must_use]
-    pub fn slot(&self) -> Option<u32> {
-        (self.pid & ((1 << SLOT_BITS) - 1)).checked_sub(1)
-    }
-
-    /// Is this the secret that the client was given? In constant time.
-    #[must_use]
-    pub fn is_proven_by(&self, secret: &[u8]) -> bool {
-        self.secret.len() == secret.len() && bool::from(self.secret.ct_eq(secret))
-    }
-}
-
-impl fmt::Debug for CancelKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CancelKey")
-            .field("pid", &self.pid)
-            .finish_non_exhaustive()
-    }
+/// Where a cancel request goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Goal {
+    /// To the query of this server.
+    Server(Token),
+    /// To the peer of this number, whose client is meant.
+    Peer(u32),
 }
 
 /// How far a cancel request has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Passage {
+    /// As many as may be are on their way to the same peer.
+    Queued,
     /// Its connection is being opened.
     Opening,
     /// The server was asked for TLS.
@@ -81,13 +49,13 @@ pub enum Passage {
     Sent,
 }
 
-/// A connection to PostgreSQL that carries one cancel request.
+/// A connection to PostgreSQL, or to a peer, that carries one cancel request.
 #[derive(Debug)]
 pub struct CancelConnection {
-    /// The server whose query is to be cancelled.
-    pub server: Token,
-    /// Its key.
-    pub key: BackendKey,
+    /// Where it goes.
+    pub goal: Goal,
+    /// The key that it carries.
+    pub key: CancelKey,
     /// Who asked: worker and connection there; `None` if it was ourselves.
     pub from: Option<(WorkerId, Token)>,
     /// How far it has come.
@@ -135,7 +103,7 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) {
-        let patience = self.snapshot.config.settings.cancel_wait_timeout.0;
+        let until = self.cancel_deadline(now);
         let Some(server) = self.table.server(server_conn) else {
             return;
         };
@@ -153,21 +121,28 @@ impl Worker {
         server.cancels += 1;
         let tls = server.tls.as_ref().map(|_| Arc::clone(&server.endpoint));
         let cancel = CancelConnection {
-            server: server_conn,
-            key,
+            goal: Goal::Server(server_conn),
+            key: CancelKey {
+                pid: key.pid,
+                secret: key.secret,
+            },
             from,
             passage: Passage::Opening,
             tls,
-            until: if patience == 0 {
-                Time(u64::MAX)
-            } else {
-                now.after(patience)
-            },
+            until,
         };
         let conn = self.table.insert(Conn::Cancel(Box::new(cancel)));
         self.timed += 1;
         self.schedule(now);
         out.list.push(Action::Connect { conn, endpoint });
+    }
+
+    /// When patience with a request ends that comes now.
+    fn cancel_deadline(&self, now: Time) -> Time {
+        match self.snapshot.config.settings.cancel_wait_timeout.0 {
+            0 => Time(u64::MAX),
+            patience => now.after(patience),
+        }
     }
 
     /// The server that runs the query which the key names. An error, in PgBouncer's words, if the key
@@ -188,10 +163,37 @@ impl Worker {
 
     /// The client that the key names, if it is the right key.
     fn holder(&mut self, key: &CancelKey) -> Option<Token> {
-        let conn = self.table.token_at(key.slot()?)?;
+        let any_hops = self.snapshot.config.settings.peer_id > 0;
+        let conn = *self.cancel_keys.get(&key.place())?;
         let client = self.table.client(conn)?;
-        let secret = &client.secret[..usize::from(client.secret_len)];
-        key.is_proven_by(secret).then_some(conn)
+        client.cancel_key().fits(key, any_hops).then_some(conn)
+    }
+
+    /// From here on the client can be named by a key.
+    pub(crate) fn give_cancel_key(&mut self, conn: Token, has_long_secret: bool) {
+        let peer = self.snapshot.config.settings.peer_id;
+        let (worker, generation) = (self.id, self.directory.generation());
+        let Some(client) = self.table.client(conn) else {
+            return;
+        };
+        // A peer may be one that knows short keys only.
+        client.secret_len = if has_long_secret && peer == 0 { 32 } else { 4 };
+        client.key_pid = if peer == 0 {
+            CancelKey::pid(worker, generation, conn)
+        } else {
+            client.secret[3] |= CancelKey::HOPS;
+            let random = [client.secret[4], client.secret[5]];
+            CancelKey::pid_among_peers(worker, peer, u16::from_be_bytes(random))
+        };
+        self.cancel_keys.insert(client.cancel_key().place(), conn);
+    }
+
+    /// A client is gone, and its key with it.
+    pub(crate) fn drop_cancel_key(&mut self, conn: Token, client: &Client) {
+        let place = client.cancel_key().place();
+        if self.cancel_keys.get(&place) == Some(&conn) {
+            self.cancel_keys.remove(&place);
+        }
     }
 
     /// The way to the server is open: pass the request on. PostgreSQL closes the connection when it
@@ -231,23 +233,32 @@ impl Worker {
             let mail = Mail::CancelDone(request, why.unwrap_or(outcome));
             out.list.push(Action::Mail { to, mail });
         }
-        let Some(server) = self.table.server(cancel.server) else {
+        let server_conn = match cancel.goal {
+            Goal::Peer(peer) => return self.left_peer(peer, cancel.passage, out),
+            Goal::Server(server) => server,
+        };
+        let Some(server) = self.table.server(server_conn) else {
             return;
         };
         server.cancels -= 1;
         if server.cancels == 0 && matches!(server.duty, Duty::Cleaning { .. }) {
-            self.clean_on(cancel.server, now, out);
+            self.clean_on(server_conn, now, out);
         }
     }
 
     /// The request took too long. It may still hit the server later, which is not lent again.
     pub(crate) fn cancel_overdue(&mut self, conn: Token, now: Time, out: &mut Actions) {
         if let Some(Conn::Cancel(cancel)) = self.table.get(conn) {
-            let server = cancel.server;
-            if let Some(server) = self.table.server(server) {
+            let (goal, passage) = (cancel.goal, cancel.passage);
+            if let Goal::Server(server) = goal
+                && let Some(server) = self.table.server(server)
+            {
                 server.retire = Some(OVERDUE);
             }
-            out.list.push(Action::Close(conn));
+            // One that waits for others has no socket yet.
+            if passage != Passage::Queued {
+                out.list.push(Action::Close(conn));
+            }
             self.cancel_ended(conn, Some(OVERDUE), now, out);
         }
     }

@@ -46,6 +46,8 @@ pub struct Directory {
     snapshot: RwLock<Arc<Snapshot>>,
     workers: usize,
     process_key: ProcessKey,
+    /// How many processes have handed over to each other before this one.
+    generation: u8,
     names: TrackedNames,
     statements: Statements,
     settings: SettingsTable,
@@ -156,6 +158,7 @@ impl Directory {
             snapshot: RwLock::new(snapshot),
             workers,
             process_key: ProcessKey(process_key),
+            generation: 0,
             names,
             statements: Statements::default(),
             settings: SettingsTable::default(),
@@ -393,6 +396,12 @@ impl Directory {
     #[must_use]
     pub fn operator(&self) -> &Operator {
         &self.operator
+    }
+
+    /// How many online restarts there were, modulo 256.
+    #[must_use]
+    pub fn generation(&self) -> u8 {
+        self.generation
     }
 
     /// The key that mock exchanges and made-up salts hang on.

@@ -46,6 +46,15 @@ pub enum Mail {
         /// The key.
         key: CancelKey,
     },
+    /// A cancel request for a client of another process of the group, which this worker passes on.
+    CancelForPeer {
+        /// Where the request came in.
+        from: WorkerId,
+        /// The request's connection there.
+        request: Token,
+        /// The key.
+        key: CancelKey,
+    },
     /// The cancel request of this connection is on its way to the server.
     CancelSent(Token),
     /// The cancel request of this connection has been dealt with, and how: close it.

@@ -359,7 +359,7 @@ settings! {
         /// Another name for `service_name`.
         job_name: String = "pgbouncer", restarts, never;
         /// Our number among the `[peers]`. 0: there are none.
-        peer_id: u32 = "0", reloads, later, between::<0, 16_383>;
+        peer_id: u32 = "0", reloads, now, between::<0, 16_383>;
     }
 
     "Network" {

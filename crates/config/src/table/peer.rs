@@ -9,11 +9,11 @@ settings! {
 
     "Where the peer is" {
         /// A host name, an address, or the directory of a Unix socket. Must be set.
-        host: Option<String>, reloads, later;
+        host: Option<String>, reloads, now;
         /// Its port.
-        port: u16 = "6432", reloads, later;
+        port: u16 = "6432", reloads, now;
         /// The most cancel requests that are on their way to it at once. If not set,
         /// `default_pool_size`.
-        pool_size: Option<u32>, reloads, later;
+        pool_size: Option<u32>, reloads, now;
     }
 }

@@ -117,7 +117,6 @@ impl Show {
             Self::Config
             | Self::DnsZones
             | Self::Help
-            | Self::PeerPools
             | Self::Peers
             | Self::State
             | Self::Version => Source::Here,

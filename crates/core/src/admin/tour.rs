@@ -46,6 +46,8 @@ pub(crate) struct Collection {
     pub(crate) rows: Vec<(u64, Vec<Cell>)>,
     pub(crate) pools: BTreeMap<PoolKey, PoolCount>,
     pub(in crate::admin) pins: BTreeMap<PoolKey, PinCounts>,
+    /// Cancel requests for peers, by the peer's number.
+    pub(crate) peers: BTreeMap<u32, PeerCount>,
     /// What the console has done itself.
     pub(crate) console: Counted,
     /// What was counted in pools that a worker has forgotten since.
@@ -100,6 +102,17 @@ impl AddAssign for Counted {
     }
 }
 
+/// Cancel requests for one peer.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct PeerCount {
+    /// For which there is no room yet.
+    pub(crate) queued: u32,
+    /// Whose connection is being opened.
+    pub(crate) opening: u32,
+    /// That are on their way.
+    pub(crate) sent: u32,
+}
+
 /// What all workers have of one pool.
 #[derive(Debug, Default)]
 pub(crate) struct PoolCount {
@@ -143,6 +156,7 @@ impl Collection {
             rows: Vec::new(),
             pools: BTreeMap::new(),
             pins: BTreeMap::new(),
+            peers: BTreeMap::new(),
             console: Counted::default(),
             past: Stats::default(),
             console_clients: 0,

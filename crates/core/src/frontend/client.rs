@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{Login, Upstream};
+use crate::cancel::CancelKey;
 use pgweir_wire::Header;
 
 use crate::{
@@ -94,6 +95,8 @@ pub struct Client {
     pub unnamed: Option<Box<[u8]>>,
     /// Counts its unnamed statements, so that an old one on some server is known to be old.
     pub unnamed_version: u32,
+    /// The pid that it was given; 0 before it has said who it is.
+    pub key_pid: u32,
     /// The secret part of its cancel key.
     pub secret: [u8; 32],
     /// How many bytes of it the client was given: 4 in protocol 3.0.
@@ -141,6 +144,15 @@ impl Client {
         *timed += usize::from(duty.is_timed());
         *timed -= usize::from(self.duty.is_timed());
         self.duty = duty;
+    }
+
+    /// What it needs to cancel its queries.
+    #[must_use]
+    pub fn cancel_key(&self) -> CancelKey {
+        CancelKey {
+            pid: self.key_pid,
+            secret: self.secret[..usize::from(self.secret_len)].into(),
+        }
     }
 
     /// The server that works for it.

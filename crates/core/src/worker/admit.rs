@@ -9,7 +9,7 @@ use pgweir_wire::{Authentication, MessageWriter, Severity, sqlstate};
 use super::{Worker, login::is_own_user};
 use crate::{
     Actions, Level, ReadMode, Replication, SharedPool, Time, Token, admin::Console,
-    backend::Welcome, cancel::CancelKey, fault::Fault, frontend::ClientDuty, pool::PoolKey,
+    backend::Welcome, fault::Fault, frontend::ClientDuty, pool::PoolKey,
 };
 
 impl Worker {
@@ -138,7 +138,6 @@ impl Worker {
 
     /// Tells a client its parameters, its cancel key, and that it may begin.
     pub(super) fn greet(&mut self, conn: Token, welcome: &Welcome, now: Time, out: &mut Actions) {
-        let worker = self.id;
         let directory = Arc::clone(&self.directory);
         let settings = &self.snapshot.config.settings;
         let Some(client) = self.table.client(conn) else {
@@ -151,8 +150,8 @@ impl Worker {
             for (name, value) in directory.names().pairs(&client.tracked) {
                 writer.parameter_status(name.as_bytes(), value);
             }
-            let secret = &client.secret[..usize::from(client.secret_len)];
-            writer.backend_key_data(CancelKey::pid(worker, conn), secret);
+            let key = client.cancel_key();
+            writer.backend_key_data(key.pid, &key.secret);
             if let Some(notice) = &settings.login_notify_message {
                 writer.notice(Severity::Notice, sqlstate::SUCCESSFUL_COMPLETION, notice);
             }
@@ -188,12 +187,11 @@ impl Worker {
             ClientDuty::Console(Box::new(Console::new(is_admin))),
             &mut self.timed,
         );
-        let (secret, secret_len) = (client.secret, usize::from(client.secret_len));
-        let pid = CancelKey::pid(self.id, conn);
+        let key = client.cancel_key();
         out.send_made(conn, |bytes| {
             crate::admin::welcome(bytes);
             MessageWriter::new(bytes)
-                .backend_key_data(pid, &secret[..secret_len])
+                .backend_key_data(key.pid, &key.secret)
                 .ready_for_query(b'I');
         });
         if !early.is_empty() {

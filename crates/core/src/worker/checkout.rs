@@ -6,7 +6,6 @@ use super::{Conn, Worker, pins::uncount_kept, scheduling::Decision};
 use crate::{
     Action, Actions, ReadMode, SharedPool, Shutdown, Time, Token,
     backend::{Duty, Own, Server},
-    cancel::CancelKey,
     fault::Fault,
     frontend::{Client, ClientDuty},
     pool::{Grant, PoolId, Waiter},
@@ -162,7 +161,7 @@ impl Worker {
         let Some((client, server)) = self.table.pair(client_conn, server_conn) else {
             return false;
         };
-        let pid = CancelKey::pid(self.id, client_conn);
+        let pid = client.key_pid;
         if client.hearing.is_some() && !self.hub.knows_holder(client, server, pid) {
             return self.fence_first(server_conn, client_conn, now, out);
         }

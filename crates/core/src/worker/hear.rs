@@ -8,7 +8,6 @@ use super::{Worker, listeners::post};
 use crate::{
     Actions, SharedPool, Time, Token,
     backend::{Duty, Own, Request},
-    cancel::CancelKey,
     fault::Fault,
     frontend::ClientDuty,
     listen::{Channel, Hearing, Letter, ListenerKey, Notification, Question, Stage},
@@ -521,8 +520,8 @@ impl Worker {
     }
 
     fn equip_fenced(&mut self, server_conn: Token, conn: Token, now: Time, out: &mut Actions) {
-        if let Some(server) = self.table.server(server_conn) {
-            server.holder.set(CancelKey::pid(self.id, conn));
+        if let Some((client, server)) = self.table.pair(conn, server_conn) {
+            server.holder.set(client.key_pid);
             self.equip(server_conn, conn, now, out);
         }
     }

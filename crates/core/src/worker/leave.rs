@@ -112,6 +112,7 @@ impl Worker {
             return;
         };
         client.statements.clear(&mut self.bindings);
+        self.drop_cancel_key(conn, &client);
         if let Some(hearing) = client.hearing.take() {
             self.stop_hearing(conn, *hearing, out);
         }

@@ -206,7 +206,8 @@ impl Terms {
     }
 }
 
-fn endpoint(host: &str, port: u16) -> Endpoint {
+/// Where a host of the configuration is.
+pub(crate) fn endpoint(host: &str, port: u16) -> Endpoint {
     if host.starts_with(['/', '@']) {
         Endpoint::Unix(format!("{}/.s.PGSQL.{port}", host.trim_end_matches('/')))
     } else {

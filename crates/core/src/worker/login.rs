@@ -12,13 +12,12 @@ use pgweir_wire::{LATEST, MessageWriter, ProtocolVersion, Startup, StartupParame
 use super::{Conn, Worker};
 use crate::{
     Action, Actions, Peer, ReadMode, Replication, Source, Time, Token,
-    cancel::{CancelKey, WRONG_KEY},
+    cancel::CancelKey,
     fault::Fault,
     frontend::{
         AuthPlan, Client, ClientDuty, Login, LoginRequest, Proof, Stage, StartupTerms, Upstream,
     },
     log,
-    mail::Mail,
     pool::PoolKey,
 };
 
@@ -48,6 +47,7 @@ impl Worker {
             hearing: None,
             context: None,
             stream: Upstream::default(),
+            key_pid: 0,
             secret: array(secret),
             secret_len: 4,
             connected_at: now,
@@ -261,7 +261,6 @@ impl Worker {
             return (0, 0);
         };
         let has_long_secret = version.minor >= ProtocolVersion::V3_2.minor;
-        client.secret_len = if has_long_secret { 32 } else { 4 };
         if settings.application_name_add_host {
             let address = log::address(client.remote, client.port);
             request.add_host(self.directory.names(), &address);
@@ -269,6 +268,7 @@ impl Worker {
         client.tracked = request.tracked.clone();
         let counts = self.directory.client_counts().add(&names);
         client.names = Some(names);
+        self.give_cancel_key(conn, has_long_secret);
         counts
     }
 
@@ -408,19 +408,7 @@ impl Worker {
         };
         client.change(ClientDuty::CancelRequest { sent: false }, &mut self.timed);
         out.read(conn, ReadMode::Hold);
-        let to = key.worker();
-        if to.index() < self.directory.workers() {
-            out.list.push(Action::Mail {
-                to,
-                mail: Mail::Cancel {
-                    from: self.id,
-                    request: conn,
-                    key,
-                },
-            });
-        } else {
-            self.dismiss(conn, WRONG_KEY, now, out);
-        }
+        self.route_cancel(conn, key, now, out);
     }
 }
 

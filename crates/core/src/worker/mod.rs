@@ -31,14 +31,14 @@ mod tls;
 mod trace;
 mod upkeep;
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use pgweir_auth::scram::DerivedKeys;
 
 pub use self::{diagnosis::Diagnosis, eviction::Search};
 pub(crate) use self::{
     listeners::Listeners,
-    local_pool::LocalPool,
+    local_pool::{LocalPool, endpoint},
     pins::pins_of,
     table::{Conn, Table},
 };
@@ -46,6 +46,7 @@ use crate::{
     Action, Actions, Address, Closed, ConnectError, Control, Directory, Peer, ReadMode, SharedPool,
     Shutdown, Snapshot, Source, Time, TlsFacts, Token, WorkerId,
     backend::{Duty, Server},
+    cancel::PeerPools,
     fault::Fault,
     frontend::ClientDuty,
     listen::Hub,
@@ -63,6 +64,10 @@ pub struct Worker {
     pub(crate) directory: Arc<Directory>,
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) table: Table,
+    /// Its clients by their [`CancelKey::place`](crate::cancel::CancelKey::place).
+    pub(crate) cancel_keys: HashMap<u64, Token>,
+    /// Peers to which this worker passes cancel requests on.
+    pub(crate) peers: PeerPools,
     /// The names that its clients have for their prepared statements.
     pub(crate) bindings: Bindings,
     /// Which of its clients listen to what.
@@ -108,6 +113,8 @@ impl Worker {
             directory,
             snapshot,
             table: Table::default(),
+            cancel_keys: HashMap::new(),
+            peers: PeerPools::new(),
             bindings: Bindings::default(),
             hub: Hub::default(),
             listeners: Listeners::default(),
@@ -331,6 +338,9 @@ impl Worker {
             Mail::Listen(letter) => self.letter(*letter, now, out),
             Mail::Failed(pool) => self.fail_waiters(&pool, now, out),
             Mail::Cancel { from, request, key } => self.cancel(from, request, &key, now, out),
+            Mail::CancelForPeer { from, request, key } => {
+                self.pass_on_cancel(from, request, key, now, out);
+            }
             Mail::CancelSent(request) => self.cancel_sent(request),
             Mail::CancelDone(request, why) => self.cancel_done(request, why, now, out),
             Mail::Tour(tour) => self.visit(*tour, now, out),

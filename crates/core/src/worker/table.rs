@@ -122,15 +122,6 @@ impl Table {
         Some((client, of, server))
     }
 
-    /// The token of the connection in a slot.
-    pub(crate) fn token_at(&self, slot: u32) -> Option<Token> {
-        let entry = self.slots.get(slot as usize)?;
-        entry.conn.as_ref().map(|_| Token {
-            slot,
-            generation: entry.generation,
-        })
-    }
-
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Token, &Conn)> {
         self.slots.iter().enumerate().filter_map(|(slot, entry)| {
             let token = Token {

@@ -7,7 +7,7 @@ use crate::{Actions, Level, Token, session::Tracked};
 
 impl Worker {
     /// Does the log want details?
-    pub(super) fn is_verbose(&self) -> bool {
+    pub(crate) fn is_verbose(&self) -> bool {
         self.snapshot.config.settings.verbose > 0
     }
 

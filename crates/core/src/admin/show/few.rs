@@ -19,14 +19,6 @@ const CONFIG_COLUMNS: [Column; 4] = [
     ("changeable", Text),
 ];
 
-const PEER_POOL_COLUMNS: [Column; 5] = [
-    ("peer_id", Int4),
-    ("cl_active_cancel_req", Int4),
-    ("cl_waiting_cancel_req", Int4),
-    ("sv_active_cancel", Int4),
-    ("sv_login", Int4),
-];
-
 pub(super) fn config(worker: &Worker) -> Table {
     let rows = worker.snapshot.config.rows().into_iter().map(|row| {
         let changeable = if row.changeable { "yes" } else { "no" };
@@ -42,37 +34,6 @@ pub(super) fn config(worker: &Worker) -> Table {
 
 pub(super) fn version() -> Table {
     (vec![("version", Text)], vec![vec![VERSION.into()]])
-}
-
-pub(super) fn peers(worker: &Worker) -> Table {
-    let config = &worker.snapshot.config;
-    let rows = config.peers.iter().map(|(&id, peer)| {
-        let size = peer.pool_size.unwrap_or(config.settings.default_pool_size);
-        vec![
-            id.into(),
-            peer.host.as_deref().into(),
-            u32::from(peer.port).into(),
-            size.into(),
-        ]
-    });
-    let columns = [
-        ("peer_id", Int4),
-        ("host", Text),
-        ("port", Int4),
-        ("pool_size", Int4),
-    ];
-    (columns.into(), rows.collect())
-}
-
-/// Nothing is passed on to peers yet.
-pub(super) fn peer_pools(worker: &Worker) -> Table {
-    let peers = worker.snapshot.config.peers.keys();
-    let rows = peers.map(|&id| {
-        let mut row = vec![Cell::from(id)];
-        row.extend([0u32; 4].map(Cell::from));
-        row
-    });
-    (PEER_POOL_COLUMNS.into(), rows.collect())
 }
 
 pub(super) fn state(worker: &Worker) -> Table {

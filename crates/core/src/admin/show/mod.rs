@@ -2,6 +2,7 @@
 
 mod fds;
 mod few;
+mod group;
 mod listeners;
 mod peers;
 mod pins;
@@ -29,6 +30,7 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
         Show::Fds => fds::add(worker, collection),
         Show::Pins | Show::PinStats => pins::add(worker, collection, now),
         Show::Listeners => listeners::add(worker, collection),
+        Show::PeerPools => group::add(worker, collection),
         Show::Pools
         | Show::Databases
         | Show::Users
@@ -69,8 +71,8 @@ pub(super) fn table(worker: &Worker, mut collection: Collection, now: Time) -> T
         Show::StatsTotals => stats::totals_of_databases(&collection),
         Show::StatsAverages => stats::averages_of_databases(worker, &collection, now),
         Show::Totals => stats::totals(worker, &collection, now),
-        Show::Peers => few::peers(worker),
-        Show::PeerPools => few::peer_pools(worker),
+        Show::Peers => group::peers(worker),
+        Show::PeerPools => group::peer_pools(worker, &collection),
         Show::State => few::state(worker),
         Show::DnsHosts => few::dns_hosts(&collection, now),
         Show::DnsZones => few::dns_zones(),

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     Time,
     backend::{Duty, Server},
-    cancel::Passage,
+    cancel::{Goal, Passage},
     frontend::{Client, ClientDuty},
     worker::{Conn, Worker},
 };
@@ -105,7 +105,9 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
                 add_server(server, server.is_stale(worker.check_after, now), count);
             }
             Conn::Cancel(cancel) => {
-                if let Some(Conn::Server(server)) = worker.table.look(cancel.server) {
+                if let Goal::Server(server) = cancel.goal
+                    && let Some(Conn::Server(server)) = worker.table.look(server)
+                {
                     let key = server.shared.key.clone();
                     let count = collection.pools.entry(key).or_default();
                     let sent = cancel.passage == Passage::Sent;

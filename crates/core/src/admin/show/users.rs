@@ -82,7 +82,7 @@ pub(super) fn lists(worker: &Worker, collection: &Collection) -> Table {
         ("users", names(worker).len()),
         ("peers", config.peers.len()),
         ("pools", collection.pools.len() + 1),
-        ("peer_pools", 0),
+        ("peer_pools", config.peers.len()),
         // No memory is kept for connections that are gone.
         ("free_clients", 0),
         ("used_clients", collection.clients),

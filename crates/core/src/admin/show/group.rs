@@ -1,0 +1,75 @@
+//! SHOW PEERS and PEER_POOLS: the processes to which cancel requests are passed on.
+
+use super::{
+    super::{
+        rows::{Cell, Column, Kind},
+        tour::{Collection, PeerCount},
+    },
+    Table,
+};
+use crate::{
+    cancel::{Goal, Passage},
+    worker::{Conn, Worker},
+};
+
+use Kind::{Int4, Text};
+
+const PEER_COLUMNS: [Column; 4] = [
+    ("peer_id", Int4),
+    ("host", Text),
+    ("port", Int4),
+    ("pool_size", Int4),
+];
+
+const PEER_POOL_COLUMNS: [Column; 5] = [
+    ("peer_id", Int4),
+    ("cl_active_cancel_req", Int4),
+    ("cl_waiting_cancel_req", Int4),
+    ("sv_active_cancel", Int4),
+    ("sv_login", Int4),
+];
+
+/// Adds the requests that this worker passes on.
+pub(super) fn add(worker: &Worker, collection: &mut Collection) {
+    for (_, conn) in worker.table.iter() {
+        if let Conn::Cancel(cancel) = conn
+            && let Goal::Peer(peer) = cancel.goal
+        {
+            let count = collection.peers.entry(peer).or_default();
+            match cancel.passage {
+                Passage::Queued => count.queued += 1,
+                Passage::Opening | Passage::Asked | Passage::Handshake => count.opening += 1,
+                Passage::Sent => count.sent += 1,
+            }
+        }
+    }
+}
+
+pub(super) fn peers(worker: &Worker) -> Table {
+    let config = &worker.snapshot.config;
+    let rows = config.peers.iter().map(|(&id, peer)| {
+        let size = peer.pool_size.unwrap_or(config.settings.default_pool_size);
+        vec![
+            id.into(),
+            peer.host.as_deref().into(),
+            u32::from(peer.port).into(),
+            size.into(),
+        ]
+    });
+    (PEER_COLUMNS.into(), rows.collect())
+}
+
+pub(super) fn peer_pools(worker: &Worker, collection: &Collection) -> Table {
+    let peers = worker.snapshot.config.peers.keys();
+    let rows = peers.map(|&id| {
+        let PeerCount {
+            queued,
+            opening,
+            sent,
+        } = collection.peers.get(&id).copied().unwrap_or_default();
+        let mut row = vec![Cell::from(id)];
+        row.extend([sent, queued + opening, sent, opening].map(Cell::from));
+        row
+    });
+    (PEER_POOL_COLUMNS.into(), rows.collect())
+}

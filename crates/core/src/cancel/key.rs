@@ -1,0 +1,163 @@
+//! Cancel keys: a pid that names a client, and the secret that proves the right to cancel its query.
+//!
+//! In the bits of a pid, from the highest: 0 (drivers and `pg_basebackup` take negative ones badly),
+//! the worker (6), and which process of a row of online restarts gave it (5), the slot (20).
+//!
+//! With peers it is as PgBouncer has it since 1.21: the second and third byte are the number of the
+//! peer, low byte first, and the lowest two bits of the secret's fourth byte say how often a request
+//! may still be passed on. What is left of the first byte names the worker.
+
+use std::fmt;
+
+use subtle::ConstantTimeEq;
+
+use crate::{Token, WorkerId};
+
+/// Bits of a pid below the worker's.
+const WORKER_SHIFT: u32 = 25;
+/// Bits for the slot.
+const SLOT_BITS: u32 = 20;
+/// Bits for the number of the process.
+const GENERATION_BITS: u32 = WORKER_SHIFT - SLOT_BITS;
+/// The byte of the secret that says how often a request may be passed on.
+const HOPS_AT: usize = 3;
+
+/// Names a client and proves the right to cancel its query.
+#[derive(Clone)]
+pub struct CancelKey {
+    /// The pid that the client was given.
+    pub pid: u32,
+    /// The secret that it was given.
+    pub secret: Box<[u8]>,
+}
+
+impl CancelKey {
+    /// The bits of the secret's fourth byte that say how often a request may be passed on.
+    pub const HOPS: u8 = 3;
+
+    /// The pid that names a client: unique in the process, and among those that live through an
+    /// online restart.
+    #[must_use]
+    pub fn pid(worker: WorkerId, generation: u8, client: Token) -> u32 {
+        let generation = u32::from(generation) & ((1 << GENERATION_BITS) - 1);
+        // Slot 0 of worker 0 would be pid 0, which drivers take for "none".
+        let slot = (client.slot + 1) & ((1 << SLOT_BITS) - 1);
+        u32::from(worker.0) << WORKER_SHIFT | generation << SLOT_BITS | slot
+    }
+
+    /// The pid of a client whose process has peers.
+    #[must_use]
+    pub fn pid_among_peers(worker: WorkerId, peer: u32, random: u16) -> u32 {
+        let [high, low] = random.to_be_bytes().map(u32::from);
+        let number = (peer & 0xff) << 16 | (peer & 0xff00);
+        u32::from(worker.0) << WORKER_SHIFT | (high & 1) << 24 | number | low
+    }
+
+    /// The worker that the pid names, if there are so many workers.
+    #[must_use]
+    pub fn worker(&self, workers: usize) -> WorkerId {
+        // A client that lived through a restart may come from a worker that there is not any more.
+        let named = (self.pid >> WORKER_SHIFT & 63) as usize;
+        WorkerId((named % workers) as u8)
+    }
+
+    /// The peer that the pid names, if it is a peer's.
+    #[must_use]
+    pub fn peer(&self) -> u32 {
+        self.pid >> 16 & 0xff | self.pid & 0xff00
+    }
+
+    /// Takes one of the times that it may be passed on. `false` if there is none left.
+    #[must_use]
+    pub fn take_hop(&mut self) -> bool {
+        let hops = self.secret.get_mut(HOPS_AT);
+        let left = hops.filter(|byte| **byte & Self::HOPS != 0);
+        left.map(|byte| *byte -= 1).is_some()
+    }
+
+    /// Under which number a worker keeps it: all of a short key but for the hops.
+    #[must_use]
+    pub fn place(&self) -> u64 {
+        let mut bytes = [0; 8];
+        bytes[..4].copy_from_slice(&self.pid.to_be_bytes());
+        for (byte, own) in bytes[4..].iter_mut().zip(&self.secret) {
+            *byte = *own;
+        }
+        bytes[4 + HOPS_AT] |= Self::HOPS;
+        u64::from_be_bytes(bytes)
+    }
+
+    /// Is `asked` this key? In constant time. With `any_hops`, it may have been passed on.
+    #[must_use]
+    pub fn fits(&self, asked: &Self, any_hops: bool) -> bool {
+        let normal = |key: &Self| {
+            let mut secret = key.secret.clone();
+            if let Some(byte) = secret.get_mut(HOPS_AT).filter(|_| any_hops) {
+                *byte |= Self::HOPS;
+            }
+            secret
+        };
+        let (own, asked_secret) = (normal(self), normal(asked));
+        self.pid == asked.pid
+            && own.len() == asked_secret.len()
+            && bool::from(own.ct_eq(&asked_secret))
+    }
+}
+
+impl fmt::Debug for CancelKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CancelKey")
+            .field("pid", &self.pid)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(pid: u32, secret: &[u8]) -> CancelKey {
+        CancelKey {
+            pid,
+            secret: secret.into(),
+        }
+    }
+
+    #[test]
+    fn a_pid_names_worker_and_peer_and_is_positive() {
+        let token = Token {
+            slot: u32::MAX - 1,
+            generation: 0,
+        };
+        for worker in [0, 1, 63] {
+            let own = key(CancelKey::pid(WorkerId(worker), 255, token), b"");
+            assert_eq!(own.worker(64), WorkerId(worker));
+            assert!(own.pid < 1 << 31);
+            for peer in [1, 255, 256, 0x1234, 16_383] {
+                let pid = CancelKey::pid_among_peers(WorkerId(worker), peer, 0xffff);
+                let key = key(pid, b"");
+                assert_eq!((key.worker(64), key.peer()), (WorkerId(worker), peer));
+                assert!(pid < 1 << 31);
+            }
+        }
+        assert_eq!(key(5 << 25, b"").worker(2), WorkerId(1));
+        // As PgBouncer writes peer 0x1234: the second byte is 0x34, the third 0x12.
+        let pid = CancelKey::pid_among_peers(WorkerId(0), 0x1234, 0);
+        assert_eq!(pid.to_be_bytes(), [0, 0x34, 0x12, 0]);
+    }
+
+    #[test]
+    fn hops_are_counted_down_and_say_nothing_of_whose_key_it_is() {
+        let given = key(7, &[1, 2, 3, 4 | CancelKey::HOPS]);
+        let mut passed_on = given.clone();
+        for _ in 0..3 {
+            assert!(passed_on.take_hop());
+            assert!(given.fits(&passed_on, true) && !given.fits(&passed_on, false));
+            assert_eq!(given.place(), passed_on.place());
+        }
+        assert!(!passed_on.take_hop() && !key(7, b"abc").take_hop());
+        assert!(!given.fits(&key(8, &given.secret), true));
+        assert!(!given.fits(&key(7, &[1, 2, 3]), true));
+        assert!(!given.fits(&key(7, &[1, 2, 3, 8]), true));
+    }
+}
