@@ -48,6 +48,9 @@ def pytest_sessionfinish(session, exitstatus):
 
 
 def pytest_terminal_summary(terminalreporter, exitstatus, config):
+    reports = [report for kind in ("passed", "failed") for report in terminalreporter.stats.get(kind, [])]
+    for line in sorted(value for one in reports for name, value in one.user_properties if name == "figures"):
+        terminalreporter.write_line(line)
     folder = config.stash.get(_owned, None)
     if folder is not None and exitstatus != 0:
         terminalreporter.write_line(f"logs of servers and poolers are kept in {folder}")

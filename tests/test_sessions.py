@@ -100,6 +100,46 @@ def test_startup_values_come_back_after_reset(start_pooler, pg):
             assert one.value("SHOW DateStyle") == "German, DMY"
 
 
+def test_startup_values_come_back_within_a_transaction(start_pooler, pg):
+    pooler = start_pooler(pg, default_pool_size=1)
+    options = r"-c work_mem=77kB -c app.tenant=seven -c search_path=pg_temp,\ \"We\ ird\",\ public"
+    with pooler.raw(options=options, DateStyle="german") as one:
+        read = "SELECT concat_ws('|', {})".format(", ".join(
+            f"current_setting('{name}')" for name in ("work_mem", "app.tenant", "search_path", "DateStyle")))
+        at_login = one.value(read)
+        assert at_login.startswith("77kB|seven|") and at_login.endswith("|German, DMY")
+        change = "SET work_mem = '99kB'; SET app.tenant = 'x'; SET search_path = public; SET DateStyle = ISO"
+        for reset in ("RESET ALL", "RESET work_mem; RESET app.tenant; SET search_path TO DEFAULT; RESET DateStyle"):
+            one.query(change)
+            changed = one.value(read)
+            one.query("BEGIN")
+            one.query(reset)
+            one.query("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
+            assert one.value(read) == at_login
+            one.query("SAVEPOINT s")
+            one.query(change)
+            one.query(reset.replace("RESET work_mem", "SET LOCAL work_mem TO DEFAULT"))
+            assert one.value(read) == at_login
+            one.query("ROLLBACK")
+            assert one.value(read) == changed
+        one.query("BEGIN")
+        one.query("RESET work_mem")
+        one.query("COMMIT")
+        assert one.value("SHOW work_mem") == "77kB"
+
+
+@pytest.mark.parametrize("reset", ["RESET ROLE", "BEGIN; RESET app.tenant; ROLLBACK", "RESET work_mem; RESET app.other"])
+def test_an_empty_value_is_no_startup_value(start_pooler, pg, reset):
+    pooler = start_pooler(pg, default_pool_size=1)
+    with pooler.raw(options="-c app.tenant=seven -c work_mem=77kB") as one, pooler.raw() as other:
+        one.query("SET app.tenant = ''")
+        one.query(reset)
+        other.query("SET app.tenant = 'x'")
+        assert one.value("SHOW app.tenant") == ""
+        one.query("RESET app.tenant")
+        assert one.value("SHOW app.tenant") == "seven"
+
+
 def test_startup_values_that_postgresql_refuses(start_pooler, pg):
     pooler = start_pooler(pg, default_pool_size=1)
     for _ in range(2):

@@ -72,6 +72,13 @@ SCRIPTS = {
     "all deallocated": [
         parse("SELECT 1", "s") + SYNC, *sql("PREPARE p AS SELECT 2", "DEALLOCATE ALL", "EXECUTE p"),
         used("s"), used("p"), parse("SELECT 3", "s") + SYNC, used("s")],
+    "all deallocated just before": [
+        parse("SELECT 1", "s") + SYNC,
+        parse("DEALLOCATE ALL") + bind() + execute() + SYNC + parse(NAMES) + used("") + used("s")],
+    "all deallocated in the same request": [
+        parse("SELECT 1", "s") + SYNC,
+        parse("DISCARD PLANS") + bind() + execute() + parse("DEALLOCATE ALL") + bind() + execute()
+        + parse(NAMES) + used("")],
     "seen": [
         *sql("PREPARE p AS SELECT 1", VIEW), parse("SELECT $1::int", "s") + SYNC, *sql(VIEW), used("s", 1),
         *sql(VIEW, "DEALLOCATE p", VIEW), close("S", "s") + SYNC, *sql(VIEW)],

@@ -136,8 +136,8 @@ def setting(rng, names):
     table = SETTINGS | (SUPER_SETTINGS if names.superuser else {})
     if rng.random() < 0.3:
         name = rng.choice(CUSTOM)
-        # Without the extension, one with a default that is set to nothing looks like one that was reset.
-        value = rng.choice([value for value in CUSTOM_VALUES if value != "''" or name not in ("app.a", "app.role_default")])
+        # Without the extension, one with a default of the role that is set to nothing looks like one that was reset.
+        value = rng.choice([value for value in CUSTOM_VALUES if value != "''" or name != "app.role_default"])
     else:
         name = rng.choice(list(table))
         value = rng.choice(table[name]).format(schema=names.schema)
@@ -147,8 +147,7 @@ def setting(rng, names):
     if form < 0.55:
         return f"SET LOCAL {name} TO {value}"
     if form < 0.60:
-        # Of a custom parameter with a startup value, this looks like SET to an empty one.
-        return f"RESET {name}" if name in CUSTOM else f"SET SESSION {name} TO DEFAULT"
+        return f"SET {rng.choice(('SESSION', 'SESSION', 'LOCAL'))} {name} TO DEFAULT"
     if form < 0.70:
         return f"RESET {name}"
     quoted = value if value.startswith(("'", "E'")) else "'" + value.replace("'", "''") + "'"

@@ -44,7 +44,7 @@ LOGINS = (
 
 
 # Brings back what the client has logged in with. Servers are lent without that as their default: it is made good
-# before the request ends, so that only the rest of the same request or transaction could tell.
+# before the request ends, so that only the rest of the same request could tell.
 RESETS = re.compile(r"RESET(?! ROLE| SESSION)|DEFAULT|DISCARD ALL|TIME ZONE LOCAL")
 
 
@@ -69,18 +69,18 @@ class Maker:
         self._resets_alone = resets_alone
 
     def one_of_several(self):
-        """A statement that has company in its request or transaction."""
+        """A statement that has company in its transaction."""
         while True:
             sql = kinds.statement(self.rng, self.names)
             # A client that has said UNLISTEN may still hear of what was notified in the same transaction.
-            if "UNLISTEN" not in sql and not (self._resets_alone and RESETS.search(sql)):
+            if "UNLISTEN" not in sql:
                 return sql
 
-    def alone(self):
-        """A statement that is a transaction of its own."""
+    def one_with_others(self):
+        """A statement that has company in its request."""
         while True:
-            sql = kinds.statement(self.rng, self.names)
-            if not (self._resets_alone and sql == "BEGIN"):
+            sql = self.one_of_several()
+            if not (self._resets_alone and RESETS.search(sql)):
                 return sql
 
     def block(self):
@@ -107,7 +107,7 @@ class Maker:
             if self.rng.random() < 0.2:
                 self.protocol_statement()
             else:
-                self.any_form(self.alone())
+                self.any_form(kinds.statement(self.rng, self.names))
 
     def transaction(self):
         rng = self.rng
@@ -119,12 +119,14 @@ class Maker:
                     (f"SAVEPOINT {name}", f"ROLLBACK TO {name}", f"RELEASE {name}", f"SAVEPOINT {name}")))
             self.any_form(self.one_of_several())
         self.any_form(rng.choice(("COMMIT", "COMMIT", "COMMIT", "ROLLBACK", "END", "COMMIT AND CHAIN", "ABORT")))
-        if self._resets_alone or rng.random() < 0.9:
+        if rng.random() < 0.9:
             self.any_form("ROLLBACK")
 
     def two_phase(self):
         rng, names = self.rng, self.names
         gid = names.gid()
+        # UNLISTEN in a session that has never listened is nothing, and forbids nothing.
+        self.say("ROLLBACK")
         self.say("BEGIN")
         self.say(rng.choice((f"INSERT INTO {names.schema}.plain VALUES (7)", "SET LOCAL work_mem = '3MB'",
                              "SET work_mem = '2MB'", "SELECT lib.hidden('prepared')", "CREATE TEMP TABLE t1 (n int)")))
@@ -145,20 +147,18 @@ class Maker:
         """Several statements in one simple Query."""
         rng = self.rng
         # PostgreSQL keeps the whole request as the text of each statement that is prepared in it.
-        parts = [self.one_of_several() for _ in range(rng.randint(2, 4))]
+        parts = [self.one_with_others() for _ in range(rng.randint(2, 4))]
         parts = [part for part in parts if not part.startswith("PREPARE ")] or ["SELECT 1"]
         if rng.random() < 0.25:
             parts.insert(rng.randint(1, len(parts)), rng.choice(("COMMIT", "BEGIN", "ROLLBACK", "SELECT 1/0")))
         self.say("; ".join(parts), len(parts))
-        if self._resets_alone:
-            self.say("ROLLBACK")
 
     def pipeline(self):
         """Several requests of the extended protocol, with one or several Syncs, said at once."""
         rng = self.rng
         words, said, answers, statements = [], b"", 0, 0
         for _ in range(rng.randint(2, 5)):
-            sql = self.one_of_several()
+            sql = self.one_with_others()
             if "DISCARD ALL" in sql:
                 continue  # what was notified in the same pipeline may not have come yet
             said += self._extended(sql)
@@ -169,8 +169,6 @@ class Maker:
                 answers += 1
                 words.append("Sync")
         self.steps.append(Step(" | ".join([*words, "Sync"]), said + wire.SYNC, answers + 1, statements))
-        if self._resets_alone:
-            self.say("ROLLBACK")
 
     def protocol_statement(self):
         """Something with a named prepared statement of the protocol."""

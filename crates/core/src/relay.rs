@@ -384,6 +384,9 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return false;
         };
+        if !matches!(server.replies.current(), Some(Request::Own(_))) {
+            server.session.taken_back.failed();
+        }
         let marks = server.replies.failed();
         self.hearing_completed(conn, None);
         let Ok(report) = Report::parse(body) else {

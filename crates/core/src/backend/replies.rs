@@ -109,6 +109,11 @@ pub struct Replies {
     unsure: usize,
     /// The same of the request that is being sent: it fails as a whole.
     present: usize,
+    /// So many requests end before it is certain which names of statements there are: a text takes
+    /// them all away, if it succeeds.
+    dropping: usize,
+    /// The request that is being sent has such a text.
+    drops: bool,
     /// The client's next messages wait until all is certain.
     awaited: bool,
 }
@@ -131,7 +136,7 @@ impl Replies {
             frontend::SYNC if self.copy_in => self.ignored_syncs += 1,
             frontend::SYNC => {
                 self.end_segment();
-                self.queue.push_back(Entry::Request(Request::Sync));
+                self.request_sent(Request::Sync);
             }
             frontend::COPY_DONE | frontend::COPY_FAIL if self.copy_in => self.copy_in = false,
             frontend::COPY_DONE | frontend::COPY_FAIL
@@ -167,7 +172,18 @@ impl Replies {
     #[must_use]
     #[inline]
     pub fn is_unsure(&self) -> bool {
-        self.unsure > 0
+        self.unsure > 0 || self.dropping > 0
+    }
+
+    /// A text goes to the server that takes all statements away.
+    pub fn statements_dropped(&mut self) {
+        self.drops = true;
+    }
+
+    /// Has the request that is being sent such a text?
+    #[must_use]
+    pub fn drops_statements(&self) -> bool {
+        self.drops
     }
 
     /// The client's next messages wait until all is certain.
@@ -184,7 +200,7 @@ impl Replies {
     /// Its next messages need wait no longer. Said once.
     #[inline]
     pub fn take_awaited(&mut self) -> bool {
-        let done = self.awaited && self.unsure == 0;
+        let done = self.awaited && !self.is_unsure();
         self.awaited &= !done;
         done
     }
@@ -239,7 +255,20 @@ impl Replies {
         // In COPY data it is an error, and behind a failed pipeline without Sync it is skipped.
         self.doubt |= self.copy_in || self.asked;
         self.end_segment();
-        self.queue.push_back(Entry::Request(Request::Simple));
+        self.request_sent(Request::Simple);
+    }
+
+    fn request_sent(&mut self, request: Request) {
+        self.queue.push_back(Entry::Request(request));
+        if std::mem::take(&mut self.drops) {
+            self.dropping = self.queue.iter().filter(|entry| entry.is_request()).count();
+        }
+    }
+
+    /// So many requests have left the queue.
+    #[inline]
+    fn requests_gone(&mut self, count: usize) {
+        self.dropping = self.dropping.saturating_sub(count);
     }
 
     /// Notes a request of our own.
@@ -271,6 +300,7 @@ impl Replies {
             let changes = self.queue.range(..before_end).filter(|e| e.changes());
             self.marks_gone(changes.count());
             let syncs = self.queue.drain(..before_end).count();
+            self.requests_gone(syncs);
             self.ignored_syncs = syncs as u32;
             self.unsynced |= self.queue.is_empty() || syncs > 0 && end.is_none();
             self.asked |= self.unsynced;
@@ -428,6 +458,7 @@ impl Replies {
                 Some(Entry::Mark(mark)) => self.marks_gone(usize::from(mark.change.is_some())),
                 Some(Entry::CopyEnd) => {}
                 Some(Entry::Request(request)) => {
+                    self.requests_gone(1);
                     if request == Request::Sync {
                         self.ignored_syncs = 0;
                     }
@@ -533,6 +564,10 @@ impl Entry {
 
     fn is_mark(&self) -> bool {
         matches!(self, Self::Mark(_))
+    }
+
+    fn is_request(&self) -> bool {
+        matches!(self, Self::Request(_))
     }
 
     fn changes(&self) -> bool {

@@ -6,7 +6,8 @@ use super::OwnNames;
 use crate::{
     Reading,
     session::{
-        Dialect, Probe, Settings, SqlStatements, State, Suspects, Suspicion, Tracked, TrackedNames,
+        Dialect, Probe, Settings, SqlStatements, State, Suspects, Suspicion, TakenBack, Tracked,
+        TrackedNames,
     },
 };
 
@@ -39,10 +40,13 @@ pub struct ServerSession {
     pub news: Vec<u16>,
     /// It may hold what is no other client's business: to be cleaned before it is lent again.
     pub unclean: bool,
-    /// What its client did last to its parameters was RESET or DISCARD ALL, by their tags.
-    pub was_reset: bool,
-    /// A ReadyForQuery of it is held back.
+    /// Parameters that its client has taken back to its startup values.
+    pub taken_back: TakenBack,
+    /// A ReadyForQuery of it is held back,
     pub is_held: bool,
+    /// since the startup values that its client has taken back are to come first, within the
+    /// transaction.
+    pub restores: Option<Vec<u8>>,
     /// Its client has had the ReadyForQuery that comes with a judgement.
     pub is_told: bool,
     /// Whose sequence values it has.
@@ -205,9 +209,11 @@ impl ServerSession {
         self.own.clear();
         self.suspicion = Suspicion::default();
         self.suspects.clear();
+        self.taken_back.clear();
         self.has_reported = false;
         self.is_unjudged = false;
         self.is_held = false;
+        self.restores = None;
         self.is_told = false;
         self.unclean = false;
         self.overheard = Vec::new();

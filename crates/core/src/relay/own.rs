@@ -49,6 +49,9 @@ impl Worker {
             return;
         };
         match (own, &server.duty) {
+            (Own::Restore, &Duty::Judging(client)) if server.status == b'T' => {
+                self.restore_failed(client, report, out);
+            }
             // What can't be made any more is missed when it is used.
             (Own::Statements, _) => {}
             (Own::Catalog, _) => {

@@ -18,7 +18,7 @@ use crate::{
     backend::{Change, Mark, MarkKind, Own},
     session::{
         RESERVED, Resets, Statement, Suspicion, changes_catalog, scan,
-        scan::{Phrase, custom_names, phrases},
+        scan::{Discard, Phrase, custom_names, phrases},
     },
 };
 
@@ -48,6 +48,14 @@ fn spoken_of(phrase: Phrase<'_>) -> Option<Cow<'_, [u8]>> {
 
 /// What every statement is suspected of that may change the catalog.
 const CHANGE: Suspicion = Suspicion::OPAQUE.and(Suspicion::TEMP);
+
+/// What may take all statements away.
+const DROPS: Suspicion = Suspicion::PREPARE.and(Suspicion::DISCARD);
+
+/// What may bring startup values back.
+const TAKES_BACK: Suspicion = Suspicion::SETTING
+    .and(Suspicion::DISCARD)
+    .and(Suspicion::OPAQUE);
 
 impl Upward<'_> {
     /// A message comes whose text is suspect; all before it was sent.
@@ -118,6 +126,22 @@ impl Upward<'_> {
         }
         if self.server.session.hears {
             self.client.unlistens(text);
+        }
+        if suspicion.intersects(DROPS)
+            && phrases(text).any(|phrase| {
+                matches!(
+                    phrase,
+                    Phrase::Deallocate(None) | Phrase::Discard(Discard::All)
+                )
+            })
+        {
+            self.server.replies.statements_dropped();
+        }
+        if suspicion.intersects(TAKES_BACK)
+            && let Some(context) = &self.client.context
+            && !context.base.is_empty()
+        {
+            self.server.session.taken_back.note(text, &context.base);
         }
         if suspicion.intersects(Suspicion::SETTING.and(Suspicion::OPAQUE)) {
             let names = custom_names(text);
@@ -202,8 +226,10 @@ impl Upward<'_> {
                 self.send_close(statement, out);
                 count += 1;
             }
+            // Those that a text in front of this one takes away are not to come back.
+            let are_going = self.server.replies.drops_statements();
             for (name, statement) in self.client.statements.all(self.bindings) {
-                if self.server.session.own.insert(&name) {
+                if self.server.session.own.insert(&name) && !are_going {
                     self.give(&name, statement, out);
                     count += 1;
                 }
@@ -212,6 +238,7 @@ impl Upward<'_> {
         }
         for name in names {
             if self.server.session.own.insert(&name)
+                && !self.server.replies.drops_statements()
                 && let Some(statement) = self.client.statements.get(self.bindings, &name)
             {
                 let statement = Arc::clone(statement);

@@ -135,7 +135,13 @@ impl Worker {
     pub(super) fn command_completed(&mut self, conn: Token, body: &[u8]) {
         if !matches!(
             body,
-            b"DISCARD ALL\0" | b"DISCARD SEQUENCES\0" | b"DEALLOCATE ALL\0" | b"RESET\0" | b"SET\0"
+            b"DISCARD ALL\0"
+                | b"DISCARD SEQUENCES\0"
+                | b"DEALLOCATE ALL\0"
+                | b"RESET\0"
+                | b"SET\0"
+                | b"COMMIT\0"
+                | b"ROLLBACK\0"
         ) {
             return;
         }
@@ -144,7 +150,7 @@ impl Worker {
         };
         let is_own = matches!(server.replies.current(), Some(Request::Own(_)));
         if !is_own {
-            server.session.was_reset = matches!(body, b"RESET\0" | b"DISCARD ALL\0");
+            server.session.taken_back.completed(body == b"ROLLBACK\0");
         }
         let client = match server.duty {
             Duty::Lent(client) if !is_own => Some(client),

@@ -35,7 +35,7 @@ pub fn plan(wanted: &Settings, held: &Settings) -> Option<Vec<u8>> {
     }
     for (name, _) in reset() {
         text.extend_from_slice(b"RESET ");
-        parameter(&mut text, name);
+        quote::parameter(&mut text, name);
         text.push(b';');
     }
     let sets_who = |name: &[u8]| {
@@ -58,16 +58,6 @@ pub fn plan(wanted: &Settings, held: &Settings) -> Option<Vec<u8>> {
         text.extend_from_slice(b",false)");
     }
     (!text.is_empty()).then_some(text)
-}
-
-/// A parameter's name, which may have several parts, as RESET takes it.
-fn parameter(text: &mut Vec<u8>, name: &[u8]) {
-    for (at, part) in name.split(|&byte| byte == b'.').enumerate() {
-        if at > 0 {
-            text.push(b'.');
-        }
-        quote::identifier(text, part);
-    }
 }
 
 /// The statements that take from a session whatever it may hold, prepared statements excepted.

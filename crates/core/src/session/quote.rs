@@ -34,6 +34,16 @@ pub(crate) fn literal_of_bytes(out: &mut Vec<u8>, value: &[u8]) {
     out.push(b'\'');
 }
 
+/// Appends a parameter's name, which may have several parts, as SET and RESET take it.
+pub(crate) fn parameter(out: &mut Vec<u8>, name: &[u8]) {
+    for (at, part) in name.split(|&byte| byte == b'.').enumerate() {
+        if at > 0 {
+            out.push(b'.');
+        }
+        identifier(out, part);
+    }
+}
+
 /// Appends `name` as a quoted identifier.
 pub(crate) fn identifier(out: &mut Vec<u8>, name: &[u8]) {
     out.push(b'"');

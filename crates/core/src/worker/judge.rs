@@ -7,7 +7,7 @@ use std::sync::{Arc, atomic::Ordering};
 
 use pgweir_wire::MessageWriter;
 
-use super::{Worker, checkout::begin};
+use super::{Worker, checkout::begin, restore::restores_within};
 use crate::{
     Actions, ReadMode, Time, Token,
     backend::{Answers, Duty, Own, Request, Server, ServerSession},
@@ -34,6 +34,9 @@ impl Worker {
         if client.context.is_none() || matches!(server.replies.current(), Some(Request::Own(_))) {
             return true;
         }
+        if restores_within(client, server) {
+            return false;
+        }
         let is_end = is_last && client.stream.is_at_boundary();
         note_sequences(client, server, is_end, now);
         let is_to_wait = server.session.hears || server.session.is_suspect();
@@ -55,10 +58,13 @@ impl Worker {
     /// The client's last request was answered, and may have changed its session.
     #[inline]
     pub(crate) fn judge_if_held(&mut self, conn: Token, now: Time, out: &mut Actions) {
-        if let Some(server) = self.table.server(conn)
-            && std::mem::take(&mut server.session.is_held)
-        {
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
+        if std::mem::take(&mut server.session.is_held) {
             self.judge(conn, now, out);
+        } else if let Some(text) = server.session.restores.take() {
+            self.restore_within(conn, &text, out);
         }
     }
 
@@ -244,7 +250,7 @@ impl Worker {
             server.session.channels = channels;
             server.session.suspicion = Suspicion::default();
             server.session.is_unjudged = false;
-            server.session.was_reset = false;
+            server.session.taken_back.clear();
         }
         let pinning = &self.snapshot.config.settings.pin_parameters;
         pins.insert_if(Pin::Parameter, Self::is_pinning(context, pinning));
@@ -277,6 +283,13 @@ impl Worker {
 
     /// The client has its startup values again.
     pub(crate) fn restored(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        if self
+            .table
+            .server(conn)
+            .is_some_and(|server| server.status != b'I')
+        {
+            return self.restored_within(conn, now, out);
+        }
         if let Some((_, client, server)) = self.table.pair_of(conn)
             && let Some(context) = &client.context
         {
@@ -360,7 +373,7 @@ const MAKES_VALUES: Suspicion = Suspicion::SEQUENCE
     .and(Suspicion::OPAQUE);
 
 /// Tells a client what its server has said of parameters.
-fn tell_news(
+pub(super) fn tell_news(
     names: &crate::session::TrackedNames,
     client_conn: Token,
     client: &mut Client,
@@ -411,7 +424,7 @@ fn settings(
         session.report.is_none()
             && value.is_empty()
             && name.contains(&b'.')
-            && (wanted.get(name).is_none() || session.was_reset && context.base.get(name).is_some())
+            && (wanted.get(name).is_none() || session.taken_back.contains(name))
     };
     // These are the transaction's, whatever is said of them.
     let is_of_transaction = |name: &[u8]| {

@@ -20,6 +20,7 @@ mod orders;
 mod patience;
 mod pins;
 mod refused;
+mod restore;
 mod scheduling;
 mod servers;
 mod session;

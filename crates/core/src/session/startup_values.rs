@@ -1,0 +1,312 @@
+//! What a client's texts take back to its startup values.
+//!
+//! Servers are lent without these as their defaults, so what RESET brings there is not what the client
+//! would have of PostgreSQL.
+
+use super::{
+    Settings, quote,
+    scan::{Discard, Phrase, phrases},
+};
+
+/// Parameters with startup values that texts have taken back since the session was last judged.
+#[derive(Debug, Default)]
+pub struct TakenBack {
+    names: Vec<Taken>,
+    /// What was done last was undone.
+    undone: bool,
+}
+
+#[derive(Debug)]
+struct Taken {
+    /// In lower case.
+    name: Box<[u8]>,
+    /// For the transaction only.
+    local: bool,
+    /// The transaction that did it is over.
+    certain: bool,
+}
+
+/// Lists of names, each of which is quoted for itself.
+const LISTS: [&[u8]; 4] = [
+    b"search_path",
+    b"temp_tablespaces",
+    b"local_preload_libraries",
+    b"session_preload_libraries",
+];
+
+impl TakenBack {
+    /// A text goes to the server, whose client has these startup values.
+    #[cold]
+    pub fn note(&mut self, text: &[u8], base: &Settings) {
+        for phrase in phrases(text) {
+            match phrase {
+                Phrase::Reset(name) => self.insert(&name, false, base),
+                Phrase::Set {
+                    name,
+                    local,
+                    to_default: true,
+                } => self.insert(&name, local, base),
+                Phrase::Set { name, .. } | Phrase::SetConfig(Some(name)) => self.remove(&name),
+                Phrase::ResetAll | Phrase::Discard(Discard::All) => {
+                    for (name, _) in base.iter().filter(|(name, _)| !is_who(name)) {
+                        self.insert(name, false, base);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn insert(&mut self, name: &[u8], local: bool, base: &Settings) {
+        let name = name.to_ascii_lowercase().into_boxed_slice();
+        if base.get(&name).is_none() {
+            return;
+        }
+        self.remove(&name);
+        self.names.push(Taken {
+            name,
+            local,
+            certain: false,
+        });
+    }
+
+    fn remove(&mut self, name: &[u8]) {
+        self.names
+            .retain(|taken| !taken.name.eq_ignore_ascii_case(name));
+    }
+
+    /// A command was completed: `ROLLBACK` has undone what was done before it.
+    pub fn completed(&mut self, is_rollback: bool) {
+        self.undone = is_rollback;
+    }
+
+    /// Something has failed.
+    pub fn failed(&mut self) {
+        self.undone = true;
+    }
+
+    /// A transaction is over.
+    #[inline]
+    pub fn settle(&mut self) {
+        let undone = std::mem::take(&mut self.undone);
+        self.names
+            .retain(|taken| taken.certain || !undone && !taken.local);
+        for taken in &mut self.names {
+            taken.certain = true;
+        }
+    }
+
+    /// Was this parameter, in lower case, taken back for the session?
+    #[must_use]
+    pub fn contains(&self, name: &[u8]) -> bool {
+        self.names.iter().any(|taken| *taken.name == *name)
+    }
+
+    /// Was nothing taken back?
+    #[must_use]
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// The session has been judged.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.names.clear();
+        self.undone = false;
+    }
+
+    /// Within a transaction: what brings the startup values to the server before the client looks.
+    #[must_use]
+    pub fn take_statements(&mut self, base: &Settings) -> Option<Vec<u8>> {
+        let mut text = Vec::new();
+        // Who one is comes last: other settings are made with the rights that there are now.
+        self.names.sort_by_key(|taken| is_who(&taken.name));
+        for taken in &self.names {
+            let value = base.get(&taken.name).filter(|_| !self.undone);
+            if let Some(value) = value {
+                statement(&mut text, taken, value);
+            }
+        }
+        self.names.retain(|taken| taken.certain);
+        (!text.is_empty()).then_some(text)
+    }
+}
+
+/// Is it about who the session's user is?
+fn is_who(name: &[u8]) -> bool {
+    matches!(name, b"role" | b"session_authorization")
+}
+
+/// SET may come before `SET TRANSACTION`, which a query may not. But it takes the names in a list one by
+/// one, and writes the list anew.
+fn statement(text: &mut Vec<u8>, taken: &Taken, value: &[u8]) {
+    let is_list = LISTS.contains(&&*taken.name) && !value.is_empty();
+    if is_list && written_anew(value) != value {
+        text.extend_from_slice(b"SELECT pg_catalog.set_config(");
+        quote::literal_of_bytes(text, &taken.name);
+        text.push(b',');
+        quote::literal_of_bytes(text, value);
+        let end: &[u8] = if taken.local { b",true);" } else { b",false);" };
+        return text.extend_from_slice(end);
+    }
+    text.extend_from_slice(if taken.local { b"SET LOCAL " } else { b"SET " });
+    quote::parameter(text, &taken.name);
+    text.extend_from_slice(b" TO ");
+    if is_list {
+        for (at, name) in names(value).enumerate() {
+            text.extend_from_slice(if at == 0 { b"" } else { b"," });
+            quote::literal_of_bytes(text, &name);
+        }
+    } else {
+        quote::literal_of_bytes(text, value);
+    }
+    text.push(b';');
+}
+
+/// As PostgreSQL writes a list of names, keywords excepted.
+fn written_anew(list: &[u8]) -> Vec<u8> {
+    let is_plain = |name: &[u8]| {
+        let starts = |byte: &u8| byte.is_ascii_lowercase() || *byte == b'_';
+        name.first().is_some_and(starts)
+            && name
+                .iter()
+                .all(|byte| starts(byte) || byte.is_ascii_digit())
+    };
+    let mut made = Vec::with_capacity(list.len());
+    for (at, name) in names(list).enumerate() {
+        made.extend_from_slice(if at == 0 { b"" } else { b", " });
+        if is_plain(&name) {
+            made.extend_from_slice(&name);
+        } else {
+            quote::identifier(&mut made, &name);
+        }
+    }
+    made
+}
+
+/// The names in a list of them, of which some are in double quotes.
+fn names(list: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    let mut rest = Some(list);
+    std::iter::from_fn(move || {
+        let mut bytes = rest?.trim_ascii_start();
+        let mut name = Vec::new();
+        if let Some(quoted) = bytes.strip_prefix(b"\"") {
+            bytes = quoted;
+            while let Some((&byte, after)) = bytes.split_first() {
+                bytes = after;
+                match (byte, bytes.strip_prefix(b"\"")) {
+                    (b'"', Some(after)) => bytes = after,
+                    (b'"', None) => break,
+                    _ => {}
+                }
+                name.push(byte);
+            }
+        } else {
+            let end = bytes.iter().position(|&byte| byte == b',');
+            let (plain, after) = bytes.split_at(end.unwrap_or(bytes.len()));
+            name.extend(plain.trim_ascii_end().to_ascii_lowercase());
+            bytes = after;
+        }
+        rest = bytes.trim_ascii_start().strip_prefix(b",");
+        Some(name)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::SettingsTable;
+    use super::*;
+
+    fn base() -> Settings {
+        SettingsTable::default().intern([
+            ("app.a", "x"),
+            ("datestyle", "German, DMY"),
+            ("role", "r"),
+            ("search_path", r#""$user", "We "" ird", public"#),
+            ("temp_tablespaces", "one,Two"),
+        ])
+    }
+
+    #[track_caller]
+    fn check(texts: &[&str], expect: &str) {
+        let base = base();
+        let mut taken = TakenBack::default();
+        for text in texts {
+            taken.note(text.as_bytes(), &base);
+        }
+        taken.settle();
+        let found = base.iter().filter(|(name, _)| taken.contains(name));
+        let found: Vec<_> = found
+            .map(|(name, _)| String::from_utf8_lossy(name))
+            .collect();
+        assert_eq!(found.join(" "), expect, "{texts:?}");
+    }
+
+    #[test]
+    fn texts() {
+        check(&["RESET App.A"], "app.a");
+        check(&["RESET ROLE"], "role");
+        check(&["SET SESSION app.a TO DEFAULT; SELECT 1"], "app.a");
+        check(&["SET LOCAL app.a TO DEFAULT"], "");
+        check(
+            &["RESET ALL"],
+            "app.a datestyle search_path temp_tablespaces",
+        );
+        check(
+            &["DISCARD ALL", "SET app.a = ''"],
+            "datestyle search_path temp_tablespaces",
+        );
+        check(&["RESET app.a; SELECT set_config('app.a', '', false)"], "");
+        check(&["RESET app.b", "SELECT 'RESET app.a'"], "");
+    }
+
+    #[test]
+    fn undone() {
+        let base = base();
+        let mut taken = TakenBack::default();
+        taken.note(b"RESET app.a", &base);
+        taken.completed(true);
+        taken.completed(false);
+        taken.settle();
+        taken.failed();
+        taken.settle();
+        assert!(taken.contains(b"app.a"), "that was another transaction");
+        taken.clear();
+        taken.note(b"RESET app.a", &base);
+        taken.completed(false);
+        taken.completed(true);
+        taken.settle();
+        assert!(taken.is_empty());
+    }
+
+    #[test]
+    fn within_a_transaction() {
+        let base = base();
+        let check = |texts: &str, expect: Option<&str>| {
+            let mut taken = TakenBack::default();
+            taken.note(texts.as_bytes(), &base);
+            let found = taken.take_statements(&base);
+            let found = found.map(|text| String::from_utf8(text).unwrap());
+            assert_eq!(found.as_deref(), expect, "{texts}");
+            assert!(taken.is_empty());
+        };
+        check("RESET work_mem", None);
+        check(
+            "RESET ROLE; SET LOCAL app.a TO DEFAULT",
+            Some(r#"SET LOCAL "app"."a" TO 'x';SET "role" TO 'r';"#),
+        );
+        check(
+            "RESET search_path",
+            Some(r#"SET "search_path" TO '$user','We " ird','public';"#),
+        );
+        check(
+            "SET LOCAL temp_tablespaces TO DEFAULT",
+            Some("SELECT pg_catalog.set_config('temp_tablespaces','one,Two',true);"),
+        );
+        let mut taken = TakenBack::default();
+        taken.note(b"RESET datestyle", &base);
+        taken.failed();
+        assert_eq!(taken.take_statements(&base), None);
+    }
+}

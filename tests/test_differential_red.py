@@ -1,0 +1,68 @@
+"""The differential test can fail: pgweirs that carry nothing, or keep no server for a client, are found out.
+
+There is no setting for that. The source is copied, spoilt in one place, and built.
+"""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+
+import machine
+import pooler as poolers
+import test_differential as differential
+from test_differential import stages  # noqa: F401  (a fixture)
+
+# What is spoilt: file, what stands there once, and what in its place.
+FAULTS = {
+    "carry": ("crates/core/src/worker/session.rs",
+              "if !is_equal && self.send_plan(server_conn, client_conn, out) {",
+              "if !is_equal && false && self.send_plan(server_conn, client_conn, out) {"),
+    "pins": ("crates/core/src/session/context.rs",
+             "        !self.pins.is_empty()\n",
+             "        false\n"),
+}
+LEFT_OUT = shutil.ignore_patterns("target", ".venv", ".git", ".drivers", "__pycache__", "fuzz", "tests")
+STATEMENTS = 20_000
+
+
+@pytest.fixture(scope="session")
+def spoilt(tmp_path_factory, run_folder):
+    """Builds the program with a fault."""
+    tree = tmp_path_factory.mktemp("spoilt") / "tree"
+    target = poolers.ROOT / "target" / "spoilt"
+
+    def build(fault):
+        shutil.rmtree(tree, ignore_errors=True)
+        shutil.copytree(poolers.ROOT, tree, ignore=LEFT_OUT)
+        path, there, instead = FAULTS[fault]
+        text = (tree / path).read_text()
+        assert text.count(there) == 1, f"{path} has changed: {there!r}"
+        (tree / path).write_text(text.replace(there, instead))
+        subprocess.run(["cargo", "build", "--quiet", "--profile", "quick", "-p", "pgweir"], cwd=tree, check=True,
+                       env={**os.environ, "CARGO_TARGET_DIR": str(target)})
+        folder = run_folder / f"spoilt-{fault}"
+        folder.mkdir()
+        machine.give_to_service(folder)
+        return machine.service_copy(target / "quick" / "pgweir", folder)
+
+    return build
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+@pytest.mark.pgweir_only("it is spoilt")
+@pytest.mark.parametrize("fault", FAULTS)
+def test_red_without(new_pooler, spoilt, stages, fault, record_property):  # noqa: F811
+    program = spoilt(fault)
+
+    def start_spoilt(pg, **options):
+        one = new_pooler(pg, **options)
+        one.program = program
+        return one.start()
+
+    stage = stages(differential.clusters.VERSIONS[-1], False)
+    wrong, statements, seed = differential.run(start_spoilt, stage, STATEMENTS, shrinks=False)
+    record_property("figures", f"differential: red without {fault} within {statements} statements, seed {seed}")
+    assert wrong is not None, f"without {fault} nothing was found in {statements} statements, seed {seed}"
