@@ -1,0 +1,1 @@
+"""PostgreSQL's own regression tests, with a pooler in between."""
