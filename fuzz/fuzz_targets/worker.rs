@@ -14,7 +14,7 @@ use libfuzzer_sys::fuzz_target;
 use pgweir_auth::userlist::Userlist;
 use pgweir_config::Config;
 use pgweir_core::{
-    Action, Actions, Address, Closed, Directory, Peer, ReadMode, Snapshot, Time, TlsFacts, TlsTerms, Token, Worker, WorkerId,
+    Action, Actions, Address, Closed, Directory, Finding, Peer, ReadMode, Snapshot, Time, TlsFacts, TlsTerms, Token, Worker, WorkerId,
     mail::Mail,
 };
 
@@ -80,7 +80,7 @@ impl World {
         let config = Config::load(Path::new("x.ini"), &mut |_| Ok(ini.clone())).expect("a good configuration");
         let users = Userlist::parse("\"u\" \"p\"\n").expect("a good userlist");
         let tls = TlsTerms { clients: true, servers: Some(1) };
-        let directory = Arc::new(Directory::new(1, Arc::new(Snapshot { config, users, tls }), [7; 32]));
+        let directory = Arc::new(Directory::new(1, Arc::new(Snapshot { config, users, tls, rules: Default::default() }), [7; 32]));
         Self {
             worker: Worker::new(WorkerId(0), directory),
             out: Actions::default(),
@@ -182,6 +182,7 @@ impl World {
                 };
                 self.worker.secured(conn, facts, self.now, &mut self.out);
             }
+            Action::Inquire { conn, .. } => self.worker.found(conn, Finding::Overloaded, self.now, &mut self.out),
             Action::Mail { mail, .. } => self.mail.push_back(mail),
             Action::Freeze(_) | Action::Thaw(_) | Action::Accept(_) => {}
             Action::Peek(_) | Action::HandOver { .. } | Action::Log(_) | Action::WriteLog | Action::Control(_) | Action::Finished => {}

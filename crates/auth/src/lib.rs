@@ -1,15 +1,18 @@
-//! Password checks, SCRAM exchanges (both sides) and the userlist, as pure values.
+//! Password checks, SCRAM exchanges (both sides), the userlist and HBA rules, as pure values.
 //!
 //! Nothing here does I/O, reads a clock or draws a random number: salts, nonces and keys are
 //! passed in. Secrets are compared in constant time, are wiped when dropped, and no `Debug`
 //! output or error holds one.
 
+pub mod hba;
 pub mod md5;
+mod method;
 mod plain;
 mod saslprep;
 pub mod scram;
 pub mod userlist;
 
+pub use method::Method;
 pub use plain::{PlainCheck, verify_plain};
 
 /// The longest password or secret that works, in bytes: PostgreSQL refuses a password message

@@ -1,6 +1,6 @@
 //! Checks of single values that a type alone does not make.
 
-use crate::{AuthType, SslMode};
+use crate::{AuthType, SslMode, is_console};
 
 /// What a check found.
 pub(crate) enum Verdict {
@@ -33,6 +33,16 @@ pub(crate) fn extension_names(value: &Vec<String>) -> Verdict {
     }
 }
 
+/// A database that is not the console.
+pub(crate) fn not_console(value: &Option<String>) -> Verdict {
+    match value {
+        Some(name) if is_console(name) => Verdict::Wrong(format!(
+            "another database (cannot use the reserved \"{name}\" database as an auth_dbname)"
+        )),
+        _ => Verdict::Fine,
+    }
+}
+
 /// Refuses the ways to log in that are not built yet, rather than to check less than asked for.
 pub(crate) fn auth_available(value: &AuthType) -> Verdict {
     match value {
@@ -40,9 +50,11 @@ pub(crate) fn auth_available(value: &AuthType) -> Verdict {
         | AuthType::Trust
         | AuthType::Plain
         | AuthType::Md5
+        | AuthType::Cert
+        | AuthType::Hba
         | AuthType::ScramSha256 => Verdict::Fine,
-        AuthType::Cert | AuthType::Hba | AuthType::Ldap | AuthType::Pam => Verdict::Wrong(format!(
-            "any, trust, plain, md5 or scram-sha-256 ({value} is not supported yet: it comes in a later version)"
+        AuthType::Ldap | AuthType::Pam => Verdict::Wrong(format!(
+            "any, trust, plain, md5, scram-sha-256, cert or hba ({value} is not supported yet: it comes in a later version)"
         )),
     }
 }

@@ -6,7 +6,7 @@ use std::{fmt, net::SocketAddr, ops::Range, sync::Arc};
 
 use pgweir_auth::scram;
 
-use crate::{Token, WorkerId, backend::Server, mail::Mail, stats::Stats, tls::TlsRole};
+use crate::{Inquiry, Token, WorkerId, backend::Server, mail::Mail, stats::Stats, tls::TlsRole};
 
 /// How the driver treats the incoming side of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +85,14 @@ pub enum Action {
         conn: Token,
         /// Password, salt and iteration count.
         job: scram::DeriveJob,
+    },
+    /// Find something out about a client that logs in, off the event loop, and report to
+    /// [`Worker::found`](crate::Worker::found).
+    Inquire {
+        /// The client.
+        conn: Token,
+        /// What is asked.
+        inquiry: Inquiry,
     },
     /// Give an idle server to another worker: unregister its socket, and let that worker
     /// [`adopt`](crate::Worker::adopt) it.
@@ -168,6 +176,8 @@ pub struct Peer {
     pub port: u16,
     /// A Unix-socket client that runs under the same user id as this process.
     pub same_uid: bool,
+    /// The user id at the other end of a Unix socket, if it is known.
+    pub uid: Option<u32>,
     /// The process at the other end of a Unix socket; 0 if it is not known.
     pub pid: u32,
     /// Fresh random bytes of cryptographic quality: salt, nonce and cancel key come from here.

@@ -10,6 +10,7 @@ use std::{
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use pgweir_auth::{
+    hba::Rules,
     scram::{self, ClientKeys},
     userlist::{Secret, Userlist},
 };
@@ -21,6 +22,7 @@ use crate::{
     catalog::Catalog,
     client_counts::ClientCounts,
     listen::Holders,
+    lookups::Lookups,
     operator::Operator,
     pool::{CapLimits, Epochs, Ledger, Limits, Order, PoolId, PoolKey, Scope, Seat, SharedCaps},
     session::{Customs, SettingsTable, Startups, Statements, TrackedNames},
@@ -38,6 +40,8 @@ pub struct Snapshot {
     pub users: Userlist,
     /// What the TLS settings come to.
     pub tls: TlsTerms,
+    /// The rules of `auth_hba_file`.
+    pub rules: Rules,
 }
 
 /// Shared by all workers of a process; touched at login and by the console, never per query.
@@ -64,6 +68,7 @@ pub struct Directory {
     serving: AtomicUsize,
     next_id: AtomicU64,
     made_secrets: Mutex<HashMap<String, MadeSecret>>,
+    lookups: Lookups,
     operator: Operator,
     holders: Holders,
 }
@@ -129,6 +134,8 @@ pub struct Facts {
     pub welcome: Option<Arc<Welcome>>,
     /// Why the last login failed; `None` once one succeeds.
     pub failure: Option<Failure>,
+    /// The secret that a client has proven, of a user who is not in `auth_file`.
+    pub secret: Option<Arc<Secret>>,
     /// SCRAM keys of a client, which are good for the server too if it has the same secret.
     pub keys: Option<ClientKeys>,
 }
@@ -172,6 +179,7 @@ impl Directory {
             serving: AtomicUsize::new(workers),
             next_id: AtomicU64::new(1),
             made_secrets: Mutex::default(),
+            lookups: Lookups::default(),
             operator: Operator::default(),
             holders: Holders::default(),
         }
@@ -221,6 +229,7 @@ impl Directory {
         }
         self.operator
             .forget_databases(|name| snapshot.config.database(name).is_some());
+        self.lookups.clear();
         let users = &snapshot.users;
         self.made_secrets.lock().retain(|user, kept| {
             users
@@ -408,6 +417,12 @@ impl Directory {
     #[must_use]
     pub fn process_key(&self) -> &[u8; 32] {
         &self.process_key.0
+    }
+
+    /// What databases have told of users.
+    #[must_use]
+    pub fn lookups(&self) -> &Lookups {
+        &self.lookups
     }
 
     /// The SCRAM secret that was made of a user's plain one, if it was.

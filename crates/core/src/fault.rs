@@ -4,7 +4,7 @@ use std::{borrow::Cow, fmt};
 
 use pgweir_wire::{BadLength, MessageWriter, Report, Severity, StartupError, sqlstate};
 
-use crate::{inbox::BadMessage, session::Pins, tls::TlsFault};
+use crate::{LoginFault, inbox::BadMessage, session::Pins, tls::TlsFault};
 
 /// Who can do something about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,6 +137,8 @@ pub enum Fault {
     TooLong(u8),
     /// The fields don't fit the length.
     Malformed(u8),
+    /// It may not log in, whatever its password.
+    Login(LoginFault),
     /// A SASL message that is none (what is wrong with it).
     MalformedSasl(String),
     /// It waited longer than `query_wait_timeout`.
@@ -203,6 +205,7 @@ impl Fault {
                 sqlstate::FEATURE_NOT_SUPPORTED
             }
             Self::NoUserName => sqlstate::INVALID_AUTHORIZATION,
+            Self::Login(fault) => fault.sqlstate(),
             Self::Password | Self::Sasl | Self::Trust => sqlstate::INVALID_PASSWORD,
             Self::Overloaded => sqlstate::TOO_MANY_CONNECTIONS,
             Self::InvalidParameters | Self::BadReplication(_) => sqlstate::INVALID_PARAMETER_VALUE,
@@ -246,6 +249,7 @@ impl Fault {
             Self::QueryWaitTimeout(_) | Self::DatabaseRemoved | Self::SetFailed(_) => {
                 Blame::Operator
             }
+            Self::Login(fault) => fault.blame(),
             Self::Overloaded => Blame::Us,
             _ => Blame::Client,
         }
@@ -380,6 +384,7 @@ impl fmt::Display for Fault {
             Self::Password => f.write_str("password authentication failed"),
             Self::Sasl => f.write_str("SASL authentication failed"),
             Self::Trust => f.write_str("\"trust\" authentication failed"),
+            Self::Login(fault) => fault.fmt(f),
             Self::ConsoleNotAllowed => f.write_str("not allowed"),
             Self::OptionsSyntax => f.write_str(OPTIONS_SYNTAX),
             Self::SimpleQuery => f.write_str("PQexec disallowed"),

@@ -33,6 +33,8 @@ pub enum Mail {
     Diagnose(Box<Diagnosis>),
     /// The server that was found has to go, if nobody has it meanwhile.
     Evict(Box<Search>),
+    /// The server is lost that was asked of the user of this client.
+    LookUpAgain(Token),
     /// About LISTEN.
     Listen(Box<Letter>),
     /// The pool has no server, and PostgreSQL lets none in: fail the clients that wait.

@@ -129,7 +129,9 @@ impl Worker {
                 answers: server.replies.is_asked(),
                 marks: server.replies.has_mark_in_front(),
                 describes: server.replies.has_describe_in_front(),
-                rows: server.session.answers.is_some() || server.session.catalog.is_some(),
+                rows: server.session.answers.is_some()
+                    || server.session.catalog.is_some()
+                    || server.session.lookup.is_some(),
                 tags: server.session.hears || !server.session.suspicion.is_empty(),
             };
             let step = match server.stream.next(bytes, &mut at, expected) {

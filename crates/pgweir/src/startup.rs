@@ -17,8 +17,8 @@ use crate::{
     cli::Cli,
     clock::Clock,
     control::{
-        Caught, Deriver, LoadError, Origin, Request, Resolver, StatsReport, Supervisor, load,
-        net_options, stats_period_us,
+        Caught, Deriver, Inquirer, LoadError, Origin, Request, Resolver, StatsReport, Supervisor,
+        load, net_options, stats_period_us,
     },
     log::{Log, LogBuffer},
     net::{
@@ -227,6 +227,7 @@ impl Start {
             options: Arc::new(net_options(&snapshot, files)),
             resolver: Arc::clone(&resolver),
             deriver: Deriver::start(&mailboxes)?,
+            inquirer: Inquirer::start(&mailboxes)?,
             control,
             log: log.clone(),
         };
@@ -302,6 +303,7 @@ struct Crew {
     options: Arc<NetOptions>,
     resolver: Arc<Resolver>,
     deriver: Deriver,
+    inquirer: Inquirer,
     control: Sender<Request>,
     log: Log,
 }
@@ -349,6 +351,7 @@ impl Crew {
             options: Arc::clone(&self.options),
             resolver: Arc::clone(&self.resolver),
             deriver: self.deriver.clone(),
+            inquirer: self.inquirer.clone(),
             control: self.control.clone(),
             log: self.log.buffer(),
             read_buffer: settings.read_buffer as usize,

@@ -288,6 +288,7 @@ impl Scenario {
             config,
             users,
             tls: self.tls,
+            rules: Default::default(),
         })
     }
 

@@ -220,6 +220,26 @@ impl<'a> MessageWriter<'a> {
         self.message(frontend::QUERY, |out| cstr(out, text))
     }
 
+    /// 'P', 'B', 'E', 'C' and 'S' to a server: a query with one parameter in text format, as the unnamed
+    /// statement, which is gone after it.
+    pub fn unnamed_query(&mut self, text: &[u8], parameter: &[u8]) -> &mut Self {
+        self.message(frontend::PARSE, |out| {
+            out.push(0);
+            cstr(out, text);
+            out.extend_from_slice(&[0; 2]); // no types
+        })
+        .message(frontend::BIND, |out| {
+            out.extend_from_slice(&[0; 4]); // portal, statement, no formats
+            out.extend_from_slice(&1u16.to_be_bytes());
+            out.extend_from_slice(&(parameter.len() as u32).to_be_bytes());
+            out.extend_from_slice(parameter);
+            out.extend_from_slice(&[0; 2]); // no formats
+        })
+        .message(frontend::EXECUTE, |out| out.extend_from_slice(&[0; 5]))
+        .message(frontend::CLOSE, |out| out.extend_from_slice(b"S\0"))
+        .sync()
+    }
+
     /// 'S' to a server.
     pub fn sync(&mut self) -> &mut Self {
         self.message(frontend::SYNC, |_| {})

@@ -88,10 +88,10 @@ settings! {
 
     "How clients log in" {
         /// Look up users who are not in `auth_file` as this user. If not set, the global `auth_user`.
-        auth_user: Option<String>, reloads, later;
+        auth_user: Option<String>, reloads, now;
         /// The query that looks them up, between single quotes. If not set, the global `auth_query`.
-        auth_query: Option<String>, reloads, later;
+        auth_query: Option<String>, reloads, now;
         /// The database that they are looked up in. If not set, the global `auth_dbname`.
-        auth_dbname: Option<String>, reloads, later;
+        auth_dbname: Option<String>, reloads, now;
     }
 }

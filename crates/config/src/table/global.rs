@@ -4,7 +4,7 @@ use super::settings;
 use crate::{
     AuthType, BypassUsers, FairWindow, FileMode, HandoverClean, Micros, PoolMode, Secret,
     SessionState, Share, SslMode, SyslogFacility,
-    check::{auth_available, between, extension_names, tls_optional},
+    check::{auth_available, between, extension_names, not_console, tls_optional},
 };
 
 settings! {
@@ -191,23 +191,41 @@ settings! {
         /// How clients prove who they are. `scram-sha-256`: by SCRAM. `md5`: by an MD5 hash, or by SCRAM
         /// where `auth_file` has a SCRAM secret. `plain`: by the password in clear text. `trust`: no
         /// proof, but the user must be known. `any`: no proof and any name; each database must then
-        /// have a `user`. `cert`, `hba`, `ldap` and `pam` come in a later version.
+        /// have a `user`. `cert`: by the name in the client's TLS certificate. `hba`: as the rules in
+        /// `auth_hba_file` say. `ldap` and `pam` come in a later version.
         auth_type: AuthType = "md5", reloads, now, auth_available;
         /// The file with users and their secrets: lines of `"user" "secret"`, the secret in clear text,
         /// as `md5...` or as `SCRAM-SHA-256$...`.
         auth_file: Option<String>, reloads, now;
         /// Iterations of SCRAM secrets that are made from clear-text passwords.
         scram_iterations: u32 = "4096", reloads, now, between::<1, 2_147_483_647>;
-        /// The file with rules by address, user and database, for `auth_type = hba`.
-        auth_hba_file: Option<String> = "", reloads, later;
-        /// The file that maps system users to database users.
-        auth_ident_file: Option<String>, reloads, later;
-        /// Look up users who are not in `auth_file` in the database, logged in as this user.
-        auth_user: Option<String>, reloads, later;
-        /// The query that looks a user up: `$1` is the name; the answer is one row of name and secret.
-        auth_query: String = "SELECT rolname, CASE WHEN rolvaliduntil < now() THEN NULL ELSE rolpassword END FROM pg_authid WHERE rolname=$1 AND rolcanlogin", reloads, later;
+        /// The file with rules by address, user and database, for `auth_type = hba`: lines of `local
+        /// DATABASE USER METHOD`, or `host` (`hostssl`, `hostnossl`) `DATABASE USER ADDRESS METHOD`, as in
+        /// PostgreSQL's `pg_hba.conf`. The first that fits decides. DATABASE is `all`, `sameuser`,
+        /// `samerole`, `replication`, USER is `all` or `+role`; both may be lists of names, `@file` and
+        /// `/regular expression` (Rust's syntax, which has no back references and no lookaround). ADDRESS
+        /// is `all` or an address with its mask. METHOD is `trust`, `reject`, `md5`, `scram-sha-256`,
+        /// `password`, `cert` or `peer`; the last two may have `map=NAME`. A line that can't be
+        /// understood makes the file unusable.
+        auth_hba_file: Option<String> = "", reloads, now;
+        /// The file with maps for `map=` of the methods `cert` and `peer`: lines of `MAP SYSTEM-USER USER`. The
+        /// system user may be a `/regular expression`, and `\1` in the user is then what its first group
+        /// has matched; the user may be `all` or a `/regular expression`.
+        auth_ident_file: Option<String>, reloads, now;
+        /// Look up users who are not in `auth_file` in the database, logged in as this user. Members of
+        /// roles (`+role` in `auth_hba_file`) are looked up like that too.
+        auth_user: Option<String>, reloads, now;
+        /// The query that looks a user up: `$1` is the name; the answer is one row of name and secret, or none.
+        /// A user whose secret is null exists, and has no password that is right.
+        auth_query: String = "SELECT rolname, CASE WHEN rolvaliduntil < now() THEN NULL ELSE rolpassword END FROM pg_authid WHERE rolname=$1 AND rolcanlogin", reloads, now;
         /// The database that users are looked up in. If not set, the one that the client asked for.
-        auth_dbname: Option<String>, reloads, later;
+        auth_dbname: Option<String>, reloads, now, not_console;
+        /// How long an answer of `auth_query` is good for other logins too; 0 asks each time, as PgBouncer does,
+        /// so that a change (of a password, VALID UNTIL, NOLOGIN) counts at once. With a wrong password, and
+        /// after RELOAD, it is asked again.
+        auth_cache_ttl: Micros = "0", reloads, now;
+        /// At most so many answers are kept.
+        auth_cache_size: u32 = "1000", reloads, now;
         /// Options of LDAP, for `auth_type = ldap`.
         auth_ldap_options: Option<Secret>, reloads, later;
         /// A notice to each client after its login.

@@ -46,6 +46,7 @@ pub(crate) enum Right {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Show {
     ActiveSockets,
+    AuthCache,
     Clients,
     Config,
     Databases,
@@ -86,6 +87,7 @@ pub(crate) enum Source {
 impl Show {
     const ALL: &[(&'static str, Self)] = &[
         ("ACTIVE_SOCKETS", Self::ActiveSockets),
+        ("AUTH_CACHE", Self::AuthCache),
         ("CLIENTS", Self::Clients),
         ("CONFIG", Self::Config),
         ("DATABASES", Self::Databases),
@@ -114,7 +116,8 @@ impl Show {
 
     pub(crate) fn source(self) -> Source {
         match self {
-            Self::Config
+            Self::AuthCache
+            | Self::Config
             | Self::DnsZones
             | Self::Help
             | Self::Peers

@@ -2,6 +2,7 @@
 
 mod failure;
 mod login;
+mod lookup;
 mod mark;
 mod own_names;
 mod prepared;
@@ -13,6 +14,7 @@ mod stream;
 
 pub use failure::Failure;
 pub use login::{BackendKey, Credentials, LoginError, Progress, ServerLogin, TlsAnswer, Welcome};
+pub use lookup::Lookup;
 pub use mark::{Change, Mark, MarkKind};
 pub use own_names::OwnNames;
 pub use prepared::Prepared;

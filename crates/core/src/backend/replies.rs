@@ -51,6 +51,10 @@ pub enum Own {
     Startup,
     /// Read which functions and relations are harmless.
     Catalog,
+    /// Take from it what clients have set, before it is asked of a user.
+    Neutral,
+    /// Ask it of a user who logs in.
+    Lookup,
     /// Take its channels from it, which a listener has now.
     Unlisten,
     /// Give it the client's channels, which the client is about to look at.
@@ -75,6 +79,8 @@ impl Own {
             Self::Sequences => "DISCARD SEQUENCES",
             Self::Catalog => "reading the catalog",
             Self::Startup => "trying the client's startup parameters",
+            Self::Neutral => "taking back what clients have set",
+            Self::Lookup => "auth_query",
             Self::Unlisten => "UNLISTEN",
             Self::Channels => "giving the server the client's channels",
         }

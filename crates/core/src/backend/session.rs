@@ -2,7 +2,7 @@
 
 use pgweir_wire::Body;
 
-use super::OwnNames;
+use super::{Lookup, OwnNames};
 use crate::{
     Reading,
     session::{
@@ -55,6 +55,8 @@ pub struct ServerSession {
     pub changes_catalog: bool,
     /// The catalog, as far as it was read here.
     pub catalog: Option<Box<CatalogRows>>,
+    /// What it is asked of a user.
+    pub lookup: Option<Box<Lookup>>,
     /// The answers to a probe, as far as they have come.
     pub answers: Option<Box<Answers>>,
     /// Its client listens: before ReadyForQuery it is told what has been notified.

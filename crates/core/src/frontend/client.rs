@@ -66,12 +66,16 @@ pub struct Client {
     pub port: u16,
     /// It came by a Unix socket, from a process of our own user.
     pub same_uid: bool,
+    /// The user id of the process that it came from by a Unix socket, if it is known.
+    pub uid: Option<u32>,
     /// The process that it came from by a Unix socket; 0 if that is not known.
     pub pid: u32,
     /// Its encryption, if there is one.
     pub tls: Option<Box<TlsFacts>>,
     /// What it is doing.
     pub duty: ClientDuty,
+    /// Its login, while it waits for a server that can tell who it is.
+    pub login: Option<Box<Login>>,
     /// Database and user as it named them, once it has.
     pub names: Option<Arc<PoolKey>>,
     /// Its pool, once it has logged in.

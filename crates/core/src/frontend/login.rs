@@ -1,20 +1,22 @@
 //! A client's login: from its first byte until it has proven who it is.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use pgweir_auth::{
-    PlainCheck, md5,
+    Method, PlainCheck,
+    hba::IdentMap,
+    md5,
     scram::{self, ClientKeys, DeriveJob, DerivedKeys, ScramError, ServerExchange},
     userlist::Secret,
     verify_plain,
 };
-use pgweir_config::AuthType;
 use pgweir_wire::{
     Authentication, Body, HEADER_LEN, MessageWriter, ProtocolVersion, StartupError, tag::frontend,
 };
+use zeroize::Zeroizing;
 
 use super::LoginRequest;
-use crate::{fault::Fault, inbox::Inbox, tls::TlsFault};
+use crate::{Answer, Inquiry, LoginFault, Question, fault::Fault, inbox::Inbox, tls::TlsFault};
 
 /// The longest message while a client logs in: a password of 65,530 bytes fits.
 const MESSAGE_MAX: usize = 64 * 1024;
@@ -59,6 +61,10 @@ pub enum Stage {
     },
     /// Keys are being derived, to check a plain password against this secret.
     Checking(Arc<Secret>),
+    /// A database is asked about the user.
+    LookingUp(Box<Question>),
+    /// Something is being found out about it; names go by this map, if there is one.
+    Inquiring(Option<Arc<IdentMap>>),
 }
 
 /// How a client is to prove who it is.
@@ -76,28 +82,35 @@ pub enum AuthPlan {
     Scram(scram::Secret),
     /// By SCRAM, against a secret that has to be made from this plain one first.
     MakeScram(Arc<Secret>),
+    /// By what is found out about it.
+    Inquire {
+        /// What has to be known.
+        inquiry: Inquiry,
+        /// Who may be whom.
+        map: Option<Arc<IdentMap>>,
+    },
     /// By SCRAM, in vain: there is no such user, or none that SCRAM can work for.
     MockScram,
 }
 
 impl AuthPlan {
-    /// What `auth_type` demands of a user with this secret.
+    /// What a method demands of a user with this secret, if it is one that goes by secrets.
     #[must_use]
-    pub fn new(auth_type: AuthType, secret: Option<&Arc<Secret>>) -> Self {
+    pub fn new(method: &Method, secret: Option<&Arc<Secret>>) -> Self {
         let usable = secret.filter(|secret| !secret.is_empty());
-        match auth_type {
-            AuthType::Any => Self::Accept,
-            AuthType::Trust if secret.is_some() => Self::Accept,
-            AuthType::Trust => Self::Refuse(Fault::Trust),
-            AuthType::Plain => Self::Cleartext(usable.cloned()),
-            AuthType::Md5 | AuthType::ScramSha256 => match usable.map(|secret| (secret, &**secret))
-            {
+        match method {
+            Method::Trust if secret.is_some() => Self::Accept,
+            Method::Trust => Self::Refuse(Fault::Trust),
+            Method::Password => Self::Cleartext(usable.cloned()),
+            Method::Md5 | Method::ScramSha256 => match usable.map(|secret| (secret, &**secret)) {
                 Some((_, Secret::Scram(secret))) => Self::Scram(secret.clone()),
-                _ if auth_type == AuthType::Md5 => Self::Md5(usable.cloned()),
+                _ if *method == Method::Md5 => Self::Md5(usable.cloned()),
                 Some((secret, Secret::Plain(_))) => Self::MakeScram(Arc::clone(secret)),
                 _ => Self::MockScram,
             },
-            _ => Self::Refuse(Fault::NotSupported("this auth_type is")),
+            Method::Reject | Method::Cert | Method::Peer => {
+                Self::Refuse(Fault::Login(LoginFault::Rejected))
+            }
         }
     }
 }
@@ -109,6 +122,8 @@ pub enum Proof {
     More,
     /// Keys have to be derived first: see [`Login::derived`].
     Derive(DeriveJob),
+    /// Something has to be found out first.
+    Inquire(Inquiry),
     /// The client is who it says; with the SCRAM keys that it has proven to have.
     Accepted(Option<ClientKeys>),
 }
@@ -126,6 +141,16 @@ pub struct Login {
     pub asked_ssl: bool,
     /// It asked for GSSAPI encryption before.
     pub asked_gss: bool,
+    /// What a database has told of the user.
+    pub(crate) told: Option<Answer>,
+    /// That was told some time ago.
+    pub(crate) cached: Option<Question>,
+    /// The roles that the user is a member of.
+    pub(crate) roles: Option<Arc<BTreeSet<String>>>,
+    /// Its password message, to be looked at once more.
+    pub(crate) repeated: Option<Zeroizing<Vec<u8>>>,
+    /// So many servers were lost that had been asked.
+    pub(crate) losses: u8,
     nonce: [u8; scram::NONCE_BYTES],
     salt: [u8; 4],
 }
@@ -140,6 +165,11 @@ impl Login {
             request: None,
             asked_ssl: false,
             asked_gss: false,
+            told: None,
+            cached: None,
+            roles: None,
+            repeated: None,
+            losses: 0,
             nonce,
             salt,
         }
@@ -199,6 +229,10 @@ impl Login {
         match plan {
             AuthPlan::Accept => return Ok(Proof::Accepted(None)),
             AuthPlan::Refuse(fault) => return Err(fault),
+            AuthPlan::Inquire { inquiry, map } => {
+                self.stage = Stage::Inquiring(map);
+                return Ok(Proof::Inquire(inquiry));
+            }
             AuthPlan::Cleartext(secret) => {
                 self.stage = Stage::Cleartext(secret);
                 MessageWriter::new(out).authentication(Authentication::CleartextPassword);
@@ -225,6 +259,27 @@ impl Login {
             }
         }
         Ok(Proof::More)
+    }
+
+    /// A database has answered.
+    pub(crate) fn take(&mut self, answer: Answer) {
+        match answer {
+            Answer::Roles(roles) => self.roles = Some(roles),
+            answer => self.told = Some(answer),
+        }
+    }
+
+    /// Handles a password message once more, now that the secret is known better.
+    ///
+    /// # Errors
+    /// The proof failed, or another one would have to be asked for.
+    pub(crate) fn repeat(&mut self, plan: AuthPlan, body: &[u8]) -> Result<Proof, Fault> {
+        self.stage = match plan {
+            AuthPlan::Cleartext(secret) => Stage::Cleartext(secret),
+            AuthPlan::Md5(secret) => Stage::Md5(secret),
+            _ => return Err(Fault::Password),
+        };
+        self.password(body, &mut Vec::new())
     }
 
     /// Handles the body of a password message.

@@ -30,6 +30,8 @@ impl Worker {
             (Own::Unlisten, Duty::Judging(_)) => self.conclude_hearing(conn, now, out),
             (Own::Startup, Duty::Preparing(_)) => self.startup_tried(conn, now, out),
             (Own::Catalog, _) => self.catalog_read(conn, now),
+            (Own::Neutral, _) => self.is_neutral(conn),
+            (Own::Lookup, _) => self.lookup_done(conn, now, out),
             (Own::Clean, _) => server.session.cleaned(),
             (Own::Reset, _) => self.was_reset(conn),
             _ => {}
@@ -57,6 +59,14 @@ impl Worker {
             (Own::Catalog, _) => {
                 if let Some(catalog) = &mut server.session.catalog {
                     catalog.failed = true;
+                }
+            }
+            (Own::Lookup | Own::Neutral, _) => {
+                if own == Own::Neutral {
+                    server.retire = Some("reset failed");
+                }
+                if let Some(lookup) = &mut server.session.lookup {
+                    lookup.fail(String::from_utf8_lossy(report.message).into_owned());
                 }
             }
             (Own::Probe, _) => {

@@ -6,9 +6,9 @@ use pgweir_auth::{scram::ClientKeys, userlist::Secret};
 use pgweir_config::is_console;
 use pgweir_wire::{Authentication, MessageWriter, Severity, sqlstate};
 
-use super::{Worker, login::is_own_user};
+use super::{Worker, authenticate::is_own_user};
 use crate::{
-    Actions, Level, ReadMode, Replication, SharedPool, Time, Token, admin::Console,
+    Actions, Answer, Level, ReadMode, Replication, SharedPool, Time, Token, admin::Console,
     backend::Welcome, fault::Fault, frontend::ClientDuty, pool::PoolKey,
 };
 
@@ -29,6 +29,10 @@ impl Worker {
             return Ok(());
         };
         let early = login.inbox.rest().to_vec();
+        let told = match login.told.take() {
+            Some(Answer::Secret(secret)) if !secret.is_empty() => Some(secret),
+            _ => None,
+        };
         out.send_made(conn, |bytes| {
             MessageWriter::new(bytes).authentication(Authentication::Ok);
         });
@@ -50,20 +54,18 @@ impl Worker {
             database: request.database.as_str().into(),
             user: database.user_for(&request.user).into(),
         };
-        if !snapshot.config.databases.contains_key(&request.database)
-            && !self.directory.has_pool_of(&request.database)
-        {
-            let text = format!("registered new auto-database: {}", request.database);
-            let subject = self.table.client(conn).map(|client| client.subject());
-            out.log(Level::Log, subject.unwrap_or_default(), text);
-        }
+        self.log_auto_database(conn, &request.database, out);
         let shared = self.directory.pool(&key, &snapshot.config, database);
-        let is_scram = snapshot
-            .users
-            .get(&request.user)
-            .is_some_and(|secret| matches!(**secret, Secret::Scram(_)));
-        if let Some(keys) = keys.filter(|_| is_scram && *key.user == *request.user) {
-            shared.facts.lock().keys = Some(keys);
+        if *key.user == *request.user {
+            let secret = snapshot.users.get(&request.user).or(told.as_ref());
+            let is_scram = secret.is_some_and(|secret| matches!(**secret, Secret::Scram(_)));
+            let mut facts = shared.facts.lock();
+            if let Some(keys) = keys.filter(|_| is_scram) {
+                facts.keys = Some(keys);
+            }
+            if let Some(told) = told {
+                facts.secret = Some(told);
+            }
         }
         let pool = self.local_pool(&shared, now);
         pool.clients += 1;
@@ -85,6 +87,18 @@ impl Worker {
             return Ok(());
         }
         self.join(conn, &shared, asked, now, out)
+    }
+
+    /// The first client of a database that the entry `*` makes.
+    pub(super) fn log_auto_database(&mut self, conn: Token, name: &str, out: &mut Actions) {
+        if !self.snapshot.config.databases.contains_key(name) && !self.directory.has_pool_of(name) {
+            let subject = self.subject_of(conn);
+            out.log(
+                Level::Log,
+                subject,
+                format!("registered new auto-database: {name}"),
+            );
+        }
     }
 
     /// A client shares the pool's servers from here on.

@@ -120,6 +120,9 @@ impl Worker {
             _ => return false,
         };
         client.change(ClientDuty::Idle, &mut self.timed);
+        if let Some(login) = client.login.take() {
+            return self.serve_lookup(server, waiter.client, login, now, out);
+        }
         if at_login && self.is_unproven(waiter.client) {
             return self.try_startup(server, waiter.client, now, out);
         }

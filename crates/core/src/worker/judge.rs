@@ -171,6 +171,11 @@ impl Worker {
             return catalog.take(row);
         }
         if let Some(server) = self.table.server(conn)
+            && let Some(lookup) = &mut server.session.lookup
+        {
+            return lookup.take(row);
+        }
+        if let Some(server) = self.table.server(conn)
             && let Some(answers) = &mut server.session.answers
             && answers.state.take_row(row).is_err()
         {

@@ -143,6 +143,7 @@ impl Worker {
         }
         if let Some(pool) = client.pool
             && client.native.is_none()
+            && client.login.is_none()
             && let Some(pool) = self.pool(pool)
         {
             let shared = std::sync::Arc::clone(&pool.shared);

@@ -171,7 +171,7 @@ impl Terms {
             },
             server_lifetime: config.server_lifetime(database).0,
             min_pool_size: config.min_pool_size(database),
-            is_forced: database.user.is_some(),
+            is_forced: database.user.as_deref() == Some(&*shared.key.user),
             round_robin: config.settings.server_round_robin,
             is_auto: !config.databases.contains_key(&*shared.key.database),
         }

@@ -2,14 +2,11 @@
 
 use std::sync::Arc;
 
-use pgweir_auth::{
-    scram::{DerivedKeys, NONCE_BYTES},
-    userlist::Secret,
-};
+use pgweir_auth::scram::{DerivedKeys, NONCE_BYTES};
 use pgweir_config::{AuthType, Config, SessionState, is_console};
 use pgweir_wire::{LATEST, MessageWriter, ProtocolVersion, Startup, StartupParameters};
 
-use super::{Conn, Worker};
+use super::{Conn, Worker, authenticate::is_own_user};
 use crate::{
     Action, Actions, Peer, ReadMode, Replication, Source, Time, Token,
     cancel::CancelKey,
@@ -37,12 +34,14 @@ impl Worker {
             local: peer.local,
             port: peer.port,
             same_uid: peer.same_uid,
+            uid: peer.uid,
             pid: peer.pid,
             tls: None,
             duty: ClientDuty::Login(Box::new(login)),
             names: None,
             pool: None,
             native: None,
+            login: None,
             tracked: self.directory.names().unset(),
             hearing: None,
             context: None,
@@ -109,7 +108,12 @@ impl Worker {
     }
 
     /// Handles whole messages as long as there are some.
-    fn login_steps(&mut self, conn: Token, now: Time, out: &mut Actions) -> Result<(), Fault> {
+    pub(super) fn login_steps(
+        &mut self,
+        conn: Token,
+        now: Time,
+        out: &mut Actions,
+    ) -> Result<(), Fault> {
         let limit = self.snapshot.config.settings.startup_packet_limit as usize;
         while !self.begins_with_tls(conn, out)
             && let Some(login) = self.login(conn)
@@ -134,10 +138,19 @@ impl Worker {
                         break;
                     };
                     let start = out.scratch.len();
-                    let proof = login.password(&message, &mut out.scratch)?;
+                    let proof = match login.password(&message, &mut out.scratch) {
+                        Ok(proof) => proof,
+                        Err(fault) => match self.judge_again(conn, message, &fault, now, out)? {
+                            true => continue,
+                            false => return Err(fault),
+                        },
+                    };
                     self.proven(conn, proof, start, now, out)?;
                 }
-                Stage::MakingSecret { .. } | Stage::Checking(_) => {
+                Stage::MakingSecret { .. }
+                | Stage::Checking(_)
+                | Stage::LookingUp(_)
+                | Stage::Inquiring(_) => {
                     if login.inbox.rest().len() > AHEAD_MAX {
                         return Err(Fault::TooLong(login.inbox.rest()[0]));
                     }
@@ -221,21 +234,11 @@ impl Worker {
             .as_ref()
             .map_or(Replication::None, |native| native.replication);
         self.log_login(conn, replication, out);
-        let plan = self.plan_login(conn, &request, counts)?;
-        let plan = self.with_made_secret(plan, &request.user);
-        let process_key = *self.directory.process_key();
-        let Some(login) = self.login(conn) else {
-            return Ok(());
-        };
-        login.request = Some(request);
-        let start = out.scratch.len();
-        let proof = login.challenge(
-            plan,
-            &process_key,
-            settings.scram_iterations,
-            &mut out.scratch,
-        )?;
-        self.proven(conn, proof, start, now, out)
+        self.check_room(conn, &request, counts)?;
+        if let Some(login) = self.login(conn) {
+            login.request = Some(request);
+        }
+        self.authenticate(conn, now, out)
     }
 
     /// From here on the client has a name, and counts: how many its database and its user have.
@@ -272,13 +275,13 @@ impl Worker {
         counts
     }
 
-    /// May it log in, and how is it to prove who it is?
-    fn plan_login(
+    /// Are there too many clients?
+    fn check_room(
         &mut self,
         conn: Token,
         request: &LoginRequest,
         counts: (usize, usize),
-    ) -> Result<AuthPlan, Fault> {
+    ) -> Result<(), Fault> {
         let snapshot = Arc::clone(&self.snapshot);
         let settings = &snapshot.config.settings;
         self.demand_tls(conn)?;
@@ -297,18 +300,7 @@ impl Worker {
         if !(asks_bypass || to_console && is_admin) {
             self.check_counts(conn, counts)?;
         }
-        let secret = snapshot.users.get(user);
-        if to_console {
-            return console_plan(settings, user, same_uid, secret);
-        }
-        if settings.auth_type == AuthType::Any {
-            // Which databases there are is told only to those who have logged in.
-            let database = snapshot.config.database(&request.database);
-            if database.is_some_and(|database| database.user.is_none()) {
-                return Err(Fault::NoForcedUser);
-            }
-        }
-        Ok(AuthPlan::new(settings.auth_type, secret))
+        Ok(())
     }
 
     /// Are there more clients of its database, or of its user, than there may be?
@@ -339,7 +331,7 @@ impl Worker {
     }
 
     /// A secret that was made for the user's last login serves again.
-    fn with_made_secret(&self, plan: AuthPlan, user: &str) -> AuthPlan {
+    pub(super) fn with_made_secret(&self, plan: AuthPlan, user: &str) -> AuthPlan {
         let iterations = self.snapshot.config.settings.scram_iterations;
         match &plan {
             AuthPlan::MakeScram(secret) => {
@@ -376,7 +368,7 @@ impl Worker {
     }
 
     /// Sends what was appended from `start` on, and goes on as the proof says.
-    fn proven(
+    pub(super) fn proven(
         &mut self,
         conn: Token,
         proof: Proof,
@@ -396,6 +388,11 @@ impl Worker {
             Proof::Derive(job) => {
                 out.read(conn, ReadMode::Hold);
                 out.list.push(Action::Derive { conn, job });
+                Ok(())
+            }
+            Proof::Inquire(inquiry) => {
+                out.read(conn, ReadMode::Hold);
+                out.list.push(Action::Inquire { conn, inquiry });
                 Ok(())
             }
             Proof::Accepted(keys) => self.admit(conn, keys, now, out),
@@ -418,8 +415,6 @@ fn is_carried(config: &Config, database: &str) -> bool {
     database.is_some_and(|database| config.session_state(database) == SessionState::Transparent)
 }
 
-/// The user who needs no password over a Unix socket, running under our own user id.
-const CONSOLE_USER: &str = "pgbouncer";
 /// Tells a client of a later minor version, or with options that we don't know, how far we go.
 fn negotiate(conn: Token, version: ProtocolVersion, request: &LoginRequest, out: &mut Actions) {
     if version.minor > LATEST.minor || !request.unknown_options.is_empty() {
@@ -428,26 +423,4 @@ fn negotiate(conn: Token, version: ProtocolVersion, request: &LoginRequest, out:
             MessageWriter::new(bytes).negotiate_protocol_version(version.min(LATEST), &unknown);
         });
     }
-}
-
-/// Is this the user who needs no password on the console?
-pub(super) fn is_own_user(user: &str, same_uid: bool) -> bool {
-    same_uid && user == CONSOLE_USER
-}
-
-/// Who may use the console, and how it is to prove who it is.
-fn console_plan(
-    settings: &pgweir_config::Settings,
-    user: &str,
-    same_uid: bool,
-    secret: Option<&Arc<Secret>>,
-) -> Result<AuthPlan, Fault> {
-    if is_own_user(user, same_uid) {
-        return Ok(AuthPlan::Accept);
-    }
-    let mut allowed = settings.admin_users.iter().chain(&settings.stats_users);
-    if !allowed.any(|name| name == user) {
-        return Err(Fault::ConsoleNotAllowed);
-    }
-    Ok(AuthPlan::new(settings.auth_type, secret))
 }

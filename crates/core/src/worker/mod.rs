@@ -1,6 +1,7 @@
 //! A worker: the clients and servers of one thread, as a value.
 
 mod admit;
+mod authenticate;
 mod bypass;
 mod catalog;
 mod check;
@@ -14,6 +15,7 @@ mod leave;
 mod listeners;
 mod local_pool;
 mod login;
+mod lookup;
 mod names;
 mod native;
 mod orders;
@@ -336,6 +338,7 @@ impl Worker {
             Mail::Search(search) => self.search(*search, now, out),
             Mail::Evict(search) => self.evict(*search, now, out),
             Mail::Diagnose(diagnosis) => self.examine(*diagnosis, now, out),
+            Mail::LookUpAgain(client) => self.look_up_again(client, now, out),
             Mail::Listen(letter) => self.letter(*letter, now, out),
             Mail::Failed(pool) => self.fail_waiters(&pool, now, out),
             Mail::Cancel { from, request, key } => self.cancel(from, request, &key, now, out),

@@ -130,12 +130,17 @@ impl Worker {
         };
         let endpoint = Arc::clone(&terms.endpoints[at % terms.endpoints.len()]);
         let user = shared.key.user.to_string();
+        // The password of an entry is that of its own user.
+        let is_of_entry = database.user.as_ref().is_none_or(|own| *own == user);
         let (secret, keys) = match &database.password {
-            Some(password) => (Some(Arc::new(Secret::parse(password.expose()))), None),
-            None => (
-                snapshot.users.get(&user).cloned(),
-                shared.facts.lock().keys.clone(),
-            ),
+            Some(password) if is_of_entry => {
+                (Some(Arc::new(Secret::parse(password.expose()))), None)
+            }
+            _ => {
+                let facts = shared.facts.lock();
+                let secret = snapshot.users.get(&user).or(facts.secret.as_ref());
+                (secret.cloned(), facts.keys.clone())
+            }
         };
         let parameters = [
             ("client_encoding", &database.client_encoding),
@@ -554,6 +559,9 @@ impl Worker {
             return None;
         };
         let _ = uncount_kept(&mut server);
+        if let Some(lookup) = server.session.lookup.take() {
+            self.lookup_lost(&lookup, out);
+        }
         self.timed -= usize::from(server.duty.is_timed());
         if let Some(key) = &server.key {
             let holders = self.directory.holders();

@@ -3,6 +3,7 @@
 //! The control thread is the process's main thread. Workers never wait for it.
 
 mod derive;
+mod inquire;
 mod reload;
 mod resolver;
 mod signals;
@@ -10,6 +11,7 @@ mod stats_report;
 mod supervisor;
 
 pub(crate) use derive::{Deriver, Overloaded};
+pub(crate) use inquire::Inquirer;
 pub(crate) use reload::{LoadError, Origin, complete, load, net_options};
 pub(crate) use resolver::{Lookup, Resolver};
 pub(crate) use signals::{Caught, Signal};

@@ -6,8 +6,11 @@ use std::{
     time::Duration,
 };
 
-use pgweir_auth::userlist::Userlist;
-use pgweir_config::{AuthType, Config, Problems};
+use pgweir_auth::{
+    hba::{HbaProblem, IdentMaps, Rules},
+    userlist::Userlist,
+};
+use pgweir_config::{AuthType, Config, Problems, Settings};
 use pgweir_core::{Snapshot, TlsTerms};
 
 use crate::{
@@ -55,6 +58,20 @@ pub(crate) enum LoadError {
     /// `auth_file` can't be read.
     #[error("{0}: cannot be read: {1}")]
     AuthFile(PathBuf, #[source] io::Error),
+    /// `auth_hba_file` or `auth_ident_file` can't be read.
+    #[error("{file}: cannot be read: {error} ({key} in the configuration names it)", file = .file.display())]
+    RuleFile {
+        key: &'static str,
+        file: PathBuf,
+        #[source]
+        error: io::Error,
+    },
+    /// `auth_type = hba` without a file.
+    #[error("auth_type = hba needs auth_hba_file, the file with the rules")]
+    NoRuleFile,
+    /// Lines of these files that can't be understood.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    Rules(Vec<HbaProblem>),
     /// Lines of `auth_file` that can't be understood.
     #[error("{}", .0.join("\n"))]
     Users(Vec<String>),
@@ -79,6 +96,7 @@ pub(crate) fn complete(config: Config) -> Result<Loaded, LoadError> {
         Some(path) => load_users(Path::new(path), &mut notes)?,
         None => Userlist::default(),
     };
+    let rules = load_rules(&config.settings, &mut notes)?;
     if config.databases.is_empty() && config.fallback.is_none() {
         notes.push(
             "no databases: clients can reach none before [databases] has an entry".to_owned(),
@@ -92,6 +110,7 @@ pub(crate) fn complete(config: Config) -> Result<Loaded, LoadError> {
             config,
             users,
             tls: TlsTerms::default(),
+            rules,
         },
         notes,
     })
@@ -148,4 +167,34 @@ fn load_users(path: &Path, notes: &mut Vec<String>) -> Result<Userlist, LoadErro
             .map(|warning| format!("{}: {warning}", path.display())),
     );
     Ok(users)
+}
+
+/// The rules, where `auth_type` asks for them.
+///
+/// # Errors
+/// All that is wrong with the first file that has something wrong.
+pub(crate) fn load_rules(settings: &Settings, notes: &mut Vec<String>) -> Result<Rules, LoadError> {
+    if settings.auth_type != AuthType::Hba {
+        return Ok(Rules::default());
+    }
+    let text_of = |key, file: &Path| {
+        read(file).map_err(|error| LoadError::RuleFile {
+            key,
+            file: file.to_owned(),
+            error,
+        })
+    };
+    let maps = match settings.auth_ident_file.as_deref().map(Path::new) {
+        Some(file) => {
+            let text = text_of("auth_ident_file", file)?;
+            IdentMaps::parse(&text, file).map_err(LoadError::Rules)?
+        }
+        None => IdentMaps::default(),
+    };
+    let file = settings.auth_hba_file.as_deref().map(Path::new);
+    let file = file.ok_or(LoadError::NoRuleFile)?;
+    let text = text_of("auth_hba_file", file)?;
+    let rules = Rules::parse(&text, file, &maps, &mut read).map_err(LoadError::Rules)?;
+    notes.extend(rules.notes().iter().cloned());
+    Ok(rules)
 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use pgweir_config::Settings;
+use pgweir_config::{AuthType, Settings};
 use pgweir_core::{
     Control, Directory, Halt, Level, Shutdown, Snapshot, Stats, Token, WorkerId, fault::Fault,
     mail::Mail,
@@ -285,11 +285,12 @@ impl Supervisor {
             .config
             .with_setting(key, value)
             .map_err(|problem| failed(&problem))?;
-        let snapshot = if config.settings.auth_file == before.config.settings.auth_file {
+        let snapshot = if logs_in_alike(&config.settings, &before.config.settings) {
             Snapshot {
                 config,
                 users: before.users.clone(),
                 tls: before.tls,
+                rules: before.rules.clone(),
             }
         } else {
             complete(config).map_err(|error| failed(&error))?.snapshot
@@ -372,4 +373,15 @@ impl Supervisor {
 /// The time between two lines of statistics, in microseconds: at least a second.
 pub(crate) fn stats_period_us(settings: &Settings) -> u64 {
     settings.stats_period.0.max(1_000_000)
+}
+
+/// Do both name the same files, and the same of them?
+fn logs_in_alike(one: &Settings, other: &Settings) -> bool {
+    let files = |settings: &Settings| {
+        let settings = settings.clone();
+        let rules = (settings.auth_hba_file, settings.auth_ident_file);
+        let rules = (settings.auth_type == AuthType::Hba).then_some(rules);
+        (settings.auth_file, rules)
+    };
+    files(one) == files(other)
 }

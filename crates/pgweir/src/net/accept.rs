@@ -33,6 +33,7 @@ pub(crate) struct Arrival {
     pub(super) local: Address,
     pub(super) port: u16,
     pub(super) same_uid: bool,
+    pub(super) uid: Option<u32>,
     pub(super) pid: u32,
 }
 
@@ -248,6 +249,7 @@ impl<P: Pooler> Driver<P> {
             local,
             port,
             same_uid,
+            uid,
             pid,
         } = arrival;
         let mut peer = Peer {
@@ -255,6 +257,7 @@ impl<P: Pooler> Driver<P> {
             local,
             port,
             same_uid,
+            uid,
             pid,
             entropy: [0; 64],
         };

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, io, mem, sync::Arc};
 
-use pgweir_core::{Actions, Closed, ReadMode, Time, Token, Worker, WorkerId};
+use pgweir_core::{Actions, Closed, Finding, ReadMode, Time, Token, Worker, WorkerId};
 use rand::{RngExt, rngs::StdRng};
 use rustix::{
     event::epoll::{Event, EventFlags},
@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    control::{Deriver, Request, Resolver},
+    control::{Deriver, Inquirer, Request, Resolver},
     log::LogBuffer,
 };
 
@@ -40,6 +40,7 @@ pub(crate) struct Surroundings {
     pub(crate) options: Arc<NetOptions>,
     pub(crate) resolver: Arc<Resolver>,
     pub(crate) deriver: Deriver,
+    pub(crate) inquirer: Inquirer,
     pub(crate) control: crossbeam_channel::Sender<Request>,
     pub(crate) log: LogBuffer,
     /// Size of the read buffer in bytes.
@@ -89,6 +90,7 @@ impl<P: Pooler> Driver<P> {
             mailboxes: around.mailboxes,
             resolver: around.resolver,
             deriver: around.deriver,
+            inquirer: around.inquirer,
             control: around.control,
             log: around.log,
         };
@@ -232,6 +234,10 @@ impl<P: Pooler> Driver<P> {
             Pending::Underived(token) => {
                 self.call(|pooler, now, out| pooler.derive_refused(token, now, out));
             }
+            Pending::Unanswered(token) => {
+                let finding = Finding::Overloaded;
+                self.call(|pooler, now, out| pooler.found(token, finding, now, out));
+            }
             Pending::Mail(mail) => self.call(|pooler, now, out| pooler.mail(mail, now, out)),
             // Closed meanwhile.
             Pending::Blocked(_) | Pending::Drained(_) | Pending::Connected { .. } => {}
@@ -255,6 +261,9 @@ impl<P: Pooler> Driver<P> {
             Parcel::Server { server, connection } => self.adopt(server, *connection),
             Parcel::Derived { conn, keys } => {
                 self.call(|pooler, now, out| pooler.derived(conn, keys, now, out))
+            }
+            Parcel::Found { conn, finding } => {
+                self.call(|pooler, now, out| pooler.found(conn, finding, now, out))
             }
             Parcel::Resolved { conn, result } => self.io.resolved(conn, result),
             Parcel::Options(options) => self.io.options = options,

@@ -97,6 +97,11 @@ impl Io {
                     self.pending.push_back(Pending::Underived(conn));
                 }
             }
+            Action::Inquire { conn, inquiry } => {
+                if let Err(Overloaded) = self.inquirer.submit(self.id, conn, inquiry) {
+                    self.pending.push_back(Pending::Unanswered(conn));
+                }
+            }
             Action::HandOver { conn, to, server } => self.hand_over(conn, to, server),
             Action::Mail { to, mail } if to == self.id => {
                 self.pending.push_back(Pending::Mail(mail))

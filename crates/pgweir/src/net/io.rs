@@ -18,7 +18,7 @@ use super::{
     timers::Timers,
 };
 use crate::{
-    control::{Deriver, Request, Resolver},
+    control::{Deriver, Inquirer, Request, Resolver},
     log::LogBuffer,
 };
 
@@ -39,6 +39,8 @@ pub(super) enum Pending {
     ConnectFailed(Token, ConnectError),
     /// Too many keys are being derived already.
     Underived(Token),
+    /// Too much is being found out already.
+    Unanswered(Token),
     /// A message of this worker to itself.
     Mail(Mail),
 }
@@ -65,6 +67,7 @@ pub(super) struct Io {
     pub(super) mailboxes: Mailboxes,
     pub(super) resolver: Arc<Resolver>,
     pub(super) deriver: Deriver,
+    pub(super) inquirer: Inquirer,
     pub(super) control: crossbeam_channel::Sender<Request>,
     pub(super) log: LogBuffer,
 }

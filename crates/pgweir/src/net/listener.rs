@@ -178,6 +178,7 @@ impl Listener {
                 local: Address::Unix,
                 port: self.port,
                 same_uid,
+                uid: peer.map(|peer| peer.uid.as_raw()),
                 pid,
             });
         };
@@ -196,6 +197,7 @@ impl Listener {
             local: Address::Tcp(local),
             port: self.port,
             same_uid: false,
+            uid: None,
             pid: 0,
         })
     }

@@ -9,7 +9,7 @@ use std::{
 
 use parking_lot::Mutex;
 use pgweir_auth::scram::DerivedKeys;
-use pgweir_core::{ConnectError, Token, WorkerId, backend::Server, mail::Mail};
+use pgweir_core::{ConnectError, Finding, Token, WorkerId, backend::Server, mail::Mail};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::{Listeners, NetOptions, accept::Arrival, table::Connection};
@@ -28,6 +28,8 @@ pub(crate) enum Parcel {
     },
     /// Keys that were derived for a connection.
     Derived { conn: Token, keys: DerivedKeys },
+    /// What was to be found out about a client.
+    Found { conn: Token, finding: Finding },
     /// The addresses of a host that a connection waits for.
     Resolved {
         conn: Token,

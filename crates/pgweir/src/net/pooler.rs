@@ -2,7 +2,8 @@
 
 use pgweir_auth::scram::DerivedKeys;
 use pgweir_core::{
-    Actions, Address, Closed, ConnectError, Peer, Time, Token, Worker, backend::Server, mail::Mail,
+    Actions, Address, Closed, ConnectError, Finding, Peer, Time, Token, Worker, backend::Server,
+    mail::Mail,
 };
 
 /// One method per event; what each means is said at [`Worker`].
@@ -27,6 +28,7 @@ pub(crate) trait Pooler {
     fn connect_failed(&mut self, conn: Token, why: &ConnectError, now: Time, out: &mut Actions);
     fn derived(&mut self, conn: Token, keys: DerivedKeys, now: Time, out: &mut Actions);
     fn derive_refused(&mut self, conn: Token, now: Time, out: &mut Actions);
+    fn found(&mut self, conn: Token, finding: Finding, now: Time, out: &mut Actions);
     fn mail(&mut self, mail: Mail, now: Time, out: &mut Actions);
     fn adopt(&mut self, server: Box<Server>, now: Time, out: &mut Actions) -> Token;
     fn tick(&mut self, now: Time, out: &mut Actions);
@@ -60,6 +62,7 @@ forward! {
     fn connect_failed(conn: Token, why: &ConnectError);
     fn derived(conn: Token, keys: DerivedKeys);
     fn derive_refused(conn: Token);
+    fn found(conn: Token, finding: Finding);
     fn mail(mail: Mail);
     fn adopt(server: Box<Server>) -> Token;
     fn tick();

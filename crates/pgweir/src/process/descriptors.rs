@@ -122,6 +122,7 @@ mod tests {
             config,
             users,
             tls: pgweir_core::TlsTerms::default(),
+            rules: Default::default(),
         }
     }
 

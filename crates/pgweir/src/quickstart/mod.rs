@@ -107,6 +107,7 @@ pub(crate) fn from_url(text: &str) -> Result<QuickStart, QuickStartError> {
             config,
             users,
             tls: TlsTerms::default(),
+            rules: Default::default(),
         },
         psql,
     })

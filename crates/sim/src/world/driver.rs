@@ -7,8 +7,8 @@ use std::{
 
 use pgweir_auth::scram::DerivedKeys;
 use pgweir_core::{
-    Action, Actions, Closed, Endpoint, ReadMode, Source, Token, Worker, WorkerId, backend::Server,
-    mail::Mail,
+    Action, Actions, Closed, Endpoint, Finding, Inquiry, ReadMode, Source, Token, Worker, WorkerId,
+    backend::Server, mail::Mail,
 };
 
 use pgweir_wire::Header;
@@ -70,6 +70,7 @@ pub(super) enum Parcel {
     Mail(Mail),
     Server { server: Box<Server>, open: Open },
     Derived { conn: Token, keys: DerivedKeys },
+    Found { conn: Token, finding: Finding },
 }
 
 /// Why the core is called: what its actions may be judged by.
@@ -163,6 +164,11 @@ impl World {
                 self.count("derivation");
                 let keys = job.run();
                 self.post(self.hosts.len(), host, Parcel::Derived { conn, keys });
+            }
+            Action::Inquire { conn, inquiry } => {
+                self.count("inquiry");
+                let finding = answer(&inquiry);
+                self.post(self.hosts.len(), host, Parcel::Found { conn, finding });
             }
             Action::HandOver { conn, to, server } => {
                 let Some(Conn::Open(mut open)) = self.hosts[host].table.remove(&conn) else {
@@ -477,6 +483,14 @@ fn brief(action: &Action) -> String {
         Action::Log(line) => format!("Log {}", line.text),
         Action::WriteLog => "WriteLog".to_owned(),
         Action::Derive { conn, .. } => format!("Derive {conn:?}"),
+        Action::Inquire { conn, .. } => format!("Inquire {conn:?}"),
         other => format!("{other:?}"),
+    }
+}
+
+/// The system of this world has users whose names are their numbers.
+fn answer(inquiry: &Inquiry) -> Finding {
+    match inquiry {
+        Inquiry::SystemUser(uid) => Finding::SystemUser(Ok(format!("u{uid}"))),
     }
 }

@@ -304,6 +304,9 @@ impl World {
             Parcel::Derived { conn, keys } => {
                 desk.worker.derived(conn, keys, now, &mut desk.actions);
             }
+            Parcel::Found { conn, finding } => {
+                desk.worker.found(conn, finding, now, &mut desk.actions);
+            }
             Parcel::Server { server, open } => {
                 let token = desk.worker.adopt(server, now, &mut desk.actions);
                 desk.table.insert(token, Conn::Open(open));

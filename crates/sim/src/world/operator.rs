@@ -71,6 +71,7 @@ impl World {
                             config,
                             users,
                             tls: self.scenario.tls,
+                            rules: Default::default(),
                         });
                         Ok(())
                     }

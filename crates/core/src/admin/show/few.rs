@@ -64,3 +64,25 @@ pub(super) fn dns_zones() -> Table {
     let columns = vec![("zonename", Text), ("serial", Int8), ("count", Int4)];
     (columns, Vec::new())
 }
+
+/// What databases have told of users, as far as it is kept.
+pub(super) fn auth_cache(worker: &Worker, now: Time) -> Table {
+    let rows = worker.directory.lookups().list(now).into_iter();
+    let rows = rows.map(|(question, kind, age)| {
+        vec![
+            (*question.database).into(),
+            (*question.auth_user).into(),
+            (*question.user).into(),
+            kind.into(),
+            Cell::Int(age / 1_000_000),
+        ]
+    });
+    let columns = vec![
+        ("database", Text),
+        ("auth_user", Text),
+        ("name", Text),
+        ("kind", Text),
+        ("age", Int8),
+    ];
+    (columns, rows.collect())
+}

@@ -74,6 +74,7 @@ pub(super) fn table(worker: &Worker, mut collection: Collection, now: Time) -> T
         Show::Peers => group::peers(worker),
         Show::PeerPools => group::peer_pools(worker, &collection),
         Show::State => few::state(worker),
+        Show::AuthCache => few::auth_cache(worker, now),
         Show::DnsHosts => few::dns_hosts(&collection, now),
         Show::DnsZones => few::dns_zones(),
         Show::Version => few::version(),

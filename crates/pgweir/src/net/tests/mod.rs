@@ -15,7 +15,7 @@ use std::{
 
 use pgweir_auth::scram::DerivedKeys;
 use pgweir_core::{
-    Action, Actions, Address, Closed, ConnectError, Peer, ReadMode, Source, Time, Token,
+    Action, Actions, Address, Closed, ConnectError, Finding, Peer, ReadMode, Source, Time, Token,
     backend::Server, mail::Mail,
 };
 use rustix::event::epoll::Event;
@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    control::{Deriver, Resolver},
+    control::{Deriver, Inquirer, Resolver},
     log::Log,
 };
 
@@ -126,6 +126,8 @@ impl Pooler for Probe {
 
     fn derive_refused(&mut self, _: Token, _: Time, _: &mut Actions) {}
 
+    fn found(&mut self, _: Token, _: Finding, _: Time, _: &mut Actions) {}
+
     fn mail(&mut self, _: Mail, _: Time, _: &mut Actions) {}
 
     fn adopt(&mut self, _: Box<Server>, _: Time, _: &mut Actions) -> Token {
@@ -177,6 +179,7 @@ impl World {
         let load = Load::new(workers);
         let resolver = Resolver::start(&mailboxes, clock).expect("threads");
         let deriver = Deriver::start(&mailboxes).expect("threads");
+        let inquirer = Inquirer::start(&mailboxes).expect("threads");
         let driver = |id| {
             let around = Surroundings {
                 id,
@@ -187,6 +190,7 @@ impl World {
                 options: Arc::clone(&options),
                 resolver: Arc::clone(&resolver),
                 deriver: deriver.clone(),
+                inquirer: inquirer.clone(),
                 control: crossbeam_channel::unbounded().0,
                 log: Log::new(0, false).buffer(),
                 read_buffer,

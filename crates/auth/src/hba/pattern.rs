@@ -1,0 +1,41 @@
+//! Regular expressions in place of names.
+
+use regex::{Regex, RegexBuilder};
+
+use super::Wrong;
+
+/// The most memory that one compiled expression may take, in bytes.
+const SIZE_MAX: usize = 1 << 20;
+
+/// A regular expression that names are compared with, anywhere in them unless it is anchored.
+#[derive(Debug, Clone)]
+pub(super) struct Pattern(Regex);
+
+impl Pattern {
+    /// Compiles what follows the `/`.
+    pub(super) fn parse(text: &str) -> Result<Self, Wrong> {
+        let compiled = RegexBuilder::new(text).size_limit(SIZE_MAX).build();
+        compiled.map(Self).map_err(|error| {
+            // The whole of it shows the place by a line of carets.
+            let error = error.to_string();
+            let why = error.lines().last().unwrap_or_default();
+            let why = why.strip_prefix("error: ").unwrap_or(why);
+            Wrong::Pattern(text.to_owned(), why.to_owned())
+        })
+    }
+
+    pub(super) fn is_match(&self, name: &str) -> bool {
+        self.0.is_match(name)
+    }
+
+    /// Has it a group in parentheses that can be referred to?
+    pub(super) fn has_group(&self) -> bool {
+        self.0.captures_len() > 1
+    }
+
+    /// What the first group has matched, empty if there is none; `None` if the name doesn't match.
+    pub(super) fn first_group<'n>(&self, name: &'n str) -> Option<&'n str> {
+        let groups = self.0.captures(name)?;
+        Some(groups.get(1).map_or("", |group| group.as_str()))
+    }
+}

@@ -1,0 +1,151 @@
+//! What is wrong with a line.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
+
+/// A line that can't be understood.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HbaProblem {
+    /// The file.
+    pub file: PathBuf,
+    /// The line in it, from 1.
+    pub line: usize,
+    /// What is wrong.
+    pub wrong: Wrong,
+}
+
+impl HbaProblem {
+    pub(super) fn new(file: &Path, line: usize, wrong: Wrong) -> Self {
+        Self {
+            file: file.to_owned(),
+            line,
+            wrong,
+        }
+    }
+}
+
+impl fmt::Display for HbaProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.file.display(), self.line, self.wrong)
+    }
+}
+
+impl std::error::Error for HbaProblem {}
+
+/// What is wrong with a line, and what would be right.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wrong {
+    /// A quote is not closed.
+    QuoteOpen,
+    /// It begins with none of the types of connections.
+    Type(String),
+    /// A column is missing (which).
+    Missing(&'static str),
+    /// A column that has room for one word has several (which).
+    Several(&'static str),
+    /// That is no address.
+    Address(String),
+    /// The address has no mask.
+    NoMask(String),
+    /// That is no mask for the address.
+    Mask(String),
+    /// There is no such method.
+    Method(String),
+    /// There is no such option for this method.
+    Option(String),
+    /// An option is not of the form `name=value`.
+    NotAnOption(String),
+    /// `map=` where nobody's name is mapped.
+    MapUnused,
+    /// The ident file has no such map.
+    NoSuchMap(String),
+    /// A file of names can't be read (its name, and why not).
+    NamesFile(PathBuf, String),
+    /// Files of names name each other without end.
+    TooDeep(PathBuf),
+    /// A name is empty.
+    EmptyName,
+    /// The regular expression is none (and why not).
+    Pattern(String, String),
+    /// There is something behind the last column of the ident file.
+    Surplus(String),
+    /// `\1` without a regular expression with a group.
+    NoGroup,
+    /// A role's members in the ident file.
+    RoleInMap(String),
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::QuoteOpen => f.write_str(
+                "a double quote is not closed on this line; one inside a name is written twice",
+            ),
+            Self::Type(word) => write!(
+                f,
+                "expected local, host, hostssl or hostnossl at the beginning, not \"{word}\""
+            ),
+            Self::Missing(column) => write!(
+                f,
+                "the {column} is missing; a rule is: local DATABASE USER METHOD [OPTIONS], or \
+                 host|hostssl|hostnossl DATABASE USER ADDRESS METHOD [OPTIONS]; an ident map is: \
+                 MAP SYSTEM-USER DATABASE-USER"
+            ),
+            Self::Several(column) => write!(f, "the {column} must be one word, without a comma"),
+            Self::Address(word) => write!(
+                f,
+                "expected all, or an address with its mask such as 10.0.0.0/8 or ::1/128, not \"{word}\" \
+                 (host names, samehost and samenet are not supported)"
+            ),
+            Self::NoMask(address) => write!(
+                f,
+                "the address \"{address}\" has no mask; write {address}/32 (/128 for IPv6), or the \
+                 mask as a word of its own"
+            ),
+            Self::Mask(word) => write!(
+                f,
+                "\"{word}\" is no mask for this address; expected its number of bits (0 to 32, for IPv6 \
+                 to 128), or a mask such as 255.255.0.0"
+            ),
+            Self::Method(word) => write!(
+                f,
+                "expected one of trust, reject, md5, scram-sha-256, password, cert, peer as the method, \
+                 not \"{word}\""
+            ),
+            Self::Option(word) => write!(f, "this method has no option \"{word}\""),
+            Self::NotAnOption(word) => {
+                write!(f, "expected an option as name=value, not \"{word}\"")
+            }
+            Self::MapUnused => f.write_str("map= is for the methods cert and peer only"),
+            Self::NoSuchMap(name) => {
+                write!(f, "auth_ident_file has no map \"{name}\"; add one, or leave map= out")
+            }
+            Self::NamesFile(path, error) => {
+                write!(f, "the file of names {} can't be read: {error}", path.display())
+            }
+            Self::TooDeep(path) => write!(
+                f,
+                "the file of names {} is named within too many others; name it once",
+                path.display()
+            ),
+            Self::EmptyName => f.write_str("a name is empty; write it, or all"),
+            Self::Pattern(text, why) => {
+                write!(f, "\"/{text}\" is no regular expression: {why}")
+            }
+            Self::Surplus(word) => {
+                write!(f, "\"{word}\" is one word too many; a map has three on a line")
+            }
+            Self::NoGroup => f.write_str(
+                "\\1 stands for the first group of a regular expression, and the system user is none \
+                 with a group; write it as /^(.*)@example\\.com$",
+            ),
+            Self::RoleInMap(word) => write!(
+                f,
+                "\"{word}\": roles are not supported in ident maps; name the users, or put +role in the \
+                 rule's column of users"
+            ),
+        }
+    }
+}

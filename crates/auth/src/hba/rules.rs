@@ -1,0 +1,283 @@
+//! The rules of an HBA file.
+
+use std::{collections::BTreeSet, net::IpAddr, path::Path, sync::Arc};
+
+use super::{
+    HbaProblem, IdentMap, IdentMaps, Wrong,
+    address::Range,
+    line::{Word, fields, lines},
+    names::{Column, Fit, Names, Read},
+};
+use crate::Method;
+
+/// The rules of an HBA file, in their order.
+#[derive(Debug, Clone, Default)]
+pub struct Rules {
+    rules: Vec<Rule>,
+    notes: Vec<String>,
+}
+
+/// One rule.
+#[derive(Debug, Clone)]
+pub struct Rule {
+    connection: Connection,
+    databases: Names,
+    users: Names,
+    range: Range,
+    /// How who fits has to log in.
+    pub method: Method,
+    /// Which names of the system, or of certificates, may be which user.
+    pub map: Option<Arc<IdentMap>>,
+    /// Its line in the file, from 1.
+    pub line: usize,
+}
+
+/// How a client has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Connection {
+    /// By a Unix socket.
+    Local,
+    /// By TCP.
+    Host,
+    /// By TCP, with TLS.
+    HostTls,
+    /// By TCP, without TLS.
+    HostPlain,
+}
+
+/// Who wants to log in, from where to what.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'a> {
+    /// Where the client comes from; `None` is a Unix socket.
+    pub address: Option<IpAddr>,
+    /// It has come by TLS.
+    pub is_tls: bool,
+    /// It asks for physical replication, which has no database.
+    pub is_physical: bool,
+    /// The database that it asks for.
+    pub database: &'a str,
+    /// The user that it says it is.
+    pub user: &'a str,
+    /// The roles that this user is a member of, if they are known.
+    pub roles: Option<&'a BTreeSet<String>>,
+}
+
+/// What the rules say.
+#[derive(Debug, Clone, Copy)]
+pub enum Found<'r> {
+    /// This one fits.
+    Rule(&'r Rule),
+    /// None fits.
+    Nothing,
+    /// It depends on the roles that the user is a member of, and they are not known.
+    RolesWanted,
+}
+
+impl Rules {
+    /// Reads the text of an HBA file; `read` gives the text of files of names.
+    ///
+    /// # Errors
+    /// All lines that can't be understood.
+    pub fn parse(
+        text: &str,
+        file: &Path,
+        maps: &IdentMaps,
+        read: Read<'_>,
+    ) -> Result<Self, Vec<HbaProblem>> {
+        let mut found = Self::default();
+        let mut problems = Vec::new();
+        for (number, line) in lines(text) {
+            let rule = fields(&line)
+                .and_then(|fields| rule(&fields, number, &mut Context { file, maps, read }));
+            match rule {
+                Ok(None) => {}
+                Ok(Some(rule)) => {
+                    let notes = rule.notes();
+                    let place = format!("{}:{number}", file.display());
+                    found
+                        .notes
+                        .extend(notes.map(|note| format!("{place}: {note}")));
+                    found.rules.push(rule);
+                }
+                Err(wrong) => problems.push(HbaProblem::new(file, number, wrong)),
+            }
+        }
+        match problems.is_empty() {
+            true => Ok(found),
+            false => Err(problems),
+        }
+    }
+
+    /// The first rule that fits.
+    #[must_use]
+    pub fn find(&self, asked: &Asked<'_>) -> Found<'_> {
+        for rule in &self.rules {
+            match rule.fit(asked) {
+                Fit::Yes => return Found::Rule(rule),
+                Fit::No => {}
+                Fit::Unknown => return Found::RolesWanted,
+            }
+        }
+        Found::Nothing
+    }
+
+    /// Does a rule ask for roles?
+    #[must_use]
+    pub fn name_roles(&self) -> bool {
+        let mut rules = self.rules.iter();
+        rules.any(|rule| rule.databases.name_roles() || rule.users.name_roles())
+    }
+
+    /// What is allowed, but hardly meant. For the log.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+}
+
+impl Rule {
+    fn fit(&self, asked: &Asked<'_>) -> Fit {
+        let has_come_so = match (asked.address, self.connection) {
+            (None, connection) => connection == Connection::Local,
+            (Some(_), Connection::Local) => false,
+            (Some(_), Connection::HostTls) if !asked.is_tls => false,
+            (Some(_), Connection::HostPlain) if asked.is_tls => false,
+            // A socket for both versions writes those of version 4 as of version 6.
+            (Some(address), _) => self.range.contains(address.to_canonical()),
+        };
+        if !has_come_so {
+            return Fit::No;
+        }
+        let database = if asked.is_physical {
+            self.databases.replication.into()
+        } else {
+            self.databases.fit(asked.database, asked.user, asked.roles)
+        };
+        let user = self.users.fit(asked.user, asked.user, asked.roles);
+        match (database, user) {
+            (Fit::No, _) | (_, Fit::No) => Fit::No,
+            (Fit::Unknown, _) | (_, Fit::Unknown) => Fit::Unknown,
+            (Fit::Yes, Fit::Yes) => Fit::Yes,
+        }
+    }
+
+    fn notes(&self) -> impl Iterator<Item = &'static str> {
+        let is_local = self.connection == Connection::Local;
+        let stray = self.range.is_empty().then_some(
+            "the address has bits that its mask has not, so that no client fits; set them to 0",
+        );
+        let (cert, peer) = match self.method {
+            Method::Cert => (is_local || self.connection == Connection::HostPlain, false),
+            Method::Peer => (false, !is_local),
+            _ => (false, false),
+        };
+        let cert = cert.then_some("cert needs TLS: nobody who fits this rule can log in");
+        let peer = peer.then_some("peer needs a Unix socket: nobody who fits this rule can log in");
+        [stray, cert, peer].into_iter().flatten()
+    }
+}
+
+/// What a line is read with.
+struct Context<'c> {
+    file: &'c Path,
+    maps: &'c IdentMaps,
+    read: Read<'c>,
+}
+
+fn rule(
+    fields: &[Vec<Word>],
+    line: usize,
+    context: &mut Context<'_>,
+) -> Result<Option<Rule>, Wrong> {
+    let Some(first) = fields.first() else {
+        return Ok(None);
+    };
+    let connection = match first.as_slice() {
+        [word] if word.is("local") => Connection::Local,
+        [word] if word.is("host") => Connection::Host,
+        [word] if word.is("hostssl") => Connection::HostTls,
+        [word] if word.is("hostnossl") => Connection::HostPlain,
+        words => {
+            let first = words.first().map(|word| word.text.clone());
+            return Err(Wrong::Type(first.unwrap_or_default()));
+        }
+    };
+    let mut rest = fields[1..].iter().map(Vec::as_slice);
+    let databases = rest.next().ok_or(Wrong::Missing("database"))?;
+    let databases = Names::parse(Column::Databases, databases, context.file, context.read)?;
+    let users = rest.next().ok_or(Wrong::Missing("user"))?;
+    let users = Names::parse(Column::Users, users, context.file, context.read)?;
+    let range = match connection {
+        Connection::Local => Range::All,
+        _ => {
+            let address = single(rest.next(), "address")?;
+            Range::parse(address, || match rest.next() {
+                Some([mask]) => Some(mask),
+                _ => None,
+            })?
+        }
+    };
+    let method = single(rest.next(), "method")?;
+    let method = method_of(method).ok_or_else(|| Wrong::Method(method.text.clone()))?;
+    let map = options(rest.flatten(), &method, context.maps)?;
+    Ok(Some(Rule {
+        connection,
+        databases,
+        users,
+        range,
+        method,
+        map,
+        line,
+    }))
+}
+
+fn single<'w>(field: Option<&'w [Word]>, what: &'static str) -> Result<&'w Word, Wrong> {
+    match field {
+        None => Err(Wrong::Missing(what)),
+        Some([word]) => Ok(word),
+        Some(_) => Err(Wrong::Several(what)),
+    }
+}
+
+fn method_of(word: &Word) -> Option<Method> {
+    if word.quoted {
+        return None;
+    }
+    Some(match &*word.text {
+        "trust" => Method::Trust,
+        "reject" => Method::Reject,
+        "md5" => Method::Md5,
+        "scram-sha-256" => Method::ScramSha256,
+        "password" | "plain" => Method::Password,
+        "cert" => Method::Cert,
+        "peer" => Method::Peer,
+        _ => return None,
+    })
+}
+
+fn options<'w>(
+    words: impl Iterator<Item = &'w Word>,
+    method: &Method,
+    maps: &IdentMaps,
+) -> Result<Option<Arc<IdentMap>>, Wrong> {
+    let mut map = None;
+    for word in words {
+        let (name, value) = word
+            .text
+            .split_once('=')
+            .ok_or_else(|| Wrong::NotAnOption(word.text.clone()))?;
+        match (name, method) {
+            ("map", Method::Cert | Method::Peer) => {
+                let found = maps.get(value);
+                map = Some(
+                    found
+                        .ok_or_else(|| Wrong::NoSuchMap(value.to_owned()))?
+                        .clone(),
+                );
+            }
+            ("map", _) => return Err(Wrong::MapUnused),
+            _ => return Err(Wrong::Option(name.to_owned())),
+        }
+    }
+    Ok(map)
+}

@@ -1,0 +1,178 @@
+//! What databases have told of users: `auth_query`, and the roles that users are members of.
+//!
+//! An answer is kept for `auth_cache_ttl`, at most `auth_cache_size` of them, and none of a user that
+//! there is not.
+
+use std::{collections::BTreeSet, fmt, sync::Arc};
+
+use lru::LruCache;
+use parking_lot::Mutex;
+use pgweir_auth::userlist::Secret;
+
+use crate::Time;
+
+/// What is asked, and whom.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Question {
+    /// The database that tells.
+    pub database: Arc<str>,
+    /// As whom we are logged in there.
+    pub auth_user: Arc<str>,
+    /// The user in question.
+    pub user: Arc<str>,
+    /// What is to be known.
+    pub topic: Topic,
+}
+
+/// What is to be known of a user.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Topic {
+    /// The secret, by this query.
+    Secret(Arc<str>),
+    /// The roles that it is a member of.
+    Roles,
+}
+
+/// What a database has told. `Debug` shows no secret.
+#[derive(Clone)]
+pub enum Answer {
+    /// There is no such user.
+    NoUser,
+    /// The secret; an empty one if there is none, or it is not valid any more.
+    Secret(Arc<Secret>),
+    /// The roles that it is a member of, and its own name.
+    Roles(Arc<BTreeSet<String>>),
+}
+
+/// Answers that are kept.
+#[derive(Debug)]
+pub struct Lookups(Mutex<LruCache<Question, Kept>>);
+
+#[derive(Debug)]
+struct Kept {
+    answer: Answer,
+    at: Time,
+}
+
+/// How long answers are kept, and how many.
+#[derive(Debug, Clone, Copy)]
+pub struct Keeping {
+    /// In microseconds; 0 keeps none.
+    pub ttl: u64,
+    /// At most so many.
+    pub size: usize,
+}
+
+impl Default for Lookups {
+    fn default() -> Self {
+        Self(Mutex::new(LruCache::unbounded()))
+    }
+}
+
+impl Lookups {
+    /// The answer, if it is known.
+    #[must_use]
+    pub fn get(&self, question: &Question, keeping: Keeping, now: Time) -> Option<Answer> {
+        let mut kept = self.0.lock();
+        let found = kept.get(question)?;
+        if now.since(found.at) < keeping.ttl {
+            return Some(found.answer.clone());
+        }
+        kept.pop(question);
+        None
+    }
+
+    /// Keeps an answer.
+    pub fn keep(&self, question: &Question, answer: &Answer, keeping: Keeping, now: Time) {
+        let mut kept = self.0.lock();
+        kept.pop(question);
+        if keeping.ttl > 0 && !matches!(answer, Answer::NoUser) {
+            let answer = answer.clone();
+            kept.put(question.clone(), Kept { answer, at: now });
+        }
+        while kept.len() > keeping.size {
+            kept.pop_lru();
+        }
+    }
+
+    /// An answer was wrong, or is no longer right.
+    pub fn forget(&self, question: &Question) {
+        self.0.lock().pop(question);
+    }
+
+    /// All answers may be wrong.
+    pub fn clear(&self) {
+        self.0.lock().clear();
+    }
+
+    /// Each question with the kind of its answer and its age in microseconds, oldest use last.
+    #[must_use]
+    pub fn list(&self, now: Time) -> Vec<(Question, &'static str, u64)> {
+        let kept = self.0.lock();
+        kept.iter()
+            .map(|(question, kept)| (question.clone(), kept.answer.kind(), now.since(kept.at)))
+            .collect()
+    }
+}
+
+impl Answer {
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::NoUser => "no user",
+            Self::Roles(_) => "roles",
+            Self::Secret(secret) if secret.is_empty() => "none",
+            Self::Secret(secret) => match **secret {
+                Secret::Plain(_) => "plain",
+                Secret::Md5(_) => "md5",
+                Secret::Scram(_) => "scram-sha-256",
+            },
+        }
+    }
+}
+
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.kind())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEEPING: Keeping = Keeping { ttl: 100, size: 2 };
+
+    fn question(user: &str) -> Question {
+        Question {
+            database: "d".into(),
+            auth_user: "a".into(),
+            user: user.into(),
+            topic: Topic::Secret("q".into()),
+        }
+    }
+
+    fn secret() -> Answer {
+        Answer::Secret(Arc::new(Secret::parse("x")))
+    }
+
+    #[test]
+    fn answers_are_kept_for_a_while_and_not_too_many() {
+        let lookups = Lookups::default();
+        let known = |user, now| lookups.get(&question(user), KEEPING, Time(now)).is_some();
+        for user in ["one", "two"] {
+            lookups.keep(&question(user), &secret(), KEEPING, Time(0));
+        }
+        assert!(known("one", 99) && known("two", 99));
+        lookups.keep(&question("three"), &secret(), KEEPING, Time(50));
+        assert!(!known("one", 99), "used longest ago");
+        assert!(known("three", 149) && !known("three", 150) && !known("three", 60));
+        lookups.keep(&question("two"), &Answer::NoUser, KEEPING, Time(50));
+        assert!(!known("two", 51));
+        lookups.keep(&question("two"), &secret(), KEEPING, Time(50));
+        lookups.forget(&question("two"));
+        assert!(!known("two", 51));
+        let none = Keeping { ttl: 0, size: 2 };
+        lookups.keep(&question("two"), &secret(), none, Time(50));
+        assert!(lookups.list(Time(50)).is_empty());
+    }
+}

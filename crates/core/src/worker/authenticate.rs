@@ -1,0 +1,360 @@
+//! How a client has to prove who it is: by `auth_type`, or by the rule that fits it.
+
+use std::sync::Arc;
+
+use pgweir_auth::{
+    Method,
+    hba::{Asked, Found, IdentMap},
+    userlist::Secret,
+};
+use pgweir_config::{AuthType, Settings, is_console};
+
+use super::{Worker, lookup::Looked};
+use crate::{
+    Actions, Address, Finding, Inquiry, Level, LoginFault, ReadMode, Replication, Time, TlsFacts,
+    Token,
+    fault::Fault,
+    frontend::{AuthPlan, Login, Proof, Stage},
+    lookups::Answer,
+};
+
+/// The user who needs no password over a Unix socket, running under our own user id.
+const CONSOLE_USER: &str = "pgbouncer";
+
+/// Who a client says it is, and what it wants.
+#[derive(Debug, Clone)]
+pub(super) struct Claim {
+    pub(super) user: Arc<str>,
+    pub(super) database: Arc<str>,
+    pub(super) to_console: bool,
+    is_physical: bool,
+    is_tls: bool,
+    same_uid: bool,
+    /// Where it comes from by TCP.
+    address: Option<std::net::IpAddr>,
+}
+
+/// What `auth_type`, or a rule, demands.
+#[derive(Debug, Clone)]
+struct Way {
+    method: Method,
+    map: Option<Arc<IdentMap>>,
+}
+
+impl Worker {
+    /// Goes on with a login, as far as it can before an answer comes.
+    pub(super) fn authenticate(
+        &mut self,
+        conn: Token,
+        now: Time,
+        out: &mut Actions,
+    ) -> Result<(), Fault> {
+        let Some(claim) = self.claim(conn) else {
+            return Ok(());
+        };
+        let Some(plan) = self.plan(conn, &claim, now, out)? else {
+            return Ok(());
+        };
+        let plan = self.with_made_secret(plan, &claim.user);
+        let process_key = *self.directory.process_key();
+        let iterations = self.snapshot.config.settings.scram_iterations;
+        let Some(login) = self.login(conn) else {
+            return Ok(());
+        };
+        let start = out.scratch.len();
+        let proof = match login.repeated.take() {
+            Some(message) => login.repeat(plan, &message)?,
+            None => login.challenge(plan, &process_key, iterations, &mut out.scratch)?,
+        };
+        self.proven(conn, proof, start, now, out)
+    }
+
+    fn claim(&mut self, conn: Token) -> Option<Claim> {
+        let client = self.table.client(conn)?;
+        let (same_uid, remote) = (client.same_uid, client.remote);
+        let is_tls = client.tls.is_some();
+        let request = self.login(conn)?.request.as_ref()?;
+        let native = request.native.as_ref();
+        Some(Claim {
+            user: request.user.as_str().into(),
+            database: request.database.as_str().into(),
+            to_console: is_console(&request.database),
+            is_physical: native.is_some_and(|native| native.replication == Replication::Physical),
+            is_tls,
+            same_uid,
+            address: match remote {
+                Address::Tcp(address) => Some(address.ip()),
+                Address::Unix => None,
+            },
+        })
+    }
+
+    /// How it is to prove who it is; `None` while somebody is asked.
+    fn plan(
+        &mut self,
+        conn: Token,
+        claim: &Claim,
+        now: Time,
+        out: &mut Actions,
+    ) -> Result<Option<AuthPlan>, Fault> {
+        let snapshot = Arc::clone(&self.snapshot);
+        let settings = &snapshot.config.settings;
+        if claim.to_console && is_own_user(&claim.user, claim.same_uid) {
+            return Ok(Some(AuthPlan::Accept));
+        }
+        if claim.to_console && !may_use_console(settings, &claim.user) {
+            return Err(Fault::ConsoleNotAllowed);
+        }
+        if settings.auth_type == AuthType::Any {
+            // Which databases there are is told only to those who have logged in.
+            let database = snapshot.config.database(&claim.database);
+            if database.is_some_and(|database| database.user.is_none()) {
+                return Err(Fault::NoForcedUser);
+            }
+            return Ok(Some(AuthPlan::Accept));
+        }
+        let Some(way) = self.way_in(conn, claim, now, out)? else {
+            return Ok(None);
+        };
+        if let Some(secret) = snapshot.users.get(&claim.user) {
+            return Ok(Some(self.plan_of_way(
+                conn,
+                way,
+                &claim.user,
+                Some(secret),
+                out,
+            )));
+        }
+        if self.login(conn).is_some_and(|login| login.told.is_none())
+            && self.look_up(conn, claim, false, now, out)? == Looked::Awaited
+        {
+            return Ok(None);
+        }
+        let told = self.login(conn).and_then(|login| login.told.clone());
+        let secret = match told {
+            Some(Answer::Secret(secret)) => Some(secret),
+            // As in PgBouncer, other methods say so.
+            Some(_) if way.method != Method::ScramSha256 => {
+                return Err(Fault::Login(LoginFault::NoSuchUser));
+            }
+            _ => {
+                let subject = self.subject_of(conn);
+                out.log(Level::Log, subject, format!("no such user: {}", claim.user));
+                None
+            }
+        };
+        let plan = self.plan_of_way(conn, way, &claim.user, secret.as_ref(), out);
+        Ok(Some(plan))
+    }
+
+    /// The way that is open to this client; `None` while somebody is asked.
+    fn way_in(
+        &mut self,
+        conn: Token,
+        claim: &Claim,
+        now: Time,
+        out: &mut Actions,
+    ) -> Result<Option<Way>, Fault> {
+        let method = match self.snapshot.config.settings.auth_type {
+            AuthType::Trust => Method::Trust,
+            AuthType::Plain => Method::Password,
+            AuthType::Md5 => Method::Md5,
+            AuthType::ScramSha256 => Method::ScramSha256,
+            AuthType::Cert => Method::Cert,
+            AuthType::Hba => return self.way_of_rule(conn, claim, now, out),
+            AuthType::Any | AuthType::Ldap | AuthType::Pam => {
+                return Err(Fault::NotSupported("this auth_type is"));
+            }
+        };
+        Ok(Some(Way { method, map: None }))
+    }
+
+    fn way_of_rule(
+        &mut self,
+        conn: Token,
+        claim: &Claim,
+        now: Time,
+        out: &mut Actions,
+    ) -> Result<Option<Way>, Fault> {
+        let snapshot = Arc::clone(&self.snapshot);
+        let mut roles = self.login(conn).and_then(|login| login.roles.clone());
+        loop {
+            let found = snapshot.rules.find(&Asked {
+                address: claim.address,
+                is_tls: claim.is_tls,
+                is_physical: claim.is_physical,
+                database: &claim.database,
+                user: &claim.user,
+                roles: roles.as_deref(),
+            });
+            return match found {
+                Found::Rule(rule) if rule.method == Method::Reject => {
+                    Err(Fault::Login(LoginFault::Rejected))
+                }
+                Found::Rule(rule) => Ok(Some(Way {
+                    method: rule.method.clone(),
+                    map: rule.map.clone(),
+                })),
+                Found::Nothing => Err(Fault::Login(LoginFault::NoMethod)),
+                Found::RolesWanted => {
+                    if self.look_up(conn, claim, true, now, out)? == Looked::Awaited {
+                        return Ok(None);
+                    }
+                    // Where nobody can be asked, nobody is a member of anything.
+                    let known = self.login(conn).and_then(|login| login.roles.clone());
+                    roles = Some(known.unwrap_or_default());
+                    continue;
+                }
+            };
+        }
+    }
+
+    /// What is asked of a client that has come this way, and says that it is a user with this secret.
+    fn plan_of_way(
+        &mut self,
+        conn: Token,
+        way: Way,
+        user: &str,
+        secret: Option<&Arc<Secret>>,
+        out: &mut Actions,
+    ) -> AuthPlan {
+        match way.method {
+            Method::Cert => {
+                let tls = self.table.client(conn).map(|client| client.tls.as_deref());
+                match judge_certificate(tls.flatten(), &way, user, secret.is_some()) {
+                    Ok(()) => AuthPlan::Accept,
+                    Err(why) => {
+                        let subject = self.subject_of(conn);
+                        out.log(Level::Error, subject, why);
+                        AuthPlan::Refuse(Fault::Login(LoginFault::Certificate))
+                    }
+                }
+            }
+            Method::Peer => {
+                let client = self.table.client(conn);
+                match client.and_then(|client| client.uid) {
+                    Some(uid) if secret.is_some() => AuthPlan::Inquire {
+                        inquiry: Inquiry::SystemUser(uid),
+                        map: way.map,
+                    },
+                    _ => AuthPlan::Refuse(Fault::Login(LoginFault::Peer)),
+                }
+            }
+            method => AuthPlan::new(&method, secret),
+        }
+    }
+
+    /// A client's proof was wrong. If that was judged by a kept answer, the database is asked again, since
+    /// the password may have changed: `true` if the login goes on with that. SCRAM has no way to begin
+    /// anew; its next login finds the new secret.
+    pub(super) fn judge_again(
+        &mut self,
+        conn: Token,
+        message: Vec<u8>,
+        fault: &Fault,
+        now: Time,
+        out: &mut Actions,
+    ) -> Result<bool, Fault> {
+        let Some(login) = self.login(conn) else {
+            return Ok(false);
+        };
+        let Some(question) = login.cached.take() else {
+            return Ok(false);
+        };
+        self.directory.lookups().forget(&question);
+        let Some(login) = self
+            .login(conn)
+            .filter(|_| matches!(fault, Fault::Password))
+        else {
+            return Ok(false);
+        };
+        login.told = None;
+        login.repeated = Some(message.into());
+        self.authenticate(conn, now, out)?;
+        Ok(true)
+    }
+
+    /// The answer to [`Action::Inquire`](crate::Action::Inquire). Ignored if the client has gone.
+    pub fn found(&mut self, conn: Token, finding: Finding, now: Time, out: &mut Actions) {
+        let Some(login) = self.login(conn) else {
+            return;
+        };
+        if !matches!(login.stage, Stage::Inquiring(_)) {
+            return;
+        }
+        out.read(conn, ReadMode::Deliver);
+        let (verdict, why) = judge(login, finding);
+        if let Some(why) = why {
+            let subject = self.subject_of(conn);
+            out.log(Level::Error, subject, why);
+        }
+        let start = out.scratch.len();
+        let outcome =
+            verdict.and_then(|()| self.proven(conn, Proof::Accepted(None), start, now, out));
+        if let Err(fault) = outcome {
+            self.refuse(conn, &fault, now, out);
+        }
+        self.check_shutdown(out);
+    }
+
+    pub(super) fn subject_of(&mut self, conn: Token) -> String {
+        let client = self.table.client(conn);
+        client.map_or_else(String::new, |client| client.subject())
+    }
+}
+
+/// Is this the certificate of this user? If not, what the log says.
+fn judge_certificate(
+    tls: Option<&TlsFacts>,
+    way: &Way,
+    user: &str,
+    is_known: bool,
+) -> Result<(), String> {
+    let Some(tls) = tls else {
+        return Err("TLS connection required".to_owned());
+    };
+    let Some(shown) = &tls.peer else {
+        return Err("TLS client certificate required".to_owned());
+    };
+    if !is_known {
+        return Err(format!("no such user: {user}"));
+    }
+    let dns_names = shown.dns_names.iter().map(String::as_str);
+    let mut names = shown.common_name.as_deref().into_iter().chain(dns_names);
+    match &way.map {
+        None if names.any(|name| name == user) => Ok(()),
+        None => Err("TLS certificate name mismatch".to_owned()),
+        Some(map) if names.any(|name| map.allows(name, user)) => Ok(()),
+        Some(map) => Err(format!("ident map: {} does not have a match", map.name())),
+    }
+}
+
+/// Is the client let in? And what the log has to say.
+fn judge(login: &mut Login, finding: Finding) -> (Result<(), Fault>, Option<String>) {
+    let Stage::Inquiring(map) = std::mem::replace(&mut login.stage, Stage::Startup) else {
+        return (Ok(()), None);
+    };
+    let user = login.user();
+    match (finding, map) {
+        (Finding::Overloaded, _) => (Err(Fault::Overloaded), None),
+        (Finding::SystemUser(Err(why)), _) => (Err(Fault::Login(LoginFault::Peer)), Some(why)),
+        (Finding::SystemUser(Ok(name)), None) if name == user => (Ok(()), None),
+        (Finding::SystemUser(Ok(_)), None) => (Err(Fault::Login(LoginFault::Peer)), None),
+        (Finding::SystemUser(Ok(name)), Some(map)) if map.allows(&name, user) => (Ok(()), None),
+        (Finding::SystemUser(Ok(_)), Some(map)) => {
+            let why = format!("ident map {} cannot be matched", map.name());
+            (Err(Fault::Login(LoginFault::Peer)), Some(why))
+        }
+    }
+}
+
+/// Is this the user who needs no password on the console?
+pub(super) fn is_own_user(user: &str, same_uid: bool) -> bool {
+    same_uid && user == CONSOLE_USER
+}
+
+/// May this user use the console, once it has proven who it is?
+fn may_use_console(settings: &Settings, user: &str) -> bool {
+    let mut allowed = settings.admin_users.iter().chain(&settings.stats_users);
+    allowed.any(|name| name == user)
+}

@@ -1,0 +1,384 @@
+//! Databases are asked about users who log in: `auth_query`, and their roles.
+//!
+//! A client that logs in waits for a server of `auth_user`'s pool like any other client, under the same
+//! limits. The server is asked for it, and goes back to its pool by itself, whether the client has
+//! stayed or not. Nothing that a client has sent reaches it but the user's name, as a parameter.
+
+use std::sync::Arc;
+
+use pgweir_config::is_console;
+
+use super::{Worker, authenticate::Claim};
+use crate::{
+    Action, Actions, Level, LoginFault, ReadMode, SharedPool, Shutdown, Time, Token,
+    backend::{Duty, Lookup, Own, Unnamed},
+    fault::Fault,
+    frontend::{ClientDuty, Login, Stage},
+    lookups::{Answer, Keeping, Question, Topic},
+    mail::Mail,
+    pool::PoolKey,
+    session::{Settings, plan},
+};
+
+/// How many microseconds a server may take to answer, where logins have no limit.
+const PATIENCE: u64 = 60_000_000;
+/// A login survives so many losses of servers that it has asked.
+const LOSSES_MAX: u8 = 3;
+
+/// What came of a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Looked {
+    /// The login has the answer.
+    Known,
+    /// The answer will come.
+    Awaited,
+    /// There is nobody to ask.
+    Nowhere,
+}
+
+impl Worker {
+    /// Asks about the user who logs in.
+    pub(super) fn look_up(
+        &mut self,
+        conn: Token,
+        claim: &Claim,
+        about_roles: bool,
+        now: Time,
+        out: &mut Actions,
+    ) -> Result<Looked, Fault> {
+        let Some(question) = self.question_about(conn, claim, about_roles, out)? else {
+            return Ok(Looked::Nowhere);
+        };
+        let keeping = self.keeping();
+        if let Some(answer) = self.directory.lookups().get(&question, keeping, now) {
+            if let Some(login) = self.login(conn) {
+                login.cached = matches!(answer, Answer::Secret(_)).then_some(question);
+                login.take(answer);
+            }
+            return Ok(Looked::Known);
+        }
+        if self.shutdown.is_some() {
+            return Err(Fault::ShuttingDown);
+        }
+        self.ask_database(conn, question, now, out)?;
+        Ok(Looked::Awaited)
+    }
+
+    fn keeping(&self) -> Keeping {
+        let settings = &self.snapshot.config.settings;
+        Keeping {
+            ttl: settings.auth_cache_ttl.0,
+            size: settings.auth_cache_size as usize,
+        }
+    }
+
+    /// Whom to ask what; `None` if there is no `auth_user`.
+    fn question_about(
+        &mut self,
+        conn: Token,
+        claim: &Claim,
+        about_roles: bool,
+        out: &mut Actions,
+    ) -> Result<Option<Question>, Fault> {
+        let snapshot = Arc::clone(&self.snapshot);
+        let settings = &snapshot.config.settings;
+        let entry = snapshot.config.database(&claim.database);
+        // Whether there is such a database is told only to those who have logged in.
+        if entry.is_none() && !claim.to_console {
+            return Ok(None);
+        }
+        let of_entry = entry.and_then(|entry| entry.auth_user.as_ref());
+        let Some(auth_user) = of_entry.or(settings.auth_user.as_ref()) else {
+            return Ok(None);
+        };
+        let of_entry = entry.and_then(|entry| entry.auth_dbname.as_deref());
+        let named = of_entry.or(settings.auth_dbname.as_deref());
+        let database = named.unwrap_or(&claim.database);
+        let mut misconfigured = |worker: &mut Self, why: String| {
+            let subject = worker.subject_of(conn);
+            out.log(Level::Error, subject, why);
+            Err(Fault::Login(LoginFault::Misconfigured))
+        };
+        if is_console(database) {
+            let why = format!("cannot use the reserved \"{database}\" database as an auth_dbname");
+            return misconfigured(self, why);
+        }
+        if snapshot.config.database(database).is_none() {
+            let why = format!("authentication database \"{database}\" is not configured");
+            return misconfigured(self, why);
+        }
+        if self.directory.operator().is_disabled(database) {
+            return Err(Fault::Login(LoginFault::AuthDatabaseDisabled(
+                database.to_owned(),
+            )));
+        }
+        let of_entry = entry.and_then(|entry| entry.auth_query.as_deref());
+        let query = of_entry.unwrap_or(&settings.auth_query);
+        Ok(Some(Question {
+            database: database.into(),
+            auth_user: auth_user.as_str().into(),
+            user: Arc::clone(&claim.user),
+            topic: match about_roles {
+                true => Topic::Roles,
+                false => Topic::Secret(query.into()),
+            },
+        }))
+    }
+
+    /// The client gets a server that can answer, or waits for one.
+    fn ask_database(
+        &mut self,
+        conn: Token,
+        question: Question,
+        now: Time,
+        out: &mut Actions,
+    ) -> Result<(), Fault> {
+        let snapshot = Arc::clone(&self.snapshot);
+        let Some(entry) = snapshot.config.database(&question.database) else {
+            return Err(Fault::Login(LoginFault::Misconfigured));
+        };
+        let key = PoolKey {
+            database: (&*question.database).into(),
+            user: (&*question.auth_user).into(),
+        };
+        self.log_auto_database(conn, &key.database, out);
+        let shared = self.directory.pool(&key, &snapshot.config, entry);
+        out.read(conn, ReadMode::Hold);
+        let Some(login) = self.login(conn) else {
+            return Ok(());
+        };
+        login.stage = Stage::LookingUp(Box::new(question));
+        let pool = self.local_pool(&shared, now);
+        if pool.paused {
+            self.obey_in(shared.id, now, out);
+        }
+        let idle = self.pool(shared.id).and_then(|pool| pool.take_idle());
+        match idle {
+            Some(server) => self.ask_server(server, conn, now, out),
+            None => self.wait_to_ask(conn, &shared, now, out)?,
+        }
+        Ok(())
+    }
+
+    fn wait_to_ask(
+        &mut self,
+        conn: Token,
+        shared: &Arc<SharedPool>,
+        now: Time,
+        out: &mut Actions,
+    ) -> Result<(), Fault> {
+        let retry_at = shared.ledger.lock().retry_at();
+        let failure = shared.facts.lock().failure.clone();
+        if let Some(why) = failure.filter(|_| retry_at.is_some_and(|at| at > now)) {
+            return Err(Fault::ServerLogin(why.text));
+        }
+        let Some(client) = self.table.client(conn) else {
+            return Ok(());
+        };
+        self.timed -= usize::from(client.duty.is_timed());
+        if let ClientDuty::Login(login) = std::mem::replace(&mut client.duty, ClientDuty::Idle) {
+            client.login = Some(login);
+        }
+        client.pool = Some(shared.id);
+        self.directory.stays();
+        self.local_pool(shared, now).clients += 1;
+        self.wait(conn, shared.id, true, now, out);
+        Ok(())
+    }
+
+    /// A client that waited to ask has its turn. `false` if it needs the server no more.
+    pub(super) fn serve_lookup(
+        &mut self,
+        server: Token,
+        conn: Token,
+        login: Box<Login>,
+        now: Time,
+        out: &mut Actions,
+    ) -> bool {
+        let Some(client) = self.table.client(conn) else {
+            return false;
+        };
+        let pool = client.pool.take();
+        client.change(ClientDuty::Login(login), &mut self.timed);
+        if let Some(pool) = pool.and_then(|pool| self.pool(pool)) {
+            pool.clients -= 1;
+            pool.empty_since = now;
+        }
+        if self.directory.stays_no_more() {
+            self.tell_others(Shutdown::WaitForClients, out);
+        }
+        let keeping = self.keeping();
+        let question = self.login(conn).and_then(|login| match &login.stage {
+            Stage::LookingUp(question) => Some(question.clone()),
+            _ => None,
+        });
+        let known =
+            question.and_then(|question| self.directory.lookups().get(&question, keeping, now));
+        match known {
+            // Another client has asked the same.
+            Some(answer) => {
+                self.looked_up(conn, Ok(answer), now, out);
+                false
+            }
+            None => {
+                self.ask_server(server, conn, now, out);
+                true
+            }
+        }
+    }
+
+    fn ask_server(&mut self, server_conn: Token, conn: Token, now: Time, out: &mut Actions) {
+        let settings = &self.snapshot.config.settings;
+        let patience = match settings.client_login_timeout.0 {
+            0 => PATIENCE,
+            limit => limit,
+        };
+        let Some((client, server)) = self.table.pair(conn, server_conn) else {
+            return;
+        };
+        let ClientDuty::Login(login) = &client.duty else {
+            return;
+        };
+        let Stage::LookingUp(question) = &login.stage else {
+            return;
+        };
+        let lookup = Lookup::new(conn, (**question).clone());
+        let pool = server.pool();
+        let duty = Duty::Cleaning {
+            until: now.after(patience),
+            rolled_back: false,
+        };
+        server.lent_at = now;
+        server.change(duty, &mut self.timed);
+        self.schedule(now);
+        self.make_neutral(server_conn, out);
+        let Some(server) = self.table.server(server_conn) else {
+            return;
+        };
+        server.replies.own_synced(Own::Lookup);
+        server.unnamed = Unnamed::None;
+        out.send_made(server_conn, |bytes| lookup.ask(bytes));
+        server.session.lookup = Some(Box::new(lookup));
+        if let Some(pool) = self.pool(pool) {
+            pool.stats.now.server_assignment_count += 1;
+        }
+    }
+
+    /// What clients have set is taken back: the answer must not depend on it.
+    fn make_neutral(&mut self, server_conn: Token, out: &mut Actions) {
+        let directory = Arc::clone(&self.directory);
+        let Some(server) = self.table.server(server_conn) else {
+            return;
+        };
+        let start = out.scratch.len();
+        let engine = plan(&Settings::default(), &server.session.held);
+        let welcome = server.shared.facts.lock().welcome.clone();
+        let is_changed = match (engine, welcome) {
+            (Some(text), _) => {
+                pgweir_wire::MessageWriter::new(&mut out.scratch).query(&text);
+                true
+            }
+            (None, Some(welcome)) => {
+                let names = directory.names();
+                names.plan(&welcome.tracked, &server.tracked, &mut out.scratch)
+            }
+            (None, None) => false,
+        };
+        if is_changed {
+            server.ask(Own::Neutral);
+            let end = out.scratch.len();
+            out.list.push(Action::Send {
+                to: server_conn,
+                source: crate::Source::Scratch(start..end),
+            });
+        }
+    }
+
+    /// The server is as it was after its login.
+    pub(crate) fn is_neutral(&mut self, conn: Token) {
+        if let Some(server) = self.table.server(conn) {
+            server.session.held = Settings::default();
+            server.session.has_reported = false;
+            server.session.has_news = false;
+            server.session.news.clear();
+        }
+    }
+
+    /// The server has answered.
+    pub(crate) fn lookup_done(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let lookup = self
+            .table
+            .server(conn)
+            .and_then(|server| server.session.lookup.take());
+        let Some(lookup) = lookup else { return };
+        let (client, question) = (lookup.client, lookup.question.clone());
+        let answer = lookup.answer();
+        if let Ok(answer) = &answer {
+            let keeping = self.keeping();
+            self.directory
+                .lookups()
+                .keep(&question, answer, keeping, now);
+        }
+        self.looked_up(client, answer, now, out);
+    }
+
+    /// A server was lost that had been asked.
+    pub(crate) fn lookup_lost(&self, lookup: &Lookup, out: &mut Actions) {
+        out.list.push(Action::Mail {
+            to: self.id,
+            mail: Mail::LookUpAgain(lookup.client),
+        });
+    }
+
+    /// Another server is asked, if that has not happened too often.
+    pub(crate) fn look_up_again(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let Some(login) = self.login(conn) else {
+            return;
+        };
+        let Stage::LookingUp(question) = &login.stage else {
+            return;
+        };
+        let question = (**question).clone();
+        login.losses += 1;
+        if login.losses > LOSSES_MAX {
+            let why = "the server was lost".to_owned();
+            return self.looked_up(conn, Err(why), now, out);
+        }
+        if let Err(fault) = self.ask_database(conn, question, now, out) {
+            self.refuse(conn, &fault, now, out);
+        }
+    }
+
+    /// The login goes on.
+    fn looked_up(
+        &mut self,
+        conn: Token,
+        answer: Result<Answer, String>,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let Some(login) = self.login(conn) else {
+            return;
+        };
+        if !matches!(login.stage, Stage::LookingUp(_)) {
+            return;
+        }
+        login.stage = Stage::Startup;
+        let outcome = match answer {
+            Ok(answer) => {
+                login.take(answer);
+                out.read(conn, ReadMode::Deliver);
+                self.authenticate(conn, now, out)
+                    .and_then(|()| self.login_steps(conn, now, out))
+            }
+            Err(why) => {
+                let subject = self.subject_of(conn);
+                out.log(Level::Error, subject, format!("error in auth_query: {why}"));
+                Err(Fault::Login(LoginFault::Misconfigured))
+            }
+        };
+        if let Err(fault) = outcome {
+            self.refuse(conn, &fault, now, out);
+        }
+    }
+}

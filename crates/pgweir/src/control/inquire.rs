@@ -1,0 +1,84 @@
+//! What may take its time to be found out about clients, on threads of its own.
+
+use std::{io, thread};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use nix::unistd::{Uid, User};
+use pgweir_core::{Finding, Inquiry, Token, WorkerId};
+
+use super::Overloaded;
+use crate::net::{Mailboxes, Parcel};
+
+/// So many questions are answered at a time; each may wait for another machine.
+const THREADS: usize = 4;
+/// So many may wait.
+const QUEUE: usize = 4096;
+
+#[derive(Debug)]
+struct Order {
+    worker: WorkerId,
+    conn: Token,
+    inquiry: Inquiry,
+}
+
+/// Takes questions; the answers come by mail.
+#[derive(Debug, Clone)]
+pub(crate) struct Inquirer(Sender<Order>);
+
+impl Inquirer {
+    /// Starts the threads. They end when the last `Inquirer` is gone.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub(crate) fn start(mailboxes: &Mailboxes) -> io::Result<Self> {
+        let (sender, receiver) = bounded(QUEUE);
+        for index in 0..THREADS {
+            let (orders, mailboxes) = (receiver.clone(), mailboxes.clone());
+            thread::Builder::new()
+                .name(format!("inquire-{index}"))
+                .spawn(move || work(&orders, &mailboxes))?;
+        }
+        Ok(Self(sender))
+    }
+
+    /// Takes a question.
+    ///
+    /// # Errors
+    /// When too many wait already.
+    pub(crate) fn submit(
+        &self,
+        worker: WorkerId,
+        conn: Token,
+        inquiry: Inquiry,
+    ) -> Result<(), Overloaded> {
+        let order = Order {
+            worker,
+            conn,
+            inquiry,
+        };
+        self.0.try_send(order).map_err(|_| Overloaded)
+    }
+}
+
+fn work(orders: &Receiver<Order>, mailboxes: &Mailboxes) {
+    for order in orders {
+        let (conn, finding) = (order.conn, answer(order.inquiry));
+        mailboxes.send(order.worker, Parcel::Found { conn, finding });
+    }
+}
+
+fn answer(inquiry: Inquiry) -> Finding {
+    match inquiry {
+        Inquiry::SystemUser(uid) => Finding::SystemUser(system_user(uid)),
+    }
+}
+
+fn system_user(uid: u32) -> Result<String, String> {
+    match User::from_uid(Uid::from_raw(uid)) {
+        Ok(Some(user)) => Ok(user.name),
+        Ok(None) => Err(format!("the system has no user with the id {uid}")),
+        Err(error) => Err(format!(
+            "cannot look up the user with the id {uid}: {error}"
+        )),
+    }
+}

@@ -1,0 +1,287 @@
+"""auth_query: users who are not in auth_file are looked up in a database; and roles, for +role in the HBA file."""
+
+import threading
+import uuid
+
+import psycopg
+import pytest
+
+import machine
+import scram
+from rawclient import LoginRefused, startup
+
+FILE = {"looker": "", "admin": "admin password", "stats": "stats password"}
+QUERY = ("SELECT rolname, CASE WHEN rolvaliduntil < now() THEN NULL ELSE rolpassword END "
+         "FROM pg_authid WHERE rolname = $1 AND rolcanlogin")
+
+
+@pytest.fixture(scope="module")
+def pg(start_cluster):
+    """A cluster with a user who may read secrets."""
+    cluster = start_cluster(18, "lookups")
+    with cluster.connect() as db:
+        db.execute("CREATE ROLE looker LOGIN SUPERUSER")
+    return cluster
+
+
+@pytest.fixture
+def role(pg):
+    """Makes roles of the test's own: `role(password, encryption)`."""
+    made = []
+
+    def make(password=None, encryption="scram-sha-256", extra=""):
+        name = f"r{uuid.uuid4().hex[:12]}"
+        with pg.connect() as db:
+            db.execute(f"SET password_encryption = '{encryption}'")
+            db.execute(f"CREATE ROLE {name} LOGIN {extra}")
+            if password:
+                db.execute(f"ALTER ROLE {name} PASSWORD '{password}'")
+        made.append(name)
+        return name
+
+    yield make
+    with pg.connect() as db:
+        for name in made:
+            db.execute(f"DROP OWNED BY {name}")
+            db.execute(f"DROP ROLE {name}")
+
+
+def sql(pg, text, dbname="postgres"):
+    with pg.connect(dbname=dbname) as db:
+        db.execute(text)
+
+
+def launch(start_pooler, pg, databases=None, **settings):
+    where = f"host={pg.host} port={pg.port}"
+    databases = {name: f"{where} {extra}" for name, extra in (databases or {"app": "dbname=app"}).items()}
+    settings = {"users": FILE, "auth_type": "md5", "auth_user": "looker"} | settings
+    return start_pooler(pg, databases=databases, **settings)
+
+
+def refused(pooler, **login):
+    with pytest.raises(LoginRefused) as error:
+        pooler.raw(**login)
+    return error.value.words
+
+
+@pytest.mark.shows("auth_user", "auth_query")
+@pytest.mark.parametrize("encryption", ["md5", "scram-sha-256"])
+@pytest.mark.parametrize("auth_type", ["md5", "plain", "trust"])
+def test_users_are_looked_up(start_pooler, pg, role, encryption, auth_type):
+    user = role("secret", encryption)
+    pooler = launch(start_pooler, pg, auth_type=auth_type)
+    client = pooler.raw(user=user, password="secret")
+    assert client.value("SELECT current_user") == user
+    if auth_type != "trust":
+        assert "authentication failed" in refused(pooler, user=user, password="wrong")
+    assert refused(pooler, user="nobody", password="secret") == "no such user"
+
+
+@pytest.mark.shows("auth_user")
+def test_the_servers_password_is_the_clients(start_pooler, pg, role):
+    """PostgreSQL wants SCRAM too: the client's keys are good for it."""
+    user = role("secret")
+    lines = pg.data / "pg_hba.conf"
+    before = lines.read_text()
+    lines.write_text(f"host all {user} all scram-sha-256\n" + before)
+    sql(pg, "SELECT pg_reload_conf()")
+    try:
+        pooler = launch(start_pooler, pg, auth_type="scram-sha-256")
+        assert pooler.raw(user=user, password="secret").value("SELECT current_user") == user
+        # It does not say if there is such a user.
+        assert refused(pooler, user=user, password="x") == "SASL authentication failed"
+        assert refused(pooler, user="nobody", password="x") == "SASL authentication failed"
+    finally:
+        lines.write_text(before)
+        sql(pg, "SELECT pg_reload_conf()")
+
+
+@pytest.mark.shows("auth_query")
+def test_valid_until_and_null(start_pooler, pg, role):
+    user = role("secret")
+    pooler = launch(start_pooler, pg)
+    pooler.raw(user=user, password="secret").close()
+    sql(pg, f"ALTER ROLE {user} VALID UNTIL '1999-01-01'")
+    assert refused(pooler, user=user, password="secret") == "password authentication failed"
+    sql(pg, f"ALTER ROLE {user} VALID UNTIL 'infinity'")
+    pooler.raw(user=user, password="secret").close()
+    sql(pg, f"ALTER ROLE {user} NOLOGIN")
+    assert refused(pooler, user=user, password="secret") == "no such user"
+    sql(pg, f"ALTER ROLE {user} LOGIN")
+
+
+@pytest.mark.shows("auth_dbname", "database.auth_dbname", "database.auth_user", "database.auth_query")
+def test_where_and_how_each_database_looks(start_pooler, pg, role):
+    user = role("secret", "md5")
+    table = f"secrets_{user}"
+    sql(pg, f"CREATE TABLE {table} AS SELECT '{user}' AS name, '{scram.md5_secret('other', user)}' AS secret", "other")
+    sql(pg, f"CREATE TABLE {table} AS SELECT '{user}' AS name, '{scram.md5_secret('app', user)}' AS secret", "app")
+    query = f"SELECT name, secret FROM {table} WHERE name = $1"
+    pooler = launch(start_pooler, pg, auth_query=query, auth_user=None, databases={
+        "app": "dbname=app auth_user=looker",
+        "other": "dbname=other auth_user=looker",
+        "mixed": "dbname=app auth_user=looker auth_dbname=other",
+        "own": f"dbname=app auth_user=looker auth_query='{QUERY.replace(chr(39), chr(39) * 2)}'",
+        "none": "dbname=app",
+    })
+    for database, password in [("app", "app"), ("other", "other"), ("mixed", "other"), ("own", "secret")]:
+        pooler.raw(user=user, dbname=database, password=password).close()
+        assert refused(pooler, user=user, dbname=database, password="x") == "password authentication failed"
+    # As if it were known.
+    assert refused(pooler, user=user, dbname="none", password="secret") == "password authentication failed"
+    pooler.console("SET auth_dbname = 'other'")
+    pooler.raw(user=user, dbname="app", password="other").close()
+    for database in ("app", "other"):
+        sql(pg, f"DROP TABLE {table}", database)
+
+
+@pytest.mark.shows("auth_dbname")
+def test_databases_that_cannot_tell(start_pooler, pg, role):
+    user = role("secret")
+    pooler = launch(start_pooler, pg, {
+        "app": "dbname=app", "lost": "dbname=app auth_dbname=nowhere",
+        "console": "dbname=app auth_dbname=pgbouncer", "broken": "dbname=app auth_query='SELECT 1 FROM no_table'",
+        "one": "dbname=app auth_query='SELECT $1::text'", "liar": "dbname=app auth_query='SELECT ''looker'', $1'",
+    })
+    for database, line in [
+        ("lost", 'authentication database "nowhere" is not configured'),
+        ("console", 'cannot use the reserved "pgbouncer" database as an auth_dbname'),
+        ("broken", 'error in auth_query: relation "no_table" does not exist'),
+        ("one", "expected 2 columns from auth_query, not 1"),
+        ("liar", "auth_query has answered for another user"),
+    ]:
+        assert refused(pooler, user=user, dbname=database, password="secret") == "bouncer config error"
+        pooler.expect_log(line)
+    # To the console by auth_query: there must be a database for that.
+    assert refused(pooler, user="stats", dbname="nowhere", password="x") == "password authentication failed"
+    pooler.console("SET stats_users = 'stats," + user + "'")
+    assert refused(pooler, user=user, dbname="pgbouncer", password="secret") == "bouncer config error"
+    pooler.console("SET auth_dbname = 'app'")
+    pooler.raw(user=user, dbname="pgbouncer", password="secret").close()
+    with pytest.raises(psycopg.Error) as error:
+        pooler.console("SET auth_dbname = 'pgbouncer'")
+    assert 'cannot use the reserved "pgbouncer" database as an auth_dbname' in error.value.diag.message_detail
+    pooler.console("DISABLE app")
+    assert refused(pooler, user=user, dbname="broken", password="x") == 'authentication database "app" is disabled'
+
+
+@pytest.mark.shows("auth_query")
+def test_clients_have_no_influence_on_the_query(start_pooler, pg, role):
+    """Neither what a client asks for at its start, nor what another left on the server."""
+    user = role("secret", "md5")
+    sql(pg, """
+        CREATE OR REPLACE FUNCTION public.lookup(n text, OUT name text, OUT secret text) LANGUAGE plpgsql AS $$
+        BEGIN
+            IF current_setting('search_path') LIKE '%evil%' OR current_setting('work_mem') = '77kB'
+                OR current_user <> 'looker' THEN
+                RAISE EXCEPTION 'influenced: %', current_setting('search_path');
+            END IF;
+            SELECT rolname, rolpassword INTO name, secret FROM pg_authid WHERE rolname = n;
+        END $$""", "app")
+    pooler = launch(start_pooler, pg, {"app": "dbname=app pool_size=1"}, track_extra_parameters="search_path",
+                   auth_query="SELECT * FROM public.lookup($1) WHERE name IS NOT NULL", users=FILE | {"looker": "looks"})
+    wicked = {"options": "-c search_path=evil,public -c work_mem=77kB"}
+    pooler.raw(user=user, password="secret", **wicked).close()
+    # The same pool: what its client has set is on the one server.
+    other = pooler.raw(user="looker", password="looks", **wicked)
+    assert other.value("SHOW search_path") == "evil,public"
+    other.query(f"SET ROLE {user}")
+    pooler.raw(user=user, password="secret").close()
+    assert other.value("SHOW search_path") == "evil,public"
+    assert other.value("SELECT current_user") == user
+    # The name is a parameter.
+    assert refused(pooler, user="x' OR 'a'='a", password="secret") == "no such user"
+    assert "influenced" not in pooler.log()
+
+
+@pytest.mark.shows("auth_cache_ttl", "auth_cache_size")
+def test_answers_are_kept(start_pooler, pg, role):
+    first, second = role("one", "md5"), role("two", "md5")
+    sql(pg, "CREATE SEQUENCE asked", "app")
+    query = "SELECT usename, passwd FROM (SELECT nextval('asked')) n, pg_shadow WHERE usename = $1"
+    pooler = launch(start_pooler, pg, auth_query=query, auth_cache_ttl=3600, auth_cache_size=1)
+
+    def asked():
+        with pg.connect(dbname="app") as db:
+            return db.execute("SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM asked").fetchone()[0]
+
+    for _ in range(3):
+        pooler.raw(user=first, password="one").close()
+    assert asked() == 1
+    [row] = pooler.console("SHOW AUTH_CACHE")
+    assert (row["database"], row["auth_user"], row["name"], row["kind"]) == ("app", "looker", first, "md5")
+    # Another password: it is looked up again, and then it is right.
+    sql(pg, f"ALTER ROLE {first} PASSWORD '{scram.md5_secret('new', first)}'")
+    pooler.raw(user=first, password="new").close()
+    assert asked() == 2
+    assert refused(pooler, user=first, password="x") == "password authentication failed"
+    assert asked() == 3
+    pooler.raw(user=first, password="new").close()
+    # There is room for one.
+    pooler.raw(user=second, password="two").close()
+    pooler.raw(user=first, password="new").close()
+    assert asked() == 5
+    pooler.console("RELOAD")
+    assert pooler.console("SHOW AUTH_CACHE") == []
+    pooler.raw(user=first, password="new").close()
+    assert asked() == 6
+    pooler.console("SET auth_cache_ttl = 0")
+    for _ in range(2):
+        pooler.raw(user=first, password="new").close()
+    assert asked() == 8
+    sql(pg, "DROP SEQUENCE asked", "app")
+
+
+@pytest.mark.shows("auth_user")
+def test_a_storm_goes_through_few_servers(start_pooler, pg, role):
+    users = [role("secret", "md5") for _ in range(5)]
+    pooler = launch(start_pooler, pg, {"app": "dbname=app pool_size=2"})
+    outcomes = []
+
+    def log_in(user):
+        with psycopg.connect(host=pooler.host, port=pooler.port, user=user, password="secret", dbname="app") as db:
+            outcomes.append(db.execute("SELECT current_user").fetchone()[0] == user)
+
+    threads = [threading.Thread(target=log_in, args=[user]) for user in users * 8]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert outcomes == [True] * len(threads)
+    pool = pooler.pool("app", "looker")
+    assert pool["cl_waiting"] == 0 and pool["sv_idle"] + pool["sv_used"] <= 2
+    # A client that leaves before its answer leaves nothing.
+    for _ in range(10):
+        client = pooler.socket()
+        client.send(startup(user=users[0], database="app"))
+        client.close()
+    machine.wait_until(lambda: not [c for c in pooler.console("SHOW LISTS") if c["list"] == "login_clients"
+                                    and c["items"] > 0], what="no client logs in")
+    pooler.raw(user=users[0], password="secret").close()
+
+
+@pytest.mark.shows("auth_user")
+def test_no_server_to_ask(start_pooler, pg):
+    pooler = launch(start_pooler, pg, {"app": f"dbname=app port={machine.free_port()}"}, client_login_timeout=1)
+    with pytest.raises(LoginRefused) as error:
+        pooler.raw(user="somebody", password="x")
+    assert "client_login_timeout" in error.value.words or "connect failed" in error.value.words
+
+
+@pytest.mark.shows("auth_hba_file")
+@pytest.mark.pgweir_only("has no roles in its HBA file")
+def test_members_of_roles(new_pooler, pg, role):
+    group, between, member, other = role(), role(), role("m", "md5"), role("o", "md5")
+    sql(pg, f"GRANT {group} TO {between}")
+    sql(pg, f"GRANT {between} TO {member}")
+    pooler = new_pooler(pg, users=FILE, auth_type="hba", auth_user="looker")
+    rules = pooler.folder / "hba.conf"
+    rules.write_text(f"host app +{group} all md5\nhost pgbouncer admin all md5\nhost all all all reject\n")
+    machine.give_to_service(rules)
+    pooler.settings["auth_hba_file"] = str(rules)
+    pooler.start()
+    pooler.raw(user=member, password="m").close()
+    assert refused(pooler, user=member, password="x") == "password authentication failed"
+    assert refused(pooler, user=other, password="o") == "login rejected"
+    sql(pg, f"REVOKE {between} FROM {member}")
+    assert refused(pooler, user=member, password="m") == "login rejected"
