@@ -1,4 +1,4 @@
-"""The Debian package: what is in it, and its life from installation to purge."""
+"""What is delivered: the Debian package and its life from installation to purge, and the static binary."""
 
 import contextlib
 import hashlib
@@ -257,3 +257,35 @@ def expect_service(debian, port):
     finally:
         code, output = debian.stop()
     assert code == 0, output
+
+
+# -- the static binary
+
+@pytest.mark.full
+@pytest.mark.timeout(2400)
+@pytest.mark.skipif(os.geteuid() != 0, reason="an empty root folder needs root")
+def test_static(folder, new_pooler, newest_pg):
+    """It is built, needs no library, and serves from a folder that has nothing else."""
+    run("make", "static", "PROFILE=quick", cwd=poolers.ROOT)
+    target = Path(os.environ.get("CARGO_TARGET_DIR") or poolers.ROOT / "target")
+    binary = target / f"{os.uname().machine}-unknown-linux-musl/quick/pgweir"
+    assert "INTERP" not in run("readelf", "--program-headers", binary)
+    assert "NEEDED" not in run("readelf", "--dynamic", binary)
+
+    shutil.copy(binary, folder / "pgweir")
+    account = machine.service_account()
+    one = new_pooler(newest_pg, unix_socket_dir="", auth_file="/userlist.txt")
+    one.write_files()
+    for path in one.ini_path, one.userlist_path:
+        shutil.copy(path, folder)
+    process = subprocess.Popen(
+        ["chroot", f"--userspec={account.pw_uid}:{account.pw_gid}", folder, "/pgweir", "/pgweir.ini"],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        machine.wait_until(lambda: not machine.is_free(one.port) or process.poll() is not None)
+        with poolers.psycopg.connect(host=one.host, port=one.port, user="trusty", dbname="app") as connection:
+            assert connection.execute("SELECT 1").fetchone() == (1,)
+    finally:
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=30)
+    assert process.returncode == 0, output
