@@ -204,15 +204,15 @@ def test_unreadable_file_is_explained(new_pooler, newest_pg, what):
 
 
 @pytest.mark.pgweir_only("has them all")
-def test_what_is_not_in_effect_is_said_once(start_pooler, newest_pg):
+def test_what_has_no_effect_is_said_once(start_pooler, newest_pg):
     """At the start, and at a RELOAD that changes it."""
-    pooler = start_pooler(newest_pg, dns_zone_check_period=1)
-    said = '"dns_zone_check_period": accepted, but not yet in effect'
+    pooler = start_pooler(newest_pg, sbuf_loopcnt=1)
+    said = '"sbuf_loopcnt": accepted, but has no effect'
     pooler.console("RELOAD")
     pooler.raw().close()
     pooler.expect_log("login attempt: db=app")
     assert pooler.log().count(said) == 1
-    pooler.settings["dns_zone_check_period"] = 2
+    pooler.settings["sbuf_loopcnt"] = 2
     pooler.write_files()
     pooler.console("RELOAD")
     machine.wait_until(lambda: pooler.log().count(said) == 2, what="it is said again")

@@ -344,21 +344,18 @@ fn what_has_no_effect_is_noted() {
     };
     check("", &[]);
     check(
-        "dns_zone_check_period = 0\npkt_buf = 4096\nclient_tls_sslmode = disable\n",
+        "sbuf_loopcnt = 5\npkt_buf = 4096\nclient_tls_sslmode = disable\n",
         &[],
     );
     check("pool_mode = session\nlisten_port = 1\n", &[]);
     check(
-        "dns_zone_check_period = 1\npkt_buf = 1\n",
+        "sbuf_loopcnt = 1\npkt_buf = 1\n",
         &[
-            "a.ini:2: \"dns_zone_check_period\": accepted, but not yet in effect in this version",
+            "a.ini:2: \"sbuf_loopcnt\": accepted, but has no effect",
             "a.ini:3: \"pkt_buf\": accepted, but has no effect",
         ],
     );
-    check(
-        "dns_zone_check_period = 1\ndns_zone_check_period = 0\n",
-        &[],
-    );
+    check("sbuf_loopcnt = 1\nsbuf_loopcnt = 5\n", &[]);
     check(
         "server_tls_sslmode = prefer\n",
         &[
@@ -488,15 +485,15 @@ fn what_was_said_is_not_said_again() {
         let (before, after) = (load(before).expect(before), load(after).expect(after));
         after.news(&before).map(|note| note.key).collect()
     };
-    let global = "[pgbouncer]\ndns_zone_check_period = 1\n";
-    assert_eq!(news("", global), ["dns_zone_check_period"]);
+    let global = "[pgbouncer]\nsbuf_loopcnt = 1\n";
+    assert_eq!(news("", global), ["sbuf_loopcnt"]);
     assert_eq!(news(global, global), [""; 0]);
     assert_eq!(
         news(global, &format!(";moved\n{global}verbose = 1\n")),
         [""; 0]
     );
     assert_eq!(
-        news(global, "[pgbouncer]\ndns_zone_check_period = 2\n"),
-        ["dns_zone_check_period"]
+        news(global, "[pgbouncer]\nsbuf_loopcnt = 2\n"),
+        ["sbuf_loopcnt"]
     );
 }

@@ -260,6 +260,8 @@ pub enum Control {
         /// The console's client there.
         console: Token,
     },
+    /// Look up all known host names again.
+    RefreshNames,
     /// End the process.
     Shutdown(Shutdown),
     /// What this worker has counted since it began: the answer to [`Mail::Count`].

@@ -1,10 +1,10 @@
 //! What workers say to each other. Every mailbox is first in, first out.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use crate::{
     SharedPool, Shutdown, Snapshot, Token, WorkerId,
-    admin::{HostEntry, Tour},
+    admin::{KnownNames, Tour},
     cancel::CancelKey,
     fault::Fault,
     listen::Letter,
@@ -65,10 +65,15 @@ pub enum Mail {
     Names {
         /// The console's client.
         console: Token,
-        /// Those that are known.
-        hosts: Vec<HostEntry>,
-        /// How many are being looked up.
-        asked: usize,
+        /// What is known.
+        names: KnownNames,
+    },
+    /// This host has another address now: servers at these ones are no longer to be used.
+    AddressesGone {
+        /// The name.
+        host: Arc<str>,
+        /// The addresses that it had.
+        gone: Arc<[IpAddr]>,
     },
     /// Orders have changed (see [`Operator`](crate::Operator)): look.
     Obey,

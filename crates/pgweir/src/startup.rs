@@ -210,9 +210,8 @@ impl Start {
         let snapshot = Arc::new(plan.snapshot);
         let directory = Arc::new(Directory::new(count, Arc::clone(&snapshot), rand::random()));
         let mailboxes = Mailboxes::new(count)?;
-        let resolver = Resolver::start(&mailboxes, clock)?;
         let settings = &snapshot.config.settings;
-        resolver.set_ttl(settings.dns_max_ttl.0, settings.dns_nxdomain_ttl.0);
+        let resolver = Resolver::start(settings, &mailboxes, clock, log.clone())?;
         let (control, requests) = unbounded();
         // Signals wait in the channel until the workers stand.
         let _signals = caught.listen({

@@ -404,13 +404,18 @@ settings! {
         pkt_buf: u32 = "4096" in "bytes", restarts, never;
         /// How often PgBouncer fills its buffer from one connection before it turns to the next.
         sbuf_loopcnt: u32 = "5", reloads, never;
-        /// How long the address of a host name is kept.
+        /// How long the addresses of a host name are kept. When they have changed after that, servers at
+        /// the old ones are closed as they come free. Of several addresses, each new connection starts
+        /// with the next one.
         dns_max_ttl: Micros = "15", reloads, now;
         /// How long a failed look-up of a host name is kept.
         dns_nxdomain_ttl: Micros = "15", reloads, now;
-        /// How often to check whether a DNS zone has changed. 0: never.
-        dns_zone_check_period: Micros = "0", reloads, later;
-        /// Another `resolv.conf`.
-        resolv_conf: Option<String> = "", restarts, later;
+        /// How often to check whether the serials of the DNS zones of host names (all behind a name's first
+        /// dot) have changed; then their names are looked up again. 0: never.
+        dns_zone_check_period: Micros = "0", reloads, now;
+        /// Ask the name servers of this file, in the form of `resolv.conf`, for the addresses of hosts,
+        /// after `/etc/hosts`. A server may have a port: `nameserver [ADDRESS]:PORT`. If not set, the
+        /// system's resolver is asked.
+        resolv_conf: Option<String> = "", restarts, now;
     }
 }

@@ -118,12 +118,11 @@ impl Show {
         match self {
             Self::AuthCache
             | Self::Config
-            | Self::DnsZones
             | Self::Help
             | Self::Peers
             | Self::State
             | Self::Version => Source::Here,
-            Self::DnsHosts | Self::Lists => Source::Names,
+            Self::DnsHosts | Self::DnsZones | Self::Lists => Source::Names,
             _ => Source::Workers,
         }
     }

@@ -6,7 +6,7 @@ use super::{
     command::{Command, Right, Show, Source},
     orders::Awaiting,
     rows, show,
-    tour::{Collection, Errand, HostEntry},
+    tour::{Collection, Errand, KnownNames},
 };
 use crate::{
     Action, Actions, Control, Level, ReadMode, Time, Token,
@@ -225,16 +225,14 @@ impl Worker {
     pub(crate) fn console_names(
         &mut self,
         conn: Token,
-        hosts: Vec<HostEntry>,
-        asked: usize,
+        names: KnownNames,
         now: Time,
         out: &mut Actions,
     ) {
         let wants = self.console(conn).and_then(|console| console.wants.take());
         if let Some(show) = wants {
             let mut collection = Collection::new(show, now);
-            collection.hosts = hosts;
-            collection.hosts_asked = asked;
+            collection.names = names;
             self.begin_tour(conn, Errand::Show(Box::new(collection)), now, out);
         }
     }

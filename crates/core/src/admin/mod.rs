@@ -10,7 +10,7 @@ mod tour;
 
 pub use console::Console;
 pub(crate) use console::welcome;
-pub use tour::{HostEntry, Tour};
+pub use tour::{HostEntry, KnownNames, Tour, ZoneEntry};
 
 /// What SHOW VERSION and `--version` say.
 pub const VERSION: &str = concat!("pgweir ", env!("CARGO_PKG_VERSION"));

@@ -182,6 +182,7 @@ impl Worker {
         for pool in self.pools_of(database.as_deref()) {
             pool.epochs.lock().renew();
         }
+        out.list.push(Action::Control(Control::RefreshNames));
         self.begin_tour(conn, Errand::Settle("RECONNECT".to_owned()), now, out);
         Ok(())
     }

@@ -65,9 +65,29 @@ pub(crate) struct Collection {
     /// When the first worker began to count.
     pub(crate) began: Time,
     /// Host names that were looked up.
-    pub(crate) hosts: Vec<HostEntry>,
-    /// Host names that are being looked up.
-    pub(crate) hosts_asked: usize,
+    pub(crate) names: KnownNames,
+}
+
+/// What is known of host names.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KnownNames {
+    /// Those that were looked up.
+    pub hosts: Vec<HostEntry>,
+    /// How many are being looked up.
+    pub asked: usize,
+    /// Their zones.
+    pub zones: Vec<ZoneEntry>,
+}
+
+/// A zone of host names: all behind the first dot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ZoneEntry {
+    /// The zone's name.
+    pub name: String,
+    /// Its serial, as it was last seen; 0 if it was not looked at.
+    pub serial: u32,
+    /// How many of its names are known.
+    pub hosts: usize,
 }
 
 /// A host name that was looked up.
@@ -165,8 +185,7 @@ impl Collection {
             servers: 0,
             local_pools: 0,
             began: now,
-            hosts: Vec::new(),
-            hosts_asked: 0,
+            names: KnownNames::default(),
         }
     }
 }

@@ -349,11 +349,8 @@ impl Worker {
             Mail::CancelDone(request, why) => self.cancel_done(request, why, now, out),
             Mail::Tour(tour) => self.visit(*tour, now, out),
             Mail::Obey => self.obey(now, out),
-            Mail::Names {
-                console,
-                hosts,
-                asked,
-            } => self.console_names(console, hosts, asked, now, out),
+            Mail::Names { console, names } => self.console_names(console, names, now, out),
+            Mail::AddressesGone { host, gone } => self.leave_addresses(&host, &gone, now, out),
             Mail::Awaited(console) => self.console_awaited(console, now, out),
             Mail::Config(snapshot) => self.reconfigure(snapshot, now, out),
             Mail::Configured { console, outcome } => {

@@ -1,11 +1,11 @@
 //! What operators order is done.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use super::{Conn, Worker};
 use crate::{
-    Action, Actions, SharedPool, Time, Token, WorkerId, fault::Fault, frontend::ClientDuty,
-    mail::Mail, pool::PoolId,
+    Action, Actions, Address, Endpoint, SharedPool, Time, Token, WorkerId, fault::Fault,
+    frontend::ClientDuty, mail::Mail, pool::PoolId,
 };
 
 /// Why servers go that were opened before a RECONNECT, or a change of their database's entry.
@@ -65,6 +65,26 @@ impl Worker {
             |conn| matches!(conn, Conn::Server(server) if server.pool() == id && server.epoch != present),
         );
         for conn in outdated {
+            self.retire(conn, OUTDATED, now, out);
+        }
+    }
+
+    /// A host has moved: its servers at the old addresses are closed as soon as they are not in use.
+    pub(crate) fn leave_addresses(
+        &mut self,
+        host: &str,
+        gone: &[IpAddr],
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let is_there = |conn: &Conn| match conn {
+            Conn::Server(server) => {
+                matches!(&*server.endpoint, Endpoint::Tcp { host: at, .. } if at == host)
+                    && matches!(server.addresses, Some((_, Address::Tcp(remote))) if gone.contains(&remote.ip()))
+            }
+            _ => false,
+        };
+        for conn in self.tokens(is_there) {
             self.retire(conn, OUTDATED, now, out);
         }
     }

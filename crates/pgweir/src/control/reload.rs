@@ -13,6 +13,7 @@ use pgweir_auth::{
 use pgweir_config::{AuthType, Config, Problems, Settings};
 use pgweir_core::{Snapshot, TlsTerms};
 
+use super::resolver::{LookupError, check_resolv_conf};
 use crate::{
     net::{NetOptions, SocketOptions},
     process::FileLimit,
@@ -72,6 +73,9 @@ pub(crate) enum LoadError {
     /// Lines of these files that can't be understood.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Rules(Vec<HbaProblem>),
+    /// `resolv_conf` can't be read, or has no name server.
+    #[error("\"resolv_conf\": {0}")]
+    ResolvConf(LookupError),
     /// Lines of `auth_file` that can't be understood.
     #[error("{}", .0.join("\n"))]
     Users(Vec<String>),
@@ -97,6 +101,7 @@ pub(crate) fn complete(config: Config) -> Result<Loaded, LoadError> {
         None => Userlist::default(),
     };
     let rules = load_rules(&config.settings, &mut notes)?;
+    check_resolv_conf(config.settings.resolv_conf.as_deref()).map_err(LoadError::ResolvConf)?;
     if config.databases.is_empty() && config.fallback.is_none() {
         notes.push(
             "no databases: clients can reach none before [databases] has an entry".to_owned(),

@@ -97,14 +97,13 @@ impl Supervisor {
                     self.report(worker, console, outcome);
                 }
                 Ok(Request::Core(Control::Names { worker, console })) => {
-                    let (hosts, asked) = self.resolver.names();
                     let mail = Mail::Names {
                         console,
-                        hosts,
-                        asked,
+                        names: self.resolver.known(),
                     };
                     self.mailboxes.send(worker, Parcel::Mail(mail));
                 }
+                Ok(Request::Core(Control::RefreshNames)) => self.resolver.refresh(),
                 Ok(Request::Core(Control::Shutdown(how))) => self.shut_down(how, &mut ending),
                 Ok(Request::Core(Control::Counted(stats))) => self.counted(&stats),
                 Ok(Request::Ended { worker, error }) => self.on_ended(worker, error, &mut ending),
@@ -336,8 +335,7 @@ impl Supervisor {
 
     fn apply(&mut self, snapshot: Arc<Snapshot>) {
         let settings = &snapshot.config.settings;
-        self.resolver
-            .set_ttl(settings.dns_max_ttl.0, settings.dns_nxdomain_ttl.0);
+        self.resolver.configure(settings);
         let options = Arc::new(net_options(&snapshot, self.files));
         if let Err(error) = self.listeners.apply(&options.socket) {
             self.say(

@@ -1,6 +1,8 @@
 //! What operators do by the console, and what comes of it.
 
-use pgweir_core::{Control, Snapshot, Token, WorkerId, fault::Fault, mail::Mail};
+use pgweir_core::{
+    Control, Snapshot, Token, WorkerId, admin::KnownNames, fault::Fault, mail::Mail,
+};
 
 use super::{World, driver::Parcel};
 use crate::{
@@ -82,11 +84,11 @@ impl World {
             Control::Names { worker, console } => {
                 let mail = Mail::Names {
                     console,
-                    hosts: Vec::new(),
-                    asked: 0,
+                    names: KnownNames::default(),
                 };
                 self.post(self.hosts.len(), worker.index(), Parcel::Mail(mail));
             }
+            Control::RefreshNames => {}
             Control::Shutdown(how) => {
                 self.grounds.shutdown = true;
                 self.tell_all(|| Mail::Shutdown(how));

@@ -48,7 +48,7 @@ pub(super) fn state(worker: &Worker) -> Table {
 }
 
 pub(super) fn dns_hosts(collection: &Collection, now: Time) -> Table {
-    let rows = collection.hosts.iter().map(|host| {
+    let rows = collection.names.hosts.iter().map(|host| {
         vec![
             host.name.as_str().into(),
             Cell::Int(host.until.since(now) / 1_000_000),
@@ -59,10 +59,16 @@ pub(super) fn dns_hosts(collection: &Collection, now: Time) -> Table {
     (columns, rows.collect())
 }
 
-/// Zones are not followed.
-pub(super) fn dns_zones() -> Table {
+pub(super) fn dns_zones(collection: &Collection) -> Table {
+    let rows = collection.names.zones.iter().map(|zone| {
+        vec![
+            zone.name.as_str().into(),
+            Cell::Int(zone.serial.into()),
+            zone.hosts.into(),
+        ]
+    });
     let columns = vec![("zonename", Text), ("serial", Int8), ("count", Int4)];
-    (columns, Vec::new())
+    (columns, rows.collect())
 }
 
 /// What databases have told of users, as far as it is kept.

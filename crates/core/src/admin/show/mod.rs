@@ -76,7 +76,7 @@ pub(super) fn table(worker: &Worker, mut collection: Collection, now: Time) -> T
         Show::State => few::state(worker),
         Show::AuthCache => few::auth_cache(worker, now),
         Show::DnsHosts => few::dns_hosts(&collection, now),
-        Show::DnsZones => few::dns_zones(),
+        Show::DnsZones => few::dns_zones(&collection),
         Show::Version => few::version(),
         Show::Config | Show::Help => few::config(worker),
     }

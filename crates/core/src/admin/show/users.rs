@@ -89,9 +89,9 @@ pub(super) fn lists(worker: &Worker, collection: &Collection) -> Table {
         ("login_clients", collection.login_clients),
         ("free_servers", 0),
         ("used_servers", collection.servers),
-        ("dns_names", collection.hosts.len()),
-        ("dns_zones", 0),
-        ("dns_queries", collection.hosts_asked),
+        ("dns_names", collection.names.hosts.len()),
+        ("dns_zones", collection.names.zones.len()),
+        ("dns_queries", collection.names.asked),
         ("dns_pending", 0),
     ];
     let rows = rows.map(|(list, items)| vec![list.into(), items.into()]);

@@ -177,7 +177,9 @@ impl World {
         let mailboxes = Mailboxes::new(workers).expect("mailboxes");
         let clock = Clock::start();
         let load = Load::new(workers);
-        let resolver = Resolver::start(&mailboxes, clock).expect("threads");
+        let settings = pgweir_config::Settings::default();
+        let resolver =
+            Resolver::start(&settings, &mailboxes, clock, Log::new(0, false)).expect("threads");
         let deriver = Deriver::start(&mailboxes).expect("threads");
         let inquirer = Inquirer::start(&mailboxes).expect("threads");
         let driver = |id| {
