@@ -1,6 +1,6 @@
 //! A checked configuration, and the values that hold for one database and one user.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     AuthType, Database, Micros, Note, Peer, PoolMode, Scope, SessionState, SettingInfo, Settings,
@@ -31,6 +31,8 @@ pub struct Config {
     pub peers: BTreeMap<u32, Peer>,
     /// What the operator should be told of this configuration once, in the log.
     pub notes: Vec<Note>,
+    /// The settings of pgweir's own that stand in the file: PgBouncer would refuse it.
+    pub own: BTreeSet<(Scope, &'static str)>,
 }
 
 /// A row of SHOW CONFIG.

@@ -13,6 +13,7 @@ mod ini;
 mod kinds;
 mod load;
 mod number;
+mod own;
 mod problem;
 mod share;
 mod suggest;

@@ -271,6 +271,9 @@ impl Loader<'_> {
     }
 
     fn accept(&mut self, scope: Scope, entry: &str, accepted: Accepted, place: &Place) {
+        if accepted.info.is_own() {
+            self.config.own.insert((scope, accepted.info.name));
+        }
         let text = remark(&accepted);
         let info = accepted.info;
         let key = (scope, entry.to_owned(), info.name);

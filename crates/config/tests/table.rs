@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fs, path::Path};
 use pgweir_config::{Config, Effect, Scope, docs};
 
 /// Every key of PgBouncer's section `[pgbouncer]`, with its default where it has one.
-const PGBOUNCER: &str = include_str!("data/pgbouncer_keys.txt");
+const PGBOUNCER: &str = include_str!("../src/table/pgbouncer_keys.txt");
 
 #[test]
 fn every_key_of_pgbouncer_has_its_default_and_reloads_as_there() {

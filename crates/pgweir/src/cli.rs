@@ -1,8 +1,8 @@
 //! The command line: PgBouncer's flags.
 
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
-use clap::{ArgAction, Parser};
+use clap::{ArgAction, Parser, Subcommand};
 
 /// A connection pooler for PostgreSQL.
 ///
@@ -16,10 +16,13 @@ use clap::{ArgAction, Parser};
     after_help = "Say --help for the settings of the ini file.",
     after_long_help = pgweir_config::docs::help(),
     disable_help_flag = true,
-    disable_version_flag = true
+    disable_version_flag = true,
+    disable_help_subcommand = true,
+    args_conflicts_with_subcommands = true
 )]
 #[command(
-    override_usage = "pgweir [FLAGS] pgweir.ini\n       pgweir postgres://user[:password]@host[:port]/database"
+    override_usage = "pgweir [FLAGS] pgweir.ini\n       pgweir postgres://user[:password]@host[:port]/database\n       \
+                      pgweir check [--reach] pgweir.ini\n       pgweir import [-o DIR] pgcat.toml"
 )]
 pub(crate) struct Cli {
     /// The configuration file, or the URL of a database.
@@ -53,6 +56,31 @@ pub(crate) struct Cli {
     /// Print this help.
     #[arg(short, long, action = ArgAction::Help)]
     help: Option<bool>,
+
+    /// What to do instead of running.
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+/// What pgweir does besides running.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Tell what a configuration comes to, what is ignored, and what is doubtful.
+    Check {
+        /// The configuration file.
+        ini: PathBuf,
+        /// Also connect to each server's address, once.
+        #[arg(long)]
+        reach: bool,
+    },
+    /// Print the ini file and the userlist that do what a configuration of PgCat did.
+    Import {
+        /// PgCat's configuration.
+        file: PathBuf,
+        /// Write pgweir.ini and userlist.txt into this folder instead.
+        #[arg(short, long, value_name = "DIR")]
+        output: Option<PathBuf>,
+    },
 }
 
 impl Cli {
@@ -93,6 +121,23 @@ mod tests {
             format!("{}\n", pgweir_core::admin::VERSION),
             "--version and SHOW VERSION agree"
         );
+    }
+
+    #[test]
+    fn commands_are_told_from_files() {
+        let cli = Cli::parse_from(["pgweir", "check", "--reach", "a.ini"]);
+        assert!(matches!(
+            cli.command,
+            Some(Command::Check { reach: true, .. })
+        ));
+        let cli = Cli::parse_from(["pgweir", "import", "-o", "/etc/x", "pgcat.toml"]);
+        let Some(Command::Import { output, .. }) = cli.command else {
+            panic!("no import")
+        };
+        assert_eq!(output, Some(PathBuf::from("/etc/x")));
+        assert!(Cli::try_parse_from(["pgweir", "check"]).is_err());
+        let cli = Cli::parse_from(["pgweir", "./check"]);
+        assert!(cli.command.is_none() && cli.target.as_deref() == Some("./check"));
     }
 
     #[test]

@@ -2,9 +2,11 @@
 //!
 //! The shell around the core: sockets, files, signals and the command line.
 
+mod check;
 mod cli;
 mod clock;
 mod control;
+mod import;
 mod log;
 mod net;
 mod process;
@@ -13,17 +15,23 @@ mod startup;
 
 use std::process::ExitCode;
 
+use cli::Command;
+
 fn main() -> ExitCode {
     let cli = match cli::Cli::from_command_line() {
         Ok(cli) => cli,
         Err(code) => return code,
     };
-    match startup::run(&cli) {
-        Ok(code) => code,
-        Err(error) => {
-            // Before there is a log, and for whoever sits at the terminal.
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    let ended = match &cli.command {
+        Some(Command::Check { ini, reach }) => Ok(check::run(ini, *reach)),
+        Some(Command::Import { file, output }) => import::run(file, output.as_deref())
+            .map(|()| ExitCode::SUCCESS)
+            .map_err(|error| error.to_string()),
+        None => startup::run(&cli).map_err(|error| error.to_string()),
+    };
+    ended.unwrap_or_else(|error| {
+        // Before there is a log, and for whoever sits at the terminal.
+        eprintln!("{error}");
+        ExitCode::FAILURE
+    })
 }

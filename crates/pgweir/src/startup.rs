@@ -409,7 +409,7 @@ fn listen_plan(settings: &Settings) -> ListenPlan {
 }
 
 /// As many workers as the file says, or as there are cores.
-fn worker_count(settings: &Settings) -> usize {
+pub(crate) fn worker_count(settings: &Settings) -> usize {
     let cores = || thread::available_parallelism().map_or(1, NonZero::get);
     match settings.workers {
         0 => cores().min(WorkerId::MAX_WORKERS),

@@ -43,6 +43,11 @@ impl FileLimit {
         )
     }
 
+    /// How many descriptors the configuration may need.
+    pub(crate) fn needed(self, snapshot: &Snapshot) -> u64 {
+        needed(snapshot)
+    }
+
     /// What to say if the files are too few for the configuration.
     pub(crate) fn warning(self, snapshot: &Snapshot) -> Option<String> {
         let (limit, needed) = (self.soft?, needed(snapshot));

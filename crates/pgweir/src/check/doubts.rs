@@ -1,0 +1,118 @@
+//! What an operator should look at again.
+
+use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+
+use pgweir_auth::userlist::Secret;
+use pgweir_config::{AuthType, Config};
+use pgweir_core::Snapshot;
+
+use super::report::all;
+use crate::process::FileLimit;
+
+/// All doubts about a configuration.
+pub(super) fn all_of(ini: &Path, snapshot: &Snapshot, files: FileLimit) -> Vec<String> {
+    let config = &snapshot.config;
+    let mut doubts = Vec::new();
+    doubts.extend(readable(ini, snapshot));
+    doubts.extend(open_door(config));
+    doubts.extend(admins(snapshot));
+    doubts.extend(strangers(snapshot));
+    doubts.extend(files.warning(snapshot));
+    doubts
+}
+
+/// Files with secrets that everybody can read.
+fn readable(ini: &Path, snapshot: &Snapshot) -> Vec<String> {
+    let config = &snapshot.config;
+    let has_secret = all(config).any(|(_, database)| database.password.is_some());
+    let userlist = config.settings.auth_file.as_deref().map(Path::new);
+    let userlist = userlist.filter(|_| !snapshot.users.is_empty());
+    let with_secrets = has_secret.then_some(ini).into_iter().chain(userlist);
+    let is_open =
+        |path: &&Path| fs::metadata(path).is_ok_and(|file| file.permissions().mode() & 0o007 != 0);
+    with_secrets
+        .filter(is_open)
+        .map(|path| {
+            format!(
+                "{0} holds secrets, and every user of this machine can get at it: chmod o= {0}",
+                path.display()
+            )
+        })
+        .collect()
+}
+
+/// Clients that come from elsewhere without a password.
+fn open_door(config: &Config) -> Option<String> {
+    let settings = &config.settings;
+    let is_here = |address: &String| {
+        address == "localhost"
+            || address
+                .parse::<std::net::IpAddr>()
+                .is_ok_and(|ip| ip.is_loopback())
+    };
+    let is_open = matches!(settings.auth_type, AuthType::Any | AuthType::Trust);
+    (is_open && !settings.listen_addr.iter().all(is_here)).then(|| {
+        format!(
+            "auth_type = {}: whoever can reach {} logs in without a password",
+            settings.auth_type,
+            settings.listen_addr.join(", ")
+        )
+    })
+}
+
+fn admins(snapshot: &Snapshot) -> Vec<String> {
+    let settings = &snapshot.config.settings;
+    if settings.admin_users.is_empty() {
+        return vec![
+            "admin_users is empty: the console's commands are only for the user that pgweir runs as, by the Unix socket"
+                .to_owned(),
+        ];
+    }
+    let is_unknown =
+        |user: &&String| settings.auth_user.is_none() && snapshot.users.get(user).is_none();
+    let asks = asks_for_passwords(&snapshot.config);
+    let unknown = settings
+        .admin_users
+        .iter()
+        .filter(is_unknown)
+        .filter(|_| asks);
+    unknown
+        .map(|user| {
+            format!("admin_users: {user} is not in auth_file, and so can't log in by password")
+        })
+        .collect()
+}
+
+fn asks_for_passwords(config: &Config) -> bool {
+    matches!(
+        config.settings.auth_type,
+        AuthType::Plain | AuthType::Md5 | AuthType::ScramSha256
+    )
+}
+
+/// Servers that are logged in to by a user whose password is not known.
+fn strangers(snapshot: &Snapshot) -> Vec<String> {
+    let config = &snapshot.config;
+    let mut doubts = Vec::new();
+    for (name, database) in all(config) {
+        let Some(user) = database
+            .user
+            .as_deref()
+            .filter(|_| database.password.is_none())
+        else {
+            continue;
+        };
+        match snapshot.users.get(user).map(|secret| &**secret) {
+            None => doubts.push(format!(
+                "{name}: there is no password for {user}, neither here nor in auth_file: its servers must let {user} \
+                 in without"
+            )),
+            Some(Secret::Scram(_)) => doubts.push(format!(
+                "{name}: auth_file has a SCRAM secret for {user}, which is no help at its servers: give the password \
+                 itself, here or there"
+            )),
+            Some(_) => {}
+        }
+    }
+    doubts
+}

@@ -1,0 +1,200 @@
+"""`pgweir check` and `pgweir import`: what is said without running. Expected texts are files in check/ and import/;
+`PGWEIR_WRITE_EXPECTED=1` writes them anew."""
+
+import os
+import pty
+import re
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import machine
+
+HERE = Path(__file__).parent
+
+pytestmark = pytest.mark.pgweir_only("has no such command")
+
+
+def run(program, *words, folder, **options):
+    return subprocess.run(["prlimit", "--nofile=4096", program, *map(str, words)], cwd=folder, timeout=60,
+                          capture_output=True, text=True, **options)
+
+
+def compare(text, path):
+    if os.environ.get("PGWEIR_WRITE_EXPECTED"):
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+@pytest.fixture
+def folder_with(folder):
+    """A folder with copies of the files in check/ or import/."""
+    def copied(name):
+        for path in (HERE / name).iterdir():
+            shutil.copy(path, folder)
+            (folder / path.name).chmod(0o600)
+        return folder
+    return copied
+
+
+# -- check
+
+
+def test_check(program, folder_with):
+    done = run(program, "check", "pgweir.ini", folder=folder_with("check"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "very secret" not in done.stdout and "the boss's password" not in done.stdout
+    compare(done.stdout, HERE / "check" / "expected.txt")
+
+
+def test_check_on_a_terminal(program, folder_with):
+    """Columns stand below each other."""
+    ours, theirs = pty.openpty()
+    done = subprocess.Popen([program, "check", "pgweir.ini"], cwd=folder_with("check"), stdout=theirs)
+    os.close(theirs)
+    text = b""
+    try:
+        while got := os.read(ours, 4096):
+            text += got
+    except OSError:
+        pass  # how a terminal ends
+    os.close(ours)
+    assert done.wait(20) == 0
+    lines = text.decode().split("\r\n")
+    header = next(line for line in lines if line.startswith("  name"))
+    app = next(line for line in lines if line.startswith("  app"))
+    assert app[header.index("server"):].startswith("127.0.0.1:5433  ")
+    assert app[header.index("pool_size"):].startswith("7 ")
+
+
+@pytest.mark.parametrize(("line", "said"), [
+    ("pool_size = 3", '"pool_size"'),
+    ("pool_mode = transactions", '"pool_mode"'),
+    ("auth_file = missing.txt", "missing.txt: cannot be read"),
+])
+def test_check_of_what_cannot_be_used(program, folder_with, line, said):
+    folder = folder_with("check")
+    with open(folder / "pgweir.ini", "a") as ini:
+        ini.write(line + "\n")
+    done = run(program, "check", "pgweir.ini", folder=folder)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert said in done.stderr
+
+
+def test_check_of_a_missing_file(program, folder):
+    done = run(program, "check", "none.ini", folder=folder)
+    assert done.returncode == 1 and "none.ini" in done.stderr
+
+
+def warnings(done):
+    assert done.returncode == 0, done.stderr
+    _, _, text = done.stdout.partition("\nWarnings\n")
+    return text.splitlines()
+
+
+def test_check_warns_of_files_that_all_can_read(program, folder_with):
+    folder = folder_with("check")
+    for name in ("pgweir.ini", "userlist.txt"):
+        (folder / name).chmod(0o644)
+    said = warnings(run(program, "check", "pgweir.ini", folder=folder))
+    assert [line for line in said if "every user of this machine" in line] == [
+        f"{name} holds secrets, and every user of this machine can get at it: chmod o= {name}"
+        for name in ("pgweir.ini", "userlist.txt")]
+
+
+def test_check_warns_of_open_doors(program, folder):
+    (folder / "a.ini").write_text("[pgbouncer]\nlisten_addr = *\nauth_type = any\nmax_client_conn = 100000\n")
+    said = "\n".join(warnings(run(program, "check", "a.ini", folder=folder)))
+    assert "auth_type = any: whoever can reach * logs in without a password" in said
+    assert "the limit of open files is 4096" in said
+
+
+def test_check_reaches_servers(program, folder, start_server):
+    """If asked to."""
+    there, nowhere = start_server(lambda _: None), machine.free_port()
+    (folder / "a.ini").write_text("[databases]\n"
+                                  f"a = host=127.0.0.1 port={there.port}\nb = host=127.0.0.1 port={nowhere}\n")
+    try:
+        said = [[line for line in warnings(run(program, "check", *flags, "a.ini", folder=folder))
+                 if "cannot reach" in line] for flags in ((), ("--reach",))]
+    finally:
+        machine.release_port(nowhere)
+    assert said[0] == []
+    (line,) = said[1]
+    assert line.startswith(f"cannot reach the server at 127.0.0.1:{nowhere}: Connection refused")
+
+
+# -- import
+
+
+def secrets():
+    return set(re.findall(r'"(secret(?:[^"\\]|\\.)*)"', (HERE / "import" / "pgcat.toml").read_text()))
+
+
+def test_import(program, folder_with):
+    done = run(program, "import", "pgcat.toml", folder=folder_with("import"))
+    assert (done.returncode, done.stderr) == (0, "")
+    compare(done.stdout, HERE / "import" / "expected.txt")
+    comments = [line for line in done.stdout.splitlines() if line.startswith(";")]
+    assert not any("secret" in line for line in comments)
+    rest = done.stdout.replace('""', '"').replace("''", "'")
+    for secret in secrets() - {"secret of a new kind"}:
+        assert secret.replace('\\"', '"') in rest
+
+
+def test_what_was_imported_can_be_used(program, folder_with):
+    folder = folder_with("import")
+    new = folder / "new"
+    new.mkdir()
+    assert run(program, "import", "-o", new, "pgcat.toml", folder=folder).returncode == 0
+    assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in new.iterdir()} == {
+        "pgweir.ini": 0o600, "userlist.txt": 0o600}
+    done = run(program, "check", new / "pgweir.ini", folder=folder)
+    assert done.returncode == 0, done.stderr
+    assert "sharded_db_shard_1_replica\treplica-1:5432\tshard1\t" in done.stdout
+    # Files that are there stay as they are.
+    (new / "pgweir.ini").unlink()
+    (new / "userlist.txt").write_text("mine")
+    again = run(program, "import", "-o", new, "pgcat.toml", folder=folder)
+    assert again.returncode == 1 and "userlist.txt: cannot be written: File exists" in again.stderr
+    assert [path.name for path in new.iterdir()] == ["userlist.txt"]
+    assert (new / "userlist.txt").read_text() == "mine"
+
+
+def test_an_imported_pooler_serves(program, folder, new_pooler, newest_pg):
+    """By the passwords that PgCat's file had."""
+    pooler = new_pooler(newest_pg)
+    (folder / "pgcat.toml").write_text(f"""
+        [general]
+        host = "127.0.0.1"
+        port = {pooler.port}
+        admin_username = "boss"
+        admin_password = "boss's"
+        [pools.shop]
+        users.0 = {{ username = "scrammed", password = "{pooler.users['scrammed']}", pool_size = 2 }}
+        shards.0 = {{ servers = [["{newest_pg.host}", {newest_pg.port}, "primary"]], database = "app" }}
+        """)
+    done = run(program, "import", "-o", folder, "pgcat.toml", folder=folder)
+    assert done.returncode == 0, done.stderr
+    ini = (folder / "pgweir.ini").read_text()
+    pooler.write_ini(ini + f"unix_socket_dir = {pooler.folder}\n")
+    machine.give_to_service(folder / "userlist.txt")
+    pooler.spawn().listening()
+    with pooler.raw("scrammed", "shop", password=pooler.users["scrammed"]) as client:
+        assert client.value("SELECT current_database()") == "app"
+    with pooler.connect("boss", "pgbouncer", password="boss's") as console:
+        assert console.execute("SHOW VERSION").fetchall()
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ('[general]\nadmin_password = "hush\n', "pgcat.toml:2: this is no TOML"),
+    ("[databases]\n", "pgcat.toml: this is no configuration of PgCat: it has no [pools]"),
+])
+def test_import_of_something_else(program, folder, text, said):
+    (folder / "pgcat.toml").write_text(text)
+    done = run(program, "import", "pgcat.toml", folder=folder)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert said in done.stderr and "hush" not in done.stderr
