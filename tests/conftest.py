@@ -16,6 +16,8 @@ import pooler as poolers
 from fakeserver import FakeServer
 
 RUN_FOLDER = "PGWEIR_TEST_RUN"
+# Seconds for a test of `make test-full` that does not say how many: the full counts take long.
+FULL_TIMEOUT = 900
 
 
 # -- the run: one folder for all processes of pytest-xdist, removed when all went well
@@ -70,6 +72,8 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.skip(reason=f"not PgBouncer: {better.args[0]}"))
         if item.get_closest_marker("full") and not full:
             item.add_marker(pytest.mark.skip(reason="slow: make test-full"))
+        if full and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(FULL_TIMEOUT))
 
 
 def _parameter(item, name):
