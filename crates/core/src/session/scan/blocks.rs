@@ -62,6 +62,13 @@ fn of_quarter(bytes: i8x16) -> (u32, u32, u32) {
     )
 }
 
+/// Where plain literals may begin: digits and quotes, a bit for each byte.
+#[inline]
+pub(super) fn literals(bytes: &[u8; 16]) -> u32 {
+    let bytes = u8x16::from(*bytes).cast_signed();
+    (between(bytes, b'0', b'9') | is(bytes, b'\'')).to_bitmask()
+}
+
 /// Sixteen bytes that names are looked for in.
 const NAME: usize = 16;
 

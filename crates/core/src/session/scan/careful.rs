@@ -97,10 +97,21 @@ pub(super) struct Reader<'a> {
     /// The last tokens, the latest first.
     before: [Token; 4],
     ahead: u32,
+    /// What stands in a string has been looked at.
+    by_literals: bool,
 }
 
 /// What the text may leave behind in its session.
 pub(super) fn read(text: &[u8], utf8: bool, certificates: &Certificates) -> Suspicion {
+    read_all(text, utf8, certificates).found
+}
+
+/// Would the same text with other numbers and strings in it perhaps have another verdict?
+pub(super) fn depends_on_literals(text: &[u8], utf8: bool, certificates: &Certificates) -> bool {
+    read_all(text, utf8, certificates).by_literals
+}
+
+fn read_all<'a>(text: &'a [u8], utf8: bool, certificates: &'a Certificates) -> Reader<'a> {
     let mut reader = Reader {
         lexer: Lexer::new(text),
         found: Suspicion::NONE,
@@ -113,14 +124,16 @@ pub(super) fn read(text: &[u8], utf8: bool, certificates: &Certificates) -> Susp
         temporary: false,
         before: [Token::NONE; 4],
         ahead: AHEAD_MAX,
+        by_literals: false,
     };
     loop {
         let token = reader.lexer.next();
         if token.kind == Kind::End && reader.depth == 0 {
-            return reader.found;
+            return reader;
         }
         if !reader.token(token) {
-            return reader.found | Suspicion::OPAQUE;
+            reader.found |= Suspicion::OPAQUE;
+            return reader;
         }
         let [last, second, third, _] = reader.before;
         reader.before = [token, last, second, third];
@@ -460,6 +473,7 @@ impl Reader<'_> {
     /// What `set_config` sets, whose parenthesis comes next: nothing that lasts, if the first
     /// argument is a string, there are three, and the third is the word `true`.
     fn set_config(&mut self) -> Suspicion {
+        self.by_literals = true;
         let mut ahead = self.lexer;
         ahead.next();
         let name = ahead.next();

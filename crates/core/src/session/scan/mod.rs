@@ -14,6 +14,7 @@ mod quick;
 mod quick_words;
 mod set;
 mod suspicion;
+mod template;
 mod tripwire;
 mod verdict_cache;
 #[cfg(test)]
@@ -65,7 +66,8 @@ pub fn scan(text: &[u8], dialect: Dialect, certificates: &Certificates) -> Suspi
             let quick = quick::read(text, utf8, certificates);
             debug_assert!(
                 quick.is_none_or(|quick| quick == careful::read(text, utf8, certificates)),
-                "the quick reading takes a text for what it is not"
+                "the quick reading takes a text for what it is not: {}",
+                text.escape_ascii()
             );
             let found = quick.unwrap_or_else(|| careful::read(text, utf8, certificates));
             let mut found = found | certificates.every_text();

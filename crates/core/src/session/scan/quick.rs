@@ -227,8 +227,12 @@ impl Reader<'_> {
     fn dollar(&mut self, at: usize) -> Option<()> {
         let before = self.byte(at.wrapping_sub(1));
         let is_parameter = self.byte(at + 1).is_ascii_digit();
-        let in_name = starts_word(before);
-        (in_name || is_parameter && !is_of_word(before)).then_some(())
+        let word = at - blocks::word_len_before(self.text, at);
+        // Not `1x$`.
+        let in_name = starts_word(before) && starts_word(self.byte(word));
+        // `1.$1`
+        let touches = is_of_word(before) || before == b'.';
+        (in_name || is_parameter && !touches).then_some(())
     }
 
     fn passed_comment(&mut self, end: usize) -> Option<()> {

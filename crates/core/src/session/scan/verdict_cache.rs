@@ -1,30 +1,46 @@
 //! What was found of the texts that were said most often lately.
 
-use super::{Dialect, Suspicion, scan};
+use super::{Dialect, Suspicion, blocks, careful, scan, template::Template};
 use crate::session::certificates::Certificates;
 
 /// Longer texts are not kept.
 const TEXT_LEN_MAX: usize = 1024;
-/// So many texts are kept.
-const SLOTS: usize = 256;
+/// The beginnings of texts lead to so many places,
+const SETS: usize = 32;
+/// with so many verdicts each.
+const WAYS: usize = 8;
+/// Where a place is full, one out of so many texts that are not found there is kept.
+const PATIENCE: u8 = 8;
+/// So many bytes of a text say where it belongs.
+const HEAD: usize = 32;
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Remembers verdicts by the exact text, each text in the one slot that its hash says. A text is kept
-/// when it comes for the second time in a row there: those with other values each time cost nothing
-/// but their hash. At most 256 kB.
+/// Remembers verdicts by texts, which are compared as a whole; numbers and strings may differ where
+/// they make no difference. At most 320 kB.
 #[derive(Debug, Default)]
 pub struct VerdictCache {
     /// What the verdicts were found under.
     under: Option<(u64, Dialect)>,
-    slots: Vec<Slot>,
+    sets: Vec<Set>,
 }
 
+/// Verdicts on texts whose beginnings have the same hash, more or less.
 #[derive(Clone, Debug, Default)]
-struct Slot {
-    hash: u64,
-    /// Zero for a text that came once, and was not kept.
-    text: Vec<u8>,
+struct Set {
+    known: Vec<Known>,
+    /// Counts the texts that were not found.
+    missed: u8,
+    /// Where the next one that may go is looked for.
+    hand: u8,
+}
+
+#[derive(Clone, Debug)]
+struct Known {
+    head: u64,
     suspicion: Suspicion,
+    /// Since it was last looked at whether it may go.
+    was_used: bool,
+    template: Template,
 }
 
 impl VerdictCache {
@@ -41,44 +57,89 @@ impl VerdictCache {
         }
         let under = Some((certificates.id(), dialect));
         if self.under != under {
-            self.slots.clear();
-            self.slots.resize(SLOTS, Slot::default());
+            self.sets.clear();
+            self.sets.resize(SETS, Set::default());
             self.under = under;
         }
-        let hash = hash(text);
-        let slot = &mut self.slots[hash as usize % SLOTS];
-        if slot.hash != hash {
-            slot.hash = hash;
-            slot.text.clear();
-            return scan(text, dialect, certificates);
+        let head = head(text);
+        let set = &mut self.sets[head as usize % SETS];
+        for known in &mut set.known {
+            if known.head == head && known.template.fits(text) {
+                known.was_used = true;
+                return known.suspicion;
+            }
         }
-        if slot.text == text {
-            return slot.suspicion;
+        let suspicion = scan(text, dialect, certificates);
+        set.missed = set.missed.wrapping_add(1);
+        if set.known.len() < WAYS || set.missed.is_multiple_of(PATIENCE) {
+            set.keep(Known {
+                head,
+                suspicion,
+                was_used: false,
+                template: template(text, dialect, certificates),
+            });
         }
-        slot.suspicion = scan(text, dialect, certificates);
-        slot.text.clear();
-        slot.text.extend_from_slice(text);
-        slot.suspicion
+        suspicion
     }
 }
 
-/// A hash that need not withstand anybody: the text is compared.
-#[inline]
-fn hash(text: &[u8]) -> u64 {
-    let step = |hash: u64, eight: u64| {
-        let product = u128::from(hash ^ eight) * u128::from(MULTIPLIER);
-        (product as u64) ^ (product >> 64) as u64
-    };
-    let (chunks, rest) = text.as_chunks::<16>();
-    let mut hash = text.len() as u64 ^ MULTIPLIER;
-    for chunk in chunks {
-        let both = u128::from_le_bytes(*chunk);
-        hash = step(hash ^ (both >> 64) as u64, (both as u64).rotate_left(32));
+impl Set {
+    /// Keeps one more, in place of one that was of no use lately.
+    #[cold]
+    fn keep(&mut self, new: Known) {
+        if self.known.len() < WAYS {
+            return self.known.push(new);
+        }
+        loop {
+            self.hand = (self.hand + 1) % WAYS as u8;
+            let old = &mut self.known[usize::from(self.hand)];
+            if !std::mem::take(&mut old.was_used) {
+                *old = new;
+                return;
+            }
+        }
     }
-    for &byte in rest {
-        hash = (hash ^ u64::from(byte))
-            .wrapping_mul(MULTIPLIER | 1)
-            .rotate_left(23);
+}
+
+/// The texts that have the same verdict as this one.
+#[cold]
+fn template(text: &[u8], dialect: Dialect, certificates: &Certificates) -> Template {
+    let utf8 = dialect == Dialect::Utf8 && certificates.is_utf8();
+    let literals_matter = dialect == Dialect::Unreadable
+        || certificates.has_tripwires()
+        || careful::depends_on_literals(text, utf8, certificates);
+    match literals_matter {
+        true => Template::exact(text),
+        false => Template::of(text),
+    }
+}
+
+/// A hash of a text's beginning, as far as it is the same for all that fit the same template: up to
+/// the first digit or quote.
+#[inline]
+fn head(text: &[u8]) -> u64 {
+    let block = match text.first_chunk::<HEAD>() {
+        Some(block) => *block,
+        None => {
+            let mut block = [0; HEAD];
+            block[..text.len()].copy_from_slice(text);
+            block
+        }
+    };
+    let (halves, _) = block.as_chunks::<16>();
+    let mut hash = MULTIPLIER;
+    for half in halves {
+        let literals = blocks::literals(half);
+        let both = u128::from_le_bytes(*half);
+        let kept = match literals {
+            0 => both,
+            _ => both & ((1 << (8 * literals.trailing_zeros())) - 1),
+        };
+        let product = u128::from(hash ^ kept as u64) * u128::from(MULTIPLIER ^ (kept >> 64) as u64);
+        hash = (product as u64) ^ (product >> 64) as u64;
+        if literals != 0 {
+            break;
+        }
     }
     hash
 }
@@ -132,7 +193,45 @@ mod tests {
             }
             let _ = cache.scan(&vec![b' '; 5000], Dialect::Utf8, &certificates);
         }
-        let kept: usize = cache.slots.iter().map(|slot| slot.text.capacity()).sum();
-        assert!(kept <= 2 * SLOTS * TEXT_LEN_MAX, "{kept}");
+        let known = cache.sets.iter().flat_map(|set| &set.known);
+        let kept: usize = known.map(|known| known.template.bytes()).sum();
+        assert!(kept <= SETS * WAYS * (TEXT_LEN_MAX + 128), "{kept}");
+    }
+
+    #[test]
+    fn what_a_string_says_may_matter() {
+        let certificates = Certificates::none();
+        let mut cache = VerdictCache::default();
+        for _ in 0..2 {
+            for (text, expect) in [
+                ("select set_config('app.x', '1', true)", Suspicion::NONE),
+                ("select set_config('seed', '1', true)", Suspicion::SEED),
+                ("select set_config('app.y', '1', false)", Suspicion::SETTING),
+            ] {
+                let found = cache.scan(text.as_bytes(), Dialect::Utf8, &certificates);
+                assert_eq!(found, expect, "{text}");
+            }
+        }
+        let rows = [[&b"o"[..], b"#>", b"LOCK", b""]];
+        let certificates = Certificates::from_rows(1, rows);
+        for text in ["select 'a'", "select '#>'", "select 'b'"] {
+            let expect = scan(text.as_bytes(), Dialect::Utf8, &certificates);
+            let found = cache.scan(text.as_bytes(), Dialect::Utf8, &certificates);
+            assert_eq!(found, expect, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_used_stays() {
+        let certificates = Certificates::none();
+        let mut cache = VerdictCache::default();
+        let usual = b"select lower('one that is said all the time')";
+        for number in 0..2000 {
+            let _ = cache.scan(usual, Dialect::Utf8, &certificates);
+            let other = format!("select lower('') as x{number}");
+            let _ = cache.scan(other.as_bytes(), Dialect::Utf8, &certificates);
+        }
+        let mut known = cache.sets.iter().flat_map(|set| &set.known);
+        assert!(known.any(|known| known.template.fits(usual)));
     }
 }

@@ -230,3 +230,127 @@ fn depth_has_a_bound() {
     check(&nested(50), "NONE");
     check(&nested(100), "OPAQUE");
 }
+
+/// Literals of all spellings, and what looks like some, or ends one.
+const LITERALS: [&str; 44] = [
+    "0",
+    "7",
+    "42",
+    "1234567",
+    "007",
+    "1.5",
+    "12.50",
+    "0.0",
+    ".5",
+    "5.",
+    "1..2",
+    "1_000",
+    "1__0",
+    "0x1F",
+    "0b01",
+    "1e5",
+    "1.5e-3",
+    "1e",
+    "'a'",
+    "''",
+    "'it''s'",
+    "''''",
+    "'--'",
+    "'/*'",
+    "'*/'",
+    "'$$'",
+    "'\\'",
+    "'a'\n'b'",
+    "'\n'",
+    "'gr\u{fc}n'",
+    "'set_config('",
+    "E'a\\'b'",
+    "e'a''b'",
+    "E'a'\n'b'",
+    "U&'d\\0061'",
+    "b'01'",
+    "X'ff'",
+    "N'a'",
+    "$$a'b$$",
+    "$t$ ' $$ $t$",
+    "$1",
+    "'",
+    "/* ' */",
+    "-- '\n",
+];
+
+/// Where a text fits the template of another, its tokens are of the same kinds, and it is suspected of
+/// the same; and whatever was said before, a verdict is what it is without a memory.
+#[test]
+fn other_literals() {
+    use super::{
+        careful,
+        lexer::{Kind, Lexer},
+        template::Template,
+    };
+    let certificates = database();
+    let pieces: Vec<_> = PIECES
+        .lines()
+        .map(|line| line.replace("\\n", "\n"))
+        .collect();
+    let tokens = |text: &str| {
+        let mut lexer = Lexer::new(text.as_bytes());
+        let mut found = Vec::new();
+        while !matches!(found.last(), Some((Kind::End | Kind::Broken, _))) {
+            let token = lexer.next();
+            let bytes: &[u8] = match token.kind {
+                Kind::Text | Kind::Number => b"",
+                _ => lexer.bytes(token),
+            };
+            found.push((token.kind, bytes.to_vec()));
+        }
+        found
+    };
+    let mut random = Random(0x1173);
+    let mut cache = super::VerdictCache::default();
+    let (mut fitting, mut open) = (0, 0);
+    for _ in 0..15_000 {
+        let mut one = [
+            "select ",
+            "insert into users values (",
+            "update users set a = ",
+            "with ",
+            "",
+        ][random.below(5)]
+        .to_owned();
+        let mut other = one.clone();
+        for _ in 0..random.below(8) {
+            if random.below(2) == 0 {
+                let piece = &pieces[random.below(pieces.len())];
+                one.push_str(piece);
+                other.push_str(piece);
+            } else {
+                let number = random.below(LITERALS.len());
+                let next = [number, number ^ 1, random.below(LITERALS.len())][random.below(3)];
+                one.push_str(LITERALS[number]);
+                other.push_str(LITERALS[next]);
+            }
+            let between = [" ", ", ", "", "/**/", "\n", ")", "::text", "-"][random.below(8)];
+            one.push_str(between);
+            other.push_str(between);
+        }
+        let template = Template::of(one.as_bytes());
+        assert!(template.fits(one.as_bytes()), "{one}");
+        if template.fits(other.as_bytes()) {
+            fitting += usize::from(one != other);
+            assert_eq!(tokens(&one), tokens(&other), "{one}\n{other}");
+            if !careful::depends_on_literals(one.as_bytes(), true, &certificates) {
+                let found =
+                    [&one, &other].map(|text| careful::read(text.as_bytes(), true, &certificates));
+                assert_eq!(found[0], found[1], "{one}\n{other}");
+                open += usize::from(one != other);
+            }
+        }
+        for text in [&one, &other, &one] {
+            let expect = scan(text.as_bytes(), Dialect::Utf8, &certificates);
+            let found = cache.scan(text.as_bytes(), Dialect::Utf8, &certificates);
+            assert_eq!(found, expect, "{text}");
+        }
+    }
+    assert!(fitting > 1000 && open > 900, "{fitting} {open}");
+}
