@@ -531,7 +531,7 @@ def test_memory_of_a_thousand_statements(start_pooler, newest_pg, request, worke
     for client in rest:
         prepare_all(client)
     growth = pooler.memory_kb() - before
-    noise = 200  # of the allocator, and what workers remember of texts, however many they are
+    noise = 100  # of the allocator
     assert growth <= 4 * len(rest) + noise, f"{growth} kB for {len(rest)} clients"
     for n, client in enumerate(clients):
         client.send(run(f"S_{n}", n), SYNC)

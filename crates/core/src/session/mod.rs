@@ -9,6 +9,7 @@ pub mod certificates;
 mod context;
 mod customs;
 mod fingerprint;
+mod ids;
 mod names;
 mod pin;
 mod plan;

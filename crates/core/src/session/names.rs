@@ -1,7 +1,7 @@
 //! The names that clients have given to their prepared statements.
 //!
 //! Many clients give the same names to the same statements, so a worker stores each pair of both
-//! once, and a client keeps four bytes for each of its own.
+//! once, and a client keeps two bytes for each of its own.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -12,7 +12,7 @@ use hashbrown::HashTable;
 
 use pgweir_wire::Malformed;
 
-use super::{Shape, Statement, shape};
+use super::{Shape, Statement, ids::Ids, shape};
 
 /// What a name is counted as towards `max_client_prepared_bytes`, beside the statement itself.
 const NAME_COST: usize = 128;
@@ -44,7 +44,7 @@ struct Binding {
 /// Must be [cleared](Names::clear) at the client's end.
 #[derive(Debug, Default)]
 pub struct Names {
-    sorted: Vec<u32>,
+    sorted: Ids,
     bytes: usize,
     /// The one that was used last.
     recent: Option<BindingId>,
@@ -145,11 +145,11 @@ impl Names {
     #[must_use]
     #[inline]
     pub fn find(&self, bindings: &Bindings, name: &[u8]) -> Option<BindingId> {
-        if self.sorted.is_empty() {
+        if self.is_empty() {
             return None;
         }
         let at = self.position(bindings, name).ok()?;
-        Some(BindingId(self.sorted[at]))
+        self.sorted.get(at).map(BindingId)
     }
 
     /// The statement of this name.
@@ -168,11 +168,6 @@ impl Names {
         let Err(at) = self.position(bindings, name) else {
             return false;
         };
-        if self.sorted.len() == self.sorted.capacity() {
-            // A thousand names of each client are what memory is made of: no eighth to spare.
-            self.sorted
-                .reserve_exact(4 + (self.sorted.len() / 8).min(12));
-        }
         let id = bindings.acquire(name, statement, Shape::default());
         self.sorted.insert(at, id);
         self.bytes += Self::cost(statement);
@@ -181,7 +176,7 @@ impl Names {
 
     /// The client was told this of a statement that it has.
     pub fn tell(&mut self, bindings: &mut Bindings, BindingId(old): BindingId, shape: Shape) {
-        let Some(at) = self.sorted.iter().position(|&id| id == old) else {
+        let Some(at) = self.sorted.iter().position(|id| id == old) else {
             return;
         };
         let Some(binding) = bindings.get(old).filter(|binding| binding.shape != shape) else {
@@ -190,7 +185,7 @@ impl Names {
         let (name, statement) = (binding.name.clone(), Arc::clone(&binding.statement));
         let new = bindings.acquire(&name, &statement, shape);
         bindings.release(old);
-        self.sorted[at] = new;
+        self.sorted.replace(at, new);
         if self.recent == Some(BindingId(old)) {
             self.recent = Some(BindingId(new));
         }
@@ -208,7 +203,7 @@ impl Names {
 
     /// Takes all names away.
     pub fn clear(&mut self, bindings: &mut Bindings) {
-        for id in std::mem::take(&mut self.sorted) {
+        for id in std::mem::take(&mut self.sorted).iter() {
             bindings.release(id);
         }
         self.bytes = 0;
@@ -218,8 +213,8 @@ impl Names {
     #[must_use]
     pub fn name_of<'b>(&self, bindings: &'b Bindings, id: u64) -> Option<&'b [u8]> {
         let recent = self.recent.map(|BindingId(slot)| slot);
-        let first = recent.filter(|slot| self.sorted.contains(slot));
-        let slots = first.into_iter().chain(self.sorted.iter().copied());
+        let first = recent.filter(|&slot| self.sorted.iter().any(|id| id == slot));
+        let slots = first.into_iter().chain(self.sorted.iter());
         let mut held = slots.filter_map(|slot| bindings.get(slot));
         let found = held.find(|binding| binding.statement.id() == id)?;
         Some(&found.name)
@@ -228,7 +223,7 @@ impl Names {
     /// All of them, by name.
     #[must_use]
     pub fn all(&self, bindings: &Bindings) -> Vec<(Box<[u8]>, Arc<Statement>)> {
-        let held = self.sorted.iter().filter_map(|&slot| bindings.get(slot));
+        let held = self.sorted.iter().filter_map(|slot| bindings.get(slot));
         held.map(|binding| (binding.name.clone(), Arc::clone(&binding.statement)))
             .collect()
     }
@@ -248,7 +243,7 @@ impl Names {
     /// None at all?
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.sorted.is_empty()
+        self.sorted.len() == 0
     }
 
     /// What they are counted as towards `max_client_prepared_bytes`.
@@ -266,8 +261,8 @@ impl Names {
     fn position(&self, bindings: &Bindings, name: &[u8]) -> Result<usize, usize> {
         let hash = bindings.hash(name);
         let hash_at = |id: u32| bindings.get(id).map_or(0, |binding| binding.hash);
-        let mut at = self.sorted.partition_point(|&id| hash_at(id) < hash);
-        while let Some(binding) = self.sorted.get(at).and_then(|&id| bindings.get(id)) {
+        let mut at = self.sorted.partition_point(|id| hash_at(id) < hash);
+        while let Some(binding) = self.sorted.get(at).and_then(|id| bindings.get(id)) {
             if binding.hash != hash {
                 break;
             }
@@ -324,7 +319,7 @@ mod tests {
         }
         assert_eq!(bindings.slots.len(), 1000, "each pair once");
         for client in &clients {
-            assert!(client.sorted.capacity() <= 1016);
+            assert!(client.sorted.bytes() <= 2064);
             let found = client.get(&bindings, b"S_567").unwrap();
             assert_eq!(found.definition(), b"select 567");
         }
