@@ -2,14 +2,14 @@
 //!
 //! What is checked: nothing panics, the quick and the careful reading agree (a debug assertion of
 //! the scanner), a clean text stays clean when another clean statement follows, and a suspect one
-//! suspect; phrases stand in their text.
+//! suspect; phrases stand in their text; what was said before (behind a zero) changes no verdict.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use pgweir_core::session::{
     certificates::Certificates,
-    scan::{Dialect, Phrase, Suspicion, custom_names, phrases, scan},
+    scan::{Dialect, Phrase, Suspicion, VerdictCache, custom_names, phrases, scan},
 };
 
 fuzz_target!(|text: &[u8]| {
@@ -24,6 +24,11 @@ fuzz_target!(|text: &[u8]| {
     let found = scan(text, Dialect::Utf8, &certificates);
     let before = [&b"select 1;"[..], text].concat();
     assert_eq!(scan(&before, Dialect::Utf8, &certificates), found);
+    let mut cache = VerdictCache::default();
+    for said in text.split(|&byte| byte == 0).chain([text]) {
+        let expect = scan(said, Dialect::Utf8, &certificates);
+        assert_eq!(cache.scan(said, Dialect::Utf8, &certificates), expect);
+    }
     let none = scan(text, Dialect::Ascii, &Certificates::none());
     assert!(found.is_empty() || !none.is_empty());
     assert_eq!(

@@ -62,11 +62,51 @@ fn of_quarter(bytes: i8x16) -> (u32, u32, u32) {
     )
 }
 
-/// Where plain literals may begin: digits and quotes, a bit for each byte.
+/// Where plain literals and comments may begin: digits, quotes and slashes, a bit for each byte.
 #[inline]
-pub(super) fn literals(bytes: &[u8; 16]) -> u32 {
+pub(super) fn openings(bytes: &[u8; 16]) -> u32 {
     let bytes = u8x16::from(*bytes).cast_signed();
-    (between(bytes, b'0', b'9') | is(bytes, b'\'')).to_bitmask()
+    // What lies between the slash and the nine are the digits.
+    (between(bytes, b'/', b'9') | is(bytes, b'\'')).to_bitmask()
+}
+
+/// How many digits a text begins with.
+#[inline]
+pub(super) fn digits(text: &[u8]) -> usize {
+    if let Some(eight) = text.first_chunk::<8>() {
+        // The upper bit of a byte that is no digit is set.
+        let eight = u64::from_le_bytes(*eight);
+        let low = (eight ^ 0x3030_3030_3030_3030) & 0x7f7f_7f7f_7f7f_7f7f;
+        let others = (low + 0x7676_7676_7676_7676 | eight) & 0x8080_8080_8080_8080;
+        if others != 0 {
+            return others.trailing_zeros() as usize / 8;
+        }
+    }
+    text.iter().take_while(|byte| byte.is_ascii_digit()).count()
+}
+
+/// Up to sixteen bytes, the first lowest, with zeros behind.
+#[inline]
+pub(super) fn padded(text: &[u8]) -> u128 {
+    let len = text.len();
+    if let Some(all) = text.first_chunk::<16>() {
+        return u128::from_le_bytes(*all);
+    }
+    // What both ends have in common is the same in both.
+    if let (Some(first), Some(last)) = (text.first_chunk::<8>(), text.last_chunk::<8>()) {
+        let (first, last) = (u64::from_le_bytes(*first), u64::from_le_bytes(*last));
+        return u128::from(first) | u128::from(last) << (8 * (len - 8));
+    }
+    if let (Some(first), Some(last)) = (text.first_chunk::<4>(), text.last_chunk::<4>()) {
+        let (first, last) = (u32::from_le_bytes(*first), u32::from_le_bytes(*last));
+        return (u64::from(first) | u64::from(last) << (8 * (len - 4))).into();
+    }
+    match *text {
+        [] => 0,
+        [a] => a.into(),
+        [a, b] => u16::from_le_bytes([a, b]).into(),
+        [a, b, c, ..] => u32::from_le_bytes([a, b, c, 0]).into(),
+    }
 }
 
 /// Sixteen bytes that names are looked for in.
@@ -216,6 +256,30 @@ mod tests {
                 (len, len),
                 "{byte}"
             );
+        }
+    }
+
+    #[test]
+    fn digits_end() {
+        for other in (0..=255_u8).filter(|byte| !byte.is_ascii_digit()) {
+            for len in 0..20 {
+                let mut text: Vec<u8> = b"90".iter().copied().cycle().take(len).collect();
+                text.push(other);
+                assert_eq!(digits(&text), len, "{other}");
+                text.extend(b"0123456789");
+                assert_eq!(digits(&text), len, "{other}");
+            }
+        }
+        assert_eq!((digits(b""), digits(b"0123456789")), (0, 10));
+    }
+
+    #[test]
+    fn zeros_behind() {
+        let text: [u8; 20] = std::array::from_fn(|at| (at as u8).wrapping_add(0xf0));
+        for len in 0..=16 {
+            let mut all = [0; 16];
+            all[..len].copy_from_slice(&text[..len]);
+            assert_eq!(padded(&text[..len]), u128::from_le_bytes(all), "{len}");
         }
     }
 

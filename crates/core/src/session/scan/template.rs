@@ -2,26 +2,40 @@
 
 use super::{
     blocks,
-    lexer::{Kind, Lexer, is_of_word},
+    lexer::{Kind as TokenKind, Lexer, is_of_word},
 };
 
-/// So many literals of a text may differ; what follows them is compared as it is.
+/// So many places in a text may differ; what follows them is compared as it is.
 const HOLES_MAX: usize = 64;
-/// The bit of a hole for a string; the others say how many bytes stand before it, since the last.
-const STRING: u16 = 1 << 15;
 
-/// What is common to such texts, byte for byte, and where a number or a string stands in it.
+/// What is common to such texts, byte for byte, and where something else stands in it.
 ///
 /// A text that fits is cut into the same tokens as the one that the template was made of: the same
-/// words, names, signs and blanks, and literals of the same kinds. For a hole stands for nothing but
-/// what lies between the quotes of a plain string, or for a plain decimal number that touches no
-/// letter, quote or dot: neither begins or ends anything, whatever is in it. Strings of other kinds,
-/// numbers in other spellings, and what lies in comments and quoted names has to be the same.
+/// words, names and signs, and literals of the same kinds. For a hole stands for nothing but what lies
+/// between the quotes of a plain string, between the ends of a comment that holds no other, or for a
+/// plain decimal number that touches no letter, quote or dot: whatever is in it, it neither begins nor
+/// ends anything. Strings of other kinds, numbers in other spellings, comments of other kinds, and
+/// what lies in quoted names has to be the same.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Template {
     /// All but what is in the holes.
     fixed: Box<[u8]>,
-    holes: Box<[u16]>,
+    holes: Box<[Hole]>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Hole {
+    /// So many bytes stand before it, since the last.
+    after: u16,
+    kind: Kind,
+}
+
+/// What stands in a hole.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Number,
+    String,
+    Comment,
 }
 
 impl Template {
@@ -33,33 +47,31 @@ impl Template {
         }
     }
 
-    /// Of all texts with other literals.
+    /// Of all texts with other literals and comments.
     pub(super) fn of(text: &[u8]) -> Self {
-        let (mut fixed, mut holes) = (Vec::with_capacity(text.len()), Vec::new());
+        let mut maker = Maker::default();
         let mut lexer = Lexer::new(text);
-        let mut from = 0;
-        while holes.len() < HOLES_MAX {
+        let mut end = 0;
+        loop {
             let token = lexer.next();
-            let (start, end, kind) = match token.kind {
-                Kind::End | Kind::Broken => break,
-                Kind::Text => (token.start + 1, token.end - 1, STRING),
-                Kind::Number if is_plain(text, token.start, token.end) => {
-                    (token.start, token.end, 0)
-                }
-                _ => continue,
-            };
-            let before = start - from;
-            if before >= usize::from(STRING) {
+            if token.kind == TokenKind::Broken {
                 break;
             }
-            fixed.extend_from_slice(&text[from..start]);
-            holes.push(before as u16 | kind);
-            from = end;
+            maker.comments(text, end, token.start);
+            end = token.end;
+            match token.kind {
+                TokenKind::End => break,
+                TokenKind::Text => maker.hole(text, token.start + 1, end - 1, Kind::String),
+                TokenKind::Number if is_plain(text, token.start, end) => {
+                    maker.hole(text, token.start, end, Kind::Number);
+                }
+                _ => {}
+            }
         }
-        fixed.extend_from_slice(&text[from..]);
+        maker.fixed.extend_from_slice(&text[maker.from..]);
         Self {
-            fixed: fixed.into(),
-            holes: holes.into(),
+            fixed: maker.fixed.into(),
+            holes: maker.holes.into(),
         }
     }
 
@@ -74,35 +86,86 @@ impl Template {
     pub(super) fn fits(&self, text: &[u8]) -> bool {
         let (mut fixed, mut rest) = (&*self.fixed, text);
         for hole in &self.holes {
-            let Some((same, after)) = fixed.split_at_checked(usize::from(hole & !STRING)) else {
+            let after = usize::from(hole.after);
+            let (Some((same, others)), Some((found, behind))) =
+                (fixed.split_at_checked(after), rest.split_at_checked(after))
+            else {
                 return false;
             };
-            let Some(found) = rest.strip_prefix(same) else {
+            if same != found {
+                return false;
+            }
+            let len = match hole.kind {
+                Kind::Number => number_len(behind),
+                Kind::String => string_len(behind),
+                Kind::Comment => comment_len(behind),
+            };
+            let Some(behind) = len.and_then(|len| behind.get(len..)) else {
                 return false;
             };
-            let len = match hole & STRING {
-                0 => number_len(found),
-                _ => string_len(found),
-            };
-            let Some(behind) = len.and_then(|len| found.get(len..)) else {
-                return false;
-            };
-            (fixed, rest) = (after, behind);
+            (fixed, rest) = (others, behind);
         }
         fixed == rest
+    }
+}
+
+/// A template that is being made.
+#[derive(Default)]
+struct Maker {
+    fixed: Vec<u8>,
+    holes: Vec<Hole>,
+    /// Up to here the text is dealt with.
+    from: usize,
+}
+
+impl Maker {
+    fn hole(&mut self, text: &[u8], start: usize, end: usize, kind: Kind) {
+        let (Ok(after), true) = (
+            u16::try_from(start - self.from),
+            self.holes.len() < HOLES_MAX,
+        ) else {
+            return;
+        };
+        self.fixed.extend_from_slice(&text[self.from..start]);
+        self.holes.push(Hole { after, kind });
+        self.from = end;
+    }
+
+    /// What lies between two tokens: blanks and comments.
+    fn comments(&mut self, text: &[u8], mut at: usize, end: usize) {
+        while at < end {
+            let rest = &text[at..end];
+            at += match rest {
+                [b'/', b'*', content @ ..] => match comment_len(content) {
+                    Some(len) => {
+                        self.hole(text, at + 2, at + 2 + len, Kind::Comment);
+                        len + 4
+                    }
+                    // It holds another one.
+                    None => match blocks::comment_end(text, at) {
+                        Some(end) => end - at,
+                        None => return,
+                    },
+                },
+                [b'-', ..] => {
+                    let line = rest.iter().position(|&byte| byte == b'\n' || byte == b'\r');
+                    line.unwrap_or(rest.len())
+                }
+                _ => 1,
+            };
+        }
     }
 }
 
 /// Digits, perhaps with a dot among them.
 #[inline]
 fn number_len(text: &[u8]) -> Option<usize> {
-    let digits = |text: &[u8]| text.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let mut len = digits(text);
+    let mut len = blocks::digits(text);
     if len == 0 {
         return None;
     }
     if text.get(len) == Some(&b'.') {
-        let after = digits(&text[len + 1..]);
+        let after = blocks::digits(&text[len + 1..]);
         if after > 0 {
             len += 1 + after;
         }
@@ -120,6 +183,21 @@ fn string_len(text: &[u8]) -> Option<usize> {
             return Some(quote);
         }
         from = quote + 2;
+    }
+}
+
+/// Up to the end of a comment that holds no other.
+fn comment_len(text: &[u8]) -> Option<usize> {
+    let mut from = 0;
+    loop {
+        let slash = blocks::find(text, from, b'/')?;
+        if slash > 0 && text[slash - 1] == b'*' {
+            return Some(slash - 1);
+        }
+        if text.get(slash + 1) == Some(&b'*') {
+            return None;
+        }
+        from = slash + 1;
     }
 }
 
@@ -184,6 +262,15 @@ mod tests {
             ],
         );
         check(
+            "/*a*/select 1/*trace='00-5bd'*/",
+            &[
+                "/**/select 1/***/",
+                "/*/ */select 22/*'*/",
+                "/*'$$*/select 22/* -- \n */",
+            ],
+            &["/*/*/select 1/*/**/", "/*a*/ select 1/*b*/", "select 1"],
+        );
+        check(
             "select 'a'1",
             &["select 'b'2"],
             &["select 'b''2'", "select 'b'''"],
@@ -199,7 +286,13 @@ mod tests {
             ("select $1", "select $2"),
             ("select t1", "select t2"),
             ("select \"1\"", "select \"2\""),
-            ("select /* 1 */ 1", "select /* 2 */ 1"),
+            ("select /* /* 1 */ */ 1", "select /* /* 2 */ */ 1"),
+            ("select 1 /* 1 */", "select 1 /* /* 1 */"),
+            ("select 1 /* 1 */ x", "select 1 /* /* 1 */ */ x"),
+            ("select 1 /* 1 */", "select 1 /* */ */"),
+            ("select '/* 1 */' x", "select '/* 2 */ x"),
+            ("select \"/* 1 */\"", "select \"/* 2 */\""),
+            ("select 1 -- /* 1 */", "select 1 -- /* 2 */"),
             ("select 1 -- it's 1", "select 1 -- it's 2"),
             ("select 0x1", "select 0x2"),
             ("select 1e5", "select 1e6"),

@@ -11,12 +11,10 @@ const SETS: usize = 32;
 const WAYS: usize = 8;
 /// Where a place is full, one out of so many texts that are not found there is kept.
 const PATIENCE: u8 = 8;
-/// So many bytes of a text say where it belongs.
-const HEAD: usize = 32;
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Remembers verdicts by texts, which are compared as a whole; numbers and strings may differ where
-/// they make no difference. At most 320 kB.
+/// Remembers verdicts by texts, which are compared as a whole; numbers, strings and comments
+/// may differ where they make no difference. At most 320 kB.
 #[derive(Debug, Default)]
 pub struct VerdictCache {
     /// What the verdicts were found under.
@@ -62,7 +60,7 @@ impl VerdictCache {
             self.under = under;
         }
         let head = head(text);
-        let set = &mut self.sets[head as usize % SETS];
+        let set = &mut self.sets[(head >> 32) as usize % SETS];
         for known in &mut set.known {
             if known.head == head && known.template.fits(text) {
                 known.was_used = true;
@@ -115,33 +113,47 @@ fn template(text: &[u8], dialect: Dialect, certificates: &Certificates) -> Templ
 }
 
 /// A hash of a text's beginning, as far as it is the same for all that fit the same template: up to
-/// the first digit or quote.
+/// the first digit, quote or slash, behind the comment that it may begin with.
 #[inline]
 fn head(text: &[u8]) -> u64 {
-    let block = match text.first_chunk::<HEAD>() {
-        Some(block) => *block,
+    let mut text = text;
+    if let [b'/', b'*', ..] = text {
+        text = behind_comment(text);
+    }
+    let (first, second) = match text.first_chunk::<32>() {
+        Some(block) => {
+            let halves = block.as_chunks::<16>().0;
+            (
+                u128::from_le_bytes(halves[0]),
+                u128::from_le_bytes(halves[1]),
+            )
+        }
         None => {
-            let mut block = [0; HEAD];
-            block[..text.len()].copy_from_slice(text);
-            block
+            let (first, second) = text.split_at(text.len().min(16));
+            (blocks::padded(first), blocks::padded(second))
         }
     };
-    let (halves, _) = block.as_chunks::<16>();
-    let mut hash = MULTIPLIER;
-    for half in halves {
-        let literals = blocks::literals(half);
-        let both = u128::from_le_bytes(*half);
-        let kept = match literals {
-            0 => both,
-            _ => both & ((1 << (8 * literals.trailing_zeros())) - 1),
-        };
-        let product = u128::from(hash ^ kept as u64) * u128::from(MULTIPLIER ^ (kept >> 64) as u64);
-        hash = (product as u64) ^ (product >> 64) as u64;
-        if literals != 0 {
-            break;
-        }
-    }
-    hash
+    let (hash, ends) = add_head(MULTIPLIER, first);
+    if ends { hash } else { add_head(hash, second).0 }
+}
+
+/// Adds sixteen bytes to a hash: does the beginning end among them?
+#[inline]
+fn add_head(hash: u64, bytes: u128) -> (u64, bool) {
+    let openings = blocks::openings(&bytes.to_le_bytes());
+    let kept = match openings {
+        0 => bytes,
+        _ => bytes & ((1 << (8 * openings.trailing_zeros())) - 1),
+    };
+    let both = kept as u64 ^ ((kept >> 64) as u64).rotate_left(29);
+    let hash = (hash.rotate_left(23) ^ both).wrapping_mul(MULTIPLIER);
+    (hash, openings != 0)
+}
+
+#[cold]
+fn behind_comment(text: &[u8]) -> &[u8] {
+    let end = blocks::comment_end(text, 0);
+    text.get(end.unwrap_or_default()..).unwrap_or_default()
 }
 
 #[cfg(test)]

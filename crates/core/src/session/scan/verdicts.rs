@@ -232,7 +232,7 @@ fn depth_has_a_bound() {
 }
 
 /// Literals of all spellings, and what looks like some, or ends one.
-const LITERALS: [&str; 44] = [
+const LITERALS: [&str; 51] = [
     "0",
     "7",
     "42",
@@ -275,6 +275,13 @@ const LITERALS: [&str; 44] = [
     "$t$ ' $$ $t$",
     "$1",
     "'",
+    "/* 1 */",
+    "/***/",
+    "/*/ x */",
+    "/**/",
+    "/* /* */ */",
+    "/*",
+    "*/",
     "/* ' */",
     "-- '\n",
 ];
@@ -326,7 +333,11 @@ fn other_literals() {
                 other.push_str(piece);
             } else {
                 let number = random.below(LITERALS.len());
-                let next = [number, number ^ 1, random.below(LITERALS.len())][random.below(3)];
+                let next = [
+                    number,
+                    (number ^ 1).min(LITERALS.len() - 1),
+                    random.below(LITERALS.len()),
+                ][random.below(3)];
                 one.push_str(LITERALS[number]);
                 other.push_str(LITERALS[next]);
             }
