@@ -77,7 +77,7 @@ pub(super) fn digits(text: &[u8]) -> usize {
         // The upper bit of a byte that is no digit is set.
         let eight = u64::from_le_bytes(*eight);
         let low = (eight ^ 0x3030_3030_3030_3030) & 0x7f7f_7f7f_7f7f_7f7f;
-        let others = (low + 0x7676_7676_7676_7676 | eight) & 0x8080_8080_8080_8080;
+        let others = ((low + 0x7676_7676_7676_7676) | eight) & 0x8080_8080_8080_8080;
         if others != 0 {
             return others.trailing_zeros() as usize / 8;
         }
