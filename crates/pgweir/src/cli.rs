@@ -172,12 +172,29 @@ mod tests {
     fn manual_page() -> String {
         // The settings have a page of their own.
         let command = Cli::command().after_help(None).after_long_help(None);
+        let commands: Vec<_> = command.get_subcommands().cloned().collect();
         let man = clap_mangen::Man::new(command)
             .date("")
             .manual("")
             .source("");
         let mut page = b".\\\" Generated from crates/pgweir/src/cli.rs by a test there.\n".to_vec();
-        man.render(&mut page).expect("written to memory");
+        man.render_title(&mut page)
+            .and_then(|()| man.render_name_section(&mut page))
+            .and_then(|()| man.render_synopsis_section(&mut page))
+            .and_then(|()| man.render_description_section(&mut page))
+            .and_then(|()| man.render_options_section(&mut page))
+            .expect("written to memory");
+        page.extend_from_slice(b".SH COMMANDS\n");
+        for command in commands {
+            let about = command.get_about().cloned().unwrap_or_default();
+            page.extend_from_slice(format!(".SS {}\n{about}\n", command.get_name()).as_bytes());
+            let mut options = Vec::new();
+            clap_mangen::Man::new(command)
+                .render_options_section(&mut options)
+                .expect("written to memory");
+            let options = String::from_utf8(options).expect("text");
+            page.extend_from_slice(options.replace(".SH OPTIONS\n", "").as_bytes());
+        }
         let mut page = String::from_utf8(page).expect("text");
         page.push_str(include_str!("../../../packaging/man/pgweir.1.end"));
         page
