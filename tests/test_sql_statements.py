@@ -79,6 +79,11 @@ SCRIPTS = {
         parse("SELECT 1", "s") + SYNC,
         parse("DISCARD PLANS") + bind() + execute() + parse("DEALLOCATE ALL") + bind() + execute()
         + parse(NAMES) + used("")],
+    "not deallocated, since all of the request has failed": [
+        parse("SELECT 1", "p") + SYNC,
+        parse("CLOSE c") + bind() + execute() + parse("DEALLOCATE ALL") + bind() + execute()
+        + parse("PREPARE p AS SELECT 2") + bind() + execute() + parse(NAMES) + used(""),
+        *sql(NAMES), used("p"), *sql("EXECUTE p")],
     "seen": [
         *sql("PREPARE p AS SELECT 1", VIEW), parse("SELECT $1::int", "s") + SYNC, *sql(VIEW), used("s", 1),
         *sql(VIEW, "DEALLOCATE p", VIEW), close("S", "s") + SYNC, *sql(VIEW)],

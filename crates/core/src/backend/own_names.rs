@@ -44,7 +44,16 @@ impl OwnNames {
     /// This one was not made known.
     pub fn missed(&mut self, name: &[u8]) {
         self.names.retain(|own| **own != *name);
-        self.missed.push(name.into());
+        if !self.missed.iter().any(|missed| **missed == *name) {
+            self.missed.push(name.into());
+        }
+    }
+
+    /// It is not to be made known at present.
+    pub fn withhold(&mut self, name: &[u8]) {
+        if !self.has(name) {
+            self.missed(name);
+        }
     }
 
     /// All are from here on.
@@ -73,6 +82,11 @@ mod tests {
         own.missed(b"a");
         assert!(!own.has(b"a") && !own.has_all() && !own.is_empty());
         assert!(own.insert(b"a") && own.has(b"a") && own.has_all());
+        own.withhold(b"a");
+        assert!(own.has(b"a"), "it is known already");
+        own.clear();
+        own.withhold(b"a");
+        assert!(!own.has(b"a") && !own.is_empty());
         own.clear();
         assert!(own.is_empty());
     }

@@ -220,16 +220,19 @@ impl Upward<'_> {
         // Who says names of ours finds none of those either.
         let wants_all = suspicion.intersects(Suspicion::STATEMENTS_VIEW)
             || names.iter().any(|name| name.starts_with(RESERVED));
+        // Those that a text in front of this one takes away are not to come back, should it succeed.
+        let are_going = self.server.replies.drops_statements();
         if wants_all && !self.server.session.own.has_all() {
             // Nothing but what is its own is to be seen.
             for statement in self.server.prepared.take_all() {
                 self.send_close(statement, out);
                 count += 1;
             }
-            // Those that a text in front of this one takes away are not to come back.
-            let are_going = self.server.replies.drops_statements();
             for (name, statement) in self.client.statements.all(self.bindings) {
-                if self.server.session.own.insert(&name) && !are_going {
+                let own = &mut self.server.session.own;
+                if are_going {
+                    own.withhold(&name);
+                } else if own.insert(&name) {
                     self.give(&name, statement, out);
                     count += 1;
                 }
@@ -237,8 +240,9 @@ impl Upward<'_> {
             self.server.session.own.insert_all();
         }
         for name in names {
-            if self.server.session.own.insert(&name)
-                && !self.server.replies.drops_statements()
+            if are_going {
+                self.server.session.own.withhold(&name);
+            } else if self.server.session.own.insert(&name)
                 && let Some(statement) = self.client.statements.get(self.bindings, &name)
             {
                 let statement = Arc::clone(statement);
