@@ -147,7 +147,9 @@ def test_errors_of_pause(start_pooler, newest_pg):
         ("RESUME", "pooler is not paused/suspended"),
         ("KILL_CLIENT", "invalid client pointer supplied"),
         ("KILL_CLIENT someone", "invalid client pointer supplied"),
-        ("KILL_CLIENT 99999999999999999999999", "invalid client pointer supplied"),
+        ("KILL_CLIENT 0x", "invalid client pointer supplied"),
+        ("KILL_CLIENT 0xfffff", "client not found"),
+        ("KILL_CLIENT 99999999999999999999999", "client not found"),
         ("KILL_CLIENT 100000", "client not found"),
     ]:
         assert refused(console, text) == ("08P01", words)
@@ -300,7 +302,11 @@ def test_kill_client(start_pooler, newest_pg, workers, how):
     assert command(console, f"KILL_CLIENT {rows[0]['id']}") == "KILL_CLIENT"
     assert [words for _, words in wire.errors(victim.rest())] == ["admin forced disconnect"]
     assert other.value("SELECT 1") == "1"
-    assert refused(console, f"KILL_CLIENT {rows[0]['id']}") == ("08P01", "client not found")
+    assert refused(console, f"KILL_CLIENT {rows[0]['ptr']}") == ("08P01", "client not found")
+    if how == "idle":  # by the number that the log has, too
+        pointer = next(row["ptr"] for row in pooler.console("SHOW CLIENTS") if row["database"] == "app")
+        assert command(console, f"KILL_CLIENT {pointer}") == "KILL_CLIENT"
+        assert [words for _, words in wire.errors(other.rest())] == ["admin forced disconnect"]
 
 
 # -- DISABLE and ENABLE

@@ -162,9 +162,8 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) -> Result<(), Fault> {
-        let id = id
-            .parse()
-            .map_err(|_| Fault::Command("invalid client pointer supplied".to_owned()))?;
+        let id = client_id(id)
+            .ok_or_else(|| Fault::Command("invalid client pointer supplied".to_owned()))?;
         let errand = Errand::KillClient { id, found: false };
         self.begin_tour(conn, errand, now, out);
         Ok(())
@@ -382,4 +381,13 @@ fn issued(command: &str, database: &str, out: &mut Actions) {
 
 fn no_such_database(name: &str) -> Fault {
     Fault::Command(format!("no such database: {name}"))
+}
+
+/// A client's number, as SHOW CLIENTS has it (`id`), or as the log and `ptr` do (`0x1f`). One that is too
+/// large is nobody's.
+fn client_id(text: &str) -> Option<u64> {
+    let hex = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+    let (digits, radix) = hex.map_or((text, 10), |digits| (digits, 16));
+    let is_number = !digits.is_empty() && digits.chars().all(|digit| digit.is_digit(radix));
+    is_number.then(|| u64::from_str_radix(digits, radix).unwrap_or(u64::MAX))
 }
