@@ -5,6 +5,7 @@
 //! output or error holds one.
 
 pub mod hba;
+mod ldap;
 pub mod md5;
 mod method;
 mod plain;
@@ -12,6 +13,7 @@ mod saslprep;
 pub mod scram;
 pub mod userlist;
 
+pub use ldap::{LdapMode, LdapOptions, LdapProblem, LdapScope};
 pub use method::Method;
 pub use plain::{PlainCheck, verify_plain};
 

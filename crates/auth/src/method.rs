@@ -1,5 +1,9 @@
 //! The ways to log in.
 
+use std::sync::Arc;
+
+use crate::LdapOptions;
+
 /// How a client has to prove who it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Method {
@@ -17,4 +21,6 @@ pub enum Method {
     Cert,
     /// By the name of the system's user at the other end of a Unix socket.
     Peer,
+    /// By its password, which an LDAP server checks.
+    Ldap(Arc<LdapOptions>),
 }

@@ -52,9 +52,10 @@ pub(crate) fn auth_available(value: &AuthType) -> Verdict {
         | AuthType::Md5
         | AuthType::Cert
         | AuthType::Hba
+        | AuthType::Ldap
         | AuthType::ScramSha256 => Verdict::Fine,
-        AuthType::Ldap | AuthType::Pam => Verdict::Wrong(format!(
-            "any, trust, plain, md5, scram-sha-256, cert or hba ({value} is not supported yet: it comes in a later version)"
+        AuthType::Pam => Verdict::Wrong(format!(
+            "any, trust, plain, md5, scram-sha-256, cert, hba or ldap ({value} is not supported yet: it comes in a later version)"
         )),
     }
 }

@@ -221,8 +221,8 @@ fn what_is_wrong_is_said() {
          s, min, h or d",
     );
     global(
-        "auth_type = ldap",
-        "wrong value \"ldap\" for \"auth_type\": expected any, trust, plain, md5, scram-sha-256, cert or hba (ldap is not \
+        "auth_type = pam",
+        "wrong value \"pam\" for \"auth_type\": expected any, trust, plain, md5, scram-sha-256, cert, hba or ldap (pam is not \
          supported yet: it comes in a later version)",
     );
     global(

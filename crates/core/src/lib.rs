@@ -37,7 +37,7 @@ pub use action::{
 pub use bypass::Bypass;
 pub use catalog::{Catalog, Reading};
 pub use directory::{Directory, Facts, SharedPool, Snapshot};
-pub use inquiry::{Finding, Inquiry};
+pub use inquiry::{Finding, Inquiry, Service};
 pub use login_fault::LoginFault;
 pub use lookups::{Answer, Keeping, Lookups, Question, Topic};
 pub use native::{Native, Replication};

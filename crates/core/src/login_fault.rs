@@ -4,7 +4,7 @@ use std::fmt;
 
 use pgweir_wire::sqlstate;
 
-use crate::fault::Blame;
+use crate::{Service, fault::Blame};
 
 /// Why a client may not log in, in PgBouncer's words.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub enum LoginFault {
     Rejected,
     /// The system's user at the other end of its Unix socket is another one.
     Peer,
+    /// Somebody else who was asked doesn't take its password.
+    Service(Service),
     /// Its TLS certificate is missing, or another one's.
     Certificate,
 }
@@ -29,6 +31,7 @@ impl LoginFault {
     pub(crate) fn sqlstate(&self) -> &'static str {
         match self {
             Self::Misconfigured | Self::AuthDatabaseDisabled(_) => sqlstate::PROTOCOL_VIOLATION,
+            Self::Service(_) => sqlstate::INVALID_PASSWORD,
             _ => sqlstate::INVALID_AUTHORIZATION,
         }
     }
@@ -52,6 +55,7 @@ impl fmt::Display for LoginFault {
             Self::NoMethod => "no authentication method is found",
             Self::Rejected => "login rejected",
             Self::Peer => "unix socket login rejected",
+            Self::Service(Service::Ldap(_)) => "LDAP authentication failed",
             Self::Certificate => "certificate authentication failed",
         })
     }

@@ -226,7 +226,7 @@ impl Start {
             options: Arc::new(net_options(&snapshot, files)),
             resolver: Arc::clone(&resolver),
             deriver: Deriver::start(&mailboxes)?,
-            inquirer: Inquirer::start(&mailboxes)?,
+            inquirer: Inquirer::start(&snapshot.config.settings, &mailboxes)?,
             control,
             log: log.clone(),
         };

@@ -71,6 +71,15 @@ impl Names {
         Ok(names)
     }
 
+    /// All of them, and physical replication.
+    pub(super) fn everything() -> Self {
+        Self {
+            all: true,
+            replication: true,
+            ..Self::default()
+        }
+    }
+
     /// Are roles looked at?
     pub(super) fn name_roles(&self) -> bool {
         self.same_role || !self.roles.is_empty()

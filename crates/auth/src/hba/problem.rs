@@ -5,6 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::LdapProblem;
+
 /// A line that can't be understood.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HbaProblem {
@@ -73,6 +75,8 @@ pub enum Wrong {
     Surplus(String),
     /// `\1` without a regular expression with a group.
     NoGroup,
+    /// The options of LDAP.
+    Ldap(LdapProblem),
     /// A role's members in the ident file.
     RoleInMap(String),
 }
@@ -111,7 +115,7 @@ impl fmt::Display for Wrong {
             ),
             Self::Method(word) => write!(
                 f,
-                "expected one of trust, reject, md5, scram-sha-256, password, cert, peer as the method, \
+                "expected one of trust, reject, md5, scram-sha-256, password, cert, peer, ldap as the method, \
                  not \"{word}\""
             ),
             Self::Option(word) => write!(f, "this method has no option \"{word}\""),
@@ -141,6 +145,7 @@ impl fmt::Display for Wrong {
                 "\\1 stands for the first group of a regular expression, and the system user is none \
                  with a group; write it as /^(.*)@example\\.com$",
             ),
+            Self::Ldap(problem) => problem.fmt(f),
             Self::RoleInMap(word) => write!(
                 f,
                 "\"{word}\": roles are not supported in ident maps; name the users, or put +role in the \

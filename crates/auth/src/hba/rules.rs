@@ -8,7 +8,7 @@ use super::{
     line::{Word, fields, lines},
     names::{Column, Fit, Names, Read},
 };
-use crate::Method;
+use crate::{LdapOptions, Method};
 
 /// The rules of an HBA file, in their order.
 #[derive(Debug, Clone, Default)]
@@ -106,6 +106,34 @@ impl Rules {
             true => Ok(found),
             false => Err(problems),
         }
+    }
+
+    /// One rule for everybody, by LDAP: the text of `auth_ldap_options`.
+    ///
+    /// # Errors
+    /// What is wrong with the options.
+    pub fn of_ldap(options: &str) -> Result<Self, Wrong> {
+        let fields = fields(options)?;
+        let words = fields.iter().flatten().map(|word| word.text.as_str());
+        let options = LdapOptions::parse(words).map_err(Wrong::Ldap)?;
+        Ok(Self::of_method(Method::Ldap(Arc::new(options))))
+    }
+
+    /// One rule for everybody.
+    fn of_method(method: Method) -> Self {
+        let mut rules = Self::default();
+        for connection in [Connection::Local, Connection::Host] {
+            rules.rules.push(Rule {
+                connection,
+                databases: Names::everything(),
+                users: Names::everything(),
+                range: Range::All,
+                method: method.clone(),
+                map: None,
+                line: 0,
+            });
+        }
+        rules
     }
 
     /// The first rule that fits.
@@ -218,6 +246,19 @@ fn rule(
         }
     };
     let method = single(rest.next(), "method")?;
+    if method.is("ldap") {
+        let words = rest.flatten().map(|word| word.text.as_str());
+        let options = LdapOptions::parse(words).map_err(Wrong::Ldap)?;
+        return Ok(Some(Rule {
+            connection,
+            databases,
+            users,
+            range,
+            method: Method::Ldap(Arc::new(options)),
+            map: None,
+            line,
+        }));
+    }
     let method = method_of(method).ok_or_else(|| Wrong::Method(method.text.clone()))?;
     let map = options(rest.flatten(), &method, context.maps)?;
     Ok(Some(Rule {

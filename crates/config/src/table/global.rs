@@ -192,7 +192,8 @@ settings! {
         /// where `auth_file` has a SCRAM secret. `plain`: by the password in clear text. `trust`: no
         /// proof, but the user must be known. `any`: no proof and any name; each database must then
         /// have a `user`. `cert`: by the name in the client's TLS certificate. `hba`: as the rules in
-        /// `auth_hba_file` say. `ldap` and `pam` come in a later version.
+        /// `auth_hba_file` say. `ldap`: by the password, which an LDAP server
+        /// checks. `pam` comes in a later version.
         auth_type: AuthType = "md5", reloads, now, auth_available;
         /// The file with users and their secrets: lines of `"user" "secret"`, the secret in clear text,
         /// as `md5...` or as `SCRAM-SHA-256$...`.
@@ -205,7 +206,7 @@ settings! {
         /// `samerole`, `replication`, USER is `all` or `+role`; both may be lists of names, `@file` and
         /// `/regular expression` (Rust's syntax, which has no back references and no lookaround). ADDRESS
         /// is `all` or an address with its mask. METHOD is `trust`, `reject`, `md5`, `scram-sha-256`,
-        /// `password`, `cert` or `peer`; the last two may have `map=NAME`. A line that can't be
+        /// `password`, `cert` or `peer`, which may have `map=NAME`, or `ldap` with its options. A line that can't be
         /// understood makes the file unusable.
         auth_hba_file: Option<String> = "", reloads, now;
         /// The file with maps for `map=` of the methods `cert` and `peer`: lines of `MAP SYSTEM-USER USER`. The
@@ -226,8 +227,17 @@ settings! {
         auth_cache_ttl: Micros = "0", reloads, now;
         /// At most so many answers are kept.
         auth_cache_size: u32 = "1000", reloads, now;
-        /// Options of LDAP, for `auth_type = ldap`.
-        auth_ldap_options: Option<Secret>, reloads, later;
+        /// Options of LDAP, for `auth_type = ldap`, as PostgreSQL's `pg_hba.conf` has them: `ldapserver`, `ldapport`,
+        /// `ldapscheme`, `ldaptls`, then `ldapprefix` and `ldapsuffix` to bind as the user at once, or
+        /// `ldapbasedn`, `ldapscope`, `ldapbinddn`, `ldapbindpasswd`, `ldapsearchattribute` or
+        /// `ldapsearchfilter` to search for the user first; or an `ldapurl`. In the HBA file they stand
+        /// behind the method `ldap`. Certificates of LDAP servers are checked as `ldap.conf` says
+        /// (`TLS_CACERT`, `TLS_CACERTDIR`, `TLS_REQCERT`; `LDAPCONF` names the file).
+        auth_ldap_options: Option<Secret>, reloads, now;
+        /// So many threads ask LDAP servers and the system about clients that log in.
+        auth_threads: u32 = "4", restarts, now, between::<1, 64>;
+        /// So many questions may wait for them; whose login would be one more is refused.
+        auth_queue: u32 = "1000", restarts, now, between::<1, 100_000>;
         /// A notice to each client after its login.
         login_notify_message: Option<String> = "", reloads, now;
     }

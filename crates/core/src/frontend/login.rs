@@ -1,6 +1,6 @@
 //! A client's login: from its first byte until it has proven who it is.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use pgweir_auth::{
     Method, PlainCheck,
@@ -16,7 +16,9 @@ use pgweir_wire::{
 use zeroize::Zeroizing;
 
 use super::LoginRequest;
-use crate::{Answer, Inquiry, LoginFault, Question, fault::Fault, inbox::Inbox, tls::TlsFault};
+use crate::{
+    Answer, Inquiry, LoginFault, Question, Service, fault::Fault, inbox::Inbox, tls::TlsFault,
+};
 
 /// The longest message while a client logs in: a password of 65,530 bytes fits.
 const MESSAGE_MAX: usize = 64 * 1024;
@@ -61,6 +63,10 @@ pub enum Stage {
     },
     /// Keys are being derived, to check a plain password against this secret.
     Checking(Arc<Secret>),
+    /// A plain password was asked for, which this service is to check.
+    CleartextFor(Service),
+    /// This service checks the password.
+    Verifying(Service),
     /// A database is asked about the user.
     LookingUp(Box<Question>),
     /// Something is being found out about it; names go by this map, if there is one.
@@ -82,6 +88,8 @@ pub enum AuthPlan {
     Scram(scram::Secret),
     /// By SCRAM, against a secret that has to be made from this plain one first.
     MakeScram(Arc<Secret>),
+    /// By its password, which this service checks.
+    CleartextFor(Service),
     /// By what is found out about it.
     Inquire {
         /// What has to be known.
@@ -108,6 +116,7 @@ impl AuthPlan {
                 Some((secret, Secret::Plain(_))) => Self::MakeScram(Arc::clone(secret)),
                 _ => Self::MockScram,
             },
+            Method::Ldap(options) => Self::CleartextFor(Service::Ldap(Arc::clone(options))),
             Method::Reject | Method::Cert | Method::Peer => {
                 Self::Refuse(Fault::Login(LoginFault::Rejected))
             }
@@ -149,6 +158,8 @@ pub struct Login {
     pub(crate) roles: Option<Arc<BTreeSet<String>>>,
     /// Its password message, to be looked at once more.
     pub(crate) repeated: Option<Zeroizing<Vec<u8>>>,
+    /// Where the client comes from by TCP.
+    pub(crate) address: Option<IpAddr>,
     /// So many servers were lost that had been asked.
     pub(crate) losses: u8,
     nonce: [u8; scram::NONCE_BYTES],
@@ -169,6 +180,7 @@ impl Login {
             cached: None,
             roles: None,
             repeated: None,
+            address: None,
             losses: 0,
             nonce,
             salt,
@@ -233,6 +245,10 @@ impl Login {
                 self.stage = Stage::Inquiring(map);
                 return Ok(Proof::Inquire(inquiry));
             }
+            AuthPlan::CleartextFor(service) => {
+                self.stage = Stage::CleartextFor(service);
+                MessageWriter::new(out).authentication(Authentication::CleartextPassword);
+            }
             AuthPlan::Cleartext(secret) => {
                 self.stage = Stage::Cleartext(secret);
                 MessageWriter::new(out).authentication(Authentication::CleartextPassword);
@@ -289,6 +305,7 @@ impl Login {
     pub fn password(&mut self, body: &[u8], out: &mut Vec<u8>) -> Result<Proof, Fault> {
         match std::mem::replace(&mut self.stage, Stage::Startup) {
             Stage::Cleartext(secret) => self.check_cleartext(secret, body),
+            Stage::CleartextFor(service) => self.have_checked(service, body),
             Stage::Md5(secret) => {
                 let response = Body::new(body)
                     .cstr()
@@ -337,6 +354,28 @@ impl Login {
                 Ok((Proof::More, None))
             }
         }
+    }
+
+    /// The service that checks the password is asked.
+    fn have_checked(&mut self, service: Service, body: &[u8]) -> Result<Proof, Fault> {
+        let password = Body::new(body)
+            .cstr()
+            .map_err(|_| Fault::Malformed(frontend::PASSWORD))?;
+        let password = match std::str::from_utf8(password) {
+            // To bind without a password is to bind as nobody, which succeeds.
+            Ok(password) if !password.is_empty() => Zeroizing::new(password.to_owned()),
+            _ => return Err(Fault::Login(LoginFault::Service(service))),
+        };
+        // If it is right, servers may ask for it too.
+        let secret = Secret::Plain(password.clone());
+        self.told = Some(Answer::Secret(Arc::new(secret)));
+        self.stage = Stage::Verifying(service.clone());
+        Ok(Proof::Inquire(Inquiry::Password {
+            service,
+            user: self.user().to_owned(),
+            password,
+            address: self.address,
+        }))
     }
 
     fn check_cleartext(

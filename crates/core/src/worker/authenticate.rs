@@ -116,6 +116,13 @@ impl Worker {
         let Some(way) = self.way_in(conn, claim, now, out)? else {
             return Ok(None);
         };
+        if matches!(way.method, Method::Ldap(_)) {
+            // Whether there is such a user is not for us to know.
+            if let Some(login) = self.login(conn) {
+                login.address = claim.address;
+            }
+            return Ok(Some(self.plan_of_way(conn, way, &claim.user, None, out)));
+        }
         if let Some(secret) = snapshot.users.get(&claim.user) {
             return Ok(Some(self.plan_of_way(
                 conn,
@@ -161,8 +168,8 @@ impl Worker {
             AuthType::Md5 => Method::Md5,
             AuthType::ScramSha256 => Method::ScramSha256,
             AuthType::Cert => Method::Cert,
-            AuthType::Hba => return self.way_of_rule(conn, claim, now, out),
-            AuthType::Any | AuthType::Ldap | AuthType::Pam => {
+            AuthType::Hba | AuthType::Ldap => return self.way_of_rule(conn, claim, now, out),
+            AuthType::Any | AuthType::Pam => {
                 return Err(Fault::NotSupported("this auth_type is"));
             }
         };
@@ -279,7 +286,7 @@ impl Worker {
         let Some(login) = self.login(conn) else {
             return;
         };
-        if !matches!(login.stage, Stage::Inquiring(_)) {
+        if !matches!(login.stage, Stage::Inquiring(_) | Stage::Verifying(_)) {
             return;
         }
         out.read(conn, ReadMode::Deliver);
@@ -331,11 +338,22 @@ fn judge_certificate(
 
 /// Is the client let in? And what the log has to say.
 fn judge(login: &mut Login, finding: Finding) -> (Result<(), Fault>, Option<String>) {
-    let Stage::Inquiring(map) = std::mem::replace(&mut login.stage, Stage::Startup) else {
-        return (Ok(()), None);
+    let map = match std::mem::replace(&mut login.stage, Stage::Startup) {
+        Stage::Verifying(service) => {
+            let refusal = Fault::Login(LoginFault::Service(service));
+            return match finding {
+                Finding::Password(Ok(())) => (Ok(()), None),
+                Finding::Password(Err(why)) => (Err(refusal), Some(why)),
+                Finding::SystemUser(_) => (Err(refusal), None),
+                Finding::Overloaded => (Err(Fault::Overloaded), None),
+            };
+        }
+        Stage::Inquiring(map) => map,
+        _ => return (Err(Fault::Login(LoginFault::Rejected)), None),
     };
     let user = login.user();
     match (finding, map) {
+        (Finding::Password(_), _) => (Err(Fault::Login(LoginFault::Rejected)), None),
         (Finding::Overloaded, _) => (Err(Fault::Overloaded), None),
         (Finding::SystemUser(Err(why)), _) => (Err(Fault::Login(LoginFault::Peer)), Some(why)),
         (Finding::SystemUser(Ok(name)), None) if name == user => (Ok(()), None),

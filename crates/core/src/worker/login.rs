@@ -133,7 +133,10 @@ impl Worker {
                         self.startup(conn, packet, now, out)?;
                     }
                 }
-                Stage::Cleartext(_) | Stage::Md5(_) | Stage::Sasl { .. } => {
+                Stage::Cleartext(_)
+                | Stage::CleartextFor(_)
+                | Stage::Md5(_)
+                | Stage::Sasl { .. } => {
                     let Some(message) = login.take_password_message()? else {
                         break;
                     };
@@ -150,6 +153,7 @@ impl Worker {
                 Stage::MakingSecret { .. }
                 | Stage::Checking(_)
                 | Stage::LookingUp(_)
+                | Stage::Verifying(_)
                 | Stage::Inquiring(_) => {
                     if login.inbox.rest().len() > AHEAD_MAX {
                         return Err(Fault::TooLong(login.inbox.rest()[0]));

@@ -4,15 +4,11 @@ use std::{io, thread};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use nix::unistd::{Uid, User};
-use pgweir_core::{Finding, Inquiry, Token, WorkerId};
+use pgweir_config::Settings;
+use pgweir_core::{Finding, Inquiry, Service, Token, WorkerId};
 
-use super::Overloaded;
+use super::{Overloaded, ldap};
 use crate::net::{Mailboxes, Parcel};
-
-/// So many questions are answered at a time; each may wait for another machine.
-const THREADS: usize = 4;
-/// So many may wait.
-const QUEUE: usize = 4096;
 
 #[derive(Debug)]
 struct Order {
@@ -26,13 +22,13 @@ struct Order {
 pub(crate) struct Inquirer(Sender<Order>);
 
 impl Inquirer {
-    /// Starts the threads. They end when the last `Inquirer` is gone.
+    /// Starts `auth_threads` threads, for which `auth_queue` questions may wait. They end when the last `Inquirer` is gone.
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub(crate) fn start(mailboxes: &Mailboxes) -> io::Result<Self> {
-        let (sender, receiver) = bounded(QUEUE);
-        for index in 0..THREADS {
+    pub(crate) fn start(settings: &Settings, mailboxes: &Mailboxes) -> io::Result<Self> {
+        let (sender, receiver) = bounded(settings.auth_queue as usize);
+        for index in 0..settings.auth_threads {
             let (orders, mailboxes) = (receiver.clone(), mailboxes.clone());
             thread::Builder::new()
                 .name(format!("inquire-{index}"))
@@ -70,6 +66,12 @@ fn work(orders: &Receiver<Order>, mailboxes: &Mailboxes) {
 fn answer(inquiry: Inquiry) -> Finding {
     match inquiry {
         Inquiry::SystemUser(uid) => Finding::SystemUser(system_user(uid)),
+        Inquiry::Password {
+            service: Service::Ldap(options),
+            user,
+            password,
+            ..
+        } => Finding::Password(ldap::check(&options, &user, &password)),
     }
 }
 

@@ -4,6 +4,8 @@
 
 mod derive;
 mod inquire;
+mod ldap;
+mod ldap_conf;
 mod reload;
 mod resolver;
 mod signals;

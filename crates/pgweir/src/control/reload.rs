@@ -7,7 +7,7 @@ use std::{
 };
 
 use pgweir_auth::{
-    hba::{HbaProblem, IdentMaps, Rules},
+    hba::{HbaProblem, IdentMaps, Rules, Wrong},
     userlist::Userlist,
 };
 use pgweir_config::{AuthType, Config, Problems, Settings};
@@ -70,6 +70,12 @@ pub(crate) enum LoadError {
     /// `auth_type = hba` without a file.
     #[error("auth_type = hba needs auth_hba_file, the file with the rules")]
     NoRuleFile,
+    /// `auth_type = ldap` without options.
+    #[error("auth_type = ldap needs auth_ldap_options, which says where the LDAP server is")]
+    NoLdapOptions,
+    /// `auth_ldap_options` can't be understood.
+    #[error("auth_ldap_options: {0}")]
+    LdapOptions(Wrong),
     /// Lines of these files that can't be understood.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Rules(Vec<HbaProblem>),
@@ -179,8 +185,14 @@ fn load_users(path: &Path, notes: &mut Vec<String>) -> Result<Userlist, LoadErro
 /// # Errors
 /// All that is wrong with the first file that has something wrong.
 pub(crate) fn load_rules(settings: &Settings, notes: &mut Vec<String>) -> Result<Rules, LoadError> {
-    if settings.auth_type != AuthType::Hba {
-        return Ok(Rules::default());
+    match settings.auth_type {
+        AuthType::Hba => {}
+        AuthType::Ldap => {
+            let options = settings.auth_ldap_options.as_ref();
+            let options = options.ok_or(LoadError::NoLdapOptions)?;
+            return Rules::of_ldap(options.expose()).map_err(LoadError::LdapOptions);
+        }
+        _ => return Ok(Rules::default()),
     }
     let text_of = |key, file: &Path| {
         read(file).map_err(|error| LoadError::RuleFile {

@@ -379,7 +379,13 @@ fn logs_in_alike(one: &Settings, other: &Settings) -> bool {
         let settings = settings.clone();
         let rules = (settings.auth_hba_file, settings.auth_ident_file);
         let rules = (settings.auth_type == AuthType::Hba).then_some(rules);
-        (settings.auth_file, rules)
+        let ldap = (settings.auth_type == AuthType::Ldap).then_some(settings.auth_ldap_options);
+        (
+            settings.auth_file,
+            settings.auth_type == AuthType::Ldap,
+            rules,
+            ldap,
+        )
     };
     files(one) == files(other)
 }

@@ -491,6 +491,10 @@ fn brief(action: &Action) -> String {
 /// The system of this world has users whose names are their numbers.
 fn answer(inquiry: &Inquiry) -> Finding {
     match inquiry {
+        Inquiry::Password { password, .. } => Finding::Password(match password.as_str() {
+            "right" => Ok(()),
+            _ => Err("wrong".to_owned()),
+        }),
         Inquiry::SystemUser(uid) => Finding::SystemUser(Ok(format!("u{uid}"))),
     }
 }

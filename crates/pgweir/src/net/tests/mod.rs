@@ -181,7 +181,8 @@ impl World {
         let resolver =
             Resolver::start(&settings, &mailboxes, clock, Log::new(0, false)).expect("threads");
         let deriver = Deriver::start(&mailboxes).expect("threads");
-        let inquirer = Inquirer::start(&mailboxes).expect("threads");
+        let inquirer =
+            Inquirer::start(&pgweir_config::Settings::default(), &mailboxes).expect("threads");
         let driver = |id| {
             let around = Surroundings {
                 id,

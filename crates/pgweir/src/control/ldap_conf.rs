@@ -1,0 +1,165 @@
+//! What `ldap.conf` says of TLS, as libldap reads it: the file that `LDAPCONF` names, or
+//! `/etc/ldap/ldap.conf`; variables of the environment (`LDAPTLS_CACERT`, ...) come before it.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, pem::PemObject},
+};
+
+const USUAL: &str = "/etc/ldap/ldap.conf";
+/// Where systems have the certificates of known authorities.
+const AUTHORITIES: [&str; 2] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+];
+
+/// The options that matter to us.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct LdapConf {
+    ca_file: Option<PathBuf>,
+    ca_folder: Option<PathBuf>,
+    /// A server that has no good certificate will do.
+    careless: bool,
+}
+
+/// Who may be an LDAP server.
+pub(super) enum Trust {
+    /// Whoever answers.
+    Anybody,
+    /// Who has a good certificate.
+    Only(Arc<ClientConfig>),
+}
+
+impl LdapConf {
+    /// Reads the file, and the environment.
+    ///
+    /// # Errors
+    /// When a file that `LDAPCONF` names can't be read.
+    pub(super) fn load() -> Result<Self, String> {
+        let named = env::var_os("LDAPCONF").map(PathBuf::from);
+        let path = named.as_deref().unwrap_or(Path::new(USUAL));
+        let text = match fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(_) if named.is_none() => String::new(),
+            Err(error) => {
+                return Err(format!(
+                    "{}: cannot be read: {error} (LDAPCONF names it)",
+                    path.display()
+                ));
+            }
+        };
+        let mut conf = Self::parse(&text);
+        for option in ["TLS_CACERT", "TLS_CACERTDIR", "TLS_REQCERT"] {
+            if let Ok(value) = env::var(format!("LDAP{option}")) {
+                conf.set(option, &value);
+            }
+        }
+        Ok(conf)
+    }
+
+    fn parse(text: &str) -> Self {
+        let mut conf = Self::default();
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            if let Some((option, value)) = line.trim().split_once(|c: char| c.is_ascii_whitespace())
+            {
+                conf.set(&option.to_ascii_uppercase(), value.trim());
+            }
+        }
+        conf
+    }
+
+    fn set(&mut self, option: &str, value: &str) {
+        match option {
+            "TLS_CACERT" => self.ca_file = Some(value.into()),
+            "TLS_CACERTDIR" => self.ca_folder = Some(value.into()),
+            "TLS_REQCERT" => {
+                self.careless = matches!(value.to_ascii_lowercase().as_str(), "never" | "allow");
+            }
+            _ => {}
+        }
+    }
+
+    /// Who is trusted, by this.
+    ///
+    /// # Errors
+    /// When there is no certificate of an authority.
+    pub(super) fn trust(&self) -> Result<Trust, String> {
+        if self.careless {
+            return Ok(Trust::Anybody);
+        }
+        let mut roots = RootCertStore::empty();
+        for file in self.files() {
+            let certificates = CertificateDer::pem_file_iter(&file)
+                .map_err(|error| format!("{}: no certificates: {error}", file.display()))?;
+            roots.add_parsable_certificates(certificates.flatten());
+        }
+        if roots.is_empty() {
+            return Err(
+                "no certificates of authorities for LDAP servers: set TLS_CACERT in ldap.conf"
+                    .to_owned(),
+            );
+        }
+        let provider = rustls::crypto::aws_lc_rs::default_provider();
+        let config = ClientConfig::builder_with_provider(provider.into())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?;
+        Ok(Trust::Only(Arc::new(
+            config.with_root_certificates(roots).with_no_client_auth(),
+        )))
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        let folder = self
+            .ca_folder
+            .as_ref()
+            .and_then(|folder| fs::read_dir(folder).ok());
+        let of_folder = folder
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.path());
+        let files: Vec<PathBuf> = self
+            .ca_file
+            .clone()
+            .into_iter()
+            .chain(of_folder.filter(|path| path.is_file()))
+            .collect();
+        match files.is_empty() {
+            false => files,
+            true => AUTHORITIES
+                .iter()
+                .map(PathBuf::from)
+                .find(|path| path.exists())
+                .into_iter()
+                .collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_read_as_libldap_does() {
+        let conf = LdapConf::parse(
+            "# x\nTLS_CACERT  /a/b.pem\ntls_reqcert\tnever\nBASE dc=x\nURI ldap://h\n",
+        );
+        let expect = LdapConf {
+            ca_file: Some("/a/b.pem".into()),
+            ca_folder: None,
+            careless: true,
+        };
+        assert_eq!(conf, expect);
+        assert_eq!(
+            LdapConf::parse("#TLS_REQCERT never\nTLS_REQCERT demand"),
+            LdapConf::default()
+        );
+    }
+}
