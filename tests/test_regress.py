@@ -67,5 +67,5 @@ def test_regress(new_pooler, suites, assist_libraries, run_folder, record_proper
     record_property("figures", f"regress: {name}: {ran - len(failed)} of {ran} pass; fail: {', '.join(failed) or 'none'}"
                                f" (directly {count - len(fails_directly)} of {count}; fail:"
                                f" {', '.join(fails_directly) or 'none'})")
-    assert ran == count
+    assert ran == count > 200
     assert len(ours) <= MOST_FAILURES, ours

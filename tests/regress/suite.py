@@ -77,13 +77,12 @@ class Suite:
             (out / name).mkdir(parents=True)
         for path in (out, *out.iterdir()):
             machine.give_to_service(path)
-        program = Path(_config(self.version, "--pgxs")).parent.parent / "test/regress/pg_regress"
-        if os.geteuid() == 0:
-            program = machine.service_copy(program, folder)
+        programs = Path(self.binaries.path("psql")).parent
+        program = programs.parent / "lib/pgxs/src/test/regress/pg_regress"
         with open(folder / "pg_regress.log", "w") as log:
             subprocess.run(
                 [program, "--use-existing", "--dbname=regression", f"--host={host}", f"--port={port}",
-                 f"--user={clusters.SUPERUSER}", f"--bindir={Path(self.binaries.path('psql')).parent}",
+                 f"--user={clusters.SUPERUSER}", f"--bindir={programs}",
                  f"--dlpath={self.libraries}", f"--inputdir={self.tree}", f"--outputdir={out}",
                  f"--max-connections={CONNECTIONS}", f"--schedule={self.tree / 'parallel_schedule'}"],
                 stdout=log, stderr=subprocess.STDOUT, timeout=LIMIT_S, cwd=out,
