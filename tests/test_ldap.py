@@ -101,6 +101,9 @@ def test_tls(start, ldap):
         pooler.rule(options)
         pooler.raw(user="trusty", password="ldap secret").close()
         assert refused(pooler).words == "LDAP authentication failed"
+    # Both at once.
+    pooler.rule(f"{ldaps} ldaptls=1")
+    assert refused(pooler, password="ldap secret").words == "LDAP authentication failed"
     # The wrong port for each.
     for options in (ldaps.replace("{tls}", "{port}"), starttls.replace("{port}", "{tls}")):
         pooler.rule(options)

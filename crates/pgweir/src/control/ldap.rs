@@ -51,6 +51,11 @@ pub(super) fn check(options: &LdapOptions, user: &str, password: &str) -> Result
 fn connect<'o>(options: &'o LdapOptions, conf: &LdapConf) -> Result<(LdapConn, &'o str), String> {
     let mut why = String::from("no LDAP server is named");
     for url in &options.urls {
+        if options.starttls && url.starts_with("ldaps:") {
+            return Err(format!(
+                "ldaptls=1 would begin TLS within the TLS of \"{url}\": leave one of them out"
+            ));
+        }
         let mut settings = LdapConnSettings::new()
             .set_conn_timeout(CONNECT)
             .set_starttls(options.starttls);
