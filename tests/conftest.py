@@ -14,6 +14,7 @@ import cluster as clusters
 import machine
 import pooler as poolers
 from fakeserver import FakeServer
+from tlsfixtures import certificates, tls_pg  # noqa: F401 (fixtures)
 
 RUN_FOLDER = "PGWEIR_TEST_RUN"
 # Seconds for a test of `make test-full` that does not say how many: the full counts take long.

@@ -14,7 +14,7 @@ use libfuzzer_sys::fuzz_target;
 use pgweir_auth::userlist::Userlist;
 use pgweir_config::Config;
 use pgweir_core::{
-    Action, Actions, Address, Closed, Directory, Finding, Peer, ReadMode, Snapshot, Time, TlsFacts, TlsTerms, Token, Worker, WorkerId,
+    Action, Actions, Address, Closed, Directory, Finding, Peer, ReadMode, ServerTls, Snapshot, Time, TlsFacts, TlsTerms, Token, Worker, WorkerId,
     mail::Mail,
 };
 
@@ -79,7 +79,7 @@ impl World {
         );
         let config = Config::load(Path::new("x.ini"), &mut |_| Ok(ini.clone())).expect("a good configuration");
         let users = Userlist::parse("\"u\" \"p\"\n").expect("a good userlist");
-        let tls = TlsTerms { clients: true, servers: Some(1) };
+        let tls = TlsTerms { clients: true, demanded: false, servers: Some(ServerTls::default()) };
         let directory = Arc::new(Directory::new(1, Arc::new(Snapshot { config, users, tls, rules: Default::default() }), [7; 32]));
         Self {
             worker: Worker::new(WorkerId(0), directory),

@@ -60,15 +60,10 @@ pub(crate) fn auth_available(value: &AuthType) -> Verdict {
     }
 }
 
-/// Refuses modes that promise TLS, as there is none yet.
-pub(crate) fn tls_optional(value: &SslMode) -> Verdict {
+/// Tells what becomes of a mode that libpq has another meaning for.
+pub(crate) fn allow_prefers(value: &SslMode) -> Verdict {
     match value {
-        SslMode::Disable => Verdict::Fine,
-        SslMode::Allow | SslMode::Prefer => {
-            Verdict::Note("TLS comes in a later version: connections are not encrypted")
-        }
-        SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull => Verdict::Wrong(format!(
-            "disable, allow or prefer ({value} is not supported yet: TLS comes in a later version)"
-        )),
+        SslMode::Allow => Verdict::Note("allow is prefer, as in PgBouncer: TLS is asked for first"),
+        _ => Verdict::Fine,
     }
 }

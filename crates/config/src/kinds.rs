@@ -177,6 +177,16 @@ choices! {
     }
 }
 
+choices! {
+    /// How TLS begins with a server.
+    pub enum TlsNegotiation {
+        /// The server is asked first.
+        Postgres = "postgres",
+        /// At once.
+        Direct = "direct",
+    }
+}
+
 impl SslMode {
     /// Is a connection without TLS none?
     #[must_use]

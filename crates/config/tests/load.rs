@@ -226,9 +226,8 @@ fn what_is_wrong_is_said() {
          supported yet: it comes in a later version)",
     );
     global(
-        "server_tls_sslmode = verify-full",
-        "wrong value \"verify-full\" for \"server_tls_sslmode\": expected disable, allow or prefer (verify-full is not \
-         supported yet: TLS comes in a later version)",
+        "server_tls_sslmode = verify",
+        "wrong value \"verify\" for \"server_tls_sslmode\": expected one of disable, allow, prefer, require, verify-ca, verify-full",
     );
     database(
         "pool_mode = session",
@@ -356,12 +355,6 @@ fn what_has_no_effect_is_noted() {
         ],
     );
     check("sbuf_loopcnt = 1\nsbuf_loopcnt = 5\n", &[]);
-    check(
-        "server_tls_sslmode = prefer\n",
-        &[
-            "a.ini:2: \"server_tls_sslmode\": TLS comes in a later version: connections are not encrypted",
-        ],
-    );
     check("[databases]\na = auth_user=x\nb = auth_user=y\n", &[]);
 }
 

@@ -44,6 +44,6 @@ pub use native::{Native, Replication};
 pub use operator::{Halt, Operator};
 pub use stats::Stats;
 pub use time::Time;
-pub use tls::{PeerCertificate, TlsFacts, TlsFault, TlsRole, TlsTerms};
+pub use tls::{PeerCertificate, ServerTls, TlsFacts, TlsFault, TlsRole, TlsTerms};
 pub use token::{Token, WorkerId};
 pub use worker::{Diagnosis, Search, Worker};

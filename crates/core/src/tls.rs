@@ -9,8 +9,21 @@ use crate::Endpoint;
 pub struct TlsTerms {
     /// Clients may have TLS: there is a certificate to show them.
     pub clients: bool,
-    /// TLS is tried with servers, on these terms: other settings or files have another number.
-    pub servers: Option<u64>,
+    /// Clients that come by TCP must.
+    pub demanded: bool,
+    /// TLS is tried with servers, on these terms.
+    pub servers: Option<ServerTls>,
+}
+
+/// How TLS is spoken with servers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ServerTls {
+    /// Other settings or files have another number.
+    pub print: u64,
+    /// A server that doesn't is none.
+    pub required: bool,
+    /// It begins at once, without a question: as of PostgreSQL 17.
+    pub direct: bool,
 }
 
 /// Which part we play in a handshake.

@@ -12,6 +12,7 @@ mod net;
 mod process;
 mod quickstart;
 mod startup;
+mod tls;
 
 use std::process::ExitCode;
 

@@ -27,6 +27,7 @@ use crate::{
     },
     process::{self, FileLimit, Notifier, PidFile, ProcessError},
     quickstart::{self, QuickStartError},
+    tls::Contexts,
 };
 
 /// Why pgweir did not start.
@@ -66,6 +67,8 @@ pub(crate) enum StartError {
 struct Plan {
     origin: Origin,
     snapshot: Snapshot,
+    /// What connections are encrypted with.
+    tls: Contexts,
     notes: Vec<String>,
     /// How to connect, for a quick start.
     psql: Option<String>,
@@ -144,7 +147,7 @@ fn listen(
     files: FileLimit,
 ) -> Result<(Listeners, Vec<String>), StartError> {
     let plan = listen_plan(&snapshot.config.settings);
-    let options = net_options(snapshot, files).socket;
+    let options = net_options(snapshot, &Contexts::default(), files).socket;
     let opened = Listeners::open(&plan, &options, Passed::by_environment());
     match opened {
         Err(ListenError::InUse(_)) if cli.reboot => Err(StartError::Takeover),
@@ -165,6 +168,7 @@ fn plan(cli: &Cli) -> Result<Plan, StartError> {
         return Ok(Plan {
             origin: Origin::Url,
             snapshot: start.snapshot,
+            tls: start.tls,
             notes: Vec::new(),
             psql: Some(start.psql),
         });
@@ -173,11 +177,12 @@ fn plan(cli: &Cli) -> Result<Plan, StartError> {
         return Err(StartError::NotOurUrl);
     }
     let path = PathBuf::from(target);
-    let loaded = load(&path)?;
+    let loaded = load(&path, &Contexts::default())?;
     Ok(Plan {
         origin: Origin::Ini(path),
         notes: loaded.notes(),
         snapshot: loaded.snapshot,
+        tls: loaded.tls,
         psql: None,
     })
 }
@@ -223,7 +228,7 @@ impl Start {
             listeners: Arc::clone(&listeners),
             load: Load::new(count),
             mailboxes: mailboxes.clone(),
-            options: Arc::new(net_options(&snapshot, files)),
+            options: Arc::new(net_options(&snapshot, &plan.tls, files)),
             resolver: Arc::clone(&resolver),
             deriver: Deriver::start(&mailboxes)?,
             inquirer: Inquirer::start(&snapshot.config.settings, &mailboxes)?,
@@ -253,6 +258,7 @@ impl Start {
             notifier,
             stats: StatsReport::new(clock.now(), stats_period_us(settings)),
             files,
+            tls: plan.tls,
         };
         let Some(code) = supervisor.run() else {
             return Ok(ExitCode::FAILURE);

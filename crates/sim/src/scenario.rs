@@ -5,7 +5,7 @@ use pgweir_auth::{
     userlist::{Secret, Userlist},
 };
 use pgweir_config::{Config, PoolMode};
-use pgweir_core::{Shutdown, Snapshot, TlsTerms};
+use pgweir_core::{ServerTls, Shutdown, Snapshot, TlsTerms};
 
 use crate::{
     checks::{Promise, Violation},
@@ -245,7 +245,15 @@ impl Scenario {
             caps: Caps::of(seed),
             tls: TlsTerms {
                 clients: rng.bool(),
-                servers: rng.bool().then_some(1),
+                demanded: false,
+                servers: [
+                    None,
+                    Some(ServerTls::default()),
+                    Some(ServerTls {
+                        direct: true,
+                        ..ServerTls::default()
+                    }),
+                ][rng.usize(..3)],
             },
             server_tls: rng.bool(),
             settings,

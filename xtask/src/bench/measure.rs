@@ -75,7 +75,7 @@ impl<'a> Measuring<'a> {
         match scenario.kind {
             Kind::Pgbench(arguments) => {
                 let seconds = scenario.seconds(self.seconds);
-                self.pgbench(arguments, seconds, pooler).await
+                self.pgbench(scenario, arguments, seconds, pooler).await
             }
             Kind::Copy => self.copy(pooler).await,
             Kind::Idle => self.crowd(pooler, self.idle_clients).await,
@@ -89,7 +89,7 @@ impl<'a> Measuring<'a> {
         let Kind::Pgbench(arguments) = scenario.kind else {
             return Ok(());
         };
-        let load = self.load(arguments, scenario.seconds(1), pooler);
+        let load = self.load(scenario, arguments, scenario.seconds(1), pooler);
         load.run().await.map(drop)
     }
 
@@ -133,12 +133,19 @@ impl<'a> Measuring<'a> {
         u32::try_from(clients).unwrap_or(u32::MAX)
     }
 
-    fn load<'b>(&'b self, arguments: &'b [&'b str], seconds: u32, pooler: Pooler) -> Load<'b> {
+    fn load<'b>(
+        &'b self,
+        scenario: &Scenario,
+        arguments: &'b [&'b str],
+        seconds: u32,
+        pooler: Pooler,
+    ) -> Load<'b> {
         Load {
             program: self.postgres.programs().path("pgbench"),
             port: pooler.port,
             seconds,
             arguments,
+            tls: scenario.tls,
             log_prefix: Some(self.directory.join("transactions")),
             directory: &self.directory,
         }
@@ -146,13 +153,17 @@ impl<'a> Measuring<'a> {
 
     async fn pgbench(
         &self,
+        scenario: &Scenario,
         arguments: &[&str],
         seconds: u32,
         pooler: Pooler,
     ) -> Result<Figures, String> {
         take_latencies(&self.directory);
         let before = self.units.read(pooler.id);
-        let outcome = self.load(arguments, seconds, pooler).run().await?;
+        let outcome = self
+            .load(scenario, arguments, seconds, pooler)
+            .run()
+            .await?;
         let spent = self.units.read(pooler.id).since(&before);
         if outcome.failed > 0 {
             return Err(format!("{} transactions failed", outcome.failed));

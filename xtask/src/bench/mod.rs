@@ -20,7 +20,7 @@ use serde::Serialize;
 
 use crate::stage::{
     Stage, Terminal, Trouble, on_stage,
-    pooler::Pooler,
+    pooler::{Identity, Pooler},
     postgres::{self, Postgres, Programs},
     raise_descriptor_limit,
 };
@@ -200,6 +200,10 @@ async fn run_scenario(
     terminal.line(&format!("{load}; medians of {rounds}"));
     let clients_max = measuring.clients_max(scenario.kind);
     let taking_part = |subject: &&Subject| scenario.takes(subject.kind);
+    let identity = match scenario.tls {
+        true => Some(Identity::make(stage).await?),
+        false => None,
+    };
     let mut running = Vec::new();
     let mut series = Vec::new();
     for subject in subjects.iter().filter(taking_part) {
@@ -207,6 +211,7 @@ async fn run_scenario(
         if let Kind::Statements(count) = scenario.kind {
             settings.prepared_max = Some(count);
         }
+        settings.tls.clone_from(&identity);
         let pooler = subject.start(stage, measuring.postgres, settings).await?;
         running.push(pooler);
         series.push(Series::new(subject));

@@ -21,6 +21,8 @@ pub(super) struct Scenario {
     pub(super) kind: Kind,
     /// Clients at once.
     clients: u32,
+    /// They speak TLS.
+    pub(super) tls: bool,
     /// Whom pgweir is compared with.
     pub(super) yardstick: Yardstick,
     /// What pgweir is to reach.
@@ -56,7 +58,7 @@ impl Scenario {
             SubjectKind::Pgweir(_) => true,
             SubjectKind::PgBouncer => self.yardstick == Yardstick::PgBouncer,
             SubjectKind::Haproxy => match self.yardstick {
-                Yardstick::PgBouncer => self.clients <= PROXY_CLIENTS_MAX,
+                Yardstick::PgBouncer => self.clients <= PROXY_CLIENTS_MAX && !self.tls,
                 Yardstick::Haproxy => true,
                 Yardstick::Nobody => false,
             },
@@ -132,6 +134,8 @@ const PER_TRANSACTION: &[Target] = &[
     ratio("machine_us", 1.0, &[]),
 ];
 
+const PER_TRANSACTION_TLS: &[Target] = &[ratio("cpu_us", 1.0, &[])];
+
 const PREPARED: &[Target] = &[ratio("cpu_us", 1.15, &[])];
 
 /// All scenarios, in the order of a full run.
@@ -142,6 +146,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         what: "select-only, simple protocol, 32 clients",
         kind: Kind::Pgbench(&["-S", "-M", "simple", "-c", "32", "-j", "1"]),
         clients: 32,
+        tls: false,
         yardstick: Yardstick::PgBouncer,
         targets: PER_TRANSACTION,
     },
@@ -151,6 +156,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         what: "select-only, extended protocol, 32 clients",
         kind: Kind::Pgbench(&["-S", "-M", "extended", "-c", "32", "-j", "1"]),
         clients: 32,
+        tls: false,
         yardstick: Yardstick::PgBouncer,
         targets: PER_TRANSACTION,
     },
@@ -160,6 +166,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         what: "select-only, simple protocol, 1,000 clients",
         kind: Kind::Pgbench(&["-S", "-M", "simple", "-c", "1000", "-j", "2"]),
         clients: 1_000,
+        tls: false,
         yardstick: Yardstick::PgBouncer,
         targets: PER_TRANSACTION,
     },
@@ -169,6 +176,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         what: "select-only, extended protocol, 1,000 clients",
         kind: Kind::Pgbench(&["-S", "-M", "extended", "-c", "1000", "-j", "2"]),
         clients: 1_000,
+        tls: false,
         yardstick: Yardstick::PgBouncer,
         targets: PER_TRANSACTION,
     },
@@ -178,6 +186,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         what: "select-only, prepared statements, 32 clients",
         kind: Kind::Pgbench(&["-S", "-M", "prepared", "-c", "32", "-j", "1"]),
         clients: 32,
+        tls: false,
         yardstick: Yardstick::Haproxy,
         targets: PREPARED,
     },
@@ -187,6 +196,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         what: "select-only, prepared statements, 1,000 clients",
         kind: Kind::Pgbench(&["-S", "-M", "prepared", "-c", "1000", "-j", "2"]),
         clients: 1_000,
+        tls: false,
         yardstick: Yardstick::Haproxy,
         targets: PREPARED,
     },
@@ -196,8 +206,29 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         what: "a new connection for each query, no password, 20 clients",
         kind: Kind::Pgbench(&["-C", "-S", "-c", "20", "-j", "1"]),
         clients: 20,
+        tls: false,
         yardstick: Yardstick::PgBouncer,
         targets: PER_TRANSACTION,
+    },
+    Scenario {
+        name: "tls-32",
+        alias: "tls",
+        what: "select-only over TLS, simple protocol, 32 clients",
+        kind: Kind::Pgbench(&["-S", "-M", "simple", "-c", "32", "-j", "1"]),
+        clients: 32,
+        tls: true,
+        yardstick: Yardstick::PgBouncer,
+        targets: PER_TRANSACTION_TLS,
+    },
+    Scenario {
+        name: "tls-conn",
+        alias: "tls-short",
+        what: "a new connection over TLS for each query (ECDSA certificate), 20 clients",
+        kind: Kind::Pgbench(&["-C", "-S", "-c", "20", "-j", "1"]),
+        clients: 20,
+        tls: true,
+        yardstick: Yardstick::PgBouncer,
+        targets: PER_TRANSACTION_TLS,
     },
     Scenario {
         name: "copy",
@@ -205,6 +236,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         what: "COPY TO STDOUT of a large table, one client",
         kind: Kind::Copy,
         clients: 1,
+        tls: false,
         yardstick: Yardstick::PgBouncer,
         targets: &[ratio("cpu_s_gb", 0.7, &[])],
     },
@@ -214,6 +246,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         what: "connected clients that do nothing",
         kind: Kind::Idle,
         clients: 5_000,
+        tls: false,
         yardstick: Yardstick::PgBouncer,
         targets: &[Target {
             key: "kb_client",
@@ -227,6 +260,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         what: "as many connected clients as the limit of open files allows, each asks once",
         kind: Kind::Max,
         clients: 18_000,
+        tls: false,
         yardstick: Yardstick::PgBouncer,
         targets: &[Target {
             key: "served",
@@ -240,6 +274,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         what: "1,000 clients that each prepare the same 1,000 statements: memory beside the texts",
         kind: Kind::Statements(1_000),
         clients: 1_000,
+        tls: false,
         yardstick: Yardstick::Nobody,
         targets: &[Target {
             key: "kb_client",

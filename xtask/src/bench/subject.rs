@@ -70,5 +70,6 @@ pub(super) fn settings(postgres_port: u16, pool: u32, clients_max: u32) -> Poole
         clients_max,
         workers: None,
         prepared_max: None,
+        tls: None,
     }
 }

@@ -139,6 +139,7 @@ async fn prepare_pgweir(
         clients_max: CLIENTS_MAX,
         workers: None,
         prepared_max: None,
+        tls: None,
     };
     let psql = postgres.programs().path("psql");
     let what = format!("start pgweir: transaction mode, default_pool_size = {POOL}");
@@ -167,6 +168,7 @@ async fn load(
         port: pooler.map_or(postgres.port(), |pooler| pooler.port),
         seconds: options.seconds,
         arguments,
+        tls: false,
         log_prefix: None,
         directory: stage.path(),
     };

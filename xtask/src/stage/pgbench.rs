@@ -23,6 +23,8 @@ pub(crate) struct Load<'a> {
     pub(crate) seconds: u32,
     /// Clients, protocol, script.
     pub(crate) arguments: &'a [&'a str],
+    /// Over TLS.
+    pub(crate) tls: bool,
     /// Log a sample of the transactions to files of this prefix.
     pub(crate) log_prefix: Option<PathBuf>,
     /// Where it runs.
@@ -54,6 +56,7 @@ impl Load<'_> {
         let mut command = own_command(&self.program);
         command
             .args(self.all_arguments())
+            .env("PGSSLMODE", if self.tls { "require" } else { "prefer" })
             .current_dir(self.directory)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -1,6 +1,11 @@
 //! A pooler before the throw-away PostgreSQL.
 
-use std::{fmt::Write, path::Path, time::Duration};
+use std::{
+    fmt::Write,
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use tokio::time::{Instant, sleep};
 
@@ -20,6 +25,51 @@ pub(crate) struct PoolerSettings {
     pub(crate) workers: Option<u32>,
     /// Prepared statements on each server; unset for the pooler's own default.
     pub(crate) prepared_max: Option<u32>,
+    /// TLS for clients that want it: key and certificate.
+    pub(crate) tls: Option<Identity>,
+}
+
+/// A private key and its certificate.
+#[derive(Debug, Clone)]
+pub(crate) struct Identity {
+    /// The key's file.
+    pub(crate) key: PathBuf,
+    /// The certificate's file.
+    pub(crate) certificate: PathBuf,
+}
+
+impl Identity {
+    /// Makes an ECDSA key and a certificate for it, in the stage's folder.
+    pub(crate) async fn make(stage: &Stage) -> Result<Self, Trouble> {
+        let [key, certificate] = ["tls.key", "tls.crt"].map(|name| stage.path().join(name));
+        let mut openssl = own_command(Path::new("openssl"));
+        openssl
+            .args([
+                "req",
+                "-x509",
+                "-newkey",
+                "ec",
+                "-pkeyopt",
+                "ec_paramgen_curve:prime256v1",
+            ])
+            .args(["-nodes", "-days", "7", "-subj", "/CN=localhost", "-keyout"])
+            .arg(&key)
+            .arg("-out")
+            .arg(&certificate);
+        let output = openssl.output().await;
+        let output = output.map_err(|e| Trouble::new(format!("cannot run openssl: {e}")))?;
+        if !output.status.success() {
+            let words = String::from_utf8_lossy(&output.stderr);
+            return Err(Trouble::new(format!("openssl: {}", words.trim())));
+        }
+        for path in [&key, &certificate] {
+            let text = fs::read_to_string(path)
+                .map_err(|e| Trouble::new(format!("cannot read {}: {e}", path.display())))?;
+            // As the unprivileged user's.
+            stage.write(path, &text)?;
+        }
+        Ok(Self { key, certificate })
+    }
 }
 
 impl PoolerSettings {
@@ -54,6 +104,11 @@ impl PoolerSettings {
         }
         if let Some(count) = self.prepared_max {
             let _ = writeln!(ini, "max_prepared_statements = {count}");
+        }
+        if let Some(tls) = &self.tls {
+            let _ = writeln!(ini, "client_tls_sslmode = allow");
+            let _ = writeln!(ini, "client_tls_key_file = {}", tls.key.display());
+            let _ = writeln!(ini, "client_tls_cert_file = {}", tls.certificate.display());
         }
         ini
     }

@@ -6,15 +6,10 @@ use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 use super::{
-    ClientKeys, KEY_BYTES, MAX_ITERATIONS, MAX_SERVER_MESSAGE_BYTES, NONCE_BYTES, ScramError, keys,
+    ClientKeys, END_POINT_HEADER, KEY_BYTES, MAX_ITERATIONS, MAX_SERVER_MESSAGE_BYTES, MECHANISM,
+    MECHANISM_PLUS, NONCE_BYTES, ScramError, keys,
     message::{self, Attributes},
 };
-
-/// "We do not do channel binding", and no authorization identity.
-const GS2_HEADER: &str = "n,,";
-
-/// Base64 of [`GS2_HEADER`].
-const GS2_HEADER_BASE64: &str = "biws";
 
 /// What `client-first-message-bare` has before the nonce: the empty user name.
 const BARE_PREFIX: &str = "n=,r=";
@@ -31,10 +26,32 @@ pub struct Challenge {
     pub iterations: u32,
 }
 
+/// What we say of channel binding, in the header before each message; there is no authorization identity.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ChannelBinding {
+    /// We can't: there is no TLS.
+    None,
+    /// We could, but the server has not offered it. If it has, somebody in between took it out.
+    NotOffered,
+    /// To the server's certificate, of which this is the hash.
+    EndPoint(Box<[u8]>),
+}
+
+impl ChannelBinding {
+    fn header(&self) -> &'static str {
+        match self {
+            Self::None => "n,,",
+            Self::NotOffered => "y,,",
+            Self::EndPoint(_) => END_POINT_HEADER,
+        }
+    }
+}
+
 /// One login to a server. `Debug` shows the step only.
 pub struct ClientExchange {
     /// `client-first-message-bare`: [`BARE_PREFIX`] and our nonce.
     first_bare: String,
+    binding: ChannelBinding,
     step: Step,
 }
 
@@ -61,14 +78,33 @@ impl ClientExchange {
     pub fn new(nonce: &[u8; NONCE_BYTES]) -> Self {
         Self {
             first_bare: [BARE_PREFIX, &keys::nonce_text(nonce)].concat(),
+            binding: ChannelBinding::None,
             step: Step::First,
+        }
+    }
+
+    /// The same, saying this of channel binding.
+    #[must_use]
+    pub fn with_binding(mut self, binding: ChannelBinding) -> Self {
+        self.binding = binding;
+        self
+    }
+
+    /// The mechanism that this is.
+    #[must_use]
+    pub fn mechanism(&self) -> &'static str {
+        match self.binding {
+            ChannelBinding::EndPoint(_) => MECHANISM_PLUS,
+            _ => MECHANISM,
         }
     }
 
     /// The client's first message.
     #[must_use]
     pub fn first(&self) -> Vec<u8> {
-        [GS2_HEADER, &self.first_bare].concat().into_bytes()
+        [self.binding.header(), &self.first_bare]
+            .concat()
+            .into_bytes()
     }
 
     /// Takes the server's first message; returns what the keys are to be derived with.
@@ -105,7 +141,12 @@ impl ClientExchange {
         else {
             return Err(ScramError::OutOfOrder);
         };
-        let mut message = format!("c={GS2_HEADER_BASE64},r=").into_bytes();
+        let hash: &[u8] = match &self.binding {
+            ChannelBinding::EndPoint(hash) => hash,
+            _ => &[],
+        };
+        let bound = message::encode(&[self.binding.header().as_bytes(), hash].concat());
+        let mut message = format!("c={bound},r=").into_bytes();
         message.extend_from_slice(&nonce);
         let bare = self.first_bare.as_bytes();
         let auth_message = [bare, b",", &server_first, b",", &message].concat();

@@ -11,6 +11,10 @@ pub enum ScramError {
     Unsupported(&'static str),
     /// The client chose a mechanism that was not offered.
     Mechanism,
+    /// The client believes that we can't bind the exchange to the connection: somebody has told it so.
+    Downgrade,
+    /// The client has seen another certificate than ours.
+    Binding,
     /// The peer did not repeat the nonce.
     Nonce,
     /// The client does not know the password, or there is no such user.
@@ -34,7 +38,9 @@ impl ScramError {
             Self::TooManyIterations => "08P01",
             Self::Unsupported(_) => "0A000",
             Self::Failed => "28P01",
-            Self::ServerRefused(_) | Self::ServerSignature => "28000",
+            Self::ServerRefused(_) | Self::ServerSignature | Self::Downgrade | Self::Binding => {
+                "28000"
+            }
         }
     }
 
@@ -44,6 +50,10 @@ impl ScramError {
         match self {
             Self::Malformed(detail) => Some(detail),
             Self::Nonce => Some("Nonce does not match."),
+            Self::Downgrade => Some(
+                "The client supports SCRAM channel binding but thinks the server does not.  However, this server does \
+                 support channel binding.",
+            ),
             _ => None,
         }
     }
@@ -57,6 +67,8 @@ impl fmt::Display for ScramError {
             Self::Mechanism => {
                 f.write_str("client selected an invalid SASL authentication mechanism")
             }
+            Self::Downgrade => f.write_str("SCRAM channel binding negotiation error"),
+            Self::Binding => f.write_str("SCRAM channel binding check failed"),
             Self::Nonce => f.write_str("invalid SCRAM response"),
             Self::Failed => f.write_str("password authentication failed"),
             Self::TooManyIterations => write!(

@@ -11,7 +11,8 @@
 //!   checks the signature                               ClientExchange::server_final
 //! ```
 //!
-//! Channel binding is neither offered nor asked for.
+//! Over TLS, with `p=tls-server-end-point,,` for `n,,` and that with the hash of the server's certificate for
+//! `biws`, both sides prove that they see the same certificate: SCRAM-SHA-256-PLUS (RFC 5929).
 
 mod client;
 mod error;
@@ -20,7 +21,7 @@ mod message;
 mod secret;
 mod server;
 
-pub use client::{Challenge, ClientExchange};
+pub use client::{Challenge, ChannelBinding, ClientExchange};
 pub use error::ScramError;
 pub use keys::{ClientKeys, DeriveJob, DerivedKeys, build_secret, user_salt};
 pub use secret::Secret;
@@ -28,6 +29,12 @@ pub use server::ServerExchange;
 
 /// The mechanism, as SASL names it.
 pub const MECHANISM: &str = "SCRAM-SHA-256";
+
+/// The same with channel binding.
+pub const MECHANISM_PLUS: &str = "SCRAM-SHA-256-PLUS";
+
+/// How a message begins that is bound to the server's certificate.
+const END_POINT_HEADER: &str = "p=tls-server-end-point,,";
 
 /// Random bytes in a nonce; PostgreSQL's own number. They travel as 24 characters of Base64.
 pub const NONCE_BYTES: usize = 18;

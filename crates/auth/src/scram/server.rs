@@ -5,7 +5,8 @@ use std::fmt;
 use subtle::{Choice, ConstantTimeEq};
 
 use super::{
-    ClientKeys, MAX_CLIENT_MESSAGE_BYTES, MECHANISM, NONCE_BYTES, ScramError, Secret, keys,
+    ClientKeys, END_POINT_HEADER, MAX_CLIENT_MESSAGE_BYTES, MECHANISM, MECHANISM_PLUS, NONCE_BYTES,
+    ScramError, Secret, keys,
     message::{self, Attributes},
 };
 
@@ -15,6 +16,8 @@ pub struct ServerExchange {
     /// The user does not exist: the exchange fails, but only at its end.
     is_mock: bool,
     nonce: String,
+    /// The hash of our certificate: channel binding is offered.
+    end_point: Option<Box<[u8]>>,
     step: Step,
 }
 
@@ -34,13 +37,15 @@ enum Step {
     Over,
 }
 
-/// What the client said of channel binding, which we do not offer.
-#[derive(Clone, Copy)]
+/// What the client said of channel binding.
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Gs2Flag {
     /// It cannot.
     No,
     /// It can, and believes that we cannot.
     NotOffered,
+    /// It has done it.
+    EndPoint,
 }
 
 impl ServerExchange {
@@ -51,6 +56,7 @@ impl ServerExchange {
             secret,
             is_mock: false,
             nonce: keys::nonce_text(nonce),
+            end_point: None,
             step: Step::First,
         }
     }
@@ -68,7 +74,24 @@ impl ServerExchange {
             secret: keys::mock_secret(process_key, user, iterations),
             is_mock: true,
             nonce: keys::nonce_text(nonce),
+            end_point: None,
             step: Step::First,
+        }
+    }
+
+    /// The same, offering channel binding to our certificate with this hash.
+    #[must_use]
+    pub fn bound_to(mut self, end_point: Option<Box<[u8]>>) -> Self {
+        self.end_point = end_point;
+        self
+    }
+
+    /// The mechanisms that are offered, the better one first.
+    #[must_use]
+    pub fn mechanisms(&self) -> &'static [&'static str] {
+        match self.end_point {
+            Some(_) => &[MECHANISM_PLUS, MECHANISM],
+            None => &[MECHANISM],
         }
     }
 
@@ -80,10 +103,11 @@ impl ServerExchange {
         let Step::First = std::mem::replace(&mut self.step, Step::Over) else {
             return Err(ScramError::OutOfOrder);
         };
-        if mechanism != MECHANISM {
+        if !self.mechanisms().contains(&mechanism) {
             return Err(ScramError::Mechanism);
         }
         let (flag, bare, client_nonce) = parse_client_first(message)?;
+        self.check_flag(flag, mechanism)?;
         let nonce = [client_nonce, self.nonce.as_bytes()].concat();
         let salt = message::encode(&self.secret.salt);
         let parameters = format!(",s={salt},i={}", self.secret.iterations);
@@ -112,7 +136,15 @@ impl ServerExchange {
         else {
             return Err(ScramError::OutOfOrder);
         };
-        let (proof, without_proof) = parse_client_final(message, flag, &nonce)?;
+        let bound = match flag {
+            Gs2Flag::No => b"n,,".to_vec(),
+            Gs2Flag::NotOffered => b"y,,".to_vec(),
+            Gs2Flag::EndPoint => {
+                let hash = self.end_point.as_deref().unwrap_or_default();
+                [END_POINT_HEADER.as_bytes(), hash].concat()
+            }
+        };
+        let (proof, without_proof) = parse_client_final(message, flag, &bound, &nonce)?;
         let auth_message = [&transcript, b",".as_slice(), without_proof].concat();
         let client_key = keys::mask(&proof, &self.secret.stored_key, &auth_message);
         let is_right = keys::stored_key(&client_key).ct_eq(&*self.secret.stored_key)
@@ -127,6 +159,24 @@ impl ServerExchange {
             server_key: self.secret.server_key.clone(),
         };
         Ok((server_final.into_bytes(), keys))
+    }
+
+    /// Does what the client says of channel binding fit the mechanism, and what we have offered?
+    fn check_flag(&self, flag: Gs2Flag, mechanism: &str) -> Result<(), ScramError> {
+        match flag {
+            Gs2Flag::EndPoint if mechanism != MECHANISM_PLUS => Err(ScramError::Malformed(
+                "The client selected SCRAM-SHA-256 without channel binding, but the SCRAM message includes channel \
+                 binding data.",
+            )),
+            Gs2Flag::No | Gs2Flag::NotOffered if mechanism == MECHANISM_PLUS => {
+                Err(ScramError::Malformed(
+                    "The client selected SCRAM-SHA-256-PLUS, but the SCRAM message does not include channel binding \
+                     data.",
+                ))
+            }
+            Gs2Flag::NotOffered if self.end_point.is_some() => Err(ScramError::Downgrade),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -149,9 +199,10 @@ fn parse_client_first(message: &[u8]) -> Result<(Gs2Flag, &[u8], &[u8]), ScramEr
     let flag = match attributes.field() {
         Some(b"n") => Gs2Flag::No,
         Some(b"y") => Gs2Flag::NotOffered,
+        Some(b"p=tls-server-end-point") => Gs2Flag::EndPoint,
         Some([b'p', b'=', ..]) => {
             return Err(ScramError::Unsupported(
-                "client requires SCRAM channel binding, but it is not offered",
+                "unsupported SCRAM channel-binding type",
             ));
         }
         _ => return Err(ScramError::Malformed("Unexpected channel-binding flag.")),
@@ -179,23 +230,23 @@ fn parse_client_first(message: &[u8]) -> Result<(Gs2Flag, &[u8], &[u8]), ScramEr
     Ok((flag, bare, nonce))
 }
 
-/// The proof, and the message up to it.
+/// The proof, and the message up to it. `bound` is the header that the client began with, and what it is
+/// bound to.
 fn parse_client_final<'a>(
     message: &'a [u8],
     flag: Gs2Flag,
+    bound: &[u8],
     nonce: &[u8],
 ) -> Result<([u8; 32], &'a [u8]), ScramError> {
     let mut attributes = Attributes::new(message, MAX_CLIENT_MESSAGE_BYTES)?;
     let binding = attributes.expect(b'c', "Channel binding expected.")?;
-    // Base64 of the GS2 header that the client began with: "n,," or "y,,".
-    let expected_binding: &[u8] = match flag {
-        Gs2Flag::No => b"biws",
-        Gs2Flag::NotOffered => b"eSws",
-    };
-    if binding != expected_binding {
-        return Err(ScramError::Malformed(
-            "Unexpected channel-binding attribute in client-final-message.",
-        ));
+    if binding != message::encode(bound).as_bytes() {
+        return Err(match flag {
+            Gs2Flag::EndPoint => ScramError::Binding,
+            _ => ScramError::Malformed(
+                "Unexpected channel-binding attribute in client-final-message.",
+            ),
+        });
     }
     let final_nonce = attributes.expect(b'r', "Nonce expected.")?;
     let (proof, proof_start) = loop {

@@ -1,7 +1,8 @@
 //! Both sides of SCRAM against each other.
 
 use pgweir_auth::scram::{
-    self, ClientExchange, ClientKeys, DeriveJob, MECHANISM, ScramError, Secret, ServerExchange,
+    self, ChannelBinding, ClientExchange, ClientKeys, DeriveJob, MECHANISM, MECHANISM_PLUS,
+    ScramError, Secret, ServerExchange,
 };
 use proptest::prelude::*;
 
@@ -209,4 +210,48 @@ fn nothing_shows_a_key() {
 
 fn job_keys() -> ClientKeys {
     DeriveJob::new(b"hunter2", b"salt".to_vec(), 1).run()
+}
+
+/// What comes of an exchange in which both sides know the password, and say this of channel binding.
+fn bound(
+    client: ChannelBinding,
+    server: Option<&[u8]>,
+    mechanism: Option<&str>,
+) -> Result<(), ScramError> {
+    let mut client = ClientExchange::new(&[1; 18]).with_binding(client);
+    let mut server =
+        ServerExchange::new(secret_of(b"x", b"salt", 2), &[2; 18]).bound_to(server.map(Into::into));
+    let mechanism = mechanism.unwrap_or(client.mechanism());
+    let first = server.client_first(mechanism, &client.first())?;
+    let challenge = client.server_first(&first)?;
+    let last = client.finish(&derive(b"x", &challenge))?;
+    let (last, _) = server.client_final(&last)?;
+    client.server_final(&last)
+}
+
+#[test]
+fn channel_binding() {
+    let end_point = |hash: &[u8]| ChannelBinding::EndPoint(hash.into());
+    let ours: Option<&[u8]> = Some(b"our certificate");
+    assert_eq!(bound(end_point(b"our certificate"), ours, None), Ok(()));
+    assert_eq!(bound(ChannelBinding::None, ours, None), Ok(()));
+    assert_eq!(bound(ChannelBinding::NotOffered, None, None), Ok(()));
+    // Somebody in between, with a certificate of his own.
+    let theirs = bound(end_point(b"another certificate"), ours, None);
+    assert_eq!(theirs, Err(ScramError::Binding));
+    // Somebody in between has taken the offer out.
+    let downgraded = bound(ChannelBinding::NotOffered, ours, None);
+    assert_eq!(downgraded, Err(ScramError::Downgrade));
+    assert_eq!(
+        bound(end_point(b"x"), None, None),
+        Err(ScramError::Mechanism)
+    );
+    for (client, mechanism) in [
+        (end_point(b"our certificate"), MECHANISM),
+        (ChannelBinding::None, MECHANISM_PLUS),
+        (ChannelBinding::NotOffered, MECHANISM_PLUS),
+    ] {
+        let outcome = bound(client, ours, Some(mechanism));
+        assert!(matches!(outcome, Err(ScramError::Malformed(_))));
+    }
 }

@@ -109,9 +109,10 @@ fn client_first_messages() {
         (",,n=,r=x", "Unexpected channel-binding flag."),
         ("nn,,n=,r=x", "Unexpected channel-binding flag."),
         ("p,,n=,r=x", "Unexpected channel-binding flag."),
+        ("p=tls-server-end-point,,n=,r=x", "without channel binding"),
         (
-            "p=tls-server-end-point,,n=,r=x",
-            "0A000 client requires SCRAM channel binding",
+            "p=tls-unique,,n=,r=x",
+            "0A000 unsupported SCRAM channel-binding type",
         ),
         (
             "n,a=admin,n=,r=x",

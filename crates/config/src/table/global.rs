@@ -3,8 +3,8 @@
 use super::settings;
 use crate::{
     AuthType, BypassUsers, FairWindow, FileMode, HandoverClean, Micros, PoolMode, Secret,
-    SessionState, Share, SslMode, SyslogFacility,
-    check::{auth_available, between, extension_names, not_console, tls_optional},
+    SessionState, Share, SslMode, SyslogFacility, TlsNegotiation,
+    check::{allow_prefers, auth_available, between, extension_names, not_console},
 };
 
 settings! {
@@ -305,43 +305,56 @@ settings! {
     }
 
     "TLS with clients" {
-        /// Whether clients may or must use TLS. Only `disable` has its meaning in this version; `allow`
-        /// and `prefer` are taken, but nothing is encrypted; the others are refused.
-        client_tls_sslmode: SslMode = "disable", reloads, now, tls_optional;
-        /// Our private key.
-        client_tls_key_file: Option<String> = "", reloads, later;
-        /// Our certificate.
-        client_tls_cert_file: Option<String> = "", reloads, later;
-        /// Certificates of those who may sign clients' certificates.
-        client_tls_ca_file: Option<String> = "", reloads, later;
-        /// Versions: `secure` is TLS 1.2 and 1.3.
-        client_tls_protocols: String = "secure", reloads, later;
-        /// Ciphers up to TLS 1.2, in OpenSSL's syntax.
-        client_tls_ciphers: String = "default", reloads, later;
-        /// Ciphers of TLS 1.3.
-        client_tls13_ciphers: Option<String>, reloads, later;
-        /// Curve of the key exchange.
-        client_tls_ecdhcurve: String = "auto", reloads, later;
-        /// Group of the Diffie-Hellman key exchange.
-        client_tls_dheparams: String = "auto", reloads, later;
+        /// Whether clients that come by TCP may or must use TLS. `disable`: they can't. `allow`, `prefer`: they
+        /// may. `require`: they must. `verify-ca`, `verify-full`: they must, and show a certificate that
+        /// `client_tls_ca_file` vouches for. All but `disable` need a key and a certificate. Clients may also
+        /// begin with TLS at once (libpq's `sslnegotiation=direct`, of PostgreSQL 17). Over a Unix socket there
+        /// is no TLS.
+        client_tls_sslmode: SslMode = "disable", reloads, now;
+        /// Our private key, in PEM, without a password.
+        client_tls_key_file: Option<String> = "", reloads, now;
+        /// Our certificate, and those between it and its authority, in PEM. Read again at RELOAD; nobody is
+        /// dropped for it.
+        client_tls_cert_file: Option<String> = "", reloads, now;
+        /// Certificates of those who may sign clients' certificates, in PEM. With it, clients are asked for
+        /// a certificate, and one that is shown must be good, whatever the mode.
+        client_tls_ca_file: Option<String> = "", reloads, now;
+        /// Versions, separated by commas: `tlsv1.2`, `tlsv1.3`; `secure`, `default` and `all` are both; `!` before
+        /// a name takes it out. `tlsv1.0` and `tlsv1.1` are taken, but never spoken.
+        client_tls_protocols: String = "secure", reloads, now;
+        /// Ciphers of TLS 1.2, in OpenSSL's syntax. There are those of ECDHE with AES-GCM and CHACHA20; what
+        /// means others is passed over.
+        client_tls_ciphers: String = "default", reloads, now;
+        /// Ciphers of TLS 1.3, by OpenSSL's names, separated by colons. Not set: all.
+        client_tls13_ciphers: Option<String>, reloads, now;
+        /// Groups of the key exchange, by OpenSSL's names, separated by colons, the preferred one first:
+        /// `X25519`, `prime256v1`, `secp384r1`, `X25519MLKEM768`; `auto` is all of them.
+        client_tls_ecdhcurve: String = "auto", reloads, now;
+        /// Group of the Diffie-Hellman key exchange: there is only the one over elliptic curves.
+        client_tls_dheparams: String = "auto", reloads, never;
     }
 
     "TLS with servers" {
-        /// Whether servers are asked for TLS. `disable`, `allow` and `prefer` are taken, and nothing is
-        /// encrypted in this version; the others are refused.
-        server_tls_sslmode: SslMode = "prefer", reloads, now, tls_optional;
+        /// Whether servers are asked for TLS (not over Unix sockets). `disable`: no. `allow`, `prefer`: if the
+        /// server says no, the login goes on without. `require`: TLS or nothing. `verify-ca`: and its certificate
+        /// must be one that `server_tls_ca_file` vouches for. `verify-full`: and it must be for the host's name.
+        /// When this or another setting of this group changes, server connections are replaced.
+        server_tls_sslmode: SslMode = "prefer", reloads, now, allow_prefers;
+        /// How TLS begins: `postgres` asks the server first; `direct` doesn't, which saves a round trip, and needs
+        /// PostgreSQL 17 and `server_tls_sslmode` = `require` or more.
+        server_tls_negotiation: TlsNegotiation = "postgres", reloads, now;
         /// Our private key, for servers that ask for a certificate.
-        server_tls_key_file: Option<String> = "", reloads, later;
+        server_tls_key_file: Option<String> = "", reloads, now;
         /// Our certificate.
-        server_tls_cert_file: Option<String> = "", reloads, later;
-        /// Certificates of those who may sign servers' certificates.
-        server_tls_ca_file: Option<String> = "", reloads, later;
-        /// Versions: `secure` is TLS 1.2 and 1.3.
-        server_tls_protocols: String = "secure", reloads, later;
-        /// Ciphers up to TLS 1.2, in OpenSSL's syntax.
-        server_tls_ciphers: String = "default", reloads, later;
-        /// Ciphers of TLS 1.3.
-        server_tls13_ciphers: Option<String>, reloads, later;
+        server_tls_cert_file: Option<String> = "", reloads, now;
+        /// Certificates of those who may sign servers' certificates; or servers' own.
+        server_tls_ca_file: Option<String> = "", reloads, now;
+        /// Versions, as in `client_tls_protocols`.
+        server_tls_protocols: String = "secure", reloads, now;
+        /// Ciphers of TLS 1.2, as in `client_tls_ciphers`.
+        server_tls_ciphers: String = "default", reloads, now;
+        /// Ciphers of TLS 1.3, as in `client_tls13_ciphers`.
+        server_tls13_ciphers: Option<String>, reloads, now;
     }
 
     "Log and statistics" {

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use pgweir_auth::{
     md5,
-    scram::{ClientExchange, ClientKeys, DeriveJob, DerivedKeys},
+    scram::{self, ChannelBinding, ClientExchange, ClientKeys, DeriveJob, DerivedKeys},
     userlist::Secret,
 };
 use pgweir_wire::{
@@ -119,7 +119,10 @@ enum Prelude {
     Asked {
         required: bool,
     },
-    Handshake,
+    Handshake {
+        /// It was not asked first.
+        direct: bool,
+    },
 }
 
 /// Why a login failed.
@@ -145,6 +148,8 @@ pub struct ServerLogin {
     credentials: Credentials,
     nonce: [u8; 18],
     prelude: Prelude,
+    /// The hash of the server's certificate.
+    end_point: Option<Box<[u8]>>,
     inbox: Inbox,
     exchange: Option<ClientExchange>,
     welcome: Welcome,
@@ -163,6 +168,7 @@ impl ServerLogin {
             credentials,
             nonce: [0; 18],
             prelude: Prelude::Over,
+            end_point: None,
             inbox: Inbox::default(),
             exchange: None,
             welcome: Welcome {
@@ -209,7 +215,9 @@ impl ServerLogin {
     pub fn tls_answer(&mut self, out: &mut Vec<u8>) -> Result<TlsAnswer, LoginError> {
         let required = match self.prelude {
             Prelude::Over => return Ok(TlsAnswer::None),
-            Prelude::Handshake => return Err(LoginError::Tls("data during the TLS handshake")),
+            Prelude::Handshake { .. } => {
+                return Err(LoginError::Tls("data during the TLS handshake"));
+            }
             Prelude::Asked { required } => required,
         };
         match self.inbox.rest() {
@@ -225,7 +233,7 @@ impl ServerLogin {
         let is_yes = self.inbox.rest() == b"S";
         self.inbox.skip(1);
         if is_yes {
-            self.prelude = Prelude::Handshake;
+            self.prelude = Prelude::Handshake { direct: false };
             return Ok(TlsAnswer::Yes);
         }
         if required {
@@ -235,9 +243,25 @@ impl ServerLogin {
         Ok(TlsAnswer::No)
     }
 
+    /// The same, but TLS comes first, without a question.
+    pub fn await_tls(&mut self, nonce: [u8; 18]) {
+        self.nonce = nonce;
+        self.prelude = Prelude::Handshake { direct: true };
+    }
+
     /// The connection is encrypted: appends the startup packet.
-    pub fn secured(&mut self, _facts: &TlsFacts, out: &mut Vec<u8>) {
+    ///
+    /// # Errors
+    /// Nobody has said that PostgreSQL's protocol is spoken here: it may be another server.
+    pub fn secured(&mut self, facts: &TlsFacts, out: &mut Vec<u8>) -> Result<(), LoginError> {
+        if self.prelude == (Prelude::Handshake { direct: true }) && !facts.is_agreed {
+            return Err(LoginError::Tls(
+                "direct SSL connection was established without ALPN",
+            ));
+        }
+        self.end_point = facts.end_point.clone();
         self.begin(out);
+        Ok(())
     }
 
     /// Takes bytes from the server; to be handled by calls of [`ServerLogin::step`].
@@ -431,15 +455,25 @@ impl ServerLogin {
         if !usable {
             return Err(LoginError::NoPassword("scram-sha-256"));
         }
+        let (mut plain, mut plus) = (false, false);
         loop {
             match body.cstr() {
-                Ok(b"SCRAM-SHA-256") => break,
-                Ok(b"") | Err(_) => return Err(LoginError::Method(10)),
-                Ok(_) => {}
+                Ok(b"") | Err(_) => break,
+                Ok(name) => {
+                    plain |= name == scram::MECHANISM.as_bytes();
+                    plus |= name == scram::MECHANISM_PLUS.as_bytes();
+                }
             }
         }
-        let exchange = ClientExchange::new(&self.nonce);
-        MessageWriter::new(out).sasl_initial_response("SCRAM-SHA-256", &exchange.first());
+        // The exchange is bound to the certificate wherever that can be.
+        let binding = match self.end_point.take() {
+            Some(hash) if plus => ChannelBinding::EndPoint(hash),
+            _ if !plain => return Err(LoginError::Method(10)),
+            Some(_) => ChannelBinding::NotOffered,
+            None => ChannelBinding::None,
+        };
+        let exchange = ClientExchange::new(&self.nonce).with_binding(binding);
+        MessageWriter::new(out).sasl_initial_response(exchange.mechanism(), &exchange.first());
         self.exchange = Some(exchange);
         Ok(Progress::Send)
     }

@@ -148,6 +148,8 @@ pub struct Login {
     pub request: Option<LoginRequest>,
     /// It asked for TLS before.
     pub asked_ssl: bool,
+    /// The hash of our certificate that it has seen.
+    pub end_point: Option<Box<[u8]>>,
     /// It asked for GSSAPI encryption before.
     pub asked_gss: bool,
     /// What a database has told of the user.
@@ -175,6 +177,7 @@ impl Login {
             stage: Stage::Startup,
             request: None,
             asked_ssl: false,
+            end_point: None,
             asked_gss: false,
             told: None,
             cached: None,
@@ -398,11 +401,12 @@ impl Login {
     }
 
     fn offer_scram(&mut self, exchange: ServerExchange, out: &mut Vec<u8>) {
+        let exchange = exchange.bound_to(self.end_point.take());
+        MessageWriter::new(out).authentication(Authentication::Sasl(exchange.mechanisms()));
         self.stage = Stage::Sasl {
             exchange: Box::new(exchange),
             is_first: true,
         };
-        MessageWriter::new(out).authentication(Authentication::Sasl(&[scram::MECHANISM]));
     }
 
     fn continue_scram(

@@ -6,7 +6,7 @@ use pgweir_config::{Database, PoolMode, SessionState, Settings};
 
 use super::pins::PinCount;
 use crate::{
-    Directory, Endpoint, SharedPool, Snapshot, Time, Token,
+    Directory, Endpoint, ServerTls, SharedPool, Snapshot, Time, Token,
     backend::{Duty, Server, Welcome},
     directory::opens_like,
     session::{Certificates, Pin, VerdictCache},
@@ -60,7 +60,7 @@ pub(crate) struct Terms {
     /// Where its servers are; the next server goes to the next one in the list.
     pub(crate) endpoints: Vec<Arc<Endpoint>>,
     /// On which terms TLS is tried with them.
-    pub(crate) tls: Option<u64>,
+    pub(crate) tls: Option<ServerTls>,
     /// Microseconds; 0 is no limit.
     pub(crate) query_wait_timeout: u64,
     pub(crate) patience: Patience,

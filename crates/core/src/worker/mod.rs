@@ -284,7 +284,7 @@ impl Worker {
     pub fn secured(&mut self, conn: Token, facts: TlsFacts, now: Time, out: &mut Actions) {
         match self.table.get(conn) {
             Some(Conn::Client(_)) => self.client_secured(conn, facts, now, out),
-            Some(Conn::Server(_)) => self.server_secured(conn, facts, out),
+            Some(Conn::Server(_)) => self.server_secured(conn, facts, now, out),
             Some(Conn::Cancel(_)) => self.cancel_secured(conn, out),
             None => {}
         }

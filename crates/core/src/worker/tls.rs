@@ -6,7 +6,7 @@ use pgweir_wire::ssl_request;
 
 use super::Worker;
 use crate::{
-    Action, Actions, Address, Level, ReadMode, Time, TlsFacts, TlsFault, TlsRole, Token,
+    Action, Actions, Address, Level, ReadMode, Source, Time, TlsFacts, TlsFault, TlsRole, Token,
     backend::{Duty, TlsAnswer},
     cancel::Passage,
     fault::Fault,
@@ -26,12 +26,7 @@ impl Worker {
 
     /// Has it the encryption that `client_tls_sslmode` demands?
     pub(super) fn demand_tls(&mut self, conn: Token) -> Result<(), Fault> {
-        let required = self
-            .snapshot
-            .config
-            .settings
-            .client_tls_sslmode
-            .is_required();
+        let required = self.snapshot.tls.demanded;
         match self.table.client(conn) {
             Some(client) if required && client.tls.is_none() && client.remote != Address::Unix => {
                 Err(Fault::Tls(TlsFault::Required))
@@ -93,6 +88,7 @@ impl Worker {
             return;
         };
         login.stage = Stage::Startup;
+        login.end_point = facts.end_point.clone();
         let is_agreed = facts.is_agreed;
         client.tls = Some(Box::new(facts));
         if direct && !is_agreed {
@@ -102,21 +98,24 @@ impl Worker {
 
     /// The way to a server is open: its login begins, or TLS comes first. `nonce` is for the login.
     pub(super) fn open_login(&mut self, conn: Token, nonce: [u8; 18], out: &mut Actions) {
-        let settings = &self.snapshot.config.settings;
-        let required = settings.server_tls_sslmode.is_required();
-        let tries_tls = self.snapshot.tls.servers.is_some();
+        let terms = self.snapshot.tls.servers;
         let Some(server) = self.table.server(conn) else {
             return;
         };
         let is_remote = matches!(server.addresses, Some((_, Address::Tcp(_))));
+        let endpoint = Arc::clone(&server.endpoint);
         if let Duty::Login(login) = &mut server.duty {
-            out.send_made(conn, |bytes| {
-                if tries_tls && is_remote {
-                    login.ask_for_tls(nonce, required, bytes);
-                } else {
-                    login.start(nonce, bytes);
+            match terms.filter(|_| is_remote) {
+                None => out.send_made(conn, |bytes| login.start(nonce, bytes)),
+                Some(terms) if terms.direct => {
+                    login.await_tls(nonce);
+                    let role = TlsRole::Connect { endpoint };
+                    out.list.push(Action::StartTls { conn, role });
                 }
-            });
+                Some(terms) => out.send_made(conn, |bytes| {
+                    login.ask_for_tls(nonce, terms.required, bytes);
+                }),
+            }
         }
         out.read(conn, ReadMode::Deliver);
     }
@@ -140,7 +139,7 @@ impl Worker {
                 true
             }
             Ok(TlsAnswer::No) => {
-                let source = crate::Source::Scratch(start..out.scratch.len());
+                let source = Source::Scratch(start..out.scratch.len());
                 out.list.push(Action::Send { to: conn, source });
                 true
             }
@@ -151,7 +150,13 @@ impl Worker {
         }
     }
 
-    pub(super) fn server_secured(&mut self, conn: Token, facts: TlsFacts, out: &mut Actions) {
+    pub(super) fn server_secured(
+        &mut self,
+        conn: Token,
+        facts: TlsFacts,
+        now: Time,
+        out: &mut Actions,
+    ) {
         let Some(server) = self.table.server(conn) else {
             return;
         };
@@ -159,8 +164,14 @@ impl Worker {
             return;
         };
         let text = format!("SSL established: {facts}");
-        out.send_made(conn, |bytes| login.secured(&facts, bytes));
+        let start = out.scratch.len();
+        let outcome = login.secured(&facts, &mut out.scratch);
         server.tls = Some(Box::new(facts));
+        if let Err(error) = outcome {
+            return self.server_refused(conn, &error, now, out);
+        }
+        let source = Source::Scratch(start..out.scratch.len());
+        out.list.push(Action::Send { to: conn, source });
         if self.snapshot.config.settings.log_connections {
             out.log(Level::Log, self.server_subject(conn), text);
         }
@@ -172,11 +183,17 @@ impl Worker {
         let Some(Conn::Cancel(cancel)) = self.table.get(conn) else {
             return;
         };
-        if cancel.tls.is_none() {
+        let Some(endpoint) = cancel.tls.clone() else {
             return self.send_cancel(conn, out);
+        };
+        if self.snapshot.tls.servers.is_some_and(|terms| terms.direct) {
+            cancel.passage = Passage::Handshake;
+            let role = TlsRole::Connect { endpoint };
+            out.list.push(Action::StartTls { conn, role });
+        } else {
+            cancel.passage = Passage::Asked;
+            out.send_made(conn, ssl_request);
         }
-        cancel.passage = Passage::Asked;
-        out.send_made(conn, ssl_request);
         out.read(conn, ReadMode::Deliver);
     }
 

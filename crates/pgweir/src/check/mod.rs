@@ -11,12 +11,12 @@ use std::{
 };
 
 use self::table::Table;
-use crate::{control::load, process::FileLimit, quickstart::complaint};
+use crate::{control::load, process::FileLimit, quickstart::complaint, tls::Contexts};
 
 /// Prints what would be used, what is ignored and what is doubtful. The process ends with 1 if the
 /// configuration can't be used; what is doubtful is no reason for that. `reach`: connect to each server.
 pub(crate) fn run(ini: &Path, reach: bool) -> ExitCode {
-    let loaded = match load(ini) {
+    let loaded = match load(ini, &Contexts::default()) {
         Ok(loaded) => loaded,
         Err(error) => {
             eprintln!("{error}");

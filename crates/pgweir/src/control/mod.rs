@@ -14,7 +14,7 @@ mod supervisor;
 
 pub(crate) use derive::{Deriver, Overloaded};
 pub(crate) use inquire::Inquirer;
-pub(crate) use reload::{LoadError, Origin, complete, load, net_options};
+pub(crate) use reload::{LoadError, Origin, credentials, load, net_options};
 pub(crate) use resolver::{Lookup, Resolver};
 pub(crate) use signals::{Caught, Signal};
 pub(crate) use stats_report::StatsReport;

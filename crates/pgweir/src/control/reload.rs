@@ -11,12 +11,13 @@ use pgweir_auth::{
     userlist::Userlist,
 };
 use pgweir_config::{AuthType, Config, Problems, Settings};
-use pgweir_core::{Snapshot, TlsTerms};
+use pgweir_core::Snapshot;
 
 use super::resolver::{LookupError, check_resolv_conf};
 use crate::{
     net::{NetOptions, SocketOptions},
     process::FileLimit,
+    tls::{Contexts, TlsError},
 };
 
 /// Where the configuration comes from.
@@ -32,6 +33,8 @@ pub(crate) enum Origin {
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) snapshot: Snapshot,
+    /// What connections are encrypted with.
+    pub(crate) tls: Contexts,
     /// Besides the notes of the ini file.
     notes: Vec<String>,
 }
@@ -56,6 +59,9 @@ pub(crate) enum LoadError {
     /// The ini file, or one that it includes.
     #[error("{0}")]
     Ini(#[from] Problems),
+    /// Certificates, keys or ciphers.
+    #[error("{0}")]
+    Tls(#[from] TlsError),
     /// `auth_file` can't be read.
     #[error("{0}: cannot be read: {1}")]
     AuthFile(PathBuf, #[source] io::Error),
@@ -91,22 +97,19 @@ pub(crate) enum LoadError {
 ///
 /// # Errors
 /// All that is wrong with the first file that has something wrong.
-pub(crate) fn load(ini: &Path) -> Result<Loaded, LoadError> {
+pub(crate) fn load(ini: &Path, before: &Contexts) -> Result<Loaded, LoadError> {
     let config = Config::load(ini, &mut read)?;
-    complete(config)
+    complete(config, before)
 }
 
 /// Reads the files that a configuration names.
 ///
 /// # Errors
 /// All that is wrong with the first file that has something wrong.
-pub(crate) fn complete(config: Config) -> Result<Loaded, LoadError> {
+fn complete(config: Config, before: &Contexts) -> Result<Loaded, LoadError> {
     let mut notes = Vec::new();
-    let users = match &config.settings.auth_file {
-        Some(path) => load_users(Path::new(path), &mut notes)?,
-        None => Userlist::default(),
-    };
-    let rules = load_rules(&config.settings, &mut notes)?;
+    let tls = Contexts::load(&config.settings, before, &mut notes)?;
+    let (users, rules) = credentials(&config.settings, &mut notes)?;
     check_resolv_conf(config.settings.resolv_conf.as_deref()).map_err(LoadError::ResolvConf)?;
     if config.databases.is_empty() && config.fallback.is_none() {
         notes.push(
@@ -120,9 +123,10 @@ pub(crate) fn complete(config: Config) -> Result<Loaded, LoadError> {
         snapshot: Snapshot {
             config,
             users,
-            tls: TlsTerms::default(),
+            tls: tls.terms(),
             rules,
         },
+        tls,
         notes,
     })
 }
@@ -141,9 +145,10 @@ fn read(path: &Path) -> io::Result<String> {
 }
 
 /// The driver's part of the settings.
-pub(crate) fn net_options(snapshot: &Snapshot, files: FileLimit) -> NetOptions {
+pub(crate) fn net_options(snapshot: &Snapshot, tls: &Contexts, files: FileLimit) -> NetOptions {
     let settings = &snapshot.config.settings;
     NetOptions {
+        tls: tls.clone(),
         clients_max: files.clients_max(snapshot),
         socket: SocketOptions {
             keepalive: settings.tcp_keepalive,
@@ -156,6 +161,21 @@ pub(crate) fn net_options(snapshot: &Snapshot, files: FileLimit) -> NetOptions {
         },
         close_flush_us: settings.close_flush_timeout.0,
     }
+}
+
+/// Who may log in, and how: the users of `auth_file`, and the rules.
+///
+/// # Errors
+/// All that is wrong with the first file that has something wrong.
+pub(crate) fn credentials(
+    settings: &Settings,
+    notes: &mut Vec<String>,
+) -> Result<(Userlist, Rules), LoadError> {
+    let users = match &settings.auth_file {
+        Some(path) => load_users(Path::new(path), notes)?,
+        None => Userlist::default(),
+    };
+    Ok((users, load_rules(settings, notes)?))
 }
 
 fn load_users(path: &Path, notes: &mut Vec<String>) -> Result<Userlist, LoadError> {
@@ -184,7 +204,7 @@ fn load_users(path: &Path, notes: &mut Vec<String>) -> Result<Userlist, LoadErro
 ///
 /// # Errors
 /// All that is wrong with the first file that has something wrong.
-pub(crate) fn load_rules(settings: &Settings, notes: &mut Vec<String>) -> Result<Rules, LoadError> {
+fn load_rules(settings: &Settings, notes: &mut Vec<String>) -> Result<Rules, LoadError> {
     match settings.auth_type {
         AuthType::Hba => {}
         AuthType::Ldap => {

@@ -16,12 +16,13 @@ use pgweir_core::{
     mail::Mail,
 };
 
-use super::{Origin, Resolver, Signal, StatsReport, complete, load, net_options};
+use super::{Origin, Resolver, Signal, StatsReport, credentials, load, net_options};
 use crate::{
     clock::Clock,
     log::{Log, LogBuffer},
     net::{Listeners, Mailboxes, Parcel},
     process::{FileLimit, Notifier},
+    tls::Contexts,
 };
 
 /// How long workers may take to end when asked to end at once.
@@ -57,6 +58,8 @@ pub(crate) struct Supervisor {
     pub(crate) notifier: Notifier,
     pub(crate) stats: StatsReport,
     pub(crate) files: FileLimit,
+    /// What connections are encrypted with.
+    pub(crate) tls: Contexts,
 }
 
 /// How far the end of the process is.
@@ -284,15 +287,19 @@ impl Supervisor {
             .config
             .with_setting(key, value)
             .map_err(|problem| failed(&problem))?;
-        let snapshot = if logs_in_alike(&config.settings, &before.config.settings) {
-            Snapshot {
-                config,
-                users: before.users.clone(),
-                tls: before.tls,
-                rules: before.rules.clone(),
-            }
+        if key.contains("_tls") {
+            self.set_tls(&config.settings);
+        }
+        let (users, rules) = if logs_in_alike(&config.settings, &before.config.settings) {
+            (before.users.clone(), before.rules.clone())
         } else {
-            complete(config).map_err(|error| failed(&error))?.snapshot
+            credentials(&config.settings, &mut Vec::new()).map_err(|error| failed(&error))?
+        };
+        let snapshot = Snapshot {
+            config,
+            users,
+            rules,
+            tls: self.tls.terms(),
         };
         if let Some(note) = note {
             self.say(Level::Warning, format!("{key:?}: {note}"));
@@ -301,9 +308,29 @@ impl Supervisor {
         Ok(())
     }
 
+    /// Encrypts with what the settings say from here on, if that makes sense: where several of them are
+    /// set one after the other (a key, then its certificate), the old ones stay until all fit.
+    fn set_tls(&mut self, settings: &Settings) {
+        let mut notes = Vec::new();
+        match Contexts::load(settings, &self.tls, &mut notes) {
+            Ok(tls) => {
+                self.tls = tls;
+                for note in notes {
+                    self.say(Level::Warning, note);
+                }
+            }
+            Err(error) => self.say(
+                Level::Error,
+                format!(
+                    "{error}; TLS settings could not be applied, still using old configuration"
+                ),
+            ),
+        }
+    }
+
     /// Puts the whole new configuration in force, or nothing of it.
     fn reload_file(&mut self, path: &Path) -> bool {
-        let mut loaded = match load(path) {
+        let mut loaded = match load(path, &self.tls) {
             Ok(loaded) => loaded,
             Err(error) => {
                 for problem in error.to_string().lines() {
@@ -329,6 +356,7 @@ impl Supervisor {
         let config = &mut loaded.snapshot.config;
         config.succeed(&before.config);
         config.settings.verbose = config.settings.verbose.max(self.verbose);
+        self.tls = loaded.tls;
         self.apply(Arc::new(loaded.snapshot));
         true
     }
@@ -336,7 +364,7 @@ impl Supervisor {
     fn apply(&mut self, snapshot: Arc<Snapshot>) {
         let settings = &snapshot.config.settings;
         self.resolver.configure(settings);
-        let options = Arc::new(net_options(&snapshot, self.files));
+        let options = Arc::new(net_options(&snapshot, &self.tls, self.files));
         if let Err(error) = self.listeners.apply(&options.socket) {
             self.say(
                 Level::Warning,

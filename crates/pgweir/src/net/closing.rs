@@ -46,6 +46,7 @@ enum Fate {
 impl Io {
     /// Closes a connection for the core, which has forgotten it already.
     pub(super) fn close(&mut self, token: Token) {
+        self.close_notify(token);
         let Some(Removed::Open(mut connection)) = self.table.remove(token) else {
             return;
         };

@@ -17,6 +17,7 @@ use super::{
     poller::{Key, Poller},
     pooler::Pooler,
     read::{error_text, look},
+    secure::{HANDSHAKE_STEPS_PER_TURN, SecureBuffers},
     table::{Connection, Table},
     timers::{Timer, Timers},
 };
@@ -57,6 +58,7 @@ pub(crate) struct Driver<P = Worker> {
     /// Every connection is read into this one.
     pub(super) buffer: Box<[u8]>,
     pub(super) actions: Actions,
+    pub(super) secure: SecureBuffers,
     clock: Clock,
     parcels: Vec<Parcel>,
     carried: Vec<Token>,
@@ -93,6 +95,9 @@ impl<P: Pooler> Driver<P> {
             inquirer: around.inquirer,
             control: around.control,
             log: around.log,
+            handshake_steps: 0,
+            gathered: Vec::new(),
+            sealed: Vec::new(),
         };
         io.resume_accepting();
         Ok(Self {
@@ -100,6 +105,7 @@ impl<P: Pooler> Driver<P> {
             io,
             buffer: vec![0; around.read_buffer].into_boxed_slice(),
             actions: Actions::default(),
+            secure: SecureBuffers::default(),
             clock: around.clock,
             parcels: Vec::new(),
             carried: Vec::new(),
@@ -131,6 +137,7 @@ impl<P: Pooler> Driver<P> {
         self.io.now = self.clock.now();
         self.io.turn = self.io.turn.wrapping_add(1);
         self.io.new_accept_turn();
+        self.io.handshake_steps = HANDSHAKE_STEPS_PER_TURN;
         for event in events.iter() {
             self.dispatch(event);
             self.settle();
@@ -238,6 +245,7 @@ impl<P: Pooler> Driver<P> {
                 let finding = Finding::Overloaded;
                 self.call(|pooler, now, out| pooler.found(token, finding, now, out));
             }
+            Pending::Insecure(token, why) => self.broken(token, &why),
             Pending::Mail(mail) => self.call(|pooler, now, out| pooler.mail(mail, now, out)),
             // Closed meanwhile.
             Pending::Blocked(_) | Pending::Drained(_) | Pending::Connected { .. } => {}

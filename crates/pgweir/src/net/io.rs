@@ -20,6 +20,7 @@ use super::{
 use crate::{
     control::{Deriver, Inquirer, Request, Resolver},
     log::LogBuffer,
+    tls::TlsSession,
 };
 
 /// What waits for its turn, first come first served. Emptied after each event.
@@ -41,6 +42,8 @@ pub(super) enum Pending {
     Underived(Token),
     /// Too much is being found out already.
     Unanswered(Token),
+    /// There is nothing to encrypt it with, and why.
+    Insecure(Token, String),
     /// A message of this worker to itself.
     Mail(Mail),
 }
@@ -70,6 +73,11 @@ pub(super) struct Io {
     pub(super) inquirer: Inquirer,
     pub(super) control: crossbeam_channel::Sender<Request>,
     pub(super) log: LogBuffer,
+    /// Left of this turn's share.
+    pub(super) handshake_steps: u32,
+    /// For encryption: what is to be sent in one piece, and what comes of it.
+    pub(super) gathered: Vec<u8>,
+    pub(super) sealed: Vec<u8>,
 }
 
 impl Io {
@@ -85,6 +93,14 @@ impl Io {
         self.table.open(token, connection);
         if failed {
             self.fail_as_marked(token);
+        }
+    }
+
+    /// A connection has had its share of this turn.
+    pub(super) fn carry(&mut self, token: Token) {
+        if let Some(connection) = self.table.get(token) {
+            connection.queued = true;
+            self.carried.push(token);
         }
     }
 
@@ -116,7 +132,7 @@ impl Io {
         connection.mode = mode;
         let due = match mode {
             ReadMode::Hold => connection.hung_up && !connection.hung_up_told,
-            ReadMode::Notify | ReadMode::Deliver => connection.readable,
+            ReadMode::Notify | ReadMode::Deliver => connection.has_input(),
         };
         if due {
             self.queue(token);
@@ -153,9 +169,9 @@ impl Io {
         if let Err(error) = self.poller.remove(&connection.fd) {
             connection.failed = Some(Errno::from_io_error(&error).unwrap_or(Errno::IO));
         }
-        // The other worker's poller tells all this again.
+        // The other worker's poller tells all this again, but not that the peer has ended its encryption.
         connection.readable = false;
-        connection.hung_up = false;
+        connection.hung_up = connection.tls.as_deref().is_some_and(TlsSession::has_ended);
         connection.hung_up_told = false;
         connection.queued = false;
         connection.frozen = false;

@@ -4,6 +4,7 @@
 //! actions that come back. The core knows nothing of what is behind it.
 //!
 //! - `driver`: the loop, and which event goes where.
+//! - `secure`: what is between sockets and core when a connection is encrypted.
 //! - `execute`: the actions. `read`, `send`, `closing`, `connect`, `accept`: one direction each.
 //! - `poller`, `table`, `mailbox`, `timers`, `listener`, `inherited`, `options`: what they are made of.
 
@@ -20,6 +21,7 @@ mod options;
 mod poller;
 mod pooler;
 mod read;
+mod secure;
 mod send;
 mod table;
 #[cfg(test)]

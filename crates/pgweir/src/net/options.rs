@@ -8,6 +8,8 @@ use std::{
 
 use rustix::net::{AddressFamily, SocketType, socket, sockopt};
 
+use crate::tls::Contexts;
+
 /// What the driver needs of the settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct NetOptions {
@@ -15,6 +17,8 @@ pub(crate) struct NetOptions {
     pub(crate) socket: SocketOptions,
     /// How long unsent bytes of a closed connection are kept, in microseconds.
     pub(crate) close_flush_us: u64,
+    /// What connections are encrypted with.
+    pub(crate) tls: Contexts,
     /// How many clients may have a file descriptor, over all workers: some are left for servers. `None`: all.
     pub(crate) clients_max: Option<usize>,
 }

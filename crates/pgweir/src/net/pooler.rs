@@ -2,8 +2,8 @@
 
 use pgweir_auth::scram::DerivedKeys;
 use pgweir_core::{
-    Actions, Address, Closed, ConnectError, Finding, Peer, Time, Token, Worker, backend::Server,
-    mail::Mail,
+    Actions, Address, Closed, ConnectError, Finding, Peer, Time, TlsFacts, Token, Worker,
+    backend::Server, mail::Mail,
 };
 
 /// One method per event; what each means is said at [`Worker`].
@@ -25,6 +25,7 @@ pub(crate) trait Pooler {
         now: Time,
         out: &mut Actions,
     );
+    fn secured(&mut self, conn: Token, facts: TlsFacts, now: Time, out: &mut Actions);
     fn connect_failed(&mut self, conn: Token, why: &ConnectError, now: Time, out: &mut Actions);
     fn derived(&mut self, conn: Token, keys: DerivedKeys, now: Time, out: &mut Actions);
     fn derive_refused(&mut self, conn: Token, now: Time, out: &mut Actions);
@@ -59,6 +60,7 @@ forward! {
     fn blocked(conn: Token);
     fn drained(conn: Token);
     fn connected(conn: Token, local: Address, remote: Address, nonce: [u8; 18]);
+    fn secured(conn: Token, facts: TlsFacts);
     fn connect_failed(conn: Token, why: &ConnectError);
     fn derived(conn: Token, keys: DerivedKeys);
     fn derive_refused(conn: Token);

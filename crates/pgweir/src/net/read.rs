@@ -26,12 +26,12 @@ impl<P: Pooler> Driver<P> {
         if connection.frozen {
             return;
         }
-        if connection.peek && connection.readable {
+        if connection.peek && connection.has_input() {
             connection.peek = false;
             self.io.pending.push_back(Pending::Peek(token));
         }
         match connection.mode {
-            ReadMode::Deliver if connection.readable => self.read(token),
+            ReadMode::Deliver if connection.has_input() => self.read(token),
             ReadMode::Deliver => {}
             ReadMode::Hold | ReadMode::Notify => self.notify(token),
         }
@@ -52,7 +52,14 @@ impl<P: Pooler> Driver<P> {
         let Some(connection) = self.io.table.get(token) else {
             return;
         };
-        let first = match look(connection) {
+        let looked = match connection.tls {
+            Some(_) => self.look_secure(token),
+            None => look(connection),
+        };
+        let Some(connection) = self.io.table.get(token) else {
+            return;
+        };
+        let first = match looked {
             Ok(first) => first,
             Err(Errno::AGAIN) => {
                 connection.readable = false;
@@ -73,11 +80,12 @@ impl<P: Pooler> Driver<P> {
             connection.reads = 0;
         }
         if connection.reads >= READS_PER_TURN {
-            connection.queued = true;
-            self.io.carried.push(token);
-            return;
+            return self.io.carry(token);
         }
         connection.reads += 1;
+        if connection.tls.is_some() {
+            return self.read_secure(token);
+        }
         match recv(&connection.fd, &mut *self.buffer, RecvFlags::empty()) {
             Ok((_, 0)) => self.end(token, Closed::Eof),
             Ok((_, length)) => {
@@ -97,9 +105,9 @@ impl<P: Pooler> Driver<P> {
         }
     }
 
-    fn queue_if_readable(&mut self, token: Token) {
+    pub(super) fn queue_if_readable(&mut self, token: Token) {
         if let Some(connection) = self.io.table.get(token)
-            && connection.readable
+            && connection.has_input()
             && connection.mode != ReadMode::Hold
         {
             self.io.queue(token);
@@ -119,8 +127,13 @@ impl<P: Pooler> Driver<P> {
             self.call(|pooler, now, out| pooler.hung_up(token, now, out));
             // It may still want to know of the bytes.
             self.queue_if_readable(token);
-        } else if connection.mode == ReadMode::Notify && connection.readable {
-            connection.mode = ReadMode::Hold;
+        } else if connection.mode == ReadMode::Notify && connection.has_input() {
+            if connection.tls.is_some() && !self.has_something_to_say(token) {
+                return;
+            }
+            if let Some(connection) = self.io.table.get(token) {
+                connection.mode = ReadMode::Hold;
+            }
             self.call(|pooler, now, out| pooler.readable(token, now, out));
         }
     }

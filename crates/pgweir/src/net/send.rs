@@ -65,8 +65,17 @@ impl Unsent {
 }
 
 impl Io {
-    /// Writes the pieces, in one call, or queues them behind what is unsent already.
+    /// Writes the pieces, encrypted if the connection is, or queues them behind what is unsent already.
     pub(super) fn write(&mut self, to: Token, pieces: &[&[u8]]) {
+        match self.table.get(to) {
+            Some(connection) if connection.tls.is_some() => self.write_sealed(to, pieces),
+            Some(_) => self.put(to, pieces),
+            None => {}
+        }
+    }
+
+    /// Writes the pieces as they are, in one call, or queues them.
+    pub(super) fn put(&mut self, to: Token, pieces: &[&[u8]]) {
         let Some(connection) = self.table.get(to) else {
             return;
         };

@@ -6,6 +6,7 @@ use pgweir_core::{ReadMode, Token};
 use rustix::io::Errno;
 
 use super::{connect::Connecting, send::Unsent};
+use crate::tls::TlsSession;
 
 /// An open connection: what the driver knows of it. An idle client costs this and no more.
 #[derive(Debug)]
@@ -37,6 +38,8 @@ pub(crate) struct Connection {
     pub(crate) failed: Option<Errno>,
     /// What the socket did not take.
     pub(crate) unsent: Option<Box<Unsent>>,
+    /// It is encrypted.
+    pub(crate) tls: Option<Box<TlsSession>>,
 }
 
 impl Connection {
@@ -58,7 +61,16 @@ impl Connection {
             turn: 0,
             failed: None,
             unsent: None,
+            tls: None,
         }
+    }
+}
+
+impl Connection {
+    /// Is there perhaps something to read: in the socket, or decrypted already?
+    pub(crate) fn has_input(&self) -> bool {
+        let session = self.tls.as_deref();
+        self.readable || session.is_some_and(TlsSession::has_input)
     }
 }
 
@@ -166,7 +178,7 @@ mod tests {
 
     #[test]
     fn an_idle_connection_is_small() {
-        assert!(size_of::<Entry>() <= 48, "{}", size_of::<Entry>());
+        assert!(size_of::<Entry>() <= 56, "{}", size_of::<Entry>());
     }
 
     #[test]

@@ -9,13 +9,15 @@ use std::{env, path::Path};
 
 use pgweir_auth::userlist::{Secret, Userlist};
 use pgweir_config::{Config, is_console};
-use pgweir_core::{Snapshot, TlsTerms};
+use pgweir_core::Snapshot;
 use zeroize::Zeroizing;
 
 pub(crate) use reach::complaint;
 use scrub::PASSWORD_ON_STDIN;
 pub(crate) use scrub::ScrubError;
 use url::Url;
+
+use crate::tls::{Contexts, TlsError};
 pub(crate) use url::UrlError;
 
 /// Where Unix sockets of PostgreSQL are, if the URL names no host.
@@ -28,6 +30,9 @@ pub(crate) enum QuickStartError {
     /// The URL can't be used as it is.
     #[error(transparent)]
     Url(#[from] UrlError),
+    /// TLS can't be set up.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The password could not be taken out of the process title.
     #[error(transparent)]
     Scrub(#[from] ScrubError),
@@ -58,6 +63,8 @@ pub(crate) struct QuickStart {
     pub(crate) snapshot: Snapshot,
     /// The command that connects.
     pub(crate) psql: String,
+    /// What connections are encrypted with.
+    pub(crate) tls: Contexts,
 }
 
 /// Does the command line name a URL rather than a file?
@@ -101,14 +108,19 @@ pub(crate) fn from_url(text: &str) -> Result<QuickStart, QuickStartError> {
     users.insert(user.as_str(), Secret::Plain(password));
     let mut config = Config::quick_start(&host, port, &dbname);
     config.settings.admin_users = vec![user.clone()];
+    if let Some(mode) = url.sslmode {
+        config.settings.server_tls_sslmode = mode;
+    }
+    let tls = Contexts::load(&config.settings, &Contexts::default(), &mut Vec::new())?;
     let psql = psql_line(&config, &user, &dbname);
     Ok(QuickStart {
         snapshot: Snapshot {
             config,
             users,
-            tls: TlsTerms::default(),
+            tls: tls.terms(),
             rules: Default::default(),
         },
+        tls,
         psql,
     })
 }

@@ -1,6 +1,7 @@
 //! `postgres://` URLs, in libpq's form.
 
 use percent_encoding::percent_decode_str;
+use pgweir_config::SslMode;
 use zeroize::Zeroizing;
 
 /// Both spellings of the scheme.
@@ -25,7 +26,9 @@ pub(crate) enum UrlError {
     #[error("the URL's parameter \"{0}\" has no meaning here: write an ini file")]
     Parameter(String),
     /// Encryption is asked for.
-    #[error("sslmode={0} needs TLS to the server, which comes in a later version")]
+    #[error(
+        "sslmode={0} needs an authority's certificate: use an ini file with server_tls_ca_file"
+    )]
     Tls(String),
     /// Not one of libpq's.
     #[error(
@@ -43,6 +46,7 @@ pub(super) struct Url {
     pub(super) host: Option<String>,
     pub(super) port: Option<u16>,
     pub(super) dbname: Option<String>,
+    pub(super) sslmode: Option<SslMode>,
 }
 
 /// The raw pieces of a URL.
@@ -129,7 +133,7 @@ impl Url {
             "dbname" => {
                 self.dbname = Some(decode(raw, "database")?).filter(|name| !name.is_empty())
             }
-            "sslmode" => check_sslmode(decode(raw, "parameter")?)?,
+            "sslmode" => self.sslmode = Some(sslmode(decode(raw, "parameter")?)?),
             _ => return Err(UrlError::Parameter(key)),
         }
         if self.host.as_ref().is_some_and(|host| host.contains(',')) {
@@ -235,10 +239,13 @@ fn decode(text: &str, what: &'static str) -> Result<String, UrlError> {
     }
 }
 
-fn check_sslmode(mode: String) -> Result<(), UrlError> {
+fn sslmode(mode: String) -> Result<SslMode, UrlError> {
     match mode.as_str() {
-        "disable" | "allow" | "prefer" => Ok(()),
-        "require" | "verify-ca" | "verify-full" => Err(UrlError::Tls(mode)),
+        "disable" => Ok(SslMode::Disable),
+        "allow" => Ok(SslMode::Allow),
+        "prefer" => Ok(SslMode::Prefer),
+        "require" => Ok(SslMode::Require),
+        "verify-ca" | "verify-full" => Err(UrlError::Tls(mode)),
         _ => Err(UrlError::SslMode(mode)),
     }
 }
@@ -331,8 +338,8 @@ mod tests {
             "the URL's user is not percent-encoded text",
         );
         check(
-            "postgres://b?sslmode=require",
-            "sslmode=require needs TLS to the server, which comes in a later version",
+            "postgres://b?sslmode=verify-full",
+            "sslmode=verify-full needs an authority's certificate: use an ini file with server_tls_ca_file",
         );
         check(
             "postgres://b?options=x",

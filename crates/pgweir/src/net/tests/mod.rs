@@ -15,8 +15,8 @@ use std::{
 
 use pgweir_auth::scram::DerivedKeys;
 use pgweir_core::{
-    Action, Actions, Address, Closed, ConnectError, Finding, Peer, ReadMode, Source, Time, Token,
-    backend::Server, mail::Mail,
+    Action, Actions, Address, Closed, ConnectError, Finding, Peer, ReadMode, Source, Time,
+    TlsFacts, Token, backend::Server, mail::Mail,
 };
 use rustix::event::epoll::Event;
 use tempfile::TempDir;
@@ -43,6 +43,7 @@ enum Seen {
     Blocked,
     Drained,
     Connected,
+    Secured(TlsFacts),
     Failed(ConnectError),
 }
 
@@ -116,6 +117,10 @@ impl Pooler for Probe {
         out: &mut Actions,
     ) {
         self.note(conn, Seen::Connected, out);
+    }
+
+    fn secured(&mut self, conn: Token, facts: TlsFacts, _: Time, out: &mut Actions) {
+        self.note(conn, Seen::Secured(facts), out);
     }
 
     fn connect_failed(&mut self, conn: Token, why: &ConnectError, _: Time, out: &mut Actions) {

@@ -1,0 +1,69 @@
+//! Certificates, keys and authorities, in PEM.
+
+use std::{fs, hash::Hasher, path::Path};
+
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+
+use super::TlsError;
+
+/// Reads files, and remembers what was in them.
+pub(super) struct Files<'a> {
+    /// Of the settings: `client_tls` or `server_tls`.
+    pub(super) side: &'static str,
+    pub(super) print: &'a mut dyn Hasher,
+}
+
+impl Files<'_> {
+    /// The certificates of a file, at least one.
+    pub(super) fn certificates(
+        &mut self,
+        key: &str,
+        path: &str,
+    ) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+        let bytes = self.read(key, path)?;
+        let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+        let found =
+            found.map_err(|error| self.wrong(key, path, &format!("not a PEM file ({error})")))?;
+        if found.is_empty() {
+            return Err(self.wrong(
+                key,
+                path,
+                "there is no certificate in it (-----BEGIN CERTIFICATE-----)",
+            ));
+        }
+        Ok(found)
+    }
+
+    /// The private key of a file.
+    pub(super) fn key(&mut self, path: &str) -> Result<PrivateKeyDer<'static>, TlsError> {
+        let bytes = zeroize::Zeroizing::new(self.read("key_file", path)?);
+        let encrypted = b"ENCRYPTED";
+        let is_encrypted = bytes
+            .windows(encrypted.len())
+            .any(|window| window == encrypted);
+        PrivateKeyDer::from_pem_slice(&bytes).map_err(|_| {
+            let what = match is_encrypted {
+                true => "the key is encrypted with a password, which nobody could type here: store it without one",
+                false => "there is no private key in it (-----BEGIN PRIVATE KEY-----)",
+            };
+            self.wrong("key_file", path, what)
+        })
+    }
+
+    pub(super) fn wrong(&self, key: &str, path: &str, what: &str) -> TlsError {
+        TlsError(format!("{}_{key}: {path}: {what}", self.side))
+    }
+
+    fn read(&mut self, key: &str, path: &str) -> Result<Vec<u8>, TlsError> {
+        let bytes = fs::read(Path::new(path)).map_err(|error| {
+            let text = error.to_string();
+            // As the C library words it.
+            let text = text.split(" (os error").next().unwrap_or_default();
+            self.wrong(key, path, text)
+        })?;
+        self.print.write(path.as_bytes());
+        self.print.write(&bytes);
+        self.print.write_usize(bytes.len());
+        Ok(bytes)
+    }
+}

@@ -1,0 +1,434 @@
+//! One encrypted connection, without its socket: bytes in, bytes out.
+
+use std::{mem, sync::Arc};
+
+use pgweir_core::{Endpoint, TlsFacts, TlsRole};
+use rustls::{
+    AlertDescription, CertificateError, Error,
+    client::UnbufferedClientConnection,
+    pki_types::ServerName,
+    server::UnbufferedServerConnection,
+    unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus},
+};
+
+use super::{
+    certificate,
+    context::{ALPN, Accept, Contexts},
+    names::{cipher_name, group_name, protocol_name},
+};
+
+/// More than encryption adds to a record.
+const RECORD_OVERHEAD: usize = 64;
+/// States of a connection until it takes data, at most: alerts and keys go first.
+const STATES_MAX: usize = 8;
+/// The most plaintext in a record.
+const RECORD_BYTES: usize = 16_384;
+
+/// Why a connection can't go on, in OpenSSL's words where operators know them.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct SessionError(String);
+
+/// One encrypted connection.
+pub(crate) struct TlsSession {
+    side: Side,
+    /// The beginning of a record whose rest has not come.
+    partial: Vec<u8>,
+    /// What was decrypted before anybody wanted it.
+    plain: Vec<u8>,
+    /// The handshake is done.
+    established: bool,
+    /// The peer will send no more.
+    ended: bool,
+    /// Nothing more can be sent.
+    failed: bool,
+    /// There is something to do that no byte of the peer will bring about.
+    pub(crate) is_due: bool,
+}
+
+enum Side {
+    Accept(Box<UnbufferedServerConnection>, Arc<Accept>),
+    Connect(Box<UnbufferedClientConnection>),
+}
+
+/// What comes of one step.
+enum Turn {
+    /// There may be more to do.
+    More,
+    /// Only the peer's next bytes help.
+    Blocked,
+    /// The peer has closed.
+    Ended,
+}
+
+/// Runs the same on either side's connection.
+macro_rules! on_side {
+    ($side:expr, $connection:ident => $what:expr) => {
+        match $side {
+            Side::Accept($connection, _) => $what,
+            Side::Connect($connection) => $what,
+        }
+    };
+}
+
+impl TlsSession {
+    /// A session whose handshake has not begun.
+    ///
+    /// # Errors
+    /// There is nothing to encrypt with.
+    pub(crate) fn new(role: TlsRole, contexts: &Contexts) -> Result<Self, SessionError> {
+        let (side, partial) = match role {
+            TlsRole::Accept { early } => {
+                let context = contexts.accept().ok_or_else(switched_off)?;
+                let connection = UnbufferedServerConnection::new(Arc::clone(&context.config));
+                let connection = connection.map_err(|error| of_rustls(&error))?;
+                (
+                    Side::Accept(Box::new(connection), Arc::clone(context)),
+                    early,
+                )
+            }
+            TlsRole::Connect { endpoint } => {
+                let context = contexts.connect().ok_or_else(switched_off)?;
+                let config = context
+                    .config
+                    .as_ref()
+                    .map_err(|why| SessionError((*why).to_owned()))?;
+                let connection =
+                    UnbufferedClientConnection::new(Arc::clone(config), name_of(&endpoint)?);
+                let connection = connection.map_err(|error| of_rustls(&error))?;
+                (Side::Connect(Box::new(connection)), Vec::new())
+            }
+        };
+        Ok(Self {
+            side,
+            partial,
+            plain: Vec::new(),
+            established: false,
+            ended: false,
+            failed: false,
+            is_due: true,
+        })
+    }
+
+    /// Is the handshake done?
+    pub(crate) fn is_established(&self) -> bool {
+        self.established
+    }
+
+    /// Has the peer said that it will send no more?
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Is there something to tell that no byte of the peer will bring about?
+    pub(crate) fn has_input(&self) -> bool {
+        self.is_due || self.ended || !self.plain.is_empty()
+    }
+
+    /// The peer's socket has ended.
+    pub(crate) fn end(&mut self) {
+        self.ended = true;
+    }
+
+    /// What was decrypted before anybody wanted it.
+    pub(crate) fn waiting(&self) -> &[u8] {
+        &self.plain
+    }
+
+    /// Takes that.
+    pub(crate) fn take_waiting(&mut self) -> Vec<u8> {
+        mem::take(&mut self.plain)
+    }
+
+    /// Keeps plaintext until somebody wants it.
+    pub(crate) fn keep(&mut self, plain: &[u8]) {
+        self.plain.extend_from_slice(plain);
+    }
+
+    /// Puts the beginning of a record in front of what is read next: how long it is.
+    pub(crate) fn put_partial(&mut self, buffer: &mut [u8]) -> usize {
+        let kept = self.partial.len();
+        buffer[..kept].copy_from_slice(&self.partial);
+        self.partial = Vec::new();
+        kept
+    }
+
+    /// Nothing was read: it stays what it was.
+    pub(crate) fn restore_partial(&mut self, partial: &[u8]) {
+        self.partial = partial.to_vec();
+    }
+
+    /// Takes bytes of the peer. Plaintext is appended to `plain`, what has to be sent to `out`: also if
+    /// it fails, as the peer is told why.
+    ///
+    /// # Errors
+    /// Nothing more can be had of this connection.
+    pub(crate) fn receive(
+        &mut self,
+        bytes: &mut [u8],
+        plain: &mut Vec<u8>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), SessionError> {
+        self.is_due = false;
+        let mut at = 0;
+        let outcome = loop {
+            let turn = on_side!(&mut self.side, connection => {
+                turn(connection.process_tls_records(&mut bytes[at..]), &mut at, plain, out)
+            });
+            match turn {
+                Ok(Turn::More) => {}
+                Ok(Turn::Ended) => self.ended = true,
+                Ok(Turn::Blocked) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        if let Err(error) = outcome {
+            self.failed = true;
+            self.tell_of_failure(&mut bytes[at..], out);
+            return Err(of_rustls(&error));
+        }
+        if !self.ended {
+            self.partial.extend_from_slice(&bytes[at..]);
+        }
+        self.established = !on_side!(&self.side, connection => connection.is_handshaking());
+        Ok(())
+    }
+
+    /// Appends `plain`, encrypted, to `out`.
+    ///
+    /// # Errors
+    /// The connection can't send (any more).
+    pub(crate) fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), SessionError> {
+        self.write(out, |sealer, room| sealer.encrypt(plain, room), plain.len())
+    }
+
+    /// Appends the message that nothing more will be sent, if that can be said.
+    pub(crate) fn close(&mut self, out: &mut Vec<u8>) {
+        if self.established && !self.failed && !self.ended {
+            // Who can't hear it misses nothing.
+            let _ = self.write(out, |sealer, room| sealer.close(room), 0);
+        }
+    }
+
+    fn write(
+        &mut self,
+        out: &mut Vec<u8>,
+        encrypt: impl Fn(&mut dyn Seal, &mut [u8]) -> Result<usize, EncryptError>,
+        length: usize,
+    ) -> Result<(), SessionError> {
+        if self.failed {
+            return Err(SessionError("the connection has failed before".to_owned()));
+        }
+        let partial = &mut self.partial;
+        for _ in 0..STATES_MAX {
+            let mut at = 0;
+            let done = on_side!(&mut self.side, connection => {
+                let status = connection.process_tls_records(&mut partial[..]);
+                match status.state {
+                    Ok(ConnectionState::WriteTraffic(mut traffic)) => {
+                        Some(sealed(out, length, |room| encrypt(&mut traffic, room)))
+                    }
+                    other => {
+                        let status = UnbufferedStatus { discard: status.discard, state: other };
+                        let mut plain = Vec::new();
+                        let turn = turn(status, &mut at, &mut plain, out);
+                        self.plain.extend_from_slice(&plain);
+                        match turn {
+                            Ok(Turn::Blocked) => Some(Err(EncryptError::EncryptExhausted)),
+                            Ok(_) => None,
+                            Err(_) => Some(Err(EncryptError::EncryptExhausted)),
+                        }
+                    }
+                }
+            });
+            partial.drain(..at);
+            match done {
+                Some(Ok(())) => return Ok(()),
+                Some(Err(error)) => {
+                    self.failed = true;
+                    return Err(SessionError(error.to_string()));
+                }
+                None => {}
+            }
+        }
+        self.failed = true;
+        Err(SessionError("the connection takes nothing".to_owned()))
+    }
+
+    /// What the handshake has shown.
+    pub(crate) fn facts(&self) -> TlsFacts {
+        on_side!(&self.side, connection => {
+            let peer = connection.peer_certificates().and_then(|chain| chain.first());
+            let end_point = match &self.side {
+                Side::Accept(_, context) => context.end_point.clone(),
+                Side::Connect(_) => peer.and_then(|peer| certificate::end_point(peer)),
+            };
+            let group = connection.negotiated_key_exchange_group();
+            TlsFacts {
+                protocol: protocol_name(connection.protocol_version()),
+                cipher: cipher_name(connection.negotiated_cipher_suite().map(|suite| suite.suite())),
+                group: group.and_then(|group| group_name(group.name())),
+                peer: peer.and_then(|peer| certificate::peer(peer)).map(Box::new),
+                end_point,
+                is_agreed: connection.alpn_protocol() == Some(ALPN),
+            }
+        })
+    }
+
+    /// The alert that says why. `bytes` are those that could not be understood: the deframer remembers
+    /// where it is in them.
+    fn tell_of_failure(&mut self, bytes: &mut [u8], out: &mut Vec<u8>) {
+        let (mut at, mut plain) = (0, Vec::new());
+        loop {
+            let next = on_side!(&mut self.side, connection => {
+                turn(connection.process_tls_records(&mut bytes[at..]), &mut at, &mut plain, out)
+            });
+            if !matches!(next, Ok(Turn::More)) {
+                return;
+            }
+        }
+    }
+}
+
+/// Handles one state of a connection.
+fn turn<Data>(
+    status: UnbufferedStatus<'_, '_, Data>,
+    at: &mut usize,
+    plain: &mut Vec<u8>,
+    out: &mut Vec<u8>,
+) -> Result<Turn, Error> {
+    *at += status.discard;
+    Ok(match status.state? {
+        ConnectionState::ReadTraffic(mut traffic) => {
+            while let Some(record) = traffic.next_record() {
+                let record = record?;
+                *at += record.discard;
+                plain.extend_from_slice(record.payload);
+            }
+            Turn::More
+        }
+        ConnectionState::EncodeTlsData(mut data) => {
+            let start = out.len();
+            if let Err(EncodeError::InsufficientSize(needs)) = data.encode(&mut []) {
+                out.resize(start + needs.required_size, 0);
+                let written = data.encode(&mut out[start..]).unwrap_or(0);
+                out.truncate(start + written);
+            }
+            Turn::More
+        }
+        ConnectionState::TransmitTlsData(data) => {
+            data.done();
+            Turn::More
+        }
+        ConnectionState::PeerClosed => Turn::Ended,
+        ConnectionState::WriteTraffic(_)
+        | ConnectionState::BlockedHandshake
+        | ConnectionState::Closed => Turn::Blocked,
+        // Early data is not allowed, and what else there may be some day is not asked for.
+        _ => return Err(Error::General("unexpected state".to_owned())),
+    })
+}
+
+/// What can be written into an open connection, whichever side's it is.
+trait Seal {
+    fn encrypt(&mut self, plain: &[u8], room: &mut [u8]) -> Result<usize, EncryptError>;
+    fn close(&mut self, room: &mut [u8]) -> Result<usize, EncryptError>;
+}
+
+impl<Data> Seal for rustls::unbuffered::WriteTraffic<'_, Data> {
+    fn encrypt(&mut self, plain: &[u8], room: &mut [u8]) -> Result<usize, EncryptError> {
+        rustls::unbuffered::WriteTraffic::encrypt(self, plain, room)
+    }
+
+    fn close(&mut self, room: &mut [u8]) -> Result<usize, EncryptError> {
+        self.queue_close_notify(room)
+    }
+}
+
+/// Appends what `encrypt` writes of so much plaintext.
+fn sealed(
+    out: &mut Vec<u8>,
+    length: usize,
+    mut encrypt: impl FnMut(&mut [u8]) -> Result<usize, EncryptError>,
+) -> Result<(), EncryptError> {
+    let start = out.len();
+    let mut room = length + (length / RECORD_BYTES + 1) * RECORD_OVERHEAD;
+    loop {
+        out.resize(start + room, 0);
+        match encrypt(&mut out[start..]) {
+            Ok(written) => {
+                out.truncate(start + written);
+                return Ok(());
+            }
+            Err(EncryptError::InsufficientSize(needs)) if needs.required_size > room => {
+                room = needs.required_size;
+            }
+            Err(error) => {
+                out.truncate(start);
+                return Err(error);
+            }
+        }
+    }
+}
+
+/// The name that a server's certificate should have; it is also sent to it, if it is no address.
+fn name_of(endpoint: &Endpoint) -> Result<ServerName<'static>, SessionError> {
+    match endpoint {
+        Endpoint::Tcp { host, .. } => ServerName::try_from(host.clone())
+            .map_err(|_| SessionError(format!("\"{host}\" can't be in a certificate"))),
+        Endpoint::Unix(_) => Err(SessionError("a Unix socket needs no TLS".to_owned())),
+    }
+}
+
+fn switched_off() -> SessionError {
+    SessionError("TLS was switched off meanwhile".to_owned())
+}
+
+fn of_rustls(error: &Error) -> SessionError {
+    SessionError(match error {
+        Error::InvalidCertificate(why) => format!("certificate verify failed: {}", reason(why)),
+        Error::AlertReceived(alert) => format!("the other side says: {}", alert_name(*alert)),
+        Error::NoCertificatesPresented => "peer did not return a certificate".to_owned(),
+        Error::PeerIncompatible(why) => format!("no common ground: {why:?}"),
+        Error::NoApplicationProtocol => "no application protocol in common (ALPN)".to_owned(),
+        other => other.to_string(),
+    })
+}
+
+fn reason(error: &CertificateError) -> String {
+    match error {
+        CertificateError::UnknownIssuer => "unable to get local issuer certificate".to_owned(),
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "certificate has expired".to_owned()
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "certificate is not yet valid".to_owned()
+        }
+        CertificateError::BadSignature => "certificate signature failure".to_owned(),
+        CertificateError::InvalidPurpose => "unsuitable certificate purpose".to_owned(),
+        CertificateError::Other(other) => other.0.to_string(),
+        other => format!("{other:?}"),
+    }
+}
+
+fn alert_name(alert: AlertDescription) -> String {
+    match alert {
+        AlertDescription::UnknownCA => "unknown ca".to_owned(),
+        AlertDescription::CertificateRequired => "certificate required".to_owned(),
+        AlertDescription::BadCertificate => "bad certificate".to_owned(),
+        AlertDescription::CertificateExpired => "certificate expired".to_owned(),
+        AlertDescription::HandshakeFailure => "handshake failure".to_owned(),
+        AlertDescription::ProtocolVersion => "protocol version".to_owned(),
+        AlertDescription::NoApplicationProtocol => "no application protocol".to_owned(),
+        other => format!("{other:?}"),
+    }
+}
+
+impl std::fmt::Debug for TlsSession {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TlsSession")
+            .field("established", &self.established)
+            .field("ended", &self.ended)
+            .finish_non_exhaustive()
+    }
+}

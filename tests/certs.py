@@ -1,0 +1,103 @@
+"""Certificates, made with the openssl command: authorities, and what they sign."""
+
+import ssl
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import machine
+
+
+def _openssl(*arguments, **more):
+    done = subprocess.run(["openssl", *map(str, arguments)], capture_output=True, text=True, **more)
+    if done.returncode != 0:
+        raise RuntimeError(f"openssl {arguments[0]}: {done.stderr}")
+
+
+@dataclass
+class Site:
+    """A certificate and its key."""
+
+    cert: Path
+    key: Path
+
+
+class Authority:
+    """Signs certificates."""
+
+    def __init__(self, folder, name):
+        self.folder = folder / name
+        self.folder.mkdir()
+        self.name = name
+        self.key = self.folder / "ca.key"
+        self.cert = self.folder / "ca.crt"
+        _openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", 30,
+                 "-subj", f"/O=Works/CN={name}", "-keyout", self.key, "-out", self.cert,
+                 "-addext", "basicConstraints=critical,CA:TRUE")
+        machine.give_to_service(self.cert)
+        self._serial = 1
+
+    def issue(self, cn, *, names=(), days=30, key_of=None, version1=False, rsa=False):
+        """A certificate for `cn`; `names` are alternative names such as DNS:localhost."""
+        self._serial += 1
+        base = self.folder / f"{cn}-{self._serial}"
+        site = Site(base.with_suffix(".crt"), key_of.key if key_of else base.with_suffix(".key"))
+        request = base.with_suffix(".csr")
+        newkey = ["-newkey", "rsa:2048"] if rsa else ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
+        key = ["-key", site.key] if key_of else [*newkey, "-keyout", site.key]
+        _openssl("req", "-new", *key, "-nodes", "-subj", f"/O=Works/CN={cn}", "-out", request)
+        extensions = []
+        if not version1:
+            listed = base.with_suffix(".ext")
+            lines = ["basicConstraints=CA:FALSE"]
+            if names:
+                lines.append("subjectAltName=" + ",".join(names))
+            listed.write_text("\n".join(lines) + "\n")
+            extensions = ["-extfile", listed]
+        _openssl("x509", "-req", "-in", request, "-CA", self.cert, "-CAkey", self.key, "-set_serial", self._serial,
+                 "-days", days, "-out", site.cert, *extensions)
+        for path in (site.cert, site.key):
+            path.chmod(0o600)
+            machine.give_to_service(path)
+        return site
+
+
+def self_signed(folder, cn):
+    """A certificate as PostgreSQL's manual makes it for a quick start."""
+    site = Site(folder / f"self-{cn}.crt", folder / f"self-{cn}.key")
+    _openssl("req", "-new", "-x509", "-days", 30, "-nodes", "-newkey", "rsa:2048", "-subj", f"/CN={cn}",
+             "-out", site.cert, "-keyout", site.key)
+    for path in (site.cert, site.key):
+        path.chmod(0o600)
+        machine.give_to_service(path)
+    return site
+
+
+def served(host, port, *, startup=b"\0\0\0\x08\x04\xd2\x16\x2f", **options):
+    """The certificate (PEM) that a server at this address shows."""
+    with tls_socket(host, port, startup=startup, **options) as wrapped:
+        return ssl.DER_cert_to_PEM_cert(wrapped.getpeercert(True))
+
+
+def tls_socket(host, port, *, startup=b"\0\0\0\x08\x04\xd2\x16\x2f", alpn=None, cert=None, versions=None):
+    """A TLS connection that verifies nothing; it asks first, unless `startup` is empty."""
+    import socket
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    if alpn:
+        context.set_alpn_protocols(alpn)
+    if cert:
+        context.load_cert_chain(cert.cert, cert.key)
+    if versions:
+        context.minimum_version = context.maximum_version = versions
+    plain = socket.create_connection((host, port), 10)
+    try:
+        if startup:
+            plain.sendall(startup)
+            answer = plain.recv(1)
+            assert answer == b"S", answer
+        return context.wrap_socket(plain)
+    except BaseException:
+        plain.close()
+        raise
