@@ -185,7 +185,7 @@ impl World {
             Action::Inquire { conn, .. } => self.worker.found(conn, Finding::Overloaded, self.now, &mut self.out),
             Action::Mail { mail, .. } => self.mail.push_back(mail),
             Action::Freeze(_) | Action::Thaw(_) | Action::Accept(_) => {}
-            Action::Peek(_) | Action::HandOver { .. } | Action::Log(_) | Action::WriteLog | Action::Control(_) | Action::Finished => {}
+            Action::Peek(_) | Action::Depart { .. } | Action::HandOver { .. } | Action::Log(_) | Action::WriteLog | Action::Control(_) | Action::Finished => {}
         }
     }
 }

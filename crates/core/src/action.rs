@@ -6,7 +6,15 @@ use std::{fmt, net::SocketAddr, ops::Range, sync::Arc};
 
 use pgweir_auth::scram;
 
-use crate::{Inquiry, Token, WorkerId, backend::Server, mail::Mail, stats::Stats, tls::TlsRole};
+use crate::{
+    Inquiry, Token, WorkerId,
+    backend::Server,
+    cancel::CancelKey,
+    mail::Mail,
+    stats::Stats,
+    takeover::{ClientRecord, PoolNote},
+    tls::TlsRole,
+};
 
 /// How the driver treats the incoming side of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,6 +111,14 @@ pub enum Action {
         to: WorkerId,
         /// The server's state.
         server: Box<Server>,
+    },
+    /// Give a client to the process that takes our place: unregister its socket, and send it there. What
+    /// it was not sent yet goes along.
+    Depart {
+        /// The client's connection here. The core has forgotten it already.
+        conn: Token,
+        /// All that is known of it.
+        record: Box<ClientRecord>,
     },
     /// Deliver a message to another worker (or this one, after the present call).
     Mail {
@@ -266,6 +282,14 @@ pub enum Control {
     Shutdown(Shutdown),
     /// What this worker has counted since it began: the answer to [`Mail::Count`].
     Counted(Stats),
+    /// Let a new process take our place.
+    Restart,
+    /// No client is left with this worker, while they leave for the process that takes our place.
+    Departed(WorkerId),
+    /// The other process of an online restart is to know how many servers of a pool we have.
+    Held(PoolNote),
+    /// It may know the client that this key names.
+    CancelElsewhere(CancelKey),
 }
 
 /// How to end.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 pub use self::key::CancelKey;
 pub(crate) use self::peers::PeerPools;
 use crate::{
-    Action, Actions, Address, Endpoint, ReadMode, Time, Token, WorkerId,
+    Action, Actions, Address, Control, Endpoint, ReadMode, Time, Token, WorkerId,
     backend::Duty,
     frontend::{Client, ClientDuty},
     mail::Mail,
@@ -20,10 +20,17 @@ const CANCELS_PER_SERVER_MAX: u32 = 4;
 
 // What becomes of a request, in PgBouncer's words; only the log is told.
 pub(crate) const WRONG_KEY: &str = "failed cancel request";
+const PASSED_ON: &str = "cancel request passed on to the other process of an online restart";
 const IDLE: &str = "cancel request for idle client";
 const SENT: &str = "successfully sent cancel request";
 const NOT_SENT: &str = "failed to send cancel request";
 const OVERDUE: &str = "cancel_wait_timeout";
+
+/// Stands for the connection of a request that has come in at another process of an online restart.
+pub const ELSEWHERE: Token = Token {
+    slot: u32::MAX,
+    generation: u32::MAX,
+};
 
 /// Where a cancel request goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,6 +89,14 @@ impl Worker {
             self.cancel_console(console, now, out);
         }
         match self.cancel_target(key) {
+            Err(WRONG_KEY) if request != ELSEWHERE && self.directory.has_partner() => {
+                let elsewhere = Control::CancelElsewhere(key.clone());
+                out.list.push(Action::Control(elsewhere));
+                out.list.push(Action::Mail {
+                    to: from,
+                    mail: Mail::CancelDone(request, PASSED_ON),
+                });
+            }
             Ok(server) => self.open_cancel(server, Some((from, request)), now, out),
             Err(why) => out.list.push(Action::Mail {
                 to: from,

@@ -1,5 +1,7 @@
 //! What all workers of a process share: the configuration, and the pools by name.
 
+mod takeover;
+
 use std::{
     collections::HashMap,
     sync::{
@@ -30,6 +32,8 @@ use crate::{
     time::Time,
     tls::TlsTerms,
 };
+
+use self::takeover::Takeover;
 
 /// One whole configuration: it is replaced, never changed.
 #[derive(Debug)]
@@ -71,6 +75,7 @@ pub struct Directory {
     lookups: Lookups,
     operator: Operator,
     holders: Holders,
+    takeover: Takeover,
 }
 
 /// The pools that live.
@@ -182,6 +187,7 @@ impl Directory {
             lookups: Lookups::default(),
             operator: Operator::default(),
             holders: Holders::default(),
+            takeover: Takeover::default(),
         }
     }
 
@@ -255,6 +261,9 @@ impl Directory {
         );
         let limits = limits(config, database, &key.user);
         let mut ledger = Ledger::new(self.workers, limits, seat);
+        if self.departs() {
+            ledger.restrict(0);
+        }
         if self.operator.is_halted(&key.database) {
             // Nobody waits in it yet, so that there is nothing to be told.
             let _ = ledger.set_paused(true, Time(0));

@@ -127,6 +127,8 @@ pub enum Fault {
     PinTimeout(Pins),
     /// The process is about to end.
     ShuttingDown,
+    /// An online restart has left it behind, and `takeover_timeout` has passed.
+    TakeoverTimeout,
     /// It needs a server, and none is lent any more.
     ServersShutDown,
     /// A message that has no place here.
@@ -214,7 +216,7 @@ impl Fault {
             Self::ReloadFailed => sqlstate::CONFIG_FILE_ERROR,
             Self::PinTimeout(_) => sqlstate::IDLE_SESSION_TIMEOUT,
             Self::CommandCanceled => sqlstate::QUERY_CANCELED,
-            Self::ListenerLost(_) => sqlstate::ADMIN_SHUTDOWN,
+            Self::ListenerLost(_) | Self::TakeoverTimeout => sqlstate::ADMIN_SHUTDOWN,
             Self::TooManyStatements | Self::StatementTooLong | Self::NotificationBacklog => {
                 sqlstate::CONFIGURATION_LIMIT_EXCEEDED
             }
@@ -238,6 +240,7 @@ impl Fault {
             | Self::TooManyClientsOfDatabase
             | Self::TooManyClientsOfUser
             | Self::ShuttingDown
+            | Self::TakeoverTimeout
             | Self::ServersShutDown
             | Self::ReloadFailed
             | Self::NoForcedUser => Blame::Operator,
@@ -404,6 +407,9 @@ impl fmt::Display for Fault {
             Self::PinTimeout(_) => f.write_str("pin_timeout"),
             Self::TransactionTimeout => f.write_str("transaction timeout"),
             Self::ShuttingDown => f.write_str("pooler is shutting down"),
+            Self::TakeoverTimeout => f.write_str(
+                "terminating connection: the pooler was restarted, and this connection did not move in time (takeover_timeout)",
+            ),
             Self::ServersShutDown => f.write_str("server shutting down"),
             Self::UnexpectedMessage(tag) => write!(f, "invalid frontend message type {tag}"),
             Self::Length(error) => error.fmt(f),

@@ -9,7 +9,7 @@ use crate::{
     fault::Fault,
     listen::Letter,
     pool::Waiter,
-    worker::{Diagnosis, Search},
+    worker::{Diagnosis, Search, Word},
 };
 
 /// A message from one worker, or from the control thread, to a worker.
@@ -91,6 +91,8 @@ pub enum Mail {
         /// Did it take effect?
         outcome: Result<(), Fault>,
     },
+    /// About an online restart.
+    Takeover(Box<Word>),
     /// Tell the control thread what was counted.
     Count,
     /// End the process.

@@ -177,6 +177,14 @@ impl Operator {
         orders.paused.union(&orders.disabled).cloned().collect()
     }
 
+    /// Those that are paused, and those that are disabled.
+    #[must_use]
+    pub fn names(&self) -> (Vec<String>, Vec<String>) {
+        let orders = self.orders.read();
+        let list = |names: &BTreeSet<String>| names.iter().cloned().collect();
+        (list(&orders.paused), list(&orders.disabled))
+    }
+
     /// Orders for databases that there are not any more are forgotten.
     pub fn forget_databases(&self, is_known: impl Fn(&str) -> bool) {
         let mut orders = self.orders.write();

@@ -33,7 +33,7 @@ pub(crate) struct Cli {
     #[arg(short, long)]
     pub(crate) daemon: bool,
 
-    /// Take the place of a running process: not yet possible, so only for a start when there is none.
+    /// Take the place of the running process, with its sockets and its clients (online restart).
     #[arg(short = 'R', long)]
     pub(crate) reboot: bool,
 

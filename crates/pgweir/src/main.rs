@@ -12,6 +12,7 @@ mod net;
 mod process;
 mod quickstart;
 mod startup;
+mod takeover;
 mod tls;
 
 use std::process::ExitCode;

@@ -17,8 +17,8 @@ use crate::{
     cli::Cli,
     clock::Clock,
     control::{
-        Caught, Deriver, Inquirer, LoadError, Origin, Request, Resolver, StatsReport, Supervisor,
-        load, net_options, stats_period_us,
+        Caught, Deriver, Inquirer, LoadError, Origin, Program, Request, Resolver, Restart,
+        StatsReport, Supervisor, load, net_options, stats_period_us,
     },
     log::{Log, LogBuffer},
     net::{
@@ -27,6 +27,7 @@ use crate::{
     },
     process::{self, FileLimit, Notifier, PidFile, ProcessError},
     quickstart::{self, QuickStartError},
+    takeover::{self, Departing, Elder, Heir, Inheritance, Partner, Post, TakeoverError},
     tls::Contexts,
 };
 
@@ -55,10 +56,12 @@ pub(crate) enum StartError {
     #[error("cannot open the log file {0}: {1}")]
     LogFile(PathBuf, #[source] io::Error),
     #[error(
-        "pgweir cannot take over from a running process yet (-R): stop that one, or have both listen for a while \
-         with so_reuseport = 1"
+        "cannot take over from the process that listens there: it is not asked by this configuration's \
+         unix_socket_dir and listen_port, or pidfile, or it is none that can hand over"
     )]
-    Takeover,
+    NoElder,
+    #[error("cannot take over: {0}")]
+    Takeover(#[from] TakeoverError),
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
 }
@@ -98,12 +101,25 @@ pub(crate) fn run(cli: &Cli) -> Result<ExitCode, StartError> {
     }
     // Whoever sees that we listen may send signals, and read the pid file.
     let caught = Caught::new()?;
+    let mut heir = match takeover::place(settings).filter(|_| cli.reboot) {
+        Some(place) => Heir::call(place)?,
+        None => None,
+    };
     let pid_path = settings.pidfile.as_deref().map(Path::new);
-    let mut pid_file = pid_path.map(PidFile::take).transpose()?;
-    if let Some(file) = pid_file.as_mut().filter(|_| !cli.daemon) {
+    let mut pid_file = match (&heir, pid_path) {
+        (_, None) => None,
+        (Some(heir), Some(path)) => Some(PidFile::succeed(path, heir.pid())?),
+        (None, Some(path)) => Some(PidFile::take(path)?),
+    };
+    let writes_now = heir.is_none() && !cli.daemon;
+    if let Some(file) = pid_file.as_mut().filter(|_| writes_now) {
         file.write()?;
     }
-    let (listeners, notes) = listen(cli, &plan.snapshot, files)?;
+    let Open {
+        listeners,
+        post,
+        notes,
+    } = listen(cli, &plan, files, heir.as_mut())?;
     plan.notes.extend(notes);
     let log = Log::new(settings.verbose, !(cli.quiet || cli.daemon));
     log.configure(settings)
@@ -116,6 +132,9 @@ pub(crate) fn run(cli: &Cli) -> Result<ExitCode, StartError> {
         plan.notes.push("stale pidfile, replaced".to_owned());
     }
     let start = Start {
+        program: program(cli, &plan.origin),
+        post,
+        heir,
         plan,
         verbose: cli.verbose.into(),
         files,
@@ -124,15 +143,19 @@ pub(crate) fn run(cli: &Cli) -> Result<ExitCode, StartError> {
         caught,
     };
     if !cli.daemon {
-        return start.supervise();
+        return start.supervise(pid_file);
     }
     process::become_daemon()?;
     // From here on threads may be started: a daemon is a child of the process above. Nobody sees its
     // standard error.
-    let written = pid_file.as_mut().map_or(Ok(()), PidFile::write);
+    let is_first = start.heir.is_none();
+    let written = match pid_file.as_mut().filter(|_| is_first) {
+        Some(file) => file.write(),
+        None => Ok(()),
+    };
     let ended = written
         .map_err(StartError::from)
-        .and_then(|()| start.supervise());
+        .and_then(|()| start.supervise(pid_file));
     if let Err(error) = &ended {
         let mut lines = log.buffer();
         lines.say(Clock::start().now(), Level::Fatal, error.to_string());
@@ -140,25 +163,80 @@ pub(crate) fn run(cli: &Cli) -> Result<ExitCode, StartError> {
     ended
 }
 
-/// Opens the listening sockets; says what was not as asked for.
+/// The sockets of a process that is about to serve.
+struct Open {
+    listeners: Listeners,
+    /// Where it is asked to hand over.
+    post: Option<Post>,
+    notes: Vec<String>,
+}
+
+/// Opens the listening sockets, or takes them over; says what was not as asked for.
 fn listen(
     cli: &Cli,
-    snapshot: &Snapshot,
+    plan: &Plan,
     files: FileLimit,
-) -> Result<(Listeners, Vec<String>), StartError> {
-    let plan = listen_plan(&snapshot.config.settings);
-    let options = net_options(snapshot, &Contexts::default(), files).socket;
-    let opened = Listeners::open(&plan, &options, Passed::by_environment());
-    match opened {
-        Err(ListenError::InUse(_)) if cli.reboot => Err(StartError::Takeover),
-        Err(error) => Err(error.into()),
-        Ok((listeners, mut notes)) => {
-            if cli.reboot {
-                notes.push("old process not found, try to continue normally".to_owned());
-            }
-            Ok((listeners, notes))
-        }
+    heir: Option<&mut Heir>,
+) -> Result<Open, StartError> {
+    let settings = &plan.snapshot.config.settings;
+    let listen_plan = listen_plan(settings);
+    let options = net_options(&plan.snapshot, &Contexts::default(), files).socket;
+    if let Some(heir) = heir {
+        let (post, listeners, mut notes) = heir.listeners(&listen_plan, &options)?;
+        notes.push(format!("taking over from process {}", heir.pid()));
+        return Ok(Open {
+            listeners,
+            post: Some(post),
+            notes,
+        });
     }
+    let (listeners, mut notes) =
+        match Listeners::open(&listen_plan, &options, Passed::by_environment()) {
+            Err(ListenError::InUse(_)) if cli.reboot => return Err(StartError::NoElder),
+            opened => opened?,
+        };
+    if cli.reboot {
+        notes.push("old process not found, try to continue normally".to_owned());
+    }
+    let place = takeover::place(settings).filter(|_| matches!(plan.origin, Origin::Ini(_)));
+    let post = place.and_then(|place| match Post::open(place.clone()) {
+        Ok(post) => Some(post),
+        Err(error) => {
+            let place = place.display();
+            notes.push(format!(
+                "no online restart: cannot listen on {place}: {error}"
+            ));
+            None
+        }
+    });
+    Ok(Open {
+        listeners,
+        post,
+        notes,
+    })
+}
+
+/// How a process that takes our place is started: as we were, by the program that is there by then.
+fn program(cli: &Cli, origin: &Origin) -> Option<Program> {
+    let Origin::Ini(ini) = origin else {
+        return None;
+    };
+    let called = PathBuf::from(std::env::args_os().next()?);
+    let path = if called.components().count() > 1 {
+        std::path::absolute(called).ok()?
+    } else {
+        std::env::current_exe().ok()?
+    };
+    let mut arguments = vec!["-R".into()];
+    if cli.quiet || cli.daemon {
+        arguments.push("-q".into());
+    }
+    arguments.extend((0..cli.verbose).map(|_| "-v".into()));
+    if let Some(user) = &cli.user {
+        arguments.extend(["-u".into(), user.into()]);
+    }
+    arguments.push(ini.into());
+    Some(Program { path, arguments })
 }
 
 fn plan(cli: &Cli) -> Result<Plan, StartError> {
@@ -190,6 +268,9 @@ fn plan(cli: &Cli) -> Result<Plan, StartError> {
 /// All that could fail in front of the operator is done.
 struct Start {
     plan: Plan,
+    program: Option<Program>,
+    post: Option<Post>,
+    heir: Option<Heir>,
     /// How many `-v` there were.
     verbose: u32,
     files: FileLimit,
@@ -199,12 +280,16 @@ struct Start {
 }
 
 impl Start {
-    fn supervise(self) -> Result<ExitCode, StartError> {
+    fn supervise(mut self, mut pid_file: Option<PidFile>) -> Result<ExitCode, StartError> {
         let clock = Clock::start();
         let count = worker_count(&self.plan.snapshot.config.settings);
         let mut lines = self.log.buffer();
         self.say_first(&mut lines, clock);
+        let inheritance = self.heir.take().map(Heir::begin).transpose()?;
         let Self {
+            heir: _,
+            program,
+            post,
             plan,
             verbose,
             files,
@@ -213,7 +298,7 @@ impl Start {
             caught,
         } = self;
         let snapshot = Arc::new(plan.snapshot);
-        let directory = Arc::new(Directory::new(count, Arc::clone(&snapshot), rand::random()));
+        let directory = Arc::new(directory(count, &snapshot, inheritance.as_ref()));
         let mailboxes = Mailboxes::new(count)?;
         let settings = &snapshot.config.settings;
         let resolver = Resolver::start(settings, &mailboxes, clock, log.clone())?;
@@ -223,8 +308,10 @@ impl Start {
             let control = control.clone();
             move |signal| drop(control.send(Request::Signal(signal)))
         })?;
+        let (departures, departing) = unbounded();
         let crew = Crew {
             clock,
+            departures,
             listeners: Arc::clone(&listeners),
             load: Load::new(count),
             mailboxes: mailboxes.clone(),
@@ -232,7 +319,7 @@ impl Start {
             resolver: Arc::clone(&resolver),
             deriver: Deriver::start(&mailboxes)?,
             inquirer: Inquirer::start(&snapshot.config.settings, &mailboxes)?,
-            control,
+            control: control.clone(),
             log: log.clone(),
         };
         if matches!(plan.origin, Origin::Url) {
@@ -242,6 +329,34 @@ impl Start {
         let text = format!("process up: {}, epoll, {count} workers", admin::VERSION);
         lines.say(clock.now(), Level::Log, text);
         drop(crew);
+        let partner = Arc::<Partner>::default();
+        let post = post.map(Arc::new);
+        if let Some(inheritance) = inheritance {
+            let of_log = log.buffer();
+            let (directory, mailboxes) = (Arc::clone(&directory), mailboxes.clone());
+            inheritance.take_in(directory, mailboxes, Arc::clone(&partner), of_log, clock)?;
+            // Now their files are ours, too.
+            listeners.set_given(false);
+            if let Some(post) = &post {
+                post.set_given(false);
+            }
+            if let Some(Err(error)) = pid_file.as_mut().map(PidFile::take_back) {
+                lines.say(clock.now(), Level::Warning, error.to_string());
+            }
+        }
+        if let Some(post) = &post {
+            let elder = Elder {
+                post: Arc::clone(post),
+                listeners: Arc::downgrade(&listeners),
+                directory: Arc::clone(&directory),
+                mailboxes: mailboxes.clone(),
+                control,
+                partner: Arc::clone(&partner),
+                departures: departing,
+                clock,
+            };
+            elder.start()?;
+        }
         let notifier = Notifier::new(std::env::var_os("NOTIFY_SOCKET").as_deref());
         notifier.ready();
         let supervisor = Supervisor {
@@ -259,6 +374,8 @@ impl Start {
             stats: StatsReport::new(clock.now(), stats_period_us(settings)),
             files,
             tls: plan.tls,
+            pid_file,
+            restart: Restart::new(program, post, partner),
         };
         let Some(code) = supervisor.run() else {
             return Ok(ExitCode::FAILURE);
@@ -282,6 +399,22 @@ impl Start {
             lines.say(clock.now(), Level::Log, format!("listening on {listener}"));
         }
     }
+}
+
+/// What workers share, with what the process before this one has left.
+fn directory(
+    workers: usize,
+    snapshot: &Arc<Snapshot>,
+    inheritance: Option<&Inheritance>,
+) -> Directory {
+    let snapshot = Arc::clone(snapshot);
+    let Some(left) = inheritance else {
+        return Directory::new(workers, snapshot, rand::random());
+    };
+    let directory = Directory::new(workers, snapshot, left.process_key)
+        .succeeding(left.generation, left.next_id);
+    left.pass_to(&directory);
+    directory
 }
 
 /// Says in the log if the server of a quick start is not there. Nothing waits for it.
@@ -310,6 +443,7 @@ struct Crew {
     deriver: Deriver,
     inquirer: Inquirer,
     control: Sender<Request>,
+    departures: Sender<Departing>,
     log: Log,
 }
 
@@ -358,6 +492,7 @@ impl Crew {
             deriver: self.deriver.clone(),
             inquirer: self.inquirer.clone(),
             control: self.control.clone(),
+            departures: self.departures.clone(),
             log: self.log.buffer(),
             read_buffer: settings.read_buffer as usize,
             random: rand::make_rng(),

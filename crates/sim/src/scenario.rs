@@ -36,6 +36,8 @@ pub(crate) struct Mishaps {
     pub(crate) cancel: u32,
     pub(crate) time_jump: u32,
     pub(crate) reload: u32,
+    /// A new process begins to take over, or dies.
+    pub(crate) takeover: u32,
     /// PostgreSQL can't be reached, or takes nobody, for a while.
     pub(crate) outage: u32,
 }
@@ -377,6 +379,7 @@ fn mishaps(rng: &mut fastrand::Rng) -> Mishaps {
         cancel: often(80),
         time_jump: often(8),
         reload: often(4),
+        takeover: 2,
         outage: often(6),
     }
 }

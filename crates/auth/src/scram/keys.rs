@@ -22,6 +22,23 @@ pub struct ClientKeys {
 /// The keys that [`DeriveJob::run`] returns.
 pub type DerivedKeys = ClientKeys;
 
+impl ClientKeys {
+    /// Client key and server key, for another process of ours. They are secret.
+    #[must_use]
+    pub fn to_bytes(&self) -> [[u8; KEY_BYTES]; 2] {
+        [*self.client_key, *self.server_key]
+    }
+
+    /// The reverse of [`ClientKeys::to_bytes`].
+    #[must_use]
+    pub fn of_bytes([client_key, server_key]: [[u8; KEY_BYTES]; 2]) -> Self {
+        Self {
+            client_key: Zeroizing::new(client_key),
+            server_key: Zeroizing::new(server_key),
+        }
+    }
+}
+
 impl fmt::Debug for ClientKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ClientKeys(..)")

@@ -294,6 +294,10 @@ settings! {
         idle_transaction_timeout: Micros = "0", reloads, now;
         /// Disconnect clients whose transaction lasts longer than this, and their server. 0: no limit.
         transaction_timeout: Micros = "0", reloads, now;
+        /// In an online restart, end the clients that have not moved to the new process after this time: those in a
+        /// transaction, with a server of their own, or with a connection that can't move. 0: wait for them as long as
+        /// they stay.
+        takeover_timeout: Micros = "600", reloads, now;
         /// After SUSPEND, close connections that are in the middle of something for longer than this. 0:
         /// never.
         suspend_timeout: Micros = "10", reloads, now;

@@ -19,6 +19,8 @@ pub(crate) enum Command {
     },
     Reload,
     Shutdown(Shutdown),
+    /// RESTART.
+    Restart,
     Suspend,
     /// Of this database, or of all if it is empty; so are the others.
     Pause(String),
@@ -142,7 +144,7 @@ impl Show {
 }
 
 /// The other commands, as SHOW HELP has them.
-const COMMANDS: [&str; 14] = [
+const COMMANDS: [&str; 15] = [
     "SET key = value",
     "RELOAD",
     "PAUSE [<db>]",
@@ -154,6 +156,7 @@ const COMMANDS: [&str; 14] = [
     "KILL_CLIENT <client_id>",
     "WAIT_CLOSE [<db>]",
     "SUSPEND",
+    "RESTART",
     "SHUTDOWN",
     "SHUTDOWN WAIT_FOR_SERVERS",
     "SHUTDOWN WAIT_FOR_CLIENTS",
@@ -195,6 +198,7 @@ impl Command {
         Some(match (verb, argument.as_str()) {
             ("SHOW" | "SELECT", what) => Self::show(what)?,
             ("RELOAD", "") => Self::Reload,
+            ("RESTART", "") => Self::Restart,
             ("SHUTDOWN", how) => Self::Shutdown(match how.to_ascii_uppercase().as_str() {
                 "" => Shutdown::Immediate,
                 "WAIT_FOR_SERVERS" => Shutdown::WaitForServers,
@@ -230,6 +234,7 @@ impl Command {
             Self::Empty | Self::Show(_) | Self::Parameter(..) | Self::SetParameter => Right::Look,
             Self::Set { .. }
             | Self::Reload
+            | Self::Restart
             | Self::Shutdown(_)
             | Self::Suspend
             | Self::Pause(_)

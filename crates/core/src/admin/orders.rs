@@ -60,6 +60,10 @@ impl Worker {
         let outcome = match command {
             Command::Set { key, value } => return self.ask_for_set(conn, key, value, out),
             Command::Reload => return self.ask_for_reload(conn, out),
+            Command::Restart => {
+                out.list.push(Action::Control(Control::Restart));
+                return super::console::answer_done(conn, "RESTART", out);
+            }
             Command::Shutdown(how) => return self.ask_for_shutdown(conn, how, out),
             Command::Pause(database) => self.pause(conn, database, now, out),
             Command::Suspend => self.suspend(conn, now, out),

@@ -23,7 +23,8 @@ const GENERATION_BITS: u32 = WORKER_SHIFT - SLOT_BITS;
 const HOPS_AT: usize = 3;
 
 /// Names a client and proves the right to cancel its query.
-#[derive(Clone)]
+// Equality is for tests: who asks is answered by `fits`.
+#[derive(Clone, PartialEq, Eq)]
 pub struct CancelKey {
     /// The pid that the client was given.
     pub pid: u32,

@@ -135,6 +135,22 @@ impl Upstream {
         len.saturating_sub(usize::from(self.partial_len))
     }
 
+    /// The beginning of a header, if no more of it has come.
+    #[must_use]
+    pub fn partial(&self) -> &[u8] {
+        &self.partial[..usize::from(self.partial_len)]
+    }
+
+    /// At a boundary, but for this beginning of a header. `None` if it is none.
+    #[must_use]
+    pub fn resumed(partial: &[u8]) -> Option<Self> {
+        let mut stream = Self::default();
+        let to = stream.partial.get_mut(..partial.len())?;
+        to.copy_from_slice(partial);
+        stream.partial_len = partial.len() as u8;
+        Some(stream)
+    }
+
     /// The last message that was begun has come whole.
     #[must_use]
     #[inline]

@@ -105,6 +105,10 @@ pub struct Ledger {
     owned: Vec<u32>,
     servers: u32,
     connecting: u32,
+    /// Servers of the process that this one takes over from.
+    elsewhere: u32,
+    /// Their places under the caps.
+    seats_elsewhere: u32,
     /// Servers that clients keep between transactions.
     pinned: u32,
     /// Of those that log in, not yet begun, and not for a client that waits.
@@ -136,6 +140,8 @@ impl Ledger {
             owned: vec![0; workers],
             servers: 0,
             connecting: 0,
+            elsewhere: 0,
+            seats_elsewhere: 0,
             pinned: 0,
             unasked: 0,
             queues: (0..workers).map(|_| WaitQueue::default()).collect(),
@@ -358,6 +364,39 @@ impl Ledger {
         notes
     }
 
+    /// The clients of the pool leave for another process: not more servers than this are opened, or kept
+    /// when they come free.
+    pub fn restrict(&mut self, size: u32) {
+        self.limits = Limits {
+            size: self.limits.size.min(size),
+            reserve: 0,
+            overflow: 0,
+            min: 0,
+            pinned_overflow: 0,
+            ..self.limits
+        };
+    }
+
+    /// The process that this one takes over from has so many servers of the pool: they count like its own.
+    pub fn set_elsewhere(&mut self, count: u32, now: Time) -> Notes {
+        self.elsewhere = count;
+        let mut notes = Notes::default();
+        while self.seats_elsewhere < self.elsewhere && self.seat.take_spare() {
+            self.seats_elsewhere += 1;
+        }
+        while self.seats_elsewhere > self.elsewhere {
+            self.seats_elsewhere -= 1;
+            notes.room.extend(self.seat.give_back());
+        }
+        self.plan(0, true, &mut notes, now);
+        notes
+    }
+
+    /// Servers of this process, and of the one that it takes over from.
+    fn all(&self) -> u32 {
+        self.servers.saturating_add(self.elsewhere)
+    }
+
     /// The pool is gone.
     pub fn part(&mut self) {
         self.seat.part();
@@ -397,7 +436,7 @@ impl Ledger {
     /// Are there fewer than are to be kept?
     #[must_use]
     pub fn is_below_min(&self) -> bool {
-        self.servers < self.min()
+        self.all() < self.min()
     }
 
     /// What is allowed.
@@ -484,7 +523,7 @@ impl Ledger {
     }
 
     fn open_unasked(&mut self, worker: WorkerId, most: u32, now: Time) -> Notes {
-        let may = self.servers < most && self.may_connect(now);
+        let may = self.all() < most && self.may_connect(now);
         if !may || !self.seat.take_spare() {
             return Notes::default();
         }

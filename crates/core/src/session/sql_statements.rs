@@ -103,6 +103,11 @@ impl SqlStatements {
         text.get(found?)
     }
 
+    /// Names and texts.
+    pub fn pairs(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.iter().map(|entry| (&*entry.name, &*entry.text))
+    }
+
     fn iter(&self) -> std::slice::Iter<'_, Entry> {
         self.entries.as_deref().unwrap_or_default().iter()
     }

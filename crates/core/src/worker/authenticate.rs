@@ -301,7 +301,7 @@ impl Worker {
         if let Err(fault) = outcome {
             self.refuse(conn, &fault, now, out);
         }
-        self.check_shutdown(out);
+        self.check_shutdown(now, out);
     }
 
     pub(super) fn subject_of(&mut self, conn: Token) -> String {

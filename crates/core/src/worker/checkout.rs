@@ -340,6 +340,9 @@ impl Worker {
             self.log_given_back(client_conn, server_conn, now, out);
         }
         self.give_back(server_conn, false, now, out);
+        if let Some(departure) = &mut self.departure {
+            departure.done.push(client_conn);
+        }
     }
 
     /// A server without a client: clean it if need be, and let the next one have it.

@@ -63,10 +63,11 @@ impl Worker {
         out: &mut Actions,
     ) {
         let clients = shared.clients.load(Ordering::Relaxed);
+        let departs = self.departs();
         let Some(pool) = self.pool(shared.id) else {
             return;
         };
-        let keeps = pool.terms.are_few(clients);
+        let keeps = pool.terms.are_few(clients) && !departs;
         if std::mem::replace(&mut pool.keeps, keeps) && !keeps {
             self.release_kept(shared.id, now, out);
         }

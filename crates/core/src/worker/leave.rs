@@ -106,7 +106,7 @@ impl Worker {
         self.forget_client(conn, now, out);
     }
 
-    fn forget_client(&mut self, conn: Token, now: Time, out: &mut Actions) {
+    pub(super) fn forget_client(&mut self, conn: Token, now: Time, out: &mut Actions) {
         self.leave_queue(conn);
         let Some(Conn::Client(mut client)) = self.table.remove(conn) else {
             return;

@@ -1,11 +1,13 @@
 //! A worker: the clients and servers of one thread, as a value.
 
 mod admit;
+mod arrival;
 mod authenticate;
 mod bypass;
 mod catalog;
 mod check;
 mod checkout;
+mod departure;
 mod diagnosis;
 mod eviction;
 mod hear;
@@ -38,7 +40,8 @@ use std::{collections::HashMap, sync::Arc};
 
 use pgweir_auth::scram::DerivedKeys;
 
-pub use self::{diagnosis::Diagnosis, eviction::Search};
+pub(crate) use self::departure::Retained;
+pub use self::{arrival::Word, diagnosis::Diagnosis, eviction::Search};
 pub(crate) use self::{
     listeners::Listeners,
     local_pool::{LocalPool, endpoint},
@@ -99,6 +102,8 @@ pub struct Worker {
     /// Its last server has gone, and there will be no other.
     pub(crate) served: bool,
     pub(crate) suspension: Option<Box<suspension::Suspension>>,
+    /// Its clients leave for the process that takes our place.
+    pub(crate) departure: Option<Box<departure::Departure>>,
     pub(crate) clients: usize,
     /// What pools counted that are no more.
     pub(crate) past: Stats,
@@ -135,6 +140,7 @@ impl Worker {
             finished: false,
             served: false,
             suspension: None,
+            departure: None,
             clients: 0,
             past: Stats::default(),
         }
@@ -179,13 +185,13 @@ impl Worker {
             Some(Conn::Cancel(_)) => self.cancel_answered(conn, bytes, now, out),
             None => {}
         }
-        self.check_shutdown(out);
+        self.check_shutdown(now, out);
     }
 
     /// The answer to [`Action::Peek`]: the first unread byte, or `None` at the end of the stream.
     pub fn peeked(&mut self, conn: Token, first: Option<u8>, now: Time, out: &mut Actions) {
         self.client_peeked(conn, first, now, out);
-        self.check_shutdown(out);
+        self.check_shutdown(now, out);
     }
 
     /// The peer of a connection in mode `Notify` or `Hold` will send no more; unread bytes may be
@@ -206,7 +212,7 @@ impl Worker {
             Some(Conn::Cancel(_)) => self.cancel_ended(conn, None, now, out),
             None => {}
         }
-        self.check_shutdown(out);
+        self.check_shutdown(now, out);
     }
 
     /// The socket did not take all that was sent; the driver keeps the rest.
@@ -259,7 +265,7 @@ impl Worker {
             }
             _ => {}
         }
-        self.check_shutdown(out);
+        self.check_shutdown(now, out);
     }
 
     /// A connection asked for by [`Action::Connect`] is open; its read mode is `Hold` until set.
@@ -288,7 +294,7 @@ impl Worker {
             Some(Conn::Cancel(_)) => self.cancel_secured(conn, out),
             None => {}
         }
-        self.check_shutdown(out);
+        self.check_shutdown(now, out);
     }
 
     /// It could not be opened. The driver has forgotten the token.
@@ -304,7 +310,7 @@ impl Worker {
             Some(Conn::Cancel(_)) => self.cancel_ended(conn, None, now, out),
             _ => {}
         }
-        self.check_shutdown(out);
+        self.check_shutdown(now, out);
     }
 
     /// The keys that [`Action::Derive`] asked for. Ignored if the connection is gone by now.
@@ -314,7 +320,7 @@ impl Worker {
             Some(Conn::Server(_)) => self.server_derived(conn, &keys, now, out),
             _ => {}
         }
-        self.check_shutdown(out);
+        self.check_shutdown(now, out);
     }
 
     /// Too much is being derived already: this connection's keys are not.
@@ -324,7 +330,7 @@ impl Worker {
             Some(Conn::Server(_)) => self.close_server(conn, "too many logins at once", now, out),
             _ => {}
         }
-        self.check_shutdown(out);
+        self.check_shutdown(now, out);
     }
 
     /// Mail from another worker or the control thread.
@@ -356,12 +362,13 @@ impl Worker {
             Mail::Configured { console, outcome } => {
                 self.configured(console, outcome, now, out);
             }
+            Mail::Takeover(word) => self.heard_of_takeover(*word, now, out),
             Mail::Count => out
                 .list
                 .push(Action::Control(Control::Counted(self.counted()))),
             Mail::Shutdown(how) => self.begin_shutdown(how, now, out),
         }
-        self.check_shutdown(out);
+        self.check_shutdown(now, out);
     }
 
     /// A server handed over by another worker; the driver registers its socket under the token
@@ -378,14 +385,14 @@ impl Worker {
             Some(waiter) if self.lend_to(token, waiter, now, out) => {}
             _ => self.place(token, now, out),
         }
-        self.check_shutdown(out);
+        self.check_shutdown(now, out);
         token
     }
 
     /// Time has come as far as [`Worker::next_tick`].
     pub fn tick(&mut self, now: Time, out: &mut Actions) {
         self.check_timers(now, out);
-        self.check_shutdown(out);
+        self.check_shutdown(now, out);
     }
 
     /// When [`Worker::tick`] wants to be called next; `None` while nothing is timed.

@@ -101,9 +101,12 @@ impl Worker {
 
     /// Is there anything left to wait for, at the end of the process or of SUSPEND?
     #[inline]
-    pub(crate) fn check_shutdown(&mut self, out: &mut Actions) {
+    pub(crate) fn check_shutdown(&mut self, now: Time, out: &mut Actions) {
         if self.suspension.is_some() {
             self.check_suspension(out);
+        }
+        if self.departure.is_some() {
+            self.depart_if_quiet(now, out);
         }
         if let Some(how) = self.shutdown
             && !self.finished

@@ -39,6 +39,7 @@ impl Worker {
                 self.end_overdue(overdue, now, out);
             }
         }
+        self.check_departure(now, out);
         self.check_servers(now, out);
         self.check_listeners(now, out);
         self.check_pools(now, out);
@@ -49,7 +50,7 @@ impl Worker {
     /// When to look again: soon while something has a short deadline, else when the first server, empty
     /// pool or period ends.
     fn next_deadline(&mut self, now: Time) -> Option<Time> {
-        if self.timed > 0 || self.has_client_timeouts() || self.may_yield() {
+        if self.timed > 0 || self.has_client_timeouts() || self.may_yield() || self.departs() {
             return Some(now.after(INTERVAL));
         }
         let periods = self.pools.iter().flatten().any(|pool| pool.servers > 0);

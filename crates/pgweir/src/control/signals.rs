@@ -3,7 +3,7 @@
 use std::{io, thread};
 
 use signal_hook::{
-    consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2},
+    consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2},
     iterator,
 };
 
@@ -16,6 +16,8 @@ pub(crate) enum Signal {
     Term,
     Usr1,
     Usr2,
+    /// Online restart: PgBouncer leaves this one free.
+    Alrm,
 }
 
 /// Signals that are caught already and kept until somebody [listens](Caught::listen).
@@ -35,7 +37,8 @@ impl Caught {
     /// # Errors
     /// When the system refuses a handler.
     pub(crate) fn new() -> io::Result<Self> {
-        iterator::Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2]).map(Self)
+        iterator::Signals::new([SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2])
+            .map(Self)
     }
 
     /// Passes every signal to `tell`, those that came before too, from a thread of its own.
@@ -72,6 +75,7 @@ impl Drop for Signals {
 
 fn known(number: i32) -> Option<Signal> {
     match number {
+        SIGALRM => Some(Signal::Alrm),
         SIGHUP => Some(Signal::Hup),
         SIGINT => Some(Signal::Int),
         SIGQUIT => Some(Signal::Quit),

@@ -16,12 +16,13 @@ use pgweir_core::{
     mail::Mail,
 };
 
-use super::{Origin, Resolver, Signal, StatsReport, credentials, load, net_options};
+use super::{Origin, Resolver, Restart, Signal, StatsReport, credentials, load, net_options};
 use crate::{
     clock::Clock,
     log::{Log, LogBuffer},
     net::{Listeners, Mailboxes, Parcel},
-    process::{FileLimit, Notifier},
+    process::{FileLimit, Notifier, PidFile},
+    takeover::Step,
     tls::Contexts,
 };
 
@@ -34,6 +35,8 @@ pub(crate) enum Request {
     Signal(Signal),
     /// A wish of the console.
     Core(Control),
+    /// An online restart goes on.
+    Takeover(Step),
     /// A worker's thread has ended; `error` says why, if it was not for a shutdown.
     Ended {
         worker: WorkerId,
@@ -60,17 +63,25 @@ pub(crate) struct Supervisor {
     pub(crate) files: FileLimit,
     /// What connections are encrypted with.
     pub(crate) tls: Contexts,
+    /// Removed at the end.
+    pub(crate) pid_file: Option<PidFile>,
+    pub(crate) restart: Restart,
 }
 
 /// How far the end of the process is.
 #[derive(Debug)]
-struct Ending {
+pub(super) struct Ending {
     workers_left: usize,
     shutdown: Option<Shutdown>,
     code: ExitCode,
 }
 
 impl Ending {
+    /// Has it been asked for?
+    pub(super) fn has_begun(&self) -> bool {
+        self.shutdown.is_some()
+    }
+
     fn is_immediate(&self) -> bool {
         self.shutdown == Some(Shutdown::Immediate)
     }
@@ -109,6 +120,13 @@ impl Supervisor {
                 Ok(Request::Core(Control::RefreshNames)) => self.resolver.refresh(),
                 Ok(Request::Core(Control::Shutdown(how))) => self.shut_down(how, &mut ending),
                 Ok(Request::Core(Control::Counted(stats))) => self.counted(&stats),
+                Ok(Request::Core(Control::Restart)) => self.restart(),
+                Ok(Request::Core(
+                    control @ (Control::Departed(_)
+                    | Control::Held(_)
+                    | Control::CancelElsewhere(_)),
+                )) => self.heard_from_core(control),
+                Ok(Request::Takeover(step)) => self.takeover(step, &mut ending),
                 Ok(Request::Ended { worker, error }) => self.on_ended(worker, error, &mut ending),
                 Err(RecvTimeoutError::Timeout) if !ending.is_immediate() => self.ask_for_stats(),
                 Err(RecvTimeoutError::Timeout) => {
@@ -120,6 +138,9 @@ impl Supervisor {
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
             }
+        }
+        if let Some(post) = &self.restart.post {
+            post.remove();
         }
         Some(ending.code)
     }
@@ -192,6 +213,13 @@ impl Supervisor {
                 self.say(Level::Log, "got SIGQUIT, fast exit");
                 self.shut_down(Shutdown::Immediate, ending);
             }
+            Signal::Alrm if down => {
+                self.say(Level::Log, "got SIGALRM while shutting down, ignoring");
+            }
+            Signal::Alrm => {
+                self.say(Level::Log, "got SIGALRM, online restart");
+                self.restart();
+            }
             Signal::Usr1 => self.pause(),
             Signal::Usr2 if down => {
                 self.say(Level::Log, "got SIGUSR2 while shutting down, ignoring");
@@ -220,11 +248,11 @@ impl Supervisor {
     }
 
     /// Accepts nobody any more and tells the workers. A milder wish than the last is ignored.
-    fn shut_down(&mut self, how: Shutdown, ending: &mut Ending) {
+    pub(super) fn shut_down(&mut self, how: Shutdown, ending: &mut Ending) {
         if ending.shutdown.is_some_and(|before| before >= how) {
             return;
         }
-        if ending.shutdown.is_none() {
+        if ending.shutdown.is_none() && !self.restart.handing {
             self.notifier.stopping();
             // Administrators may still look, and change their minds.
             self.listeners = Arc::new(self.listeners.unix_only());
@@ -391,7 +419,7 @@ impl Supervisor {
         }
     }
 
-    fn say(&mut self, level: Level, text: impl Into<String>) {
+    pub(super) fn say(&mut self, level: Level, text: impl Into<String>) {
         self.lines.say(self.clock.now(), level, text);
     }
 }

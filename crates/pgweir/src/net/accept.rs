@@ -71,6 +71,13 @@ impl Load {
             .sum()
     }
 
+    /// Counts a client in that has come from another process.
+    pub(super) fn add(&self, worker: WorkerId) {
+        if let Some(count) = self.0.get(worker.index()) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// Counts a client out.
     pub(super) fn remove(&self, worker: WorkerId) {
         if let Some(count) = self.0.get(worker.index()) {

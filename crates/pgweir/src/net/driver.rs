@@ -18,6 +18,7 @@ use super::{
     pooler::Pooler,
     read::{error_text, look},
     secure::{HANDSHAKE_STEPS_PER_TURN, SecureBuffers},
+    send::Unsent,
     table::{Connection, Table},
     timers::{Timer, Timers},
 };
@@ -25,6 +26,7 @@ use crate::{
     clock::Clock,
     control::{Deriver, Inquirer, Request, Resolver},
     log::LogBuffer,
+    takeover::Departing,
 };
 
 /// How many events one wait returns at most.
@@ -43,6 +45,8 @@ pub(crate) struct Surroundings {
     pub(crate) deriver: Deriver,
     pub(crate) inquirer: Inquirer,
     pub(crate) control: crossbeam_channel::Sender<Request>,
+    /// Where clients go that leave for another process.
+    pub(crate) departures: crossbeam_channel::Sender<Departing>,
     pub(crate) log: LogBuffer,
     /// Size of the read buffer in bytes.
     pub(crate) read_buffer: usize,
@@ -94,6 +98,7 @@ impl<P: Pooler> Driver<P> {
             deriver: around.deriver,
             inquirer: around.inquirer,
             control: around.control,
+            departures: around.departures,
             log: around.log,
             handshake_steps: 0,
             gathered: Vec::new(),
@@ -267,6 +272,7 @@ impl<P: Pooler> Driver<P> {
             Parcel::Mail(mail) => self.call(|pooler, now, out| pooler.mail(mail, now, out)),
             Parcel::Client(arrival) => self.admit(arrival),
             Parcel::Server { server, connection } => self.adopt(server, *connection),
+            Parcel::Arrived(client) => self.arrive(client),
             Parcel::Derived { conn, keys } => {
                 self.call(|pooler, now, out| pooler.derived(conn, keys, now, out))
             }
@@ -281,6 +287,22 @@ impl<P: Pooler> Driver<P> {
 
     fn adopt(&mut self, server: Box<pgweir_core::backend::Server>, connection: Connection) {
         let token = self.pooler.adopt(server, self.io.now, &mut self.actions);
+        self.io.register(token, connection);
+        self.io.execute(&mut self.actions, &[]);
+    }
+
+    fn arrive(&mut self, client: Departing) {
+        let Departing { record, fd, unsent } = client;
+        let blocked = !unsent.is_empty();
+        let mut connection = Connection::new(fd, ReadMode::Hold, true);
+        if blocked {
+            connection.unsent = Some(Box::new(Unsent::of(unsent)));
+            connection.outgoing = true;
+        }
+        let token = self
+            .pooler
+            .arrived(record, blocked, self.io.now, &mut self.actions);
+        self.io.load.add(self.io.id);
         self.io.register(token, connection);
         self.io.execute(&mut self.actions, &[]);
     }

@@ -72,7 +72,8 @@ impl Passed {
     }
 }
 
-fn examine(fd: OwnedFd) -> io::Result<Inherited> {
+/// What a socket that comes from elsewhere is.
+pub(super) fn examine(fd: OwnedFd) -> io::Result<Inherited> {
     let listens = sockopt::socket_acceptconn(fd.as_fd())?;
     if !listens {
         return Err(io::Error::other("it does not listen"));

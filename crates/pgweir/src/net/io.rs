@@ -4,6 +4,7 @@ use std::{collections::VecDeque, mem, sync::Arc};
 
 use pgweir_core::{
     Address, ConnectError, ReadMode, Time, Token, WorkerId, backend::Server, mail::Mail,
+    takeover::ClientRecord,
 };
 use rand::rngs::StdRng;
 use rustix::io::Errno;
@@ -20,6 +21,7 @@ use super::{
 use crate::{
     control::{Deriver, Inquirer, Request, Resolver},
     log::LogBuffer,
+    takeover::Departing,
     tls::TlsSession,
 };
 
@@ -72,6 +74,7 @@ pub(super) struct Io {
     pub(super) deriver: Deriver,
     pub(super) inquirer: Inquirer,
     pub(super) control: crossbeam_channel::Sender<Request>,
+    pub(super) departures: crossbeam_channel::Sender<Departing>,
     pub(super) log: LogBuffer,
     /// Left of this turn's share.
     pub(super) handshake_steps: u32,
@@ -158,6 +161,23 @@ impl Io {
         let connection = Box::new(connection);
         self.mailboxes
             .send(to, Parcel::Server { server, connection });
+    }
+
+    /// Gives a client to another process.
+    pub(super) fn depart(&mut self, conn: Token, record: Box<ClientRecord>) {
+        let Some(connection) = self.detach(conn) else {
+            debug_assert!(false, "a client leaves that is not connected");
+            return;
+        };
+        self.load.remove(self.id);
+        let Connection {
+            fd, unsent, failed, ..
+        } = connection;
+        if failed.is_none() {
+            let unsent = unsent.map_or_else(Vec::new, |unsent| unsent.into_rest());
+            // Its receiver lives as long as the process.
+            let _ = self.departures.send(Departing { record, fd, unsent });
+        }
     }
 
     /// Takes a connection out of the table and away from the poller, so that another worker can

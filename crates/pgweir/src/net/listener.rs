@@ -4,14 +4,17 @@ use std::{
     fmt, fs, io,
     net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs},
     os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
         unix::{
             fs::{PermissionsExt, chown},
             net::UnixStream,
         },
     },
     path::Path,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use nix::unistd::Group;
@@ -28,7 +31,7 @@ use rustix::{
 use super::{
     SocketOptions,
     accept::Arrival,
-    inherited::{InheritedAt, Passed},
+    inherited::{InheritedAt, Passed, examine},
 };
 
 /// Where to listen.
@@ -88,6 +91,8 @@ pub(crate) struct Listener {
     port: u16,
     /// Somebody else opened it for us, and keeps it.
     passed: bool,
+    /// It is the other process's, of an online restart.
+    given: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -112,14 +117,70 @@ impl Listeners {
         if !passed.is_empty() {
             return take_passed(passed, plan, options);
         }
-        let (mut all, mut failed) = (Vec::new(), Vec::new());
+        Self::open_besides(Vec::new(), plan, options)
+    }
+
+    /// Takes the sockets of the process before this one, as far as they are asked for (or a service manager
+    /// has lent them), and opens what is missing. Their files are not ours before [`set_given`](Self::set_given).
+    ///
+    /// # Errors
+    /// As [`open`](Self::open) has them, or a descriptor is no listening socket.
+    pub(crate) fn inherit(
+        plan: &ListenPlan,
+        options: &SocketOptions,
+        descriptors: impl Iterator<Item = (OwnedFd, bool)>,
+    ) -> Result<(Self, Vec<String>), ListenError> {
+        let mut all = Vec::new();
+        for (fd, is_lent) in descriptors {
+            let failed = |error| ListenError::Passed(fd.as_raw_fd(), error);
+            let socket = examine(fd.try_clone().map_err(failed)?).map_err(failed)?;
+            let (at, is_wanted) = match socket.at {
+                InheritedAt::Tcp(address) => (At::Tcp(address), is_wanted(plan, address)),
+                InheritedAt::Unix(path) => {
+                    let is_wanted = !plan.unix_dir.is_empty() && path == unix_path(plan);
+                    (At::Unix(path), is_wanted)
+                }
+            };
+            let port = match at {
+                At::Tcp(address) => address.port(),
+                At::Unix(_) => plan.port,
+            };
+            if !is_lent && !is_wanted {
+                continue;
+            }
+            if let At::Tcp(_) = at {
+                options.apply_to_listener(&socket.fd).map_err(failed)?;
+            }
+            all.push(Listener {
+                fd: socket.fd,
+                at,
+                port,
+                passed: is_lent,
+                given: AtomicBool::new(true),
+            });
+        }
+        if all.iter().any(|one| one.passed) {
+            // As at the first start: the service manager says where to listen.
+            let all = all.into_iter().map(Arc::new).collect();
+            return Ok((Self(all), Vec::new()));
+        }
+        Self::open_besides(all, plan, options)
+    }
+
+    fn open_besides(
+        mut all: Vec<Listener>,
+        plan: &ListenPlan,
+        options: &SocketOptions,
+    ) -> Result<(Self, Vec<String>), ListenError> {
+        let mut failed = Vec::new();
         for name in &plan.addresses {
             open_name(name, plan, options, &mut all, &mut failed)?;
         }
         if all.is_empty() && !failed.is_empty() {
             return Err(failed.swap_remove(0));
         }
-        if !plan.unix_dir.is_empty() {
+        let has_unix = all.iter().any(|one| matches!(one.at, At::Unix(_)));
+        if !plan.unix_dir.is_empty() && !has_unix {
             all.push(open_unix(plan)?);
         }
         if all.is_empty() {
@@ -133,6 +194,18 @@ impl Listeners {
     pub(crate) fn unix_only(&self) -> Self {
         let unix = self.0.iter().filter(|one| matches!(one.at, At::Unix(_)));
         Self(unix.cloned().collect())
+    }
+
+    /// None at all.
+    pub(crate) fn none() -> Self {
+        Self(Vec::new())
+    }
+
+    /// They are another process's from here on, or ours: whose end removes the files of Unix sockets.
+    pub(crate) fn set_given(&self, given: bool) {
+        for listener in &self.0 {
+            listener.given.store(given, Ordering::Relaxed);
+        }
     }
 
     /// Applies changed options; connections accepted from now on have them.
@@ -157,6 +230,7 @@ impl Drop for Listener {
         if let At::Unix(path) = &self.at
             && !path.starts_with('@')
             && !self.passed
+            && !self.given.load(Ordering::Relaxed)
         {
             // Somebody may have removed it before us.
             let _ = fs::remove_file(path);
@@ -165,6 +239,11 @@ impl Drop for Listener {
 }
 
 impl Listener {
+    /// A service manager has opened it for us.
+    pub(crate) fn is_lent(&self) -> bool {
+        self.passed
+    }
+
     /// Takes the next client.
     pub(super) fn accept(&self) -> Result<Arrival, Errno> {
         let (fd, remote) = acceptfrom_with(&self.fd, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?;
@@ -259,6 +338,7 @@ fn take_passed(
             at,
             port,
             passed: true,
+            given: AtomicBool::new(false),
         }));
     }
     let mut warnings = Vec::new();
@@ -281,6 +361,9 @@ fn open_name(
             SocketAddr::from((Ipv6Addr::UNSPECIFIED, plan.port)),
         ];
         for address in any {
+            if is_known(all, address) {
+                continue;
+            }
             match open_tcp(address, plan, options) {
                 Ok(listener) => all.push(listener),
                 // A machine without IPv6.
@@ -294,10 +377,7 @@ fn open_name(
     let lookup = |error| ListenError::Lookup(name.to_owned(), error);
     let addresses = (bare, plan.port).to_socket_addrs().map_err(lookup)?;
     for address in addresses {
-        let known = all
-            .iter()
-            .any(|other| matches!(other.at, At::Tcp(bound) if bound == address));
-        if known {
+        if is_known(all, address) {
             continue;
         }
         match open_tcp(address, plan, options) {
@@ -306,6 +386,26 @@ fn open_name(
         }
     }
     Ok(())
+}
+
+/// Does the plan ask for this address?
+fn is_wanted(plan: &ListenPlan, address: SocketAddr) -> bool {
+    if plan.port != address.port() {
+        return false;
+    }
+    plan.addresses.iter().any(|name| {
+        let bare = name.trim_start_matches('[').trim_end_matches(']');
+        if bare == "*" {
+            return address.ip().is_unspecified();
+        }
+        let found = (bare, plan.port).to_socket_addrs();
+        found.is_ok_and(|mut found| found.any(|one| one == address))
+    })
+}
+
+fn is_known(all: &[Listener], address: SocketAddr) -> bool {
+    let is_there = |other: &Listener| matches!(other.at, At::Tcp(bound) if bound == address);
+    all.iter().any(is_there)
 }
 
 fn bind_error(address: SocketAddr, error: Errno) -> ListenError {
@@ -339,15 +439,12 @@ fn open_tcp(
         at: At::Tcp(address),
         port: plan.port,
         passed: false,
+        given: AtomicBool::new(false),
     })
 }
 
 fn open_unix(plan: &ListenPlan) -> Result<Listener, ListenError> {
-    let path = format!(
-        "{}/.s.PGSQL.{}",
-        plan.unix_dir.trim_end_matches('/'),
-        plan.port
-    );
+    let path = unix_path(plan);
     let failed = |error: io::Error| ListenError::Bind(format!("unix:{path}"), error);
     let address = match path.strip_prefix('@') {
         Some(name) => SocketAddrUnix::new_abstract_name(name.as_bytes()),
@@ -365,6 +462,7 @@ fn open_unix(plan: &ListenPlan) -> Result<Listener, ListenError> {
         at: At::Unix(path.clone()),
         port: plan.port,
         passed: false,
+        given: AtomicBool::new(false),
     };
     if !path.starts_with('@') {
         if let Some(group) = &plan.unix_group {
@@ -374,6 +472,14 @@ fn open_unix(plan: &ListenPlan) -> Result<Listener, ListenError> {
     }
     listen(&listener.fd, plan.backlog).map_err(|error| failed(error.into()))?;
     Ok(listener)
+}
+
+fn unix_path(plan: &ListenPlan) -> String {
+    format!(
+        "{}/.s.PGSQL.{}",
+        plan.unix_dir.trim_end_matches('/'),
+        plan.port
+    )
 }
 
 fn group_id(name: &str) -> Result<u32, ListenError> {

@@ -12,6 +12,8 @@ use pgweir_auth::scram::DerivedKeys;
 use pgweir_core::{ConnectError, Finding, Token, WorkerId, backend::Server, mail::Mail};
 use rustix::event::{EventfdFlags, eventfd};
 
+use crate::takeover::Departing;
+
 use super::{Listeners, NetOptions, accept::Arrival, table::Connection};
 
 /// One thing that is put into a mailbox.
@@ -26,6 +28,8 @@ pub(crate) enum Parcel {
         server: Box<Server>,
         connection: Box<Connection>,
     },
+    /// A client of another process of an online restart.
+    Arrived(Departing),
     /// Keys that were derived for a connection.
     Derived { conn: Token, keys: DerivedKeys },
     /// What was to be found out about a client.

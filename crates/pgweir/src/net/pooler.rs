@@ -3,7 +3,7 @@
 use pgweir_auth::scram::DerivedKeys;
 use pgweir_core::{
     Actions, Address, Closed, ConnectError, Finding, Peer, Time, TlsFacts, Token, Worker,
-    backend::Server, mail::Mail,
+    backend::Server, mail::Mail, takeover::ClientRecord,
 };
 
 /// One method per event; what each means is said at [`Worker`].
@@ -32,6 +32,13 @@ pub(crate) trait Pooler {
     fn found(&mut self, conn: Token, finding: Finding, now: Time, out: &mut Actions);
     fn mail(&mut self, mail: Mail, now: Time, out: &mut Actions);
     fn adopt(&mut self, server: Box<Server>, now: Time, out: &mut Actions) -> Token;
+    fn arrived(
+        &mut self,
+        record: Box<ClientRecord>,
+        blocked: bool,
+        now: Time,
+        out: &mut Actions,
+    ) -> Token;
     fn tick(&mut self, now: Time, out: &mut Actions);
     fn next_tick(&self) -> Option<Time>;
 }
@@ -67,5 +74,6 @@ forward! {
     fn found(conn: Token, finding: Finding);
     fn mail(mail: Mail);
     fn adopt(server: Box<Server>) -> Token;
+    fn arrived(record: Box<ClientRecord>, blocked: bool) -> Token;
     fn tick();
 }

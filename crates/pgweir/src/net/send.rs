@@ -41,6 +41,17 @@ impl Unsent {
         unsent
     }
 
+    /// What the process before this one could not write.
+    pub(super) fn of(bytes: Vec<u8>) -> Self {
+        Self { bytes, start: 0 }
+    }
+
+    /// What is left.
+    pub(super) fn into_rest(mut self) -> Vec<u8> {
+        self.bytes.drain(..self.start);
+        self.bytes
+    }
+
     fn append(&mut self, pieces: &[&[u8]]) {
         if self.start > self.bytes.len() / 2 {
             self.bytes.drain(..self.start);

@@ -46,6 +46,11 @@ impl Notifier {
         self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={us}"));
     }
 
+    /// From here on this process is the service.
+    pub(crate) fn main_pid(&self, pid: u32) {
+        self.tell(&format!("MAINPID={pid}"));
+    }
+
     /// The end has begun.
     pub(crate) fn stopping(&self) {
         self.tell("STOPPING=1");

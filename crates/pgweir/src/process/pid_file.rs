@@ -20,6 +20,8 @@ pub(crate) struct PidFile {
     path: PathBuf,
     file: File,
     replaces_stale: bool,
+    /// Not another process's, of an online restart.
+    ours: bool,
 }
 
 /// What a pid file says.
@@ -69,9 +71,53 @@ impl PidFile {
                     path: path.to_owned(),
                     file,
                     replaces_stale: content == Content::Stale,
+                    ours: true,
                 }),
             };
         }
+    }
+
+    /// The file of a process that is about to hand over to us. It becomes ours by
+    /// [`take_back`](Self::take_back).
+    ///
+    /// # Errors
+    /// When it is another process's, or no pid file.
+    pub(crate) fn succeed(path: &Path, pid: u32) -> Result<Self, ProcessError> {
+        let failed = |error| ProcessError::PidFile(path.to_owned(), error);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let mut file = options.open(path).map_err(failed)?;
+        match content(&mut file).map_err(failed)? {
+            Content::Living(other) if other.unsigned_abs() != pid => {
+                Err(ProcessError::Running(path.to_owned(), other))
+            }
+            Content::Foreign => Err(ProcessError::NoPidFile(path.to_owned())),
+            _ => Ok(Self {
+                path: path.to_owned(),
+                file,
+                replaces_stale: false,
+                ours: false,
+            }),
+        }
+    }
+
+    /// It is the next process's: the lock is given up, the file stays.
+    pub(crate) fn give(&mut self) {
+        self.ours = false;
+        // On a file system without locks there was none.
+        let _ = self.file.unlock();
+    }
+
+    /// It is ours: locks it, and writes our process id.
+    ///
+    /// # Errors
+    /// When somebody else has locked it, or it can't be written.
+    pub(crate) fn take_back(&mut self) -> Result<(), ProcessError> {
+        if let Err(TryLockError::WouldBlock) = self.file.try_lock() {
+            return Err(ProcessError::Locked(self.path.clone()));
+        }
+        self.ours = true;
+        self.write()
     }
 
     /// Did a process that is gone leave the file behind?
@@ -97,8 +143,10 @@ impl PidFile {
 
 impl Drop for PidFile {
     fn drop(&mut self) {
-        // It may be gone already, or in a folder that we may not write to any more.
-        let _ = fs::remove_file(&self.path);
+        if self.ours {
+            // It may be gone already, or in a folder that we may not write to any more.
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 

@@ -32,6 +32,7 @@ pub(crate) struct Grounds {
     pub(crate) logins_failed: bool,
     pub(crate) wait_timeout: bool,
     pub(crate) shutdown: bool,
+    pub(crate) takeover: bool,
     pub(crate) statement_mode: bool,
     pub(crate) limits: ClientLimits,
 }
@@ -45,7 +46,6 @@ struct Unit {
     asks: VecDeque<Ask>,
     /// A portal that was bound and not executed yet.
     last_portal: Option<String>,
-    /// An answer has begun.
     begun: bool,
     failed: bool,
     is_slow: bool,
@@ -517,6 +517,7 @@ impl Client {
 
     fn is_justified(&self, text: &str, grounds: Grounds) -> bool {
         match text {
+            text if text.ends_with("(takeover_timeout)") => grounds.takeover,
             "server conn crashed?" | LAST_WORDS => grounds.servers_lost,
             "login failed" => self.is_native() && (grounds.logins_failed || grounds.servers_lost),
             "query_wait_timeout" => grounds.wait_timeout,

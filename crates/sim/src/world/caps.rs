@@ -73,6 +73,13 @@ impl Caps {
     }
 }
 
+impl Caps {
+    /// Do pools share any cap? Takeovers are played where they don't.
+    pub(super) fn any(self) -> bool {
+        self.database + self.user + self.process > 0
+    }
+}
+
 impl World {
     /// All backends that the pooler holds a connection to, whose pool passes.
     fn servers_where(&self, passes: impl Fn(&str, &str) -> bool) -> usize {

@@ -8,7 +8,7 @@ use std::{
 use pgweir_auth::scram::DerivedKeys;
 use pgweir_core::{
     Action, Actions, Closed, Endpoint, Finding, Inquiry, ReadMode, Source, Token, Worker, WorkerId,
-    backend::Server, mail::Mail,
+    backend::Server, mail::Mail, takeover::ClientRecord,
 };
 
 use pgweir_wire::Header;
@@ -68,9 +68,23 @@ pub(super) enum Pending {
 #[derive(Debug)]
 pub(super) enum Parcel {
     Mail(Mail),
-    Server { server: Box<Server>, open: Open },
-    Derived { conn: Token, keys: DerivedKeys },
-    Found { conn: Token, finding: Finding },
+    Server {
+        server: Box<Server>,
+        open: Open,
+    },
+    Derived {
+        conn: Token,
+        keys: DerivedKeys,
+    },
+    Found {
+        conn: Token,
+        finding: Finding,
+    },
+    /// A client that comes from another process.
+    Client {
+        record: Box<ClientRecord>,
+        open: Open,
+    },
 }
 
 /// Why the core is called: what its actions may be judged by.
@@ -178,6 +192,7 @@ impl World {
                 self.count("server moves");
                 self.post(host, to.index(), Parcel::Server { server, open });
             }
+            Action::Depart { conn, record } => self.depart(host, conn, record)?,
             Action::Mail { to, mail } => self.send_mail(host, to, mail),
             Action::Log(_) | Action::WriteLog => {}
             Action::Control(control) => self.control(control)?,

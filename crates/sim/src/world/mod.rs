@@ -5,6 +5,7 @@ mod driver;
 mod events;
 mod mishaps;
 mod operator;
+mod takeover;
 mod verdict;
 
 use std::{
@@ -13,11 +14,13 @@ use std::{
 };
 
 use pgweir_config::PoolMode;
-use pgweir_core::{Directory, Shutdown, Time, Worker, WorkerId, mail::Mail};
+use pgweir_core::{
+    Directory, Shutdown, Time, Worker, WorkerId, mail::Mail, takeover::ClientRecord,
+};
 
 pub(crate) use self::caps::Caps;
 use self::{
-    driver::{Host, Parcel},
+    driver::{Host, Open, Parcel},
     mishaps::Outage,
 };
 use crate::{
@@ -57,6 +60,10 @@ pub(crate) struct World {
     directory: Arc<Directory>,
     grounds: Grounds,
     outage: Option<Outage>,
+    /// Clients leave for another process.
+    departing: bool,
+    /// Those that have left.
+    departed: Vec<(Box<ClientRecord>, Open)>,
     pool_size: u32,
     /// Servers that a pool may have, while a smaller limit is on its way.
     most_servers: usize,
@@ -99,6 +106,8 @@ impl World {
                 ..Grounds::default()
             },
             outage: None,
+            departing: false,
+            departed: Vec::new(),
             pool_size: scenario.pool_size,
             most_servers: scenario.pool_size as usize + scenario.caps.above_size(),
             strikes: 0,
@@ -117,6 +126,7 @@ impl World {
             self.weather(false);
             if self.step >= next_calm {
                 next_calm += self.rng.u32(100..900);
+                self.end_restart();
                 self.calm_down()?;
                 self.check_calm()?;
             }
@@ -167,6 +177,7 @@ impl World {
     fn go_home(&mut self) -> Result<(), Violation> {
         self.note(|| "going home".to_owned());
         self.weather(true);
+        self.end_restart();
         if let Some(how) = self.scenario.shutdown {
             self.note(|| format!("shutdown: {how:?}"));
             self.grounds.shutdown = true;

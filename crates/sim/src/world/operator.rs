@@ -95,6 +95,11 @@ impl World {
             }
             // The log of this world has no line of statistics.
             Control::Counted(_) => {}
+            // There is no other process that could be told.
+            Control::Restart
+            | Control::Departed(_)
+            | Control::Held(_)
+            | Control::CancelElsewhere(_) => {}
         }
         Ok(())
     }

@@ -104,7 +104,7 @@ impl Ledger {
         }
         let is_short = self.waiting > self.shared_logins() + ready && self.asked.is_empty();
         let shared = self.oldest().filter(|_| is_short);
-        let has_own_room = self.servers < self.limits.size;
+        let has_own_room = self.all() < self.limits.size;
         let native = self.natives.front().filter(|_| has_own_room);
         match (native, shared) {
             (Some((_, native)), Some((worker, shared))) if shared.ticket < native.ticket => {
@@ -142,7 +142,7 @@ impl Ledger {
 
     /// Does a client wait for a server of its own, and only the pool's size is in the way?
     pub(super) fn must_make_room(&self, now: Time) -> bool {
-        !self.natives.is_empty() && self.servers >= self.limits.size && self.may_connect(now)
+        !self.natives.is_empty() && self.all() >= self.limits.size && self.may_connect(now)
     }
 
     /// Has such a client waited longer than all others?

@@ -17,7 +17,7 @@ pub enum Above {
 impl Ledger {
     /// May it have one more?
     pub(super) fn has_room(&self, now: Time) -> bool {
-        self.servers < self.limits.size || self.servers < self.most_now(now)
+        self.all() < self.limits.size || self.all() < self.most_now(now)
     }
 
     /// A client keeps its server from here on.

@@ -16,7 +16,7 @@ use std::{
 use pgweir_auth::scram::DerivedKeys;
 use pgweir_core::{
     Action, Actions, Address, Closed, ConnectError, Finding, Peer, ReadMode, Source, Time,
-    TlsFacts, Token, backend::Server, mail::Mail,
+    TlsFacts, Token, backend::Server, mail::Mail, takeover::ClientRecord,
 };
 use rustix::event::epoll::Event;
 use tempfile::TempDir;
@@ -139,6 +139,10 @@ impl Pooler for Probe {
         unreachable!("no test makes a server")
     }
 
+    fn arrived(&mut self, _: Box<ClientRecord>, _: bool, _: Time, _: &mut Actions) -> Token {
+        unreachable!("no test takes over")
+    }
+
     fn tick(&mut self, _: Time, _: &mut Actions) {}
 
     fn next_tick(&self) -> Option<Time> {
@@ -200,6 +204,7 @@ impl World {
                 deriver: deriver.clone(),
                 inquirer: inquirer.clone(),
                 control: crossbeam_channel::unbounded().0,
+                departures: crossbeam_channel::unbounded().0,
                 log: Log::new(0, false).buffer(),
                 read_buffer,
                 random: rand::make_rng(),

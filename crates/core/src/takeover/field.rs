@@ -1,0 +1,198 @@
+//! Fields: a tag, a length, a value.
+
+use std::{fmt, net::IpAddr, net::SocketAddr};
+
+use super::Pairs;
+use crate::Address;
+
+/// Fields with this bit in their tag may be skipped.
+const MAY_SKIP: u8 = 0x80;
+
+/// A frame that can't be understood.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BadFrame {
+    /// It ends in the middle of something.
+    Short,
+    /// It is longer than any frame.
+    Long,
+    /// Its kind is not known.
+    Kind(u8),
+    /// A field that must be understood is not known.
+    Unknown(u8),
+    /// A field is missing.
+    Missing(u8),
+    /// A field's value is none.
+    Value(u8),
+}
+
+impl fmt::Display for BadFrame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Short => f.write_str("a frame ends early"),
+            Self::Long => f.write_str("a frame is too long"),
+            Self::Kind(kind) => write!(f, "a frame of the unknown kind {kind}"),
+            Self::Unknown(tag) => write!(f, "a field with the unknown tag {tag}"),
+            Self::Missing(tag) => write!(f, "the field with tag {tag} is missing"),
+            Self::Value(tag) => write!(f, "the field with tag {tag} has no possible value"),
+        }
+    }
+}
+
+impl std::error::Error for BadFrame {}
+
+/// Writes fields.
+#[derive(Debug, Default)]
+pub(super) struct Writer {
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Writer {
+    pub(super) fn bytes(&mut self, tag: u8, value: &[u8]) -> &mut Self {
+        self.bytes.push(tag);
+        // No value comes near to 4 GB: frames are bounded far below.
+        self.bytes
+            .extend_from_slice(&(value.len() as u32).to_be_bytes());
+        self.bytes.extend_from_slice(value);
+        self
+    }
+
+    pub(super) fn number(&mut self, tag: u8, value: u64) -> &mut Self {
+        self.bytes(tag, &value.to_be_bytes())
+    }
+
+    pub(super) fn flag(&mut self, tag: u8, value: bool) -> &mut Self {
+        self.bytes(tag, &[u8::from(value)])
+    }
+
+    /// A field whose value is again a row of fields.
+    pub(super) fn nested(&mut self, tag: u8, fill: impl FnOnce(&mut Self)) -> &mut Self {
+        let mut inside = Self::default();
+        fill(&mut inside);
+        self.bytes(tag, &inside.bytes)
+    }
+
+    /// Pairs of a name and a value, in turn.
+    pub(super) fn pairs(&mut self, tag: u8, pairs: &[(Vec<u8>, Vec<u8>)]) -> &mut Self {
+        self.nested(tag, |inside| {
+            for (name, value) in pairs {
+                inside.bytes(NAME, name).bytes(VALUE, value);
+            }
+        })
+    }
+
+    pub(super) fn address(&mut self, tag: u8, address: Address) -> &mut Self {
+        match address {
+            Address::Unix => self.bytes(tag, b""),
+            Address::Tcp(address) => {
+                let mut value = match address.ip() {
+                    IpAddr::V4(ip) => ip.octets().to_vec(),
+                    IpAddr::V6(ip) => ip.octets().to_vec(),
+                };
+                value.extend_from_slice(&address.port().to_be_bytes());
+                self.bytes(tag, &value)
+            }
+        }
+    }
+}
+
+const NAME: u8 = 1;
+const VALUE: u8 = 2;
+
+/// A field that was read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Field<'b> {
+    pub(super) tag: u8,
+    pub(super) value: &'b [u8],
+}
+
+/// The fields of a row.
+pub(super) struct Fields<'b>(pub(super) &'b [u8]);
+
+impl<'b> Iterator for Fields<'b> {
+    type Item = Result<Field<'b>, BadFrame>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (&tag, rest) = self.0.split_first()?;
+        let split = rest.split_first_chunk::<4>().and_then(|(len, rest)| {
+            let len = u32::from_be_bytes(*len) as usize;
+            rest.split_at_checked(len)
+        });
+        Some(match split {
+            Some((value, rest)) => {
+                self.0 = rest;
+                Ok(Field { tag, value })
+            }
+            None => {
+                self.0 = &[];
+                Err(BadFrame::Short)
+            }
+        })
+    }
+}
+
+impl<'b> Field<'b> {
+    /// What is to become of a field that nobody here knows.
+    pub(super) fn unknown(self) -> Result<(), BadFrame> {
+        match self.tag & MAY_SKIP {
+            0 => Err(BadFrame::Unknown(self.tag)),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn number<N: TryFrom<u64>>(self) -> Result<N, BadFrame> {
+        let bytes: [u8; 8] = self.value.try_into().map_err(|_| self.bad())?;
+        N::try_from(u64::from_be_bytes(bytes)).map_err(|_| self.bad())
+    }
+
+    pub(super) fn flag(self) -> Result<bool, BadFrame> {
+        match self.value {
+            [0] => Ok(false),
+            [1] => Ok(true),
+            _ => Err(self.bad()),
+        }
+    }
+
+    pub(super) fn text(self) -> Result<String, BadFrame> {
+        String::from_utf8(self.value.to_vec()).map_err(|_| self.bad())
+    }
+
+    pub(super) fn array<const N: usize>(self) -> Result<[u8; N], BadFrame> {
+        self.value.try_into().map_err(|_| self.bad())
+    }
+
+    pub(super) fn pairs(self) -> Result<Pairs, BadFrame> {
+        let mut pairs = Vec::new();
+        let mut name = None;
+        for field in Fields(self.value) {
+            let field = field?;
+            match (field.tag, name.take()) {
+                (NAME, None) => name = Some(field.value.to_vec()),
+                (VALUE, Some(name)) => pairs.push((name, field.value.to_vec())),
+                _ => return Err(self.bad()),
+            }
+        }
+        match name {
+            None => Ok(pairs),
+            Some(_) => Err(self.bad()),
+        }
+    }
+
+    pub(super) fn address(self) -> Result<Address, BadFrame> {
+        let Some((ip, port)) = self.value.split_last_chunk::<2>() else {
+            return match self.value {
+                [] => Ok(Address::Unix),
+                _ => Err(self.bad()),
+            };
+        };
+        let ip = match ip.len() {
+            4 => <[u8; 4]>::try_from(ip).map(IpAddr::from),
+            _ => <[u8; 16]>::try_from(ip).map(IpAddr::from),
+        };
+        let ip = ip.map_err(|_| self.bad())?;
+        Ok(Address::Tcp(SocketAddr::new(ip, u16::from_be_bytes(*port))))
+    }
+
+    pub(super) fn bad(self) -> BadFrame {
+        BadFrame::Value(self.tag)
+    }
+}

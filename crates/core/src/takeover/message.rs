@@ -1,0 +1,428 @@
+//! What the two processes say to each other.
+
+use std::fmt;
+
+use super::{
+    BadFrame, ClientRecord,
+    field::{Field, Fields, Writer},
+};
+use crate::cancel::CancelKey;
+
+/// Bytes of a frame before its body: a length, and the kind.
+pub const HEADER: usize = 5;
+/// The longest frame, in bytes. A client's prepared statements are bounded far below by the settings.
+pub const FRAME_MAX: usize = 1 << 30;
+
+/// A listening socket, in the order of their descriptors.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListenerNote {
+    /// A service manager has opened it, and its file stays when we go.
+    pub is_lent: bool,
+}
+
+/// A pool of the old process.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PoolNote {
+    /// Its database.
+    pub database: String,
+    /// Its user.
+    pub user: String,
+    /// How many of its servers the old process has, or may open again.
+    pub held: u32,
+    /// SCRAM keys that a client has proven: with them its servers are logged in to.
+    pub keys: Option<[[u8; 32]; 2]>,
+}
+
+/// See the module above.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Message {
+    /// The new process introduces itself.
+    Hello {
+        /// [`VERSION`](super::VERSION) of it.
+        version: u16,
+        /// How it calls itself.
+        program: String,
+    },
+    /// The old one refuses, and says why.
+    Refused(String),
+    /// The old process's listening sockets; their descriptors go along. The first one is where it is
+    /// asked to hand over.
+    Offer {
+        /// Its process id.
+        pid: u32,
+        /// How many restarts there were before it.
+        generation: u8,
+        /// Its listening sockets.
+        listeners: Vec<ListenerNote>,
+    },
+    /// The new process can take over.
+    Ready,
+    /// The old process accepts nobody any more.
+    Begin {
+        /// No id of a client or server of its is above.
+        next_id: u64,
+        /// What made-up salts hang on.
+        process_key: [u8; 32],
+        /// PAUSE of all databases is in force.
+        is_paused: bool,
+        /// Paused databases.
+        paused: Vec<String>,
+        /// Disabled databases.
+        disabled: Vec<String>,
+        /// Its pools.
+        pools: Vec<PoolNote>,
+    },
+    /// The new process accepts.
+    Up {
+        /// Its process id.
+        pid: u32,
+    },
+    /// A client; its descriptor goes along.
+    Client {
+        /// All that is known of it.
+        record: Box<ClientRecord>,
+        /// What its socket has not taken yet.
+        unsent: Vec<u8>,
+    },
+    /// So many clients have arrived in all.
+    Received(u64),
+    /// What the old process has of a pool now.
+    Held(PoolNote),
+    /// A cancel request with a key that the sender does not know.
+    Cancel {
+        /// The key's pid.
+        pid: u32,
+        /// Its secret.
+        secret: Vec<u8>,
+    },
+}
+
+mod kind {
+    pub(super) const HELLO: u8 = 1;
+    pub(super) const REFUSED: u8 = 2;
+    pub(super) const OFFER: u8 = 3;
+    pub(super) const READY: u8 = 4;
+    pub(super) const BEGIN: u8 = 5;
+    pub(super) const UP: u8 = 6;
+    pub(super) const CLIENT: u8 = 7;
+    pub(super) const RECEIVED: u8 = 8;
+    pub(super) const HELD: u8 = 9;
+    pub(super) const CANCEL: u8 = 10;
+}
+
+mod tag {
+    pub(super) const VERSION: u8 = 1;
+    pub(super) const TEXT: u8 = 2;
+    pub(super) const PID: u8 = 3;
+    pub(super) const GENERATION: u8 = 4;
+    pub(super) const LISTENER: u8 = 5;
+    pub(super) const NEXT_ID: u8 = 6;
+    pub(super) const PROCESS_KEY: u8 = 7;
+    pub(super) const IS_PAUSED: u8 = 8;
+    pub(super) const PAUSED: u8 = 9;
+    pub(super) const DISABLED: u8 = 10;
+    pub(super) const POOL: u8 = 11;
+    pub(super) const RECORD: u8 = 12;
+    pub(super) const UNSENT: u8 = 13;
+    pub(super) const COUNT: u8 = 14;
+    pub(super) const SECRET: u8 = 15;
+
+    pub(super) const IS_LENT: u8 = 1;
+
+    pub(super) const DATABASE: u8 = 1;
+    pub(super) const USER: u8 = 2;
+    pub(super) const HELD: u8 = 3;
+    pub(super) const CLIENT_KEY: u8 = 4;
+    pub(super) const SERVER_KEY: u8 = 5;
+}
+
+/// The length of the frame that begins so: header and body.
+///
+/// # Errors
+/// It is longer than any frame, or none.
+pub fn frame_len(header: [u8; HEADER]) -> Result<usize, BadFrame> {
+    let [a, b, c, d, _] = header;
+    let len = u32::from_be_bytes([a, b, c, d]) as usize;
+    match len {
+        0 => Err(BadFrame::Short),
+        len if len >= FRAME_MAX => Err(BadFrame::Long),
+        len => Ok(len + HEADER - 1),
+    }
+}
+
+impl Message {
+    /// How many descriptors go along.
+    #[must_use]
+    pub fn descriptors(&self) -> usize {
+        match self {
+            Self::Offer { listeners, .. } => listeners.len(),
+            Self::Client { .. } => 1,
+            _ => 0,
+        }
+    }
+
+    /// The whole frame.
+    ///
+    /// # Errors
+    /// It would be too long.
+    pub fn to_frame(&self) -> Result<Vec<u8>, BadFrame> {
+        let mut to = Writer {
+            bytes: vec![0, 0, 0, 0, self.kind()],
+        };
+        self.write(&mut to);
+        let len = to.bytes.len() + 1 - HEADER;
+        if len >= FRAME_MAX {
+            return Err(BadFrame::Long);
+        }
+        to.bytes[..4].copy_from_slice(&(len as u32).to_be_bytes());
+        Ok(to.bytes)
+    }
+
+    /// Reads a whole frame.
+    ///
+    /// # Errors
+    /// It can't be understood.
+    pub fn of_frame(frame: &[u8]) -> Result<Self, BadFrame> {
+        let (header, body) = frame.split_first_chunk::<HEADER>().ok_or(BadFrame::Short)?;
+        if frame_len(*header)? != frame.len() {
+            return Err(BadFrame::Short);
+        }
+        let mut parts = Parts::default();
+        for field in Fields(body) {
+            parts.take(field?)?;
+        }
+        parts.message(header[4])
+    }
+
+    fn kind(&self) -> u8 {
+        match self {
+            Self::Hello { .. } => kind::HELLO,
+            Self::Refused(_) => kind::REFUSED,
+            Self::Offer { .. } => kind::OFFER,
+            Self::Ready => kind::READY,
+            Self::Begin { .. } => kind::BEGIN,
+            Self::Up { .. } => kind::UP,
+            Self::Client { .. } => kind::CLIENT,
+            Self::Received(_) => kind::RECEIVED,
+            Self::Held(_) => kind::HELD,
+            Self::Cancel { .. } => kind::CANCEL,
+        }
+    }
+
+    fn write(&self, to: &mut Writer) {
+        match self {
+            Self::Hello { version, program } => {
+                to.number(tag::VERSION, (*version).into())
+                    .bytes(tag::TEXT, program.as_bytes());
+            }
+            Self::Refused(why) => drop(to.bytes(tag::TEXT, why.as_bytes())),
+            Self::Offer {
+                pid,
+                generation,
+                listeners,
+            } => {
+                to.number(tag::PID, (*pid).into())
+                    .number(tag::GENERATION, (*generation).into());
+                for listener in listeners {
+                    to.nested(tag::LISTENER, |to| {
+                        to.flag(tag::IS_LENT, listener.is_lent);
+                    });
+                }
+            }
+            Self::Ready => {}
+            Self::Up { pid } => drop(to.number(tag::PID, (*pid).into())),
+            Self::Begin {
+                next_id,
+                process_key,
+                is_paused,
+                paused,
+                disabled,
+                pools,
+            } => {
+                to.number(tag::NEXT_ID, *next_id)
+                    .bytes(tag::PROCESS_KEY, process_key)
+                    .flag(tag::IS_PAUSED, *is_paused);
+                for (tag, names) in [(tag::PAUSED, paused), (tag::DISABLED, disabled)] {
+                    for name in names {
+                        to.bytes(tag, name.as_bytes());
+                    }
+                }
+                for pool in pools {
+                    to.nested(tag::POOL, |to| pool.write(to));
+                }
+            }
+            Self::Client { record, unsent } => {
+                to.nested(tag::RECORD, |to| record.write(to))
+                    .bytes(tag::UNSENT, unsent);
+            }
+            Self::Received(count) => drop(to.number(tag::COUNT, *count)),
+            Self::Held(pool) => drop(to.nested(tag::POOL, |to| pool.write(to))),
+            Self::Cancel { pid, secret } => {
+                to.number(tag::PID, (*pid).into())
+                    .bytes(tag::SECRET, secret);
+            }
+        }
+    }
+
+    /// A cancel request for the other process.
+    #[must_use]
+    pub fn cancel(key: &CancelKey) -> Self {
+        Self::Cancel {
+            pid: key.pid,
+            secret: key.secret.to_vec(),
+        }
+    }
+}
+
+/// What has been read of a frame, whatever its kind.
+#[derive(Default)]
+struct Parts {
+    version: Option<u16>,
+    text: Option<String>,
+    pid: Option<u32>,
+    generation: Option<u8>,
+    listeners: Vec<ListenerNote>,
+    next_id: Option<u64>,
+    process_key: Option<[u8; 32]>,
+    is_paused: bool,
+    paused: Vec<String>,
+    disabled: Vec<String>,
+    pools: Vec<PoolNote>,
+    record: Option<Box<ClientRecord>>,
+    unsent: Vec<u8>,
+    count: Option<u64>,
+    secret: Option<Vec<u8>>,
+}
+
+impl Parts {
+    fn take(&mut self, field: Field<'_>) -> Result<(), BadFrame> {
+        match field.tag {
+            tag::VERSION => self.version = Some(field.number()?),
+            tag::TEXT => self.text = Some(field.text()?),
+            tag::PID => self.pid = Some(field.number()?),
+            tag::GENERATION => self.generation = Some(field.number()?),
+            tag::LISTENER => self.listeners.push(ListenerNote::read(field.value)?),
+            tag::NEXT_ID => self.next_id = Some(field.number()?),
+            tag::PROCESS_KEY => self.process_key = Some(field.array()?),
+            tag::IS_PAUSED => self.is_paused = field.flag()?,
+            tag::PAUSED => self.paused.push(field.text()?),
+            tag::DISABLED => self.disabled.push(field.text()?),
+            tag::POOL => self.pools.push(PoolNote::read(field.value)?),
+            tag::RECORD => self.record = Some(Box::new(ClientRecord::read(field.value)?)),
+            tag::UNSENT => self.unsent = field.value.to_vec(),
+            tag::COUNT => self.count = Some(field.number()?),
+            tag::SECRET => self.secret = Some(field.value.to_vec()),
+            _ => field.unknown()?,
+        }
+        Ok(())
+    }
+
+    fn message(mut self, kind: u8) -> Result<Message, BadFrame> {
+        let need = BadFrame::Missing;
+        Ok(match kind {
+            kind::HELLO => Message::Hello {
+                version: self.version.ok_or(need(tag::VERSION))?,
+                program: self.text.unwrap_or_default(),
+            },
+            kind::REFUSED => Message::Refused(self.text.unwrap_or_default()),
+            kind::OFFER => Message::Offer {
+                pid: self.pid.ok_or(need(tag::PID))?,
+                generation: self.generation.ok_or(need(tag::GENERATION))?,
+                listeners: self.listeners,
+            },
+            kind::READY => Message::Ready,
+            kind::BEGIN => Message::Begin {
+                next_id: self.next_id.ok_or(need(tag::NEXT_ID))?,
+                process_key: self.process_key.ok_or(need(tag::PROCESS_KEY))?,
+                is_paused: self.is_paused,
+                paused: self.paused,
+                disabled: self.disabled,
+                pools: self.pools,
+            },
+            kind::UP => Message::Up {
+                pid: self.pid.ok_or(need(tag::PID))?,
+            },
+            kind::CLIENT => Message::Client {
+                record: self.record.ok_or(need(tag::RECORD))?,
+                unsent: self.unsent,
+            },
+            kind::RECEIVED => Message::Received(self.count.ok_or(need(tag::COUNT))?),
+            kind::HELD => Message::Held(self.pools.pop().ok_or(need(tag::POOL))?),
+            kind::CANCEL => Message::Cancel {
+                pid: self.pid.ok_or(need(tag::PID))?,
+                secret: self.secret.ok_or(need(tag::SECRET))?,
+            },
+            kind => return Err(BadFrame::Kind(kind)),
+        })
+    }
+}
+
+impl ListenerNote {
+    fn read(bytes: &[u8]) -> Result<Self, BadFrame> {
+        let mut note = Self { is_lent: false };
+        for field in Fields(bytes) {
+            let field = field?;
+            match field.tag {
+                tag::IS_LENT => note.is_lent = field.flag()?,
+                _ => field.unknown()?,
+            }
+        }
+        Ok(note)
+    }
+}
+
+impl PoolNote {
+    fn write(&self, to: &mut Writer) {
+        to.bytes(tag::DATABASE, self.database.as_bytes())
+            .bytes(tag::USER, self.user.as_bytes())
+            .number(tag::HELD, self.held.into());
+        if let Some([client, server]) = &self.keys {
+            to.bytes(tag::CLIENT_KEY, client)
+                .bytes(tag::SERVER_KEY, server);
+        }
+    }
+
+    fn read(bytes: &[u8]) -> Result<Self, BadFrame> {
+        let (mut database, mut user, mut held) = (None, None, None);
+        let mut keys = [None, None];
+        for field in Fields(bytes) {
+            let field = field?;
+            match field.tag {
+                tag::DATABASE => database = Some(field.text()?),
+                tag::USER => user = Some(field.text()?),
+                tag::HELD => held = Some(field.number()?),
+                tag::CLIENT_KEY => keys[0] = Some(field.array()?),
+                tag::SERVER_KEY => keys[1] = Some(field.array()?),
+                _ => field.unknown()?,
+            }
+        }
+        Ok(Self {
+            database: database.ok_or(BadFrame::Missing(tag::DATABASE))?,
+            user: user.ok_or(BadFrame::Missing(tag::USER))?,
+            held: held.ok_or(BadFrame::Missing(tag::HELD))?,
+            keys: match keys {
+                [Some(client), Some(server)] => Some([client, server]),
+                _ => None,
+            },
+        })
+    }
+}
+
+impl fmt::Debug for PoolNote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PoolNote")
+            .field("database", &self.database)
+            .field("user", &self.user)
+            .field("held", &self.held)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Message({})", self.kind())
+    }
+}
+
+#[cfg(test)]
+mod tests;

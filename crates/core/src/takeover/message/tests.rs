@@ -1,0 +1,195 @@
+use super::super::{Pairs, SessionRecord};
+use super::*;
+use crate::{Address, pool::PoolKey};
+
+/// Numbers that are the same each time.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, below: u64) -> u64 {
+        self.0 = (self.0.wrapping_mul(6_364_136_223_846_793_005))
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % below
+    }
+
+    fn bytes(&mut self) -> Vec<u8> {
+        let len = self.roll(40) as usize;
+        (0..len).map(|_| self.roll(256) as u8).collect()
+    }
+
+    fn text(&mut self) -> String {
+        format!("näme {}", self.roll(1000))
+    }
+
+    fn pairs(&mut self) -> Pairs {
+        let count = self.roll(4);
+        (0..count).map(|_| (self.bytes(), self.bytes())).collect()
+    }
+
+    fn flag(&mut self) -> bool {
+        self.roll(2) == 1
+    }
+
+    fn address(&mut self) -> Address {
+        match self.roll(3) {
+            0 => Address::Unix,
+            1 => Address::Tcp(([127, 0, 0, 1], self.roll(65_536) as u16).into()),
+            _ => Address::Tcp(([0, 0, 0, 0, 0, 0, 0, 1], self.roll(65_536) as u16).into()),
+        }
+    }
+
+    fn record(&mut self) -> ClientRecord {
+        let session = SessionRecord {
+            base: self.pairs(),
+            wanted: self.pairs(),
+            sql: self.pairs(),
+            has_sequences: self.flag(),
+            is_unproven: self.flag(),
+        };
+        ClientRecord {
+            id: self.roll(1 << 31),
+            names: PoolKey {
+                database: self.text().into(),
+                user: self.text().into(),
+            },
+            remote: self.address(),
+            local: self.address(),
+            port: self.roll(65_536) as u16,
+            same_uid: self.flag(),
+            process: self.roll(1 << 31) as u32,
+            key_pid: self.roll(1 << 31) as u32,
+            key_secret: vec![self.roll(256) as u8; [4, 32][self.roll(2) as usize]],
+            age: self.roll(1 << 31),
+            is_welcome: self.flag(),
+            tracked: self.pairs(),
+            session: self.flag().then_some(session),
+            statements: self.pairs(),
+            unnamed: self.flag().then(|| self.bytes()),
+            early: self.bytes(),
+            partial: vec![b'Q'; self.roll(5) as usize],
+            server_keys: self.flag().then_some([[3; 32], [4; 32]]),
+        }
+    }
+
+    fn pool(&mut self) -> PoolNote {
+        PoolNote {
+            database: self.text(),
+            user: self.text(),
+            held: self.roll(100) as u32,
+            keys: self.flag().then_some([[1; 32], [2; 32]]),
+        }
+    }
+
+    fn message(&mut self) -> Message {
+        match self.roll(10) {
+            0 => Message::Hello {
+                version: self.roll(65_536) as u16,
+                program: self.text(),
+            },
+            1 => Message::Refused(self.text()),
+            2 => Message::Offer {
+                pid: self.roll(1 << 31) as u32,
+                generation: self.roll(256) as u8,
+                listeners: vec![
+                    ListenerNote {
+                        is_lent: self.flag()
+                    };
+                    self.roll(5) as usize
+                ],
+            },
+            3 => Message::Ready,
+            4 => Message::Begin {
+                next_id: self.roll(1 << 31),
+                process_key: [self.roll(256) as u8; 32],
+                is_paused: self.flag(),
+                paused: vec![self.text(); self.roll(3) as usize],
+                disabled: vec![self.text(); self.roll(3) as usize],
+                pools: (0..self.roll(4)).map(|_| self.pool()).collect(),
+            },
+            5 => Message::Up {
+                pid: self.roll(1 << 31) as u32,
+            },
+            6 => Message::Client {
+                record: Box::new(self.record()),
+                unsent: self.bytes(),
+            },
+            7 => Message::Received(self.roll(1 << 31)),
+            8 => Message::Held(self.pool()),
+            _ => Message::Cancel {
+                pid: self.roll(1 << 31) as u32,
+                secret: self.bytes(),
+            },
+        }
+    }
+}
+
+#[test]
+fn what_is_written_is_read_again() {
+    let mut dice = Dice(1);
+    for _ in 0..2000 {
+        let message = dice.message();
+        let frame = message.to_frame().expect("short enough");
+        let header = *frame.first_chunk().expect("a header");
+        assert_eq!(frame_len(header), Ok(frame.len()));
+        assert!(
+            Message::of_frame(&frame).as_ref() == Ok(&message),
+            "{message:?}"
+        );
+    }
+}
+
+#[test]
+fn what_is_damaged_is_refused_or_something_else_but_never_ends_us() {
+    let mut dice = Dice(2);
+    for _ in 0..2000 {
+        let mut frame = dice.message().to_frame().expect("short enough");
+        let short = dice.roll(frame.len() as u64) as usize;
+        assert!(Message::of_frame(&frame[..short]).is_err());
+        let at = dice.roll(frame.len() as u64) as usize;
+        frame[at] ^= 1 << dice.roll(8);
+        let _ = Message::of_frame(&frame);
+    }
+    assert_eq!(
+        Message::of_frame(&[0, 0, 0, 1, 99]),
+        Err(BadFrame::Kind(99))
+    );
+    assert_eq!(frame_len([0, 0, 0, 0, 1]), Err(BadFrame::Short));
+    assert_eq!(frame_len([255, 0, 0, 0, 1]), Err(BadFrame::Long));
+}
+
+#[test]
+fn later_versions_may_say_more_but_not_what_must_be_understood() {
+    let plus = |tag: u8| {
+        let mut frame = Message::Ready.to_frame().expect("short enough");
+        frame.extend_from_slice(&[tag, 0, 0, 0, 1, 7]);
+        frame[3] += 6;
+        Message::of_frame(&frame)
+    };
+    assert_eq!(plus(0x81), Ok(Message::Ready));
+    assert_eq!(plus(0x7f), Err(BadFrame::Unknown(0x7f)));
+}
+
+#[test]
+fn no_client_without_a_key() {
+    let mut record = Dice(3).record();
+    record.key_secret = vec![1; 3];
+    let message = Message::Client {
+        record: Box::new(record),
+        unsent: Vec::new(),
+    };
+    let frame = message.to_frame().expect("short enough");
+    assert_eq!(Message::of_frame(&frame), Err(BadFrame::Value(10)));
+}
+
+#[test]
+fn no_secret_in_debug_output() {
+    let mut dice = Dice(4);
+    let mut record = dice.record();
+    record.tracked = vec![(b"app.key".to_vec(), b"hidden".to_vec())];
+    assert!(!format!("{record:?}").contains("hidden"));
+    let message = Message::Client {
+        record: Box::new(record),
+        unsent: Vec::new(),
+    };
+    assert_eq!(format!("{message:?}"), "Message(7)");
+}

@@ -1,0 +1,257 @@
+//! A client, written down at a quiet point.
+
+use std::fmt;
+
+use pgweir_wire::HEADER_LEN;
+
+use super::{
+    BadFrame,
+    field::{Field, Fields, Writer},
+};
+use crate::{Address, cancel::CancelKey, pool::PoolKey};
+
+/// Names and values.
+pub type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// A client that has logged in, between two messages, without a server: all that is known of it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ClientRecord {
+    /// As the console and the log show it.
+    pub id: u64,
+    /// Database and user as it is counted.
+    pub names: PoolKey,
+    /// Its own address.
+    pub remote: Address,
+    /// The address that it connected to.
+    pub local: Address,
+    /// The port of that.
+    pub port: u16,
+    /// It came by a Unix socket, from a process of our own user.
+    pub same_uid: bool,
+    /// That process; 0 if it is not known.
+    pub process: u32,
+    /// The pid that it was given.
+    pub key_pid: u32,
+    /// The secret that it was given.
+    pub key_secret: Vec<u8>,
+    /// How long ago it connected, in microseconds.
+    pub age: u64,
+    /// It has been told that it may begin. If not, it waits for a server that says how.
+    pub is_welcome: bool,
+    /// Its reported parameters, as it was last told.
+    pub tracked: Pairs,
+    /// Its session, if it is carried from server to server.
+    pub session: Option<SessionRecord>,
+    /// Its prepared statements: names and definitions (text, number of types, types).
+    pub statements: Pairs,
+    /// The definition of its unnamed statement.
+    pub unnamed: Option<Vec<u8>>,
+    /// What was read of it and not yet passed on: whole messages, or their beginning.
+    pub early: Vec<u8>,
+    /// What has come of the header of its next message, less than a whole one.
+    pub partial: Vec<u8>,
+    /// SCRAM keys that a client of its pool has proven: with them its servers are logged in to.
+    pub server_keys: Option<[[u8; 32]; 2]>,
+}
+
+/// A session.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct SessionRecord {
+    /// What RESET brings back.
+    pub base: Pairs,
+    /// `base`, and what was set over it.
+    pub wanted: Pairs,
+    /// SQL-prepared statements: names and texts.
+    pub sql: Pairs,
+    /// It may have sequence values.
+    pub has_sequences: bool,
+    /// `base` is as the client asked for it; no server has seen it yet.
+    pub is_unproven: bool,
+}
+
+mod tag {
+    pub(super) const ID: u8 = 1;
+    pub(super) const DATABASE: u8 = 2;
+    pub(super) const USER: u8 = 3;
+    pub(super) const REMOTE: u8 = 4;
+    pub(super) const LOCAL: u8 = 5;
+    pub(super) const PORT: u8 = 6;
+    pub(super) const SAME_UID: u8 = 7;
+    pub(super) const PROCESS: u8 = 8;
+    pub(super) const KEY_PID: u8 = 9;
+    pub(super) const KEY_SECRET: u8 = 10;
+    pub(super) const AGE: u8 = 11;
+    pub(super) const IS_WELCOME: u8 = 12;
+    pub(super) const TRACKED: u8 = 13;
+    pub(super) const SESSION: u8 = 14;
+    pub(super) const STATEMENTS: u8 = 15;
+    pub(super) const UNNAMED: u8 = 16;
+    pub(super) const EARLY: u8 = 17;
+    pub(super) const CLIENT_KEY: u8 = 18;
+    pub(super) const SERVER_KEY: u8 = 19;
+    pub(super) const PARTIAL: u8 = 20;
+
+    pub(super) const BASE: u8 = 1;
+    pub(super) const WANTED: u8 = 2;
+    pub(super) const SQL: u8 = 3;
+    pub(super) const HAS_SEQUENCES: u8 = 4;
+    pub(super) const IS_UNPROVEN: u8 = 5;
+}
+
+/// Secrets of cancel keys have 4 to 32 bytes.
+const SECRET_MAX: usize = 32;
+
+impl ClientRecord {
+    /// Its cancel key.
+    #[must_use]
+    pub fn cancel_key(&self) -> CancelKey {
+        CancelKey {
+            pid: self.key_pid,
+            secret: self.key_secret.as_slice().into(),
+        }
+    }
+
+    pub(super) fn write(&self, to: &mut Writer) {
+        to.number(tag::ID, self.id)
+            .bytes(tag::DATABASE, self.names.database.as_bytes())
+            .bytes(tag::USER, self.names.user.as_bytes())
+            .address(tag::REMOTE, self.remote)
+            .address(tag::LOCAL, self.local)
+            .number(tag::PORT, self.port.into())
+            .flag(tag::SAME_UID, self.same_uid)
+            .number(tag::PROCESS, self.process.into())
+            .number(tag::KEY_PID, self.key_pid.into())
+            .bytes(tag::KEY_SECRET, &self.key_secret)
+            .number(tag::AGE, self.age)
+            .flag(tag::IS_WELCOME, self.is_welcome)
+            .pairs(tag::TRACKED, &self.tracked)
+            .pairs(tag::STATEMENTS, &self.statements)
+            .bytes(tag::EARLY, &self.early)
+            .bytes(tag::PARTIAL, &self.partial);
+        if let Some(session) = &self.session {
+            to.nested(tag::SESSION, |to| session.write(to));
+        }
+        if let Some([client, server]) = &self.server_keys {
+            to.bytes(tag::CLIENT_KEY, client)
+                .bytes(tag::SERVER_KEY, server);
+        }
+        if let Some(unnamed) = &self.unnamed {
+            to.bytes(tag::UNNAMED, unnamed);
+        }
+    }
+
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, BadFrame> {
+        let mut record = Self::blank();
+        // Without these there is no client. The others have a usual value.
+        let mut missing = vec![tag::DATABASE, tag::USER, tag::KEY_PID, tag::KEY_SECRET];
+        for field in Fields(bytes) {
+            let field = field?;
+            missing.retain(|&tag| tag != field.tag);
+            record.take(field)?;
+        }
+        match missing.first() {
+            Some(&tag) => Err(BadFrame::Missing(tag)),
+            None => Ok(record),
+        }
+    }
+
+    fn take(&mut self, field: Field<'_>) -> Result<(), BadFrame> {
+        match field.tag {
+            tag::ID => self.id = field.number()?,
+            tag::DATABASE => self.names.database = field.text()?.into(),
+            tag::USER => self.names.user = field.text()?.into(),
+            tag::REMOTE => self.remote = field.address()?,
+            tag::LOCAL => self.local = field.address()?,
+            tag::PORT => self.port = field.number()?,
+            tag::SAME_UID => self.same_uid = field.flag()?,
+            tag::PROCESS => self.process = field.number()?,
+            tag::KEY_PID => self.key_pid = field.number()?,
+            tag::KEY_SECRET if !(4..=SECRET_MAX).contains(&field.value.len()) => {
+                return Err(field.bad());
+            }
+            tag::KEY_SECRET => self.key_secret = field.value.to_vec(),
+            tag::AGE => self.age = field.number()?,
+            tag::IS_WELCOME => self.is_welcome = field.flag()?,
+            tag::TRACKED => self.tracked = field.pairs()?,
+            tag::SESSION => self.session = Some(SessionRecord::read(field.value)?),
+            tag::STATEMENTS => self.statements = field.pairs()?,
+            tag::UNNAMED => self.unnamed = Some(field.value.to_vec()),
+            tag::CLIENT_KEY => self.server_keys.get_or_insert_default()[0] = field.array()?,
+            tag::SERVER_KEY => self.server_keys.get_or_insert_default()[1] = field.array()?,
+            tag::PARTIAL if field.value.len() >= HEADER_LEN => return Err(field.bad()),
+            tag::PARTIAL => self.partial = field.value.to_vec(),
+            tag::EARLY => self.early = field.value.to_vec(),
+            _ => field.unknown()?,
+        }
+        Ok(())
+    }
+
+    fn blank() -> Self {
+        Self {
+            id: 0,
+            names: PoolKey {
+                database: "".into(),
+                user: "".into(),
+            },
+            remote: Address::Unix,
+            local: Address::Unix,
+            port: 0,
+            same_uid: false,
+            process: 0,
+            key_pid: 0,
+            key_secret: Vec::new(),
+            age: 0,
+            is_welcome: true,
+            tracked: Pairs::new(),
+            session: None,
+            statements: Pairs::new(),
+            unnamed: None,
+            early: Vec::new(),
+            partial: Vec::new(),
+            server_keys: None,
+        }
+    }
+}
+
+impl SessionRecord {
+    fn write(&self, to: &mut Writer) {
+        to.pairs(tag::BASE, &self.base)
+            .pairs(tag::WANTED, &self.wanted)
+            .pairs(tag::SQL, &self.sql)
+            .flag(tag::HAS_SEQUENCES, self.has_sequences)
+            .flag(tag::IS_UNPROVEN, self.is_unproven);
+    }
+
+    fn read(bytes: &[u8]) -> Result<Self, BadFrame> {
+        let mut record = Self::default();
+        for field in Fields(bytes) {
+            let field = field?;
+            match field.tag {
+                tag::BASE => record.base = field.pairs()?,
+                tag::WANTED => record.wanted = field.pairs()?,
+                tag::SQL => record.sql = field.pairs()?,
+                tag::HAS_SEQUENCES => record.has_sequences = field.flag()?,
+                tag::IS_UNPROVEN => record.is_unproven = field.flag()?,
+                _ => field.unknown()?,
+            }
+        }
+        Ok(record)
+    }
+}
+
+impl fmt::Debug for ClientRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Values and texts may be secrets, as the cancel key is.
+        f.debug_struct("ClientRecord")
+            .field("id", &self.id)
+            .field("names", &self.names)
+            .field("remote", &self.remote)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for SessionRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionRecord").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,244 @@
+//! Online restart, the process that comes: clients of the one before it are taken in.
+
+use std::sync::Arc;
+
+use pgweir_auth::scram::ClientKeys;
+
+use super::{Conn, Worker};
+use crate::{
+    Actions, ReadMode, Time, Token,
+    fault::Fault,
+    frontend::{Client, ClientDuty, Upstream},
+    mail::Mail,
+    pool::PoolKey,
+    session::{Context, Names, SqlStatements},
+    takeover::{ClientRecord, PoolNote},
+};
+
+impl Worker {
+    /// A client of the process before this one. The driver registers its socket under the token that
+    /// comes back, **before** it executes the actions. `blocked`: some of what it was sent last is still
+    /// unwritten.
+    pub fn arrived(
+        &mut self,
+        record: Box<ClientRecord>,
+        blocked: bool,
+        now: Time,
+        out: &mut Actions,
+    ) -> Token {
+        let mut client = self.made_of(&record, now);
+        client.blocked = blocked;
+        for (name, definition) in &record.statements {
+            let statement = self.directory.statements().intern(definition);
+            let _ = client
+                .statements
+                .define(&mut self.bindings, name, &statement);
+        }
+        let place = client.cancel_key().place();
+        let names = client.names.clone();
+        self.directory.client_came();
+        self.clients += 1;
+        self.schedule(now);
+        let conn = self.table.insert(Conn::Client(Box::new(client)));
+        self.cancel_keys.insert(place, conn);
+        if let Some(names) = &names {
+            let _ = self.directory.client_counts().add(names);
+        }
+        self.suspend_also(conn);
+        out.read(conn, ReadMode::Hold);
+        if let Err(fault) = self.settle_in(conn, &record, now, out) {
+            self.refuse(conn, &fault, now, out);
+        } else {
+            self.go_on(conn, record.is_welcome, now, out);
+        }
+        conn
+    }
+
+    fn made_of(&self, record: &ClientRecord, now: Time) -> Client {
+        let names = self.directory.names();
+        let mut tracked = names.unset();
+        for (name, value) in &record.tracked {
+            if let Some(at) = names.position(name) {
+                tracked.set(at, value);
+            }
+        }
+        let mut secret = [0; 32];
+        for (to, from) in secret.iter_mut().zip(&record.key_secret) {
+            *to = *from;
+        }
+        Client {
+            id: record.id,
+            remote: record.remote,
+            local: record.local,
+            port: record.port,
+            same_uid: record.same_uid,
+            uid: None,
+            pid: record.process,
+            tls: None,
+            duty: ClientDuty::Idle,
+            login: None,
+            names: Some(Arc::new(record.names.clone())),
+            pool: None,
+            native: None,
+            tracked,
+            hearing: None,
+            context: None,
+            stream: Upstream::resumed(&record.partial).unwrap_or_default(),
+            key_pid: record.key_pid,
+            secret,
+            secret_len: record.key_secret.len().min(secret.len()) as u8,
+            connected_at: Time(now.0.saturating_sub(record.age)),
+            request_at: now,
+            transaction_at: now,
+            told_to_wait: false,
+            peeked: false,
+            blocked: false,
+            held: None,
+            statements: Names::default(),
+            unnamed: record.unnamed.as_deref().map(Into::into),
+            unnamed_version: 0,
+            early: (!record.early.is_empty()).then(|| Box::new(record.early.clone())),
+        }
+    }
+
+    /// It gets its pool, and its session.
+    fn settle_in(
+        &mut self,
+        conn: Token,
+        record: &ClientRecord,
+        now: Time,
+        out: &mut Actions,
+    ) -> Result<(), Fault> {
+        let snapshot = Arc::clone(&self.snapshot);
+        let (names, server_keys) = (&record.names, record.server_keys);
+        let database = snapshot
+            .config
+            .database(&names.database)
+            .ok_or(Fault::DatabaseRemoved)?;
+        let key = PoolKey {
+            database: names.database.clone(),
+            user: database.user_for(&names.user).into(),
+        };
+        let shared = self.directory.pool(&key, &snapshot.config, database);
+        if let Some(keys) = server_keys {
+            let mut facts = shared.facts.lock();
+            facts.keys.get_or_insert_with(|| ClientKeys::of_bytes(keys));
+        }
+        let pool = self.local_pool(&shared, now);
+        pool.clients += 1;
+        let engine = pool.terms.engine;
+        if pool.paused {
+            self.obey_in(shared.id, now, out);
+        }
+        let directory = Arc::clone(&self.directory);
+        directory.stays();
+        if let Some(client) = self.table.client(conn) {
+            client.pool = Some(shared.id);
+        }
+        self.count_sharer(&shared, now, out);
+        let Some(client) = self.table.client(conn).filter(|_| engine) else {
+            return Ok(());
+        };
+        let session = record.session.clone().unwrap_or_default();
+        let settings = directory.settings();
+        let mut customs = shared.customs.lock();
+        for (name, _) in session
+            .wanted
+            .iter()
+            .filter(|(name, _)| name.contains(&b'.'))
+        {
+            customs.insert(name);
+        }
+        drop(customs);
+        client.context = Some(Box::new(Context {
+            base: settings.intern(session.base),
+            wanted: settings.intern(session.wanted),
+            sql: SqlStatements::read(session.sql).unwrap_or_default(),
+            has_sequences: session.has_sequences,
+            unproven: session.is_unproven,
+            ..Context::default()
+        }));
+        self.dedicate(conn, shared.id, now);
+        Ok(())
+    }
+
+    /// From here on it is a client like any other.
+    fn go_on(&mut self, conn: Token, is_welcome: bool, now: Time, out: &mut Actions) {
+        let Some(client) = self.table.client(conn) else {
+            return;
+        };
+        let (Some(pool), early, blocked) = (client.pool, client.early.is_some(), client.blocked)
+        else {
+            return;
+        };
+        if is_welcome {
+            return match (early, blocked) {
+                (true, _) => self.check_out(conn, now, out),
+                (false, false) => out.read(conn, ReadMode::Notify),
+                (false, true) => {}
+            };
+        }
+        let knows = self.pool(pool).is_some_and(|pool| pool.welcome().is_some());
+        match (knows, self.is_unproven(conn)) {
+            (true, true) => self.check_out(conn, now, out),
+            (true, false) => self.welcome_client(conn, now, out),
+            (false, _) => self.wait(conn, pool, true, now, out),
+        }
+    }
+
+    /// The process before this one has so many servers of a pool.
+    pub(super) fn heard_of_elsewhere(&mut self, note: &PoolNote, now: Time, out: &mut Actions) {
+        let snapshot = Arc::clone(&self.snapshot);
+        let Some(database) = snapshot.config.database(&note.database) else {
+            return;
+        };
+        let key = PoolKey {
+            database: note.database.as_str().into(),
+            user: note.user.as_str().into(),
+        };
+        let shared = self.directory.pool(&key, &snapshot.config, database);
+        let notes = shared.ledger.lock().set_elsewhere(note.held, now);
+        self.deliver(notes, &shared, out);
+        self.directory.remember_elsewhere(&shared, note.held > 0);
+    }
+
+    /// It is gone, and its servers with it.
+    pub(super) fn predecessor_gone(&mut self, now: Time, out: &mut Actions) {
+        for shared in self.directory.forget_elsewhere() {
+            let notes = shared.ledger.lock().set_elsewhere(0, now);
+            self.deliver(notes, &shared, out);
+        }
+    }
+
+    /// What the process before this one says.
+    pub(super) fn heard_of_takeover(&mut self, word: Word, now: Time, out: &mut Actions) {
+        match word {
+            Word::Depart => self.begin_departure(now, out),
+            Word::Stay => self.end_departure(now, out),
+            Word::Over => self.departure_over(now, out),
+            Word::Elsewhere(note) => self.heard_of_elsewhere(&note, now, out),
+            Word::Alone => self.predecessor_gone(now, out),
+        }
+    }
+}
+
+/// What workers are told during an online restart.
+#[derive(Debug)]
+pub enum Word {
+    /// The next process is up: let clients leave.
+    Depart,
+    /// It has failed: serve on.
+    Stay,
+    /// `takeover_timeout` has passed: end the clients that are left.
+    Over,
+    /// The process before this one has so many servers of a pool.
+    Elsewhere(PoolNote),
+    /// It is gone.
+    Alone,
+}
+
+impl From<Word> for Mail {
+    fn from(word: Word) -> Self {
+        Self::Takeover(Box::new(word))
+    }
+}

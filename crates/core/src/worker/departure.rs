@@ -1,0 +1,350 @@
+//! Online restart, the process that goes: clients leave for the next process at quiet points, and what
+//! their pools have of servers is given up with them.
+//!
+//! Servers of a pool are one budget of both processes. The old one opens none any more beyond what it
+//! **keeps** for clients that can't leave: at most half of what it had, and not more than there are such
+//! clients. Who waits there for a server that can't come (a pool of one has no half) is ended, and served
+//! by the next process. Whatever else comes free is closed, and the other process is told what is left
+//! ([`Control::Held`]): it counts that as its own.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, atomic::Ordering},
+};
+
+use pgweir_auth::scram::ClientKeys;
+
+use super::{Conn, Worker};
+use crate::{
+    Action, Actions, Control, SharedPool, Time, Token,
+    fault::Fault,
+    frontend::{Client, ClientDuty},
+    pool::PoolId,
+    takeover::{ClientRecord, PoolNote, SessionRecord},
+};
+
+/// So many looks in a row must have found no client before a worker says that it is empty: one that
+/// another worker has accepted may be on its way to it.
+const EMPTY_LOOKS: u8 = 2;
+
+/// A worker whose clients leave.
+#[derive(Debug, Default)]
+pub(crate) struct Departure {
+    /// Clients that have given their server back.
+    pub(super) done: Vec<Token>,
+    empty_looks: u8,
+    told: bool,
+}
+
+/// What the process keeps of its pools while its clients leave.
+#[derive(Debug, Default)]
+pub(crate) struct Retained {
+    is_wanted: bool,
+    pools: HashMap<PoolId, Kept>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    pool: Arc<SharedPool>,
+    first: u32,
+    keeps: u32,
+    /// What the other process was told.
+    told: Option<u32>,
+}
+
+impl Worker {
+    /// The next process is up: clients leave for it.
+    pub(super) fn begin_departure(&mut self, now: Time, out: &mut Actions) {
+        self.departure = Some(Box::default());
+        for id in self.pool_ids() {
+            if let Some(pool) = self.pool(id) {
+                pool.keeps = false;
+            }
+            self.release_kept(id, now, out);
+        }
+        self.look_for_departures(now, out);
+        self.schedule(now);
+    }
+
+    /// The next process has failed: all goes on as before.
+    pub(super) fn end_departure(&mut self, now: Time, out: &mut Actions) {
+        if self.departure.take().is_none() {
+            return;
+        }
+        let snapshot = Arc::clone(&self.snapshot);
+        // Limits, and who keeps servers, are as the configuration says again.
+        self.reconfigure(snapshot, now, out);
+    }
+
+    /// Who has not left until now can't.
+    pub(super) fn departure_over(&mut self, now: Time, out: &mut Actions) {
+        let left = self.tokens(|conn| matches!(conn, Conn::Client(client) if !is_own(client)));
+        for conn in left {
+            self.refuse(conn, &Fault::TakeoverTimeout, now, out);
+        }
+    }
+
+    /// Time passes while clients leave.
+    pub(super) fn check_departure(&mut self, now: Time, out: &mut Actions) {
+        if self.departure.is_none() {
+            return;
+        }
+        // What several workers say at once may come in another order: so it is said again.
+        self.directory.keeping().say_again();
+        self.look_for_departures(now, out);
+        let is_empty = !self
+            .table
+            .iter()
+            .any(|(_, conn)| matches!(conn, Conn::Client(client) if !is_own(client)));
+        let Some(departure) = &mut self.departure else {
+            return;
+        };
+        departure.empty_looks = if is_empty {
+            departure.empty_looks + 1
+        } else {
+            0
+        };
+        if departure.empty_looks >= EMPTY_LOOKS {
+            departure.empty_looks = 0;
+            if !std::mem::replace(&mut departure.told, true) {
+                out.list.push(Action::Control(Control::Departed(self.id)));
+            }
+        }
+    }
+
+    fn look_for_departures(&mut self, now: Time, out: &mut Actions) {
+        for conn in self.tokens(|conn| matches!(conn, Conn::Client(client) if may_leave(client))) {
+            self.depart(conn, now, out);
+        }
+        self.give_up_servers(now, out);
+        self.end_hopeless(now, out);
+    }
+
+    /// Who can't leave, and waits for a server that can't come, finds one at the next process.
+    fn end_hopeless(&mut self, now: Time, out: &mut Actions) {
+        let waits = |conn: &Conn| match conn {
+            Conn::Client(client) => matches!(client.duty, ClientDuty::Waiting { .. }),
+            _ => false,
+        };
+        for conn in self.tokens(waits) {
+            let pool = self.table.client(conn).and_then(|client| client.pool);
+            let ledger = pool.and_then(|pool| self.pool(pool)).map(|pool| {
+                let ledger = pool.shared.ledger.lock();
+                ledger.servers() == 0 && ledger.limits().size == 0
+            });
+            if ledger == Some(true) {
+                self.refuse(conn, &Fault::TakeoverTimeout, now, out);
+            }
+        }
+    }
+
+    /// At the end of an event, when all that was read is dealt with: have clients come to a quiet point?
+    #[cold]
+    pub(super) fn depart_if_quiet(&mut self, now: Time, out: &mut Actions) {
+        let Some(departure) = &mut self.departure else {
+            return;
+        };
+        let done = std::mem::take(&mut departure.done);
+        if done.is_empty() {
+            return;
+        }
+        for conn in done {
+            if self.table.client(conn).is_some_and(|one| may_leave(one)) {
+                self.depart(conn, now, out);
+            }
+        }
+        self.give_up_servers(now, out);
+    }
+
+    fn depart(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let Some(record) = self.write_down(conn, now) else {
+            return;
+        };
+        let record = Box::new(record);
+        out.list.push(Action::Depart { conn, record });
+        self.forget_client(conn, now, out);
+    }
+
+    /// All that is known of a client that may leave.
+    fn write_down(&mut self, conn: Token, now: Time) -> Option<ClientRecord> {
+        let names = self.directory.names();
+        let Some(Conn::Client(client)) = self.table.look(conn) else {
+            return None;
+        };
+        let pairs = |pairs: &mut dyn Iterator<Item = (&[u8], &[u8])>| {
+            pairs
+                .map(|(name, value)| (name.to_vec(), value.to_vec()))
+                .collect()
+        };
+        let session = client.context.as_ref().map(|context| SessionRecord {
+            base: pairs(&mut context.base.iter()),
+            wanted: pairs(&mut context.wanted.iter()),
+            sql: pairs(&mut context.sql.pairs()),
+            has_sequences: context.has_sequences,
+            is_unproven: context.unproven,
+        });
+        let statements = client.statements.all(&self.bindings).into_iter();
+        let mut tracked = names
+            .pairs(&client.tracked)
+            .map(|(name, value)| (name.as_bytes(), value));
+        Some(ClientRecord {
+            id: client.id,
+            names: client.names.as_deref()?.clone(),
+            remote: client.remote,
+            local: client.local,
+            port: client.port,
+            same_uid: client.same_uid,
+            process: client.pid,
+            key_pid: client.key_pid,
+            key_secret: client.cancel_key().secret.into_vec(),
+            age: now.since(client.connected_at),
+            is_welcome: !matches!(client.duty, ClientDuty::Waiting { at_login: true, .. }),
+            tracked: pairs(&mut tracked),
+            session,
+            statements: statements
+                .map(|(name, statement)| (name.into_vec(), statement.definition().to_vec()))
+                .collect(),
+            unnamed: client.unnamed.as_ref().map(|text| text.to_vec()),
+            early: client.early.as_deref().cloned().unwrap_or_default(),
+            partial: client.stream.partial().to_vec(),
+            server_keys: self.server_keys(client.pool),
+        })
+    }
+
+    /// What its pool logs in to servers with, if a client has brought it.
+    fn server_keys(&self, pool: Option<PoolId>) -> Option<[[u8; 32]; 2]> {
+        let pool = self.pools.get(pool?.index())?.as_ref()?;
+        let facts = pool.shared.facts.lock();
+        facts.keys.as_ref().map(ClientKeys::to_bytes)
+    }
+
+    /// Closes servers that are free and not kept, and tells the other process what is left.
+    fn give_up_servers(&mut self, now: Time, out: &mut Actions) {
+        for id in self.pool_ids() {
+            self.give_up_servers_of(id, now, out);
+        }
+        // Also of pools that only other workers know. A ledger's lock is never taken behind this one.
+        let mut pools = self.directory.keeping().known();
+        pools.extend(self.directory.pools());
+        for pool in pools {
+            let held = pool.ledger.lock().servers();
+            let mut keeping = self.directory.keeping();
+            if let Some(held) = keeping.look(&pool, held) {
+                let note = PoolNote {
+                    database: pool.key.database.to_string(),
+                    user: pool.key.user.to_string(),
+                    held,
+                    keys: None,
+                };
+                out.list.push(Action::Control(Control::Held(note)));
+            }
+        }
+    }
+
+    fn give_up_servers_of(&mut self, id: PoolId, now: Time, out: &mut Actions) {
+        let Some(pool) = self.pool(id) else { return };
+        let shared = Arc::clone(&pool.shared);
+        let held = shared.ledger.lock().servers();
+        let keeps = {
+            let mut keeping = self.directory.keeping();
+            keeping.shrink(&shared, held).map(|kept| kept.keeps)
+        };
+        // It has been called off.
+        let Some(keeps) = keeps else { return };
+        let is_above = {
+            let mut ledger = shared.ledger.lock();
+            ledger.restrict(keeps);
+            ledger.is_above_size()
+        };
+        let idle = match self.pool(id).filter(|_| is_above) {
+            Some(pool) => {
+                pool.told = true;
+                std::mem::take(&mut pool.idle)
+            }
+            None => return,
+        };
+        for server in idle {
+            self.place(server, now, out);
+        }
+    }
+
+    /// Do its clients leave?
+    #[inline]
+    pub(super) fn departs(&self) -> bool {
+        self.departure.is_some()
+    }
+}
+
+impl Retained {
+    /// Fewer clients are left, or as many: how many servers are kept for them?
+    fn shrink(&mut self, pool: &Arc<SharedPool>, held: u32) -> Option<&mut Kept> {
+        if !self.is_wanted {
+            return None;
+        }
+        let kept = self.pools.entry(pool.id).or_insert_with(|| Kept {
+            pool: Arc::clone(pool),
+            first: held,
+            keeps: u32::MAX,
+            told: None,
+        });
+        let clients = u32::try_from(pool.clients.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
+        kept.keeps = kept.keeps.min(kept.first / 2).min(clients);
+        Some(kept)
+    }
+
+    /// Pools of which the other process was told: they live until the end.
+    fn known(&self) -> Vec<Arc<SharedPool>> {
+        self.pools
+            .values()
+            .map(|kept| Arc::clone(&kept.pool))
+            .collect()
+    }
+
+    fn say_again(&mut self) {
+        for kept in self.pools.values_mut() {
+            kept.told = None;
+        }
+    }
+
+    /// Clients leave from here on.
+    pub(crate) fn begin(&mut self) {
+        self.is_wanted = true;
+    }
+
+    /// All is as it was. Workers that have not heard of it yet find nothing to do.
+    pub(crate) fn forget(&mut self) {
+        self.is_wanted = false;
+        self.pools.clear();
+    }
+
+    /// What the other process has to be told.
+    fn look(&mut self, pool: &Arc<SharedPool>, held: u32) -> Option<u32> {
+        let kept = self.shrink(pool, held)?;
+        let now = held.max(kept.keeps);
+        let is_news = kept.told.replace(now) != Some(now);
+        is_news.then_some(now)
+    }
+}
+
+/// Connections that end with the process.
+fn is_own(client: &Client) -> bool {
+    matches!(
+        client.duty,
+        ClientDuty::Console(_) | ClientDuty::CancelRequest { .. }
+    )
+}
+
+/// Is it at a quiet point, and can it be written down?
+fn may_leave(client: &Client) -> bool {
+    let is_quiet = matches!(client.duty, ClientDuty::Idle | ClientDuty::Waiting { .. });
+    is_quiet
+        && client.pool.is_some()
+        && client.native.is_none()
+        && client.login.is_none()
+        && client.tls.is_none()
+        && client.hearing.is_none()
+        && client.held.is_none()
+        && !client.blocked
+        && client.stream.is_at_boundary()
+        && client.context.as_ref().is_none_or(|own| !own.is_pinned())
+}

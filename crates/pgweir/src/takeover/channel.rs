@@ -1,0 +1,195 @@
+//! Frames, and descriptors that go along with them, on a Unix socket.
+
+use std::{
+    collections::VecDeque,
+    io::{IoSlice, IoSliceMut},
+    mem::MaybeUninit,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::net::UnixStream,
+    },
+    time::Duration,
+};
+
+use pgweir_core::takeover::{HEADER, Message, frame_len};
+use rustix::{
+    io::Errno,
+    net::{
+        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+        SendAncillaryMessage, SendFlags, recvmsg, sendmsg, sockopt,
+    },
+};
+
+use super::TakeoverError;
+
+/// The most descriptors of one frame. The kernel takes 253.
+pub(super) const DESCRIPTORS_MAX: usize = 128;
+
+/// One end of a conversation.
+#[derive(Debug)]
+pub(super) struct Channel {
+    socket: UnixStream,
+    /// Descriptors that came, in their order; the frame that they belong to says how many are its own.
+    descriptors: VecDeque<OwnedFd>,
+}
+
+impl Channel {
+    /// A conversation with a process of our own user.
+    pub(super) fn new(socket: UnixStream) -> Result<Self, TakeoverError> {
+        let peer = sockopt::socket_peercred(&socket)?;
+        if peer.uid != rustix::process::geteuid() {
+            return Err(TakeoverError::Stranger(peer.uid.as_raw()));
+        }
+        Ok(Self {
+            socket,
+            descriptors: VecDeque::new(),
+        })
+    }
+
+    /// The same conversation, for somebody who only sends.
+    pub(super) fn sender(&self) -> Result<Self, TakeoverError> {
+        Ok(Self {
+            socket: self.socket.try_clone()?,
+            descriptors: VecDeque::new(),
+        })
+    }
+
+    /// How long a word of the other side is waited for, and how long it may take to read ours.
+    pub(super) fn set_patience(
+        &self,
+        read: Duration,
+        write: Duration,
+    ) -> Result<(), TakeoverError> {
+        self.socket.set_read_timeout(Some(read))?;
+        Ok(self.socket.set_write_timeout(Some(write))?)
+    }
+
+    /// Nothing is said any more by either side.
+    pub(super) fn end(&self) {
+        // It may have ended already.
+        let _ = self.socket.shutdown(std::net::Shutdown::Both);
+    }
+
+    pub(super) fn send(
+        &self,
+        message: &Message,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(), TakeoverError> {
+        self.send_frame(&message.to_frame()?, descriptors)
+    }
+
+    pub(super) fn send_frame(
+        &self,
+        frame: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(), TakeoverError> {
+        let mut sent = 0;
+        while sent < frame.len() {
+            let mut space =
+                [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+            let mut along = SendAncillaryBuffer::new(&mut space);
+            if sent == 0 && !descriptors.is_empty() {
+                along.push(SendAncillaryMessage::ScmRights(descriptors));
+            }
+            let rest = [IoSlice::new(&frame[sent..])];
+            match sendmsg(&self.socket, &rest, &mut along, SendFlags::NOSIGNAL) {
+                Ok(count) => sent += count,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// The next word, and the descriptors that came with it.
+    pub(super) fn receive(&mut self) -> Result<(Message, Vec<OwnedFd>), TakeoverError> {
+        let mut frame = vec![0; HEADER];
+        self.fill(&mut frame)?;
+        let header = std::array::from_fn(|at| frame[at]);
+        frame.resize(frame_len(header)?, 0);
+        self.fill(&mut frame[HEADER..])?;
+        let message = Message::of_frame(&frame)?;
+        let count = message.descriptors();
+        if self.descriptors.len() < count {
+            return Err(TakeoverError::Unexpected);
+        }
+        Ok((message, self.descriptors.drain(..count).collect()))
+    }
+
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<(), TakeoverError> {
+        let mut filled = 0;
+        while filled < bytes.len() {
+            let mut space =
+                [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+            let mut along = RecvAncillaryBuffer::new(&mut space);
+            let mut rest = [IoSliceMut::new(&mut bytes[filled..])];
+            let flags = RecvFlags::CMSG_CLOEXEC;
+            match recvmsg(self.socket.as_fd(), &mut rest, &mut along, flags) {
+                Ok(got) if got.bytes == 0 => return Err(TakeoverError::Ended),
+                Ok(got) => filled += got.bytes,
+                Err(Errno::INTR) => continue,
+                // In the middle of a frame the other side is at fault.
+                Err(error) => return Err(error.into()),
+            }
+            for message in along.drain() {
+                if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                    self.descriptors.extend(descriptors);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use super::*;
+
+    #[test]
+    fn descriptors_come_with_their_frame() {
+        let (one, other) = UnixStream::pair().expect("a pair");
+        let (one, mut other) = (
+            Channel::new(one).expect("ours"),
+            Channel::new(other).expect("ours"),
+        );
+        let (mut near, far) = UnixStream::pair().expect("a pair");
+        one.send(&Message::Ready, &[]).expect("sent");
+        let offer = Message::Offer {
+            pid: 1,
+            generation: 2,
+            listeners: vec![pgweir_core::takeover::ListenerNote { is_lent: false }],
+        };
+        one.send(&offer, &[far.as_fd()]).expect("sent");
+        one.send(&Message::Up { pid: 3 }, &[]).expect("sent");
+        drop((one, far));
+        assert_eq!(other.receive().expect("came").0, Message::Ready);
+        let (message, descriptors) = other.receive().expect("came");
+        assert_eq!((message, descriptors.len()), (offer, 1));
+        assert_eq!(other.receive().expect("came").0, Message::Up { pid: 3 });
+        assert!(matches!(other.receive(), Err(TakeoverError::Ended)));
+        let mut far = UnixStream::from(descriptors.into_iter().next().expect("one"));
+        far.write_all(b"through").expect("written");
+        drop(far);
+        let mut text = String::new();
+        near.read_to_string(&mut text).expect("read");
+        assert_eq!(text, "through");
+    }
+
+    #[test]
+    fn descriptors_that_are_missing_are_noticed() {
+        let (one, other) = UnixStream::pair().expect("a pair");
+        let (one, mut other) = (
+            Channel::new(one).expect("ours"),
+            Channel::new(other).expect("ours"),
+        );
+        let offer = Message::Offer {
+            pid: 1,
+            generation: 2,
+            listeners: vec![pgweir_core::takeover::ListenerNote { is_lent: false }],
+        };
+        one.send(&offer, &[]).expect("sent");
+        assert!(matches!(other.receive(), Err(TakeoverError::Unexpected)));
+    }
+}

@@ -1,0 +1,246 @@
+//! The process that goes.
+
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd},
+    sync::{Arc, Weak},
+    thread,
+    time::Duration,
+};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use pgweir_core::{
+    Directory, Halt, Word, WorkerId,
+    cancel::{CancelKey, ELSEWHERE},
+    mail::Mail,
+    takeover::{ListenerNote, Message, VERSION},
+};
+
+use super::{
+    Departing, Partner, Post, TakeoverError,
+    channel::{Channel, DESCRIPTORS_MAX},
+};
+use crate::{
+    clock::Clock,
+    control::Request,
+    net::{Listeners, Mailboxes, Parcel},
+};
+
+/// How long the new process may take for each step of its start.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often it is looked whether all clients have arrived, once the last has left.
+const GLANCE: Duration = Duration::from_millis(100);
+
+/// What the control thread hears of an online restart.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// A new process can take over: accept nobody any more, and say what there is.
+    Begin(Sender<Result<Message, String>>),
+    /// It accepts.
+    Up(u32),
+    /// It is gone: serve on.
+    Failed(String),
+    /// All clients have arrived there.
+    Done,
+}
+
+/// What the thread of a process that may have to go needs.
+#[derive(Debug)]
+pub(crate) struct Elder {
+    pub(crate) post: Arc<Post>,
+    /// Their files go with the last who has them, which is not this one.
+    pub(crate) listeners: Weak<Listeners>,
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) mailboxes: Mailboxes,
+    pub(crate) control: Sender<Request>,
+    pub(crate) partner: Arc<Partner>,
+    pub(crate) departures: Receiver<Departing>,
+    pub(crate) clock: Clock,
+}
+
+impl Elder {
+    /// Starts its threads, which end with the process.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub(crate) fn start(self) -> io::Result<()> {
+        let (partner, mailboxes) = (Arc::clone(&self.partner), self.mailboxes.clone());
+        let departures = self.departures.clone();
+        let named = |name: &str| thread::Builder::new().name(name.to_owned());
+        named("departures").spawn(move || {
+            for client in departures {
+                if let Err(client) = partner.send(client) {
+                    take_back(client, &mailboxes);
+                }
+            }
+        })?;
+        named("takeover").spawn(move || self.serve()).map(drop)
+    }
+
+    fn serve(self) {
+        loop {
+            let stream = match self.post.accept() {
+                Ok(stream) => stream,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => {
+                    let why = format!("nobody can ask for it any more: {error}");
+                    return self.tell(Step::Failed(why));
+                }
+            };
+            let outcome = Channel::new(stream).and_then(|channel| self.hand_over(channel));
+            match outcome {
+                Ok(()) => {
+                    // The conversation ends with the process: until then the servers are counted.
+                    loop {
+                        thread::park();
+                    }
+                }
+                Err(error) => self.tell(Step::Failed(error.to_string())),
+            }
+            for client in self.partner.lost() {
+                take_back(client, &self.mailboxes);
+            }
+        }
+    }
+
+    /// One attempt. When it ends well, nothing is left here.
+    fn hand_over(&self, mut channel: Channel) -> Result<(), TakeoverError> {
+        channel.set_patience(PATIENCE, PATIENCE)?;
+        if let Err(why) = self.greet(&mut channel)? {
+            channel.send(&Message::Refused(why.clone()), &[])?;
+            return Err(TakeoverError::Refused(why));
+        }
+        let Message::Ready = channel.receive()?.0 else {
+            return Err(TakeoverError::Unexpected);
+        };
+        self.begin(&channel)?;
+        let heir = loop {
+            match channel.receive()?.0 {
+                Message::Up { pid } => break pid,
+                Message::Received(count) => self.partner.received(count),
+                _ => return Err(TakeoverError::Unexpected),
+            }
+        };
+        self.tell(Step::Up(heir));
+        self.listen_to(channel)
+    }
+
+    /// Has the control thread begin, and says so before clients leave.
+    fn begin(&self, channel: &Channel) -> Result<(), TakeoverError> {
+        let voice = self.partner.found(channel.sender()?);
+        let voice = voice.lock();
+        let (reply, answer) = bounded(1);
+        self.tell(Step::Begin(reply));
+        match answer.recv_timeout(PATIENCE) {
+            Ok(Ok(begin)) => voice.send(&begin, &[]),
+            Ok(Err(why)) => {
+                voice.send(&Message::Refused(why.clone()), &[])?;
+                Err(TakeoverError::Refused(why))
+            }
+            Err(_) => Err(TakeoverError::Silent),
+        }
+    }
+
+    /// Checks who calls, and offers what there is.
+    fn greet(&self, channel: &mut Channel) -> Result<Result<(), String>, TakeoverError> {
+        let Message::Hello { version, program } = channel.receive()?.0 else {
+            return Err(TakeoverError::Unexpected);
+        };
+        if version != VERSION {
+            let why = format!("{program} speaks version {version} of the takeover, not {VERSION}");
+            return Ok(Err(why));
+        }
+        let operator = self.directory.operator();
+        if operator.is_ending() {
+            return Ok(Err("it is shutting down".to_owned()));
+        }
+        // The one before may have ended just now.
+        self.partner.wait_for_end(PATIENCE / 3);
+        if self.directory.has_partner() {
+            return Ok(Err("another online restart is under way".to_owned()));
+        }
+        if operator.halt() == Halt::Suspended {
+            return Ok(Err("it is suspended: RESUME first".to_owned()));
+        }
+        let mut notes = vec![ListenerNote { is_lent: false }];
+        let mut descriptors: Vec<BorrowedFd<'_>> = vec![self.post.as_fd()];
+        let Some(listeners) = self.listeners.upgrade() else {
+            return Ok(Err("it is shutting down".to_owned()));
+        };
+        for listener in listeners.iter() {
+            notes.push(ListenerNote {
+                is_lent: listener.is_lent(),
+            });
+            descriptors.push(listener.as_fd());
+        }
+        if descriptors.len() > DESCRIPTORS_MAX {
+            return Ok(Err("it listens on too many addresses".to_owned()));
+        }
+        let offer = Message::Offer {
+            pid: std::process::id(),
+            generation: self.directory.generation(),
+            listeners: notes,
+        };
+        channel.send(&offer, &descriptors)?;
+        Ok(Ok(()))
+    }
+
+    /// Hears what the new process says while clients leave for it.
+    fn listen_to(&self, mut channel: Channel) -> Result<(), TakeoverError> {
+        let began = self.clock.now();
+        let mut is_over = false;
+        channel.set_patience(GLANCE, PATIENCE)?;
+        loop {
+            match channel.receive() {
+                Ok((Message::Received(count), _)) => self.partner.received(count),
+                Ok((Message::Cancel { pid, secret }, _)) => {
+                    let secret = secret.into();
+                    self.cancel(CancelKey { pid, secret });
+                }
+                Ok(_) => return Err(TakeoverError::Unexpected),
+                Err(TakeoverError::Silent) => {}
+                Err(error) => return Err(error),
+            }
+            if self.departures.is_empty() && self.partner.has_all() {
+                self.tell(Step::Done);
+                // Not closed before the servers are.
+                std::mem::forget(channel);
+                return Ok(());
+            }
+            let patience = self.directory.snapshot().config.settings.takeover_timeout.0;
+            if patience > 0 && !is_over && self.clock.now().since(began) >= patience {
+                is_over = true;
+                self.mailboxes.send_all(|| Parcel::Mail(Word::Over.into()));
+            }
+        }
+    }
+
+    fn cancel(&self, key: CancelKey) {
+        cancel_here(&self.mailboxes, self.directory.workers(), key);
+    }
+
+    fn tell(&self, step: Step) {
+        // The control thread outlives this one, or the process ends anyway.
+        let _ = self.control.send(Request::Takeover(step));
+    }
+}
+
+/// A cancel request that has come in at the other process.
+pub(super) fn cancel_here(mailboxes: &Mailboxes, workers: usize, key: CancelKey) {
+    let mail = Mail::Cancel {
+        from: WorkerId(0),
+        request: ELSEWHERE,
+        key,
+    };
+    if let Mail::Cancel { key, .. } = &mail {
+        let to = key.worker(workers);
+        mailboxes.send(to, Parcel::Mail(mail));
+    }
+}
+
+/// A client that could not leave is served on.
+fn take_back(client: Departing, mailboxes: &Mailboxes) {
+    let workers = mailboxes.workers().count();
+    let to = client.record.cancel_key().worker(workers);
+    mailboxes.send(to, Parcel::Arrived(client));
+}

@@ -1,0 +1,239 @@
+//! The process that comes.
+
+use std::{
+    io,
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    path::PathBuf,
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+
+use pgweir_core::{
+    Directory, Level, Word, WorkerId, admin,
+    cancel::CancelKey,
+    takeover::{ListenerNote, Message, PoolNote, VERSION},
+};
+
+use super::{Departing, Partner, Post, TakeoverError, channel::Channel, elder::cancel_here};
+use crate::{
+    clock::Clock,
+    log::LogBuffer,
+    net::{ListenPlan, Listeners, Mailboxes, Parcel, SocketOptions},
+};
+
+/// How long the running process may take for an answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// While it hands over it has nothing to say for as long as it likes.
+const FOREVER: Duration = Duration::from_secs(1 << 30);
+
+/// The running process has offered its place.
+#[derive(Debug)]
+pub(crate) struct Heir {
+    channel: Channel,
+    place: PathBuf,
+    pid: u32,
+    generation: u8,
+    notes: Vec<ListenerNote>,
+    descriptors: Vec<OwnedFd>,
+}
+
+/// What it has left us.
+#[derive(Debug)]
+pub(crate) struct Inheritance {
+    channel: Channel,
+    /// Our number in the row of restarts.
+    pub(crate) generation: u8,
+    /// No id up to this one may be given again.
+    pub(crate) next_id: u64,
+    pub(crate) process_key: [u8; 32],
+    is_paused: bool,
+    paused: Vec<String>,
+    disabled: Vec<String>,
+    pools: Vec<PoolNote>,
+}
+
+impl Heir {
+    /// Calls the process that runs; `None` if there is none.
+    ///
+    /// # Errors
+    /// It can't be reached, or refuses.
+    pub(crate) fn call(place: PathBuf) -> Result<Option<Self>, TakeoverError> {
+        let socket = match UnixStream::connect(&place) {
+            Ok(socket) => socket,
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+                ) =>
+            {
+                return Ok(None);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let mut channel = Channel::new(socket)?;
+        channel.set_patience(PATIENCE, PATIENCE)?;
+        let hello = Message::Hello {
+            version: VERSION,
+            program: admin::VERSION.to_owned(),
+        };
+        channel.send(&hello, &[])?;
+        match channel.receive()? {
+            (
+                Message::Offer {
+                    pid,
+                    generation,
+                    listeners,
+                },
+                descriptors,
+            ) => Ok(Some(Self {
+                channel,
+                place,
+                pid,
+                generation,
+                notes: listeners,
+                descriptors,
+            })),
+            (Message::Refused(why), _) => Err(TakeoverError::Refused(why)),
+            _ => Err(TakeoverError::Unexpected),
+        }
+    }
+
+    /// The process that has offered.
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Its sockets, as far as they are what we are to listen on; others are opened.
+    ///
+    /// # Errors
+    /// One of them can't be used, or opened.
+    pub(crate) fn listeners(
+        &mut self,
+        plan: &ListenPlan,
+        options: &SocketOptions,
+    ) -> Result<(Post, Listeners, Vec<String>), TakeoverError> {
+        let mut descriptors = std::mem::take(&mut self.descriptors).into_iter();
+        let post = descriptors.next().ok_or(TakeoverError::Unexpected)?;
+        let post = Post::inherited(post, self.place.clone())?;
+        // Until we have begun, its file is not ours to remove.
+        post.set_given(true);
+        let lent = self.notes.iter().skip(1).map(|note| note.is_lent);
+        let (listeners, notes) = Listeners::inherit(plan, options, descriptors.zip(lent))?;
+        Ok((post, listeners, notes))
+    }
+
+    /// All is well here: the running process accepts nobody any more.
+    ///
+    /// # Errors
+    /// It has changed its mind, or ended.
+    pub(crate) fn begin(mut self) -> Result<Inheritance, TakeoverError> {
+        self.channel.send(&Message::Ready, &[])?;
+        match self.channel.receive()?.0 {
+            Message::Begin {
+                next_id,
+                process_key,
+                is_paused,
+                paused,
+                disabled,
+                pools,
+            } => Ok(Inheritance {
+                channel: self.channel,
+                generation: self.generation.wrapping_add(1),
+                next_id,
+                process_key,
+                is_paused,
+                paused,
+                disabled,
+                pools,
+            }),
+            Message::Refused(why) => Err(TakeoverError::Refused(why)),
+            _ => Err(TakeoverError::Unexpected),
+        }
+    }
+}
+
+impl Inheritance {
+    /// What operators have ordered, and what there is of servers, holds here too.
+    pub(crate) fn pass_to(&self, directory: &Directory) {
+        let operator = directory.operator();
+        if self.is_paused {
+            // Nobody can have ordered anything yet.
+            let _ = operator.pause();
+        } else {
+            let _ = operator.pause_databases(self.paused.iter().cloned());
+        }
+        for name in &self.disabled {
+            operator.set_disabled(name, true);
+        }
+        directory.inherit(&self.pools);
+    }
+
+    /// The workers run: takes clients in, until the process before us has ended.
+    ///
+    /// # Errors
+    /// It has ended already, or the system gives no thread.
+    pub(crate) fn take_in(
+        self,
+        directory: Arc<Directory>,
+        mailboxes: Mailboxes,
+        partner: Arc<Partner>,
+        mut lines: LogBuffer,
+        clock: Clock,
+    ) -> Result<(), TakeoverError> {
+        let mut channel = self.channel;
+        let pid = std::process::id();
+        channel.send(&Message::Up { pid }, &[])?;
+        channel.set_patience(FOREVER, PATIENCE)?;
+        let _ = partner.found(channel.sender()?);
+        let builder = thread::Builder::new().name("arrivals".to_owned());
+        let listen = move || {
+            let count = receive(&mut channel, &directory, &mailboxes, &partner);
+            let alone = Parcel::Mail(Word::Alone.into());
+            directory.set_partner(false);
+            drop(partner.lost());
+            mailboxes.send(WorkerId(0), alone);
+            let text =
+                format!("the process before this one has ended; {count} clients came from it");
+            lines.say(clock.now(), Level::Log, text);
+        };
+        builder.spawn(listen)?;
+        Ok(())
+    }
+}
+
+/// Takes in what comes, to the end: how many clients it was.
+fn receive(
+    channel: &mut Channel,
+    directory: &Directory,
+    mailboxes: &Mailboxes,
+    partner: &Partner,
+) -> u64 {
+    let workers = directory.workers();
+    let mut count = 0;
+    while let Ok((message, descriptors)) = channel.receive() {
+        match message {
+            Message::Client { record, unsent } => {
+                let Some(fd) = descriptors.into_iter().next() else {
+                    break;
+                };
+                count += 1;
+                // From here on it is ours, whatever becomes of us.
+                partner.say(&Message::Received(count));
+                let to = record.cancel_key().worker(workers);
+                let client = Departing { record, fd, unsent };
+                mailboxes.send(to, Parcel::Arrived(client));
+            }
+            Message::Held(note) => {
+                let mail = Word::Elsewhere(note).into();
+                mailboxes.send(WorkerId(0), Parcel::Mail(mail));
+            }
+            Message::Cancel { pid, secret } => {
+                let secret = secret.into();
+                cancel_here(mailboxes, workers, CancelKey { pid, secret });
+            }
+            _ => break,
+        }
+    }
+    count
+}

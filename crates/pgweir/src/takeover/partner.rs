@@ -1,0 +1,140 @@
+//! The other process of an online restart, as the rest of this one reaches it.
+
+use std::{
+    collections::VecDeque,
+    os::fd::AsFd,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use parking_lot::{Condvar, Mutex};
+use pgweir_core::takeover::Message;
+
+use super::{Departing, channel::Channel};
+
+/// The other process, if there is one.
+#[derive(Debug, Default)]
+pub(crate) struct Partner {
+    line: Mutex<Option<Line>>,
+    /// Somebody may wait for its end.
+    gone: Condvar,
+    /// No client is left here: what is under way to it is the last.
+    is_last: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Line {
+    /// Not to be waited for under the line's own lock: what has arrived must be heard meanwhile.
+    voice: Arc<Mutex<Channel>>,
+    /// Clients that were sent, or are about to be, and have not arrived.
+    under_way: VecDeque<Departing>,
+    /// How many have arrived.
+    arrived: u64,
+}
+
+impl Partner {
+    /// It is there. Whoever locks what comes back speaks before all others.
+    pub(super) fn found(&self, channel: Channel) -> Arc<Mutex<Channel>> {
+        self.is_last.store(false, Ordering::Relaxed);
+        let voice = Arc::new(Mutex::new(channel));
+        *self.line.lock() = Some(Line {
+            voice: Arc::clone(&voice),
+            under_way: VecDeque::new(),
+            arrived: 0,
+        });
+        voice
+    }
+
+    /// It is gone: the clients that have not arrived are still ours.
+    pub(super) fn lost(&self) -> VecDeque<Departing> {
+        let line = self.line.lock().take();
+        self.gone.notify_all();
+        line.map(|line| line.under_way).unwrap_or_default()
+    }
+
+    /// Waits until it is gone, but not longer than this.
+    pub(super) fn wait_for_end(&self, patience: Duration) {
+        let mut line = self.line.lock();
+        self.gone
+            .wait_while_for(&mut line, |line| line.is_some(), patience);
+    }
+
+    /// Tells it something, if it is there.
+    pub(crate) fn say(&self, message: &Message) {
+        if let Some(voice) = self.voice() {
+            // Whoever listens to it notices that it is gone.
+            let _ = voice.lock().send(message, &[]);
+        }
+    }
+
+    fn voice(&self) -> Option<Arc<Mutex<Channel>>> {
+        let line = self.line.lock();
+        line.as_ref().map(|line| Arc::clone(&line.voice))
+    }
+
+    /// Sends it a client. Should that fail half-way, the client is among the [`lost`](Self::lost).
+    ///
+    /// # Errors
+    /// It is not there, or the client can't be sent: it is still ours.
+    pub(super) fn send(&self, client: Departing) -> Result<(), Departing> {
+        let Ok(fd) = client.fd.try_clone() else {
+            return Err(client);
+        };
+        let Departing {
+            record,
+            fd: own,
+            unsent,
+        } = client;
+        let message = Message::Client { record, unsent };
+        let frame = message.to_frame();
+        let Message::Client { record, unsent } = message else {
+            return Ok(());
+        };
+        let client = Departing {
+            record,
+            fd: own,
+            unsent,
+        };
+        let Ok(frame) = frame else {
+            return Err(client);
+        };
+        let voice = {
+            let mut line = self.line.lock();
+            let Some(line) = &mut *line else {
+                return Err(client);
+            };
+            line.under_way.push_back(client);
+            Arc::clone(&line.voice)
+        };
+        let voice = voice.lock();
+        if voice.send_frame(&frame, &[fd.as_fd()]).is_err() {
+            // It may have been cut in the middle: nothing sensible can follow, and who listens hears that.
+            voice.end();
+        }
+        Ok(())
+    }
+
+    /// So many have arrived in all.
+    pub(super) fn received(&self, count: u64) {
+        if let Some(line) = &mut *self.line.lock() {
+            while line.arrived < count && line.under_way.pop_front().is_some() {
+                line.arrived += 1;
+            }
+        }
+    }
+
+    /// No client is left here.
+    pub(crate) fn set_last(&self) {
+        self.is_last.store(true, Ordering::Relaxed);
+    }
+
+    /// Have all clients arrived?
+    pub(super) fn has_all(&self) -> bool {
+        let line = self.line.lock();
+        let is_empty = line.as_ref().is_some_and(|line| line.under_way.is_empty());
+        self.is_last.load(Ordering::Relaxed) && is_empty
+    }
+}

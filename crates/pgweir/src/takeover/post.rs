@@ -1,0 +1,79 @@
+//! Where a running process is asked to hand over.
+
+use std::{
+    fs, io,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::{
+            fs::PermissionsExt,
+            net::{UnixListener, UnixStream},
+        },
+    },
+    path::PathBuf,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+/// A socket that a new process calls. It goes along when all is handed over.
+#[derive(Debug)]
+pub(crate) struct Post {
+    listener: UnixListener,
+    path: PathBuf,
+    given: AtomicBool,
+}
+
+impl Post {
+    /// Opens it. What a process that is gone has left there is removed.
+    ///
+    /// # Errors
+    /// When somebody answers there, or the socket can't be made.
+    pub(crate) fn open(path: PathBuf) -> io::Result<Self> {
+        match UnixStream::connect(&path) {
+            Ok(_) => return Err(io::Error::from(io::ErrorKind::AddrInUse)),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                fs::remove_file(&path)?;
+            }
+            Err(_) => {}
+        }
+        let listener = UnixListener::bind(&path)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+        Ok(Self::of(listener, path))
+    }
+
+    /// The one of the process before this one.
+    pub(super) fn inherited(fd: OwnedFd, path: PathBuf) -> io::Result<Self> {
+        let listener = UnixListener::from(fd);
+        listener.set_nonblocking(false)?;
+        Ok(Self::of(listener, path))
+    }
+
+    fn of(listener: UnixListener, path: PathBuf) -> Self {
+        Self {
+            listener,
+            path,
+            given: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn accept(&self) -> io::Result<UnixStream> {
+        self.listener.accept().map(|(stream, _)| stream)
+    }
+
+    /// It is another process's now, or ours again.
+    pub(crate) fn set_given(&self, given: bool) {
+        self.given.store(given, Ordering::Relaxed);
+    }
+
+    /// The process ends: its file goes, if it is still ours.
+    pub(crate) fn remove(&self) {
+        if !self.given.load(Ordering::Relaxed) {
+            // Somebody may have removed it before us.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+impl AsFd for Post {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
