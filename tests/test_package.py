@@ -154,8 +154,9 @@ class Chroot:
         """Starts the service as its unit says, and waits until it is ready."""
         unit = self.path("/usr/lib/systemd/system/pgweir.service").read_text()
         value = dict(re.findall(r"^(\w+)=(.*)$", unit, flags=re.MULTILINE))
-        files = f"{value['Environment']}\n" + self.path(value["EnvironmentFile"].lstrip("-")).read_text()
-        environment = dict(re.findall(r"^(\w+)=(.*)$", files, flags=re.MULTILINE))
+        own = "\n".join(re.findall(r"^Environment=(.*)$", unit, flags=re.MULTILINE))
+        default = self.path(value["EnvironmentFile"].lstrip("-")).read_text()
+        environment = dict(re.findall(r"^(\w+)=(.*)$", f"{own}\n{default}", flags=re.MULTILINE))
         with contextlib.suppress(FileNotFoundError):
             self.path("/run/notify").unlink()
         self.notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -176,8 +177,11 @@ class Chroot:
         return environment
 
     def expect_told(self, text):
-        while text not in self.notify.recv(1000).decode():
-            pass
+        """Waits until the service manager is told; gives what follows in that line."""
+        while True:
+            told = self.notify.recv(1000).decode()
+            if text in told:
+                return told.split(text, 1)[1].split("\n", 1)[0]
 
     def stop(self, number=signal.SIGINT):
         if self.process is not None:
@@ -221,7 +225,7 @@ def test_life(debian, folder, newest_pg):
     debian.run("install", "-d", "-o", "postgres", "-g", "postgres", "/run/postgresql")
     expect_service(debian, port)
 
-    debian.install(build(folder, VERSION="1.0~second"))
+    expect_online_restart(debian, port, lambda: debian.install(build(folder, VERSION="1.0~second")))
     assert debian.run("dpkg-query", "-W", "-f", "${Version}", "pgweir") == "1.0~second"
     assert debian.path(ini).read_text() == text
     assert debian.run("stat", "-c", "%U:%G %a", ini).strip() == "postgres:postgres 640"
@@ -245,11 +249,36 @@ def test_life(debian, folder, newest_pg):
     assert left == []
 
 
+def expect_online_restart(debian, port, upgrade):
+    """The program is replaced under a client, and the new one takes the client over."""
+    debian.start()
+    old = debian.process
+    with connect(port) as connection:
+        connection.execute("SET app.mine TO 'kept'")
+        upgrade()
+        assert os.readlink(f"/proc/{old.pid}/exe").endswith(" (deleted)")
+        old.send_signal(signal.SIGALRM)  # what the package does where there is a systemd
+        new = int(debian.expect_told("MAINPID="))
+        try:
+            assert old.wait(30) == 0
+            assert not os.readlink(f"/proc/{new}/exe").endswith(" (deleted)")
+            assert connection.execute("SHOW app.mine").fetchone() == ("kept",)
+        finally:
+            os.kill(new, signal.SIGQUIT)
+    machine.wait_until(lambda: not Path(f"/proc/{new}/exe").exists(), what="the new process ends")
+    debian.stop()
+
+
+def connect(port):
+    """A client of the service, each of whose statements is a transaction."""
+    return poolers.psycopg.connect(host="127.0.0.1", port=port, user="trusty", dbname="app", autocommit=True)
+
+
 def expect_service(debian, port):
     """The service serves, reloads, and ends as systemd would end it."""
     debian.start()
     try:
-        with poolers.psycopg.connect(host="127.0.0.1", port=port, user="trusty", dbname="app") as connection:
+        with connect(port) as connection:
             assert connection.execute("SELECT 1").fetchone() == (1,)
         debian.process.send_signal(signal.SIGHUP)
         debian.expect_told("RELOADING=1")
@@ -283,7 +312,7 @@ def test_static(folder, new_pooler, newest_pg):
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         machine.wait_until(lambda: not machine.is_free(one.port) or process.poll() is not None)
-        with poolers.psycopg.connect(host=one.host, port=one.port, user="trusty", dbname="app") as connection:
+        with connect(one.port) as connection:
             assert connection.execute("SELECT 1").fetchone() == (1,)
     finally:
         process.send_signal(signal.SIGINT)
