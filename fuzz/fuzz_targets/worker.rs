@@ -93,7 +93,7 @@ impl World {
 
     fn accept(&mut self) -> Token {
         let address = Address::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, 1)));
-        let peer = Peer { remote: address, local: address, port: 6432, same_uid: false, pid: 0, entropy: [3; 64] };
+        let peer = Peer { remote: address, local: address, port: 6432, same_uid: false, uid: None, pid: 0, entropy: [3; 64] };
         let token = self.worker.accepted(&peer, self.now, &mut self.out);
         self.modes.insert(token, ReadMode::Deliver);
         self.execute();
