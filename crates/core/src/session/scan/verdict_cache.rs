@@ -4,11 +4,13 @@ use super::{Dialect, Suspicion, blocks, careful, scan, template::Template};
 use crate::session::certificates::Certificates;
 
 /// Longer texts are not kept.
-const TEXT_LEN_MAX: usize = 1024;
+const TEXT_LEN_MAX: usize = 4096;
 /// The beginnings of texts lead to so many places,
 const SETS: usize = 32;
-/// with so many verdicts each.
+/// with so many verdicts each,
 const WAYS: usize = 8;
+/// on texts that take so many bytes.
+const SET_BYTES: usize = 10 * 1024;
 /// Where a place is full, one out of so many texts that are not found there is kept.
 const PATIENCE: u8 = 8;
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -69,7 +71,7 @@ impl VerdictCache {
         }
         let suspicion = scan(text, dialect, certificates);
         set.missed = set.missed.wrapping_add(1);
-        if set.known.len() < WAYS || set.missed.is_multiple_of(PATIENCE) {
+        if set.has_room(text.len()) || set.missed.is_multiple_of(PATIENCE) {
             set.keep(Known {
                 head,
                 suspicion,
@@ -82,20 +84,22 @@ impl VerdictCache {
 }
 
 impl Set {
-    /// Keeps one more, in place of one that was of no use lately.
+    fn has_room(&self, bytes: usize) -> bool {
+        let used = self.known.iter().map(|known| known.template.bytes());
+        self.known.len() < WAYS && used.sum::<usize>() + bytes <= SET_BYTES
+    }
+
+    /// Keeps one more, in place of those that were of no use lately.
     #[cold]
     fn keep(&mut self, new: Known) {
-        if self.known.len() < WAYS {
-            return self.known.push(new);
-        }
-        loop {
-            self.hand = (self.hand + 1) % WAYS as u8;
-            let old = &mut self.known[usize::from(self.hand)];
-            if !std::mem::take(&mut old.was_used) {
-                *old = new;
-                return;
+        while !self.known.is_empty() && !self.has_room(new.template.bytes()) {
+            self.hand = self.hand.wrapping_add(1);
+            let at = usize::from(self.hand) % self.known.len();
+            if !std::mem::take(&mut self.known[at].was_used) {
+                self.known.swap_remove(at);
             }
         }
+        self.known.push(new);
     }
 }
 
@@ -203,11 +207,13 @@ mod tests {
             for _ in 0..3 {
                 let _ = cache.scan(text.as_bytes(), Dialect::Utf8, &certificates);
             }
+            let long = format!("select {}", "1, ".repeat(number % 1300));
+            let _ = cache.scan(long.as_bytes(), Dialect::Utf8, &certificates);
             let _ = cache.scan(&vec![b' '; 5000], Dialect::Utf8, &certificates);
         }
         let known = cache.sets.iter().flat_map(|set| &set.known);
         let kept: usize = known.map(|known| known.template.bytes()).sum();
-        assert!(kept <= SETS * WAYS * (TEXT_LEN_MAX + 128), "{kept}");
+        assert!(kept <= SETS * SET_BYTES, "{kept}");
     }
 
     #[test]
