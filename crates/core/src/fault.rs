@@ -347,6 +347,9 @@ impl Fault {
 const OPTIONS_SYNTAX: &str = "unsupported options startup parameter: only '-c config=val' and \
                               '--config=val' are allowed";
 
+const TAKEOVER_TIMEOUT: &str = "terminating connection: the pooler was restarted, and this \
+                                connection did not move in time (takeover_timeout)";
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -407,9 +410,7 @@ impl fmt::Display for Fault {
             Self::PinTimeout(_) => f.write_str("pin_timeout"),
             Self::TransactionTimeout => f.write_str("transaction timeout"),
             Self::ShuttingDown => f.write_str("pooler is shutting down"),
-            Self::TakeoverTimeout => f.write_str(
-                "terminating connection: the pooler was restarted, and this connection did not move in time (takeover_timeout)",
-            ),
+            Self::TakeoverTimeout => f.write_str(TAKEOVER_TIMEOUT),
             Self::ServersShutDown => f.write_str("server shutting down"),
             Self::UnexpectedMessage(tag) => write!(f, "invalid frontend message type {tag}"),
             Self::Length(error) => error.fmt(f),

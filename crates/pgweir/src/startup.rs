@@ -286,17 +286,8 @@ impl Start {
         let mut lines = self.log.buffer();
         self.say_first(&mut lines, clock);
         let inheritance = self.heir.take().map(Heir::begin).transpose()?;
-        let Self {
-            heir: _,
-            program,
-            post,
-            plan,
-            verbose,
-            files,
-            listeners,
-            log,
-            caught,
-        } = self;
+        let (plan, listeners, log) = (self.plan, self.listeners, self.log);
+        let (files, post) = (self.files, self.post.map(Arc::new));
         let snapshot = Arc::new(plan.snapshot);
         let directory = Arc::new(directory(count, &snapshot, inheritance.as_ref()));
         let mailboxes = Mailboxes::new(count)?;
@@ -304,7 +295,7 @@ impl Start {
         let resolver = Resolver::start(settings, &mailboxes, clock, log.clone())?;
         let (control, requests) = unbounded();
         // Signals wait in the channel until the workers stand.
-        let _signals = caught.listen({
+        let _signals = self.caught.listen({
             let control = control.clone();
             move |signal| drop(control.send(Request::Signal(signal)))
         })?;
@@ -330,22 +321,21 @@ impl Start {
         lines.say(clock.now(), Level::Log, text);
         drop(crew);
         let partner = Arc::<Partner>::default();
-        let post = post.map(Arc::new);
         if let Some(inheritance) = inheritance {
-            let of_log = log.buffer();
             let (directory, mailboxes) = (Arc::clone(&directory), mailboxes.clone());
-            inheritance.take_in(directory, mailboxes, Arc::clone(&partner), of_log, clock)?;
-            // Now their files are ours, too.
-            listeners.set_given(false);
-            if let Some(post) = &post {
-                post.set_given(false);
-            }
-            if let Some(Err(error)) = pid_file.as_mut().map(PidFile::take_back) {
-                lines.say(clock.now(), Level::Warning, error.to_string());
+            inheritance.take_in(
+                directory,
+                mailboxes,
+                Arc::clone(&partner),
+                log.buffer(),
+                clock,
+            )?;
+            if let Some(error) = own_files(&listeners, post.as_deref(), pid_file.as_mut()) {
+                lines.say(clock.now(), Level::Warning, error);
             }
         }
         if let Some(post) = &post {
-            let elder = Elder {
+            Elder {
                 post: Arc::clone(post),
                 listeners: Arc::downgrade(&listeners),
                 directory: Arc::clone(&directory),
@@ -354,8 +344,8 @@ impl Start {
                 partner: Arc::clone(&partner),
                 departures: departing,
                 clock,
-            };
-            elder.start()?;
+            }
+            .start()?;
         }
         let notifier = Notifier::new(std::env::var_os("NOTIFY_SOCKET").as_deref());
         notifier.ready();
@@ -368,23 +358,16 @@ impl Start {
             log,
             lines,
             clock,
-            verbose,
+            verbose: self.verbose,
             requests,
             notifier,
             stats: StatsReport::new(clock.now(), stats_period_us(settings)),
             files,
             tls: plan.tls,
             pid_file,
-            restart: Restart::new(program, post, partner),
+            restart: Restart::new(self.program, post, partner),
         };
-        let Some(code) = supervisor.run() else {
-            return Ok(ExitCode::FAILURE);
-        };
-        for worker in workers {
-            // Its sockets, and their files, go with it. A panic was reported as its end already.
-            let _ = worker.join();
-        }
-        Ok(code)
+        Ok(attend(supervisor, workers))
     }
 
     /// What the log begins with.
@@ -399,6 +382,32 @@ impl Start {
             lines.say(clock.now(), Level::Log, format!("listening on {listener}"));
         }
     }
+}
+
+/// The files of the process before this one are ours from now on; tells what stands against it.
+fn own_files(
+    listeners: &Listeners,
+    post: Option<&Post>,
+    pid_file: Option<&mut PidFile>,
+) -> Option<String> {
+    listeners.set_given(false);
+    if let Some(post) = post {
+        post.set_given(false);
+    }
+    let error = pid_file?.take_back().err()?;
+    Some(error.to_string())
+}
+
+/// Until the supervisor says with which code to leave.
+fn attend(supervisor: Supervisor, workers: Vec<thread::JoinHandle<()>>) -> ExitCode {
+    let Some(code) = supervisor.run() else {
+        return ExitCode::FAILURE;
+    };
+    for worker in workers {
+        // Its sockets, and their files, go with it. A panic was reported as its end already.
+        let _ = worker.join();
+    }
+    code
 }
 
 /// What workers share, with what the process before this one has left.
