@@ -37,7 +37,7 @@ class Authority:
         machine.give_to_service(self.cert)
         self._serial = 1
 
-    def issue(self, cn, *, names=(), days=30, key_of=None, version1=False, rsa=False):
+    def issue(self, cn, *, names=(), key_of=None, version1=False, rsa=False, expired=False):
         """A certificate for `cn`; `names` are alternative names such as DNS:localhost."""
         self._serial += 1
         base = self.folder / f"{cn}-{self._serial}"
@@ -47,19 +47,34 @@ class Authority:
         key = ["-key", site.key] if key_of else [*newkey, "-keyout", site.key]
         _openssl("req", "-new", *key, "-nodes", "-subj", f"/O=Works/CN={cn}", "-out", request)
         extensions = []
-        if not version1:
+        if expired:
+            self._sign_for_the_past(request, site.cert)
+        elif not version1:
             listed = base.with_suffix(".ext")
             lines = ["basicConstraints=CA:FALSE"]
             if names:
                 lines.append("subjectAltName=" + ",".join(names))
             listed.write_text("\n".join(lines) + "\n")
             extensions = ["-extfile", listed]
-        _openssl("x509", "-req", "-in", request, "-CA", self.cert, "-CAkey", self.key, "-set_serial", self._serial,
-                 "-days", days, "-out", site.cert, *extensions)
+        if not expired:
+            _openssl("x509", "-req", "-in", request, "-CA", self.cert, "-CAkey", self.key, "-set_serial", self._serial,
+                     "-days", 30, "-out", site.cert, *extensions)
         for path in (site.cert, site.key):
             path.chmod(0o600)
             machine.give_to_service(path)
         return site
+
+    def _sign_for_the_past(self, request, cert):
+        """Only `openssl ca` takes dates."""
+        books = self.folder / f"books-{self._serial}"
+        books.mkdir()
+        (books / "index.txt").touch()
+        config = books / "config"
+        config.write_text(f"[ca]\ndefault_ca=books\n[books]\ndatabase={books}/index.txt\nnew_certs_dir={books}\n"
+                          "rand_serial=yes\ndefault_md=sha256\npolicy=any\nx509_extensions=leaf\n"
+                          "[any]\norganizationName=optional\ncommonName=supplied\n[leaf]\nbasicConstraints=CA:FALSE\n")
+        _openssl("ca", "-batch", "-config", config, "-cert", self.cert, "-keyfile", self.key, "-in", request, "-out", cert,
+                 "-notext", "-startdate", "20200101000000Z", "-enddate", "20200102000000Z")
 
 
 def self_signed(folder, cn):

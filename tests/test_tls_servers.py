@@ -118,7 +118,7 @@ def test_certificates_that_operators_have(start_cluster, start_pooler, certifica
         site, trusted = certificates.other_site, authority.cert
     else:
         site = authority.issue("localhost", names=() if kind == "common name" else ("DNS:localhost",),
-                               version1=kind == "version 1", rsa=kind == "rsa", days=0 if kind == "expired" else 30)
+                               version1=kind == "version 1", rsa=kind == "rsa", expired=kind == "expired")
         trusted = authority.cert
     front = DirectFront(None, site)
     try:
