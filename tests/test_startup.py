@@ -5,6 +5,7 @@ import os
 import time
 from pathlib import Path
 
+import psycopg
 import pytest
 
 import machine
@@ -173,19 +174,28 @@ def test_keys_of_pgbouncer_are_accepted(new_pooler, newest_pg):
 
 
 @pytest.mark.shows("client_tls_sslmode", "server_tls_sslmode")
-@pytest.mark.pgweir_only("can do TLS")
-@pytest.mark.parametrize("line", [
-    "client_tls_sslmode = require", "server_tls_sslmode = verify-full", "auth_type = hba",
-    "auth_type = pam", "auth_type = cert",
+@pytest.mark.pgweir_only("says it otherwise")
+@pytest.mark.parametrize("line, named", [
+    ("client_tls_sslmode = require", "client_tls_key_file"),
+    ("server_tls_sslmode = verify-full", "server_tls_sslmode"),
+    ("auth_type = hba", "auth_type"),
+    ("auth_type = pam", "auth_type"),
 ])
-def test_protection_that_cannot_be_given_is_refused(new_pooler, newest_pg, line):
+def test_protection_that_cannot_be_given_is_refused(new_pooler, newest_pg, line, named):
     """Never silently weaker than what the file asks for."""
     pooler = new_pooler(newest_pg)
     pooler.write_files()
     pooler.write_ini(pooler.ini_path.read_text() + line + "\n")
     pooler.spawn()
     assert pooler.wait_end(10) == 1
-    assert line.split()[0] in pooler.log()
+    assert named in pooler.log()
+
+
+def test_without_tls_there_are_no_certificates(start_pooler, newest_pg):
+    """So nobody gets in, rather than everybody."""
+    pooler = start_pooler(newest_pg, auth_type="cert")
+    with pytest.raises(psycopg.OperationalError):
+        pooler.connect(user="trusty")
 
 
 @pytest.mark.pgweir_only("says less")
