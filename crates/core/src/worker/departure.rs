@@ -256,15 +256,8 @@ impl Worker {
             ledger.restrict(keeps);
             ledger.is_above_size()
         };
-        let idle = match self.pool(id).filter(|_| is_above) {
-            Some(pool) => {
-                pool.told = true;
-                std::mem::take(&mut pool.idle)
-            }
-            None => return,
-        };
-        for server in idle {
-            self.place(server, now, out);
+        if is_above {
+            self.place_idle_again(id, now, out);
         }
     }
 

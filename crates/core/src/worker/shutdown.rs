@@ -187,15 +187,14 @@ impl Worker {
         let notes = shared.ledger.lock().set_limits(limits, caps, now);
         self.deliver(notes, &shared, out);
         self.heard_of_sharers(&shared, now, out);
-        // Each idle server is placed again: there may be too many now.
-        let idle = match self.pool(id) {
-            Some(pool) => {
-                pool.told = true;
-                std::mem::take(&mut pool.idle)
-            }
-            None => return,
-        };
-        for server in idle {
+        self.place_idle_again(id, now, out);
+    }
+
+    /// Each idle server of a pool is placed again: there may be too many now.
+    pub(super) fn place_idle_again(&mut self, id: PoolId, now: Time, out: &mut Actions) {
+        let Some(pool) = self.pool(id) else { return };
+        pool.told = true;
+        for server in std::mem::take(&mut pool.idle) {
             self.place(server, now, out);
         }
     }

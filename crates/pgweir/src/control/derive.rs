@@ -1,11 +1,11 @@
 //! Key derivation (PBKDF2, milliseconds each) on threads of its own.
 
-use std::{io, thread};
+use std::io;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
 use pgweir_auth::scram::DeriveJob;
 use pgweir_core::{Token, WorkerId};
 
+use super::{Overloaded, threads::Threads};
 use crate::net::{Mailboxes, Parcel};
 
 /// So many threads derive keys; they compete with the workers for the cores.
@@ -14,20 +14,9 @@ const THREADS: usize = 2;
 /// client that leaves does not take its job along.
 const QUEUE: usize = 16_384;
 
-#[derive(Debug)]
-struct Order {
-    worker: WorkerId,
-    conn: Token,
-    job: DeriveJob,
-}
-
 /// Takes jobs; the keys come by mail.
 #[derive(Debug, Clone)]
-pub(crate) struct Deriver(Sender<Order>);
-
-/// The queue is full.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Overloaded;
+pub(crate) struct Deriver(Threads<DeriveJob>);
 
 impl Deriver {
     /// Starts the threads. They end when the last `Deriver` is gone.
@@ -35,14 +24,7 @@ impl Deriver {
     /// # Errors
     /// When the system gives no thread.
     pub(crate) fn start(mailboxes: &Mailboxes) -> io::Result<Self> {
-        let (sender, receiver) = bounded(QUEUE);
-        for index in 0..THREADS {
-            let (orders, mailboxes) = (receiver.clone(), mailboxes.clone());
-            thread::Builder::new()
-                .name(format!("derive-{index}"))
-                .spawn(move || work(&orders, &mailboxes))?;
-        }
-        Ok(Self(sender))
+        Threads::start("derive", THREADS, QUEUE, mailboxes, derived).map(Self)
     }
 
     /// Takes a job.
@@ -55,20 +37,11 @@ impl Deriver {
         conn: Token,
         job: DeriveJob,
     ) -> Result<(), Overloaded> {
-        self.0
-            .try_send(Order { worker, conn, job })
-            .map_err(|_| Overloaded)
+        self.0.submit(worker, conn, job)
     }
 }
 
-fn work(orders: &Receiver<Order>, mailboxes: &Mailboxes) {
-    for Order { worker, conn, job } in orders {
-        mailboxes.send(
-            worker,
-            Parcel::Derived {
-                conn,
-                keys: job.run(),
-            },
-        );
-    }
+fn derived(conn: Token, job: DeriveJob) -> Parcel {
+    let keys = job.run();
+    Parcel::Derived { conn, keys }
 }

@@ -1,25 +1,17 @@
 //! What may take its time to be found out about clients, on threads of its own.
 
-use std::{io, thread};
+use std::io;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
 use nix::unistd::{Uid, User};
 use pgweir_config::Settings;
 use pgweir_core::{Finding, Inquiry, Service, Token, WorkerId};
 
-use super::{Overloaded, ldap};
+use super::{Overloaded, ldap, threads::Threads};
 use crate::net::{Mailboxes, Parcel};
-
-#[derive(Debug)]
-struct Order {
-    worker: WorkerId,
-    conn: Token,
-    inquiry: Inquiry,
-}
 
 /// Takes questions; the answers come by mail.
 #[derive(Debug, Clone)]
-pub(crate) struct Inquirer(Sender<Order>);
+pub(crate) struct Inquirer(Threads<Inquiry>);
 
 impl Inquirer {
     /// Starts `auth_threads` threads, for which `auth_queue` questions may wait. They end when the last `Inquirer` is gone.
@@ -27,14 +19,8 @@ impl Inquirer {
     /// # Errors
     /// When the system gives no thread.
     pub(crate) fn start(settings: &Settings, mailboxes: &Mailboxes) -> io::Result<Self> {
-        let (sender, receiver) = bounded(settings.auth_queue as usize);
-        for index in 0..settings.auth_threads {
-            let (orders, mailboxes) = (receiver.clone(), mailboxes.clone());
-            thread::Builder::new()
-                .name(format!("inquire-{index}"))
-                .spawn(move || work(&orders, &mailboxes))?;
-        }
-        Ok(Self(sender))
+        let (count, queue) = (settings.auth_threads as usize, settings.auth_queue as usize);
+        Threads::start("inquire", count, queue, mailboxes, found).map(Self)
     }
 
     /// Takes a question.
@@ -47,20 +33,13 @@ impl Inquirer {
         conn: Token,
         inquiry: Inquiry,
     ) -> Result<(), Overloaded> {
-        let order = Order {
-            worker,
-            conn,
-            inquiry,
-        };
-        self.0.try_send(order).map_err(|_| Overloaded)
+        self.0.submit(worker, conn, inquiry)
     }
 }
 
-fn work(orders: &Receiver<Order>, mailboxes: &Mailboxes) {
-    for order in orders {
-        let (conn, finding) = (order.conn, answer(order.inquiry));
-        mailboxes.send(order.worker, Parcel::Found { conn, finding });
-    }
+fn found(conn: Token, inquiry: Inquiry) -> Parcel {
+    let finding = answer(inquiry);
+    Parcel::Found { conn, finding }
 }
 
 fn answer(inquiry: Inquiry) -> Finding {

@@ -12,8 +12,9 @@ mod restart;
 mod signals;
 mod stats_report;
 mod supervisor;
+mod threads;
 
-pub(crate) use derive::{Deriver, Overloaded};
+pub(crate) use derive::Deriver;
 pub(crate) use inquire::Inquirer;
 pub(crate) use reload::{LoadError, Origin, credentials, load, net_options};
 pub(crate) use resolver::{Lookup, Resolver};
@@ -21,3 +22,4 @@ pub(crate) use restart::{Program, Restart};
 pub(crate) use signals::{Caught, Signal};
 pub(crate) use stats_report::StatsReport;
 pub(crate) use supervisor::{Request, Supervisor, stats_period_us};
+pub(crate) use threads::Overloaded;
