@@ -94,10 +94,12 @@ def served(host, port, *, startup=b"\0\0\0\x08\x04\xd2\x16\x2f", **options):
         return ssl.DER_cert_to_PEM_cert(wrapped.getpeercert(True))
 
 
-def tls_socket(host, port, *, startup=b"\0\0\0\x08\x04\xd2\x16\x2f", alpn=None, cert=None, versions=None):
-    """A TLS connection that verifies nothing; it asks first, unless `startup` is empty."""
+def tls_socket(host, port, *, startup=b"\0\0\0\x08\x04\xd2\x16\x2f", alpn=None, cert=None, versions=None,
+               resume=None):
+    """A TLS connection that verifies nothing; it asks first, unless `startup` is empty. `resume` is a connection
+    that was made before: its session is gone on with."""
     import socket
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context = resume.context if resume else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     if alpn:
@@ -112,7 +114,7 @@ def tls_socket(host, port, *, startup=b"\0\0\0\x08\x04\xd2\x16\x2f", alpn=None, 
             plain.sendall(startup)
             answer = plain.recv(1)
             assert answer == b"S", answer
-        return context.wrap_socket(plain)
+        return context.wrap_socket(plain, session=resume and resume.session)
     except BaseException:
         plain.close()
         raise

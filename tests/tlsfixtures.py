@@ -68,7 +68,8 @@ class DirectFront:
         if alpn:
             self.context.set_alpn_protocols(list(alpn))
         self.pg = pg
-        self.count = 0
+        # For each connection: does it go on with the session of another one?
+        self.resumed = []
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -86,7 +87,7 @@ class DirectFront:
             secure = self.context.wrap_socket(client, server_side=True)
         except OSError:
             return client.close()
-        self.count += 1
+        self.resumed.append(secure.session_reused)
         if self.pg is None:
             return secure.close()
         server = socket.create_connection((self.pg.host, self.pg.port))

@@ -28,6 +28,9 @@ use super::{
 pub(super) const ALPN: &[u8] = b"postgresql";
 /// Servers whose sessions are remembered, to be resumed.
 const SESSIONS_KEPT: usize = 256;
+/// What keys are agreed on with servers by. The first is the only one that PostgreSQL up to 17 accepts by
+/// default (`ssl_ecdh_curve`): another guess would cost a round trip more.
+const SERVER_GROUPS: &str = "prime256v1:X25519:secp384r1:X25519MLKEM768";
 
 /// Why the TLS settings come to nothing: the setting, the file, and what is wrong.
 #[derive(Debug, thiserror::Error)]
@@ -191,7 +194,7 @@ impl Connect {
             protocols: &settings.server_tls_protocols,
             ciphers: &settings.server_tls_ciphers,
             ciphers_13: &settings.server_tls13_ciphers,
-            curves: "auto",
+            curves: SERVER_GROUPS,
         };
         let mut print = wishes.print();
         settings.server_tls_negotiation.hash(&mut print);
@@ -411,5 +414,25 @@ impl fmt::Debug for Contexts {
             .field("accept", &self.accept.is_some())
             .field("connect", &self.connect.is_some())
             .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::NamedGroup;
+
+    use super::*;
+
+    #[test]
+    fn servers_are_offered_first_what_they_accept() {
+        let settings = Settings {
+            server_tls_sslmode: SslMode::Require,
+            ..Settings::default()
+        };
+        let connect = Connect::load(&settings, &mut Vec::new()).expect("no files are needed");
+        let config = connect.config.expect("there is a version");
+        let groups = &config.crypto_provider().kx_groups;
+        assert_eq!(groups[0].name(), NamedGroup::secp256r1);
+        assert!(groups.len() > 1);
     }
 }
