@@ -38,6 +38,8 @@ def test_names_that_end_a_connection(start_pooler, newest_pg, name):
         other.send(bind(name="S_0") + execute() + close("S", "S_9") + SYNC)
         assert rows(other.until_ready()) == [("0",)]
     assert words in weir.log()
+    if words == TAKEN:
+        assert "prepared statement 'S_1' was already prepared" in weir.log()
 
 
 @pytest.mark.shows("session_state", "database.session_state")

@@ -23,6 +23,7 @@ WRONG = {
     "not a time": ("query_wait_timeout = soon", ["query_wait_timeout", "soon"]),
     "not a port": ("listen_port = 70000", ["listen_port", "70000"]),
     "not an auth_type": ("auth_type = password", ["auth_type", "password"]),
+    "not a group of Diffie-Hellman": ("client_tls_dheparams = 4096", ["client_tls_dheparams", "none, auto or legacy"]),
     "no equals sign": ("pool_mode session", ['"="']),
     "unknown section": ("[pgbounzer]", ["pgbounzer", "pgbouncer"]),
     "unfinished section": ("[pgbouncer", ['"]"']),
@@ -214,9 +215,13 @@ def test_unreadable_file_is_explained(new_pooler, newest_pg, what):
 
 
 @pytest.mark.pgweir_only("has them all")
+@pytest.mark.shows("sbuf_loopcnt", "pkt_buf", "service_name", "job_name", "client_tls_dheparams")
 def test_what_has_no_effect_is_said_once(start_pooler, newest_pg):
     """At the start, and at a RELOAD that changes it."""
-    pooler = start_pooler(newest_pg, sbuf_loopcnt=1)
+    others = {"pkt_buf": 8192, "service_name": "bouncer", "job_name": "weir", "client_tls_dheparams": "legacy"}
+    pooler = start_pooler(newest_pg, sbuf_loopcnt=1, **others)
+    for key in others:
+        assert pooler.log().count(f'"{key}": accepted, but has no effect') == 1
     said = '"sbuf_loopcnt": accepted, but has no effect'
     pooler.console("RELOAD")
     pooler.raw().close()

@@ -306,11 +306,14 @@ def test_settings_by_the_console(start_pooler, newest_pg, certificates):
     """One after the other: they take effect when they fit together."""
     pooler = start_pooler(newest_pg)
     assert "does not support SSL" in refused(pooler)
-    pooler.console("SET client_tls_sslmode = require")
+    admin = pooler.raw("admin", "pgbouncer")
+    messages = admin.query("SET client_tls_sslmode = require")
+    assert wire.kinds(messages) == "NCZ"
+    assert messages[0].words == "TLS settings could not be applied, still using old configuration"
     pooler.expect_log("still using old configuration")
     connect(pooler, "disable").close()
     pooler.console(f"SET client_tls_key_file = '{certificates.site.key}'")
-    pooler.console(f"SET client_tls_cert_file = '{certificates.site.cert}'")
+    assert wire.kinds(admin.query(f"SET client_tls_cert_file = '{certificates.site.cert}'")) == "CZ"
     connect(pooler).close()
     assert "SSL required" in refused(pooler, sslmode="disable")
 

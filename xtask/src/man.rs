@@ -67,7 +67,6 @@ fn facts(info: &SettingInfo) -> String {
     }
     line.push_str(match info.effect {
         Effect::Now => ".",
-        Effect::Later => "; not yet in effect.",
         Effect::Never => "; taken for PgBouncer's sake, without effect.",
     });
     line

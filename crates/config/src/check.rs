@@ -60,6 +60,17 @@ pub(crate) fn auth_available(value: &AuthType) -> Verdict {
     }
 }
 
+/// A group of Diffie-Hellman, as PgBouncer names them.
+#[allow(clippy::ptr_arg, reason = "the value of a setting, as it is")]
+pub(crate) fn dhe_params(value: &String) -> Verdict {
+    let known = ["none", "auto", "legacy"];
+    if value.is_empty() || known.iter().any(|name| name.eq_ignore_ascii_case(value)) {
+        Verdict::Fine
+    } else {
+        Verdict::Wrong("none, auto or legacy".to_owned())
+    }
+}
+
 /// Tells what becomes of a mode that libpq has another meaning for.
 pub(crate) fn allow_prefers(value: &SslMode) -> Verdict {
     match value {

@@ -73,7 +73,6 @@ fn write_setting(out: &mut String, info: &SettingInfo) -> fmt::Result {
     }
     match info.effect {
         Effect::Now => Ok(()),
-        Effect::Later => out.write_str("- Accepted, but **not yet in effect** in this version.\n"),
         Effect::Never => out.write_str("- Accepted for PgBouncer's sake; has no effect.\n"),
     }
 }
@@ -112,9 +111,6 @@ fn write_example_settings(out: &mut String) -> fmt::Result {
             let mut text = paragraph(info);
             if let Some(unit) = info.unit {
                 write!(text, " [{unit}]")?;
-            }
-            if info.effect == Effect::Later {
-                text.push_str(" (Not yet in effect.)");
             }
             out.push('\n');
             comment(out, &text)?;

@@ -358,7 +358,6 @@ fn remark(accepted: &Accepted) -> Option<&'static str> {
     match accepted.info.effect {
         Effect::Now => accepted.note,
         _ if accepted.is_default => None,
-        Effect::Later => Some("accepted, but not yet in effect in this version"),
         Effect::Never => Some("accepted, but has no effect"),
     }
 }

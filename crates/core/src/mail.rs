@@ -12,6 +12,15 @@ use crate::{
     worker::{Diagnosis, Search, Word},
 };
 
+/// What an operator is to know of a command that was carried out.
+#[derive(Debug)]
+pub struct Note {
+    /// What it says.
+    pub text: &'static str,
+    /// Why.
+    pub detail: String,
+}
+
 /// A message from one worker, or from the control thread, to a worker.
 #[derive(Debug)]
 pub enum Mail {
@@ -88,8 +97,8 @@ pub enum Mail {
     Configured {
         /// The console's client.
         console: Token,
-        /// Did it take effect?
-        outcome: Result<(), Fault>,
+        /// Did it take effect, and what is the operator to know of it?
+        outcome: Result<Option<Note>, Fault>,
     },
     /// About an online restart.
     Takeover(Box<Word>),

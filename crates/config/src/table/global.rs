@@ -4,7 +4,7 @@ use super::settings;
 use crate::{
     AuthType, BypassUsers, FairWindow, FileMode, HandoverClean, Micros, PoolMode, Secret,
     SessionState, Share, SslMode, SyslogFacility, TlsNegotiation,
-    check::{allow_prefers, auth_available, between, extension_names, not_console},
+    check::{allow_prefers, auth_available, between, dhe_params, extension_names, not_console},
 };
 
 settings! {
@@ -335,7 +335,7 @@ settings! {
         /// `X25519`, `prime256v1`, `secp384r1`, `X25519MLKEM768`; `auto` is all of them.
         client_tls_ecdhcurve: String = "auto", reloads, now;
         /// Group of the Diffie-Hellman key exchange: there is only the one over elliptic curves.
-        client_tls_dheparams: String = "auto", reloads, never;
+        client_tls_dheparams: String = "auto", reloads, never, dhe_params;
     }
 
     "TLS with servers" {

@@ -55,8 +55,6 @@ impl Scope {
 pub enum Effect {
     /// What its description says.
     Now,
-    /// Nothing yet: it is read and checked, and takes effect in a later version.
-    Later,
     /// Nothing, ever: it is taken so that a file of PgBouncer's loads.
     Never,
 }
@@ -154,7 +152,7 @@ pub(crate) fn shown<T: Value>(value: &T, info: &SettingInfo) -> Option<String> {
 }
 
 /// Declares the settings of one scope: `name: type = "default" in "unit", when, effect, check;`
-/// where `when` is `reloads` or `restarts`, `effect` is `now`, `later` or `never`, and default,
+/// where `when` is `reloads` or `restarts`, `effect` is `now` or `never`, and default,
 /// unit and check may be left out.
 macro_rules! settings {
     (
@@ -247,7 +245,6 @@ macro_rules! settings {
     (@when reloads) => { true };
     (@when restarts) => { false };
     (@effect now) => { $crate::Effect::Now };
-    (@effect later) => { $crate::Effect::Later };
     (@effect never) => { $crate::Effect::Never };
 }
 pub(crate) use settings;

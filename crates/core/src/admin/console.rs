@@ -13,6 +13,7 @@ use crate::{
     fault::Fault,
     frontend::{Client, ClientDuty},
     inbox::Inbox,
+    mail::Note,
     worker::Worker,
 };
 
@@ -256,7 +257,7 @@ impl Worker {
     pub(crate) fn configured(
         &mut self,
         conn: Token,
-        outcome: Result<(), Fault>,
+        outcome: Result<Option<Note>, Fault>,
         now: Time,
         out: &mut Actions,
     ) {
@@ -265,7 +266,15 @@ impl Worker {
         };
         let tag = std::mem::take(&mut console.tag);
         match outcome {
-            Ok(()) => self.begin_tour(conn, Errand::Settle(tag), now, out),
+            Ok(note) => {
+                if let Some(Note { text, detail }) = note {
+                    out.send_made(conn, |bytes| {
+                        let code = sqlstate::SUCCESSFUL_COMPLETION;
+                        MessageWriter::new(bytes).notice_with_detail(code, text, &detail);
+                    });
+                }
+                self.begin_tour(conn, Errand::Settle(tag), now, out);
+            }
             Err(fault) => self.answer(conn, Err(&fault), now, out),
         }
     }

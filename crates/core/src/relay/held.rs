@@ -84,7 +84,7 @@ impl Upward<'_> {
             return Ok(bytes.len());
         }
         if self.follows(tag)
-            && let Some(fault) = self.refusal_of(&named)
+            && let Some(fault) = self.refusal_of(&named, out)
         {
             return Err(fault);
         }

@@ -7,7 +7,7 @@ use pgweir_wire::{tag::backend, tag::frontend};
 
 use super::named::Named;
 use crate::{
-    Actions, Token,
+    Actions, Level, Token,
     backend::{Change, Mark, MarkKind, Server},
     fault::Fault,
     frontend::{Client, Head, Upstream},
@@ -204,7 +204,7 @@ impl Upward<'_> {
             self.put_off(head.header, &[&bytes[cursor.at..]], out);
             return Ok(Flow::Wait);
         }
-        if let Some(fault) = self.refusal_of(&named) {
+        if let Some(fault) = self.refusal_of(&named, out) {
             cursor.flush(self.server_conn, head, out);
             return Err(Stopped::Refused(fault));
         }
@@ -251,7 +251,7 @@ impl Upward<'_> {
 
     /// What ends a client's connection in PgBouncer, and is an error of the server's otherwise.
     #[inline]
-    pub(super) fn refusal_of(&mut self, named: &Named<'_>) -> Option<Fault> {
+    pub(super) fn refusal_of(&mut self, named: &Named<'_>, out: &mut Actions) -> Option<Fault> {
         if !self.as_pgbouncer {
             return None;
         }
@@ -263,6 +263,11 @@ impl Upward<'_> {
         let is_known = self.client.statements.find(self.bindings, name).is_some();
         if is_known != (fault == Fault::StatementExists) {
             return None;
+        }
+        if is_known {
+            let name = String::from_utf8_lossy(name);
+            let text = format!("prepared statement '{name}' was already prepared");
+            out.log(Level::Error, self.client.subject(), text);
         }
         self.client.stream = Upstream::default();
         Some(fault)

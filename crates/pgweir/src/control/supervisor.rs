@@ -12,8 +12,9 @@ use std::{
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use pgweir_config::{AuthType, Settings};
 use pgweir_core::{
-    Control, Directory, Halt, Level, Shutdown, Snapshot, Stats, Token, WorkerId, fault::Fault,
-    mail::Mail,
+    Control, Directory, Halt, Level, Shutdown, Snapshot, Stats, Token, WorkerId,
+    fault::Fault,
+    mail::{Mail, Note},
 };
 
 use super::{Origin, Resolver, Restart, Signal, StatsReport, credentials, load, net_options};
@@ -28,6 +29,9 @@ use crate::{
 
 /// How long workers may take to end when asked to end at once.
 const IMMEDIATE: Duration = Duration::from_secs(5);
+
+/// What is said, as PgBouncer says it, where settings of TLS do not fit each other.
+const OLD_TLS: &str = "TLS settings could not be applied, still using old configuration";
 
 /// What the control thread is told.
 #[derive(Debug)]
@@ -297,27 +301,28 @@ impl Supervisor {
         }
         self.notifier.ready();
         if let Some((worker, console)) = console {
-            let outcome = ok.then_some(()).ok_or(Fault::ReloadFailed);
+            let outcome = ok.then_some(None).ok_or(Fault::ReloadFailed);
             self.report(worker, console, outcome);
         }
     }
 
-    fn report(&self, worker: WorkerId, console: Token, outcome: Result<(), Fault>) {
+    fn report(&self, worker: WorkerId, console: Token, outcome: Result<Option<Note>, Fault>) {
         let mail = Mail::Configured { console, outcome };
         self.mailboxes.send(worker, Parcel::Mail(mail));
     }
 
     /// Changes one setting, until the file is read again.
-    fn set(&mut self, key: &str, value: &str) -> Result<(), Fault> {
+    fn set(&mut self, key: &str, value: &str) -> Result<Option<Note>, Fault> {
         let failed = |problem: &dyn fmt::Display| Fault::SetFailed(problem.to_string());
         let before = self.directory.snapshot();
         let (config, note) = before
             .config
             .with_setting(key, value)
             .map_err(|problem| failed(&problem))?;
-        if key.contains("_tls") {
-            self.set_tls(&config.settings);
-        }
+        let misfit = key
+            .contains("_tls")
+            .then(|| self.set_tls(&config.settings).err())
+            .flatten();
         let (users, rules) = if logs_in_alike(&config.settings, &before.config.settings) {
             (before.users.clone(), before.rules.clone())
         } else {
@@ -333,27 +338,26 @@ impl Supervisor {
             self.say(Level::Warning, format!("{key:?}: {note}"));
         }
         self.apply(Arc::new(snapshot));
-        Ok(())
+        Ok(misfit)
     }
 
     /// Encrypts with what the settings say from here on, if that makes sense: where several of them are
     /// set one after the other (a key, then its certificate), the old ones stay until all fit.
-    fn set_tls(&mut self, settings: &Settings) {
+    ///
+    /// # Errors
+    /// They don't fit yet.
+    fn set_tls(&mut self, settings: &Settings) -> Result<(), Note> {
         let mut notes = Vec::new();
-        match Contexts::load(settings, &self.tls, &mut notes) {
-            Ok(tls) => {
-                self.tls = tls;
-                for note in notes {
-                    self.say(Level::Warning, note);
-                }
-            }
-            Err(error) => self.say(
-                Level::Error,
-                format!(
-                    "{error}; TLS settings could not be applied, still using old configuration"
-                ),
-            ),
+        let loaded = Contexts::load(settings, &self.tls, &mut notes);
+        self.tls = loaded.map_err(|error| {
+            let (text, detail) = (OLD_TLS, error.to_string());
+            self.say(Level::Error, format!("{detail}; {text}"));
+            Note { text, detail }
+        })?;
+        for note in notes {
+            self.say(Level::Warning, note);
         }
+        Ok(())
     }
 
     /// Puts the whole new configuration in force, or nothing of it.

@@ -1,7 +1,10 @@
 //! What operators do by the console, and what comes of it.
 
 use pgweir_core::{
-    Control, Snapshot, Token, WorkerId, admin::KnownNames, fault::Fault, mail::Mail,
+    Control, Snapshot, Token, WorkerId,
+    admin::KnownNames,
+    fault::Fault,
+    mail::{Mail, Note},
 };
 
 use super::{World, driver::Parcel};
@@ -57,7 +60,7 @@ impl World {
         match control {
             Control::Reload { worker, console } => {
                 self.reload()?;
-                self.report(worker, console, Ok(()));
+                self.report(worker, console, Ok(None));
             }
             Control::Set {
                 worker,
@@ -75,7 +78,7 @@ impl World {
                             tls: self.scenario.tls,
                             rules: Default::default(),
                         });
-                        Ok(())
+                        Ok(None)
                     }
                     Err(problem) => Err(Fault::SetFailed(problem.to_string())),
                 };
@@ -104,7 +107,7 @@ impl World {
         Ok(())
     }
 
-    fn report(&mut self, worker: WorkerId, console: Token, outcome: Result<(), Fault>) {
+    fn report(&mut self, worker: WorkerId, console: Token, outcome: Result<Option<Note>, Fault>) {
         let mail = Mail::Configured { console, outcome };
         self.post(self.hosts.len(), worker.index(), Parcel::Mail(mail));
     }
