@@ -52,6 +52,7 @@ def test_contents(folder):
                   if not line.startswith(" "))
     assert package.name == f"pgweir_{fields['Version']}_{fields['Architecture']}.deb"
     assert "postgresql-common" in fields["Depends"] and "libc6 (>= " in fields["Depends"]
+    assert "libpam0g (>= " in fields["Depends"]
     owners = {line.split()[1] for line in run("dpkg-deb", "-c", package).splitlines()}
     assert owners == {"root/root"}
 

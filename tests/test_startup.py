@@ -180,7 +180,7 @@ def test_keys_of_pgbouncer_are_accepted(new_pooler, newest_pg):
     ("client_tls_sslmode = require", "client_tls_key_file"),
     ("server_tls_sslmode = verify-full", "server_tls_sslmode"),
     ("auth_type = hba", "auth_type"),
-    ("auth_type = pam", "auth_type"),
+    ("auth_type = ldap", "auth_ldap_options"),
 ])
 def test_protection_that_cannot_be_given_is_refused(new_pooler, newest_pg, line, named):
     """Never silently weaker than what the file asks for."""

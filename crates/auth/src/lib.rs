@@ -8,6 +8,7 @@ pub mod hba;
 mod ldap;
 pub mod md5;
 mod method;
+mod pam;
 mod plain;
 mod saslprep;
 pub mod scram;
@@ -15,6 +16,7 @@ pub mod userlist;
 
 pub use ldap::{LdapMode, LdapOptions, LdapProblem, LdapScope};
 pub use method::Method;
+pub use pam::{PamOptions, PamProblem};
 pub use plain::{PlainCheck, verify_plain};
 
 /// The longest password or secret that works, in bytes: PostgreSQL refuses a password message

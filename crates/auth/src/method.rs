@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::LdapOptions;
+use crate::{LdapOptions, PamOptions};
 
 /// How a client has to prove who it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,4 +23,6 @@ pub enum Method {
     Peer,
     /// By its password, which an LDAP server checks.
     Ldap(Arc<LdapOptions>),
+    /// By its password, which PAM checks.
+    Pam(Arc<PamOptions>),
 }

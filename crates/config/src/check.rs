@@ -1,6 +1,6 @@
 //! Checks of single values that a type alone does not make.
 
-use crate::{AuthType, SslMode, is_console};
+use crate::{SslMode, is_console};
 
 /// What a check found.
 pub(crate) enum Verdict {
@@ -40,23 +40,6 @@ pub(crate) fn not_console(value: &Option<String>) -> Verdict {
             "another database (cannot use the reserved \"{name}\" database as an auth_dbname)"
         )),
         _ => Verdict::Fine,
-    }
-}
-
-/// Refuses the ways to log in that are not built yet, rather than to check less than asked for.
-pub(crate) fn auth_available(value: &AuthType) -> Verdict {
-    match value {
-        AuthType::Any
-        | AuthType::Trust
-        | AuthType::Plain
-        | AuthType::Md5
-        | AuthType::Cert
-        | AuthType::Hba
-        | AuthType::Ldap
-        | AuthType::ScramSha256 => Verdict::Fine,
-        AuthType::Pam => Verdict::Wrong(format!(
-            "any, trust, plain, md5, scram-sha-256, cert, hba or ldap ({value} is not supported yet: it comes in a later version)"
-        )),
     }
 }
 

@@ -221,9 +221,8 @@ fn what_is_wrong_is_said() {
          s, min, h or d",
     );
     global(
-        "auth_type = pam",
-        "wrong value \"pam\" for \"auth_type\": expected any, trust, plain, md5, scram-sha-256, cert, hba or ldap (pam is not \
-         supported yet: it comes in a later version)",
+        "auth_type = kerberos",
+        "wrong value \"kerberos\" for \"auth_type\": expected one of any, trust, plain, md5, cert, hba, ldap, pam, scram-sha-256",
     );
     global(
         "server_tls_sslmode = verify",

@@ -141,8 +141,22 @@ pub struct Facts {
     pub failure: Option<Failure>,
     /// The secret that a client has proven, of a user who is not in `auth_file`.
     pub secret: Option<Arc<Secret>>,
+    /// LDAP or PAM has checked it: then it comes before one in `auth_file`.
+    pub is_checked: bool,
     /// SCRAM keys of a client, which are good for the server too if it has the same secret.
     pub keys: Option<ClientKeys>,
+}
+
+impl Facts {
+    /// The secret for servers, where `auth_file` has `listed` for their user.
+    #[must_use]
+    pub fn secret<'s>(&'s self, listed: Option<&'s Arc<Secret>>) -> Option<&'s Arc<Secret>> {
+        let proven = self.secret.as_ref();
+        match self.is_checked {
+            true => proven.or(listed),
+            false => listed.or(proven),
+        }
+    }
 }
 
 /// A SCRAM secret that was made of a plain one.

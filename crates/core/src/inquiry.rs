@@ -2,7 +2,7 @@
 
 use std::{fmt, net::IpAddr, sync::Arc};
 
-use pgweir_auth::LdapOptions;
+use pgweir_auth::{LdapOptions, PamOptions};
 use zeroize::Zeroizing;
 
 /// One question. `Debug` shows no secret.
@@ -27,6 +27,8 @@ pub enum Inquiry {
 pub enum Service {
     /// An LDAP server.
     Ldap(Arc<LdapOptions>),
+    /// PAM.
+    Pam(Arc<PamOptions>),
 }
 
 /// The answer.

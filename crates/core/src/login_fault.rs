@@ -56,6 +56,7 @@ impl fmt::Display for LoginFault {
             Self::Rejected => "login rejected",
             Self::Peer => "unix socket login rejected",
             Self::Service(Service::Ldap(_)) => "LDAP authentication failed",
+            Self::Service(Service::Pam(_)) => "PAM authentication failed",
             Self::Certificate => "certificate authentication failed",
         })
     }

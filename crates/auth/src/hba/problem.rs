@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::LdapProblem;
+use crate::{LdapProblem, PamProblem};
 
 /// A line that can't be understood.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,6 +77,8 @@ pub enum Wrong {
     NoGroup,
     /// The options of LDAP.
     Ldap(LdapProblem),
+    /// An option of the method pam.
+    Pam(PamProblem),
     /// A role's members in the ident file.
     RoleInMap(String),
 }
@@ -115,7 +117,7 @@ impl fmt::Display for Wrong {
             ),
             Self::Method(word) => write!(
                 f,
-                "expected one of trust, reject, md5, scram-sha-256, password, cert, peer, ldap as the method, \
+                "expected one of trust, reject, md5, scram-sha-256, password, cert, peer, ldap, pam as the method, \
                  not \"{word}\""
             ),
             Self::Option(word) => write!(f, "this method has no option \"{word}\""),
@@ -146,6 +148,7 @@ impl fmt::Display for Wrong {
                  with a group; write it as /^(.*)@example\\.com$",
             ),
             Self::Ldap(problem) => problem.fmt(f),
+            Self::Pam(problem) => problem.fmt(f),
             Self::RoleInMap(word) => write!(
                 f,
                 "\"{word}\": roles are not supported in ident maps; name the users, or put +role in the \

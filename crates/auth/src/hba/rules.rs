@@ -8,7 +8,7 @@ use super::{
     line::{Word, fields, lines},
     names::{Column, Fit, Names, Read},
 };
-use crate::{LdapOptions, Method};
+use crate::{LdapOptions, Method, PamOptions};
 
 /// The rules of an HBA file, in their order.
 #[derive(Debug, Clone, Default)]
@@ -119,6 +119,12 @@ impl Rules {
         Ok(Self::of_method(Method::Ldap(Arc::new(options))))
     }
 
+    /// One rule for everybody, by PAM: `auth_type = pam`.
+    #[must_use]
+    pub fn of_pam() -> Self {
+        Self::of_method(Method::Pam(Arc::new(PamOptions::default())))
+    }
+
     /// One rule for everybody.
     fn of_method(method: Method) -> Self {
         let mut rules = Self::default();
@@ -154,6 +160,13 @@ impl Rules {
     pub fn name_roles(&self) -> bool {
         let mut rules = self.rules.iter();
         rules.any(|rule| rule.databases.name_roles() || rule.users.name_roles())
+    }
+
+    /// The first rule that asks for PAM.
+    #[must_use]
+    pub fn by_pam(&self) -> Option<&Rule> {
+        let mut rules = self.rules.iter();
+        rules.find(|rule| matches!(rule.method, Method::Pam(_)))
     }
 
     /// What is allowed, but hardly meant. For the log.
@@ -246,21 +259,7 @@ fn rule(
         }
     };
     let method = single(rest.next(), "method")?;
-    if method.is("ldap") {
-        let words = rest.flatten().map(|word| word.text.as_str());
-        let options = LdapOptions::parse(words).map_err(Wrong::Ldap)?;
-        return Ok(Some(Rule {
-            connection,
-            databases,
-            users,
-            range,
-            method: Method::Ldap(Arc::new(options)),
-            map: None,
-            line,
-        }));
-    }
-    let method = method_of(method).ok_or_else(|| Wrong::Method(method.text.clone()))?;
-    let map = options(rest.flatten(), &method, context.maps)?;
+    let (method, map) = method_with_options(method, rest.flatten(), context.maps)?;
     Ok(Some(Rule {
         connection,
         databases,
@@ -270,6 +269,26 @@ fn rule(
         map,
         line,
     }))
+}
+
+fn method_with_options<'w>(
+    method: &Word,
+    words: impl Iterator<Item = &'w Word>,
+    maps: &IdentMaps,
+) -> Result<(Method, Option<Arc<IdentMap>>), Wrong> {
+    if method.is("ldap") {
+        let options = LdapOptions::parse(words.map(|word| word.text.as_str()));
+        let options = options.map_err(Wrong::Ldap)?;
+        return Ok((Method::Ldap(Arc::new(options)), None));
+    }
+    if method.is("pam") {
+        let options = PamOptions::parse(words.map(|word| word.text.as_str()));
+        let options = options.map_err(Wrong::Pam)?;
+        return Ok((Method::Pam(Arc::new(options)), None));
+    }
+    let method = method_of(method).ok_or_else(|| Wrong::Method(method.text.clone()))?;
+    let map = options(words, &method, maps)?;
+    Ok((method, map))
 }
 
 fn single<'w>(field: Option<&'w [Word]>, what: &'static str) -> Result<&'w Word, Wrong> {

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeSet, io, path::Path};
 
-use pgweir_auth::hba::{Asked, Found, IdentMaps, Rules};
+use pgweir_auth::{
+    Method,
+    hba::{Asked, Found, IdentMaps, Rules},
+};
 
 const FILE: &str = "/etc/weir/hba.conf";
 
@@ -225,6 +228,24 @@ fn who_may_be_whom() {
     check("mail", "admin_7", "postgres2", false);
 }
 
+#[test]
+fn pam_has_a_service() {
+    let service = |rules: &Rules| {
+        let rule = rules.by_pam().expect("a rule by PAM");
+        match &rule.method {
+            Method::Pam(options) => (rule.line, options.service.clone()),
+            other => panic!("{other:?}"),
+        }
+    };
+    let named =
+        rules("local all all md5\nhost all all all pam pamservice=\"db\" pam_use_hostname=0");
+    assert_eq!(service(&named), (2, "db".to_owned()));
+    let usual = rules("local all all pam");
+    assert_eq!(service(&usual), (1, "pgbouncer".to_owned()));
+    assert_eq!(service(&Rules::of_pam()), (0, "pgbouncer".to_owned()));
+    assert!(rules("local all all peer").by_pam().is_none());
+}
+
 /// What is wrong with a line of the HBA file, in part.
 fn check_wrong(line: &str, expect: &str) {
     let text = format!("# first\n\n{line}\nlocal all all md5\n");
@@ -261,6 +282,11 @@ fn wrong_lines_say_what_would_be_right() {
         ("local all all peer map=nobody", "no map \"nobody\""),
         ("local all all peer what", "name=value"),
         ("local all all peer a=b", "no option \"a\""),
+        ("local all all pam map=staff", "PAM has no option \"map\""),
+        (
+            "local all all pam pamservice=../su",
+            "the name of a file in /etc/pam.d",
+        ),
         ("local @none all md5", "/etc/weir/none can't be read"),
         ("local @round all md5", "within too many others"),
         ("local \"\" all md5", "a name is empty"),

@@ -4,7 +4,7 @@ use super::settings;
 use crate::{
     AuthType, BypassUsers, FairWindow, FileMode, HandoverClean, Micros, PoolMode, Secret,
     SessionState, Share, SslMode, SyslogFacility, TlsNegotiation,
-    check::{allow_prefers, auth_available, between, dhe_params, extension_names, not_console},
+    check::{allow_prefers, between, dhe_params, extension_names, not_console},
 };
 
 settings! {
@@ -193,8 +193,10 @@ settings! {
         /// proof, but the user must be known. `any`: no proof and any name; each database must then
         /// have a `user`. `cert`: by the name in the client's TLS certificate. `hba`: as the rules in
         /// `auth_hba_file` say. `ldap`: by the password, which an LDAP server
-        /// checks. `pam` comes in a later version.
-        auth_type: AuthType = "md5", reloads, now, auth_available;
+        /// checks. `pam`: by the password, which PAM checks as its service `pgbouncer` says
+        /// (`/etc/pam.d/pgbouncer`). With `ldap` and `pam`, users need not be in `auth_file`, and servers that
+        /// ask for a password get the client's.
+        auth_type: AuthType = "md5", reloads, now;
         /// The file with users and their secrets: lines of `"user" "secret"`, the secret in clear text,
         /// as `md5...` or as `SCRAM-SHA-256$...`.
         auth_file: Option<String>, reloads, now;
@@ -206,8 +208,8 @@ settings! {
         /// `samerole`, `replication`, USER is `all` or `+role`; both may be lists of names, `@file` and
         /// `/regular expression` (Rust's syntax, which has no back references and no lookaround). ADDRESS
         /// is `all` or an address with its mask. METHOD is `trust`, `reject`, `md5`, `scram-sha-256`,
-        /// `password`, `cert` or `peer`, which may have `map=NAME`, or `ldap` with its options. A line that can't be
-        /// understood makes the file unusable.
+        /// `password`, `cert` or `peer`, which may have `map=NAME`, `ldap` with its options, or `pam`, which may have
+        /// `pamservice=NAME` (`pgbouncer` if not). A line that can't be understood makes the file unusable.
         auth_hba_file: Option<String> = "", reloads, now;
         /// The file with maps for `map=` of the methods `cert` and `peer`: lines of `MAP SYSTEM-USER USER`. The
         /// system user may be a `/regular expression`, and `\1` in the user is then what its first group
@@ -234,7 +236,7 @@ settings! {
         /// behind the method `ldap`. Certificates of LDAP servers are checked as `ldap.conf` says
         /// (`TLS_CACERT`, `TLS_CACERTDIR`, `TLS_REQCERT`; `LDAPCONF` names the file).
         auth_ldap_options: Option<Secret>, reloads, now;
-        /// So many threads ask LDAP servers and the system about clients that log in.
+        /// So many threads ask LDAP servers, PAM and the system about clients that log in.
         auth_threads: u32 = "4", restarts, now, between::<1, 64>;
         /// So many questions may wait for them; whose login would be one more is refused.
         auth_queue: u32 = "1000", restarts, now, between::<1, 100_000>;

@@ -117,6 +117,7 @@ impl AuthPlan {
                 _ => Self::MockScram,
             },
             Method::Ldap(options) => Self::CleartextFor(Service::Ldap(Arc::clone(options))),
+            Method::Pam(options) => Self::CleartextFor(Service::Pam(Arc::clone(options))),
             Method::Reject | Method::Cert | Method::Peer => {
                 Self::Refuse(Fault::Login(LoginFault::Rejected))
             }
@@ -154,6 +155,8 @@ pub struct Login {
     pub asked_gss: bool,
     /// What a database has told of the user.
     pub(crate) told: Option<Answer>,
+    /// It is what the client has given to a service that checks passwords.
+    pub(crate) is_checked: bool,
     /// That was told some time ago.
     pub(crate) cached: Option<Question>,
     /// The roles that the user is a member of.
@@ -180,6 +183,7 @@ impl Login {
             end_point: None,
             asked_gss: false,
             told: None,
+            is_checked: false,
             cached: None,
             roles: None,
             repeated: None,
@@ -372,6 +376,7 @@ impl Login {
         // If it is right, servers may ask for it too.
         let secret = Secret::Plain(password.clone());
         self.told = Some(Answer::Secret(Arc::new(secret)));
+        self.is_checked = true;
         self.stage = Stage::Verifying(service.clone());
         Ok(Proof::Inquire(Inquiry::Password {
             service,

@@ -29,6 +29,7 @@ impl Worker {
             return Ok(());
         };
         let early = login.inbox.rest().to_vec();
+        let is_checked = login.is_checked;
         let told = match login.told.take() {
             Some(Answer::Secret(secret)) if !secret.is_empty() => Some(secret),
             _ => None,
@@ -66,6 +67,7 @@ impl Worker {
             if let Some(told) = told {
                 facts.secret = Some(told);
             }
+            facts.is_checked = is_checked;
         }
         let pool = self.local_pool(&shared, now);
         pool.clients += 1;

@@ -116,7 +116,7 @@ impl Worker {
         let Some(way) = self.way_in(conn, claim, now, out)? else {
             return Ok(None);
         };
-        if matches!(way.method, Method::Ldap(_)) {
+        if matches!(way.method, Method::Ldap(_) | Method::Pam(_)) {
             // Whether there is such a user is not for us to know.
             if let Some(login) = self.login(conn) {
                 login.address = claim.address;
@@ -168,10 +168,11 @@ impl Worker {
             AuthType::Md5 => Method::Md5,
             AuthType::ScramSha256 => Method::ScramSha256,
             AuthType::Cert => Method::Cert,
-            AuthType::Hba | AuthType::Ldap => return self.way_of_rule(conn, claim, now, out),
-            AuthType::Any | AuthType::Pam => {
-                return Err(Fault::NotSupported("this auth_type is"));
+            AuthType::Hba | AuthType::Ldap | AuthType::Pam => {
+                return self.way_of_rule(conn, claim, now, out);
             }
+            // Who is let in like that has no way to go.
+            AuthType::Any => return Err(Fault::Login(LoginFault::NoMethod)),
         };
         Ok(Some(Way { method, map: None }))
     }

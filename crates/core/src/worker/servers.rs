@@ -138,7 +138,7 @@ impl Worker {
             }
             _ => {
                 let facts = shared.facts.lock();
-                let secret = snapshot.users.get(&user).or(facts.secret.as_ref());
+                let secret = facts.secret(snapshot.users.get(&user));
                 (secret.cloned(), facts.keys.clone())
             }
         };

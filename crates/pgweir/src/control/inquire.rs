@@ -6,7 +6,7 @@ use nix::unistd::{Uid, User};
 use pgweir_config::Settings;
 use pgweir_core::{Finding, Inquiry, Service, Token, WorkerId};
 
-use super::{Overloaded, ldap, threads::Threads};
+use super::{Overloaded, ldap, pam, threads::Threads};
 use crate::net::{Mailboxes, Parcel};
 
 /// Takes questions; the answers come by mail.
@@ -46,11 +46,14 @@ fn answer(inquiry: Inquiry) -> Finding {
     match inquiry {
         Inquiry::SystemUser(uid) => Finding::SystemUser(system_user(uid)),
         Inquiry::Password {
-            service: Service::Ldap(options),
+            service,
             user,
             password,
-            ..
-        } => Finding::Password(ldap::check(&options, &user, &password)),
+            address,
+        } => Finding::Password(match service {
+            Service::Ldap(options) => ldap::check(&options, &user, &password),
+            Service::Pam(options) => pam::check(&options, &user, &password, address),
+        }),
     }
 }
 

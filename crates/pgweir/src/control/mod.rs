@@ -6,6 +6,11 @@ mod derive;
 mod inquire;
 mod ldap;
 mod ldap_conf;
+#[cfg(feature = "pam")]
+mod pam;
+#[cfg(not(feature = "pam"))]
+#[path = "no_pam.rs"]
+mod pam;
 mod reload;
 mod resolver;
 mod restart;

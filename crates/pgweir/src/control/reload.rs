@@ -13,7 +13,10 @@ use pgweir_auth::{
 use pgweir_config::{AuthType, Config, Problems, Settings};
 use pgweir_core::Snapshot;
 
-use super::resolver::{LookupError, check_resolv_conf};
+use super::{
+    pam,
+    resolver::{LookupError, check_resolv_conf},
+};
 use crate::{
     net::{NetOptions, SocketOptions},
     process::FileLimit,
@@ -82,6 +85,11 @@ pub(crate) enum LoadError {
     /// `auth_ldap_options` can't be understood.
     #[error("auth_ldap_options: {0}")]
     LdapOptions(Wrong),
+    /// PAM is asked for, which this program was built without.
+    #[error(
+        "{0} needs PAM, which this pgweir was built without (by --no-default-features, as static binaries are): use another method, or a build with PAM"
+    )]
+    NoPam(String),
     /// Lines of these files that can't be understood.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Rules(Vec<HbaProblem>),
@@ -116,7 +124,7 @@ fn complete(config: Config, before: &Contexts) -> Result<Loaded, LoadError> {
             "no databases: clients can reach none before [databases] has an entry".to_owned(),
         );
     }
-    if users.is_empty() && config.settings.auth_type != AuthType::Any {
+    if users.is_empty() && knows_users_by_list(config.settings.auth_type) {
         notes.push("no users: nobody can log in before auth_file names somebody".to_owned());
     }
     Ok(Loaded {
@@ -129,6 +137,14 @@ fn complete(config: Config, before: &Contexts) -> Result<Loaded, LoadError> {
         tls,
         notes,
     })
+}
+
+/// Must users stand in a list, or be looked up?
+fn knows_users_by_list(auth_type: AuthType) -> bool {
+    !matches!(
+        auth_type,
+        AuthType::Any | AuthType::Hba | AuthType::Ldap | AuthType::Pam
+    )
 }
 
 /// A file's text; the error says who could not read it.
@@ -212,6 +228,8 @@ fn load_rules(settings: &Settings, notes: &mut Vec<String>) -> Result<Rules, Loa
             let options = options.ok_or(LoadError::NoLdapOptions)?;
             return Rules::of_ldap(options.expose()).map_err(LoadError::LdapOptions);
         }
+        AuthType::Pam if pam::IS_BUILT_IN => return Ok(Rules::of_pam()),
+        AuthType::Pam => return Err(LoadError::NoPam("auth_type = pam".to_owned())),
         _ => return Ok(Rules::default()),
     }
     let text_of = |key, file: &Path| {
@@ -232,6 +250,10 @@ fn load_rules(settings: &Settings, notes: &mut Vec<String>) -> Result<Rules, Loa
     let file = file.ok_or(LoadError::NoRuleFile)?;
     let text = text_of("auth_hba_file", file)?;
     let rules = Rules::parse(&text, file, &maps, &mut read).map_err(LoadError::Rules)?;
+    if let Some(rule) = rules.by_pam().filter(|_| !pam::IS_BUILT_IN) {
+        let line = format!("{}:{}: method pam", file.display(), rule.line);
+        return Err(LoadError::NoPam(line));
+    }
     notes.extend(rules.notes().iter().cloned());
     Ok(rules)
 }

@@ -1,0 +1,54 @@
+"""PAM as one pooler sees it: an /etc/pam.d and an /etc/passwd of its own.
+
+They are bound over the machine's within a mount namespace of the pooler, so that nothing outside of it
+changes.
+"""
+
+import os
+import subprocess
+from pathlib import Path
+
+import machine
+
+MODULES = ("/lib", "/usr/lib")
+_ENTER = 'mount --bind "$1" /etc/pam.d && mount --bind "$2" /etc/passwd && shift 2 && exec "$@"'
+
+
+def why_not():
+    """Why there can be no namespace here, or None."""
+    if os.geteuid() != 0:
+        return "only root can give the pooler an /etc/pam.d of its own"
+    if not any(path for folder in MODULES for path in Path(folder).glob("*/security/pam_unix.so")):
+        return "libpam-modules is not installed"
+    tried = subprocess.run(["unshare", "--mount", "mount", "--bind", "/etc/hostname", "/etc/hostname"],
+                           capture_output=True, text=True)
+    return f"no mount namespaces here: {tried.stderr.strip()}" if tried.returncode else None
+
+
+class PamSpace:
+    """`services` are files of /etc/pam.d, `passwords` of users in /etc/passwd (None: there is none)."""
+
+    def __init__(self, folder, services, passwords):
+        self.services = folder / "pam.d"
+        self.services.mkdir()
+        services = {"other": "auth required pam_deny.so\naccount required pam_deny.so\n"} | services
+        for name, text in services.items():
+            (self.services / name).write_text(text)
+        self.passwd = folder / "passwd"
+        lines = [f"{user}:{_hash(word)}:{uid}:{uid}::/nonexistent:/bin/false\n"
+                 for uid, (user, word) in enumerate(passwords.items(), 60001)]
+        self.passwd.write_text(Path("/etc/passwd").read_text() + "".join(lines))
+
+    def command(self):
+        """What the pooler's command stands behind: it ends as the service account, within the namespace."""
+        account = machine.service_account()
+        drop = ["setpriv", f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--clear-groups"]
+        return ["unshare", "--mount", "sh", "-c", _ENTER, "sh", str(self.services), str(self.passwd), *drop]
+
+
+def _hash(password):
+    if password is None:
+        return ""
+    made = subprocess.run(["openssl", "passwd", "-6", "-stdin"], input=password, capture_output=True, text=True,
+                          check=True)
+    return made.stdout.strip()
