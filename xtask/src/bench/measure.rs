@@ -12,10 +12,10 @@ use tokio::time::{sleep, timeout};
 
 use super::{
     crowd::Crowd,
-    meter::Units,
     scenario::{Kind, Scenario},
 };
 use crate::stage::{
+    meter::Units,
     own_command,
     pgbench::Load,
     pooler::Pooler,

@@ -7,7 +7,6 @@
 mod crowd;
 mod machine;
 mod measure;
-mod meter;
 mod options;
 mod report;
 mod scenario;
@@ -19,7 +18,9 @@ use clap::Parser;
 use serde::Serialize;
 
 use crate::stage::{
-    Stage, Terminal, Trouble, on_stage,
+    Stage, Terminal, Trouble,
+    meter::Units,
+    on_stage,
     pooler::{Identity, Pooler},
     postgres::{self, Postgres, Programs},
     raise_descriptor_limit,
@@ -72,7 +73,7 @@ async fn compare(stage: &mut Stage, options: &Options) -> Result<(), Trouble> {
     let measuring = Measuring {
         postgres: &postgres,
         directory: stage.path().to_path_buf(),
-        units: meter::Units::new(),
+        units: Units::new(),
         seconds: options.secs,
         idle_clients: options.idle_clients,
         files_max,

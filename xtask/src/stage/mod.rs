@@ -3,6 +3,7 @@
 
 mod account;
 mod limits;
+pub(crate) mod meter;
 pub(crate) mod pgbench;
 pub(crate) mod pooler;
 mod ports;

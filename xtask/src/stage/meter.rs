@@ -10,14 +10,14 @@ use tokio::time::Instant;
 
 /// How large the kernel's units are.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Units {
+pub(crate) struct Units {
     ticks_per_second: f64,
     page_bytes: f64,
 }
 
 impl Units {
     /// Asks the system.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let ask = |name, usual| sysconf(name).ok().flatten().map_or(usual, |v| v as f64);
         Self {
             ticks_per_second: ask(SysconfVar::CLK_TCK, 100.0),
@@ -26,13 +26,13 @@ impl Units {
     }
 
     /// Resident memory of a process and its descendants.
-    pub(super) fn resident_kb(self, root: u32) -> f64 {
+    pub(crate) fn resident_kb(self, root: u32) -> f64 {
         let pages: f64 = tree(root).into_iter().map(resident_pages).sum();
         pages * self.page_bytes / 1024.0
     }
 
     /// All clocks at this moment, the processes' one for `root` and its descendants.
-    pub(super) fn read(self, root: u32) -> Reading {
+    pub(crate) fn read(self, root: u32) -> Reading {
         let (user, system) = process_ticks(root);
         let machine = machine_ticks();
         Reading {
@@ -49,7 +49,7 @@ impl Units {
 
 /// Clocks at one moment.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Reading {
+pub(crate) struct Reading {
     at: Instant,
     user_s: f64,
     system_s: f64,
@@ -61,31 +61,31 @@ pub(super) struct Reading {
 
 /// What passed between two readings.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Spent {
+pub(crate) struct Spent {
     /// Time on the wall, in seconds.
-    pub(super) wall_s: f64,
+    pub(crate) wall_s: f64,
     /// The pooler's user time, in seconds.
-    pub(super) user_s: f64,
+    pub(crate) user_s: f64,
     /// The pooler's system time, in seconds.
-    pub(super) system_s: f64,
+    pub(crate) system_s: f64,
     /// Time for which the machine's cores were busy, in seconds.
-    pub(super) busy_s: f64,
+    pub(crate) busy_s: f64,
     /// CPU time of the clients that this program started and that have ended, in seconds.
-    pub(super) children_s: f64,
+    pub(crate) children_s: f64,
     /// Time taken by other virtual machines, in percent of all.
-    pub(super) stolen_percent: f64,
+    pub(crate) stolen_percent: f64,
 }
 
 impl Spent {
     /// The pooler's CPU time, in seconds.
-    pub(super) fn cpu_s(&self) -> f64 {
+    pub(crate) fn cpu_s(&self) -> f64 {
         self.user_s + self.system_s
     }
 }
 
 impl Reading {
     /// The difference to an earlier reading.
-    pub(super) fn since(&self, earlier: &Self) -> Spent {
+    pub(crate) fn since(&self, earlier: &Self) -> Spent {
         Spent {
             wall_s: (self.at - earlier.at).as_secs_f64(),
             user_s: self.user_s - earlier.user_s,
