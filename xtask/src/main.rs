@@ -4,6 +4,7 @@ mod bench;
 mod coverage;
 mod demo;
 mod docs;
+mod instructions;
 mod man;
 mod stage;
 
@@ -33,6 +34,11 @@ const CHORES: &[Chore] = &[
         "pgweir beside PgBouncer and haproxy: CPU time, memory, latency",
         bench::run,
     ),
+    (
+        "instructions",
+        "what the session engine costs a transaction, counted under callgrind",
+        instructions::run,
+    ),
 ];
 
 /// Chores that a chore calls, not a person.
@@ -47,7 +53,7 @@ fn main() -> ExitCode {
     }
     let mut list = String::from("usage: cargo xtask NAME [OPTIONS]\n\n");
     for (name, what, _) in CHORES {
-        list.push_str(&format!("  {name:<8} {what}\n"));
+        list.push_str(&format!("  {name:<12} {what}\n"));
     }
     let _ = stderr().write_all(list.as_bytes());
     ExitCode::from(2)

@@ -17,7 +17,7 @@ use super::{
 use crate::stage::{
     meter::Units,
     own_command,
-    pgbench::Load,
+    pgbench::{Length, Load},
     pooler::Pooler,
     postgres::{self, Postgres},
 };
@@ -81,6 +81,9 @@ impl<'a> Measuring<'a> {
             Kind::Idle => self.crowd(pooler, self.idle_clients).await,
             Kind::Max => self.crowd(pooler, self.clients_possible()).await,
             Kind::Statements(count) => self.statements(pooler, count).await,
+            Kind::Sessions(arguments, options) => {
+                self.sessions(scenario, arguments, options, pooler).await
+            }
         }
     }
 
@@ -112,6 +115,11 @@ impl<'a> Measuring<'a> {
                 "{} clients, 50 of them log in at a time",
                 self.clients_possible()
             ),
+            Kind::Sessions(arguments, [one, other]) => format!(
+                "pgbench -n {arguments} -T {seconds}, twice at once, plainly and with PGOPTIONS={one} and {other}",
+                arguments = arguments.join(" "),
+                seconds = self.seconds,
+            ),
             Kind::Statements(count) => {
                 format!("{PREPARING_CLIENTS} clients, {count} Parse messages and one Sync each")
             }
@@ -121,7 +129,7 @@ impl<'a> Measuring<'a> {
     /// What a pooler of this scenario must allow.
     pub(super) fn clients_max(&self, kind: Kind) -> u32 {
         let clients = match kind {
-            Kind::Pgbench(_) | Kind::Copy | Kind::Statements(_) => 0,
+            Kind::Pgbench(_) | Kind::Copy | Kind::Statements(_) | Kind::Sessions(..) => 0,
             Kind::Idle => self.idle_clients,
             Kind::Max => self.clients_possible(),
         };
@@ -143,9 +151,10 @@ impl<'a> Measuring<'a> {
         Load {
             program: self.postgres.programs().path("pgbench"),
             port: pooler.port,
-            seconds,
+            length: Length::Seconds(seconds),
             arguments,
             tls: scenario.tls,
+            startup_options: "",
             log_prefix: Some(self.directory.join("transactions")),
             directory: &self.directory,
         }
@@ -189,6 +198,45 @@ impl<'a> Measuring<'a> {
             figures.insert("p99_ms", p99 / 1000.0);
         }
         Ok(figures)
+    }
+
+    async fn sessions(
+        &self,
+        scenario: &Scenario,
+        arguments: &[&str],
+        options: [&str; 2],
+        pooler: Pooler,
+    ) -> Result<Figures, String> {
+        let plain = self.side_by_side(scenario, arguments, ["", ""], pooler);
+        let plain = plain.await?;
+        let mixed = self.side_by_side(scenario, arguments, options, pooler);
+        let mixed = mixed.await?;
+        Ok(Figures::from([
+            ("plain_tps", plain),
+            ("tps", mixed),
+            ("kept", mixed / plain),
+            ("rss_mb", self.units.resident_kb(pooler.id) / 1024.0),
+        ]))
+    }
+
+    /// Transactions per second of two runs together.
+    async fn side_by_side(
+        &self,
+        scenario: &Scenario,
+        arguments: &[&str],
+        options: [&str; 2],
+        pooler: Pooler,
+    ) -> Result<f64, String> {
+        let [one, other] = options.map(|startup_options| Load {
+            startup_options,
+            log_prefix: None,
+            ..self.load(scenario, arguments, self.seconds, pooler)
+        });
+        let (one, other) = tokio::try_join!(one.run(), other.run())?;
+        match one.failed + other.failed {
+            0 => Ok(one.tps + other.tps),
+            failed => Err(format!("{failed} transactions failed")),
+        }
     }
 
     async fn copy(&self, pooler: Pooler) -> Result<Figures, String> {

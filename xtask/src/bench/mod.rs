@@ -193,7 +193,7 @@ async fn run_scenario(
 ) -> Result<ScenarioResult, Trouble> {
     let terminal = stage.terminal();
     let rounds = match scenario.kind {
-        Kind::Pgbench(_) | Kind::Copy => options.rounds,
+        Kind::Pgbench(_) | Kind::Copy | Kind::Sessions(..) => options.rounds,
         Kind::Idle | Kind::Max | Kind::Statements(_) => 1,
     };
     terminal.heading(&format!("{}: {}", scenario.name, scenario.what));
@@ -208,7 +208,8 @@ async fn run_scenario(
     let mut running = Vec::new();
     let mut series = Vec::new();
     for subject in subjects.iter().filter(taking_part) {
-        let mut settings = subject::settings(measuring.postgres.port(), options.pool, clients_max);
+        let pool = scenario.pool(options.pool);
+        let mut settings = subject::settings(measuring.postgres.port(), pool, clients_max);
         if let Kind::Statements(count) = scenario.kind {
             settings.prepared_max = Some(count);
         }

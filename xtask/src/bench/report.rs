@@ -118,6 +118,7 @@ fn mark(scenario: &Scenario, series: &Series, baseline: Option<&Series>, target:
             )
         }
         Limit::AtMost(limit) => (own, Some(limit), format!("<= {limit}")),
+        Limit::AtLeast(limit) => (own, Some(limit), format!(">= {limit}")),
         Limit::All(wanted) => {
             let missing = series.median(wanted).zip(own).map(|(w, o)| w - o);
             (
@@ -128,6 +129,9 @@ fn mark(scenario: &Scenario, series: &Series, baseline: Option<&Series>, target:
         }
     };
     let reached = match value.zip(limit) {
+        Some((value, limit)) if matches!(target.limit, Limit::AtLeast(_)) => {
+            whole && value >= limit
+        }
         Some((value, limit)) => whole && value <= limit,
         None => false,
     };
@@ -189,6 +193,15 @@ fn columns(kind: Kind) -> (&'static [Column], &'static [Column]) {
                 ("idle_cpu_percent", "idle CPU %", 2),
             ],
             &[("kb_client", "kB", 2), ("login_us", "login", 2)],
+        ),
+        Kind::Sessions(..) => (
+            &[
+                ("plain_tps", "plain tps", 0),
+                ("tps", "tps", 0),
+                ("kept", "kept", 2),
+                ("rss_mb", "RSS MB", 1),
+            ],
+            &[],
         ),
         Kind::Statements(_) => (
             &[

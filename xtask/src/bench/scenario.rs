@@ -8,6 +8,9 @@ const PROXY_CLIENTS_MAX: u32 = 90;
 /// Server connections of the throw-away PostgreSQL.
 const CONNECTIONS_MAX: u32 = 200;
 
+/// Server connections that sessions of several kinds share.
+const SHARED_SERVERS: u32 = 10;
+
 /// One kind of load.
 #[derive(Debug)]
 pub(super) struct Scenario {
@@ -74,6 +77,14 @@ impl Scenario {
         }
     }
 
+    /// Server connections of a pooler, if the options say `wanted`.
+    pub(super) fn pool(&self, wanted: u32) -> u32 {
+        match self.kind {
+            Kind::Sessions(..) => SHARED_SERVERS,
+            _ => wanted,
+        }
+    }
+
     /// `max_connections` of PostgreSQL that it needs.
     pub(super) fn connections_max(&self) -> u32 {
         match self.yardstick {
@@ -96,6 +107,9 @@ pub(super) enum Kind {
     Max,
     /// Clients that each prepare the same statements, so many.
     Statements(u32),
+    /// Two runs of pgbench side by side with these arguments, once with the sessions that a client
+    /// has by itself and once with two kinds of sessions: these startup options, one of each run.
+    Sessions(&'static [&'static str], [&'static str; 2]),
 }
 
 /// A figure of pgweir and its limit.
@@ -116,6 +130,8 @@ pub(super) enum Limit {
     Ratio(f64),
     /// At most this.
     AtMost(f64),
+    /// At least this.
+    AtLeast(f64),
     /// Equal to another figure of the same run.
     All(&'static str),
 }
@@ -265,6 +281,23 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         targets: &[Target {
             key: "served",
             limit: Limit::All("wanted"),
+            workers: &[],
+        }],
+    },
+    Scenario {
+        name: "sessions",
+        alias: "search-path",
+        what: "select-only, 100 clients with two values of search_path on 10 servers, and without",
+        kind: Kind::Sessions(
+            &["-S", "-c", "50", "-j", "1"],
+            ["-csearch_path=public", "-csearch_path=public,pg_catalog"],
+        ),
+        clients: 100,
+        tls: false,
+        yardstick: Yardstick::Nobody,
+        targets: &[Target {
+            key: "kept",
+            limit: Limit::AtLeast(0.8),
             workers: &[],
         }],
     },

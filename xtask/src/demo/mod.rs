@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use crate::stage::{
     Stage, Terminal, Trouble, on_stage,
-    pgbench::{Load, Outcome},
+    pgbench::{Length, Load, Outcome},
     pooler::{Pooler, PoolerSettings},
     postgres::{Postgres, Programs},
     raise_descriptor_limit, without_stage,
@@ -140,6 +140,7 @@ async fn prepare_pgweir(
         workers: None,
         prepared_max: None,
         tls: None,
+        more: "",
     };
     let psql = postgres.programs().path("psql");
     let what = format!("start pgweir: transaction mode, default_pool_size = {POOL}");
@@ -166,9 +167,10 @@ async fn load(
     let load = Load {
         program: postgres.programs().path("pgbench"),
         port: pooler.map_or(postgres.port(), |pooler| pooler.port),
-        seconds: options.seconds,
+        length: Length::Seconds(options.seconds),
         arguments,
         tls: false,
+        startup_options: "",
         log_prefix: None,
         directory: stage.path(),
     };

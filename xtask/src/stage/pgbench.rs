@@ -13,18 +13,29 @@ use super::{account::own_command, postgres};
 /// How long pgbench may take beyond its running time, for connecting and for the last answers.
 const SLACK: Duration = Duration::from_secs(90);
 
+/// When a run ends.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Length {
+    /// After so many seconds.
+    Seconds(u32),
+    /// After so many transactions of each client.
+    Transactions(u32),
+}
+
 /// One run.
 pub(crate) struct Load<'a> {
     /// The program.
     pub(crate) program: PathBuf,
     /// Port on 127.0.0.1.
     pub(crate) port: u16,
-    /// Seconds.
-    pub(crate) seconds: u32,
+    /// When it ends.
+    pub(crate) length: Length,
     /// Clients, protocol, script.
     pub(crate) arguments: &'a [&'a str],
     /// Over TLS.
     pub(crate) tls: bool,
+    /// `options` of its clients' startup, as libpq has them from `PGOPTIONS`; may be empty.
+    pub(crate) startup_options: &'a str,
     /// Log a sample of the transactions to files of this prefix.
     pub(crate) log_prefix: Option<PathBuf>,
     /// Where it runs.
@@ -57,11 +68,15 @@ impl Load<'_> {
         command
             .args(self.all_arguments())
             .env("PGSSLMODE", if self.tls { "require" } else { "prefer" })
+            .env("PGOPTIONS", self.startup_options)
             .current_dir(self.directory)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true);
-        let limit = Duration::from_secs(self.seconds.into()) + SLACK;
+        let limit = match self.length {
+            Length::Seconds(seconds) => Duration::from_secs(seconds.into()) + SLACK,
+            Length::Transactions(_) => SLACK,
+        };
         let output = match timeout(limit, command.output()).await {
             Ok(output) => output.map_err(|e| format!("cannot run pgbench: {e}"))?,
             Err(_) => return Err(format!("pgbench did not end within {} s", limit.as_secs())),
@@ -77,7 +92,10 @@ impl Load<'_> {
         let mut all = vec!["-n".to_owned(), "-h".to_owned(), "127.0.0.1".to_owned()];
         all.extend(["-p".to_owned(), self.port.to_string()]);
         all.extend(["-U".to_owned(), postgres::NAME.to_owned()]);
-        all.extend(["-T".to_owned(), self.seconds.to_string()]);
+        all.extend(match self.length {
+            Length::Seconds(seconds) => ["-T".to_owned(), seconds.to_string()],
+            Length::Transactions(count) => ["-t".to_owned(), count.to_string()],
+        });
         all.extend(self.arguments.iter().map(|&argument| argument.to_owned()));
         if let Some(prefix) = &self.log_prefix {
             all.extend(["-l".to_owned(), "--sampling-rate=0.05".to_owned()]);

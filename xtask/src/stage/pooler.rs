@@ -27,6 +27,8 @@ pub(crate) struct PoolerSettings {
     pub(crate) prepared_max: Option<u32>,
     /// TLS for clients that want it: key and certificate.
     pub(crate) tls: Option<Identity>,
+    /// Further lines, of one pooler only; may be empty.
+    pub(crate) more: &'static str,
 }
 
 /// A private key and its certificate.
@@ -110,6 +112,7 @@ impl PoolerSettings {
             let _ = writeln!(ini, "client_tls_key_file = {}", tls.key.display());
             let _ = writeln!(ini, "client_tls_cert_file = {}", tls.certificate.display());
         }
+        ini.push_str(self.more);
         ini
     }
 }
@@ -132,13 +135,27 @@ impl Pooler {
         settings: &PoolerSettings,
         psql: &Path,
     ) -> Result<Self, Trouble> {
+        Self::start_below(stage, name, &[], program, settings, psql).await
+    }
+
+    /// The same, run by another program: `above` is its path and its arguments.
+    pub(crate) async fn start_below(
+        stage: &mut Stage,
+        name: &str,
+        above: &[&str],
+        program: &Path,
+        settings: &PoolerSettings,
+        psql: &Path,
+    ) -> Result<Self, Trouble> {
         let port = free_port()?;
         let users = stage.path().join(format!("{name}.users"));
         stage.write(&users, &format!("\"{}\" \"\"\n", postgres::NAME))?;
         let ini = stage.path().join(format!("{name}.ini"));
         stage.write(&ini, &settings.ini(port, &users))?;
         let ini = ini.to_string_lossy().into_owned();
-        let id = stage.start(name, program, &[&ini], Ending::Pooler)?;
+        let own = program.to_string_lossy();
+        let line: Vec<&str> = above.iter().copied().chain([&*own, &*ini]).collect();
+        let id = stage.start(name, Path::new(line[0]), &line[1..], Ending::Pooler)?;
         let pooler = Self { port, id };
         pooler.wait_until_ready(stage, name, psql).await?;
         Ok(pooler)

@@ -1,0 +1,382 @@
+//! `cargo xtask instructions`: what the session engine costs a transaction that touches no session,
+//! counted in instructions under callgrind, so that the machine's load does not matter.
+//!
+//! Each load runs twice with different counts of transactions; the difference is divided by the
+//! difference of the counts. What starting and logging in cost drops out.
+//!
+//! Of long statements the engine reads every byte, in wide registers where it can: there the time
+//! counts, measured without callgrind in several rounds.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use clap::Parser;
+
+use crate::stage::{
+    Stage, Terminal, Trouble,
+    meter::Units,
+    on_stage,
+    pgbench::{Length, Load},
+    pooler::{Pooler, PoolerSettings},
+    postgres::{Postgres, Programs},
+};
+
+/// Server connections of the throw-away PostgreSQL.
+const CONNECTIONS_MAX: u32 = 20;
+/// Transactions of the two runs.
+const COUNTS: [u32; 2] = [1_000, 3_000];
+/// Statements up to this length may cost `MORE_MAX` more.
+const SHORT_BYTES: usize = 256;
+/// Instructions per transaction that the engine may add.
+const MORE_MAX: f64 = 1_000.0;
+/// Nanoseconds of user time per byte beyond `SHORT_BYTES` that it may add.
+const NS_PER_BYTE_MAX: f64 = 3.0;
+/// Rounds in which time is measured, and seconds of each run.
+const ROUNDS: u32 = 5;
+const SECONDS: u32 = 4;
+
+const OFF: &str = "session_state = off\ncatalog_check_interval = 3600\n";
+const TRANSPARENT: &str = "session_state = transparent\ncatalog_check_interval = 3600\n";
+
+/// Counts the instructions of the session engine per transaction.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask instructions")]
+struct Options {
+    /// The pgweir to count.
+    #[arg(long, env = "PGWEIR_BIN", default_value = "target/release/pgweir")]
+    pgweir: PathBuf,
+
+    /// Valgrind, of the Debian package of this name.
+    #[arg(long, default_value = "/usr/bin/valgrind")]
+    valgrind: PathBuf,
+}
+
+/// A kind of transaction.
+struct Kind {
+    what: &'static str,
+    protocol: &'static str,
+    /// Its one statement; unset for pgbench's own.
+    statement: Option<String>,
+}
+
+/// Counts with the arguments of the command line.
+pub(crate) fn run(arguments: Vec<String>) -> ExitCode {
+    let options = match Options::try_parse_from(arguments) {
+        Ok(options) => options,
+        Err(e) => {
+            let _ = e.print();
+            return ExitCode::from(2);
+        }
+    };
+    on_stage("instructions", async |stage: &mut Stage| {
+        count_all(stage, &options).await
+    })
+}
+
+fn kinds() -> Vec<Kind> {
+    let join = "SELECT a.abalance, b.bbalance, t.tbalance FROM pgbench_accounts a \
+                JOIN pgbench_branches b ON b.bid = a.bid JOIN pgbench_tellers t ON t.bid = b.bid \
+                WHERE a.aid = :aid AND t.tid = 3 /* request :aid */ ORDER BY t.tid LIMIT 10";
+    let columns = "a.aid AS account, a.abalance AS balance_of_account, b.bid AS branch, \
+                   b.bbalance AS balance_of_branch, t.tid AS teller, t.tbalance AS balance_of_teller, \
+                   CASE WHEN a.abalance < 0 THEN 'overdrawn' WHEN a.abalance = 0 THEN 'empty' \
+                   ELSE 'in credit' END AS state_of_account, \
+                   coalesce(nullif(a.filler, ''), 'nothing') AS filler_of_account, \
+                   a.abalance * 100 / greatest(b.bbalance, 1) AS part_of_branch";
+    let tables = "pgbench_accounts a JOIN pgbench_branches b ON b.bid = a.bid \
+                  JOIN pgbench_tellers t ON t.bid = b.bid AND t.tid BETWEEN 1 AND 3 \
+                  LEFT JOIN pgbench_history h ON h.aid = a.aid AND h.tid = t.tid";
+    let filter = "a.aid = :aid AND (b.bbalance IS NOT NULL OR t.tbalance > -100000) \
+                  AND a.bid IN (SELECT bid FROM pgbench_branches WHERE bbalance > -1000000)";
+    let report = format!(
+        "SELECT {columns}, h.delta AS name:aid FROM {tables} WHERE {filter} \
+         ORDER BY t.tid, h.mtime DESC NULLS LAST LIMIT 10"
+    );
+    let with = format!(
+        "WITH chosen AS (SELECT {columns} FROM {tables} WHERE {filter}), \
+         summed AS (SELECT c.branch, sum(c.balance_of_account) AS total FROM chosen c GROUP BY c.branch) \
+         SELECT c.account, c.state_of_account, s.total AS name:aid FROM chosen c \
+         JOIN summed s ON s.branch = c.branch ORDER BY c.account LIMIT 10"
+    );
+    let values = |bytes: usize| {
+        let mut text = "SELECT count(*) FROM (VALUES (1, 'first')".to_owned();
+        for at in 0.. {
+            if text.len() + 10 >= bytes {
+                break;
+            }
+            text += &format!(", ({at}, 'name :aid')");
+        }
+        text + ") v"
+    };
+    let of = |what, protocol, statement| Kind {
+        what,
+        protocol,
+        statement,
+    };
+    vec![
+        of("pgbench -S", "simple", None),
+        of("pgbench -S", "extended", None),
+        of("pgbench -S", "prepared", None),
+        of(
+            "a join, other literals and comment each time",
+            "simple",
+            Some(join.to_owned()),
+        ),
+        of(
+            "2,000 bytes of VALUES, others each time",
+            "simple",
+            Some(values(2_000)),
+        ),
+        of(
+            "a report of joins, a name never seen before",
+            "simple",
+            Some(report),
+        ),
+        of(
+            "a report with WITH, a name never seen before",
+            "simple",
+            Some(with),
+        ),
+    ]
+}
+
+async fn count_all(stage: &mut Stage, options: &Options) -> Result<(), Trouble> {
+    let terminal = stage.terminal();
+    for (program, next) in [
+        (&options.valgrind, "install the package valgrind"),
+        (&options.pgweir, "build it: cargo build --release -p pgweir"),
+    ] {
+        if !program.is_file() {
+            return Err(Trouble::with_next(
+                format!("there is no {}", program.display()),
+                next,
+            ));
+        }
+    }
+    let programs = Programs::find()?;
+    let pgweir = stage.place_program(&options.pgweir, "pgweir")?;
+    let counts = stage.make_directory("counts")?;
+    let what = "start a throw-away PostgreSQL and fill its tables";
+    let postgres = terminal
+        .during(what, async {
+            let postgres = Postgres::start(stage, &programs, CONNECTIONS_MAX).await?;
+            postgres.fill(stage, 1).await?;
+            Ok(postgres)
+        })
+        .await?;
+    let counting = Counting {
+        postgres,
+        pgweir,
+        valgrind: options.valgrind.to_string_lossy().into_owned(),
+        counts,
+    };
+    let mut missed = 0;
+    let (long, short): (Vec<Kind>, Vec<Kind>) = kinds()
+        .into_iter()
+        .partition(|kind| kind.bytes() > SHORT_BYTES);
+    print_heading(&terminal, "Instructions of pgweir per transaction");
+    for kind in &short {
+        missed += usize::from(!counting.count(stage, &terminal, kind).await?);
+    }
+    print_heading(&terminal, "Nanoseconds of user time per transaction");
+    for kind in &long {
+        missed += usize::from(!counting.time(stage, &terminal, kind).await?);
+    }
+    match missed {
+        0 => Ok(()),
+        missed => Err(Trouble::new(format!("{missed} of them cost too much"))),
+    }
+}
+
+fn print_heading(terminal: &Terminal, what: &str) {
+    terminal.heading(&format!("{what}: one client, one server"));
+    terminal.line(&format!(
+        "{:<46} {:<9} {:>6} {:>8} {:>12} {:>8}",
+        "transaction", "protocol", "bytes", "off", "transparent", "more"
+    ));
+}
+
+impl Kind {
+    /// Of its statement; zero for pgbench's own.
+    fn bytes(&self) -> usize {
+        self.statement.as_ref().map_or(0, String::len)
+    }
+
+    /// Prints its line; was the aim reached?
+    fn print(&self, terminal: &Terminal, [off, transparent]: [f64; 2], aim: f64) -> bool {
+        let more = transparent - off;
+        let word = match more <= aim {
+            true => terminal.good("reached"),
+            false => terminal.bad("MISSED "),
+        };
+        let bytes = match self.bytes() {
+            0 => "-".to_owned(),
+            bytes => bytes.to_string(),
+        };
+        terminal.line(&format!(
+            "{:<46} {:<9} {bytes:>6} {off:>8.0} {transparent:>12.0} {more:>8.0}  {word} (aim <= {aim:.0})",
+            self.what, self.protocol
+        ));
+        more <= aim
+    }
+}
+
+struct Counting {
+    postgres: Postgres,
+    pgweir: PathBuf,
+    valgrind: String,
+    /// Where callgrind may write.
+    counts: PathBuf,
+}
+
+impl Counting {
+    /// Counts; is the engine as cheap as it should be?
+    async fn count(
+        &self,
+        stage: &mut Stage,
+        terminal: &Terminal,
+        kind: &Kind,
+    ) -> Result<bool, Trouble> {
+        let what = format!("{}, {}", kind.what, kind.protocol);
+        let counted = terminal.during(&what, async {
+            let off = self.per_transaction(stage, OFF, kind).await?;
+            let transparent = self.per_transaction(stage, TRANSPARENT, kind).await?;
+            Ok::<_, Trouble>([off, transparent])
+        });
+        Ok(kind.print(terminal, counted.await?, MORE_MAX))
+    }
+
+    async fn per_transaction(
+        &self,
+        stage: &mut Stage,
+        more: &'static str,
+        kind: &Kind,
+    ) -> Result<f64, Trouble> {
+        let [few, many] = COUNTS;
+        let base = self.total(stage, more, kind, few).await?;
+        let all = self.total(stage, more, kind, many).await?;
+        Ok((all - base) / f64::from(many - few))
+    }
+
+    /// Instructions of a pgweir from start to end that serves so many transactions.
+    async fn total(
+        &self,
+        stage: &mut Stage,
+        more: &'static str,
+        kind: &Kind,
+        transactions: u32,
+    ) -> Result<f64, Trouble> {
+        let path = self.counts.join("callgrind.out");
+        let option = format!("--callgrind-out-file={}", path.display());
+        let above = [self.valgrind.as_str(), "--tool=callgrind", &option];
+        let pooler = self.start(stage, "counted", &above, more).await?;
+        let length = Length::Transactions(transactions);
+        let outcome = self.load(stage, kind, pooler, length).await;
+        stage.stop(pooler.id).await;
+        outcome?;
+        total_of(&path)
+    }
+
+    /// Measures time in several rounds, in turn; is the engine as fast as it should be?
+    async fn time(
+        &self,
+        stage: &mut Stage,
+        terminal: &Terminal,
+        kind: &Kind,
+    ) -> Result<bool, Trouble> {
+        let poolers = [
+            self.start(stage, "off", &[], OFF).await?,
+            self.start(stage, "transparent", &[], TRANSPARENT).await?,
+        ];
+        let units = Units::new();
+        let mut times = [Vec::new(), Vec::new()];
+        for round in 1..=ROUNDS {
+            let what = format!("{}, round {round} of {ROUNDS}", kind.what);
+            let measured = terminal.during(&what, async {
+                for (pooler, times) in poolers.iter().zip(&mut times) {
+                    let before = units.read(pooler.id);
+                    let length = Length::Seconds(SECONDS);
+                    let count = self.load(stage, kind, *pooler, length).await?;
+                    let spent = units.read(pooler.id).since(&before);
+                    times.push(spent.user_s * 1e9 / count);
+                }
+                Ok::<_, Trouble>(())
+            });
+            measured.await?;
+        }
+        for pooler in poolers {
+            stage.stop(pooler.id).await;
+        }
+        let medians = times.map(|mut times| {
+            times.sort_by(f64::total_cmp);
+            times[times.len() / 2]
+        });
+        let aim = NS_PER_BYTE_MAX * (kind.bytes() - SHORT_BYTES) as f64;
+        Ok(kind.print(terminal, medians, aim))
+    }
+
+    async fn start(
+        &self,
+        stage: &mut Stage,
+        name: &str,
+        above: &[&str],
+        more: &'static str,
+    ) -> Result<Pooler, Trouble> {
+        let settings = PoolerSettings {
+            postgres_port: self.postgres.port(),
+            pool: 1,
+            clients_max: 20,
+            workers: Some(1),
+            prepared_max: None,
+            tls: None,
+            more,
+        };
+        let psql = self.postgres.programs().path("psql");
+        Pooler::start_below(stage, name, above, &self.pgweir, &settings, &psql).await
+    }
+
+    /// One client's transactions of this kind; how many there were.
+    async fn load(
+        &self,
+        stage: &Stage,
+        kind: &Kind,
+        pooler: Pooler,
+        length: Length,
+    ) -> Result<f64, Trouble> {
+        let script = self.counts.join("script.sql");
+        let path = script.to_string_lossy();
+        let transaction = match &kind.statement {
+            None => vec!["-S"],
+            Some(statement) => {
+                let text = format!("\\set aid random(10000, 99999)\n{statement};\n");
+                stage.write(&script, &text)?;
+                vec!["-f", &path]
+            }
+        };
+        let load = Load {
+            program: self.postgres.programs().path("pgbench"),
+            port: pooler.port,
+            length,
+            arguments: &[&["-c", "1", "-M", kind.protocol], &transaction[..]].concat(),
+            tls: false,
+            startup_options: "",
+            log_prefix: None,
+            directory: &self.counts,
+        };
+        let outcome = load.run().await;
+        let outcome = outcome.map_err(|words| Trouble::new(format!("pgbench: {words}")))?;
+        Ok(outcome.transactions as f64)
+    }
+}
+
+/// The sum that callgrind wrote.
+fn total_of(path: &Path) -> Result<f64, Trouble> {
+    let text = fs::read_to_string(path)
+        .map_err(|e| Trouble::new(format!("cannot read {}: {e}", path.display())))?;
+    let found = text.lines().find_map(|line| line.strip_prefix("totals: "));
+    let found = found.and_then(|count| count.trim().parse().ok());
+    found.ok_or_else(|| Trouble::new(format!("{} has no `totals`", path.display())))
+}
