@@ -43,3 +43,9 @@ bench: ## Measure pgweir beside PgBouncer and haproxy (about half an hour; BENCH
 	cargo build --release -p pgweir
 	cargo build -p xtask
 	@cargo xtask bench $(BENCH)
+
+.PHONY: instructions
+instructions: ## Count what the session engine costs a transaction, under callgrind (five minutes)
+	@tools/install-deps instructions
+	cargo build --release -p pgweir
+	@cargo xtask instructions
