@@ -116,6 +116,10 @@ impl Directory {
         self.set_partner(false);
         self.takeover.departs.store(false, Ordering::Relaxed);
         self.keeping().forget();
+        // Here and not by the workers: a pool may live that none of them knows at present.
+        for pool in self.pools() {
+            pool.ledger.lock().unrestrict();
+        }
     }
 
     /// What the process before this one has. Nobody waits for anything yet.

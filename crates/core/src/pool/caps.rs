@@ -197,6 +197,20 @@ impl Caps {
         }
     }
 
+    /// The pool has just got a slot: has it more than its share now of a cap that denies others? Then one
+    /// of its idle servers may go, which a search before has passed by: the caller is to begin one.
+    pub fn search_again(&mut self, pool: PoolId) -> Option<Scope> {
+        Scope::ALL.into_iter().find(|&scope| {
+            let (Some(name), Some(holder)) = (self.name(pool, scope), self.holder(pool)) else {
+                return false;
+            };
+            let is_over = self.caps.get(name).is_some_and(|cap| {
+                cap.is_full() && !cap.denied.is_empty() && cap.may_lose(scope, holder)
+            });
+            is_over && self.cap_mut(pool, scope).is_some_and(Cap::begin_search)
+        })
+    }
+
     /// A slot is free again: the pools to tell of room.
     #[must_use = "a pool that is not told waits for nothing"]
     pub fn give_back(&mut self, pool: PoolId) -> Vec<PoolId> {

@@ -37,8 +37,7 @@
 use self::natives::Natives;
 pub use self::{obstacle::Obstacle, room::Above};
 use super::{
-    CapLimits, Denied, Limits, Order, PoolId, Scope, Seat, Ticket, Waiter, WorkerSet,
-    wait_queue::WaitQueue,
+    Denied, Limits, Order, PoolId, Scope, Seat, Ticket, Waiter, WorkerSet, wait_queue::WaitQueue,
 };
 use crate::{Time, Token, WorkerId};
 
@@ -99,7 +98,12 @@ pub enum Connecting {
 /// See the module's documentation.
 #[derive(Debug)]
 pub struct Ledger {
+    /// In force.
     limits: Limits,
+    /// As the configuration has them.
+    configured: Limits,
+    /// Not more servers than these: clients leave for another process.
+    restriction: Option<u32>,
     seat: Seat,
     /// Servers by worker, including those that log in or are on their way to it.
     owned: Vec<u32>,
@@ -136,6 +140,8 @@ impl Ledger {
     pub fn new(workers: usize, limits: Limits, seat: Seat) -> Self {
         Self {
             limits,
+            configured: limits,
+            restriction: None,
             seat,
             owned: vec![0; workers],
             servers: 0,
@@ -332,7 +338,10 @@ impl Ledger {
         let mut notes = Notes::default();
         if granted {
             match self.needed_by(0, now) {
-                Some(need) => self.count_need(need, &mut notes),
+                Some(need) => {
+                    self.count_need(need, &mut notes);
+                    notes.search = self.seat.search_again();
+                }
                 None => notes.room = self.seat.give_back(),
             }
         } else {
@@ -351,50 +360,6 @@ impl Ledger {
     /// A failed login is no reason to wait any more.
     pub fn forgive(&mut self) {
         self.retry_at = Time(0);
-    }
-
-    /// New limits. Servers above a smaller size are closed when they come free.
-    pub fn set_limits(&mut self, limits: Limits, caps: CapLimits, now: Time) -> Notes {
-        self.limits = limits;
-        let mut notes = Notes {
-            room: self.seat.set_limits(caps),
-            ..Notes::default()
-        };
-        self.plan(0, true, &mut notes, now);
-        notes
-    }
-
-    /// The clients of the pool leave for another process: not more servers than this are opened, or kept
-    /// when they come free.
-    pub fn restrict(&mut self, size: u32) {
-        self.limits = Limits {
-            size: self.limits.size.min(size),
-            reserve: 0,
-            overflow: 0,
-            min: 0,
-            pinned_overflow: 0,
-            ..self.limits
-        };
-    }
-
-    /// The process that this one takes over from has so many servers of the pool: they count like its own.
-    pub fn set_elsewhere(&mut self, count: u32, now: Time) -> Notes {
-        self.elsewhere = count;
-        let mut notes = Notes::default();
-        while self.seats_elsewhere < self.elsewhere && self.seat.take_spare() {
-            self.seats_elsewhere += 1;
-        }
-        while self.seats_elsewhere > self.elsewhere {
-            self.seats_elsewhere -= 1;
-            notes.room.extend(self.seat.give_back());
-        }
-        self.plan(0, true, &mut notes, now);
-        notes
-    }
-
-    /// Servers of this process, and of the one that it takes over from.
-    fn all(&self) -> u32 {
-        self.servers.saturating_add(self.elsewhere)
     }
 
     /// The pool is gone.
@@ -498,6 +463,9 @@ impl Ledger {
             Err(Denied { by, search }) => {
                 self.denied = Some(by);
                 notes.search = search.then_some(by);
+                if self.must_make_room(now) {
+                    self.tell_owners(notes);
+                }
             }
         }
     }
@@ -587,6 +555,7 @@ impl Ledger {
     }
 }
 
+mod allowance;
 mod natives;
 mod obstacle;
 mod room;

@@ -82,6 +82,10 @@ impl Seat {
         self.caps.with(|book| book.claim(self.pool))
     }
 
+    pub(super) fn search_again(&self) -> Option<Scope> {
+        self.caps.with(|book| book.search_again(self.pool))
+    }
+
     pub(super) fn give_back(&self) -> Vec<PoolId> {
         self.caps.with(|book| book.give_back(self.pool))
     }

@@ -73,13 +73,6 @@ impl Caps {
     }
 }
 
-impl Caps {
-    /// Do pools share any cap? Takeovers are played where they don't.
-    pub(super) fn any(self) -> bool {
-        self.database + self.user + self.process > 0
-    }
-}
-
 impl World {
     /// All backends that the pooler holds a connection to, whose pool passes.
     fn servers_where(&self, passes: impl Fn(&str, &str) -> bool) -> usize {
@@ -145,7 +138,8 @@ impl World {
         let pools = self.pools();
         let active = pools.iter().filter(|pool| {
             let ledger = pool.ledger.lock();
-            ledger.servers() > 0 || ledger.waiting() > 0
+            // Whose logins have just failed wants none for a while.
+            ledger.servers() > 0 || ledger.waiting() > 0 && ledger.retry_at().is_none()
         });
         let active = active.count();
         !spare(&|d, u| {

@@ -291,7 +291,18 @@ impl World {
     }
 
     pub(super) fn post(&mut self, from: usize, to: usize, parcel: Parcel) {
+        if self.hosts[to].stopped {
+            return self.discard(parcel);
+        }
         self.posts.entry((from, to)).or_default().push_back(parcel);
+    }
+
+    /// Nobody will receive it: a connection in it is closed.
+    fn discard(&mut self, parcel: Parcel) {
+        if let Parcel::Server { open, .. } | Parcel::Client { open, .. } = parcel {
+            self.net.let_go(open.link, &open.unsent);
+            self.forget_said(open.link);
+        }
     }
 
     fn send(
@@ -424,6 +435,11 @@ impl World {
         let tokens: Vec<Token> = self.hosts[host].table.keys().copied().collect();
         for token in tokens {
             self.close(host, token);
+        }
+        let posts = self.posts.iter_mut().filter(|((_, to), _)| *to == host);
+        let unread: Vec<Parcel> = posts.flat_map(|(_, post)| std::mem::take(post)).collect();
+        for parcel in unread {
+            self.discard(parcel);
         }
     }
 

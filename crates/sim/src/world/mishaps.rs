@@ -97,7 +97,7 @@ impl World {
                 until: self.now.after(self.rng.u64(..200_000)),
                 refuses_connections: self.rng.bool(),
             });
-        } else if hits(mishaps.takeover) && !self.scenario.caps.any() {
+        } else if hits(mishaps.takeover) {
             self.restart();
         }
         Ok(())

@@ -177,7 +177,11 @@ impl World {
     fn go_home(&mut self) -> Result<(), Violation> {
         self.note(|| "going home".to_owned());
         self.weather(true);
-        self.end_restart();
+        if self.departing {
+            // Whoever has left is back before the shutdown.
+            self.end_restart();
+            self.calm_down()?;
+        }
         if let Some(how) = self.scenario.shutdown {
             self.note(|| format!("shutdown: {how:?}"));
             self.grounds.shutdown = true;

@@ -20,6 +20,7 @@ impl World {
         self.departing = true;
         self.grounds.takeover = true;
         self.count("takeover");
+        self.note(|| "a new process takes over".to_owned());
         let _ = self.directory.begin_departure();
         self.tell_all(|| Word::Depart.into());
     }
@@ -29,6 +30,7 @@ impl World {
         if !std::mem::take(&mut self.departing) {
             return;
         }
+        self.note(|| "the new process has died".to_owned());
         self.directory.end_departure();
         self.tell_all(|| Word::Stay.into());
         for parcel in std::mem::take(&mut self.departed) {

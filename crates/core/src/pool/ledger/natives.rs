@@ -140,9 +140,10 @@ impl Ledger {
         (self.connecting - self.natives.connecting) as usize
     }
 
-    /// Does a client wait for a server of its own, and only the pool's size is in the way?
+    /// Does a client wait for a server of its own, and only the pool's size or a cap is in the way?
     pub(super) fn must_make_room(&self, now: Time) -> bool {
-        !self.natives.is_empty() && self.all() >= self.limits.size && self.may_connect(now)
+        let is_full = self.all() >= self.limits.size || self.denied.is_some();
+        !self.natives.is_empty() && is_full && self.may_connect(now)
     }
 
     /// Has such a client waited longer than all others?

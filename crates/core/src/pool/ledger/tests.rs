@@ -1,4 +1,5 @@
 use super::*;
+use crate::pool::CapLimits;
 
 const A: WorkerId = WorkerId(0);
 const B: WorkerId = WorkerId(1);
