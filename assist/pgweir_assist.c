@@ -401,12 +401,12 @@ mark_changed_or_end_session(void)
  */
 
 static void
-visit_setting(const char *name, const char *value)
+visit_setting(const char *name, const char *value, bool privileged)
 {
 	if (strcmp(name, "seed") == 0)
 		seeded = true;
 	else
-		report_setting(name, value);
+		report_setting(privileged ? 's' : 'g', name, value);
 }
 
 static void

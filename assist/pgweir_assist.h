@@ -55,7 +55,7 @@ extern void names_keep_live(NameList *list, NameIsLive is_live);
 extern void names_clear(NameList *list);
 
 /* settings.c: walks what this session has set */
-typedef void (*SettingVisitor) (const char *name, const char *value);
+typedef void (*SettingVisitor) (const char *name, const char *value, bool privileged);
 
 extern const char *settings_self_test(const char *known_name, const bool *known_variable);
 extern bool settings_each_of_session(SettingVisitor visit);
@@ -71,7 +71,7 @@ extern int	listening_channels_each(void (*visit) (const char *channel));
 extern void report_begin(void);
 extern void report_item(char kind);
 extern void report_named(char kind, const char *name);
-extern void report_setting(const char *name, const char *value);
+extern void report_setting(char kind, const char *name, const char *value);
 extern const char *report_end(bool complete);
 
 #endif							/* PGWEIR_ASSIST_H */

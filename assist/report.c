@@ -6,6 +6,7 @@
  * a letter and what belongs to it:
  *
  *	g<name>=<value>	a setting of this session
+ *	s<name>=<value>	one that only superusers make, or who was given the right
  *	p<name>			a statement prepared by SQL
  *	c<channel>		a channel that is listened on
  *	t	there are temporary objects
@@ -65,9 +66,9 @@ report_named(char kind, const char *name)
 }
 
 void
-report_setting(const char *name, const char *value)
+report_setting(char kind, const char *name, const char *value)
 {
-	begin_item('g');
+	begin_item(kind);
 	append_escaped(name);
 	append_byte('=');
 	append_escaped(value);

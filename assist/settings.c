@@ -177,13 +177,14 @@ settings_each_of_session(SettingVisitor visit)
 		if (++visited > VARIABLES_MAX)
 			return false;
 		if (is_of_session(variable))
-			visit(variable->name, value_of(variable, room));
+			visit(variable->name, value_of(variable, room), variable->context == PGC_SUSET);
 	}
 #else
 	for (int i = 0; i < count; i++)
 	{
 		if (is_of_session(variables[i]))
-			visit(variables[i]->name, value_of(variables[i], room));
+			visit(variables[i]->name, value_of(variables[i], room),
+				  variables[i]->context == PGC_SUSET);
 	}
 #endif
 	return true;

@@ -11,7 +11,7 @@ REPORT = "pgweir.session_state"
 UNKNOWABLE = {"l", "r"}
 
 TRUTH = """
-SELECT 'g' || name || '=' || setting FROM pg_catalog.pg_settings
+SELECT CASE context WHEN 'superuser' THEN 's' ELSE 'g' END || name || '=' || setting FROM pg_catalog.pg_settings
  WHERE source OPERATOR(pg_catalog.=) 'session' AND name NOT IN
    ('transaction_isolation', 'transaction_read_only', 'transaction_deferrable')
 UNION ALL SELECT 'g' || name || '=' || value FROM (VALUES {customs}) AS _ (name, value)

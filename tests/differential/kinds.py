@@ -3,7 +3,7 @@
 STATEMENTS = ("p1", "p2", "p3", '"P 4"')
 CUSTOM = ("app.a", "app.b", "my.odd_name", "app.role_default")
 
-# Settings and values that any session may give them.
+# Settings and values that any session may give them; then those that a superuser may, or who takes the role of one.
 SETTINGS = {
     "search_path": ("{schema}, public", "lib, public", '"$user", public', "pg_catalog", "public, pg_temp",
                     '"We ird", public', "public", "''"),
@@ -40,14 +40,14 @@ SUPER_SETTINGS = {
 CUSTOM_VALUES = ("'x'", "'it''s'", "''", "'one'", "'two'", "'a=b;c'", r"E'back\\slash'", "'ünïcode'", "1", "on",
                  "'" + "long " * 300 + "'")
 
-READ_SETTINGS = [name for name in SETTINGS if name not in ("nonsense", "app.", "shared_buffers")]
+READ_SETTINGS = [name for name in [*SETTINGS, *SUPER_SETTINGS] if name not in ("nonsense", "app.", "shared_buffers")]
 
 
 class Names:
     """What belongs to one client: its schema, its locks, its channels, its transactions."""
 
-    def __init__(self, who, number, superuser):
-        self.who, self.number, self.superuser = who, number, superuser
+    def __init__(self, who, number):
+        self.who, self.number = who, number
         self.schema = f"s{who}"
         self.channel = f"channel{who}"
         self._gids = 0
@@ -133,7 +133,7 @@ def statement(rng, names):
 
 def setting(rng, names):
     """SET, RESET, set_config of something."""
-    table = SETTINGS | (SUPER_SETTINGS if names.superuser else {})
+    table = SETTINGS | (SUPER_SETTINGS if rng.random() < 0.5 else {})
     if rng.random() < 0.3:
         name = rng.choice(CUSTOM)
         # Without the extension, one with a default of the role that is set to nothing looks like one that was reset.
@@ -158,9 +158,18 @@ def setting(rng, names):
 def _role(rng, names):
     return rng.choice((
         "SET ROLE diff_one", "SET ROLE diff_two", 'SET ROLE "Diff Odd"', "SET ROLE NONE", "RESET ROLE",
-        "SET LOCAL ROLE diff_two", "SELECT set_config('role', 'diff_one', false)", "SET ROLE postgres",
+        "SET LOCAL ROLE diff_two", "SET ROLE diff_boss", "SET LOCAL ROLE diff_boss", "SELECT set_config('role', 'diff_one', false)", "SET ROLE postgres",
         "SET SESSION AUTHORIZATION diff", "SET SESSION AUTHORIZATION DEFAULT", "RESET SESSION AUTHORIZATION",
         "SET SESSION AUTHORIZATION diff_one", "SET LOCAL SESSION AUTHORIZATION diff"))
+
+
+def _privileged(rng, names):
+    """A superuser's setting, kept under a lower role."""
+    name = rng.choice(list(SUPER_SETTINGS))
+    change = rng.choice((f"SET {name} = {rng.choice(SUPER_SETTINGS[name])}", f"RESET {name}"))
+    return rng.choice((
+        f"SET ROLE diff_boss; {change}; RESET ROLE", f"SET ROLE diff_boss; {change}; SET ROLE diff_one", change,
+        f"BEGIN; SET LOCAL ROLE diff_boss; {change}; COMMIT", "SELECT lib.raised()", "SET ROLE diff_boss", f"SHOW {name}"))
 
 
 def _special_set(rng, names):
@@ -185,7 +194,7 @@ def _function(rng, names):
         "SELECT lib.set_then_fail()", "SELECT lib.set_and_catch()", "SELECT lib.make_temp()",
         f"SELECT lib.take_lock({names.key(rng)})", f"SELECT lib.drop_lock({names.key(rng)})",
         f"SELECT lib.hear('{names.channel}')", f"SELECT lib.say('{names.channel}', 'hidden')",
-        "SELECT lib.clean(3)"))
+        "SELECT lib.raised()", "SELECT lib.clean(3)"))
 
 
 def _procedure(rng, names):
@@ -309,6 +318,6 @@ def _ordinary(rng, names):
 
 
 CHANGERS = (
-    _role, _special_set, _discard, _function, _procedure, _do, _hostile, _hostile, _prepare, _prepare, _listen, _temp,
+    _role, _privileged, _special_set, _discard, _function, _procedure, _do, _hostile, _hostile, _prepare, _prepare, _listen, _temp,
     _temp, _cursor, _lock, _sequence, _ordinary, _ordinary,
 )

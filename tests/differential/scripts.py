@@ -53,7 +53,7 @@ def script(seed, number, who):
     rng = random.Random(f"{seed}/{number}")
     user = random.Random(f"{seed}/user").choice(("diff", "diff", "diff_super"))
     login = rng.choice(LOGINS)
-    maker = Maker(rng, kinds.Names(who, number, user == "diff_super"), bool(login))
+    maker = Maker(rng, kinds.Names(who, number), bool(login))
     while len(maker.steps) < STEPS:
         maker.block()
     maker.say("ROLLBACK")

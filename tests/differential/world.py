@@ -26,6 +26,8 @@ CREATE FUNCTION lib.set_and_catch() RETURNS text LANGUAGE plpgsql AS
        BEGIN SET work_mem = '83MB'; RAISE EXCEPTION 'caught'; EXCEPTION WHEN OTHERS THEN NULL; END;
        RETURN current_setting('work_mem');
      END $$;
+CREATE FUNCTION lib.raised() RETURNS text LANGUAGE plpgsql SECURITY DEFINER AS
+  $$ BEGIN SET deadlock_timeout = '3s'; RETURN current_user; END $$;
 CREATE FUNCTION lib.make_temp() RETURNS int LANGUAGE plpgsql AS
   $$ BEGIN EXECUTE 'CREATE TE' || 'MP TABLE t1 (n int)'; INSERT INTO t1 VALUES (42); RETURN 1; END $$;
 CREATE FUNCTION lib.take_lock(k int) RETURNS bool LANGUAGE plpgsql AS
@@ -105,9 +107,10 @@ CLUSTER_SETUP = """
 CREATE ROLE diff LOGIN;
 CREATE ROLE diff_super LOGIN SUPERUSER;
 CREATE ROLE diff_one;
+CREATE ROLE diff_boss SUPERUSER;
 CREATE ROLE diff_two NOLOGIN;
 CREATE ROLE "Diff Odd" NOLOGIN;
-GRANT diff_one, diff_two, "Diff Odd" TO diff;
+GRANT diff_one, diff_two, diff_boss, "Diff Odd" TO diff;
 ALTER ROLE diff SET geqo_threshold = 13;
 ALTER ROLE diff SET app.role_default = 'of the role';
 """

@@ -4,7 +4,7 @@ use pgweir_wire::Report;
 
 use crate::{
     Actions, Level, Time, Token,
-    backend::{Duty, Own},
+    backend::{Duty, Own, ServerSession},
     fault::{Fault, Words},
     worker::Worker,
 };
@@ -32,6 +32,7 @@ impl Worker {
             (Own::Catalog, _) => self.catalog_read(conn, now),
             (Own::Neutral, _) => self.is_neutral(conn),
             (Own::Lookup, _) => self.lookup_done(conn, now, out),
+            (Own::Clean, Duty::Preparing(_)) => self.cleaned_for_client(conn, now, out),
             (Own::Clean, _) => server.session.cleaned(),
             (Own::Reset, _) => self.was_reset(conn),
             _ => {}
@@ -79,6 +80,15 @@ impl Worker {
                     retry.new = None;
                 }
             }
+            (Own::Parameters | Own::Startup, Duty::Preparing(_))
+                if is_residue(&server.session, own, report) =>
+            {
+                server.session.unclean = true;
+                let message = String::from_utf8_lossy(report.message).into_owned();
+                let subject = self.server_subject(conn);
+                let text = format!("is cleaned, since settings could not be changed: {message}");
+                out.log(Level::Log, subject, text);
+            }
             (Own::Startup, &Duty::Preparing(client)) => {
                 let words = Words::of(report);
                 self.refuse(client, &Fault::ServerSaid(words), now, out);
@@ -105,3 +115,12 @@ impl Worker {
         }
     }
 }
+
+/// Is what the last client has left in the way? The one that gets the server now is not to pay for it.
+fn is_residue(session: &ServerSession, own: Own, report: &Report<'_>) -> bool {
+    // What clients start with fails for many other reasons.
+    let is_likely = own == Own::Parameters || report.code == INSUFFICIENT_PRIVILEGE;
+    is_likely && !session.held.is_empty()
+}
+
+const INSUFFICIENT_PRIVILEGE: &[u8] = b"42501";

@@ -22,6 +22,8 @@ pub enum Pin {
     Listen,
     /// A parameter that can't be carried.
     Parameter,
+    /// A parameter that the login user may not set: a higher role has.
+    Privileged,
     /// What its state is could not be told.
     Unknown,
     /// The configuration says so.
@@ -34,7 +36,7 @@ pub struct Pins(u16);
 
 impl Pin {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Temporary,
         Self::Lock,
         Self::Cursor,
@@ -44,6 +46,7 @@ impl Pin {
         Self::Statement,
         Self::Listen,
         Self::Parameter,
+        Self::Privileged,
         Self::Unknown,
         Self::Configured,
     ];
@@ -61,6 +64,7 @@ impl Pin {
             Self::Statement => "prepared statement",
             Self::Listen => "listen",
             Self::Parameter => "parameter",
+            Self::Privileged => "privileged setting",
             Self::Unknown => "unknown state",
             Self::Configured => "configured",
         }

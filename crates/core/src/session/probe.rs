@@ -12,6 +12,10 @@ pub struct Probe {
     /// These parameters, whether they were set or not: custom ones, which no list has, and those that
     /// were named.
     pub names: Vec<Box<[u8]>>,
+    /// The server knows grants of parameters (PostgreSQL 15 and above).
+    pub knows_grants: bool,
+    /// Which of these parameters, that only superusers may set, is the login user granted?
+    pub privileged: Vec<Vec<u8>>,
     /// Temporary objects.
     pub temporary: bool,
     /// Cursors WITH HOLD.
@@ -29,6 +33,8 @@ const ESCAPED: [&str; 2] = [
     "pg_catalog.encode(pg_catalog.convert_to(",
     ", pg_catalog.getdatabaseencoding()), 'escape')",
 ];
+/// Other servers are made ready with the rights of the session's user, if that is no superuser.
+const NOT_GRANTED: &str = " AND NOT pg_catalog.has_parameter_privilege(SESSION_USER, name, 'SET')";
 const TEMPORARY: &str = "SELECT 't', '', '' WHERE EXISTS (SELECT FROM pg_catalog.pg_depend \
     WHERE refclassid OPERATOR(pg_catalog.=) 2615::pg_catalog.oid \
     AND refobjid OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema())";
@@ -45,6 +51,8 @@ impl Probe {
         Self {
             all_settings: true,
             names,
+            knows_grants: false,
+            privileged: Vec::new(),
             temporary: true,
             cursors: true,
             statements: true,
@@ -65,8 +73,10 @@ impl Probe {
         let mut parts: Vec<Vec<u8>> = Vec::new();
         let [open, close] = ESCAPED;
         if self.all_settings {
+            let unless = if self.knows_grants { NOT_GRANTED } else { "" };
             let text = format!(
-                "SELECT 'g', name, {open}setting{close} FROM pg_catalog.pg_settings \
+                "SELECT CASE WHEN context OPERATOR(pg_catalog.=) 'superuser'::pg_catalog.text\
+                 {unless} THEN 's' ELSE 'g' END, name, {open}setting{close} FROM pg_catalog.pg_settings \
                  WHERE source OPERATOR(pg_catalog.=) 'session'::pg_catalog.text"
             );
             parts.push(text.into());
@@ -81,6 +91,9 @@ impl Probe {
         }
         if !self.names.is_empty() {
             parts.push(self.named());
+        }
+        if !self.privileged.is_empty() {
+            parts.push(self.granted());
         }
         for (wanted, text) in [
             (self.temporary, TEMPORARY),
@@ -116,6 +129,20 @@ impl Probe {
         parts.join(&b" UNION ALL "[..])
     }
 
+    fn granted(&self) -> Vec<u8> {
+        let mut text = b"SELECT 'm', name, '' FROM (VALUES ".to_vec();
+        for (at, name) in self.privileged.iter().enumerate() {
+            text.extend_from_slice(if at == 0 { b"(" } else { b",(" });
+            quote::literal_of_bytes(&mut text, name);
+            text.extend_from_slice(if at == 0 { b"::pg_catalog.text)" } else { b")" });
+        }
+        text.extend_from_slice(
+            b") AS named(name) \
+            WHERE pg_catalog.has_parameter_privilege(SESSION_USER, name, 'SET')",
+        );
+        text
+    }
+
     fn named(&self) -> Vec<u8> {
         let [open, close] = ESCAPED;
         let mut text = format!(
@@ -149,6 +176,12 @@ mod tests {
         let text = String::from_utf8(probe.text()).unwrap();
         assert!(text.contains("(VALUES ('app.tenant'::pg_catalog.text),('it''s')) AS"));
         assert!(text.ends_with("pg_catalog.pg_backend_pid())"));
+        let probe = Probe {
+            privileged: vec![b"lc_messages".to_vec()],
+            ..Probe::default()
+        };
+        let text = String::from_utf8(probe.text()).unwrap();
+        assert!(text.starts_with("SELECT 'm', name, '' FROM (VALUES ('lc_messages'::"));
         let full = String::from_utf8(Probe::full(Vec::new()).text()).unwrap();
         assert_eq!(full.matches(" UNION ALL ").count(), 7);
     }

@@ -12,6 +12,8 @@ pub struct State {
     /// Parameters that were set in the session, among them `role` and `session_authorization`: names
     /// in lower case, values in the server's encoding.
     pub settings: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Those of them that only superusers may set, and who was given the right to.
+    pub privileged: Vec<Vec<u8>>,
     /// Channels that it listens on.
     pub channels: Vec<Vec<u8>>,
     /// SQL-prepared statements, with their texts where those are known.
@@ -56,10 +58,9 @@ impl State {
         for item in items {
             let (&kind, rest) = item.split_first().ok_or(BadState)?;
             match kind {
-                b'g' => {
+                b'g' | b's' => {
                     let equals = rest.iter().position(|&byte| byte == b'=').ok_or(BadState)?;
-                    let name = unescape(&rest[..equals])?.to_ascii_lowercase();
-                    state.settings.push((name, unescape(&rest[equals + 1..])?));
+                    state.set(kind, &rest[..equals], &rest[equals + 1..])?;
                 }
                 b'c' => state.channels.push(unescape(rest)?),
                 b'p' => state.statements.push((unescape(rest)?, None)),
@@ -79,11 +80,12 @@ impl State {
         let [kind, name, value] = columns(&mut body).ok_or(BadState)?;
         let &[kind] = kind else { return Err(BadState) };
         match kind {
-            b'g' => {
-                let name = unescape(name)?.to_ascii_lowercase();
-                self.settings.push((name, unescape(value)?));
-            }
+            b'g' | b's' => self.set(kind, name, value)?,
             b'c' => self.channels.push(unescape(name)?),
+            b'm' => {
+                let granted = unescape(name)?;
+                self.privileged.retain(|name| *name != granted);
+            }
             b'n' => {
                 let count = std::str::from_utf8(value).ok();
                 let count = count.and_then(|count| count.parse().ok());
@@ -95,6 +97,15 @@ impl State {
                 .push((unescape(name)?, Some(unescape(value)?))),
             _ => self.flag(kind, b"")?,
         }
+        Ok(())
+    }
+
+    fn set(&mut self, kind: u8, name: &[u8], value: &[u8]) -> Result<(), BadState> {
+        let name = unescape(name)?.to_ascii_lowercase();
+        if kind == b's' {
+            self.privileged.push(name.clone());
+        }
+        self.settings.push((name, unescape(value)?));
         Ok(())
     }
 
@@ -176,12 +187,13 @@ mod tests {
     fn reports() {
         assert_eq!(State::of_report(b"1"), Ok(State::default()));
         let state =
-            State::of_report(br"1;gSearch_Path=a,\040b;t;cjobs;pq1;gapp.x=\134\075;x").unwrap();
+            State::of_report(br"1;gSearch_Path=a,\040b;t;cjobs;pq1;sapp.x=\134\075;x").unwrap();
         let expect = State {
             settings: vec![
                 (b"search_path".to_vec(), b"a, b".to_vec()),
                 (b"app.x".to_vec(), br"\=".to_vec()),
             ],
+            privileged: vec![b"app.x".to_vec()],
             channels: vec![b"jobs".to_vec()],
             statements: vec![(b"q1".to_vec(), None)],
             temporary: true,
@@ -218,6 +230,9 @@ mod tests {
         let mut state = State::default();
         for columns in [
             ["g", "TimeZone", r"a\303\244\\"],
+            ["s", "lc_messages", "C"],
+            ["s", "wal_compression", "on"],
+            ["m", "wal_compression", ""],
             ["p", "s", "PREPARE s AS SELECT 1"],
             ["c", "jobs", ""],
             ["a", "", ""],
@@ -225,7 +240,12 @@ mod tests {
             assert_eq!(state.take_row(&row(&columns)), Ok(()), "{columns:?}");
         }
         let expect = State {
-            settings: vec![(b"timezone".to_vec(), "aä\\".into())],
+            settings: vec![
+                (b"timezone".to_vec(), "aä\\".into()),
+                (b"lc_messages".to_vec(), b"C".to_vec()),
+                (b"wal_compression".to_vec(), b"on".to_vec()),
+            ],
+            privileged: vec![b"lc_messages".to_vec()],
             channels: vec![b"jobs".to_vec()],
             statements: vec![(b"s".to_vec(), Some(b"PREPARE s AS SELECT 1".to_vec()))],
             locks: true,

@@ -56,7 +56,7 @@ fn sign(pin: Pin) -> Suspicion {
         Pin::Sequence => Suspicion::SEQUENCE.and(Suspicion::READS_SEQUENCE),
         Pin::Statement => Suspicion::PREPARE,
         Pin::Listen => Suspicion::LISTEN,
-        Pin::Parameter => Suspicion::SETTING,
+        Pin::Parameter | Pin::Privileged => Suspicion::SETTING,
         Pin::Unknown | Pin::Configured => Suspicion::OPAQUE,
     }
 }

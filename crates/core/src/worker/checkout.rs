@@ -268,6 +268,9 @@ impl Worker {
             return;
         };
         if let Some(context) = &client.context {
+            if server.session.unclean {
+                return self.clean_session(server_conn, out);
+            }
             server.session.holds(&context.wanted);
             server.session.forget_news();
         }

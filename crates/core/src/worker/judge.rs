@@ -12,7 +12,7 @@ use crate::{
     Actions, ReadMode, Time, Token,
     backend::{Answers, Duty, Own, Request, Server, ServerSession},
     frontend::{Client, ClientDuty},
-    session::{Context, Pin, Pins, Probe, State, Suspicion, plan},
+    session::{Context, Pin, Pins, Probe, State, Suspicion, TrackedNames, plan},
 };
 
 impl Worker {
@@ -86,6 +86,7 @@ impl Worker {
     }
 
     fn judge(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let directory = Arc::clone(&self.directory);
         let Some(server) = self.table.server(conn) else {
             return;
         };
@@ -125,8 +126,16 @@ impl Worker {
         if statements {
             state.statements.clear();
         }
+        let mut privileged = Vec::new();
+        if !state.privileged.is_empty()
+            && let Some(server) = self.table.server(conn)
+            && Rights::of(directory.names(), server) == Rights::Granted
+        {
+            privileged.clone_from(&state.privileged);
+        }
         let probe = Probe {
             names,
+            privileged,
             statements,
             ..Probe::default()
         };
@@ -141,8 +150,11 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return;
         };
-        let names = server.shared.customs.lock().names();
-        self.ask_state(conn, Probe::full(names), None, out);
+        let probe = Probe {
+            knows_grants: Rights::of(self.directory.names(), server) == Rights::Granted,
+            ..Probe::full(server.shared.customs.lock().names())
+        };
+        self.ask_state(conn, probe, None, out);
     }
 
     fn ask_state(&mut self, conn: Token, probe: Probe, reported: Option<State>, out: &mut Actions) {
@@ -240,6 +252,10 @@ impl Worker {
             return;
         };
         let mut pins = pins(context, probe, &state, server.session.suspicion);
+        pins.insert_if(
+            Pin::Privileged,
+            !state.privileged.is_empty() && Rights::of(directory.names(), server) != Rights::All,
+        );
         pins.insert_if(
             Pin::Unknown,
             failed || state.unclear && server.session.report.is_some(),
@@ -443,6 +459,37 @@ fn settings(
         found.filter(|(name, value)| !is_left_over(name, value) && !is_of_transaction(name)),
     );
     settings
+}
+
+/// What a login user may set of what only superusers may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rights {
+    /// It is one.
+    All,
+    /// What it was granted.
+    Granted,
+    /// Nothing: the server knows no such grants.
+    None,
+}
+
+impl Rights {
+    fn of(names: &TrackedNames, server: &Server) -> Self {
+        let facts = server.shared.facts.lock();
+        let Some(welcome) = &facts.welcome else {
+            return Self::None;
+        };
+        if names.value(&welcome.tracked, b"is_superuser") == Some(b"on") {
+            return Self::All;
+        }
+        let version = welcome.parameter(b"server_version").unwrap_or_default();
+        let major = version.split(|byte| !byte.is_ascii_digit()).next();
+        let major = major.and_then(|major| std::str::from_utf8(major).ok()?.parse::<u32>().ok());
+        if major.is_some_and(|major| major >= 15) {
+            Self::Granted
+        } else {
+            Self::None
+        }
+    }
 }
 
 /// What the session holds that can't be moved; of what was not asked, what was known before.

@@ -296,7 +296,7 @@ impl Worker {
     }
 
     /// Takes from a server's session whatever it may hold.
-    fn clean_session(&mut self, conn: Token, out: &mut Actions) {
+    pub(super) fn clean_session(&mut self, conn: Token, out: &mut Actions) {
         let Some(server) = self.table.server(conn) else {
             return;
         };

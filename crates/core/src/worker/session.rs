@@ -95,6 +95,24 @@ impl Worker {
         true
     }
 
+    /// What this server held was in the way of what the client wants, and was cleaned; or not even that
+    /// could be done, and the client gets another server.
+    #[cold]
+    pub(crate) fn cleaned_for_client(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let Some((client_conn, _, server)) = self.table.pair_of(conn) else {
+            return;
+        };
+        if let Some(why) = server.retire {
+            return self.check_failed(conn, why, now, out);
+        }
+        server.session.cleaned();
+        if self.is_unproven(client_conn) {
+            self.try_startup(conn, client_conn, now, out);
+        } else if !self.send_plan(conn, client_conn, out) {
+            self.prepared(conn, now, out);
+        }
+    }
+
     /// A client logs in whose session is carried; it has asked for these parameters.
     pub(super) fn begin_session(
         &mut self,
@@ -184,6 +202,9 @@ impl Worker {
         let Some((client_conn, client, server)) = self.table.pair_of(server_conn) else {
             return;
         };
+        if server.session.unclean {
+            return self.clean_session(server_conn, out);
+        }
         let shared = Arc::clone(&server.shared);
         let Some(context) = client.context.as_deref_mut() else {
             return;
