@@ -155,7 +155,7 @@ impl Command {
             "reset" if rest == "ROLE" || rest == "SESSION AUTHORIZATION" => Self::Clean,
             "reset" if rest == "ALL" => Self::Reset(None),
             "reset" => Self::Reset(Some(rest.trim_matches('"').to_owned())),
-            "select" if rest.starts_with("'g'") => Self::Probe,
+            "select" if rest.contains("THEN 's' ELSE 'g' END") => Self::Probe,
             "select" if rest.contains("advisory_unlock_all") => Self::Clean,
             "select" => Self::set_config(rest),
             "set" => match rest.split_once('=') {
