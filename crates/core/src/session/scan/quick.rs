@@ -8,8 +8,11 @@
 //!
 //! What it costs, `examples/scan_cost.rs` counts.
 
+mod with;
+
 use super::{
     Suspicion, blocks,
+    ctes::Ctes,
     lexer::{is_of_word, is_space, starts_word},
     quick_words::{self, Action},
 };
@@ -32,6 +35,7 @@ pub(super) fn read(text: &[u8], utf8: bool, certificates: &Certificates) -> Opti
         calls: 0,
         depth: 0,
         deletes: false,
+        ctes: None,
         columns_after: 0,
         barrier: 0,
         base: 0,
@@ -63,7 +67,7 @@ pub(super) fn read(text: &[u8], utf8: bool, certificates: &Certificates) -> Opti
         }
         reader.base = (base + blocks::LEN).max(reader.resume & !(blocks::LEN - 1));
     }
-    (reader.depth == 0).then_some(reader.found)
+    (reader.depth == 0 && !reader.lists_ctes()).then_some(reader.found)
 }
 
 struct Reader<'a> {
@@ -79,6 +83,8 @@ struct Reader<'a> {
     calls: u64,
     depth: u32,
     deletes: bool,
+    /// Of the statement that begins with WITH.
+    ctes: Option<Ctes>,
     /// Where the relation ends that columns in parentheses may follow.
     columns_after: usize,
     /// Where the last comment ended: nothing before it is looked back at.
@@ -242,9 +248,10 @@ impl Reader<'_> {
     }
 
     fn semicolon(&mut self, at: usize) -> Option<()> {
-        if self.depth > 0 {
+        if self.depth > 0 || self.lists_ctes() {
             return None;
         }
+        self.ctes = None;
         self.lists = 0;
         self.verbs = 0;
         self.calls = 0;
@@ -315,6 +322,7 @@ impl Reader<'_> {
                 let next = self.skip_blank(end);
                 (next == self.text.len() || self.text[next] == b';').then_some(next)
             }
+            quick_words::Verb::With => self.with(end),
         }
     }
 
@@ -390,7 +398,7 @@ impl Reader<'_> {
             if quick_words::is_before_relation(self.text, at) {
                 return None;
             }
-        } else {
+        } else if !self.is_cte(name, at, end) {
             let traces = self.certificates.relation(name).read;
             if traces.contains(Suspicion::OPAQUE) {
                 return None;
@@ -501,6 +509,9 @@ impl Reader<'_> {
         self.lists >>= 1;
         self.verbs >>= 1;
         self.calls >>= 1;
+        if self.lists_ctes() {
+            return self.after_cte(at + 1);
+        }
         if changes {
             self.go_on(at + 1);
         }

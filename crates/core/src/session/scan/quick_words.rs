@@ -89,6 +89,8 @@ fn padded(rest: &[u8]) -> u64 {
 
 pub(super) const FOR: Word = Word::new("for");
 pub(super) const DO: Word = Word::new("do");
+pub(super) const AS: Word = Word::new("as");
+pub(super) const RECURSIVE: Word = Word::new("recursive");
 pub(super) const INTO: Word = Word::new("into");
 pub(super) const FROM: Word = Word::new("from");
 const ONLY: Word = Word::new("only");
@@ -189,16 +191,18 @@ pub(super) enum Verb {
     Delete,
     /// BEGIN, COMMIT and so on, with nothing behind.
     Transaction,
+    With,
 }
 
 /// The verb that stands in `text` at `at`, if it is known here, and its length.
 #[inline]
 pub(super) fn verb(text: &[u8], at: usize) -> Option<(Verb, usize)> {
-    const VERBS: [(Word, Verb); 7] = [
+    const VERBS: [(Word, Verb); 8] = [
         (SELECT, Verb::Select),
         (Word::new("insert"), Verb::Insert),
         (Word::new("update"), Verb::Update),
         (Word::new("delete"), Verb::Delete),
+        (WITH, Verb::With),
         (Word::new("begin"), Verb::Transaction),
         (Word::new("commit"), Verb::Transaction),
         (Word::new("rollback"), Verb::Transaction),

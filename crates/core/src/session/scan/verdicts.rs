@@ -191,6 +191,97 @@ fn quick_or_careful() {
     assert!(quick_ones > 500, "{quick_ones} texts were read quickly");
 }
 
+/// The same of statements that begin with common table expressions.
+#[test]
+fn quick_or_careful_with_ctes() {
+    // Of each, one.
+    const PARTS: [&[&str]; 6] = [
+        &["with ", "WITH recursive\n", "select 1; with ", "with/**/"],
+        &[
+            "a",
+            "a",
+            "b",
+            "\"C\"",
+            "a (x, \"y\")",
+            "b(into)",
+            "recursive",
+        ],
+        &[
+            " as (",
+            " as (",
+            " AS(",
+            "\nas ( ",
+            " as materialized (",
+            "(",
+        ],
+        &["select 1 from ", "SELECT * FROM users, ", "delete from "],
+        &[
+            ")",
+            ")",
+            ")",
+            ") where x in (select 1 from a)",
+            "",
+            ") --\n",
+        ],
+        &[
+            " select * from ",
+            "select 1 from users join ",
+            " insert into ",
+            " delete from ",
+            "",
+            ";",
+        ],
+    ];
+    const SOURCES: &[&str] = &[
+        "a",
+        "a",
+        "a",
+        "users",
+        "users",
+        "users",
+        "users",
+        "b",
+        "\"C\"",
+        "public.a",
+        "(select * from a) s",
+        "nowhere",
+    ];
+    let certificates = database();
+    let mut random = Random(0x5eed);
+    let mut quick_ones = 0;
+    for _ in 0..40_000 {
+        let mut one_of = |words: &[&'static str]| words[random.below(words.len())];
+        let mut text = one_of(PARTS[0]).to_owned();
+        loop {
+            for part in &PARTS[1..4] {
+                text += one_of(part);
+            }
+            text += one_of(SOURCES);
+            text += one_of(PARTS[4]);
+            match one_of(&[", ", ",", "", ""]) {
+                "" => break,
+                comma => text += comma,
+            }
+        }
+        text += one_of(PARTS[5]);
+        text += one_of(SOURCES);
+        text += one_of(&[
+            "",
+            " , b",
+            " where x in (select 1 from a)",
+            "; select 1 from a",
+        ]);
+        let quick = super::quick::read(text.as_bytes(), true, &certificates);
+        let careful = super::careful::read(text.as_bytes(), true, &certificates);
+        assert!(
+            quick.is_none_or(|quick| quick == careful),
+            "{text}\n{quick:?} {careful}"
+        );
+        quick_ones += usize::from(quick.is_some());
+    }
+    assert!(quick_ones > 100, "{quick_ones}");
+}
+
 /// What applications say most is read quickly.
 #[test]
 fn quick_is_not_rare() {
