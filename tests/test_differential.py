@@ -58,7 +58,9 @@ def start(start_pooler, cluster, **settings):
     where = f"host={cluster.host} port={cluster.port}"
     pooler = start_pooler(
         cluster, databases={world.POOLED: f"{where} dbname={world.POOLED}"}, workers=1, default_pool_size=SERVERS, pinned_overflow=0,
-        users={role: "" for role in world.ROLES} | {"admin": "admin password"}, **settings)
+        users={role: "" for role in world.ROLES} | {"admin": "admin password"},
+        # On a busy machine clients wait long for those that keep their servers.
+        query_wait_notify=0, **settings)
     for role in world.ROLES:
         # Servers are kept for sequence values once somebody has asked for one.
         with pooler.raw(role, world.POOLED) as client:
