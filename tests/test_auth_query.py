@@ -285,3 +285,28 @@ def test_members_of_roles(new_pooler, pg, role):
     assert refused(pooler, user=other, password="o") == "login rejected"
     sql(pg, f"REVOKE {between} FROM {member}")
     assert refused(pooler, user=member, password="m") == "login rejected"
+
+
+@pytest.mark.shows("auth_query")
+@pytest.mark.pgweir_only("has no such command")
+def test_what_is_asked_is_shown(start_pooler, pg, role):
+    """With one server, one login has its turn, and the next one waits."""
+    users = [role("secret", "md5") for _ in range(2)]
+    where = f"dbname={pg.value('SELECT current_database()')}"
+    pooler = launch(start_pooler, pg, {"app": f"{where} pool_size=1"},
+                    auth_query=f"{QUERY} AND pg_advisory_xact_lock_shared(4711) IS NOT NULL")
+    with pg.connect() as db:
+        db.execute("SELECT pg_advisory_lock(4711)")
+        logins = [threading.Thread(target=lambda user=user: pooler.raw(user=user, password="secret").close())
+                  for user in users]
+        for login in logins:
+            login.start()
+
+        def asked():
+            rows = [row for row in pooler.console("SHOW INTERNAL") if row["task"] == "auth_query"]
+            return [(row["database"], row["user"], row["active"], row["waiting"]) for row in rows]
+
+        machine.wait_until(lambda: asked() == [("app", "looker", 1, 1)], what="one is asked about, one waits")
+    for login in logins:
+        login.join()
+    assert asked() == []

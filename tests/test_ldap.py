@@ -134,12 +134,11 @@ def test_for_everybody(start_pooler, newest_pg, ldap):
 
 
 @pytest.mark.shows("auth_threads", "auth_queue")
-def test_a_server_that_does_not_answer(start_pooler, newest_pg):
+def test_a_server_that_does_not_answer(start):
     """One login is with it, one waits; one more is refused. Who leaves is no burden."""
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         options = f"ldapserver=127.0.0.1 ldapport={deaf.getsockname()[1]} ldapprefix=uid="
-        pooler = start_pooler(newest_pg, users={}, auth_type="ldap", auth_ldap_options=options, auth_threads=1,
-                              auth_queue=1, client_login_timeout=2)
+        pooler = start(options, auth_threads=1, auth_queue=1, client_login_timeout=2)
         machine.wait_until(lambda: [name for name in _threads(pooler) if name.startswith("inquire")] == ["inquire-0"])
         outcomes = []
 
@@ -149,13 +148,20 @@ def test_a_server_that_does_not_answer(start_pooler, newest_pg):
             except LoginRefused as error:
                 outcomes.append(error.words)
 
+        def inquiries():
+            [row] = [row for row in pooler.console("SHOW INTERNAL") if row["task"] == "inquiry"]
+            return tuple(row[name] for name in ("active", "waiting", "active_max", "waiting_max", "refused"))
+
+        assert inquiries() == (0, 0, 1, 1, 0)
         logins = [threading.Thread(target=log_in) for _ in range(4)]
         for login in logins:
             login.start()
+        machine.wait_until(lambda: inquiries()[:4] == (1, 1, 1, 1), what="one is asked about, one waits")
         for login in logins:
             login.join()
         assert sorted(outcomes)[-1] == "too many logins at once", outcomes
         assert outcomes.count("client_login_timeout") >= 1, outcomes
+        assert inquiries()[4] == outcomes.count("too many logins at once")
 
 
 def _threads(pooler):

@@ -395,6 +395,20 @@ def test_a_listener_counts_against_the_caps(start_pooler, pg):
         assert other.value("SELECT 1") == "1"
 
 
+def test_a_listener_is_shown_where_the_caps_are(start_pooler, pg):
+    pooler = start_pooler(pg, max_db_connections=2)
+    client = pooler.raw()
+    client.query("LISTEN a")
+
+    def connections():
+        [row] = [row for row in pooler.console("SHOW DATABASES") if row["name"] == "app"]
+        return row["current_connections"]
+
+    machine.wait_until(lambda: connections() == 2, what="the listener, and a server for the pool")
+    internal = [row for row in pooler.console("SHOW INTERNAL") if row["task"] == "listen"]
+    assert [(row["database"], row["user"], row["active"], row["waiting"]) for row in internal] == [("app", "trusty", 1, 0)]
+
+
 @pytest.mark.shows("notification_backlog")
 def test_a_backlog_is_bounded(start_pooler, pg):
     pooler = start_pooler(pg, notification_backlog=20000)

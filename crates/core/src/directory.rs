@@ -25,6 +25,7 @@ use crate::{
     client_counts::ClientCounts,
     listen::Holders,
     lookups::Lookups,
+    occupancy::Occupancies,
     operator::Operator,
     pool::{CapLimits, Epochs, Ledger, Limits, Order, PoolId, PoolKey, Scope, Seat, SharedCaps},
     session::{Customs, SettingsTable, Startups, Statements, TrackedNames},
@@ -73,6 +74,7 @@ pub struct Directory {
     next_id: AtomicU64,
     made_secrets: Mutex<HashMap<String, MadeSecret>>,
     lookups: Lookups,
+    occupancies: Occupancies,
     operator: Operator,
     holders: Holders,
     takeover: Takeover,
@@ -199,6 +201,7 @@ impl Directory {
             next_id: AtomicU64::new(1),
             made_secrets: Mutex::default(),
             lookups: Lookups::default(),
+            occupancies: Occupancies::default(),
             operator: Operator::default(),
             holders: Holders::default(),
             takeover: Takeover::default(),
@@ -221,6 +224,12 @@ impl Directory {
     #[must_use]
     pub fn names(&self) -> &TrackedNames {
         &self.names
+    }
+
+    /// How busy threads are.
+    #[must_use]
+    pub fn occupancies(&self) -> &Occupancies {
+        &self.occupancies
     }
 
     /// The prepared statements of all clients.

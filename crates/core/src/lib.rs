@@ -20,6 +20,7 @@ mod login_fault;
 mod lookups;
 pub mod mail;
 mod native;
+pub mod occupancy;
 mod operator;
 pub mod pool;
 mod relay;

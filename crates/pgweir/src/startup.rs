@@ -308,8 +308,8 @@ impl Start {
             mailboxes: mailboxes.clone(),
             options: Arc::new(net_options(&snapshot, &plan.tls, files)),
             resolver: Arc::clone(&resolver),
-            deriver: Deriver::start(&mailboxes)?,
-            inquirer: Inquirer::start(&snapshot.config.settings, &mailboxes)?,
+            deriver: Deriver::start(&mailboxes, &directory.occupancies().keys)?,
+            inquirer: Inquirer::start(settings, &mailboxes, &directory.occupancies().inquiries)?,
             control: control.clone(),
             log: log.clone(),
         };

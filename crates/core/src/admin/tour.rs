@@ -2,7 +2,13 @@
 
 use std::{collections::BTreeMap, ops::AddAssign};
 
-use super::{command::Show, orders::Awaiting, rows::Cell, show, show::PinCounts};
+use super::{
+    command::Show,
+    orders::Awaiting,
+    rows::Cell,
+    show,
+    show::{PinCounts, Task, Work},
+};
 use crate::{
     Action, Actions, Time, Token, WorkerId,
     fault::Fault,
@@ -46,6 +52,7 @@ pub(crate) struct Collection {
     pub(crate) rows: Vec<(u64, Vec<Cell>)>,
     pub(crate) pools: BTreeMap<PoolKey, PoolCount>,
     pub(in crate::admin) pins: BTreeMap<PoolKey, PinCounts>,
+    pub(in crate::admin) internal: BTreeMap<(PoolKey, Task), Work>,
     /// Cancel requests for peers, by the peer's number.
     pub(crate) peers: BTreeMap<u32, PeerCount>,
     /// What the console has done itself.
@@ -149,6 +156,8 @@ pub(crate) struct PoolCount {
     pub(crate) servers_used: usize,
     pub(crate) servers_tested: usize,
     pub(crate) servers_login: usize,
+    /// Under the caps, though outside of the pool's size.
+    pub(crate) servers_listening: usize,
     /// How long the oldest waiting client has waited, in microseconds.
     pub(crate) maxwait: u64,
     pub(crate) mode: &'static str,
@@ -165,6 +174,7 @@ impl PoolCount {
             + self.servers_used
             + self.servers_tested
             + self.servers_login
+            + self.servers_listening
             + self.being_canceled
     }
 }
@@ -176,6 +186,7 @@ impl Collection {
             rows: Vec::new(),
             pools: BTreeMap::new(),
             pins: BTreeMap::new(),
+            internal: BTreeMap::new(),
             peers: BTreeMap::new(),
             console: Counted::default(),
             past: Stats::default(),

@@ -1,9 +1,9 @@
 //! Key derivation (PBKDF2, milliseconds each) on threads of its own.
 
-use std::io;
+use std::{io, sync::Arc};
 
 use pgweir_auth::scram::DeriveJob;
-use pgweir_core::{Token, WorkerId};
+use pgweir_core::{Token, WorkerId, occupancy::Occupancy};
 
 use super::{Overloaded, threads::Threads};
 use crate::net::{Mailboxes, Parcel};
@@ -23,8 +23,8 @@ impl Deriver {
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub(crate) fn start(mailboxes: &Mailboxes) -> io::Result<Self> {
-        Threads::start("derive", THREADS, QUEUE, mailboxes, derived).map(Self)
+    pub(crate) fn start(mailboxes: &Mailboxes, occupancy: &Arc<Occupancy>) -> io::Result<Self> {
+        Threads::start("derive", THREADS, QUEUE, mailboxes, occupancy, derived).map(Self)
     }
 
     /// Takes a job.

@@ -1,10 +1,10 @@
 //! What may take its time to be found out about clients, on threads of its own.
 
-use std::io;
+use std::{io, sync::Arc};
 
 use nix::unistd::{Uid, User};
 use pgweir_config::Settings;
-use pgweir_core::{Finding, Inquiry, Service, Token, WorkerId};
+use pgweir_core::{Finding, Inquiry, Service, Token, WorkerId, occupancy::Occupancy};
 
 use super::{Overloaded, ldap, pam, threads::Threads};
 use crate::net::{Mailboxes, Parcel};
@@ -18,9 +18,13 @@ impl Inquirer {
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub(crate) fn start(settings: &Settings, mailboxes: &Mailboxes) -> io::Result<Self> {
+    pub(crate) fn start(
+        settings: &Settings,
+        mailboxes: &Mailboxes,
+        occupancy: &Arc<Occupancy>,
+    ) -> io::Result<Self> {
         let (count, queue) = (settings.auth_threads as usize, settings.auth_queue as usize);
-        Threads::start("inquire", count, queue, mailboxes, found).map(Self)
+        Threads::start("inquire", count, queue, mailboxes, occupancy, found).map(Self)
     }
 
     /// Takes a question.

@@ -1,9 +1,9 @@
 //! Work that may take its time, on threads of its own; what comes of it goes to its worker by mail.
 
-use std::{io, thread};
+use std::{io, sync::Arc, thread};
 
 use crossbeam_channel::{Sender, bounded};
-use pgweir_core::{Token, WorkerId};
+use pgweir_core::{Token, WorkerId, occupancy::Occupancy};
 
 use crate::net::{Mailboxes, Parcel};
 
@@ -20,16 +20,22 @@ struct Order<J> {
 
 /// Takes jobs of one kind.
 #[derive(Debug)]
-pub(super) struct Threads<J>(Sender<Order<J>>);
+pub(super) struct Threads<J> {
+    orders: Sender<Order<J>>,
+    occupancy: Arc<Occupancy>,
+}
 
 impl<J> Clone for Threads<J> {
     fn clone(&self) -> Self {
-        Self(self.0.clone())
+        Self {
+            orders: self.orders.clone(),
+            occupancy: Arc::clone(&self.occupancy),
+        }
     }
 }
 
 impl<J: Send + 'static> Threads<J> {
-    /// Starts `count` threads, for which `queue` jobs may wait. They end when the last clone of this is gone.
+    /// Starts `count` threads, for which `queue` jobs may wait; `occupancy` tells how busy they are. They end when the last clone of this is gone.
     ///
     /// # Errors
     /// When the system gives no thread.
@@ -38,20 +44,29 @@ impl<J: Send + 'static> Threads<J> {
         count: usize,
         queue: usize,
         mailboxes: &Mailboxes,
+        occupancy: &Arc<Occupancy>,
         run: fn(Token, J) -> Parcel,
     ) -> io::Result<Self> {
-        let (sender, receiver) = bounded::<Order<J>>(queue);
+        let (orders, receiver) = bounded::<Order<J>>(queue);
+        occupancy.limit(count, queue);
         for index in 0..count {
             let (orders, mailboxes) = (receiver.clone(), mailboxes.clone());
+            let occupancy = Arc::clone(occupancy);
             thread::Builder::new()
                 .name(format!("{name}-{index}"))
                 .spawn(move || {
                     for Order { worker, conn, job } in orders {
-                        mailboxes.send(worker, run(conn, job));
+                        occupancy.begun();
+                        let parcel = run(conn, job);
+                        occupancy.done();
+                        mailboxes.send(worker, parcel);
                     }
                 })?;
         }
-        Ok(Self(sender))
+        Ok(Self {
+            orders,
+            occupancy: Arc::clone(occupancy),
+        })
     }
 
     /// Takes a job of a client.
@@ -60,6 +75,10 @@ impl<J: Send + 'static> Threads<J> {
     /// When too many wait already.
     pub(super) fn submit(&self, worker: WorkerId, conn: Token, job: J) -> Result<(), Overloaded> {
         let order = Order { worker, conn, job };
-        self.0.try_send(order).map_err(|_| Overloaded)
+        self.occupancy.queued();
+        self.orders.try_send(order).map_err(|_| {
+            self.occupancy.refused();
+            Overloaded
+        })
     }
 }

@@ -3,6 +3,7 @@
 mod fds;
 mod few;
 mod group;
+mod internal;
 mod listeners;
 mod peers;
 mod pins;
@@ -10,7 +11,10 @@ mod pools;
 mod stats;
 mod users;
 
-pub(in crate::admin) use self::pins::PinCounts;
+pub(in crate::admin) use self::{
+    internal::{Task, Work},
+    pins::PinCounts,
+};
 use super::{
     command::Show,
     rows::{Cell, Column},
@@ -29,6 +33,7 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
         }
         Show::Fds => fds::add(worker, collection),
         Show::Pins | Show::PinStats => pins::add(worker, collection, now),
+        Show::Internal => internal::add(worker, collection),
         Show::Listeners => listeners::add(worker, collection),
         Show::PeerPools => group::add(worker, collection),
         Show::Pools
@@ -61,6 +66,7 @@ pub(super) fn table(worker: &Worker, mut collection: Collection, now: Time) -> T
         Show::Fds => fds::table(collection),
         Show::Pins => pins::pins(collection),
         Show::PinStats => pins::stats(&collection),
+        Show::Internal => internal::table(worker, collection),
         Show::Listeners => listeners::table(collection),
         Show::Pools => pools::pools(worker, &collection),
         Show::Databases => pools::databases(worker, &collection),

@@ -136,7 +136,7 @@ fn add_server(server: &Server, is_stale: bool, count: &mut PoolCount) {
         Duty::Idle => count.servers_idle += 1,
         Duty::Cleaning { .. } if server.cancels > 0 => count.being_canceled += 1,
         Duty::Preparing(_) | Duty::Judging(_) | Duty::Lent(_) => count.servers_active += 1,
-        Duty::Listening => {}
+        Duty::Listening => count.servers_listening += 1,
         Duty::Cleaning { .. } | Duty::Checking { .. } => count.servers_tested += 1,
     }
 }

@@ -16,7 +16,7 @@ use std::{
 use pgweir_auth::scram::DerivedKeys;
 use pgweir_core::{
     Action, Actions, Address, Closed, ConnectError, Finding, Peer, ReadMode, Source, Time,
-    TlsFacts, Token, backend::Server, mail::Mail, takeover::ClientRecord,
+    TlsFacts, Token, backend::Server, mail::Mail, occupancy::Occupancies, takeover::ClientRecord,
 };
 use rustix::event::epoll::Event;
 use tempfile::TempDir;
@@ -189,9 +189,10 @@ impl World {
         let settings = pgweir_config::Settings::default();
         let resolver =
             Resolver::start(&settings, &mailboxes, clock, Log::new(0, false)).expect("threads");
-        let deriver = Deriver::start(&mailboxes).expect("threads");
+        let occupancies = Occupancies::default();
+        let deriver = Deriver::start(&mailboxes, &occupancies.keys).expect("threads");
         let inquirer =
-            Inquirer::start(&pgweir_config::Settings::default(), &mailboxes).expect("threads");
+            Inquirer::start(&settings, &mailboxes, &occupancies.inquiries).expect("threads");
         let driver = |id| {
             let around = Surroundings {
                 id,

@@ -1,0 +1,148 @@
+//! SHOW INTERNAL: work that is done for no client's query, and what bounds it.
+
+use super::{
+    super::{
+        rows::{Cell, Column, Kind},
+        tour::Collection,
+    },
+    Table,
+};
+use crate::{
+    backend::{Duty, Server},
+    cancel::{Goal, Passage},
+    frontend::{Client, ClientDuty, Stage},
+    occupancy::Occupied,
+    worker::{Conn, Worker},
+};
+
+use Kind::{Int4, Int8, Text};
+
+const COLUMNS: [Column; 8] = [
+    ("task", Text),
+    ("database", Text),
+    ("user", Text),
+    ("active", Int4),
+    ("waiting", Int4),
+    ("active_max", Int4),
+    ("waiting_max", Int4),
+    ("refused", Int8),
+];
+
+/// What connections of a pool do for pgweir itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::admin) enum Task {
+    /// Databases tell of users who log in.
+    AuthQuery,
+    /// A catalog is read.
+    Catalog,
+    /// A query is stopped.
+    Cancel,
+    /// LISTEN for clients.
+    Listen,
+    /// A server is tried before it is lent.
+    Check,
+}
+
+/// How much of it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::admin) struct Work {
+    active: usize,
+    waiting: usize,
+}
+
+impl Task {
+    fn name(self) -> &'static str {
+        match self {
+            Self::AuthQuery => "auth_query",
+            Self::Catalog => "catalog",
+            Self::Cancel => "cancel",
+            Self::Listen => "listen",
+            Self::Check => "server_check_query",
+        }
+    }
+}
+
+/// Adds one worker's part.
+pub(super) fn add(worker: &Worker, collection: &mut Collection) {
+    for (_, conn) in worker.table.iter() {
+        let (pool, task, is_active) = match conn {
+            Conn::Client(client) if waits_to_ask(client) => {
+                let pool = client.pool.and_then(|pool| worker.pools.get(pool.index()));
+                let Some(Some(pool)) = pool else { continue };
+                (&pool.shared, Task::AuthQuery, false)
+            }
+            Conn::Client(_) => continue,
+            Conn::Server(server) => match task_of(server) {
+                Some((task, is_active)) => (&server.shared, task, is_active),
+                None => continue,
+            },
+            Conn::Cancel(cancel) => {
+                let Goal::Server(server) = cancel.goal else {
+                    continue;
+                };
+                let Some(Conn::Server(server)) = worker.table.look(server) else {
+                    continue;
+                };
+                let is_sent = cancel.passage == Passage::Sent;
+                (&server.shared, Task::Cancel, is_sent)
+            }
+        };
+        let work = collection.internal.entry((pool.key.clone(), task));
+        let work = work.or_default();
+        work.active += usize::from(is_active);
+        work.waiting += usize::from(!is_active);
+    }
+}
+
+fn waits_to_ask(client: &Client) -> bool {
+    let login = client.login.as_ref();
+    matches!(client.duty, ClientDuty::Waiting { .. })
+        && login.is_some_and(|login| matches!(login.stage, Stage::LookingUp(_)))
+}
+
+/// What a server does for nobody's query, and whether it has begun.
+fn task_of(server: &Server) -> Option<(Task, bool)> {
+    match server.duty {
+        Duty::Listening => Some((Task::Listen, true)),
+        Duty::Login(_) if server.listens.is_some() => Some((Task::Listen, false)),
+        Duty::Checking { .. } => Some((Task::Check, true)),
+        Duty::Cleaning { .. } if server.session.lookup.is_some() => Some((Task::AuthQuery, true)),
+        Duty::Cleaning { .. } if server.session.catalog.is_some() => Some((Task::Catalog, true)),
+        _ => None,
+    }
+}
+
+/// The whole table: threads of the process first, then pools.
+pub(super) fn table(worker: &Worker, collection: Collection) -> Table {
+    let threads = worker.directory.occupancies();
+    let mut rows = vec![
+        of_threads("inquiry", threads.inquiries.read()),
+        of_threads("scram_keys", threads.keys.read()),
+    ];
+    rows.extend(collection.internal.into_iter().map(|((key, task), work)| {
+        vec![
+            task.name().into(),
+            (*key.database).into(),
+            (*key.user).into(),
+            work.active.into(),
+            work.waiting.into(),
+            Cell::Null,
+            Cell::Null,
+            Cell::Null,
+        ]
+    }));
+    (COLUMNS.into(), rows)
+}
+
+fn of_threads(task: &str, work: Occupied) -> Vec<Cell> {
+    vec![
+        task.into(),
+        Cell::Null,
+        Cell::Null,
+        work.active.into(),
+        work.waiting.into(),
+        work.threads.into(),
+        work.places.into(),
+        work.refused.into(),
+    ]
+}
