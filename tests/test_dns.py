@@ -1,5 +1,9 @@
 """Host names of servers: where their addresses come from, and what follows when these change."""
 
+import contextlib
+import socket
+import time
+
 import pytest
 
 import fakeserver as fake
@@ -30,6 +34,24 @@ def two_places(start_server):
 
     here = start_server(at("here"))
     return here, start_server(at("there"), host="127.0.0.2", port=here.port)
+
+
+@contextlib.contextmanager
+def full_listener(host, port):
+    """A place where nobody answers: its queue is full, so that the kernel drops whoever knocks."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(0)
+        while True:
+            knocks = stack.enter_context(socket.socket())
+            knocks.settimeout(0.3)
+            try:
+                knocks.connect((host, port))
+            except TimeoutError:
+                break
+        yield
 
 
 @pytest.fixture
@@ -101,6 +123,49 @@ def test_servers_at_an_address_that_is_gone_are_left(start, dns, two_places):
     busy.close()
     machine.wait_until(lambda: {row["addr"] for row in pooler.console("SHOW SERVERS")} == {"127.0.0.2"})
     pooler.expect_log("closing because: database configuration changed")
+
+
+@pytest.fixture
+def moving(start, dns):
+    """A pooler that finds out soon that the name has moved there, once the zone says so."""
+    dns.hosts["db.zone.test"], dns.serials["zone.test"] = ["127.0.0.1"], 7
+
+    def move(port):
+        pooler = start(port, dns_max_ttl=3600, dns_zone_check_period=0.1, query_wait_notify=0)
+        client = pooler.socket(30)
+        client.send(wire.startup(user="trusty", database="app"))
+        machine.wait_until(lambda: hosts_of(pooler) == {"db.zone.test": "127.0.0.1"}, 10, "it is looked up")
+        pooler.expect_log("zone 'zone.test' serial changed: old=0 new=7")
+        client.until("R")
+        client.quiet(0.2)
+        dns.hosts["db.zone.test"], dns.serials["zone.test"] = ["127.0.0.2"], 8
+        client.finish_login("trusty")
+        return client
+
+    return move
+
+
+def is_there(connection):
+    if connection.welcome():
+        connection.serve(lambda _: fake.answer("there"))
+
+
+def test_who_connects_to_an_address_that_is_gone(moving, start_server):
+    """Long before server_connect_timeout."""
+    there = start_server(is_there, host="127.0.0.2")
+    with full_listener("127.0.0.1", there.port):
+        began = time.monotonic()
+        assert moving(there.port).value("SELECT 1") == "there"
+        assert time.monotonic() - began < 12
+
+
+def test_who_logs_in_at_an_address_that_is_gone(moving, start_server):
+    """Its server has said nothing yet."""
+    silent = start_server(lambda connection: connection.rest())
+    start_server(is_there, host="127.0.0.2", port=silent.port)
+    began = time.monotonic()
+    assert moving(silent.port).value("SELECT 1") == "there"
+    assert time.monotonic() - began < 12
 
 
 def test_reconnect_looks_names_up_again(start, dns, two_places):

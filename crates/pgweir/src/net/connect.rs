@@ -96,6 +96,17 @@ impl Io {
         }
     }
 
+    /// A host has moved: what is being opened to its old addresses tries the new ones at once, instead of
+    /// its patience's end.
+    pub(super) fn leave_addresses(&mut self, host: &str, gone: &[IpAddr]) {
+        for conn in self.table.all_connecting(|one| one.is_to(host, gone)) {
+            if let Some(connecting) = self.table.get_connecting(conn) {
+                let endpoint = Arc::clone(&connecting.endpoint);
+                self.connect(conn, endpoint);
+            }
+        }
+    }
+
     /// Something happened to an attempt that is under way.
     pub(super) fn on_connecting(&mut self, conn: Token, flags: EventFlags) {
         let Some(connecting) = self.table.get_connecting(conn) else {
@@ -217,6 +228,15 @@ impl Connecting {
         let address = *self.addresses.as_ref()?.get(self.next)?;
         self.next += 1;
         Some(begin_tcp(address, options))
+    }
+
+    /// Is an attempt under way to one of these addresses of this host?
+    fn is_to(&self, host: &str, addresses: &[IpAddr]) -> bool {
+        let is_named =
+            matches!(&*self.endpoint, Endpoint::Tcp { host: named, .. } if named == host);
+        is_named
+            && self.fd.is_some()
+            && matches!(self.address_tried(), Address::Tcp(tried) if addresses.contains(&tried.ip()))
     }
 
     fn address_tried(&self) -> Address {

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, io, mem, sync::Arc};
 
-use pgweir_core::{Actions, Closed, Finding, ReadMode, Time, Token, Worker, WorkerId};
+use pgweir_core::{Actions, Closed, Finding, ReadMode, Time, Token, Worker, WorkerId, mail::Mail};
 use rand::{RngExt, rngs::StdRng};
 use rustix::{
     event::epoll::{Event, EventFlags},
@@ -269,7 +269,12 @@ impl<P: Pooler> Driver<P> {
 
     fn unpack(&mut self, parcel: Parcel) {
         match parcel {
-            Parcel::Mail(mail) => self.call(|pooler, now, out| pooler.mail(mail, now, out)),
+            Parcel::Mail(mail) => {
+                if let Mail::AddressesGone { host, gone } = &mail {
+                    self.io.leave_addresses(host, gone);
+                }
+                self.call(|pooler, now, out| pooler.mail(mail, now, out));
+            }
             Parcel::Client(arrival) => self.admit(arrival),
             Parcel::Server { server, connection } => self.adopt(server, *connection),
             Parcel::Arrived(client) => self.arrive(client),

@@ -136,6 +136,20 @@ impl Table {
         }
     }
 
+    /// Those that are still being opened, of this kind.
+    pub(crate) fn all_connecting(&self, is_meant: impl Fn(&Connecting) -> bool) -> Vec<Token> {
+        let entries = self.entries.iter().zip(0..);
+        entries
+            .filter_map(|(entry, slot)| match &entry.state {
+                State::Connecting(one) if is_meant(one) => Some(Token {
+                    slot,
+                    generation: entry.generation,
+                }),
+                _ => None,
+            })
+            .collect()
+    }
+
     /// Takes the connection out; its token is free again.
     pub(crate) fn remove(&mut self, token: Token) -> Option<Removed> {
         match std::mem::take(&mut self.entry(token)?.state) {
