@@ -1,6 +1,7 @@
 """Cancel requests reach the query they were meant for, and no other."""
 
 import asyncio
+import contextlib
 import random
 import signal
 import subprocess
@@ -125,7 +126,7 @@ def test_client_that_has_left(start_pooler, pg):
     assert wire.errors(busy.until_ready()) == []
 
 
-def test_waiting_client(start_pooler, pg, workers):
+def test_waiting_client_hits_nobody_else(start_pooler, pg, workers):
     """Its turn has not come; the one whose turn it is must not be hit."""
     pooler = start_pooler(pg, default_pool_size=1, workers=workers)
     holder, waiter = pooler.raw(), pooler.raw()
@@ -137,6 +138,112 @@ def test_waiting_client(start_pooler, pg, workers):
     assert wire.errors(holder.until_ready()) == []
     assert holder.query("COMMIT")[-1].body == b"I"
     assert wire.errors(waiter.until("ZE")) in ([], [CANCELED])
+
+
+# What a client that waits has asked for: it is told at once, though no server is free, and may ask again.
+WITHDRAWN = {
+    "query": [query("SELECT 1")],
+    "two statements": [query("SELECT 1; SELECT 2")],
+    "long query": [query("SELECT '" + "x" * 300_000 + "'")],
+    "query in pieces": [query("SELECT 1")[:3], query("SELECT 1")[3:9], query("SELECT 1")[9:]],
+    "extended": [wire.parse("SELECT 1", "p") + wire.bind(name="p") + wire.execute() + wire.SYNC],
+    "extended in pieces": [wire.parse("SELECT 1") + wire.bind()[:7], wire.bind()[7:] + wire.execute() + wire.SYNC],
+    "COPY": [query("COPY t FROM STDIN")],
+    "stray CopyDone before": [wire.COPY_DONE + query("SELECT 1")],
+}
+
+
+@contextlib.contextmanager
+def waiting(pooler, sent):
+    """A client that holds the only server, and one that waits for it with this request."""
+    with pooler.raw() as holder, pooler.raw() as waiter:
+        holder.query("BEGIN")
+        waiter.send(sent)
+        machine.wait_until(lambda: pooler.pool()["cl_waiting"] == 1, what="it waits")
+        yield holder, waiter
+
+
+@pytest.mark.pgweir_only("there it goes on waiting")
+@pytest.mark.parametrize("name", WITHDRAWN)
+def test_waiting_client(start_pooler, newest_pg, workers, name):
+    """PostgreSQL would stop what it asked for."""
+    first, *others = WITHDRAWN[name]
+    pooler = start_pooler(newest_pg, default_pool_size=1, workers=workers)
+    with waiting(pooler, first) as (holder, waiter):
+        assert waiter.cancel() == []
+        for piece in others:
+            waiter.send(piece)
+        messages = waiter.until_ready()
+        assert (wire.kinds(messages), wire.errors(messages)) == ("EZ", [CANCELED])
+        assert messages[-1].body == b"I"
+        assert pooler.pool()["cl_waiting"] == 0
+        waiter.send(query("SELECT 'again'"))
+        machine.wait_until(lambda: pooler.pool()["cl_waiting"] == 1, what="it waits again")
+        assert holder.query("COMMIT")[-1].body == b"I"
+        assert wire.value(waiter.until_ready()) == "again"
+        # Nothing of it was done.
+        assert waiter.send(wire.bind(name="p") + wire.SYNC).until_ready()[0].sqlstate == "26000"
+    pooler.expect_log("cancel request for waiting client")
+
+
+@pytest.mark.pgweir_only("there it goes on waiting")
+def test_waiting_client_loses_one_request_alone(start_pooler, newest_pg, workers):
+    pooler = start_pooler(newest_pg, default_pool_size=1, workers=workers)
+    extended = wire.parse("SELECT 'second'") + wire.bind() + wire.execute() + wire.SYNC
+    with waiting(pooler, query("SELECT 'first'") + extended + query("SELECT 'third'")) as (holder, waiter):
+        assert waiter.cancel() == []
+        assert wire.errors(waiter.until_ready()) == [CANCELED]
+        waiter.quiet(0.1)
+        assert waiter.cancel() == []
+        assert wire.errors(waiter.until_ready()) == [CANCELED]
+        holder.query("COMMIT")
+        assert wire.value(waiter.until_ready()) == "third"
+
+
+@pytest.mark.pgweir_only("there it goes on waiting")
+def test_waiting_client_hears_before_its_sync(start_pooler, newest_pg):
+    pooler = start_pooler(newest_pg, default_pool_size=1)
+    with waiting(pooler, wire.parse("SELECT 1") + wire.FLUSH) as (holder, waiter):
+        assert waiter.cancel() == []
+        assert wire.errors(waiter.until("E")) == [CANCELED]
+        waiter.send(query("SELECT 'skipped'") + wire.bind() + wire.execute())
+        waiter.quiet(0.1)
+        waiter.send(wire.SYNC)
+        assert wire.kinds(waiter.until_ready()) == "Z"
+        holder.query("COMMIT")
+        assert waiter.value("SELECT 1") == "1"
+
+
+@pytest.mark.pgweir_only("there it goes on waiting")
+def test_waiting_in_a_pause(start_pooler, newest_pg):
+    pooler = start_pooler(newest_pg)
+    with pooler.raw() as client:
+        pooler.console("PAUSE")
+        client.send(query("SELECT 1"))
+        machine.wait_until(lambda: pooler.pool()["cl_waiting"] == 1, what="it waits")
+        client.cancel()
+        assert wire.errors(client.until_ready()) == [CANCELED]
+        pooler.console("RESUME")
+        assert client.value("SELECT 1") == "1"
+
+
+@pytest.mark.pgweir_only("there it goes on waiting")
+def test_waiting_over_tls(start_pooler, newest_pg, certificates):
+    pooler = start_pooler(newest_pg, default_pool_size=1, **certificates.pooler("allow"))
+    holder = pooler.raw()
+    holder.query("BEGIN")
+    with pooler.connect(sslmode="require") as db:
+        def cancel():
+            machine.wait_until(lambda: pooler.pool()["cl_waiting"] == 1, what="it waits")
+            db.cancel_safe(timeout=10)
+
+        thread = threading.Thread(target=cancel)
+        thread.start()
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            db.execute("SELECT 1")
+        thread.join()
+        holder.query("COMMIT")
+        assert db.execute("SELECT 1").fetchone() == (1,)
 
 
 def test_more_cancels_than_the_pool_has_servers(start_pooler, pg, workers):

@@ -22,6 +22,7 @@ const CANCELS_PER_SERVER_MAX: u32 = 4;
 pub(crate) const WRONG_KEY: &str = "failed cancel request";
 const PASSED_ON: &str = "cancel request passed on to the other process of an online restart";
 const IDLE: &str = "cancel request for idle client";
+const WAITED: &str = "cancel request for waiting client";
 const SENT: &str = "successfully sent cancel request";
 const NOT_SENT: &str = "failed to send cancel request";
 const OVERDUE: &str = "cancel_wait_timeout";
@@ -98,6 +99,10 @@ impl Worker {
                 });
             }
             Ok(server) => self.open_cancel(server, Some((from, request)), now, out),
+            Err(IDLE) if self.cancel_waiter(key, now, out) => out.list.push(Action::Mail {
+                to: from,
+                mail: Mail::CancelDone(request, WAITED),
+            }),
             Err(why) => out.list.push(Action::Mail {
                 to: from,
                 mail: Mail::CancelDone(request, why),
@@ -161,7 +166,7 @@ impl Worker {
     }
 
     /// The server that runs the query which the key names. An error, in PgBouncer's words, if the key
-    /// is wrong or the client has none: if it waits for one, it goes on waiting.
+    /// is wrong or the client has none.
     fn cancel_target(&mut self, key: &CancelKey) -> Result<Token, &'static str> {
         let conn = self.holder(key).ok_or(WRONG_KEY)?;
         let client = self.table.client(conn).ok_or(WRONG_KEY)?;
@@ -174,6 +179,13 @@ impl Worker {
         let is_idle = server.replies.is_settled() && server.status == b'I';
         let may = !is_idle && server.cancels < CANCELS_PER_SERVER_MAX && server.key.is_some();
         may.then_some(server_conn).ok_or(IDLE)
+    }
+
+    /// The client that the key names waits for a server: what it asked for is not to be done. `false`
+    /// if it does not wait.
+    fn cancel_waiter(&mut self, key: &CancelKey, now: Time, out: &mut Actions) -> bool {
+        let client = self.holder(key);
+        client.is_some_and(|client| self.cancel_waiting(client, now, out))
     }
 
     /// The client that the key names, if it is the right key.

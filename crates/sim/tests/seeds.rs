@@ -87,6 +87,7 @@ fn much_happens() {
         "send blocks",
         "cancel request",
         "query cancelled",
+        "request withdrawn",
         "derivation",
         "connect fails",
         "server killed",

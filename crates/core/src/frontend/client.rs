@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Login, Upstream};
+use super::{Discard, Login, Upstream};
 use crate::cancel::CancelKey;
 use pgweir_wire::Header;
 
@@ -22,6 +22,7 @@ use crate::{
 /// ```text
 /// Login -> Idle -> [Waiting] -> [Preparing] -> Active -> Idle
 ///      \-> Waiting -> Opening -> Active, to its end (with a server of its own)
+///         Waiting -> Discarding -> Idle (its request was cancelled)
 ///      \-> Console
 ///      \-> CancelRequest
 /// ```
@@ -44,6 +45,8 @@ pub enum ClientDuty {
     Preparing(Token),
     /// It uses this server.
     Active(Token),
+    /// Its request was cancelled while it waited: it is read, and not served.
+    Discarding(Discard),
     /// It talks to the console.
     Console(Box<Console>),
     /// It asked to cancel another client's query, and waits for that to be done.
@@ -173,6 +176,12 @@ impl Client {
     #[must_use]
     pub fn is_past_limits(&self) -> bool {
         self.native.as_ref().is_some_and(|native| native.bypass)
+    }
+
+    /// Its unnamed statement is no more, or another one.
+    pub fn forget_unnamed(&mut self) {
+        self.unnamed = None;
+        self.unnamed_version = self.unnamed_version.wrapping_add(1);
     }
 
     /// A text that it sends may say UNLISTEN.

@@ -1,12 +1,14 @@
 //! We play the server towards clients: login, then messages.
 
 mod client;
+mod discard;
 mod login;
 mod options;
 mod request;
 mod upstream;
 
 pub use client::{Client, ClientDuty, Held};
+pub use discard::{Discard, Discarded, End};
 pub use login::{AuthPlan, Login, Proof, Stage};
 pub use request::{LoginRequest, StartupTerms};
 pub use upstream::{Head, Upstream};

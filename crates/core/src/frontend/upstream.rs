@@ -126,6 +126,14 @@ impl Upstream {
         self.body_left = self.body_left.saturating_sub(taken as u32);
     }
 
+    /// Skips what is left of the present message's body, of so many bytes that are there; how many of
+    /// them that is.
+    pub fn skip(&mut self, there: usize) -> usize {
+        let taken = there.min(self.body_left as usize);
+        self.advance(taken);
+        taken
+    }
+
     /// Where the bytes end that can be passed on, in an input of `len` bytes that was used up: what
     /// follows is kept here, as part of a header.
     #[must_use]

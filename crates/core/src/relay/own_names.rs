@@ -180,8 +180,7 @@ impl Upward<'_> {
             self.client.statements.clear(self.bindings);
         }
         // As by any query.
-        self.client.unnamed = None;
-        self.client.unnamed_version = self.client.unnamed_version.wrapping_add(1);
+        self.client.forget_unnamed();
         self.stats.query_count += 1;
         self.stats.xact_count += 1;
         out.send_made(self.client_conn, |made| {

@@ -104,8 +104,7 @@ impl Worker {
             server.unnamed = Unnamed::Unknown;
         }
         if let Some(client) = client.and_then(|client| self.table.client(client)) {
-            client.unnamed = None;
-            client.unnamed_version = client.unnamed_version.wrapping_add(1);
+            client.forget_unnamed();
         }
     }
 

@@ -61,8 +61,7 @@ impl Upward<'_> {
 
     #[inline]
     pub(super) fn forget_unnamed(&mut self) {
-        self.client.unnamed = None;
-        self.client.unnamed_version = self.client.unnamed_version.wrapping_add(1);
+        self.client.forget_unnamed();
         self.server.unnamed = Unnamed::None;
     }
 

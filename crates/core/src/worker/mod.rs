@@ -9,6 +9,7 @@ mod check;
 mod checkout;
 mod departure;
 mod diagnosis;
+mod discard;
 mod eviction;
 mod hear;
 mod judge;
@@ -174,6 +175,7 @@ impl Worker {
                 ClientDuty::Active(_) => self.relay_up(conn, bytes, now, out),
                 ClientDuty::Login(_) => self.login_bytes(conn, bytes, now, out),
                 ClientDuty::Console(_) => self.console_bytes(conn, bytes, now, out),
+                ClientDuty::Discarding(_) => self.discard(conn, bytes, now, out),
                 ClientDuty::CancelRequest { .. } => {}
                 ClientDuty::Idle
                 | ClientDuty::Waiting { .. }

@@ -71,7 +71,8 @@ impl Worker {
             ClientDuty::Login(_)
             | ClientDuty::Waiting { .. }
             | ClientDuty::Opening(_)
-            | ClientDuty::Preparing(_) => true,
+            | ClientDuty::Preparing(_)
+            | ClientDuty::Discarding(_) => true,
             ClientDuty::Active(server) => match self.table.look(server) {
                 Some(Conn::Server(server)) => !server.replies.is_settled(),
                 _ => false,

@@ -1,5 +1,6 @@
 //! Model clients: they log in, make requests, check each answer, and leave.
 
+mod grounds;
 mod login;
 mod operator;
 mod own;
@@ -11,31 +12,20 @@ use std::collections::{BTreeMap, VecDeque};
 use pgweir_wire::{Header, Report, tag::backend};
 
 use self::{
+    grounds::CANCELED,
     login::Login,
     own::{Ask, OwnSession, Reply},
 };
 pub(crate) use self::{
+    grounds::Grounds,
     operator::{Desk, Order},
     script::Mood,
 };
 use crate::{
     checks::{Promise, RequestId, Said, Violation},
     network::{End, LinkId},
-    postgres::{LAST_WORDS, TOO_MANY},
-    scenario::{Account, ClientLimits},
+    scenario::Account,
 };
-
-/// What has gone wrong in this world so far: the reasons that the pooler may have for an error.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Grounds {
-    pub(crate) servers_lost: bool,
-    pub(crate) logins_failed: bool,
-    pub(crate) wait_timeout: bool,
-    pub(crate) shutdown: bool,
-    pub(crate) takeover: bool,
-    pub(crate) statement_mode: bool,
-    pub(crate) limits: ClientLimits,
-}
 
 /// Something that will be answered with ReadyForQuery.
 #[derive(Debug, Default)]
@@ -90,6 +80,10 @@ pub(crate) struct Client {
     /// Bytes that it has not sent yet.
     pub(crate) output: VecDeque<u8>,
     pub(crate) errors_made: u64,
+    /// Its key was in a cancel request.
+    pub(crate) was_named: bool,
+    /// Requests that were cancelled while they waited.
+    pub(crate) withdrawn: u64,
     pub(crate) answers: u64,
     /// It will send nothing after `output`.
     pub(crate) leaves: Option<End>,
@@ -172,6 +166,8 @@ impl Client {
             key: None,
             output: VecDeque::new(),
             errors_made: 0,
+            was_named: false,
+            withdrawn: 0,
             answers: 0,
             leaves: None,
             phase: Phase::Login,
@@ -363,6 +359,10 @@ impl Client {
             }
             // The pooler says that the client waits, before anything of an answer.
             backend::NOTICE_RESPONSE if !self.has_begun() && is_of_waiting(body) => Ok(()),
+            // A lone Sync that was cancelled while it waited.
+            backend::READY_FOR_QUERY if self.was_named && !self.has_begun() => {
+                self.answered(tag, body)
+            }
             // Whether a server says these or the pooler, what counts is that they fit.
             backend::PARSE_COMPLETE | backend::CLOSE_COMPLETE => self.answered(tag, body),
             backend::ERROR_RESPONSE if self.expects_error(body) => {
@@ -502,6 +502,7 @@ impl Client {
             return Err(Violation::new(Promise::Reasons, what));
         }
         if report.severity == b"ERROR" {
+            self.withdrawn += u64::from(text == CANCELED);
             self.request_failed();
             self.made_error = true;
             self.errors_made += 1;
@@ -513,41 +514,6 @@ impl Client {
             self.output.clear();
         }
         Ok(())
-    }
-
-    fn is_justified(&self, text: &str, grounds: Grounds) -> bool {
-        match text {
-            text if text.ends_with("(takeover_timeout)") => grounds.takeover,
-            "server conn crashed?" | LAST_WORDS => grounds.servers_lost,
-            "login failed" => self.is_native() && (grounds.logins_failed || grounds.servers_lost),
-            "query_wait_timeout" => grounds.wait_timeout,
-            "pooler is shutting down" | "server shutting down" | "database removed" => {
-                grounds.shutdown
-            }
-            "query timeout" | "query_timeout" => grounds.limits.query > 0,
-            "client_idle_timeout" => grounds.limits.idle > 0,
-            "idle transaction timeout" => grounds.limits.idle_transaction > 0,
-            "transaction timeout" => grounds.limits.transaction > 0,
-            "client_login_timeout" | "client_login_timeout (server down)" => {
-                grounds.limits.login > 0
-            }
-            "no more connections allowed (max_client_conn)" => grounds.limits.total > 0,
-            "client connections exceeded (max_db_client_connections)" => {
-                grounds.limits.of_database > 0
-            }
-            "client connections exceeded (max_user_client_connections)" => {
-                grounds.limits.of_user > 0
-            }
-            "transaction blocks not allowed in statement pooling mode" => {
-                grounds.statement_mode && self.began
-            }
-            "password authentication failed" | "SASL authentication failed" => {
-                self.login.is_wrong()
-            }
-            _ if text.starts_with("server login has been failing") => grounds.logins_failed,
-            _ if text.contains(TOO_MANY) => grounds.logins_failed,
-            _ => self.misbehaved,
-        }
     }
 
     fn parameter(&mut self, body: &[u8]) {

@@ -122,7 +122,7 @@ impl World {
     }
 
     /// Only the actions of a call.
-    pub(super) fn carry_out(&mut self, host: usize, call: Call<'_>) -> Result<(), Violation> {
+    pub(super) fn carry_out(&mut self, host: usize, mut call: Call<'_>) -> Result<(), Violation> {
         let actions = &mut self.hosts[host].actions;
         let list = std::mem::take(&mut actions.list);
         let scratch = std::mem::take(&mut actions.scratch);
@@ -137,10 +137,33 @@ impl World {
                     let bytes = bytes.ok_or_else(|| sense("a range outside of its bytes"))?;
                     self.send(host, to, bytes, is_input, call)?;
                 }
+                Action::Read { conn, mode } => {
+                    // What it sent before, and was kept, goes on now.
+                    if mode == ReadMode::Deliver {
+                        call.client = self.client_of(host, conn).or(call.client);
+                    }
+                    self.set_mode(host, conn, mode);
+                }
                 other => self.carry_out_one(host, other, call)?,
             }
         }
         Ok(())
+    }
+
+    fn set_mode(&mut self, host: usize, conn: Token, mode: ReadMode) {
+        if let Some(Conn::Open(open)) = self.hosts[host].table.get_mut(&conn) {
+            open.mode = mode;
+        }
+    }
+
+    fn client_of(&self, host: usize, conn: Token) -> Option<usize> {
+        let Some(Conn::Open(open)) = self.hosts[host].table.get(&conn) else {
+            return None;
+        };
+        match self.net.see(open.link).far {
+            Far::Client(client) => Some(client),
+            Far::Backend(_) => None,
+        }
     }
 
     fn carry_out_one(
@@ -150,11 +173,6 @@ impl World {
         call: Call<'_>,
     ) -> Result<(), Violation> {
         match action {
-            Action::Read { conn, mode } => {
-                if let Some(Conn::Open(open)) = self.hosts[host].table.get_mut(&conn) {
-                    open.mode = mode;
-                }
-            }
             Action::Freeze(conn) => self.set_frozen(host, conn, true),
             Action::Thaw(conn) => self.set_frozen(host, conn, false),
             // Clients of this world come whenever they like.
@@ -197,7 +215,7 @@ impl World {
             Action::Log(_) | Action::WriteLog => {}
             Action::Control(control) => self.control(control)?,
             Action::Finished => self.stop(host),
-            Action::Send { .. } => {}
+            Action::Send { .. } | Action::Read { .. } => {}
         }
         Ok(())
     }

@@ -172,6 +172,10 @@ impl World {
             1 => pid = self.rng.u32(..),
             _ => {}
         }
+        let named = Some((pid, secret.clone()));
+        for client in &mut self.clients {
+            client.was_named |= client.key == named;
+        }
         let index = self.clients.len();
         let link = self.net.open(Far::Client(index), self.scenario.capacity);
         self.admit(Client::canceller(index, link, pid, &secret))

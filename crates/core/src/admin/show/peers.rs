@@ -133,7 +133,9 @@ fn client_state(client: &Client, show: Show) -> &'static str {
             ("waiting_cancel_req", "cl_waiting_cancel_req")
         }
         ClientDuty::Login(_) => ("login", "cl_login"),
-        ClientDuty::Idle | ClientDuty::Console(_) => ("idle", "cl_active"),
+        ClientDuty::Idle | ClientDuty::Discarding(_) | ClientDuty::Console(_) => {
+            ("idle", "cl_active")
+        }
     };
     if with_buffers(show) { of_socket } else { state }
 }

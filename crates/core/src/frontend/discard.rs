@@ -1,0 +1,172 @@
+//! A request that nobody will serve: it is read, and thrown away.
+
+use pgweir_wire::tag::frontend;
+
+use super::Upstream;
+use crate::fault::Fault;
+
+/// How far it has been read.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum Discard {
+    /// Nothing has come that would be answered.
+    #[default]
+    Fresh,
+    /// The rest of a message that is a request by itself.
+    Alone,
+    /// The client has been told; all up to Sync is skipped.
+    UntilSync,
+}
+
+/// What came of some more of its bytes.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Discarded {
+    /// The client has to hear of its error now.
+    pub fails: bool,
+    /// It was a simple query.
+    pub is_query: bool,
+    /// How it ended, if it did.
+    pub end: Option<End>,
+}
+
+/// The end of such a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// It is to be answered with ReadyForQuery; the next one begins here.
+    At(usize),
+    /// The client wants to go.
+    Terminated,
+}
+
+impl Discard {
+    /// Reads on; as PostgreSQL does after an error: a simple query is a request by itself, one in the
+    /// extended protocol goes on until Sync.
+    ///
+    /// # Errors
+    /// As of [`Upstream::next`].
+    pub fn read(
+        &mut self,
+        stream: &mut Upstream,
+        bytes: &[u8],
+        longest: u32,
+    ) -> Result<Discarded, Fault> {
+        let mut found = Discarded::default();
+        let mut at = 0;
+        loop {
+            if *self == Self::Alone {
+                at += stream.skip(bytes.len() - at);
+                if stream.is_at_boundary() {
+                    found.fails = true;
+                    found.end = Some(End::At(at));
+                }
+                return Ok(found);
+            }
+            let Some(head) = stream.next(bytes, &mut at, longest)? else {
+                return Ok(found);
+            };
+            match head.header.tag {
+                frontend::TERMINATE => {
+                    found.end = Some(End::Terminated);
+                    return Ok(found);
+                }
+                frontend::SYNC => {
+                    found.end = Some(End::At(at));
+                    return Ok(found);
+                }
+                // These have no answer of their own.
+                frontend::FLUSH
+                | frontend::COPY_DATA
+                | frontend::COPY_DONE
+                | frontend::COPY_FAIL => {}
+                _ if *self == Self::UntilSync => {}
+                tag @ (frontend::QUERY | frontend::FUNCTION_CALL) => {
+                    found.is_query = tag == frontend::QUERY;
+                    *self = Self::Alone;
+                }
+                _ => {
+                    found.fails = true;
+                    *self = Self::UntilSync;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(tag: u8, body: &[u8]) -> Vec<u8> {
+        let len = (body.len() as u32 + 4).to_be_bytes();
+        [&[tag], &len[..], body].concat()
+    }
+
+    /// What the client hears, and what is left of its bytes; however they come.
+    fn check(bytes: &[u8], heard: &str, rest: &[u8]) {
+        for cut in 0..=bytes.len() {
+            let (mut discard, mut stream) = (Discard::default(), Upstream::default());
+            let (mut told, mut left) = (String::new(), None);
+            for part in [&bytes[..cut], &bytes[cut..]] {
+                if let Some(left) = &mut left {
+                    let left: &mut Vec<u8> = left;
+                    left.extend_from_slice(part);
+                    continue;
+                }
+                let found = discard.read(&mut stream, part, u32::MAX).unwrap();
+                if found.fails {
+                    told.push('E');
+                }
+                match found.end {
+                    Some(End::At(at)) => {
+                        told.push('Z');
+                        left = Some(part[at..].to_vec());
+                    }
+                    Some(End::Terminated) => {
+                        told.push('X');
+                        left = Some(Vec::new());
+                    }
+                    None => {}
+                }
+            }
+            assert_eq!(told, heard, "cut at {cut}");
+            assert_eq!(left.unwrap_or_default(), rest, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn a_query_is_a_request_by_itself() {
+        let next = message(b'Q', b"select 2\0");
+        let bytes = [message(b'Q', b"select 1\0"), next.clone()].concat();
+        check(&bytes, "EZ", &next);
+        check(&message(b'F', b"12345678"), "EZ", b"");
+        check(&message(b'Q', b"select 1\0")[..9], "", b"");
+    }
+
+    #[test]
+    fn the_extended_protocol_goes_on_until_sync() {
+        let request = [
+            message(b'P', b"\0select 1\0\0\0"),
+            message(b'Q', b"skipped\0"),
+            message(b'B', b"\0\0\0\0\0\0\0\0"),
+            message(b'H', b""),
+            message(b'E', b"\0\0\0\0\0"),
+            message(b'S', b""),
+        ];
+        let next = message(b'P', b"\0select 2\0\0\0");
+        check(&[request.concat(), next.clone()].concat(), "EZ", &next);
+        check(&request[..4].concat(), "E", b"");
+    }
+
+    #[test]
+    fn what_is_no_request() {
+        check(&message(b'S', b""), "Z", b"");
+        let query = message(b'Q', b"select 1\0");
+        let stray = [
+            message(b'd', b"row"),
+            message(b'c', b""),
+            message(b'H', b""),
+        ]
+        .concat();
+        check(&[stray.clone(), query].concat(), "EZ", b"");
+        check(&[stray, message(b'X', b"")].concat(), "X", b"");
+    }
+}

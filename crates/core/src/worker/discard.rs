@@ -1,0 +1,95 @@
+//! A cancel request for a client that waits: what it asked for is thrown away, with PostgreSQL's error.
+
+use pgweir_wire::{MessageWriter, Severity};
+
+use super::Worker;
+use crate::{
+    Actions, ReadMode, Time, Token,
+    fault::Fault,
+    frontend::{ClientDuty, Discard, End},
+};
+
+impl Worker {
+    /// Takes a client's request out of the queue. `false` if it does not wait with one.
+    pub(crate) fn cancel_waiting(&mut self, conn: Token, now: Time, out: &mut Actions) -> bool {
+        let asks = self.table.client(conn).is_some_and(|client| {
+            let is_login = client.login.is_some();
+            matches!(client.duty, ClientDuty::Waiting { at_login, .. } if !at_login && !is_login)
+        });
+        if !asks {
+            return false;
+        }
+        self.leave_queue(conn);
+        let Some(client) = self.table.client(conn) else {
+            return false;
+        };
+        client.duty = ClientDuty::Discarding(Discard::default());
+        let early = client.early.take();
+        out.read(conn, ReadMode::Deliver);
+        if let Some(bytes) = early {
+            self.discard(conn, &bytes, now, out);
+        }
+        true
+    }
+
+    /// Bytes of a client whose request is not to be served.
+    pub(crate) fn discard(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
+        let longest = self.snapshot.config.settings.max_packet_size;
+        let Some(client) = self.table.client(conn) else {
+            return;
+        };
+        let ClientDuty::Discarding(discard) = &mut client.duty else {
+            return;
+        };
+        let found = match discard.read(&mut client.stream, bytes, longest) {
+            Ok(found) => found,
+            Err(fault) => return self.refuse(conn, &fault, now, out),
+        };
+        if found.is_query {
+            // It would have replaced the unnamed statement.
+            client.forget_unnamed();
+        }
+        if found.fails {
+            out.send_made(conn, |bytes| {
+                Fault::CommandCanceled.write(Severity::Error, bytes);
+            });
+        }
+        match found.end {
+            None => {}
+            Some(End::At(at)) => self.discarded(conn, &bytes[at..], now, out),
+            Some(End::Terminated) => self.dismiss(conn, "client close request", now, out),
+        }
+    }
+
+    /// The client is idle again; it may have asked for something else already.
+    fn discarded(&mut self, conn: Token, rest: &[u8], now: Time, out: &mut Actions) {
+        out.send_made(conn, |bytes| {
+            MessageWriter::new(bytes).ready_for_query(b'I');
+        });
+        let Some(client) = self.table.client(conn) else {
+            return;
+        };
+        client.duty = ClientDuty::Idle;
+        client.request_at = now;
+        let (is_blocked, hears) = (client.blocked, client.hearing.is_some());
+        let asks_more = !rest.is_empty();
+        client.early = asks_more.then(|| Box::new(rest.to_vec()));
+        out.read(
+            conn,
+            if asks_more || is_blocked {
+                ReadMode::Hold
+            } else {
+                ReadMode::Notify
+            },
+        );
+        if hears {
+            self.tell_on(conn, out);
+        }
+        if asks_more {
+            self.check_out(conn, now, out);
+        }
+        if let Some(departure) = &mut self.departure {
+            departure.done.push(conn);
+        }
+    }
+}

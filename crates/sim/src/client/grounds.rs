@@ -1,0 +1,61 @@
+//! What the pooler may tell clients, and why.
+
+use super::Client;
+use crate::{
+    postgres::{LAST_WORDS, TOO_MANY},
+    scenario::ClientLimits,
+};
+
+/// What a client is told whose request was cancelled.
+pub(super) const CANCELED: &str = "canceling statement due to user request";
+
+/// What has gone wrong in this world so far: the reasons that the pooler may have for an error.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Grounds {
+    pub(crate) servers_lost: bool,
+    pub(crate) logins_failed: bool,
+    pub(crate) wait_timeout: bool,
+    pub(crate) shutdown: bool,
+    pub(crate) takeover: bool,
+    pub(crate) statement_mode: bool,
+    pub(crate) limits: ClientLimits,
+}
+
+impl Client {
+    /// Has the pooler a reason to say this?
+    pub(super) fn is_justified(&self, text: &str, grounds: Grounds) -> bool {
+        match text {
+            text if text.ends_with("(takeover_timeout)") => grounds.takeover,
+            CANCELED => self.was_named,
+            "server conn crashed?" | LAST_WORDS => grounds.servers_lost,
+            "login failed" => self.is_native() && (grounds.logins_failed || grounds.servers_lost),
+            "query_wait_timeout" => grounds.wait_timeout,
+            "pooler is shutting down" | "server shutting down" | "database removed" => {
+                grounds.shutdown
+            }
+            "query timeout" | "query_timeout" => grounds.limits.query > 0,
+            "client_idle_timeout" => grounds.limits.idle > 0,
+            "idle transaction timeout" => grounds.limits.idle_transaction > 0,
+            "transaction timeout" => grounds.limits.transaction > 0,
+            "client_login_timeout" | "client_login_timeout (server down)" => {
+                grounds.limits.login > 0
+            }
+            "no more connections allowed (max_client_conn)" => grounds.limits.total > 0,
+            "client connections exceeded (max_db_client_connections)" => {
+                grounds.limits.of_database > 0
+            }
+            "client connections exceeded (max_user_client_connections)" => {
+                grounds.limits.of_user > 0
+            }
+            "transaction blocks not allowed in statement pooling mode" => {
+                grounds.statement_mode && self.began
+            }
+            "password authentication failed" | "SASL authentication failed" => {
+                self.login.is_wrong()
+            }
+            _ if text.starts_with("server login has been failing") => grounds.logins_failed,
+            _ if text.contains(TOO_MANY) => grounds.logins_failed,
+            _ => self.misbehaved,
+        }
+    }
+}
