@@ -7,7 +7,7 @@ use std::{fmt, net::SocketAddr, ops::Range, sync::Arc};
 use pgweir_auth::scram;
 
 use crate::{
-    Inquiry, Token, WorkerId,
+    Along, Inquiry, Token, WorkerId,
     backend::Server,
     cancel::CancelKey,
     mail::Mail,
@@ -119,6 +119,8 @@ pub enum Action {
         conn: Token,
         /// All that is known of it.
         record: Box<ClientRecord>,
+        /// The server that it takes along.
+        server: Option<Along>,
     },
     /// Deliver a message to another worker (or this one, after the present call).
     Mail {
@@ -288,6 +290,10 @@ pub enum Control {
     Departed(WorkerId),
     /// The other process of an online restart is to know how many servers of a pool we have.
     Held(PoolNote),
+    /// It is to lend us a place for one more.
+    Want(PoolNote),
+    /// We lend it one.
+    Lend(PoolNote),
     /// It may know the client that this key names.
     CancelElsewhere(CancelKey),
 }

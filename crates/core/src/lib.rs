@@ -48,4 +48,4 @@ pub use stats::Stats;
 pub use time::Time;
 pub use tls::{PeerCertificate, ServerTls, TlsFacts, TlsFault, TlsRole, TlsTerms};
 pub use token::{Token, WorkerId};
-pub use worker::{Diagnosis, Search, Word, Worker};
+pub use worker::{Along, Arrival, Diagnosis, Search, Word, Worker};

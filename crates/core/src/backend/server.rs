@@ -142,6 +142,54 @@ pub struct Server {
 }
 
 impl Server {
+    /// One about which nothing is known yet.
+    #[must_use]
+    pub fn new(
+        id: u64,
+        shared: &Arc<SharedPool>,
+        endpoint: Arc<Endpoint>,
+        duty: Duty,
+        tracked: Tracked,
+        epoch: u32,
+        now: Time,
+    ) -> Self {
+        Self {
+            id,
+            shared: Arc::clone(shared),
+            owner: None,
+            bypass: false,
+            listens: None,
+            holder: Holder::default(),
+            replication: Replication::None,
+            duty,
+            endpoint,
+            addresses: None,
+            tls: None,
+            stream: Downstream::default(),
+            replies: Replies::default(),
+            prepared: Prepared::default(),
+            segment: Segment::default(),
+            retry: None,
+            unnamed: Unnamed::None,
+            status: b'I',
+            tracked,
+            session: ServerSession::default(),
+            key: None,
+            connected_at: now,
+            heard_at: now,
+            lent_at: now,
+            freed_at: now,
+            needs_reset: false,
+            retire: None,
+            has_successor: false,
+            cancels: 0,
+            last_words: None,
+            blocked: false,
+            epoch,
+            destined: None,
+        }
+    }
+
     /// Its pool's id.
     #[must_use]
     #[inline]

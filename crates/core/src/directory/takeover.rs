@@ -96,6 +96,7 @@ impl Directory {
                 database: pool.key.database.to_string(),
                 user: pool.key.user.to_string(),
                 held,
+                lent: 0,
                 keys: pool.facts.lock().keys.as_ref().map(ClientKeys::to_bytes),
             }
         });
@@ -136,7 +137,7 @@ impl Directory {
             let pool = self.pool(&key, &snapshot.config, database);
             pool.facts.lock().keys = note.keys.map(ClientKeys::of_bytes);
             let mut ledger = pool.ledger.lock();
-            let _ = ledger.set_elsewhere(note.held, Time(0));
+            let _ = ledger.set_elsewhere(note.held, 0, Time(0));
             drop(ledger);
             // Also without servers: it lives until its clients come.
             self.remember_elsewhere(&pool, true);

@@ -185,6 +185,11 @@ impl Caps {
         free
     }
 
+    /// One more slot for a server that is there already, room or not.
+    pub fn take_anyway(&mut self, pool: PoolId) {
+        self.change(pool, |holder| holder.slots += 1);
+    }
+
     /// The pool has heard of room: the slot that it was granted, if it was.
     pub fn claim(&mut self, pool: PoolId) -> bool {
         self.withdraw(pool);

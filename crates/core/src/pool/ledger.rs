@@ -66,6 +66,8 @@ pub struct Notes {
     pub native: Option<(WorkerId, Waiter)>,
     /// A cap has room for these pools: their [`Ledger::room`] is to be called.
     pub room: Vec<PoolId>,
+    /// The process before this one may have one server more.
+    pub lend: bool,
     /// This cap denies the pool a server: look for an idle one of another pool.
     pub search: Option<Scope>,
 }
@@ -113,6 +115,8 @@ pub struct Ledger {
     elsewhere: u32,
     /// Their places under the caps.
     seats_elsewhere: u32,
+    /// How many it was lent in all.
+    lends: u32,
     /// Servers that clients keep between transactions.
     pinned: u32,
     /// Of those that log in, not yet begun, and not for a client that waits.
@@ -148,6 +152,7 @@ impl Ledger {
             connecting: 0,
             elsewhere: 0,
             seats_elsewhere: 0,
+            lends: 0,
             pinned: 0,
             unasked: 0,
             queues: (0..workers).map(|_| WaitQueue::default()).collect(),
@@ -339,7 +344,7 @@ impl Ledger {
         if granted {
             match self.needed_by(0, now) {
                 Some(need) => {
-                    self.count_need(need, &mut notes);
+                    self.count_need(need, &mut notes, now);
                     notes.search = self.seat.search_again();
                 }
                 None => notes.room = self.seat.give_back(),
@@ -458,7 +463,7 @@ impl Ledger {
         match self.seat.take(now) {
             Ok(()) => {
                 self.denied = None;
-                self.count_need(need, notes);
+                self.count_need(need, notes, now);
             }
             Err(Denied { by, search }) => {
                 self.denied = Some(by);

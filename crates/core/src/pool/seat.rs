@@ -78,6 +78,10 @@ impl Seat {
         self.caps.with(|book| book.take_spare(self.pool))
     }
 
+    pub(super) fn take_anyway(&self) {
+        self.caps.with(|book| book.take_anyway(self.pool));
+    }
+
     pub(super) fn claim(&self) -> bool {
         self.caps.with(|book| book.claim(self.pool))
     }

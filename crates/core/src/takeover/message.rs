@@ -29,6 +29,8 @@ pub struct PoolNote {
     pub user: String,
     /// How many of its servers the old process has, or may open again.
     pub held: u32,
+    /// How many it has been lent by the new process in all, as far as the sender knows.
+    pub lent: u32,
     /// SCRAM keys that a client has proven: with them its servers are logged in to.
     pub keys: Option<[[u8; 32]; 2]>,
 }
@@ -77,7 +79,7 @@ pub enum Message {
         /// Its process id.
         pid: u32,
     },
-    /// A client; its descriptor goes along.
+    /// A client; its descriptor goes along, and its server's if it has one.
     Client {
         /// All that is known of it.
         record: Box<ClientRecord>,
@@ -88,6 +90,10 @@ pub enum Message {
     Received(u64),
     /// What the old process has of a pool now.
     Held(PoolNote),
+    /// Clients of the pool wait with the old process, which may open no more servers: lend it one.
+    Want(PoolNote),
+    /// It may have one more.
+    Lend(PoolNote),
     /// A cancel request with a key that the sender does not know.
     Cancel {
         /// The key's pid.
@@ -108,6 +114,8 @@ mod kind {
     pub(super) const RECEIVED: u8 = 8;
     pub(super) const HELD: u8 = 9;
     pub(super) const CANCEL: u8 = 10;
+    pub(super) const WANT: u8 = 11;
+    pub(super) const LEND: u8 = 12;
 }
 
 mod tag {
@@ -134,6 +142,7 @@ mod tag {
     pub(super) const HELD: u8 = 3;
     pub(super) const CLIENT_KEY: u8 = 4;
     pub(super) const SERVER_KEY: u8 = 5;
+    pub(super) const LENT: u8 = 6;
 }
 
 /// The length of the frame that begins so: header and body.
@@ -156,7 +165,7 @@ impl Message {
     pub fn descriptors(&self) -> usize {
         match self {
             Self::Offer { listeners, .. } => listeners.len(),
-            Self::Client { .. } => 1,
+            Self::Client { record, .. } => 1 + usize::from(record.server.is_some()),
             _ => 0,
         }
     }
@@ -205,6 +214,8 @@ impl Message {
             Self::Client { .. } => kind::CLIENT,
             Self::Received(_) => kind::RECEIVED,
             Self::Held(_) => kind::HELD,
+            Self::Want(_) => kind::WANT,
+            Self::Lend(_) => kind::LEND,
             Self::Cancel { .. } => kind::CANCEL,
         }
     }
@@ -256,7 +267,9 @@ impl Message {
                     .bytes(tag::UNSENT, unsent);
             }
             Self::Received(count) => drop(to.number(tag::COUNT, *count)),
-            Self::Held(pool) => drop(to.nested(tag::POOL, |to| pool.write(to))),
+            Self::Held(pool) | Self::Want(pool) | Self::Lend(pool) => {
+                to.nested(tag::POOL, |to| pool.write(to));
+            }
             Self::Cancel { pid, secret } => {
                 to.number(tag::PID, (*pid).into())
                     .bytes(tag::SECRET, secret);
@@ -317,6 +330,10 @@ impl Parts {
         Ok(())
     }
 
+    fn pool(&mut self) -> Result<PoolNote, BadFrame> {
+        self.pools.pop().ok_or(BadFrame::Missing(tag::POOL))
+    }
+
     fn message(mut self, kind: u8) -> Result<Message, BadFrame> {
         let need = BadFrame::Missing;
         Ok(match kind {
@@ -347,7 +364,9 @@ impl Parts {
                 unsent: self.unsent,
             },
             kind::RECEIVED => Message::Received(self.count.ok_or(need(tag::COUNT))?),
-            kind::HELD => Message::Held(self.pools.pop().ok_or(need(tag::POOL))?),
+            kind::HELD => Message::Held(self.pool()?),
+            kind::WANT => Message::Want(self.pool()?),
+            kind::LEND => Message::Lend(self.pool()?),
             kind::CANCEL => Message::Cancel {
                 pid: self.pid.ok_or(need(tag::PID))?,
                 secret: self.secret.ok_or(need(tag::SECRET))?,
@@ -375,7 +394,8 @@ impl PoolNote {
     fn write(&self, to: &mut Writer) {
         to.bytes(tag::DATABASE, self.database.as_bytes())
             .bytes(tag::USER, self.user.as_bytes())
-            .number(tag::HELD, self.held.into());
+            .number(tag::HELD, self.held.into())
+            .number(tag::LENT, self.lent.into());
         if let Some([client, server]) = &self.keys {
             to.bytes(tag::CLIENT_KEY, client)
                 .bytes(tag::SERVER_KEY, server);
@@ -383,7 +403,7 @@ impl PoolNote {
     }
 
     fn read(bytes: &[u8]) -> Result<Self, BadFrame> {
-        let (mut database, mut user, mut held) = (None, None, None);
+        let (mut database, mut user, mut held, mut lent) = (None, None, None, 0);
         let mut keys = [None, None];
         for field in Fields(bytes) {
             let field = field?;
@@ -391,6 +411,7 @@ impl PoolNote {
                 tag::DATABASE => database = Some(field.text()?),
                 tag::USER => user = Some(field.text()?),
                 tag::HELD => held = Some(field.number()?),
+                tag::LENT => lent = field.number()?,
                 tag::CLIENT_KEY => keys[0] = Some(field.array()?),
                 tag::SERVER_KEY => keys[1] = Some(field.array()?),
                 _ => field.unknown()?,
@@ -400,6 +421,7 @@ impl PoolNote {
             database: database.ok_or(BadFrame::Missing(tag::DATABASE))?,
             user: user.ok_or(BadFrame::Missing(tag::USER))?,
             held: held.ok_or(BadFrame::Missing(tag::HELD))?,
+            lent,
             keys: match keys {
                 [Some(client), Some(server)] => Some([client, server]),
                 _ => None,

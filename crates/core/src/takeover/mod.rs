@@ -12,9 +12,12 @@
 //! new: Ready                     my configuration is good, I can listen on these
 //! old: Begin                     I accept nobody any more; this much of each pool's servers is mine
 //! new: Up                        I accept
-//! old: Client ... Client         each at a quiet point: no partial message, no reply owed
+//! old: Client ... Client         each at a quiet point: no partial message, no reply owed; its server goes
+//!                                along if it keeps one (in session mode)
 //! new: Received ...              so many clients are mine now
 //! old: Held ...                  of this pool's servers, so many are left with me
+//! old: Want ...                  clients of this pool wait here: lend me a server's place
+//! new: Lend ...                  it is your clients' turn: take one
 //! both: Cancel                   perhaps you know this key
 //! old: (closes)                  nothing is left
 //! ```
@@ -24,12 +27,14 @@
 mod field;
 mod message;
 mod record;
+mod server_record;
 
 pub use self::{
     field::BadFrame,
     message::{FRAME_MAX, HEADER, ListenerNote, Message, PoolNote, frame_len},
     record::{ClientRecord, Pairs, SessionRecord},
+    server_record::ServerRecord,
 };
 
 /// The version of what is said. Processes of different ones don't hand over to each other.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;

@@ -5,7 +5,7 @@ use std::fmt;
 use pgweir_wire::HEADER_LEN;
 
 use super::{
-    BadFrame,
+    BadFrame, ServerRecord,
     field::{Field, Fields, Writer},
 };
 use crate::{Address, cancel::CancelKey, pool::PoolKey};
@@ -52,6 +52,8 @@ pub struct ClientRecord {
     pub partial: Vec<u8>,
     /// SCRAM keys that a client of its pool has proven: with them its servers are logged in to.
     pub server_keys: Option<[[u8; 32]; 2]>,
+    /// Its server, which it takes along; a second descriptor.
+    pub server: Option<ServerRecord>,
 }
 
 /// A session.
@@ -90,6 +92,7 @@ mod tag {
     pub(super) const CLIENT_KEY: u8 = 18;
     pub(super) const SERVER_KEY: u8 = 19;
     pub(super) const PARTIAL: u8 = 20;
+    pub(super) const SERVER: u8 = 21;
 
     pub(super) const BASE: u8 = 1;
     pub(super) const WANTED: u8 = 2;
@@ -134,6 +137,9 @@ impl ClientRecord {
         if let Some([client, server]) = &self.server_keys {
             to.bytes(tag::CLIENT_KEY, client)
                 .bytes(tag::SERVER_KEY, server);
+        }
+        if let Some(server) = &self.server {
+            to.nested(tag::SERVER, |to| server.write(to));
         }
         if let Some(unnamed) = &self.unnamed {
             to.bytes(tag::UNNAMED, unnamed);
@@ -180,6 +186,7 @@ impl ClientRecord {
             tag::SERVER_KEY => self.server_keys.get_or_insert_default()[1] = field.array()?,
             tag::PARTIAL if field.value.len() >= HEADER_LEN => return Err(field.bad()),
             tag::PARTIAL => self.partial = field.value.to_vec(),
+            tag::SERVER => self.server = Some(ServerRecord::read(field.value)?),
             tag::EARLY => self.early = field.value.to_vec(),
             _ => field.unknown()?,
         }
@@ -209,6 +216,7 @@ impl ClientRecord {
             early: Vec::new(),
             partial: Vec::new(),
             server_keys: None,
+            server: None,
         }
     }
 }

@@ -6,7 +6,7 @@ use pgweir_auth::scram::ClientKeys;
 
 use super::{Conn, Worker};
 use crate::{
-    Actions, ReadMode, Time, Token,
+    Actions, ReadMode, SharedPool, Time, Token,
     fault::Fault,
     frontend::{Client, ClientDuty, Upstream},
     mail::Mail,
@@ -16,8 +16,8 @@ use crate::{
 };
 
 impl Worker {
-    /// A client of the process before this one. The driver registers its socket under the token that
-    /// comes back, **before** it executes the actions. `blocked`: some of what it was sent last is still
+    /// A client of the process before this one. The driver registers its socket, and its server's, under
+    /// the tokens that come back, **before** it executes the actions. `blocked`: some of what it was sent last is still
     /// unwritten.
     pub fn arrived(
         &mut self,
@@ -25,7 +25,7 @@ impl Worker {
         blocked: bool,
         now: Time,
         out: &mut Actions,
-    ) -> Token {
+    ) -> Arrival {
         let mut client = self.made_of(&record, now);
         client.blocked = blocked;
         for (name, definition) in &record.statements {
@@ -46,22 +46,24 @@ impl Worker {
         }
         self.suspend_also(conn);
         out.read(conn, ReadMode::Hold);
-        if let Err(fault) = self.settle_in(conn, &record, now, out) {
-            self.refuse(conn, &fault, now, out);
-        } else {
-            self.go_on(conn, record.is_welcome, now, out);
+        let settled = self.settle_in(conn, &record, now, out);
+        let server = settled.and_then(|()| match &record.server {
+            Some(server) => self.bring_along(conn, server, now, out),
+            None => Ok(None),
+        });
+        match &server {
+            Err(fault) => self.refuse(conn, fault, now, out),
+            Ok(Some(_)) => out.read(conn, ReadMode::Deliver),
+            Ok(None) => self.go_on(conn, record.is_welcome, now, out),
         }
-        conn
+        Arrival {
+            client: conn,
+            server: server.ok().flatten(),
+        }
     }
 
     fn made_of(&self, record: &ClientRecord, now: Time) -> Client {
-        let names = self.directory.names();
-        let mut tracked = names.unset();
-        for (name, value) in &record.tracked {
-            if let Some(at) = names.position(name) {
-                tracked.set(at, value);
-            }
-        }
+        let tracked = self.tracked_of(&record.tracked);
         let mut secret = [0; 32];
         for (to, from) in secret.iter_mut().zip(&record.key_secret) {
             *to = *from;
@@ -187,7 +189,14 @@ impl Worker {
     }
 
     /// The process before this one has so many servers of a pool.
-    pub(super) fn heard_of_elsewhere(&mut self, note: &PoolNote, now: Time, out: &mut Actions) {
+    /// If it is `wanted`, it asks for one more.
+    pub(super) fn heard_of_elsewhere(
+        &mut self,
+        note: &PoolNote,
+        is_wanted: bool,
+        now: Time,
+        out: &mut Actions,
+    ) {
         let snapshot = Arc::clone(&self.snapshot);
         let Some(database) = snapshot.config.database(&note.database) else {
             return;
@@ -197,15 +206,22 @@ impl Worker {
             user: note.user.as_str().into(),
         };
         let shared = self.directory.pool(&key, &snapshot.config, database);
-        let notes = shared.ledger.lock().set_elsewhere(note.held, now);
+        let (notes, is_there) = {
+            let mut ledger = shared.ledger.lock();
+            let notes = match is_wanted {
+                true => ledger.want_elsewhere(note.lent, now),
+                false => ledger.set_elsewhere(note.held, note.lent, now),
+            };
+            (notes, ledger.is_elsewhere())
+        };
         self.deliver(notes, &shared, out);
-        self.directory.remember_elsewhere(&shared, note.held > 0);
+        self.directory.remember_elsewhere(&shared, is_there);
     }
 
     /// It is gone, and its servers with it.
     pub(super) fn predecessor_gone(&mut self, now: Time, out: &mut Actions) {
         for shared in self.directory.forget_elsewhere() {
-            let notes = shared.ledger.lock().set_elsewhere(0, now);
+            let notes = shared.ledger.lock().end_elsewhere(now);
             self.deliver(notes, &shared, out);
         }
     }
@@ -216,10 +232,22 @@ impl Worker {
             Word::Depart => self.begin_departure(now, out),
             Word::Stay => self.end_departure(now, out),
             Word::Over => self.departure_over(now, out),
-            Word::Elsewhere(note) => self.heard_of_elsewhere(&note, now, out),
+            Word::Elsewhere(note) => self.heard_of_elsewhere(&note, false, now, out),
+            Word::Want(note) => self.heard_of_elsewhere(&note, true, now, out),
+            Word::Lend(note) => self.borrow(&note, now, out),
+            Word::Gone(shared) => self.along_gone(&shared, now, out),
             Word::Alone => self.predecessor_gone(now, out),
         }
     }
+}
+
+/// A client that was taken in.
+#[derive(Debug, Clone, Copy)]
+pub struct Arrival {
+    /// Its connection.
+    pub client: Token,
+    /// Its server's; if it has brought one and there is none here, that one is to be closed.
+    pub server: Option<Token>,
 }
 
 /// What workers are told during an online restart.
@@ -233,6 +261,12 @@ pub enum Word {
     Over,
     /// The process before this one has so many servers of a pool.
     Elsewhere(PoolNote),
+    /// It asks for one more.
+    Want(PoolNote),
+    /// The process after this one gives one more.
+    Lend(PoolNote),
+    /// A server of this pool, which this worker gave along with its client, is no longer its own to count.
+    Gone(Arc<SharedPool>),
     /// It is gone.
     Alone,
 }

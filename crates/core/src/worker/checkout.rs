@@ -92,6 +92,9 @@ impl Worker {
             }
         };
         self.deliver(notes, &shared, out);
+        if self.departs() {
+            self.want_server(&shared, out);
+        }
         if let Some(client) = self.table.client(conn) {
             client.change(ClientDuty::Waiting { ticket, at_login }, &mut self.timed);
             client.told_to_wait = false;
@@ -328,6 +331,9 @@ impl Worker {
             if !sharing {
                 if self.logs_scheduling {
                     self.log_kept(client_conn, server_conn, now, out);
+                }
+                if let Some(departure) = &mut self.departure {
+                    departure.done.push(client_conn);
                 }
                 self.close_if_outdated(server_conn, now, out);
             } else if is_pinned && !is_counted {

@@ -3,9 +3,10 @@
 //!
 //! Servers of a pool are one budget of both processes. The old one opens none any more beyond what it
 //! **keeps** for clients that can't leave: at most half of what it had, and not more than there are such
-//! clients. Who waits there for a server that can't come (a pool of one has no half) is ended, and served
-//! by the next process. Whatever else comes free is closed, and the other process is told what is left
-//! ([`Control::Held`]): it counts that as its own.
+//! clients. Whatever else comes free is closed, and the other process is told what is left
+//! ([`Control::Held`]): it counts that as its own. Where more clients wait than servers were kept for (a pool
+//! of one has no half), it asks the other process for a place ([`Control::Want`]), which is **lent** to it
+//! when it is its turn there, and which it gives back after a [`SLICE`].
 
 use std::{
     collections::HashMap,
@@ -27,10 +28,14 @@ use crate::{
 /// another worker has accepted may be on its way to it.
 const EMPTY_LOOKS: u8 = 2;
 
+/// For so many microseconds a place is kept that was lent, whoever else waits for it; then it goes back when
+/// its server comes free.
+const SLICE: u64 = 1_000_000;
+
 /// A worker whose clients leave.
 #[derive(Debug, Default)]
 pub(crate) struct Departure {
-    /// Clients that have given their server back.
+    /// Clients that have given their server back, or keep it and are done.
     pub(super) done: Vec<Token>,
     empty_looks: u8,
     told: bool,
@@ -48,8 +53,14 @@ struct Kept {
     pool: Arc<SharedPool>,
     first: u32,
     keeps: u32,
+    /// So many more, lent by the other process,
+    borrowed: u32,
+    /// since this time,
+    borrowed_at: Time,
+    /// and so many in all since it began.
+    lent: u32,
     /// What the other process was told.
-    told: Option<u32>,
+    told: Option<(u32, u32)>,
 }
 
 impl Worker {
@@ -113,29 +124,53 @@ impl Worker {
     }
 
     fn look_for_departures(&mut self, now: Time, out: &mut Actions) {
-        for conn in self.tokens(|conn| matches!(conn, Conn::Client(client) if may_leave(client))) {
+        let can_move = |conn: &Conn| matches!(conn, Conn::Client(client) if can_be_written(client));
+        for conn in self.tokens(can_move) {
             self.depart(conn, now, out);
         }
         self.give_up_servers(now, out);
-        self.end_hopeless(now, out);
+        self.want_servers(out);
     }
 
-    /// Who can't leave, and waits for a server that can't come, finds one at the next process.
-    fn end_hopeless(&mut self, now: Time, out: &mut Actions) {
-        let waits = |conn: &Conn| match conn {
-            Conn::Client(client) => matches!(client.duty, ClientDuty::Waiting { .. }),
-            _ => false,
-        };
-        for conn in self.tokens(waits) {
-            let pool = self.table.client(conn).and_then(|client| client.pool);
-            let ledger = pool.and_then(|pool| self.pool(pool)).map(|pool| {
-                let ledger = pool.shared.ledger.lock();
-                ledger.servers() == 0 && ledger.limits().size == 0
-            });
-            if ledger == Some(true) {
-                self.refuse(conn, &Fault::TakeoverTimeout, now, out);
-            }
+    /// Asks for places for clients that wait and can't leave.
+    fn want_servers(&self, out: &mut Actions) {
+        for pool in self.pools.iter().flatten() {
+            self.want_server(&pool.shared, out);
         }
+    }
+
+    /// The same for one pool.
+    pub(super) fn want_server(&self, shared: &Arc<SharedPool>, out: &mut Actions) {
+        if !shared.ledger.lock().is_restricted() {
+            return;
+        }
+        // Nobody is asked before it is known what there is.
+        if let Some(note) = self.directory.keeping().note(shared) {
+            out.list.push(Action::Control(Control::Want(note)));
+        }
+    }
+
+    /// A place was lent.
+    pub(super) fn borrow(&mut self, note: &PoolNote, now: Time, out: &mut Actions) {
+        let pools = self.directory.pools();
+        let is_it = |pool: &&Arc<SharedPool>| {
+            *pool.key.database == *note.database && *pool.key.user == *note.user
+        };
+        // It lives as long as others wait in it. If it is gone, nobody needs the place, and the next
+        // departure counts anew.
+        let Some(shared) = pools.iter().find(is_it) else {
+            return;
+        };
+        let held = shared.ledger.lock().servers();
+        let keeps = self.directory.keeping().borrow(shared, held, now);
+        let Some(keeps) = keeps else { return };
+        let notes = {
+            let mut ledger = shared.ledger.lock();
+            ledger.restrict(keeps);
+            ledger.tick(now)
+        };
+        self.deliver(notes, shared, out);
+        self.give_up_servers(now, out);
     }
 
     /// At the end of an event, when all that was read is dealt with: have clients come to a quiet point?
@@ -149,19 +184,39 @@ impl Worker {
             return;
         }
         for conn in done {
-            if self.table.client(conn).is_some_and(|one| may_leave(one)) {
-                self.depart(conn, now, out);
-            }
+            self.depart(conn, now, out);
         }
         self.give_up_servers(now, out);
     }
 
+    /// A client leaves if it is at a quiet point, with its server if it keeps one.
     fn depart(&mut self, conn: Token, now: Time, out: &mut Actions) {
-        let Some(record) = self.write_down(conn, now) else {
+        let Some(Conn::Client(client)) = self.table.look(conn) else {
             return;
         };
-        let record = Box::new(record);
-        out.list.push(Action::Depart { conn, record });
+        if !can_be_written(client) {
+            return;
+        }
+        let own = match client.duty {
+            ClientDuty::Idle | ClientDuty::Waiting { .. } => None,
+            _ => match self.takes_along(client) {
+                Some(server) => Some(server),
+                None => return,
+            },
+        };
+        let Some(mut record) = self.write_down(conn, now) else {
+            return;
+        };
+        let along = own.and_then(|server| self.take_along(conn, server, now, out));
+        let server = along.map(|(server, along)| {
+            record.server = Some(server);
+            along
+        });
+        out.list.push(Action::Depart {
+            conn,
+            record: Box::new(record),
+            server,
+        });
         self.forget_client(conn, now, out);
     }
 
@@ -208,6 +263,7 @@ impl Worker {
             early: client.early.as_deref().cloned().unwrap_or_default(),
             partial: client.stream.partial().to_vec(),
             server_keys: self.server_keys(client.pool),
+            server: None,
         })
     }
 
@@ -219,7 +275,7 @@ impl Worker {
     }
 
     /// Closes servers that are free and not kept, and tells the other process what is left.
-    fn give_up_servers(&mut self, now: Time, out: &mut Actions) {
+    pub(super) fn give_up_servers(&mut self, now: Time, out: &mut Actions) {
         for id in self.pool_ids() {
             self.give_up_servers_of(id, now, out);
         }
@@ -229,13 +285,7 @@ impl Worker {
         for pool in pools {
             let held = pool.ledger.lock().servers();
             let mut keeping = self.directory.keeping();
-            if let Some(held) = keeping.look(&pool, held) {
-                let note = PoolNote {
-                    database: pool.key.database.to_string(),
-                    user: pool.key.user.to_string(),
-                    held,
-                    keys: None,
-                };
+            if let Some(note) = keeping.look(&pool, held, now) {
                 out.list.push(Action::Control(Control::Held(note)));
             }
         }
@@ -247,7 +297,7 @@ impl Worker {
         let held = shared.ledger.lock().servers();
         let keeps = {
             let mut keeping = self.directory.keeping();
-            keeping.shrink(&shared, held).map(|kept| kept.keeps)
+            keeping.shrink(&shared, held, now).map(|kept| kept.most())
         };
         // It has been called off.
         let Some(keeps) = keeps else { return };
@@ -270,7 +320,7 @@ impl Worker {
 
 impl Retained {
     /// Fewer clients are left, or as many: how many servers are kept for them?
-    fn shrink(&mut self, pool: &Arc<SharedPool>, held: u32) -> Option<&mut Kept> {
+    fn shrink(&mut self, pool: &Arc<SharedPool>, held: u32, now: Time) -> Option<&mut Kept> {
         if !self.is_wanted {
             return None;
         }
@@ -278,11 +328,32 @@ impl Retained {
             pool: Arc::clone(pool),
             first: held,
             keeps: u32::MAX,
+            borrowed: 0,
+            borrowed_at: now,
+            lent: 0,
             told: None,
         });
         let clients = u32::try_from(pool.clients.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
         kept.keeps = kept.keeps.min(kept.first / 2).min(clients);
+        if clients == 0 || now.since(kept.borrowed_at) >= SLICE {
+            kept.borrowed = 0;
+        }
         Some(kept)
+    }
+
+    /// One more is lent: how many may there be?
+    fn borrow(&mut self, pool: &Arc<SharedPool>, held: u32, now: Time) -> Option<u32> {
+        let kept = self.shrink(pool, held, now)?;
+        kept.lent += 1;
+        kept.borrowed += 1;
+        kept.borrowed_at = now;
+        Some(kept.most())
+    }
+
+    /// What is known of a pool.
+    fn note(&self, pool: &SharedPool) -> Option<PoolNote> {
+        let kept = self.pools.get(&pool.id)?;
+        Some(kept.note(kept.most()))
     }
 
     /// Pools of which the other process was told: they live until the end.
@@ -311,11 +382,28 @@ impl Retained {
     }
 
     /// What the other process has to be told.
-    fn look(&mut self, pool: &Arc<SharedPool>, held: u32) -> Option<u32> {
-        let kept = self.shrink(pool, held)?;
-        let now = held.max(kept.keeps);
-        let is_news = kept.told.replace(now) != Some(now);
-        is_news.then_some(now)
+    fn look(&mut self, pool: &Arc<SharedPool>, held: u32, now: Time) -> Option<PoolNote> {
+        let kept = self.shrink(pool, held, now)?;
+        let held = held.max(kept.most());
+        let is_news = kept.told.replace((held, kept.lent)) != Some((held, kept.lent));
+        is_news.then(|| kept.note(held))
+    }
+}
+
+impl Kept {
+    /// The most servers that the pool may have here.
+    fn most(&self) -> u32 {
+        self.keeps.saturating_add(self.borrowed)
+    }
+
+    fn note(&self, held: u32) -> PoolNote {
+        PoolNote {
+            database: self.pool.key.database.to_string(),
+            user: self.pool.key.user.to_string(),
+            held,
+            lent: self.lent,
+            keys: None,
+        }
     }
 }
 
@@ -327,10 +415,13 @@ fn is_own(client: &Client) -> bool {
     )
 }
 
-/// Is it at a quiet point, and can it be written down?
-fn may_leave(client: &Client) -> bool {
-    let is_quiet = matches!(client.duty, ClientDuty::Idle | ClientDuty::Waiting { .. });
-    is_quiet
+/// Can it be written down, if it is at a quiet point?
+fn can_be_written(client: &Client) -> bool {
+    let may_be_quiet = matches!(
+        client.duty,
+        ClientDuty::Idle | ClientDuty::Waiting { .. } | ClientDuty::Active(_)
+    );
+    may_be_quiet
         && client.pool.is_some()
         && client.native.is_none()
         && client.login.is_none()

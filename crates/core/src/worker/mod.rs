@@ -1,6 +1,7 @@
 //! A worker: the clients and servers of one thread, as a value.
 
 mod admit;
+mod along;
 mod arrival;
 mod authenticate;
 mod bypass;
@@ -42,7 +43,12 @@ use std::{collections::HashMap, sync::Arc};
 use pgweir_auth::scram::DerivedKeys;
 
 pub(crate) use self::departure::Retained;
-pub use self::{arrival::Word, diagnosis::Diagnosis, eviction::Search};
+pub use self::{
+    along::Along,
+    arrival::{Arrival, Word},
+    diagnosis::Diagnosis,
+    eviction::Search,
+};
 pub(crate) use self::{
     listeners::Listeners,
     local_pool::{LocalPool, endpoint},
@@ -61,6 +67,7 @@ use crate::{
     pool::{Notes, PoolId},
     session::Bindings,
     stats::{Periods, Stats},
+    takeover::PoolNote,
 };
 
 /// Owns clients and servers and their protocol state. Each method is one event; what is to be
@@ -437,6 +444,16 @@ impl Worker {
                 to,
                 mail: Mail::Open(Arc::clone(pool)),
             });
+        }
+        if notes.lend {
+            let note = PoolNote {
+                database: pool.key.database.to_string(),
+                user: pool.key.user.to_string(),
+                held: 0,
+                lent: 0,
+                keys: None,
+            };
+            out.list.push(Action::Control(Control::Lend(note)));
         }
         self.deliver_of_caps(&notes, pool, out);
     }

@@ -11,13 +11,10 @@ use pgweir_wire::MessageWriter;
 
 use super::{Conn, Worker, pins::uncount_kept};
 use crate::{
-    Action, Actions, Address, Closed, ConnectError, Level, Replication, SharedPool, Time, Token,
-    backend::{
-        Credentials, Downstream, Duty, Failure, LoginError, Prepared, Progress, Replies, Segment,
-        Server, ServerLogin, ServerSession, Unnamed, Welcome,
-    },
+    Action, Actions, Address, Closed, ConnectError, Level, SharedPool, Time, Token,
+    backend::{Credentials, Duty, Failure, LoginError, Progress, Server, ServerLogin, Welcome},
     fault::Fault,
-    listen::{Holder, ListenerKey},
+    listen::ListenerKey,
     pool::{Above, Connecting, Opening},
     relay::{Loss, send_early},
 };
@@ -69,41 +66,16 @@ impl Worker {
             shared.epochs.lock().opened(epoch);
         }
         let login = ServerLogin::new(credentials, self.directory.names());
-        let server = Server {
-            id: self.directory.next_id(),
-            shared: Arc::clone(shared),
-            owner: None,
-            bypass: false,
-            listens,
-            holder: Holder::default(),
-            replication: Replication::None,
-            duty: Duty::Login(Box::new(login)),
-            endpoint: Arc::clone(&endpoint),
-            addresses: None,
-            tls: None,
-            stream: Downstream::default(),
-            replies: Replies::default(),
-            prepared: Prepared::default(),
-            segment: Segment::default(),
-            retry: None,
-            unnamed: Unnamed::None,
-            status: b'I',
-            tracked: self.directory.names().unset(),
-            session: ServerSession::default(),
-            key: None,
-            connected_at: now,
-            heard_at: now,
-            lent_at: now,
-            freed_at: now,
-            needs_reset: false,
-            retire: None,
-            has_successor: false,
-            cancels: 0,
-            last_words: None,
-            blocked: false,
+        let mut server = Server::new(
+            self.directory.next_id(),
+            shared,
+            Arc::clone(&endpoint),
+            Duty::Login(Box::new(login)),
+            self.directory.names().unset(),
             epoch,
-            destined: None,
-        };
+            now,
+        );
+        server.listens = listens;
         let conn = self.table.insert(Conn::Server(Box::new(server)));
         self.suspend_also(conn);
         self.timed += 1;
@@ -554,7 +526,12 @@ impl Worker {
         }
     }
 
-    fn forget_server(&mut self, conn: Token, now: Time, out: &mut Actions) -> Option<Box<Server>> {
+    pub(super) fn forget_server(
+        &mut self,
+        conn: Token,
+        now: Time,
+        out: &mut Actions,
+    ) -> Option<Box<Server>> {
         let Some(Conn::Server(mut server)) = self.table.remove(conn) else {
             return None;
         };

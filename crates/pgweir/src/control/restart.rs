@@ -176,6 +176,8 @@ impl Supervisor {
                 }
             }
             Control::Held(note) => self.restart.partner.say(&Message::Held(note)),
+            Control::Want(note) => self.restart.partner.say(&Message::Want(note)),
+            Control::Lend(note) => self.restart.partner.say(&Message::Lend(note)),
             Control::CancelElsewhere(key) => self.restart.partner.say(&Message::cancel(&key)),
             _ => {}
         }

@@ -128,6 +128,8 @@ impl Supervisor {
                 Ok(Request::Core(
                     control @ (Control::Departed(_)
                     | Control::Held(_)
+                    | Control::Want(_)
+                    | Control::Lend(_)
                     | Control::CancelElsewhere(_)),
                 )) => self.heard_from_core(control),
                 Ok(Request::Takeover(step)) => self.takeover(step, &mut ending),

@@ -26,7 +26,7 @@ use crate::{
     clock::Clock,
     control::{Deriver, Inquirer, Request, Resolver},
     log::LogBuffer,
-    takeover::Departing,
+    takeover::{Arriving, Departing},
 };
 
 /// How many events one wait returns at most.
@@ -296,19 +296,28 @@ impl<P: Pooler> Driver<P> {
         self.io.execute(&mut self.actions, &[]);
     }
 
-    fn arrive(&mut self, client: Departing) {
-        let Departing { record, fd, unsent } = client;
+    fn arrive(&mut self, client: Arriving) {
+        let Arriving {
+            record,
+            fd,
+            server,
+            unsent,
+        } = client;
         let blocked = !unsent.is_empty();
         let mut connection = Connection::new(fd, ReadMode::Hold, true);
         if blocked {
             connection.unsent = Some(Box::new(Unsent::of(unsent)));
             connection.outgoing = true;
         }
-        let token = self
+        let arrival = self
             .pooler
             .arrived(record, blocked, self.io.now, &mut self.actions);
         self.io.load.add(self.io.id);
-        self.io.register(token, connection);
+        self.io.register(arrival.client, connection);
+        if let Some((token, fd)) = arrival.server.zip(server) {
+            let connection = Connection::new(fd, ReadMode::Hold, false);
+            self.io.register(token, connection);
+        }
         self.io.execute(&mut self.actions, &[]);
     }
 

@@ -100,7 +100,11 @@ impl Io {
                     self.pending.push_back(Pending::Unanswered(conn));
                 }
             }
-            Action::Depart { conn, record } => self.depart(conn, record),
+            Action::Depart {
+                conn,
+                record,
+                server,
+            } => self.depart(conn, record, server),
             Action::HandOver { conn, to, server } => self.hand_over(conn, to, server),
             Action::Mail { to, mail } if to == self.id => {
                 self.pending.push_back(Pending::Mail(mail))

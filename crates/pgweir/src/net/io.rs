@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, mem, sync::Arc};
 
 use pgweir_core::{
-    Address, ConnectError, ReadMode, Time, Token, WorkerId, backend::Server, mail::Mail,
+    Address, Along, ConnectError, ReadMode, Time, Token, WorkerId, backend::Server, mail::Mail,
     takeover::ClientRecord,
 };
 use rand::rngs::StdRng;
@@ -21,7 +21,7 @@ use super::{
 use crate::{
     control::{Deriver, Inquirer, Request, Resolver},
     log::LogBuffer,
-    takeover::Departing,
+    takeover::{Companion, Departing},
     tls::TlsSession,
 };
 
@@ -163,20 +163,34 @@ impl Io {
             .send(to, Parcel::Server { server, connection });
     }
 
-    /// Gives a client to another process.
-    pub(super) fn depart(&mut self, conn: Token, record: Box<ClientRecord>) {
-        let Some(connection) = self.detach(conn) else {
+    /// Gives a client to another process, with its server if it takes one along.
+    pub(super) fn depart(&mut self, conn: Token, record: Box<ClientRecord>, server: Option<Along>) {
+        let own = server.as_ref().map(|along| self.detach(along.conn));
+        let (Some(connection), None | Some(Some(_))) = (self.detach(conn), &own) else {
             debug_assert!(false, "a client leaves that is not connected");
             return;
         };
+        let worker = self.id;
+        let server = server.zip(own.flatten()).map(|(along, own)| Companion {
+            fd: own.fd,
+            shared: along.shared,
+            worker,
+        });
         self.load.remove(self.id);
         let Connection {
             fd, unsent, failed, ..
         } = connection;
-        if failed.is_none() {
+        // One that has failed is noticed there, if a server goes along.
+        if failed.is_none() || server.is_some() {
             let unsent = unsent.map_or_else(Vec::new, |unsent| unsent.into_rest());
+            let client = Departing {
+                record,
+                fd,
+                server,
+                unsent,
+            };
             // Its receiver lives as long as the process.
-            let _ = self.departures.send(Departing { record, fd, unsent });
+            let _ = self.departures.send(client);
         }
     }
 

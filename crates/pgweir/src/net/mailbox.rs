@@ -12,7 +12,7 @@ use pgweir_auth::scram::DerivedKeys;
 use pgweir_core::{ConnectError, Finding, Token, WorkerId, backend::Server, mail::Mail};
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::takeover::Departing;
+use crate::takeover::Arriving;
 
 use super::{Listeners, NetOptions, accept::Arrival, table::Connection};
 
@@ -29,7 +29,7 @@ pub(crate) enum Parcel {
         connection: Box<Connection>,
     },
     /// A client of another process of an online restart.
-    Arrived(Departing),
+    Arrived(Arriving),
     /// Keys that were derived for a connection.
     Derived { conn: Token, keys: DerivedKeys },
     /// What was to be found out about a client.

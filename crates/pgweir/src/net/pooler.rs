@@ -2,7 +2,7 @@
 
 use pgweir_auth::scram::DerivedKeys;
 use pgweir_core::{
-    Actions, Address, Closed, ConnectError, Finding, Peer, Time, TlsFacts, Token, Worker,
+    Actions, Address, Arrival, Closed, ConnectError, Finding, Peer, Time, TlsFacts, Token, Worker,
     backend::Server, mail::Mail, takeover::ClientRecord,
 };
 
@@ -38,7 +38,7 @@ pub(crate) trait Pooler {
         blocked: bool,
         now: Time,
         out: &mut Actions,
-    ) -> Token;
+    ) -> Arrival;
     fn tick(&mut self, now: Time, out: &mut Actions);
     fn next_tick(&self) -> Option<Time>;
 }
@@ -74,6 +74,6 @@ forward! {
     fn found(conn: Token, finding: Finding);
     fn mail(mail: Mail);
     fn adopt(server: Box<Server>) -> Token;
-    fn arrived(record: Box<ClientRecord>, blocked: bool) -> Token;
+    fn arrived(record: Box<ClientRecord>, blocked: bool) -> Arrival;
     fn tick();
 }

@@ -17,7 +17,7 @@ use pgweir_core::{
 };
 
 use super::{
-    Departing, Partner, Post, TakeoverError,
+    Arriving, Companion, Departing, Partner, Post, TakeoverError,
     channel::{Channel, DESCRIPTORS_MAX},
 };
 use crate::{
@@ -117,7 +117,7 @@ impl Elder {
         let heir = loop {
             match channel.receive()?.0 {
                 Message::Up { pid } => break pid,
-                Message::Received(count) => self.partner.received(count),
+                Message::Received(count) => self.arrived(count),
                 _ => return Err(TakeoverError::Unexpected),
             }
         };
@@ -192,7 +192,11 @@ impl Elder {
         channel.set_patience(GLANCE, PATIENCE)?;
         loop {
             match channel.receive() {
-                Ok((Message::Received(count), _)) => self.partner.received(count),
+                Ok((Message::Received(count), _)) => self.arrived(count),
+                Ok((Message::Lend(note), _)) => {
+                    let mail = Word::Lend(note).into();
+                    self.mailboxes.send(WorkerId(0), Parcel::Mail(mail));
+                }
                 Ok((Message::Cancel { pid, secret }, _)) => {
                     let secret = secret.into();
                     self.cancel(CancelKey { pid, secret });
@@ -212,6 +216,13 @@ impl Elder {
                 is_over = true;
                 self.mailboxes.send_all(|| Parcel::Mail(Word::Over.into()));
             }
+        }
+    }
+
+    /// So many clients have arrived there in all.
+    fn arrived(&self, count: u64) {
+        for server in self.partner.received(count) {
+            server.gone(&self.mailboxes);
         }
     }
 
@@ -242,5 +253,25 @@ pub(super) fn cancel_here(mailboxes: &Mailboxes, workers: usize, key: CancelKey)
 fn take_back(client: Departing, mailboxes: &Mailboxes) {
     let workers = mailboxes.workers().count();
     let to = client.record.cancel_key().worker(workers);
+    let Departing {
+        record,
+        fd,
+        server,
+        unsent,
+    } = client;
+    let (server, counted) = match server {
+        Some(Companion { fd, shared, worker }) => (Some(fd), Some((shared, worker))),
+        None => (None, None),
+    };
+    let client = Arriving {
+        record,
+        fd,
+        server,
+        unsent,
+    };
     mailboxes.send(to, Parcel::Arrived(client));
+    // Counted anew before it is counted no more.
+    if let Some((shared, worker)) = counted {
+        mailboxes.send(worker, Parcel::Mail(Word::Gone(shared).into()));
+    }
 }

@@ -15,7 +15,7 @@ use pgweir_core::{
     takeover::{ListenerNote, Message, PoolNote, VERSION},
 };
 
-use super::{Departing, Partner, Post, TakeoverError, channel::Channel, elder::cancel_here};
+use super::{Arriving, Partner, Post, TakeoverError, channel::Channel, elder::cancel_here};
 use crate::{
     clock::Clock,
     log::LogBuffer,
@@ -214,18 +214,29 @@ fn receive(
     while let Ok((message, descriptors)) = channel.receive() {
         match message {
             Message::Client { record, unsent } => {
-                let Some(fd) = descriptors.into_iter().next() else {
+                let mut descriptors = descriptors.into_iter();
+                let Some(fd) = descriptors.next() else {
                     break;
                 };
+                let server = descriptors.next();
                 count += 1;
                 // From here on it is ours, whatever becomes of us.
                 partner.say(&Message::Received(count));
                 let to = record.cancel_key().worker(workers);
-                let client = Departing { record, fd, unsent };
+                let client = Arriving {
+                    record,
+                    fd,
+                    server,
+                    unsent,
+                };
                 mailboxes.send(to, Parcel::Arrived(client));
             }
             Message::Held(note) => {
                 let mail = Word::Elsewhere(note).into();
+                mailboxes.send(WorkerId(0), Parcel::Mail(mail));
+            }
+            Message::Want(note) => {
+                let mail = Word::Want(note).into();
                 mailboxes.send(WorkerId(0), Parcel::Mail(mail));
             }
             Message::Cancel { pid, secret } => {

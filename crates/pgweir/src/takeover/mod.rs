@@ -14,10 +14,15 @@ mod heir;
 mod partner;
 mod post;
 
-use std::{io, os::fd::OwnedFd, path::PathBuf};
+use std::{io, os::fd::OwnedFd, path::PathBuf, sync::Arc};
 
 use pgweir_config::Settings;
-use pgweir_core::takeover::{BadFrame, ClientRecord};
+use pgweir_core::{
+    SharedPool, Word, WorkerId,
+    takeover::{BadFrame, ClientRecord},
+};
+
+use crate::net::{Mailboxes, Parcel};
 
 pub(crate) use self::{
     elder::{Elder, Step},
@@ -31,6 +36,35 @@ pub(crate) use self::{
 pub(crate) struct Departing {
     pub(crate) record: Box<ClientRecord>,
     pub(crate) fd: OwnedFd,
+    /// Its server, which it takes along.
+    pub(crate) server: Option<Companion>,
+    /// What the socket has not taken yet.
+    pub(crate) unsent: Vec<u8>,
+}
+
+/// A server that goes along with its client.
+#[derive(Debug)]
+pub(crate) struct Companion {
+    pub(crate) fd: OwnedFd,
+    pub(crate) shared: Arc<SharedPool>,
+    /// The worker that counts it until it has arrived.
+    pub(crate) worker: WorkerId,
+}
+
+impl Companion {
+    /// It is the other process's, or has come back: who counted it is told.
+    fn gone(self, mailboxes: &Mailboxes) {
+        let word = Word::Gone(self.shared);
+        mailboxes.send(self.worker, Parcel::Mail(word.into()));
+    }
+}
+
+/// A client that comes from another process, or back from its way there.
+#[derive(Debug)]
+pub(crate) struct Arriving {
+    pub(crate) record: Box<ClientRecord>,
+    pub(crate) fd: OwnedFd,
+    pub(crate) server: Option<OwnedFd>,
     /// What the socket has not taken yet.
     pub(crate) unsent: Vec<u8>,
 }

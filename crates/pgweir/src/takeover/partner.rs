@@ -2,7 +2,7 @@
 
 use std::{
     collections::VecDeque,
-    os::fd::AsFd,
+    os::fd::{AsFd, BorrowedFd},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -13,7 +13,7 @@ use std::{
 use parking_lot::{Condvar, Mutex};
 use pgweir_core::takeover::Message;
 
-use super::{Departing, channel::Channel};
+use super::{Companion, Departing, channel::Channel};
 
 /// The other process, if there is one.
 #[derive(Debug, Default)]
@@ -83,9 +83,14 @@ impl Partner {
         let Ok(fd) = client.fd.try_clone() else {
             return Err(client);
         };
+        let own_server = client.server.as_ref().map(|server| server.fd.try_clone());
+        let Ok(server_fd) = own_server.transpose() else {
+            return Err(client);
+        };
         let Departing {
             record,
             fd: own,
+            server,
             unsent,
         } = client;
         let message = Message::Client { record, unsent };
@@ -96,6 +101,7 @@ impl Partner {
         let client = Departing {
             record,
             fd: own,
+            server,
             unsent,
         };
         let Ok(frame) = frame else {
@@ -110,20 +116,30 @@ impl Partner {
             Arc::clone(&line.voice)
         };
         let voice = voice.lock();
-        if voice.send_frame(&frame, &[fd.as_fd()]).is_err() {
+        let descriptors: Vec<BorrowedFd<'_>> = [Some(&fd), server_fd.as_ref()]
+            .into_iter()
+            .flatten()
+            .map(AsFd::as_fd)
+            .collect();
+        if voice.send_frame(&frame, &descriptors).is_err() {
             // It may have been cut in the middle: nothing sensible can follow, and who listens hears that.
             voice.end();
         }
         Ok(())
     }
 
-    /// So many have arrived in all.
-    pub(super) fn received(&self, count: u64) {
+    /// So many have arrived in all: the servers that have gone along with those that are new.
+    pub(super) fn received(&self, count: u64) -> Vec<Companion> {
+        let mut gone = Vec::new();
         if let Some(line) = &mut *self.line.lock() {
-            while line.arrived < count && line.under_way.pop_front().is_some() {
+            while line.arrived < count
+                && let Some(client) = line.under_way.pop_front()
+            {
                 line.arrived += 1;
+                gone.extend(client.server);
             }
         }
+        gone
     }
 
     /// No client is left here.

@@ -84,6 +84,7 @@ pub(super) enum Parcel {
     Client {
         record: Box<ClientRecord>,
         open: Open,
+        server: Option<Open>,
     },
 }
 
@@ -210,7 +211,11 @@ impl World {
                 self.count("server moves");
                 self.post(host, to.index(), Parcel::Server { server, open });
             }
-            Action::Depart { conn, record } => self.depart(host, conn, record)?,
+            Action::Depart {
+                conn,
+                record,
+                server,
+            } => self.depart(host, conn, record, server)?,
             Action::Mail { to, mail } => self.send_mail(host, to, mail),
             Action::Log(_) | Action::WriteLog => {}
             Action::Control(control) => self.control(control)?,
@@ -317,7 +322,12 @@ impl World {
 
     /// Nobody will receive it: a connection in it is closed.
     fn discard(&mut self, parcel: Parcel) {
-        if let Parcel::Server { open, .. } | Parcel::Client { open, .. } = parcel {
+        let opens = match parcel {
+            Parcel::Server { open, .. } => [Some(open), None],
+            Parcel::Client { open, server, .. } => [Some(open), server],
+            _ => [None, None],
+        };
+        for open in opens.into_iter().flatten() {
             self.net.let_go(open.link, &open.unsent);
             self.forget_said(open.link);
         }

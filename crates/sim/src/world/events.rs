@@ -307,7 +307,11 @@ impl World {
             Parcel::Found { conn, finding } => {
                 desk.worker.found(conn, finding, now, &mut desk.actions);
             }
-            Parcel::Client { record, open } => return self.take_back(to, record, open),
+            Parcel::Client {
+                record,
+                open,
+                server,
+            } => return self.take_back(to, record, open, server),
             Parcel::Server { server, open } => {
                 let token = desk.worker.adopt(server, now, &mut desk.actions);
                 desk.table.insert(token, Conn::Open(open));

@@ -14,14 +14,13 @@ use std::{
 };
 
 use pgweir_config::PoolMode;
-use pgweir_core::{
-    Directory, Shutdown, Time, Worker, WorkerId, mail::Mail, takeover::ClientRecord,
-};
+use pgweir_core::{Directory, Shutdown, Time, Worker, WorkerId, mail::Mail};
 
 pub(crate) use self::caps::Caps;
 use self::{
-    driver::{Host, Open, Parcel},
+    driver::{Host, Parcel},
     mishaps::Outage,
+    takeover::Departed,
 };
 use crate::{
     Census,
@@ -63,7 +62,7 @@ pub(crate) struct World {
     /// Clients leave for another process.
     departing: bool,
     /// Those that have left.
-    departed: Vec<(Box<ClientRecord>, Open)>,
+    departed: Vec<Departed>,
     pool_size: u32,
     /// Servers that a pool may have, while a smaller limit is on its way.
     most_servers: usize,

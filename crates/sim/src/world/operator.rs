@@ -102,6 +102,8 @@ impl World {
             Control::Restart
             | Control::Departed(_)
             | Control::Held(_)
+            | Control::Want(_)
+            | Control::Lend(_)
             | Control::CancelElsewhere(_) => {}
         }
         Ok(())

@@ -1,7 +1,9 @@
 //! An online restart that fails: clients leave, are written down, and come back.
 
+use std::sync::Arc;
+
 use pgweir_core::{
-    Token, Word,
+    Along, SharedPool, Token, Word,
     takeover::{ClientRecord, Message},
 };
 
@@ -10,6 +12,14 @@ use super::{
     driver::{Call, Conn, Open, Parcel},
 };
 use crate::checks::{Promise, Violation};
+
+/// A client that has left, with its server if it took one along: of a pool, and counted by a worker.
+#[derive(Debug)]
+pub(super) struct Departed {
+    record: Box<ClientRecord>,
+    open: Open,
+    server: Option<(Open, Arc<SharedPool>, usize)>,
+}
 
 impl World {
     /// A new process begins to take over, or the one that has begun dies.
@@ -33,8 +43,8 @@ impl World {
         self.note(|| "the new process has died".to_owned());
         self.directory.end_departure();
         self.tell_all(|| Word::Stay.into());
-        for parcel in std::mem::take(&mut self.departed) {
-            self.send_back(parcel);
+        for client in std::mem::take(&mut self.departed) {
+            self.send_back(client);
         }
     }
 
@@ -44,11 +54,27 @@ impl World {
         host: usize,
         conn: Token,
         record: Box<ClientRecord>,
+        server: Option<Along>,
     ) -> Result<(), Violation> {
-        let Some(Conn::Open(mut open)) = self.hosts[host].table.remove(&conn) else {
-            let what = "a client leaves that is not connected";
-            return Err(Violation::new(Promise::Sense, what));
+        let mut remove = |conn| match self.hosts[host].table.remove(&conn) {
+            Some(Conn::Open(mut open)) => {
+                open.hung_up_told = false;
+                open.frozen = false;
+                Ok(open)
+            }
+            _ => {
+                let what = "somebody leaves who is not connected";
+                Err(Violation::new(Promise::Sense, what))
+            }
         };
+        let open = remove(conn)?;
+        let server = match server {
+            Some(along) => Some((remove(along.conn)?, along.shared, host)),
+            None => None,
+        };
+        if server.is_some() {
+            self.count("server goes along");
+        }
         self.count("client moves");
         let unsent = open.unsent.clone();
         let frame = Message::Client { record, unsent }.to_frame();
@@ -61,19 +87,39 @@ impl World {
                 ));
             }
         };
-        open.hung_up_told = false;
-        open.frozen = false;
+        let client = Departed {
+            record,
+            open,
+            server,
+        };
         match self.departing {
-            true => self.departed.push((record, open)),
-            false => self.send_back((record, open)),
+            true => self.departed.push(client),
+            false => self.send_back(client),
         }
         Ok(())
     }
 
-    fn send_back(&mut self, (record, open): (Box<ClientRecord>, Open)) {
-        let to = record.cancel_key().worker(self.hosts.len());
-        let parcel = Parcel::Client { record, open };
-        self.post(self.hosts.len(), to.index(), parcel);
+    fn send_back(&mut self, client: Departed) {
+        let Departed {
+            record,
+            open,
+            server,
+        } = client;
+        let control = self.hosts.len();
+        let to = record.cancel_key().worker(control);
+        let (server, counted) = match server {
+            Some((open, shared, host)) => (Some(open), Some((shared, host))),
+            None => (None, None),
+        };
+        let parcel = Parcel::Client {
+            record,
+            open,
+            server,
+        };
+        self.post(control, to.index(), parcel);
+        if let Some((shared, host)) = counted {
+            self.post(control, host, Parcel::Mail(Word::Gone(shared).into()));
+        }
     }
 
     /// A client has come back.
@@ -82,13 +128,19 @@ impl World {
         host: usize,
         record: Box<ClientRecord>,
         open: Open,
+        server: Option<Open>,
     ) -> Result<(), Violation> {
         let desk = &mut self.hosts[host];
         let blocked = !open.unsent.is_empty();
-        let token = desk
+        let arrival = desk
             .worker
             .arrived(record, blocked, self.now, &mut desk.actions);
-        desk.table.insert(token, Conn::Open(open));
+        desk.table.insert(arrival.client, Conn::Open(open));
+        match (arrival.server, server) {
+            (Some(token), Some(open)) => drop(desk.table.insert(token, Conn::Open(open))),
+            (None, Some(open)) => self.net.let_go(open.link, &open.unsent),
+            _ => {}
+        }
         self.execute(host, Call::default())
     }
 }

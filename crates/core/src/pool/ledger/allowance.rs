@@ -1,9 +1,9 @@
 //! What the pool may have: by the configuration, and beside another process of an online restart.
 
-use super::{Ledger, Notes};
+use super::{Ledger, Notes, natives::ELSEWHERE};
 use crate::{
-    Time,
-    pool::{CapLimits, Limits},
+    Time, WorkerId,
+    pool::{CapLimits, Limits, Waiter},
 };
 
 impl Ledger {
@@ -46,9 +46,17 @@ impl Ledger {
         }
     }
 
+    /// Do clients wait for servers that only a restriction keeps from being opened?
+    #[must_use]
+    pub fn is_restricted(&self) -> bool {
+        let is_full = self.restriction.is_some() && self.servers >= self.limits.size;
+        is_full && self.is_short() && !self.paused && self.open
+    }
+
     /// The process that this one takes over from has so many servers of the pool: they count like its own.
-    pub fn set_elsewhere(&mut self, count: u32, now: Time) -> Notes {
-        self.elsewhere = count;
+    /// It has heard of so many that it was `lent`; it will take the others too.
+    pub fn set_elsewhere(&mut self, count: u32, lent: u32, now: Time) -> Notes {
+        self.elsewhere = count.saturating_add(self.lends.saturating_sub(lent));
         let mut notes = Notes::default();
         while self.seats_elsewhere < self.elsewhere && self.seat.take_spare() {
             self.seats_elsewhere += 1;
@@ -61,6 +69,59 @@ impl Ledger {
         notes
     }
 
+    /// Clients of that process wait, who has heard of so many that it was `lent`: it stands in the queue
+    /// like a client that wants a server of its own.
+    pub fn want_elsewhere(&mut self, lent: u32, now: Time) -> Notes {
+        let mut notes = Notes::default();
+        // What it was lent last is on its way.
+        if lent < self.lends {
+            return notes;
+        }
+        if self.natives.elsewhere().is_none() {
+            let ticket = self.ticket();
+            let waiter = Waiter {
+                ticket,
+                client: ELSEWHERE,
+                since: now,
+            };
+            self.natives.push(WorkerId(0), waiter);
+        }
+        self.plan(0, true, &mut notes, now);
+        notes
+    }
+
+    /// Has it servers, or does it wait for one?
+    #[must_use]
+    pub fn is_elsewhere(&self) -> bool {
+        self.elsewhere > 0 || self.lends > 0 || self.natives.elsewhere().is_some()
+    }
+
+    /// It has ended.
+    pub fn end_elsewhere(&mut self, now: Time) -> Notes {
+        if let Some(ticket) = self.natives.elsewhere() {
+            self.natives.remove(ticket);
+            self.served_or_gone();
+        }
+        self.lends = 0;
+        self.set_elsewhere(0, 0, now)
+    }
+
+    /// It may have the place that was just taken for it.
+    pub(super) fn lend(&mut self, notes: &mut Notes) {
+        self.elsewhere += 1;
+        self.seats_elsewhere += 1;
+        self.lends += 1;
+        notes.lend = true;
+    }
+
+    /// `worker` has taken over a server of another process, which is in use. That process may count it
+    /// a moment longer, so that it is counted twice rather than not at all.
+    pub fn adopted(&mut self, worker: WorkerId) {
+        self.servers += 1;
+        self.owned[worker.index()] += 1;
+        self.seat.take_anyway();
+    }
+
     /// Servers of this process, and of the one that it takes over from.
     pub(super) fn all(&self) -> u32 {
         self.servers.saturating_add(self.elsewhere)
@@ -71,7 +132,7 @@ impl Ledger {
 mod tests {
     use super::*;
     use crate::{
-        Token, WorkerId,
+        Token,
         pool::{Connecting, Grant, Opening, Order, PoolId, Seat},
     };
 
@@ -117,6 +178,44 @@ mod tests {
         assert_eq!(ledger.limits(), &limits(5));
         let notes = ledger.set_limits(limits(5), CAPS, NOW.after(10));
         assert_eq!(notes.open, Some(A));
+    }
+
+    #[test]
+    fn a_place_is_lent_in_turn_and_counted_until_it_is_given_back() {
+        let mut ledger = Ledger::new(
+            1,
+            Limits {
+                reserve: 0,
+                ..limits(1)
+            },
+            Seat::unlimited(),
+        );
+        let client = |slot| Token {
+            slot,
+            generation: 0,
+        };
+        let (_, notes) = ledger.wait(A, client(1), NOW);
+        assert_eq!(notes.open, Some(A));
+        assert!(
+            !ledger.want_elsewhere(0, NOW).lend,
+            "there is one, and it is not idle"
+        );
+        assert!(matches!(ledger.opening(A, NOW), Opening::Go { .. }));
+        let _ = ledger.wait(A, client(2), NOW);
+        let _ = ledger.connected(A, Connecting::Done, NOW);
+        assert!(matches!(ledger.offer(A, NOW), Grant::Own(waiter) if waiter.client == client(1)));
+        assert_eq!(ledger.offer(A, NOW), Grant::Evict, "its turn has come");
+        let notes = ledger.closed(A, NOW);
+        assert!(notes.lend && notes.open.is_none());
+        assert!(!ledger.want_elsewhere(0, NOW).lend, "one is on its way");
+        // What it said before it heard of that.
+        assert_eq!(ledger.set_elsewhere(0, 0, NOW).open, None);
+        assert_eq!(ledger.set_elsewhere(1, 1, NOW).open, None);
+        assert_eq!(ledger.set_elsewhere(0, 1, NOW).open, Some(A));
+        let _ = ledger.want_elsewhere(1, NOW);
+        assert!(ledger.is_elsewhere());
+        assert!(!ledger.end_elsewhere(NOW).lend);
+        assert!(!ledger.is_elsewhere());
     }
 
     #[test]

@@ -45,7 +45,20 @@ impl Natives {
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
+
+    /// The other process's place in the queue, if it has one.
+    pub(super) fn elsewhere(&self) -> Option<Ticket> {
+        let mut waiters = self.waiting.iter();
+        let of_it = waiters.find(|(_, waiter)| waiter.client == ELSEWHERE);
+        of_it.map(|(_, waiter)| waiter.ticket)
+    }
 }
+
+/// Stands for the clients of the process before this one.
+pub(super) const ELSEWHERE: Token = Token {
+    slot: u32::MAX,
+    generation: u32::MAX,
+};
 
 /// For whom a server is to be opened.
 #[derive(Debug, Clone, Copy)]
@@ -116,16 +129,25 @@ impl Ledger {
         }
     }
 
-    pub(super) fn count_need(&mut self, need: Need, notes: &mut Notes) {
+    pub(super) fn count_need(&mut self, need: Need, notes: &mut Notes, now: Time) {
         match need {
             Need::Shared(worker) => {
                 self.count(worker);
                 notes.open = Some(worker);
             }
             Need::Native => {
-                notes.native = self.natives.pop();
-                if let Some((worker, _)) = notes.native {
-                    self.count(worker);
+                let first = self.natives.pop();
+                match first {
+                    Some((_, waiter)) if waiter.client == ELSEWHERE => {
+                        self.natives.connecting -= 1;
+                        self.lend(notes);
+                        self.plan(0, true, notes, now);
+                    }
+                    Some((worker, _)) => {
+                        notes.native = first;
+                        self.count(worker);
+                    }
+                    None => {}
                 }
             }
         }

@@ -1,6 +1,6 @@
-use super::super::{Pairs, SessionRecord};
+use super::super::{Pairs, ServerRecord, SessionRecord};
 use super::*;
-use crate::{Address, pool::PoolKey};
+use crate::{Address, Endpoint, pool::PoolKey};
 
 /// Numbers that are the same each time.
 struct Dice(u64);
@@ -68,6 +68,27 @@ impl Dice {
             early: self.bytes(),
             partial: vec![b'Q'; self.roll(5) as usize],
             server_keys: self.flag().then_some([[3; 32], [4; 32]]),
+            server: self.flag().then(|| self.server()),
+        }
+    }
+
+    fn server(&mut self) -> ServerRecord {
+        ServerRecord {
+            id: self.roll(1 << 31),
+            endpoint: match self.flag() {
+                true => Endpoint::Unix(self.text()),
+                false => Endpoint::Tcp {
+                    host: self.text(),
+                    port: self.roll(65_536) as u16,
+                },
+            },
+            local: self.address(),
+            remote: self.address(),
+            key_pid: self.roll(1 << 31) as u32,
+            key_secret: self.bytes(),
+            age: self.roll(1 << 31),
+            tracked: self.pairs(),
+            needs_reset: self.flag(),
         }
     }
 
@@ -76,12 +97,13 @@ impl Dice {
             database: self.text(),
             user: self.text(),
             held: self.roll(100) as u32,
+            lent: self.roll(100) as u32,
             keys: self.flag().then_some([[1; 32], [2; 32]]),
         }
     }
 
     fn message(&mut self) -> Message {
-        match self.roll(10) {
+        match self.roll(12) {
             0 => Message::Hello {
                 version: self.roll(65_536) as u16,
                 program: self.text(),
@@ -115,6 +137,8 @@ impl Dice {
             },
             7 => Message::Received(self.roll(1 << 31)),
             8 => Message::Held(self.pool()),
+            9 => Message::Want(self.pool()),
+            10 => Message::Lend(self.pool()),
             _ => Message::Cancel {
                 pid: self.roll(1 << 31) as u32,
                 secret: self.bytes(),

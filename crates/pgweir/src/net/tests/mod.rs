@@ -15,7 +15,7 @@ use std::{
 
 use pgweir_auth::scram::DerivedKeys;
 use pgweir_core::{
-    Action, Actions, Address, Closed, ConnectError, Finding, Peer, ReadMode, Source, Time,
+    Action, Actions, Address, Arrival, Closed, ConnectError, Finding, Peer, ReadMode, Source, Time,
     TlsFacts, Token, backend::Server, mail::Mail, occupancy::Occupancies, takeover::ClientRecord,
 };
 use rustix::event::epoll::Event;
@@ -139,7 +139,7 @@ impl Pooler for Probe {
         unreachable!("no test makes a server")
     }
 
-    fn arrived(&mut self, _: Box<ClientRecord>, _: bool, _: Time, _: &mut Actions) -> Token {
+    fn arrived(&mut self, _: Box<ClientRecord>, _: bool, _: Time, _: &mut Actions) -> Arrival {
         unreachable!("no test takes over")
     }
 
