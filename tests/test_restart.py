@@ -4,7 +4,6 @@ import contextlib
 import os
 import signal
 import socket
-import subprocess
 import threading
 
 import psycopg
@@ -13,28 +12,10 @@ import pytest
 import machine
 import rawclient as wire
 from rawclient import query
+from restarting import Line
+from tlsfixtures import connect
 
 pytestmark = pytest.mark.pgweir_only("PgBouncer's online restart has other ways")
-
-
-class Line:
-    """A pooler that is restarted: `pooler.process` is always the process that has the clients."""
-
-    def __init__(self, pooler):
-        self.pooler = pooler
-
-    def restart(self, *flags):
-        """Starts `pgweir -R`, and waits for the old process to end."""
-        old = self.pooler.process
-        self.pooler.spawn("-R", *flags)
-        return old
-
-    def done(self, old, seconds=30):
-        assert old.wait(seconds) == 0, self.pooler.log_tail()
-        assert self.pooler.alive(), self.pooler.log_tail()
-
-    def full(self):
-        self.done(self.restart())
 
 
 @pytest.fixture
@@ -319,34 +300,106 @@ def test_login_under_way(line):
     assert half.value("SELECT 1") == "1"
 
 
-@pytest.mark.parametrize("mode", ["simple", "extended", "prepared"])
-def test_pgbench(line, newest_pg, mode, request):
-    """No transaction fails, however often the pooler is restarted."""
-    full = request.config.getoption("--full")
-    one = line(max_client_conn=500, default_pool_size=10)
+def test_a_client_over_tls_stays(line, newest_pg, certificates):
+    """Its connection can't be handed over: it is served by the old process until it leaves."""
+    one = line(**certificates.pooler("allow"))
     pooler = one.pooler
-    script = pooler.folder / "script.sql"
-    script.write_text("BEGIN;\nSELECT 1;\nSELECT pg_sleep(0.001);\nEND;\nSELECT 2;\n")
-    machine.give_to_service(script)
-    seconds, clients = (60, 200) if full else (6, 50)
-    done = []
-
-    def bench():
-        command = [newest_pg.binaries.path("pgbench"), "-n", "-f", str(script), "-M", mode,
-                   "-c", str(clients), "-j", str(clients),
-                   "-T", str(seconds), "-h", pooler.host, "-p", str(pooler.port), "-U", "trusty", "app"]
-        done.append(subprocess.run(command, capture_output=True, text=True))
-
-    thread = threading.Thread(target=bench)
+    plain, secure = pooler.raw(), connect(pooler)
+    secure.execute("SET app.tenant TO 'blue'")
+    old = one.restart()
+    pooler.expect_log("accepts clients, ours leave for it")
+    moved = lambda: [row["tls"] for row in pooler.console("SHOW CLIENTS") if row["database"] == "app"] == [""]
+    machine.wait_until(moved, what="the other client has moved, and it alone")
+    assert plain.value("SELECT 1") == "1"
+    assert secure.execute("SHOW app.tenant").fetchone() == ("blue",)
+    sleep = "SELECT pg_sleep(60)"
+    outcome = []
+    thread = threading.Thread(target=lambda: outcome.append(failure_of(secure, sleep)))
     thread.start()
-    machine.wait_until(lambda: len(pooler.console("SHOW CLIENTS")) > clients / 2, 20, "it runs")
-    restarts = 0
-    while thread.is_alive() and restarts < (8 if full else 2):
-        one.full()
-        restarts += 1
-        thread.join(2 if full else 0.5)
-    thread.join()
-    output = done[0].stdout + done[0].stderr
-    assert done[0].returncode == 0 and "failed transactions: 0" in output, output
-    assert restarts >= 2, output
-    assert "aborted" not in output, output
+    machine.wait_until(lambda: newest_pg.backends(f"query = '{sleep}' AND state = 'active'"))
+    # The request comes to the new process.
+    secure.cancel()
+    thread.join(20)
+    assert outcome == ["57014"]
+    assert secure.execute("SELECT 1").fetchone() == (1,)
+    with connect(pooler) as fresh:
+        assert fresh.execute("SELECT 1").fetchone() == (1,)
+        assert old.poll() is None
+        secure.close()
+        one.done(old)
+        assert fresh.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_a_pool_of_one_server_and_a_client_that_stays(line, newest_pg, certificates):
+    """Both processes have the one server in turn."""
+    one = line(default_pool_size=1, **certificates.pooler("allow"))
+    pooler = one.pooler
+    plain, secure = pooler.raw("plainly"), connect(pooler, user="plainly")
+    old = one.restart()
+    pooler.expect_log("accepts clients, ours leave for it")
+    for n in range(3):
+        assert secure.execute(f"SELECT {n}").fetchone() == (n,)
+        # One that was closed just now may be seen for a moment.
+        machine.wait_until(lambda: len(app_servers(newest_pg)) == 1, what="there is one server")
+        assert plain.value(f"SELECT {n}") == str(n)
+        machine.wait_until(lambda: len(app_servers(newest_pg)) == 1, what="there is one server")
+    # One that holds the server is waited for.
+    plain.query("BEGIN")
+    outcome = []
+    thread = threading.Thread(target=lambda: outcome.append(secure.execute("SELECT 7").fetchone()))
+    thread.start()
+    thread.join(0.5)
+    assert not outcome and old.poll() is None
+    plain.query("COMMIT")
+    thread.join(20)
+    assert outcome == [(7,)]
+    secure.close()
+    one.done(old)
+    assert plain.value("SELECT 1") == "1"
+
+
+def test_clients_in_session_mode_take_their_servers_along(line, newest_pg):
+    one = line(pool_mode="session", default_pool_size=3)
+    pooler = one.pooler
+    clients = [pooler.raw("plainly") for _ in range(3)]
+    pids = [client.value("SELECT pg_backend_pid()") for client in clients]
+    for n, client in enumerate(clients):
+        client.query(f"CREATE TEMP TABLE mine AS SELECT {n} AS n")
+        client.query(f"SET app.tenant TO 'tenant{n}'")
+    clients[0].query("LISTEN news")
+    clients[2].query("BEGIN")
+    waiting = pooler.raw("plainly")
+    waiting.send(query("SELECT 1"))
+    for round in range(2):
+        old = one.restart()
+        if round == 0:
+            pooler.expect_log("accepts clients, ours leave for it")
+            assert clients[2].query("COMMIT")[-1].body == b"I"
+        one.done(old)
+        for n, client in enumerate(clients):
+            assert client.value("SELECT pg_backend_pid()") == pids[n]
+            assert client.value("SELECT n FROM mine") == str(n)
+            assert client.value("SHOW app.tenant") == f"tenant{n}"
+        assert len(app_servers(newest_pg)) == 3
+    waiting.quiet(0.2)
+    with pooler.pg.connect(dbname="app") as db:
+        db.execute("NOTIFY news, 'came along'")
+    assert b"came along" in clients[0].expect("A")[0].body
+    sleep = "SELECT pg_sleep(60)"
+    clients[1].send(query(sleep))
+    machine.wait_until(lambda: newest_pg.backends(f"query = '{sleep}' AND state = 'active'"))
+    clients[1].cancel()
+    assert wire.errors(clients[1].until_ready())[0][0] == "57014"
+    # Who leaves gives its server to the one that waits, clean.
+    clients[0].close()
+    assert wire.rows(waiting.until_ready()) == [("1",)]
+    assert waiting.value("SELECT to_regclass('pg_temp.mine')") is None
+
+
+def failure_of(db, query):
+    """The SQLSTATE with which it fails."""
+    try:
+        db.execute(query)
+    except psycopg.Error as error:
+        return error.sqlstate
+    return None

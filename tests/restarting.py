@@ -1,0 +1,21 @@
+"""A pooler that is restarted while it serves."""
+
+
+class Line:
+    """A pooler that is restarted: `pooler.process` is always the process that has the clients."""
+
+    def __init__(self, pooler):
+        self.pooler = pooler
+
+    def restart(self, *flags):
+        """Starts `pgweir -R`, and waits for the old process to end."""
+        old = self.pooler.process
+        self.pooler.spawn("-R", *flags)
+        return old
+
+    def done(self, old, seconds=30):
+        assert old.wait(seconds) == 0, self.pooler.log_tail()
+        assert self.pooler.alive(), self.pooler.log_tail()
+
+    def full(self):
+        self.done(self.restart())
