@@ -1,5 +1,6 @@
 """auth_query: users who are not in auth_file are looked up in a database; and roles, for +role in the HBA file."""
 
+import contextlib
 import threading
 import uuid
 
@@ -51,6 +52,20 @@ def sql(pg, text, dbname="postgres"):
         db.execute(text)
 
 
+@contextlib.contextmanager
+def hba_line(pg, line):
+    """PostgreSQL's first rule, for a while."""
+    lines = pg.data / "pg_hba.conf"
+    before = lines.read_text()
+    lines.write_text(f"{line}\n{before}")
+    sql(pg, "SELECT pg_reload_conf()")
+    try:
+        yield
+    finally:
+        lines.write_text(before)
+        sql(pg, "SELECT pg_reload_conf()")
+
+
 def launch(start_pooler, pg, databases=None, **settings):
     where = f"host={pg.host} port={pg.port}"
     databases = {name: f"{where} {extra}" for name, extra in (databases or {"app": "dbname=app"}).items()}
@@ -81,19 +96,28 @@ def test_users_are_looked_up(start_pooler, pg, role, encryption, auth_type):
 def test_the_servers_password_is_the_clients(start_pooler, pg, role):
     """PostgreSQL wants SCRAM too: the client's keys are good for it."""
     user = role("secret")
-    lines = pg.data / "pg_hba.conf"
-    before = lines.read_text()
-    lines.write_text(f"host all {user} all scram-sha-256\n" + before)
-    sql(pg, "SELECT pg_reload_conf()")
-    try:
+    with hba_line(pg, f"host all {user} all scram-sha-256"):
         pooler = launch(start_pooler, pg, auth_type="scram-sha-256")
         assert pooler.raw(user=user, password="secret").value("SELECT current_user") == user
         # It does not say if there is such a user.
         assert refused(pooler, user=user, password="x") == "SASL authentication failed"
         assert refused(pooler, user="nobody", password="x") == "SASL authentication failed"
-    finally:
-        lines.write_text(before)
-        sql(pg, "SELECT pg_reload_conf()")
+
+
+@pytest.mark.pgweir_only("its online restart has other ways")
+def test_the_password_goes_along_in_an_online_restart(start_pooler, pg, role):
+    """The new process has to log in to a server for a client that it has never asked."""
+    user = role("secret", "md5")
+    with hba_line(pg, f"host all {user} all md5"):
+        pooler = launch(start_pooler, pg)
+        client = pooler.raw(user=user, password="secret")
+        assert client.value("SELECT current_user") == user
+        old = pooler.process
+        pooler.spawn("-R")
+        assert old.wait(30) == 0, pooler.log_tail()
+        sql(pg, f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{user}'")
+        machine.wait_until(lambda: not pg.backends(f"usename = '{user}'"), what="no server is left")
+        assert client.value("SELECT current_user") == user
 
 
 @pytest.mark.shows("auth_query")

@@ -47,8 +47,9 @@ def start(new_pooler, newest_pg):
         if rules:
             write_rules(rules)
             pooler.settings |= {"auth_type": "hba", "auth_hba_file": str(hba)}
+        pooler.start_within = lambda *flags: pooler.spawn(*flags, as_root=True, within=space.command())
         pooler.write_files()
-        return pooler.spawn(as_root=True, within=space.command()).listening()
+        return pooler.start_within().listening()
 
     return start
 
@@ -84,6 +85,17 @@ def test_servers_get_the_password(start):
     pooler = start(auth_type="pam", users={"scrammed": "an old password"})
     assert pooler.raw(user="scrammed", password="scram password").value("SELECT current_user") == "scrammed"
     assert refused(pooler, "scrammed", "an old password").words == "PAM authentication failed"
+
+
+def test_the_password_goes_along_in_an_online_restart(start, newest_pg):
+    pooler = start(auth_type="pam", users={"scrammed": "an old password"})
+    client = pooler.raw(user="scrammed", password="scram password")
+    old = pooler.process
+    pooler.start_within("-R")
+    assert old.wait(30) == 0, pooler.log_tail()
+    newest_pg.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'scrammed'")
+    machine.wait_until(lambda: not newest_pg.backends("usename = 'scrammed'"), what="no server is left")
+    assert client.value("SELECT current_user") == "scrammed"
 
 
 @pytest.mark.shows("auth_hba_file")

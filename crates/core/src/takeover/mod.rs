@@ -32,7 +32,7 @@ mod server_record;
 pub use self::{
     field::BadFrame,
     message::{FRAME_MAX, HEADER, ListenerNote, Message, PoolNote, frame_len},
-    record::{ClientRecord, Pairs, SessionRecord},
+    record::{ClientRecord, Pairs, ServerPassword, SessionRecord},
     server_record::ServerRecord,
 };
 

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
+use pgweir_auth::userlist::Secret;
 use pgweir_wire::HEADER_LEN;
+use zeroize::Zeroizing;
 
 use super::{
     BadFrame, ServerRecord,
@@ -42,6 +44,8 @@ pub struct ClientRecord {
     pub tracked: Pairs,
     /// Its session, if it is carried from server to server.
     pub session: Option<SessionRecord>,
+    /// What a client of its pool has brought, or a database has told, for logging in to servers.
+    pub server_password: Option<ServerPassword>,
     /// Its prepared statements: names and definitions (text, number of types, types).
     pub statements: Pairs,
     /// The definition of its unnamed statement.
@@ -54,6 +58,17 @@ pub struct ClientRecord {
     pub server_keys: Option<[[u8; 32]; 2]>,
     /// Its server, which it takes along; a second descriptor.
     pub server: Option<ServerRecord>,
+}
+
+/// A secret that servers may ask for.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct ServerPassword {
+    /// The password, or the md5 secret.
+    pub text: Zeroizing<String>,
+    /// It is an md5 secret.
+    pub is_md5: bool,
+    /// LDAP or PAM has checked it.
+    pub is_checked: bool,
 }
 
 /// A session.
@@ -88,11 +103,16 @@ mod tag {
     pub(super) const SESSION: u8 = 14;
     pub(super) const STATEMENTS: u8 = 15;
     pub(super) const UNNAMED: u8 = 16;
+    pub(super) const SERVER_PASSWORD: u8 = 22;
     pub(super) const EARLY: u8 = 17;
     pub(super) const CLIENT_KEY: u8 = 18;
     pub(super) const SERVER_KEY: u8 = 19;
     pub(super) const PARTIAL: u8 = 20;
     pub(super) const SERVER: u8 = 21;
+
+    pub(super) const TEXT: u8 = 1;
+    pub(super) const IS_MD5: u8 = 2;
+    pub(super) const IS_CHECKED: u8 = 3;
 
     pub(super) const BASE: u8 = 1;
     pub(super) const WANTED: u8 = 2;
@@ -131,6 +151,9 @@ impl ClientRecord {
             .pairs(tag::STATEMENTS, &self.statements)
             .bytes(tag::EARLY, &self.early)
             .bytes(tag::PARTIAL, &self.partial);
+        if let Some(password) = &self.server_password {
+            to.nested(tag::SERVER_PASSWORD, |to| password.write(to));
+        }
         if let Some(session) = &self.session {
             to.nested(tag::SESSION, |to| session.write(to));
         }
@@ -179,6 +202,9 @@ impl ClientRecord {
             tag::AGE => self.age = field.number()?,
             tag::IS_WELCOME => self.is_welcome = field.flag()?,
             tag::TRACKED => self.tracked = field.pairs()?,
+            tag::SERVER_PASSWORD => {
+                self.server_password = Some(ServerPassword::read(field.value)?);
+            }
             tag::SESSION => self.session = Some(SessionRecord::read(field.value)?),
             tag::STATEMENTS => self.statements = field.pairs()?,
             tag::UNNAMED => self.unnamed = Some(field.value.to_vec()),
@@ -211,6 +237,7 @@ impl ClientRecord {
             is_welcome: true,
             tracked: Pairs::new(),
             session: None,
+            server_password: None,
             statements: Pairs::new(),
             unnamed: None,
             early: Vec::new(),
@@ -218,6 +245,50 @@ impl ClientRecord {
             server_keys: None,
             server: None,
         }
+    }
+}
+
+impl ServerPassword {
+    /// `None` if it is a SCRAM secret, with which nobody can log in.
+    pub(crate) fn of(secret: &Secret, is_checked: bool) -> Option<Self> {
+        let (text, is_md5) = match secret {
+            Secret::Plain(text) => (text, false),
+            Secret::Md5(text) => (text, true),
+            Secret::Scram(_) => return None,
+        };
+        let text = text.clone();
+        Some(Self {
+            text,
+            is_md5,
+            is_checked,
+        })
+    }
+
+    pub(crate) fn secret(&self) -> Secret {
+        match self.is_md5 {
+            true => Secret::Md5(self.text.clone()),
+            false => Secret::Plain(self.text.clone()),
+        }
+    }
+
+    fn write(&self, to: &mut Writer) {
+        to.bytes(tag::TEXT, self.text.as_bytes())
+            .flag(tag::IS_MD5, self.is_md5)
+            .flag(tag::IS_CHECKED, self.is_checked);
+    }
+
+    fn read(bytes: &[u8]) -> Result<Self, BadFrame> {
+        let mut password = Self::default();
+        for field in Fields(bytes) {
+            let field = field?;
+            match field.tag {
+                tag::TEXT => password.text = Zeroizing::new(field.text()?),
+                tag::IS_MD5 => password.is_md5 = field.flag()?,
+                tag::IS_CHECKED => password.is_checked = field.flag()?,
+                _ => field.unknown()?,
+            }
+        }
+        Ok(password)
     }
 }
 
@@ -255,6 +326,12 @@ impl fmt::Debug for ClientRecord {
             .field("names", &self.names)
             .field("remote", &self.remote)
             .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for ServerPassword {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerPassword").finish_non_exhaustive()
     }
 }
 

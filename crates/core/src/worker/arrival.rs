@@ -126,6 +126,13 @@ impl Worker {
             let mut facts = shared.facts.lock();
             facts.keys.get_or_insert_with(|| ClientKeys::of_bytes(keys));
         }
+        if let Some(password) = &record.server_password {
+            let mut facts = shared.facts.lock();
+            if facts.secret.is_none() {
+                facts.secret = Some(Arc::new(password.secret()));
+                facts.is_checked = password.is_checked;
+            }
+        }
         let pool = self.local_pool(&shared, now);
         pool.clients += 1;
         let engine = pool.terms.engine;

@@ -21,7 +21,7 @@ use crate::{
     fault::Fault,
     frontend::{Client, ClientDuty},
     pool::PoolId,
-    takeover::{ClientRecord, PoolNote, SessionRecord},
+    takeover::{ClientRecord, PoolNote, ServerPassword, SessionRecord},
 };
 
 /// So many looks in a row must have found no client before a worker says that it is empty: one that
@@ -253,6 +253,7 @@ impl Worker {
             key_pid: client.key_pid,
             key_secret: client.cancel_key().secret.into_vec(),
             age: now.since(client.connected_at),
+            server_password: self.server_password(client.pool),
             is_welcome: !matches!(client.duty, ClientDuty::Waiting { at_login: true, .. }),
             tracked: pairs(&mut tracked),
             session,
@@ -268,6 +269,13 @@ impl Worker {
     }
 
     /// What its pool logs in to servers with, if a client has brought it.
+    fn server_password(&self, pool: Option<PoolId>) -> Option<ServerPassword> {
+        let pool = self.pools.get(pool?.index())?.as_ref()?;
+        let facts = pool.shared.facts.lock();
+        ServerPassword::of(facts.secret.as_ref()?, facts.is_checked)
+    }
+
+    /// The same by SCRAM.
     fn server_keys(&self, pool: Option<PoolId>) -> Option<[[u8; 32]; 2]> {
         let pool = self.pools.get(pool?.index())?.as_ref()?;
         let facts = pool.shared.facts.lock();

@@ -1,4 +1,4 @@
-use super::super::{Pairs, ServerRecord, SessionRecord};
+use super::super::{Pairs, ServerPassword, ServerRecord, SessionRecord};
 use super::*;
 use crate::{Address, Endpoint, pool::PoolKey};
 
@@ -67,6 +67,11 @@ impl Dice {
             unnamed: self.flag().then(|| self.bytes()),
             early: self.bytes(),
             partial: vec![b'Q'; self.roll(5) as usize],
+            server_password: self.flag().then(|| ServerPassword {
+                text: String::from("word").into(),
+                is_md5: self.flag(),
+                is_checked: self.flag(),
+            }),
             server_keys: self.flag().then_some([[3; 32], [4; 32]]),
             server: self.flag().then(|| self.server()),
         }
