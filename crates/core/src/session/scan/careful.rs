@@ -6,7 +6,7 @@
 //! on the side of suspicion.
 
 use super::{
-    Suspicion,
+    Look, Suspicion,
     ctes::Ctes,
     keyword::Keyword,
     lexer::{Kind, Lexer, Token},
@@ -102,13 +102,18 @@ pub(super) struct Reader<'a> {
 }
 
 /// What the text may leave behind in its session.
+#[cfg(test)]
 pub(super) fn read(text: &[u8], utf8: bool, certificates: &Certificates) -> Suspicion {
-    read_all(text, utf8, certificates).found
+    look(text, utf8, certificates).found
 }
 
-/// Would the same text with other numbers and strings in it perhaps have another verdict?
-pub(super) fn depends_on_literals(text: &[u8], utf8: bool, certificates: &Certificates) -> bool {
-    read_all(text, utf8, certificates).by_literals
+/// What the text may leave behind, and whether that depends on its literals.
+pub(super) fn look(text: &[u8], utf8: bool, certificates: &Certificates) -> Look {
+    let reader = read_all(text, utf8, certificates);
+    Look {
+        found: reader.found,
+        by_literals: reader.by_literals,
+    }
 }
 
 fn read_all<'a>(text: &'a [u8], utf8: bool, certificates: &'a Certificates) -> Reader<'a> {

@@ -59,22 +59,40 @@ impl Dialect {
 /// What the text may leave behind in the session that runs it. Nothing, if it is certain that it
 /// leaves no trace.
 pub fn scan(text: &[u8], dialect: Dialect, certificates: &Certificates) -> Suspicion {
-    match dialect {
-        Dialect::Unreadable => Suspicion::OPAQUE,
-        _ => {
-            let utf8 = dialect == Dialect::Utf8 && certificates.is_utf8();
-            let quick = quick::read(text, utf8, certificates);
-            debug_assert!(
-                quick.is_none_or(|quick| quick == careful::read(text, utf8, certificates)),
-                "the quick reading takes a text for what it is not: {}",
-                text.escape_ascii()
-            );
-            let found = quick.unwrap_or_else(|| careful::read(text, utf8, certificates));
-            let mut found = found | certificates.every_text();
-            if certificates.has_tripwires() {
-                found |= tripwire::look(text, certificates);
-            }
-            found
-        }
+    look(text, dialect, certificates).found
+}
+
+/// What was found of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Look {
+    found: Suspicion,
+    /// The same text with other numbers and strings in it might have another verdict.
+    by_literals: bool,
+}
+
+fn look(text: &[u8], dialect: Dialect, certificates: &Certificates) -> Look {
+    if dialect == Dialect::Unreadable {
+        return Look {
+            found: Suspicion::OPAQUE,
+            by_literals: true,
+        };
     }
+    let utf8 = dialect == Dialect::Utf8 && certificates.is_utf8();
+    // The quick reading looks into no literal.
+    let quick = quick::read(text, utf8, certificates).map(|found| Look {
+        found,
+        by_literals: false,
+    });
+    debug_assert!(
+        quick.is_none_or(|quick| quick == careful::look(text, utf8, certificates)),
+        "the quick reading takes a text for what it is not: {}",
+        text.escape_ascii()
+    );
+    let mut seen = quick.unwrap_or_else(|| careful::look(text, utf8, certificates));
+    seen.found |= certificates.every_text();
+    if certificates.has_tripwires() {
+        seen.found |= tripwire::look(text, certificates);
+        seen.by_literals = true;
+    }
+    seen
 }

@@ -1,6 +1,6 @@
 //! What was found of the texts that were said most often lately.
 
-use super::{Dialect, Suspicion, blocks, careful, scan, template::Template};
+use super::{Dialect, Suspicion, blocks, look, scan, template::Template};
 use crate::session::certificates::Certificates;
 
 /// Longer texts are not kept.
@@ -69,17 +69,21 @@ impl VerdictCache {
                 return known.suspicion;
             }
         }
-        let suspicion = scan(text, dialect, certificates);
+        let seen = look(text, dialect, certificates);
         set.missed = set.missed.wrapping_add(1);
         if set.has_room(text.len()) || set.missed.is_multiple_of(PATIENCE) {
             set.keep(Known {
                 head,
-                suspicion,
+                suspicion: seen.found,
                 was_used: false,
-                template: template(text, dialect, certificates),
+                // The texts that have the same verdict as this one.
+                template: match seen.by_literals {
+                    true => Template::exact(text),
+                    false => Template::of(text),
+                },
             });
         }
-        suspicion
+        seen.found
     }
 }
 
@@ -100,19 +104,6 @@ impl Set {
             }
         }
         self.known.push(new);
-    }
-}
-
-/// The texts that have the same verdict as this one.
-#[cold]
-fn template(text: &[u8], dialect: Dialect, certificates: &Certificates) -> Template {
-    let utf8 = dialect == Dialect::Utf8 && certificates.is_utf8();
-    let literals_matter = dialect == Dialect::Unreadable
-        || certificates.has_tripwires()
-        || careful::depends_on_literals(text, utf8, certificates);
-    match literals_matter {
-        true => Template::exact(text),
-        false => Template::of(text),
     }
 }
 
