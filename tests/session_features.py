@@ -45,6 +45,10 @@ FEATURES = [
     Feature("`SET SESSION AUTHORIZATION`", ("SET SESSION AUTHORIZATION hashed", "SELECT current_user, session_user",
                                             "RESET SESSION AUTHORIZATION", "SELECT session_user"),
             "SELECT session_user", user="postgres"),
+    Feature("a superuser's settings, kept under a lower role", (
+        "SET log_min_duration_statement = '1min'; SET ROLE hashed", "SHOW log_min_duration_statement",
+        "RESET log_min_duration_statement", "SELECT current_user", "RESET ROLE", "SHOW log_min_duration_statement",
+        "RESET log_min_duration_statement"), "SHOW log_min_duration_statement", user="postgres"),
     Feature("`SET SESSION CHARACTERISTICS`", ("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY", "SHOW transaction_read_only"),
             "SHOW transaction_read_only"),
     Feature("parameters at login, and `RESET` to them", ("SHOW work_mem", "SET work_mem = '9MB'", "SHOW work_mem", "RESET ALL",
