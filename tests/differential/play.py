@@ -44,7 +44,7 @@ def truth(address, script):
     buffer = bytearray()
     with client:
         for step in script.steps:
-            client.send(step.said.replace(b"@-", b"T-"))
+            client.send(step.said.replace(b"'@-", b"'T-"))
             messages = []
             while sum(kind == "Z" for kind, _ in messages) < step.answers:
                 got = client.sock.recv(1 << 18)
@@ -110,7 +110,7 @@ class Player:
             self._say(TERMINATE)
             self.close()
         else:
-            self._say(self.script.steps[self.step].said.replace(b"@-", b"P-"))
+            self._say(self.script.steps[self.step].said.replace(b"'@-", b"'P-"))
 
     def _say(self, said):
         try:

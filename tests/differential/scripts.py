@@ -48,6 +48,19 @@ LOGINS = (
 RESETS = re.compile(r"RESET(?! ROLE| SESSION)|DEFAULT|DISCARD ALL|TIME ZONE LOCAL")
 
 
+# Speaks of prepared statements by their names, or of all.
+OF_NAMES = re.compile(r"PREPARE|EXECUTE|DEALLOCATE|pg_prepared_statements")
+
+
+def without_names_after_end(parts):
+    """What is said at once, without what speaks of prepared statements behind the end of a transaction.
+
+    If that has failed, the server is not given the names while it is not known to have ended.
+    """
+    ends = [sql.startswith(("COMMIT", "ROLLBACK")) for sql in parts]
+    return [sql for at, sql in enumerate(parts) if not (any(ends[:at]) and OF_NAMES.search(sql))]
+
+
 def script(seed, number, who):
     """The script that client `who` plays as the number-th of a run."""
     rng = random.Random(f"{seed}/{number}")
@@ -151,14 +164,14 @@ class Maker:
         parts = [part for part in parts if not part.startswith("PREPARE ")] or ["SELECT 1"]
         if rng.random() < 0.25:
             parts.insert(rng.randint(1, len(parts)), rng.choice(("COMMIT", "BEGIN", "ROLLBACK", "SELECT 1/0")))
+        parts = without_names_after_end(parts)
         self.say("; ".join(parts), len(parts))
 
     def pipeline(self):
         """Several requests of the extended protocol, with one or several Syncs, said at once."""
         rng = self.rng
         words, said, answers, statements = [], b"", 0, 0
-        for _ in range(rng.randint(2, 5)):
-            sql = self.one_with_others()
+        for sql in without_names_after_end([self.one_with_others() for _ in range(rng.randint(2, 5))]):
             if "DISCARD ALL" in sql:
                 continue  # what was notified in the same pipeline may not have come yet
             said += self._extended(sql)
