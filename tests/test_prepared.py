@@ -308,3 +308,16 @@ def test_many_clients_with_clashing_names(start_pooler, newest_pg, workers, most
     for thread in threads:
         thread.join()
     assert not failures, failures[0]
+
+
+@pytest.mark.pgweir_only("ends the connection")
+def test_who_hears_of_a_failed_name_finds_it_in_the_log(start_pooler, newest_pg):
+    pooler = start_pooler(newest_pg)
+    with pooler.raw() as client:
+        for number in range(40):
+            name = f"S_{number}"
+            assert not errors(client.send(parse("SELECT 1", name) + SYNC).until_ready())
+            assert errors(client.send(parse("SELECT 1", name) + SYNC).until_ready())[0][0] == "42P05"
+            assert f"prepared statement '{name}' was already prepared" in pooler.log()
+            assert errors(client.send(bind(name=f"T_{number}") + SYNC).until_ready())[0][0] == "26000"
+            assert f"prepared statement did not exist: 'T_{number}'" in pooler.log()

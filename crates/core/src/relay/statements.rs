@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pgweir_wire::{HEADER_LEN, MessageWriter, Report, Severity, tag::backend};
 
 use crate::{
-    Actions, Level, Time, Token,
+    Action, Actions, Level, Time, Token,
     backend::{Change, Duty, Mark, MarkKind, Request, Unnamed},
     session::{NO_SUCH_NAME, RESERVED, Statement},
     worker::Worker,
@@ -265,6 +265,8 @@ impl Worker {
         };
         let subject = self.client_subject_of(conn);
         out.log(Level::Log, subject, text);
+        // Who has heard of it finds it there.
+        out.list.push(Action::WriteLog);
     }
 
     /// The ErrorResponse with this body, with the client's names in place of ours; `None` if it has
