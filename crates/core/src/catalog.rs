@@ -1,6 +1,6 @@
 //! What is certified of a database: read by one worker from one of its servers, and used by all.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -19,6 +19,10 @@ pub struct Catalog {
     /// Those of the certificates in force: what workers look at.
     generation: AtomicU64,
     state: Mutex<State>,
+    /// The schema in force, as far as clients' own statements have changed it.
+    schema: AtomicU32,
+    /// How many schemas there have been, in transactions too.
+    schemas: AtomicU32,
 }
 
 #[derive(Debug, Default)]
@@ -105,6 +109,25 @@ impl Catalog {
         }
     }
 
+    /// The schema in force: a statement that was prepared under another one may give other columns now.
+    #[must_use]
+    #[inline]
+    pub fn schema(&self) -> u32 {
+        self.schema.load(Ordering::Acquire)
+    }
+
+    /// A client is about to change the schema, in its transaction: the number of what it sees there.
+    #[must_use]
+    pub fn schema_within(&self) -> u32 {
+        self.schemas.fetch_add(1, Ordering::AcqRel).wrapping_add(1)
+    }
+
+    /// That transaction is over: what was prepared before is of another schema, or may be.
+    pub fn schema_changed(&self) {
+        let number = self.schema_within();
+        self.schema.store(number, Ordering::Release);
+    }
+
     /// A client has changed the catalog, or may have: nothing is certified until it is read again.
     pub fn changed(&self) {
         let mut state = self.state.lock();
@@ -156,6 +179,16 @@ mod tests {
         catalog.finish(again, Some(&rows()), at(1));
         assert!(catalog.generation() > changed);
         assert_eq!(catalog.certificates().generation(), catalog.generation());
+    }
+
+    #[test]
+    fn a_transaction_has_its_own_schema() {
+        let catalog = Catalog::default();
+        let before = catalog.schema();
+        let within = catalog.schema_within();
+        assert_eq!(catalog.schema(), before, "nobody else sees it");
+        catalog.schema_changed();
+        assert!(catalog.schema() != before && catalog.schema() != within);
     }
 
     #[test]

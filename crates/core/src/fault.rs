@@ -323,6 +323,11 @@ impl Fault {
     pub fn write(&self, severity: Severity, out: &mut Vec<u8>) {
         let held = match self {
             Self::PinTimeout(pins) => Some(format!("The session held its server: {pins}.")),
+            Self::StalePlan => {
+                let (code, message) = (self.sqlstate(), self.to_string());
+                MessageWriter::new(out).error_by(code, &message, STALE_PLAN);
+                return;
+            }
             _ => None,
         };
         let detail = match self {
@@ -343,6 +348,9 @@ impl Fault {
         );
     }
 }
+
+/// The function of PostgreSQL that says `cached plan must not change result type`, in whatever language.
+pub const STALE_PLAN: &str = "RevalidateCachedQuery";
 
 const OPTIONS_SYNTAX: &str = "unsupported options startup parameter: only '-c config=val' and \
                               '--config=val' are allowed";

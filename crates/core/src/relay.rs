@@ -4,8 +4,10 @@
 mod demands;
 mod held;
 mod named;
+mod outdated;
 mod own;
 mod own_names;
+mod refusal;
 mod reported;
 mod retry;
 mod statements;
@@ -21,13 +23,10 @@ use self::upward::{Stopped, Upward};
 use crate::{
     Actions, ReadMode, Time, Token,
     backend::{Duty, Expected, Request, Step},
-    fault::{Fault, Words},
+    fault::{Fault, STALE_PLAN, Words},
     frontend::ClientDuty,
     worker::Worker,
 };
-
-/// The function of PostgreSQL that says `cached plan must not change result type`, in whatever language.
-const STALE_PLAN: &[u8] = b"RevalidateCachedQuery";
 
 impl Worker {
     /// Bytes of a client that has a server.
@@ -95,8 +94,14 @@ impl Worker {
             bound: None,
             longest,
             no_simple,
+            left_database: None,
+            makes_suspect: false,
         };
-        match upward.run(bytes, out) {
+        let ran = upward.run(bytes, out);
+        if let Some(name) = upward.left_database.take() {
+            self.leave_database(&name, out);
+        }
+        match ran {
             // A lone Flush or the end of a message changes nothing that a reply would tell us of.
             Ok(()) => self.release_if_done(server_conn, now, out),
             Err(Stopped::Terminated) => self.dismiss(conn, "client close request", now, out),
@@ -129,6 +134,7 @@ impl Worker {
                 answers: server.replies.is_asked(),
                 marks: server.replies.has_mark_in_front(),
                 describes: server.replies.has_describe_in_front(),
+                checks: server.replies.is_awaited(),
                 rows: server.session.answers.is_some()
                     || server.session.catalog.is_some()
                     || server.session.lookup.is_some(),
@@ -231,6 +237,9 @@ impl Worker {
         match message[0] {
             backend::READY_FOR_QUERY => {
                 server.status = body[0];
+                if server.session.schema.is_some() && body[0] == b'I' {
+                    server.settle_schema();
+                }
                 let is_known = matches!(body[0], b'I' | b'T' | b'E') && server.retry.is_none();
                 let is_plain = !server.session.wants_attention();
                 is_known && (is_plain || self.before_ready(conn, now, out))
@@ -396,7 +405,7 @@ impl Worker {
             self.undo(conn, marks);
             return true;
         };
-        let is_stale = report.routine == STALE_PLAN;
+        let is_stale = report.routine == STALE_PLAN.as_bytes();
         let is_gone = report.code == b"26000" && statements::names_ours(report.message);
         if (is_stale || is_gone) && self.retry_later(conn, body, is_gone, out) {
             self.undo(conn, marks);

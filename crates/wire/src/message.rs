@@ -120,6 +120,25 @@ impl<'a> MessageWriter<'a> {
         )
     }
 
+    /// 'E' of severity ERROR, as a function of PostgreSQL's says it: drivers know some by that.
+    pub fn error_by(&mut self, sqlstate: &str, message: &str, routine: &str) -> &mut Self {
+        self.message(backend::ERROR_RESPONSE, |out| {
+            let severity = Severity::Error.as_str();
+            let fields = [
+                (b'S', severity),
+                (b'V', severity),
+                (b'C', sqlstate),
+                (b'M', message),
+                (b'R', routine),
+            ];
+            for (code, text) in fields {
+                out.push(code);
+                cstr(out, text.as_bytes());
+            }
+            out.push(0);
+        })
+    }
+
     /// 'N'
     pub fn notice(&mut self, severity: Severity, sqlstate: &str, message: &str) -> &mut Self {
         self.report(

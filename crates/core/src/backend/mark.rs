@@ -28,6 +28,8 @@ pub enum MarkKind {
     Close,
     /// A Describe whose answer is to be noted.
     Describe(BindingId),
+    /// A Describe of our own, to know whether a statement is still what its client was told.
+    Check(BindingId),
     /// A message that is bound to fail, in place of one that we refuse: see [`Change::Refused`]
     /// and [`Change::Duplicate`].
     Refused,
@@ -64,7 +66,13 @@ impl Mark {
     /// Is it a Describe?
     #[must_use]
     pub fn is_describe(&self) -> bool {
-        matches!(self.kind, MarkKind::Describe(_))
+        matches!(self.kind, MarkKind::Describe(_) | MarkKind::Check(_))
+    }
+
+    /// Is it a Describe of our own?
+    #[must_use]
+    pub fn is_check(&self) -> bool {
+        matches!(self.kind, MarkKind::Check(_))
     }
 
     /// A mark that changes nothing.

@@ -17,7 +17,7 @@ pub use login::{BackendKey, Credentials, LoginError, Progress, ServerLogin, TlsA
 pub use lookup::Lookup;
 pub use mark::{Change, Mark, MarkKind};
 pub use own_names::OwnNames;
-pub use prepared::Prepared;
+pub use prepared::{Prepared, Version};
 pub use replies::{Own, Replies, Request};
 pub use segment::{Demands, Retry, Segment};
 pub use server::{Duty, Server, Unnamed};

@@ -20,6 +20,29 @@ pub struct Prepared {
 struct Held {
     statement: Arc<Statement>,
     generation: u32,
+    version: Version,
+}
+
+/// What a statement that a server holds takes and gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Version {
+    /// The schema under which it was made; `None` if nobody knows.
+    pub schema: Option<u32>,
+    /// A digest of its parameters, if the server has told.
+    pub params: Option<u64>,
+    /// A digest of its columns, if the server has told.
+    pub columns: Option<u64>,
+}
+
+impl Version {
+    /// Of a statement that is made under this schema.
+    fn new(schema: Option<u32>) -> Self {
+        Self {
+            schema,
+            params: None,
+            columns: None,
+        }
+    }
 }
 
 impl Default for Prepared {
@@ -39,17 +62,39 @@ impl Prepared {
     }
 
     /// Does the server have it, as good as new? A client that makes a statement anew gets one that
-    /// was made after all changes of tables that the server has complained of.
+    /// was made after all changes of the schema that are known, or that the server has complained of.
     #[must_use]
-    pub fn is_fresh(&self, id: u64) -> bool {
+    pub fn is_fresh(&self, id: u64, schema: u32) -> bool {
         let held = self.held.peek(&id);
-        held.is_some_and(|held| held.generation == self.generation)
+        held.is_some_and(|held| {
+            held.generation == self.generation && held.version.schema == Some(schema)
+        })
     }
 
-    /// The server gets it.
-    pub fn add(&mut self, statement: Arc<Statement>) {
+    /// What the server's one takes and gives; `None` if it has none.
+    #[must_use]
+    #[inline]
+    pub fn version(&self, id: u64) -> Option<Version> {
+        self.held.peek(&id).map(|held| held.version)
+    }
+
+    /// The server has told what it takes and gives.
+    pub fn told(&mut self, id: u64, params: Option<u64>, columns: Option<u64>) {
+        if let Some(held) = self.held.peek_mut(&id) {
+            held.version.params = params.or(held.version.params);
+            held.version.columns = columns.or(held.version.columns);
+        }
+    }
+
+    /// The server gets it, under this schema.
+    pub fn add(&mut self, statement: Arc<Statement>, schema: u32) {
+        self.hold(statement, Some(schema));
+    }
+
+    fn hold(&mut self, statement: Arc<Statement>, schema: Option<u32>) {
         let held = Held {
             generation: self.generation,
+            version: Version::new(schema),
             statement,
         };
         self.held.push(held.statement.id(), held);
@@ -70,7 +115,7 @@ impl Prepared {
 
     /// It is still there: its Close was skipped.
     pub fn restore(&mut self, statement: Arc<Statement>) {
-        self.add(statement);
+        self.hold(statement, None);
     }
 
     /// All of them, which are about to be closed.
@@ -115,7 +160,7 @@ mod tests {
         let mut prepared = Prepared::default();
         for statement in &made[..3] {
             assert!(prepared.evict(3).is_none());
-            prepared.add(Arc::clone(statement));
+            prepared.add(Arc::clone(statement), 0);
         }
         assert!(prepared.touch(made[0].id()));
         assert_eq!(prepared.evict(3).unwrap().id(), made[1].id());
@@ -129,11 +174,25 @@ mod tests {
     fn distrust() {
         let statement = Statements::default().intern(b"x");
         let mut prepared = Prepared::default();
-        prepared.add(Arc::clone(&statement));
-        assert!(prepared.is_fresh(statement.id()));
+        prepared.add(Arc::clone(&statement), 1);
+        assert!(prepared.is_fresh(statement.id(), 1));
         prepared.distrust();
-        assert!(prepared.touch(statement.id()) && !prepared.is_fresh(statement.id()));
-        prepared.add(Arc::clone(&statement));
-        assert!(prepared.is_fresh(statement.id()));
+        assert!(prepared.touch(statement.id()) && !prepared.is_fresh(statement.id(), 1));
+        prepared.add(Arc::clone(&statement), 1);
+        assert!(prepared.is_fresh(statement.id(), 1));
+    }
+
+    #[test]
+    fn made_under_another_schema() {
+        let statement = Statements::default().intern(b"x");
+        let mut prepared = Prepared::default();
+        prepared.add(Arc::clone(&statement), 1);
+        prepared.told(statement.id(), Some(3), Some(4));
+        prepared.told(statement.id(), None, Some(5));
+        let version = prepared.version(statement.id()).unwrap();
+        assert_eq!((version.params, version.columns), (Some(3), Some(5)));
+        assert!(prepared.is_fresh(statement.id(), 1) && !prepared.is_fresh(statement.id(), 2));
+        prepared.restore(Arc::clone(&statement));
+        assert!(!prepared.is_fresh(statement.id(), 1), "nobody knows");
     }
 }

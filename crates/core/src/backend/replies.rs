@@ -173,6 +173,13 @@ impl Replies {
         self.queue.push_back(Entry::Mark(mark));
     }
 
+    /// The answer that comes next may be to a check of ours.
+    #[must_use]
+    #[inline]
+    pub fn is_checking(&self) -> bool {
+        self.awaited && self.marks().any(Mark::is_check)
+    }
+
     /// What the client's names stand for, and what the server has, depends on answers that are yet
     /// to come: an earlier request may fail.
     #[must_use]
@@ -206,7 +213,7 @@ impl Replies {
     /// Its next messages need wait no longer. Said once.
     #[inline]
     pub fn take_awaited(&mut self) -> bool {
-        let done = self.awaited && !self.is_unsure();
+        let done = self.awaited && !self.is_unsure() && !self.is_checking();
         self.awaited &= !done;
         done
     }

@@ -197,6 +197,23 @@ impl Server {
         self.shared.id
     }
 
+    /// The schema that it sees.
+    #[must_use]
+    #[inline]
+    pub fn schema(&self) -> u32 {
+        let own = self.session.schema;
+        own.unwrap_or_else(|| self.shared.catalog.schema())
+    }
+
+    /// Its transaction may have changed the schema, and is over, or lost.
+    #[cold]
+    pub fn settle_schema(&mut self) {
+        self.shared.catalog.schema_changed();
+        if self.replies.is_last() || self.replies.is_settled() {
+            self.session.schema = None;
+        }
+    }
+
     /// The client that it works for.
     #[must_use]
     pub fn client(&self) -> Option<Token> {

@@ -53,6 +53,8 @@ pub struct ServerSession {
     pub sequences: Sequences,
     /// A text may have changed the catalog.
     pub changes_catalog: bool,
+    /// Its transaction may have changed the schema: the number of the one that it sees.
+    pub schema: Option<u32>,
     /// The catalog, as far as it was read here.
     pub catalog: Option<Box<CatalogRows>>,
     /// What it is asked of a user.

@@ -4,6 +4,8 @@ use pgweir_wire::{BadLength, HEADER_LEN, Header, tag::backend};
 
 /// The longest message that is looked at as a whole. A longer error or parameter is passed on unread.
 const INSPECT_MAX: usize = 64 * 1024;
+/// The longest description that we ask for. PostgreSQL's have at most 1,664 columns with names of 63 bytes.
+const DESCRIPTION_MAX: usize = 256 * 1024;
 /// PostgreSQL makes no message above 1 GB (`MaxAllocSize`): a greater length is garbage.
 const BODY_MAX: u32 = 0x3fff_ffff;
 
@@ -59,6 +61,8 @@ pub struct Expected {
     pub marks: bool,
     /// A description that is to be looked at.
     pub describes: bool,
+    /// That may be an answer to us.
+    pub checks: bool,
     /// Rows that are to be looked at.
     pub rows: bool,
     /// The tags of commands that change the session, make that last, or undo it.
@@ -198,6 +202,16 @@ fn parse(bytes: &[u8]) -> Result<Option<Header>, Violation> {
     }
 }
 
+/// The longest description that is looked at.
+#[inline]
+fn description_max(expected: Expected) -> usize {
+    if expected.checks {
+        DESCRIPTION_MAX
+    } else {
+        INSPECT_MAX
+    }
+}
+
 #[inline]
 fn kind(header: Header, expected: Expected) -> Kind {
     match header.tag {
@@ -218,7 +232,7 @@ fn kind(header: Header, expected: Expected) -> Kind {
             }
         }
         backend::PARAMETER_DESCRIPTION | backend::ROW_DESCRIPTION | backend::NO_DATA
-            if expected.describes && header.message_len() <= INSPECT_MAX =>
+            if expected.describes && header.message_len() <= description_max(expected) =>
         {
             Kind::Look
         }
@@ -261,6 +275,7 @@ mod tests {
         answers: true,
         marks: false,
         describes: false,
+        checks: false,
         rows: false,
         tags: false,
     };
@@ -268,6 +283,7 @@ mod tests {
         answers: false,
         marks: false,
         describes: false,
+        checks: false,
         rows: false,
         tags: false,
     };

@@ -100,6 +100,8 @@ pub struct Client {
     /// The definition of its unnamed statement, if it may be used on another server than the one
     /// that has it.
     pub unnamed: Option<Box<[u8]>>,
+    /// That is not kept, and may change its session.
+    pub unnamed_is_opaque: bool,
     /// Counts its unnamed statements, so that an old one on some server is known to be old.
     pub unnamed_version: u32,
     /// The pid that it was given; 0 before it has said who it is.
@@ -145,6 +147,13 @@ impl ClientDuty {
 }
 
 impl Client {
+    /// Is its unnamed statement one that may be used later, or that may change its session?
+    #[must_use]
+    #[inline]
+    pub fn has_kept_unnamed(&self) -> bool {
+        self.unnamed.is_some() || self.unnamed_is_opaque
+    }
+
     /// Moves on to another duty; `timed` counts what has a deadline.
     #[inline]
     pub fn change(&mut self, duty: ClientDuty, timed: &mut usize) {
@@ -181,6 +190,7 @@ impl Client {
     /// Its unnamed statement is no more, or another one.
     pub fn forget_unnamed(&mut self) {
         self.unnamed = None;
+        self.unnamed_is_opaque = false;
         self.unnamed_version = self.unnamed_version.wrapping_add(1);
     }
 

@@ -88,6 +88,12 @@ impl Upward<'_> {
         {
             return Err(fault);
         }
+        let resolved = self.resolve(&named).filter(|_| self.follows(tag));
+        if self.is_outdated(&named, resolved, &[]) {
+            self.check(resolved, out);
+            self.put_off(held.header, &[&held.body, &bytes[taken..]], out);
+            return Ok(bytes.len());
+        }
         let mut used = 0;
         // The server may have begun to skip in the meantime.
         let mut ours = self.resolve(&named).filter(|_| self.follows(tag));

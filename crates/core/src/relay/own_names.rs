@@ -17,13 +17,14 @@ use crate::{
     Actions,
     backend::{Change, Mark, MarkKind, Own},
     session::{
-        RESERVED, Resets, Statement, Suspicion, changes_catalog, scan,
+        RESERVED, Resets, Statement, Suspicion, changes_catalog, changes_schema, left_database,
+        scan,
         scan::{Discard, Phrase, custom_names, phrases},
     },
 };
 
 /// What speaks of names.
-const NAMES: Suspicion = Suspicion::PREPARE
+pub(super) const NAMES: Suspicion = Suspicion::PREPARE
     .and(Suspicion::EXECUTE)
     .and(Suspicion::STATEMENTS_VIEW);
 
@@ -31,7 +32,7 @@ const NAMES: Suspicion = Suspicion::PREPARE
 /// likely to ask for those of an earlier transaction.
 const ASKS_FOR_VALUES: Suspicion = Suspicion::SEQUENCE.and(Suspicion::READS_SEQUENCE);
 
-fn up_to_zero(text: &[u8]) -> &[u8] {
+pub(super) fn up_to_zero(text: &[u8]) -> &[u8] {
     let end = text.iter().position(|&byte| byte == 0);
     &text[..end.unwrap_or(text.len())]
 }
@@ -124,6 +125,15 @@ impl Upward<'_> {
             // A text that has not come as a whole is empty here.
             self.server.session.changes_catalog |= text.is_empty() || changes_catalog(text);
         }
+        if suspicion.contains(Suspicion::TEMP)
+            && let Some(name) = left_database(text)
+        {
+            self.left_database = Some(name);
+        }
+        if suspicion.contains(Suspicion::OPAQUE) && changes_schema(text, suspicion) {
+            let catalog = &self.server.shared.catalog;
+            self.server.session.schema = Some(catalog.schema_within());
+        }
         if self.server.session.hears {
             self.client.unlistens(text);
         }
@@ -208,9 +218,15 @@ impl Upward<'_> {
     }
 
     /// The server gets, under their own names, the client's statements that a text speaks of.
-    pub(super) fn give_names(&mut self, text: &[u8], suspicion: Suspicion, out: &mut Actions) {
+    /// `true` if there were any.
+    pub(super) fn give_names(
+        &mut self,
+        text: &[u8],
+        suspicion: Suspicion,
+        out: &mut Actions,
+    ) -> bool {
         if self.server.status == b'E' || self.server.replies.is_skipping() {
-            return;
+            return false;
         }
         self.server.segment.spoil();
         let begins = !self.server.replies.is_unsynced();
@@ -255,6 +271,7 @@ impl Upward<'_> {
             });
             self.server.replies.own_synced(Own::Statements);
         }
+        count > 0
     }
 
     fn give(&mut self, name: &[u8], statement: Arc<Statement>, out: &mut Actions) {
@@ -283,9 +300,12 @@ impl Upward<'_> {
                     return Some(Mark::plain(MarkKind::Parse));
                 }
                 let statement = self.statements.intern(definition);
-                self.client
-                    .statements
-                    .define(self.bindings, name, &statement);
+                self.client.statements.define(
+                    self.bindings,
+                    name,
+                    &statement,
+                    self.server.schema(),
+                );
                 let change = Change::Named(name.into(), statement);
                 Some(Mark::clients(MarkKind::Parse, change))
             }
@@ -336,12 +356,33 @@ impl Upward<'_> {
         let Some(statement) = self.bindings.statement(binding).cloned() else {
             return;
         };
-        let suspicion = self.suspicion_of(&statement);
+        self.attend_statement(&statement, out);
+    }
+
+    /// A statement is about to be made or used that may speak of others. What it gives depends on
+    /// those, so that the server makes it once they have their names.
+    pub(super) fn attend_statement(&mut self, statement: &Arc<Statement>, out: &mut Actions) {
+        let suspicion = self.suspicion_of(statement);
         let text = up_to_zero(statement.definition());
+        let has_given = self.attend_text(text, suspicion, out);
+        if has_given && self.server.prepared.touch(statement.id()) {
+            self.server.prepared.forget(statement.id());
+            self.send_close(Arc::clone(statement), out);
+        }
+    }
+
+    /// A text is about to be run that may change the session: `true` if the server has got names for it.
+    #[cold]
+    pub(super) fn attend_text(
+        &mut self,
+        text: &[u8],
+        suspicion: Suspicion,
+        out: &mut Actions,
+    ) -> bool {
         if self.only_executes(text, suspicion) {
-            return;
+            return false;
         }
         self.note(suspicion, text);
-        self.give_names(text, suspicion, out);
+        suspicion.intersects(NAMES) && self.most > 0 && self.give_names(text, suspicion, out)
     }
 }

@@ -9,6 +9,7 @@ use pgweir_wire::{HEADER_LEN, MessageWriter, tag::backend, tag::frontend};
 
 use super::{
     demands::{self, declares},
+    outdated::note,
     upward::{send_parse, send_target},
 };
 use crate::{
@@ -38,16 +39,21 @@ impl Worker {
         let params = params.map(|params| self.bindings.digest_params(params));
         let columns = (message[0] == backend::ROW_DESCRIPTION).then_some(&message[HEADER_LEN..]);
         let columns = self.bindings.digest_columns(columns).ok();
+        if self.checked_statement(conn, params, columns) {
+            return false;
+        }
         self.send_params(conn, out);
         if let Some(server) = self.table.server(conn)
             && let Some(mark) = server.replies.described()
             && let MarkKind::Describe(binding) = mark.kind
         {
             let told = self.bindings.shape(binding);
+            let schema = note(server, self.bindings.statement(binding), params, columns);
             let shape = Shape {
                 params: params.or(told.params),
                 columns,
                 stale: false,
+                schema: schema.unwrap_or(told.schema),
             };
             match (&mut server.retry, &server.duty) {
                 (Some(retry), _) if mark.swallow => retry.new = retry.new.map(|_| shape),
@@ -172,7 +178,7 @@ impl Worker {
             ..Mark::plain(MarkKind::Close)
         });
         send_parse(conn, name, statement.definition(), out);
-        server.prepared.add(Arc::clone(statement));
+        server.prepared.add(Arc::clone(statement), server.schema());
         let made = Change::Made(Arc::clone(statement), None);
         server.replies.mark_sent(Mark::own(MarkKind::Parse, made));
         send_target(conn, frontend::DESCRIBE, name, out);
@@ -210,8 +216,15 @@ impl Worker {
         let Some(client) = self.table.client(client_conn) else {
             return;
         };
-        if let Some(Shape { columns, .. }) = unseen {
-            let shape = Shape { columns, ..told };
+        if let Some(Shape {
+            columns, schema, ..
+        }) = unseen
+        {
+            let shape = Shape {
+                columns,
+                schema,
+                ..told
+            };
             client
                 .statements
                 .tell(&mut self.bindings, retry.binding, shape);

@@ -48,6 +48,7 @@ impl Worker {
                 Duty::Lent(client) => Some(client),
                 _ => None,
             });
+        let schema = self.table.server(conn).map_or(0, |server| server.schema());
         for mark in marks.into_iter().rev() {
             let Some(change) = mark.change else {
                 if mark.kind == MarkKind::Parse {
@@ -75,7 +76,7 @@ impl Worker {
                     if let Some(client) = client.and_then(|client| self.table.client(client)) {
                         client
                             .statements
-                            .define(&mut self.bindings, &name, &statement);
+                            .define(&mut self.bindings, &name, &statement, schema);
                     }
                 }
                 Change::Named(name, _) => {
@@ -119,6 +120,7 @@ impl Worker {
             .retire
             .get_or_insert("its prepared statements are not what they should be");
         server.prepared.clear();
+        let schema = server.schema();
         let &Duty::Lent(client) = &server.duty else {
             return;
         };
@@ -126,7 +128,7 @@ impl Worker {
             client.statements.remove(&mut self.bindings, name);
             client
                 .statements
-                .define(&mut self.bindings, name, statement);
+                .define(&mut self.bindings, name, statement, schema);
         }
     }
 
@@ -181,8 +183,9 @@ impl Worker {
             })
             .collect();
         server.replies.statements_gone();
+        let schema = server.schema();
         for (statement, _) in &later {
-            server.prepared.add(Arc::clone(statement));
+            server.prepared.add(Arc::clone(statement), schema);
         }
         let Some(client) = client.and_then(|client| self.table.client(client)) else {
             return;
@@ -192,7 +195,7 @@ impl Worker {
             if let Some(name) = name {
                 client
                     .statements
-                    .define(&mut self.bindings, &name, &statement);
+                    .define(&mut self.bindings, &name, &statement, schema);
             }
         }
     }

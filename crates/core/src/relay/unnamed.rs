@@ -6,11 +6,13 @@ use pgweir_wire::tag::frontend;
 
 use super::{
     named::UNNAMED_MAX,
+    own_names::up_to_zero,
     upward::{Upward, send_parse, send_target},
 };
 use crate::{
     Actions,
     backend::{Mark, MarkKind, Unnamed},
+    session::Suspicion,
 };
 
 impl Upward<'_> {
@@ -59,6 +61,40 @@ impl Upward<'_> {
         }
     }
 
+    /// The client has made an unnamed statement that may change its session, by what was seen of it: it
+    /// may be used long after this.
+    #[cold]
+    pub(super) fn keep_suspect(&mut self, definition: &[u8], is_whole: bool) {
+        if is_whole && definition.len() < UNNAMED_MAX {
+            self.client.unnamed = Some(definition.into());
+        } else {
+            self.client.unnamed_is_opaque = true;
+        }
+    }
+
+    /// The unnamed statement is used, which was made before: may it change the session?
+    pub(super) fn attend_unnamed(&mut self, tag: u8, out: &mut Actions) {
+        if self.client.has_kept_unnamed()
+            && self.is_carried
+            && matches!(tag, frontend::BIND | frontend::DESCRIBE)
+        {
+            self.attend_kept(out);
+        }
+    }
+
+    fn attend_kept(&mut self, out: &mut Actions) {
+        let Some(definition) = self.client.unnamed.take() else {
+            return self.note(Suspicion::OPAQUE, b"");
+        };
+        let text = up_to_zero(&definition);
+        let dialect = self.server.session.dialect;
+        let suspicion = self.verdicts.scan(text, dialect, self.certificates);
+        if !suspicion.is_empty() {
+            self.attend_text(text, suspicion, out);
+        }
+        self.client.unnamed = Some(definition);
+    }
+
     #[inline]
     pub(super) fn forget_unnamed(&mut self) {
         self.client.forget_unnamed();
@@ -88,9 +124,13 @@ impl Upward<'_> {
         if self.needs_unnamed(tag) {
             self.send_unnamed(out);
         }
+        self.attend_unnamed(tag, out);
         let mut unused: Option<Range<usize>> = None;
         self.note_unnamed(tag, 1..body.len(), &mut unused);
-        if let Some(definition) = unused {
+        if tag == frontend::PARSE && self.is_carried {
+            // What it was suspected of was all that there is.
+            self.keep_suspect(&body[1..], true);
+        } else if let Some(definition) = unused {
             self.client.unnamed = Some(body[definition].into());
         }
     }

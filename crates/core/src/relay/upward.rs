@@ -5,9 +5,9 @@ use std::{ops::Range, sync::Arc};
 
 use pgweir_wire::{tag::backend, tag::frontend};
 
-use super::named::Named;
+use super::{named::Named, own_names::NAMES};
 use crate::{
-    Actions, Level, Token,
+    Actions, Token,
     backend::{Change, Mark, MarkKind, Server},
     fault::Fault,
     frontend::{Client, Head, Upstream},
@@ -46,6 +46,10 @@ pub(super) struct Upward<'w> {
     pub(super) longest: u32,
     /// No simple queries (`disable_pqexec`).
     pub(super) no_simple: bool,
+    /// A database that can't be dropped while a server is connected to it.
+    pub(super) left_database: Option<String>,
+    /// The message that is being read makes a statement that may change the session.
+    pub(super) makes_suspect: bool,
 }
 
 /// Why a client's bytes go no further.
@@ -167,6 +171,7 @@ impl Upward<'_> {
         let len = head.header.body_len as usize;
         let body = &bytes[cursor.at..bytes.len().min(cursor.at + len)];
         let suspicion = self.suspect(head.header.tag, body, len);
+        self.makes_suspect = head.header.tag == frontend::PARSE && !suspicion.is_empty();
         if suspicion.is_empty() {
             return Flow::Pass;
         }
@@ -208,9 +213,15 @@ impl Upward<'_> {
             cursor.flush(self.server_conn, head, out);
             return Err(Stopped::Refused(fault));
         }
-        if named == Named::Unnamed && self.needs_unnamed(tag) {
-            cursor.flush(self.server_conn, head, out);
-            self.send_unnamed(out);
+        if named == Named::Unnamed {
+            if cursor.unused.is_none() && self.client.has_kept_unnamed() {
+                cursor.flush(self.server_conn, head, out);
+                self.attend_unnamed(tag, out);
+            }
+            if self.needs_unnamed(tag) {
+                cursor.flush(self.server_conn, head, out);
+                self.send_unnamed(out);
+            }
         }
         let mut ours = self.resolve(&named);
         if self.speaks_of_names(ours) {
@@ -219,6 +230,13 @@ impl Upward<'_> {
             ours = self.resolve(&named);
         }
         self.suspect_unknown(&named, ours.is_some());
+        if self.is_outdated(&named, ours, &bytes[head.start..]) {
+            cursor.flush(self.server_conn, head, out);
+            self.check(ours, out);
+            self.keep_unused(bytes, cursor.unused.take());
+            self.put_off(head.header, &[&bytes[cursor.at..]], out);
+            return Ok(Flow::Wait);
+        }
         if let Some(ours) = ours {
             cursor.flush(self.server_conn, head, out);
             let used = self.translate(len, &named, ours, out);
@@ -231,7 +249,12 @@ impl Upward<'_> {
         self.mark_passing(tag, body, &named);
         if named == Named::Unnamed {
             let definition = cursor.at + 1..cursor.at + len;
-            self.note_unnamed(tag, definition, &mut cursor.unused);
+            self.note_unnamed(tag, definition.clone(), &mut cursor.unused);
+            if self.makes_suspect && tag == frontend::PARSE {
+                let is_whole = bytes.len() >= definition.end;
+                let end = definition.end.min(bytes.len());
+                self.keep_suspect(&bytes[definition.start.min(end)..end], is_whole);
+            }
         }
         Ok(Flow::Pass)
     }
@@ -247,30 +270,6 @@ impl Upward<'_> {
             return Some(Stopped::Refused(Fault::SimpleQuery));
         }
         None
-    }
-
-    /// What ends a client's connection in PgBouncer, and is an error of the server's otherwise.
-    #[inline]
-    pub(super) fn refusal_of(&mut self, named: &Named<'_>, out: &mut Actions) -> Option<Fault> {
-        if !self.as_pgbouncer {
-            return None;
-        }
-        let (name, fault) = match *named {
-            Named::Parse { name, .. } => (name, Fault::StatementExists),
-            Named::Bind { name, .. } | Named::Describe(name) => (name, Fault::NoSuchStatement),
-            _ => return None,
-        };
-        let is_known = self.client.statements.find(self.bindings, name).is_some();
-        if is_known != (fault == Fault::StatementExists) {
-            return None;
-        }
-        if is_known {
-            let name = String::from_utf8_lossy(name);
-            let text = format!("prepared statement '{name}' was already prepared");
-            out.log(Level::Error, self.client.subject(), text);
-        }
-        self.client.stream = Upstream::default();
-        Some(fault)
     }
 
     #[inline]
@@ -410,11 +409,17 @@ impl Upward<'_> {
             return self.refuse(Fault::TooManyStatements, out);
         }
         self.stats.client_parse_count += 1;
+        let schema = self.server.schema();
         self.client
             .statements
-            .define(self.bindings, name, &statement);
+            .define(self.bindings, name, &statement, schema);
+        let speaks = self.is_carried && self.suspicion_of(&statement).intersects(NAMES);
+        if speaks {
+            self.attend_statement(&statement, out);
+        }
         let (replies, prepared) = (&mut self.server.replies, &mut self.server.prepared);
-        let is_good = prepared.is_fresh(statement.id()) && self.server.status != b'E';
+        let is_good =
+            !speaks && prepared.is_fresh(statement.id(), schema) && self.server.status != b'E';
         if is_good && replies.is_fresh() {
             prepared.touch(statement.id());
             return replies.answered_early();
@@ -487,7 +492,7 @@ impl Upward<'_> {
         send_target(self.server_conn, frontend::CLOSE, name, out);
     }
 
-    fn send_parse(
+    pub(super) fn send_parse(
         &mut self,
         statement: Arc<Statement>,
         client_name: Option<Box<[u8]>>,
@@ -503,7 +508,8 @@ impl Upward<'_> {
             statement.definition(),
             out,
         );
-        self.server.prepared.add(Arc::clone(&statement));
+        let schema = self.server.schema();
+        self.server.prepared.add(Arc::clone(&statement), schema);
         let swallow = client_name.is_none();
         self.server.replies.mark_sent(Mark {
             kind: MarkKind::Parse,
@@ -515,14 +521,6 @@ impl Upward<'_> {
     pub(super) fn send_close(&mut self, statement: Arc<Statement>, out: &mut Actions) {
         send_target(self.server_conn, frontend::CLOSE, statement.name(), out);
         let mark = Mark::own(MarkKind::Close, Change::Evicted(statement));
-        self.server.replies.mark_sent(mark);
-    }
-
-    /// Lets the server fail at this place, so that it skips what follows, and says why in its stead.
-    #[cold]
-    fn refuse(&mut self, fault: Fault, out: &mut Actions) {
-        send_target(self.server_conn, frontend::DESCRIBE, NO_SUCH_NAME, out);
-        let mark = Mark::clients(MarkKind::Refused, Change::Refused(fault));
         self.server.replies.mark_sent(mark);
     }
 

@@ -158,17 +158,18 @@ impl Names {
         bindings.statement(self.find(bindings, name)?)
     }
 
-    /// Gives a name to a statement; `false` if the name is taken.
+    /// Gives a name to a statement that is made under this schema; `false` if the name is taken.
     pub fn define(
         &mut self,
         bindings: &mut Bindings,
         name: &[u8],
         statement: &Arc<Statement>,
+        schema: u32,
     ) -> bool {
         let Err(at) = self.position(bindings, name) else {
             return false;
         };
-        let id = bindings.acquire(name, statement, Shape::default());
+        let id = bindings.acquire(name, statement, Shape::untold(schema));
         self.sorted.insert(at, id);
         self.bytes += Self::cost(statement);
         true
@@ -290,10 +291,10 @@ mod tests {
         let (statements, mut bindings) = (Statements::default(), Bindings::default());
         let (one, two) = (statements.intern(b"1"), statements.intern(b"2"));
         let (mut a, mut b) = (Names::default(), Names::default());
-        assert!(a.define(&mut bindings, b"S_1", &one));
-        assert!(!a.define(&mut bindings, b"S_1", &two), "taken");
-        assert!(a.define(&mut bindings, b"S_2", &one));
-        assert!(b.define(&mut bindings, b"S_1", &two));
+        assert!(a.define(&mut bindings, b"S_1", &one, 0));
+        assert!(!a.define(&mut bindings, b"S_1", &two, 0), "taken");
+        assert!(a.define(&mut bindings, b"S_2", &one, 0));
+        assert!(b.define(&mut bindings, b"S_1", &two, 0));
         assert_eq!(a.get(&bindings, b"S_1").unwrap().id(), one.id());
         assert_eq!(b.get(&bindings, b"S_1").unwrap().id(), two.id());
         assert!(b.get(&bindings, b"S_2").is_none());
@@ -314,7 +315,7 @@ mod tests {
         for n in 0..1000 {
             let statement = statements.intern(format!("select {n}").as_bytes());
             for client in &mut clients {
-                assert!(client.define(&mut bindings, format!("S_{n}").as_bytes(), &statement));
+                assert!(client.define(&mut bindings, format!("S_{n}").as_bytes(), &statement, 0));
             }
         }
         assert_eq!(bindings.slots.len(), 1000, "each pair once");

@@ -17,6 +17,19 @@ pub struct Shape {
     /// The statement gives something else now, which it was not told: to the client, the statement
     /// fails until it is made anew.
     pub stale: bool,
+    /// Under which schema that was true ([`Catalog::schema`](crate::Catalog::schema)).
+    pub schema: u32,
+}
+
+impl Shape {
+    /// A statement that the client was told nothing of.
+    #[must_use]
+    pub fn untold(schema: u32) -> Self {
+        Self {
+            schema,
+            ..Self::default()
+        }
+    }
 }
 
 /// A digest of the body of a RowDescription, whatever the formats.

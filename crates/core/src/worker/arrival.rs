@@ -32,7 +32,7 @@ impl Worker {
             let statement = self.directory.statements().intern(definition);
             let _ = client
                 .statements
-                .define(&mut self.bindings, name, &statement);
+                .define(&mut self.bindings, name, &statement, 0);
         }
         let place = client.cancel_key().place();
         let names = client.names.clone();
@@ -98,6 +98,7 @@ impl Worker {
             held: None,
             statements: Names::default(),
             unnamed: record.unnamed.as_deref().map(Into::into),
+            unnamed_is_opaque: false,
             unnamed_version: 0,
             early: (!record.early.is_empty()).then(|| Box::new(record.early.clone())),
         }

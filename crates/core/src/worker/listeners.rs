@@ -197,6 +197,7 @@ impl Worker {
                 answers: server.replies.is_asked(),
                 marks: false,
                 describes: false,
+                checks: false,
                 rows: false,
                 tags: false,
             };

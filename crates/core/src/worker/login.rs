@@ -58,6 +58,7 @@ impl Worker {
             held: None,
             statements: crate::session::Names::default(),
             unnamed: None,
+            unnamed_is_opaque: false,
             unnamed_version: 0,
             early: None,
         };

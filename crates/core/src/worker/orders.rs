@@ -1,6 +1,9 @@
 //! What operators order is done.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{
+    net::IpAddr,
+    sync::{Arc, atomic::Ordering},
+};
 
 use super::{Conn, Worker};
 use crate::{
@@ -86,6 +89,28 @@ impl Worker {
         };
         for conn in self.tokens(is_there) {
             self.retire(conn, OUTDATED, now, out);
+        }
+    }
+
+    /// A client drops this database, renames or copies it, which PostgreSQL refuses while anybody is
+    /// connected to it, after some seconds. Directly, nobody is whose client has left: so servers go
+    /// that no client is there for.
+    #[cold]
+    pub(crate) fn leave_database(&self, name: &str, out: &mut Actions) {
+        let config = &self.snapshot.config;
+        let mut any = false;
+        for pool in self.directory.pools() {
+            let asked_for = &*pool.key.database;
+            let is_it = config
+                .database(asked_for)
+                .is_some_and(|entry| entry.dbname_for(asked_for) == name);
+            if is_it && pool.clients.load(Ordering::Relaxed) == 0 {
+                pool.epochs.lock().renew();
+                any = true;
+            }
+        }
+        if any {
+            self.tell_all_to_obey(out);
         }
     }
 

@@ -344,16 +344,20 @@ impl Client {
         if self.made_error && tag == backend::READY_FOR_QUERY {
             return self.answered(tag, body);
         }
+        let is_poolers = |said: &mut Said| {
+            let (of_server, ask) = (said.message[0], self.asked());
+            said.message != message && self.own.is_poolers(ask, of_server, tag)
+        };
+        while said.pop_front_if(is_poolers).is_some() {}
         if said.front().is_some_and(|said| said.message == message) {
             said.pop_front();
             return self.server_message(tag, body);
         }
         match tag {
-            backend::PARAMETER_STATUS if self.is_told_by_pooler() => {
-                self.parameter(body);
-                Ok(())
-            }
-            backend::PARAMETER_STATUS if !self.has_begun() => {
+            // Its session goes from server to server, or it has asked for nothing yet.
+            backend::PARAMETER_STATUS
+                if self.keeps_session && !self.is_hasty || !self.has_begun() =>
+            {
                 self.parameter(body);
                 Ok(())
             }
@@ -380,11 +384,6 @@ impl Client {
                 Err(self.wrong(format!("gets {} instead of {expected:?}", show(message))))
             }
         }
-    }
-
-    /// Its session goes from server to server.
-    fn is_told_by_pooler(&self) -> bool {
-        self.keeps_session && !self.is_hasty
     }
 
     /// A message that a server said to this client, next in order.
@@ -429,7 +428,9 @@ impl Client {
         match tag {
             backend::READY_FOR_QUERY => self.ready(body),
             backend::COPY_IN_RESPONSE => {
-                self.copy_in_starts();
+                if let Some(Pause::CopyIn { started, .. }) = &mut self.pause {
+                    *started = true;
+                }
                 Ok(())
             }
             _ => Ok(()),
@@ -438,9 +439,14 @@ impl Client {
 
     /// An error that PostgreSQL would give too, to the oldest message that is unanswered.
     fn expects_error(&self, body: &[u8]) -> bool {
+        self.asked()
+            .is_some_and(|ask| self.own.expects_error(ask, body))
+    }
+
+    /// The oldest message that is unanswered.
+    fn asked(&self) -> Option<&Ask> {
         let unit = self.units.front().or(self.open.as_ref());
-        let ask = unit.and_then(|unit| unit.asks.front());
-        ask.is_some_and(|ask| self.own.expects_error(ask, body))
+        unit?.asks.front()
     }
 
     fn ready(&mut self, body: &[u8]) -> Result<(), Violation> {
@@ -469,12 +475,6 @@ impl Client {
                 Ok(())
             }
             None => Err(self.wrong("gets ReadyForQuery without a request".to_owned())),
-        }
-    }
-
-    fn copy_in_starts(&mut self) {
-        if let Some(Pause::CopyIn { started, .. }) = &mut self.pause {
-            *started = true;
         }
     }
 

@@ -1,0 +1,149 @@
+//! Statements whose tables may have changed since their clients were told what they give.
+//!
+//! Directly, a server makes a statement once, and fails when it gives something else later (`cached
+//! plan must not change result type`): a client that reads rows as it was told before depends on that.
+//! Here one server may have made the statement before the change, and another one after it, or for
+//! another client. So before a statement is used on a server whose version of it is not known to be
+//! what the client was told, it is made anew there and described: if it gives something else, the
+//! client hears PostgreSQL's error.
+
+use std::sync::Arc;
+
+use pgweir_wire::tag::frontend;
+
+use super::{
+    demands::{self, declares},
+    named::Named,
+    upward::{Ours, Upward, send_target},
+};
+use crate::{
+    Actions, Token,
+    backend::{Duty, Mark, MarkKind, Server, Version},
+    session::{Shape, Statement},
+    worker::Worker,
+};
+
+impl Upward<'_> {
+    /// Is a statement about to be used that may give something else than the client was told, and that
+    /// the client does not ask for? `request` is what it has sent from here on.
+    #[inline]
+    pub(super) fn is_outdated(
+        &self,
+        named: &Named<'_>,
+        ours: Option<Ours>,
+        request: &[u8],
+    ) -> bool {
+        let (Named::Bind { .. }, Some(Ours::Statement(binding))) = (named, ours) else {
+            return false;
+        };
+        let told = self.bindings.shape(binding);
+        if told.columns.is_none() || told.stale || self.server.status == b'E' {
+            return false;
+        }
+        let Some(statement) = self.bindings.statement(binding) else {
+            return false;
+        };
+        let is_known = match self.server.prepared.version(statement.id()) {
+            Some(version) => version.is_as_told(told),
+            None => told.schema == self.server.schema(),
+        };
+        !is_known && trusts(request, statement)
+    }
+
+    /// Makes a statement anew and asks what it gives; what the client has sent waits for the answer.
+    #[cold]
+    pub(super) fn check(&mut self, ours: Option<Ours>, out: &mut Actions) {
+        let Some(Ours::Statement(binding)) = ours else {
+            return;
+        };
+        let Some(statement) = self.bindings.statement(binding).cloned() else {
+            return;
+        };
+        if self.server.prepared.touch(statement.id()) {
+            self.server.prepared.forget(statement.id());
+            self.send_close(Arc::clone(&statement), out);
+        }
+        self.send_parse(Arc::clone(&statement), None, out);
+        send_target(self.server_conn, frontend::DESCRIBE, statement.name(), out);
+        self.server.replies.mark_sent(Mark {
+            swallow: true,
+            ..Mark::plain(MarkKind::Check(binding))
+        });
+        out.send_made(self.server_conn, |made| {
+            made.extend_from_slice(&[frontend::FLUSH, 0, 0, 0, 4]);
+        });
+    }
+}
+
+impl Version {
+    /// Does it take and give what a client was told?
+    fn is_as_told(&self, told: Shape) -> bool {
+        let is_same = |own: Option<u64>, told: Option<u64>| match (own, told) {
+            (Some(own), Some(told)) => own == told,
+            _ => true,
+        };
+        match self.columns {
+            Some(_) => is_same(self.columns, told.columns) && is_same(self.params, told.params),
+            None => self.schema == Some(told.schema),
+        }
+    }
+}
+
+/// Does a request that begins with a Bind read rows without asking for their columns, or send
+/// parameters in binary? Not if it has come as a whole, and asks.
+fn trusts(request: &[u8], statement: &Statement) -> bool {
+    let has_come = request.ends_with(&[frontend::SYNC, 0, 0, 0, 4]);
+    match demands::read(request) {
+        Some((_, demands)) if has_come => {
+            demands.columns || !declares(statement.definition(), demands.params)
+        }
+        _ => true,
+    }
+}
+
+/// Notes what a server has told of a statement: gives the schema under which it was made there.
+pub(super) fn note(
+    server: &mut Server,
+    statement: Option<&Arc<Statement>>,
+    params: Option<u64>,
+    columns: Option<u64>,
+) -> Option<u32> {
+    let id = statement?.id();
+    server.prepared.told(id, params, columns);
+    server.prepared.version(id)?.schema
+}
+
+impl Worker {
+    /// A description has come: `true` if it is the answer to a check of ours.
+    pub(super) fn checked_statement(
+        &mut self,
+        conn: Token,
+        params: Option<u64>,
+        columns: Option<u64>,
+    ) -> bool {
+        let Some(server) = self.table.server(conn) else {
+            return false;
+        };
+        let Some(MarkKind::Check(binding)) = server.replies.marks().next().map(|mark| mark.kind)
+        else {
+            return false;
+        };
+        server.replies.described();
+        server.segment.params.clear();
+        let schema = note(server, self.bindings.statement(binding), params, columns);
+        let Duty::Lent(client) = server.duty else {
+            return true;
+        };
+        let told = self.bindings.shape(binding);
+        let is_same = told.columns == columns && (told.params.is_none() || told.params == params);
+        let shape = Shape {
+            stale: !is_same,
+            schema: schema.unwrap_or(told.schema),
+            ..told
+        };
+        if let Some(client) = self.table.client(client) {
+            client.statements.tell(&mut self.bindings, binding, shape);
+        }
+        true
+    }
+}

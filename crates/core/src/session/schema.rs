@@ -1,0 +1,139 @@
+//! Which texts may change what prepared statements give.
+
+use super::Suspicion;
+
+/// May a text change what statements give that were prepared before? What it may do to its session is
+/// known. Beginnings of statements that certainly don't: what is dropped gives nothing more, and what
+/// is temporary is its session's.
+#[must_use]
+pub fn changes_schema(text: &[u8], suspicion: Suspicion) -> bool {
+    const HARMLESS: [&[u8]; 20] = [
+        b"drop table",
+        b"drop view",
+        b"drop index",
+        b"drop sequence",
+        b"drop trigger",
+        b"drop role",
+        b"drop user ",
+        b"drop database",
+        b"vacuum",
+        b"analyze",
+        b"reindex",
+        b"grant ",
+        b"revoke ",
+        b"comment ",
+        b"cluster",
+        b"refresh ",
+        b"create temp",
+        b"create index ",
+        b"create unique ",
+        b"create database",
+    ];
+    let text = text.trim_ascii();
+    if !suspicion.contains(Suspicion::TEMP) {
+        // A function, or a procedure, of which nobody knows; one that is made on the spot is likely to.
+        return begins(text, b"do ") || begins(text, b"do$");
+    }
+    let text = text.strip_suffix(b";").unwrap_or(text);
+    let is_one = !text.contains(&b';');
+    !(is_one && HARMLESS.iter().any(|begin| begins(text, begin)))
+}
+
+/// The database that a text drops, renames or copies, which must have no connections meanwhile.
+#[must_use]
+pub fn left_database(text: &[u8]) -> Option<String> {
+    const WORDS_MAX: usize = 32;
+    let text = std::str::from_utf8(text).ok()?;
+    let words: Vec<_> = words(text).take(WORDS_MAX).collect();
+    let is = |at: usize, word: &str| words.get(at).is_some_and(|found| found == word);
+    if !is(1, "database") {
+        return None;
+    }
+    let at = if is(0, "drop") {
+        2 + 2 * usize::from(is(2, "if") && is(3, "exists"))
+    } else if is(0, "alter") && is(3, "rename") {
+        2
+    } else if is(0, "create") {
+        1 + words.iter().rposition(|word| word == "template")?
+    } else {
+        return None;
+    };
+    words.get(at).cloned()
+}
+
+/// The words of a text, folded; what is quoted as it is.
+fn words(text: &str) -> impl Iterator<Item = String> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        rest = rest.trim_start_matches(|c: char| c.is_whitespace() || "=;,()".contains(c));
+        if let Some(quoted) = rest.strip_prefix('"') {
+            let end = quoted.find('"')?;
+            rest = &quoted[end + 1..];
+            return Some(quoted[..end].to_owned());
+        }
+        let end = rest.find(|c: char| c.is_whitespace() || "=;,()\"".contains(c));
+        let (word, others) = rest.split_at(end.unwrap_or(rest.len()));
+        rest = others;
+        (!word.is_empty()).then(|| word.to_lowercase())
+    })
+}
+
+fn begins(text: &[u8], with: &[u8]) -> bool {
+    text.get(..with.len())
+        .is_some_and(|begin| begin.eq_ignore_ascii_case(with))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CHANGE: Suspicion = Suspicion::OPAQUE.and(Suspicion::TEMP);
+
+    #[test]
+    fn changes() {
+        for text in [
+            "ALTER TABLE t ADD b int",
+            "create table t (a int)",
+            "DROP TYPE t CASCADE",
+            "drop table t; create table t (a int);",
+            "SELECT 1 AS a INTO t",
+            "",
+        ] {
+            assert!(changes_schema(text.as_bytes(), CHANGE), "{text}");
+        }
+        for text in ["DO $$BEGIN END$$", "do$$begin end$$"] {
+            assert!(changes_schema(text.as_bytes(), Suspicion::OPAQUE), "{text}");
+        }
+    }
+
+    #[test]
+    fn databases() {
+        for (text, name) in [
+            ("DROP DATABASE x", Some("x")),
+            ("drop database if exists \"X y\" with (force);", Some("X y")),
+            ("alter database X rename to y", Some("x")),
+            ("create database y with template=x owner z", Some("x")),
+            ("create database y template \"X\"", Some("X")),
+            ("create database y", None),
+            ("alter database x set a = b", None),
+            ("drop table database", None),
+            ("drop database \"x", None),
+            ("", None),
+        ] {
+            assert_eq!(left_database(text.as_bytes()).as_deref(), name, "{text}");
+        }
+    }
+
+    #[test]
+    fn does_not() {
+        for text in [
+            "DROP TABLE t;",
+            " create TEMP table t (a int)",
+            "create unique index on t (a)",
+            "VACUUM",
+        ] {
+            assert!(!changes_schema(text.as_bytes(), CHANGE), "{text}");
+        }
+        assert!(!changes_schema(b"SELECT f()", Suspicion::OPAQUE));
+    }
+}

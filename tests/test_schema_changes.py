@@ -1,0 +1,153 @@
+"""A client that changes tables and types beside others that have prepared statements, on shared servers."""
+
+import psycopg
+import pytest
+
+import cluster as clusters
+from rawclient import SYNC, bind, close, describe, errors, execute, kinds, parse, query, rows
+
+TEXT = "SELECT * FROM changing"
+TRUSTS = bind(name="S") + execute() + SYNC
+STALE = [("0A000", "cached plan must not change result type")]
+
+
+def send(client, message):
+    return client.send(message).until_ready()
+
+
+def prepare(client, name="S", text=TEXT):
+    assert kinds(send(client, parse(text, name) + describe("S", name) + SYNC)) in ("1tTZ", "1tnZ")
+
+
+@pytest.fixture
+def weir(start_pooler, newest_pg):
+    """Two servers, so that a statement is on one, or on both."""
+    pooler = start_pooler(newest_pg, workers=1, default_pool_size=2)
+    with pooler.raw() as client:
+        client.query("DROP TABLE IF EXISTS changing; CREATE TABLE changing AS SELECT 1 AS a")
+    yield pooler
+    with pooler.raw() as client:
+        client.query("DROP TABLE changing")
+
+
+def on_both(weir, client, message):
+    """What it hears on the one server, and on the other."""
+    heard = [send(client, message)]
+    with weir.raw() as other:
+        other.query("BEGIN")
+        heard.append(send(client, message))
+        other.query("COMMIT")
+    return heard
+
+
+@pytest.mark.pgweir_only("it gives rows of columns that the client was not told of")
+@pytest.mark.shows("session_state")
+def test_who_was_told_before_hears_the_error(weir):
+    """On whichever server, and by the name of the function that drivers know the error by."""
+    with weir.raw() as client, weir.raw() as other:
+        prepare(client)
+        assert [rows(heard) for heard in on_both(weir, client, TRUSTS)] == [[("1",)]] * 2
+        assert errors(other.query("ALTER TABLE changing ADD b int DEFAULT 2")) == []
+        # Its own statement is new, and on one of the servers.
+        prepare(other)
+        for heard in on_both(weir, client, TRUSTS):
+            assert errors(heard) == STALE
+            (error,) = [message for message in heard if message.kind == "E"]
+            assert error.fields["R"] == "RevalidateCachedQuery"
+        assert [rows(heard) for heard in on_both(weir, other, TRUSTS)] == [[("1", "2")]] * 2
+        send(client, close("S", "S") + SYNC)
+        prepare(client)
+        assert [rows(heard) for heard in on_both(weir, client, TRUSTS)] == [[("1", "2")]] * 2
+
+
+@pytest.mark.pgweir_only("it gives rows of columns that the client was not told of")
+def test_a_change_that_does_not_matter(weir):
+    with weir.raw() as client, weir.raw() as other:
+        prepare(client)
+        other.query("CREATE TABLE changing_not (a int); DROP TABLE changing_not")
+        other.query("ALTER TABLE changing ALTER a SET DEFAULT 5")
+        assert [rows(heard) for heard in on_both(weir, client, TRUSTS)] == [[("1",)]] * 2
+
+
+def test_within_the_transaction(weir):
+    """A statement that is made after the change is new, also where the server has the text; so it is
+    after the change is taken back."""
+    with weir.raw() as client, weir.raw() as other:
+        prepare(other)
+        client.query("BEGIN")
+        client.query("ALTER TABLE changing ADD b int DEFAULT 2")
+        prepare(client)
+        assert rows(send(client, TRUSTS)) == [("1", "2")]
+        client.query("ALTER TABLE changing ADD c int DEFAULT 3")
+        prepare(client, "T")
+        assert rows(send(client, bind(name="T") + execute() + SYNC)) == [("1", "2", "3")]
+        client.query("ROLLBACK")
+        assert rows(send(other, TRUSTS)) == [("1",)]
+        client.query("BEGIN")
+        assert errors(send(client, TRUSTS)) == STALE
+        client.query("ROLLBACK")
+        prepare(client, "U")
+        assert rows(send(client, bind(name="U") + execute() + SYNC)) == [("1",)]
+
+
+def test_types_that_are_made_anew(weir):
+    """Who prepares a statement hears of nothing that was there before."""
+    text = "SELECT NULL::changing_type"
+    with weir.raw() as client:
+        for _ in range(3):
+            assert errors(client.query("CREATE TYPE changing_type AS (a int)")) == []
+            client.query("BEGIN")
+            prepare(client, text=text)
+            assert errors(send(client, TRUSTS)) == []
+            client.query("COMMIT")
+            assert errors(client.query("DROP TYPE changing_type")) == []
+            send(client, close("S", "S") + SYNC)
+
+
+@pytest.mark.pgweir_only("it knows nothing of SQL's names")
+def test_execute_is_described_by_what_it_executes(weir):
+    """Also where another client's statement of that name, on this server, is another one."""
+    with weir.raw() as client, weir.raw() as other:
+        for each, what in ((client, "'one' AS a"), (other, "2 AS b, 3 AS c")):
+            send(each, parse(f"SELECT {what}", "named") + SYNC)
+            prepare(each, text="EXECUTE named")
+        for _ in range(2):
+            assert rows(send(client, TRUSTS)) == [("one",)]
+            assert rows(send(other, TRUSTS)) == [("2", "3")]
+        for each, columns in ((client, 1), (other, 2)):
+            (told,) = [m for m in send(each, describe("S", "S") + SYNC) if m.kind == "T"]
+            assert told.body[1] == columns
+
+
+@pytest.mark.pgweir_only("it carries nothing")
+def test_an_unnamed_statement_in_requests_of_its_own(weir):
+    """First it is made, in later requests it is used, as pgx does in its mode `describe_exec`."""
+    text = "SELECT set_config('app.key', $1, false)"
+    with weir.raw() as client, weir.raw() as other:
+        assert kinds(send(client, parse(text) + describe("S") + SYNC)) == "1tTZ"
+        for value in ("one", "two"):
+            assert rows(send(client, bind((value,)) + execute() + SYNC)) == [(value,)]
+            # On the same server.
+            assert other.value("SELECT current_setting('app.key', true)") in (None, "")
+        assert client.value("SHOW app.key") == "two"
+
+
+@pytest.mark.shows("server_idle_timeout")
+def test_a_database_that_is_dropped(start_pooler, newest_pg, workers):
+    """Whose clients have left: servers are no reason not to."""
+    weir = start_pooler(databases={"*": f"host={newest_pg.host} port={newest_pg.port}"}, workers=workers,
+                        users={clusters.SUPERUSER: ""})
+    with weir.connect(clusters.SUPERUSER, "app") as client:
+        for name in ("dropped", "renamed"):
+            client.execute(f"DROP DATABASE IF EXISTS {name}")
+        client.execute("CREATE DATABASE dropped")
+        for statement in ("CREATE DATABASE renamed TEMPLATE dropped", "DROP DATABASE renamed",
+                          'ALTER DATABASE dropped RENAME TO renamed'):
+            with weir.connect(clusters.SUPERUSER, "dropped") as short:
+                assert short.execute("SELECT 1").fetchone() == (1,)
+            client.execute(statement)
+        with weir.connect(clusters.SUPERUSER, "renamed") as there:
+            there.execute("SELECT 1")
+            with pytest.raises(psycopg.errors.ObjectInUse):
+                client.execute("DROP DATABASE renamed")
+        client.execute("DROP DATABASE renamed")
