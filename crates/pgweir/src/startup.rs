@@ -420,8 +420,8 @@ fn directory(
     let Some(left) = inheritance else {
         return Directory::new(workers, snapshot, rand::random());
     };
-    let directory = Directory::new(workers, snapshot, left.process_key)
-        .succeeding(left.generation, left.next_id);
+    let directory = Directory::new(workers, snapshot, left.begin.process_key)
+        .succeeding(left.generation, left.begin.next_id);
     left.pass_to(&directory);
     directory
 }

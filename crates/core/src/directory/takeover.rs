@@ -15,7 +15,7 @@ use super::{Directory, SharedPool};
 use crate::{
     Halt,
     pool::{PoolId, PoolKey},
-    takeover::{Message, PoolNote},
+    takeover::{Begin, PoolNote},
     time::Time,
     worker::Retained,
 };
@@ -80,7 +80,7 @@ impl Directory {
     /// Another process takes the place of this one: no servers are opened any more beyond what is there.
     /// Workers are then told so. Gives what the other process has to know.
     #[must_use]
-    pub fn begin_departure(&self) -> Message {
+    pub fn begin_departure(&self) -> Begin {
         self.set_partner(true);
         self.takeover.departs.store(true, Ordering::Relaxed);
         self.keeping().begin();
@@ -101,7 +101,7 @@ impl Directory {
             }
         });
         let (paused, disabled) = self.operator.names();
-        Message::Begin {
+        Begin {
             pools: notes.collect(),
             // Ids that clients still get here stay below.
             next_id: self.next_id.load(Ordering::Relaxed) + 1_000_000,

@@ -35,6 +35,23 @@ pub struct PoolNote {
     pub keys: Option<[[u8; 32]; 2]>,
 }
 
+/// What a process leaves to the one that takes its place.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Begin {
+    /// No id of a client or server of its is above.
+    pub next_id: u64,
+    /// What made-up salts hang on.
+    pub process_key: [u8; 32],
+    /// PAUSE of all databases is in force.
+    pub is_paused: bool,
+    /// Paused databases.
+    pub paused: Vec<String>,
+    /// Disabled databases.
+    pub disabled: Vec<String>,
+    /// Its pools.
+    pub pools: Vec<PoolNote>,
+}
+
 /// See the module above.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Message {
@@ -60,20 +77,7 @@ pub enum Message {
     /// The new process can take over.
     Ready,
     /// The old process accepts nobody any more.
-    Begin {
-        /// No id of a client or server of its is above.
-        next_id: u64,
-        /// What made-up salts hang on.
-        process_key: [u8; 32],
-        /// PAUSE of all databases is in force.
-        is_paused: bool,
-        /// Paused databases.
-        paused: Vec<String>,
-        /// Disabled databases.
-        disabled: Vec<String>,
-        /// Its pools.
-        pools: Vec<PoolNote>,
-    },
+    Begin(Begin),
     /// The new process accepts.
     Up {
         /// Its process id.
@@ -209,7 +213,7 @@ impl Message {
             Self::Refused(_) => kind::REFUSED,
             Self::Offer { .. } => kind::OFFER,
             Self::Ready => kind::READY,
-            Self::Begin { .. } => kind::BEGIN,
+            Self::Begin(_) => kind::BEGIN,
             Self::Up { .. } => kind::UP,
             Self::Client { .. } => kind::CLIENT,
             Self::Received(_) => kind::RECEIVED,
@@ -242,26 +246,7 @@ impl Message {
             }
             Self::Ready => {}
             Self::Up { pid } => drop(to.number(tag::PID, (*pid).into())),
-            Self::Begin {
-                next_id,
-                process_key,
-                is_paused,
-                paused,
-                disabled,
-                pools,
-            } => {
-                to.number(tag::NEXT_ID, *next_id)
-                    .bytes(tag::PROCESS_KEY, process_key)
-                    .flag(tag::IS_PAUSED, *is_paused);
-                for (tag, names) in [(tag::PAUSED, paused), (tag::DISABLED, disabled)] {
-                    for name in names {
-                        to.bytes(tag, name.as_bytes());
-                    }
-                }
-                for pool in pools {
-                    to.nested(tag::POOL, |to| pool.write(to));
-                }
-            }
+            Self::Begin(begin) => begin.write(to),
             Self::Client { record, unsent } => {
                 to.nested(tag::RECORD, |to| record.write(to))
                     .bytes(tag::UNSENT, unsent);
@@ -348,14 +333,14 @@ impl Parts {
                 listeners: self.listeners,
             },
             kind::READY => Message::Ready,
-            kind::BEGIN => Message::Begin {
+            kind::BEGIN => Message::Begin(Begin {
                 next_id: self.next_id.ok_or(need(tag::NEXT_ID))?,
                 process_key: self.process_key.ok_or(need(tag::PROCESS_KEY))?,
                 is_paused: self.is_paused,
                 paused: self.paused,
                 disabled: self.disabled,
                 pools: self.pools,
-            },
+            }),
             kind::UP => Message::Up {
                 pid: self.pid.ok_or(need(tag::PID))?,
             },
@@ -373,6 +358,23 @@ impl Parts {
             },
             kind => return Err(BadFrame::Kind(kind)),
         })
+    }
+}
+
+impl Begin {
+    fn write(&self, to: &mut Writer) {
+        to.number(tag::NEXT_ID, self.next_id)
+            .bytes(tag::PROCESS_KEY, &self.process_key)
+            .flag(tag::IS_PAUSED, self.is_paused);
+        let names = [(tag::PAUSED, &self.paused), (tag::DISABLED, &self.disabled)];
+        for (tag, names) in names {
+            for name in names {
+                to.bytes(tag, name.as_bytes());
+            }
+        }
+        for pool in &self.pools {
+            to.nested(tag::POOL, |to| pool.write(to));
+        }
     }
 }
 
@@ -427,6 +429,16 @@ impl PoolNote {
                 _ => None,
             },
         })
+    }
+}
+
+impl fmt::Debug for Begin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The key is a secret.
+        f.debug_struct("Begin")
+            .field("next_id", &self.next_id)
+            .field("pools", &self.pools)
+            .finish_non_exhaustive()
     }
 }
 

@@ -31,7 +31,7 @@ mod server_record;
 
 pub use self::{
     field::BadFrame,
-    message::{FRAME_MAX, HEADER, ListenerNote, Message, PoolNote, frame_len},
+    message::{Begin, FRAME_MAX, HEADER, ListenerNote, Message, PoolNote, frame_len},
     record::{ClientRecord, Pairs, ServerPassword, SessionRecord},
     server_record::ServerRecord,
 };

@@ -10,7 +10,10 @@ use std::{
 };
 
 use crossbeam_channel::Sender;
-use pgweir_core::{Control, Level, Shutdown, Word, WorkerId, takeover::Message};
+use pgweir_core::{
+    Control, Level, Shutdown, Word, WorkerId,
+    takeover::{Begin, Message},
+};
 
 use super::supervisor::{Ending, Supervisor};
 use crate::{
@@ -119,7 +122,7 @@ impl Supervisor {
         }
     }
 
-    fn begin_takeover(&mut self, reply: &Sender<Result<Message, String>>, ending: &Ending) {
+    fn begin_takeover(&mut self, reply: &Sender<Result<Begin, String>>, ending: &Ending) {
         if ending.has_begun() {
             let _ = reply.send(Err("it is shutting down".to_owned()));
             return;

@@ -13,7 +13,7 @@ use pgweir_core::{
     Directory, Halt, Word, WorkerId,
     cancel::{CancelKey, ELSEWHERE},
     mail::Mail,
-    takeover::{ListenerNote, Message, VERSION},
+    takeover::{Begin, ListenerNote, Message, VERSION},
 };
 
 use super::{
@@ -35,7 +35,7 @@ const GLANCE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(crate) enum Step {
     /// A new process can take over: accept nobody any more, and say what there is.
-    Begin(Sender<Result<Message, String>>),
+    Begin(Sender<Result<Begin, String>>),
     /// It accepts.
     Up(u32),
     /// It is gone: serve on.
@@ -132,7 +132,7 @@ impl Elder {
         let (reply, answer) = bounded(1);
         self.tell(Step::Begin(reply));
         match answer.recv_timeout(PATIENCE) {
-            Ok(Ok(begin)) => voice.send(&begin, &[]),
+            Ok(Ok(begin)) => voice.send(&Message::Begin(begin), &[]),
             Ok(Err(why)) => {
                 voice.send(&Message::Refused(why.clone()), &[])?;
                 Err(TakeoverError::Refused(why))

@@ -12,7 +12,7 @@ use std::{
 use pgweir_core::{
     Directory, Level, Word, WorkerId, admin,
     cancel::CancelKey,
-    takeover::{ListenerNote, Message, PoolNote, VERSION},
+    takeover::{Begin, ListenerNote, Message, VERSION},
 };
 
 use super::{Arriving, Partner, Post, TakeoverError, channel::Channel, elder::cancel_here};
@@ -44,13 +44,7 @@ pub(crate) struct Inheritance {
     channel: Channel,
     /// Our number in the row of restarts.
     pub(crate) generation: u8,
-    /// No id up to this one may be given again.
-    pub(crate) next_id: u64,
-    pub(crate) process_key: [u8; 32],
-    is_paused: bool,
-    paused: Vec<String>,
-    disabled: Vec<String>,
-    pools: Vec<PoolNote>,
+    pub(crate) begin: Begin,
 }
 
 impl Heir {
@@ -130,22 +124,10 @@ impl Heir {
     pub(crate) fn begin(mut self) -> Result<Inheritance, TakeoverError> {
         self.channel.send(&Message::Ready, &[])?;
         match self.channel.receive()?.0 {
-            Message::Begin {
-                next_id,
-                process_key,
-                is_paused,
-                paused,
-                disabled,
-                pools,
-            } => Ok(Inheritance {
+            Message::Begin(begin) => Ok(Inheritance {
                 channel: self.channel,
                 generation: self.generation.wrapping_add(1),
-                next_id,
-                process_key,
-                is_paused,
-                paused,
-                disabled,
-                pools,
+                begin,
             }),
             Message::Refused(why) => Err(TakeoverError::Refused(why)),
             _ => Err(TakeoverError::Unexpected),
@@ -157,16 +139,17 @@ impl Inheritance {
     /// What operators have ordered, and what there is of servers, holds here too.
     pub(crate) fn pass_to(&self, directory: &Directory) {
         let operator = directory.operator();
-        if self.is_paused {
+        let begin = &self.begin;
+        if begin.is_paused {
             // Nobody can have ordered anything yet.
             let _ = operator.pause();
         } else {
-            let _ = operator.pause_databases(self.paused.iter().cloned());
+            let _ = operator.pause_databases(begin.paused.iter().cloned());
         }
-        for name in &self.disabled {
+        for name in &begin.disabled {
             operator.set_disabled(name, true);
         }
-        directory.inherit(&self.pools);
+        directory.inherit(&begin.pools);
     }
 
     /// The workers run: takes clients in, until the process before us has ended.

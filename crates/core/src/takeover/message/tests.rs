@@ -125,14 +125,14 @@ impl Dice {
                 ],
             },
             3 => Message::Ready,
-            4 => Message::Begin {
+            4 => Message::Begin(Begin {
                 next_id: self.roll(1 << 31),
                 process_key: [self.roll(256) as u8; 32],
                 is_paused: self.flag(),
                 paused: vec![self.text(); self.roll(3) as usize],
                 disabled: vec![self.text(); self.roll(3) as usize],
                 pools: (0..self.roll(4)).map(|_| self.pool()).collect(),
-            },
+            }),
             5 => Message::Up {
                 pid: self.roll(1 << 31) as u32,
             },
