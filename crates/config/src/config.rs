@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    AuthType, Database, Micros, Note, Peer, PoolMode, Scope, SessionState, SettingInfo, Settings,
-    UserSettings,
+    AuthType, Database, Micros, Note, Peer, Place, PoolMode, Scope, SessionState, SettingInfo,
+    Settings, UserSettings,
 };
 
 /// Names of databases that belong to the console.
@@ -33,6 +33,9 @@ pub struct Config {
     pub notes: Vec<Note>,
     /// The settings of pgweir's own that stand in the file: PgBouncer would refuse it.
     pub own: BTreeSet<(Scope, &'static str)>,
+    /// Where the keys of `[pgbouncer]` stand that were set in a file: what a value leads to (a file that
+    /// can't be read, an address that can't be listened on) shows later.
+    pub places: BTreeMap<&'static str, Place>,
 }
 
 /// A row of SHOW CONFIG.

@@ -67,6 +67,7 @@ impl Config {
             .settings
             .set(key, value)
             .map_err(|error| refusal(error, Scope::Global, key, value))?;
+        changed.places.remove(accepted.info.name);
         if !accepted.info.reloadable {
             return Err(ProblemKind::NeedsRestart(key.to_owned()));
         }
@@ -153,7 +154,10 @@ impl Loader<'_> {
 
     fn global(&mut self, key: &str, value: &str, place: &Place) {
         match self.config.settings.set(key, value) {
-            Ok(accepted) => self.accept(Scope::Global, "", accepted, place),
+            Ok(accepted) => {
+                self.config.places.insert(accepted.info.name, place.clone());
+                self.accept(Scope::Global, "", accepted, place);
+            }
             Err(SetError::Unknown) if is_database_entry(key, value) => {
                 let kind = wrong_section(key, Scope::Global, vec![Scope::Database]);
                 self.problem(place, kind);

@@ -29,6 +29,20 @@ fn settings(lines: &str) -> Result<Config, Problems> {
 }
 
 #[test]
+fn it_is_known_where_keys_stand() {
+    let more = "[pgbouncer]\nlogfile = /x\npidfile = /y\n";
+    let main = "[databases]\na = host=x\n%include more.ini\n[pgbouncer]\nlogfile = /z\n";
+    let config = load_files(&[("a.ini", main), ("more.ini", more)]).expect("a right file loads");
+    let place = |config: &Config, key| config.places.get(key).map(ToString::to_string);
+    assert_eq!(place(&config, "logfile").as_deref(), Some("a.ini:5"));
+    assert_eq!(place(&config, "pidfile").as_deref(), Some("more.ini:3"));
+    assert_eq!(place(&config, "auth_file"), None);
+    // What the console has set stands nowhere.
+    let (changed, _) = config.with_setting("logfile", "/w").expect("a right value");
+    assert_eq!(place(&changed, "logfile"), None);
+}
+
+#[test]
 fn every_form_of_a_file() {
     let main = include_str!("data/full.ini");
     let config = load_files(&[

@@ -9,6 +9,7 @@ mod control;
 mod import;
 mod log;
 mod net;
+mod placed;
 mod process;
 mod quickstart;
 mod startup;

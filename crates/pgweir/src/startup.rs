@@ -10,7 +10,7 @@ use std::{
 };
 
 use crossbeam_channel::{Sender, unbounded};
-use pgweir_config::Settings;
+use pgweir_config::{Place, Settings};
 use pgweir_core::{Directory, Level, Snapshot, Worker, WorkerId, admin};
 
 use crate::{
@@ -25,6 +25,7 @@ use crate::{
         Driver, ListenError, ListenPlan, Listeners, Load, Mailboxes, NetOptions, Passed,
         Surroundings,
     },
+    placed::{Places, Wanted, placed, remedy},
     process::{self, FileLimit, Notifier, PidFile, ProcessError},
     quickstart::{self, QuickStartError},
     takeover::{self, Departing, Elder, Heir, Inheritance, Partner, Post, TakeoverError},
@@ -53,7 +54,7 @@ pub(crate) enum StartError {
     Process(#[from] ProcessError),
     #[error(transparent)]
     Listen(#[from] ListenError),
-    #[error("cannot open the log file {0}: {1}")]
+    #[error("cannot open the log file {0}: {1}{hint}", hint = remedy(.1, Wanted::Write))]
     LogFile(PathBuf, #[source] io::Error),
     #[error(
         "cannot take over from the process that listens there: it is not asked by this configuration's \
@@ -64,6 +65,24 @@ pub(crate) enum StartError {
     Takeover(#[from] TakeoverError),
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
+    /// Something of these, with the place of the key that it comes of.
+    #[error("{}", placed(.0, .1, .2))]
+    At(Place, &'static str, #[source] Box<StartError>),
+}
+
+impl StartError {
+    fn at(self, places: &Places) -> Self {
+        let key = match &self {
+            Self::Process(error) | Self::Takeover(TakeoverError::Process(error)) => error.key(),
+            Self::Listen(error) | Self::Takeover(TakeoverError::Listen(error)) => error.key(),
+            Self::LogFile(..) => Some("logfile"),
+            _ => None,
+        };
+        match key.and_then(|key| Some((key, places.get(key)?.clone()))) {
+            Some((key, place)) => Self::At(place, key, Box::new(self)),
+            None => self,
+        }
+    }
 }
 
 /// A checked configuration, and what to say about it.
@@ -82,7 +101,16 @@ struct Plan {
 /// # Errors
 /// When it can't start; then nothing was started.
 pub(crate) fn run(cli: &Cli) -> Result<ExitCode, StartError> {
-    let mut plan = plan(cli)?;
+    let plan = plan(cli)?;
+    let mut places = plan.snapshot.config.places.clone();
+    if cli.user.is_some() {
+        // The name is not the file's.
+        places.remove("user");
+    }
+    start(cli, plan).map_err(|error| error.at(&places))
+}
+
+fn start(cli: &Cli, mut plan: Plan) -> Result<ExitCode, StartError> {
     let user = cli
         .user
         .clone()

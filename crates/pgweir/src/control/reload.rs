@@ -10,7 +10,7 @@ use pgweir_auth::{
     hba::{HbaProblem, IdentMaps, Rules, Wrong},
     userlist::Userlist,
 };
-use pgweir_config::{AuthType, Config, Problems, Settings};
+use pgweir_config::{AuthType, Config, Place, Problems, Settings};
 use pgweir_core::Snapshot;
 
 use super::{
@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     net::{NetOptions, SocketOptions},
+    placed::{Places, Wanted, placed, remedy, who},
     process::FileLimit,
     tls::{Contexts, TlsError},
 };
@@ -66,10 +67,10 @@ pub(crate) enum LoadError {
     #[error("{0}")]
     Tls(#[from] TlsError),
     /// `auth_file` can't be read.
-    #[error("{0}: cannot be read: {1}")]
+    #[error("auth_file: {0}: cannot be read: {1}{hint}", hint = remedy(.1, Wanted::Read))]
     AuthFile(PathBuf, #[source] io::Error),
     /// `auth_hba_file` or `auth_ident_file` can't be read.
-    #[error("{file}: cannot be read: {error} ({key} in the configuration names it)", file = .file.display())]
+    #[error("{key}: {file}: cannot be read: {error}{hint}", hint = remedy(.error, Wanted::Read))]
     RuleFile {
         key: &'static str,
         file: PathBuf,
@@ -99,6 +100,46 @@ pub(crate) enum LoadError {
     /// Lines of `auth_file` that can't be understood.
     #[error("{}", .0.join("\n"))]
     Users(Vec<String>),
+    /// Something of these, with the place of the key that it comes of.
+    #[error("{}", placed(.place, .key, .error))]
+    At {
+        place: Place,
+        key: String,
+        #[source]
+        error: Box<LoadError>,
+    },
+}
+
+impl LoadError {
+    /// The key that it comes of, where the words themselves don't say the file and the line.
+    fn key(&self) -> Option<&str> {
+        match self {
+            Self::Tls(error) => Some(&error.key),
+            Self::AuthFile(..) => Some("auth_file"),
+            Self::RuleFile { key, .. } => Some(key),
+            Self::NoRuleFile | Self::NoLdapOptions => Some("auth_type"),
+            Self::NoPam(what) if what.starts_with("auth_type") => Some("auth_type"),
+            Self::LdapOptions(_) => Some("auth_ldap_options"),
+            Self::ResolvConf(_) => Some("resolv_conf"),
+            Self::Ini(_) | Self::NoPam(_) | Self::Rules(_) | Self::Users(_) | Self::At { .. } => {
+                None
+            }
+        }
+    }
+
+    fn at(self, places: &Places) -> Self {
+        let found = self
+            .key()
+            .and_then(|key| Some((places.get(key)?.clone(), key.to_owned())));
+        match found {
+            Some((place, key)) => Self::At {
+                place,
+                key,
+                error: Box::new(self),
+            },
+            None => self,
+        }
+    }
 }
 
 /// Reads the ini file and the users.
@@ -107,7 +148,8 @@ pub(crate) enum LoadError {
 /// All that is wrong with the first file that has something wrong.
 pub(crate) fn load(ini: &Path, before: &Contexts) -> Result<Loaded, LoadError> {
     let config = Config::load(ini, &mut read)?;
-    complete(config, before)
+    let places = config.places.clone();
+    complete(config, before).map_err(|error| error.at(&places))
 }
 
 /// Reads the files that a configuration names.
@@ -151,10 +193,7 @@ fn knows_users_by_list(auth_type: AuthType) -> bool {
 fn read(path: &Path) -> io::Result<String> {
     fs::read_to_string(path).map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => {
-            let uid = nix::unistd::Uid::effective();
-            let user = nix::unistd::User::from_uid(uid).ok().flatten();
-            let user = user.map_or_else(|| uid.to_string(), |user| user.name);
-            io::Error::new(error.kind(), format!("{error} for user {user}"))
+            io::Error::new(error.kind(), format!("{error} for user {}", who()))
         }
         _ => error,
     })

@@ -69,14 +69,33 @@ pub(crate) enum ListenError {
     )]
     InUse(String),
     /// There is no such group.
-    #[error("unix_socket_group: there is no group \"{0}\" on this machine")]
+    #[error("unix_socket_group: there is no group \"{0}\" on this machine: name one that is there")]
     Group(String),
+    /// The Unix socket can't be given to the group.
+    #[error(
+        "unix_socket_group: cannot give {0} to group \"{1}\": {2}: the user that pgweir runs as must be \
+         in that group"
+    )]
+    Give(String, String, #[source] io::Error),
     /// What the service manager passed can't be listened on.
     #[error("socket passed from service manager (fd {0}): {1}")]
     Passed(i32, #[source] io::Error),
     /// Neither TCP nor a Unix socket is asked for.
     #[error("nowhere to listen on: set listen_addr or unix_socket_dir")]
     Nothing,
+}
+
+impl ListenError {
+    /// The key that it comes of.
+    pub(crate) fn key(&self) -> Option<&'static str> {
+        match self {
+            Self::Bind(at, _) if at.starts_with("unix:") => Some("unix_socket_dir"),
+            Self::InUse(_) => Some("unix_socket_dir"),
+            Self::Lookup(..) | Self::Bind(..) | Self::Nothing => Some("listen_addr"),
+            Self::Group(_) | Self::Give(..) => Some("unix_socket_group"),
+            Self::Passed(..) => None,
+        }
+    }
 }
 
 /// All listening sockets.
@@ -466,7 +485,8 @@ fn open_unix(plan: &ListenPlan) -> Result<Listener, ListenError> {
     };
     if !path.starts_with('@') {
         if let Some(group) = &plan.unix_group {
-            chown(&path, None, Some(group_id(group)?)).map_err(failed)?;
+            chown(&path, None, Some(group_id(group)?))
+                .map_err(|error| ListenError::Give(path.clone(), group.clone(), error))?;
         }
         fs::set_permissions(&path, fs::Permissions::from_mode(plan.unix_mode)).map_err(failed)?;
     }

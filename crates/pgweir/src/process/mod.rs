@@ -8,6 +8,8 @@ use std::{io, path::PathBuf};
 
 use nix::unistd::{Uid, User};
 
+use crate::placed::{Wanted, remedy};
+
 pub(crate) use self::{descriptors::FileLimit, notify::Notifier, pid_file::PidFile};
 
 /// Why the process could not become what it should be.
@@ -19,10 +21,10 @@ pub(crate) enum ProcessError {
     )]
     Root,
     /// The user is not known here.
-    #[error("there is no user \"{0}\" on this machine")]
+    #[error("there is no user \"{0}\" on this machine: name one that is there")]
     NoUser(String),
     /// The user could not be looked up, or not become.
-    #[error("cannot become user \"{0}\": {1}")]
+    #[error("cannot become user \"{0}\": {1}{hint}", hint = only_root(.1))]
     User(String, #[source] io::Error),
     /// Somebody else runs.
     #[error("pidfile {0} names process {1}, which runs: another instance running?")]
@@ -34,7 +36,7 @@ pub(crate) enum ProcessError {
     #[error("pidfile {0} exists, but holds no process id: name another file, or remove it")]
     NoPidFile(PathBuf),
     /// The pid file can't be opened or written.
-    #[error("pidfile {0}: {1}")]
+    #[error("pidfile {0}: {1}{hint}", hint = remedy(.1, Wanted::Write))]
     PidFile(PathBuf, #[source] io::Error),
     /// A daemon can say nothing without a log file, nor be found without a pid file.
     #[error("a daemon (-d) needs {0} in the ini file")]
@@ -42,6 +44,28 @@ pub(crate) enum ProcessError {
     /// The system refused.
     #[error("cannot become a daemon: {0}")]
     Daemon(#[source] io::Error),
+}
+
+impl ProcessError {
+    /// The key that it comes of.
+    pub(crate) fn key(&self) -> Option<&'static str> {
+        match self {
+            Self::Root | Self::NoUser(_) | Self::User(..) => Some("user"),
+            Self::Running(..) | Self::Locked(_) | Self::NoPidFile(_) | Self::PidFile(..) => {
+                Some("pidfile")
+            }
+            Self::DaemonNeeds(_) | Self::Daemon(_) => None,
+        }
+    }
+}
+
+fn only_root(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            ": only root can: start as root or as that user, or leave \"user\" out"
+        }
+        _ => "",
+    }
 }
 
 /// Becomes `user`, if one is named; without one, refuses to be root.

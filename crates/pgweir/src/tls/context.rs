@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use pgweir_config::{Settings, SslMode, TlsNegotiation};
+use pgweir_config::{AuthType, Settings, SslMode, TlsNegotiation};
 use pgweir_core::{ServerTls, TlsTerms};
 use rustls::{
     CertificateError, ClientConfig, Error, InconsistentKeys, ServerConfig,
@@ -34,8 +34,21 @@ const SERVER_GROUPS: &str = "prime256v1:X25519:secp384r1:X25519MLKEM768";
 
 /// Why the TLS settings come to nothing: the setting, the file, and what is wrong.
 #[derive(Debug, thiserror::Error)]
-#[error("TLS setup failed: {0}")]
-pub(crate) struct TlsError(pub(super) String);
+#[error("TLS setup failed: {text}")]
+pub(crate) struct TlsError {
+    /// The key that is wrong, or lacks something.
+    pub(crate) key: String,
+    text: String,
+}
+
+impl TlsError {
+    pub(super) fn new(key: impl Into<String>, text: impl Into<String>) -> Self {
+        Self {
+            key: key.into(),
+            text: text.into(),
+        }
+    }
+}
 
 /// What connections are encrypted with.
 #[derive(Clone, Default)]
@@ -84,6 +97,14 @@ impl Contexts {
         before: &Self,
         notes: &mut Vec<String>,
     ) -> Result<Self, TlsError> {
+        let (auth_type, mode) = (settings.auth_type, settings.client_tls_sslmode);
+        if auth_type == AuthType::Cert && mode != SslMode::VerifyFull {
+            let what = format!(
+                "auth_type=cert requires client_tls_sslmode=verify-full (it is {mode}): without a \
+                 certificate nobody could log in"
+            );
+            return Err(TlsError::new("auth_type", what));
+        }
         let accept = match settings.client_tls_sslmode {
             SslMode::Disable => None,
             _ => Some(Arc::new(Accept::load(settings, notes)?)),
@@ -139,9 +160,9 @@ impl Accept {
             print: &mut print,
         };
         let Some((chain, key)) = wishes.identity(&provider, &mut files)? else {
-            return Err(TlsError(
-                "to allow TLS connections from clients, client_tls_key_file and client_tls_cert_file must be set"
-                    .to_owned(),
+            return Err(TlsError::new(
+                "client_tls_sslmode",
+                "to allow TLS connections from clients, client_tls_key_file and client_tls_cert_file must be set",
             ));
         };
         let authorities = wishes.authorities(&provider, &mut files)?;
@@ -150,7 +171,7 @@ impl Accept {
                 "client_tls_sslmode = {} needs client_tls_ca_file",
                 wishes.mode
             );
-            return Err(TlsError(what));
+            return Err(TlsError::new("client_tls_sslmode", what));
         }
         let builder = ServerConfig::builder_with_provider(Arc::new(provider))
             .with_protocol_versions(&versions)
@@ -170,8 +191,10 @@ impl Accept {
         config.ignore_client_order = true;
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 1;
-        config.ticketer = aws_lc_rs::Ticketer::new()
-            .map_err(|error| TlsError(format!("no key for session tickets: {error}")))?;
+        config.ticketer = aws_lc_rs::Ticketer::new().map_err(|error| {
+            let what = format!("no key for session tickets: {error}");
+            TlsError::new("client_tls_sslmode", what)
+        })?;
         Ok(Self {
             config: Arc::new(config),
             end_point: chain
@@ -213,7 +236,7 @@ impl Connect {
                     "server_tls_sslmode = {} needs server_tls_ca_file",
                     wishes.mode
                 );
-                return Err(TlsError(what));
+                return Err(TlsError::new("server_tls_sslmode", what));
             }
             _ => ServerCheck::None(provider.signature_verification_algorithms),
         };
@@ -224,7 +247,7 @@ impl Connect {
         };
         if terms.direct && !terms.required {
             let what = "server_tls_negotiation = direct needs server_tls_sslmode = require, verify-ca or verify-full";
-            return Err(TlsError(what.to_owned()));
+            return Err(TlsError::new("server_tls_negotiation", what));
         }
         if versions.is_empty() {
             // As in PgBouncer, this shows when a server agrees to TLS.
@@ -259,7 +282,9 @@ impl Connect {
 
 impl Wishes<'_> {
     fn wrong(&self, key: &str, what: &str) -> TlsError {
-        TlsError(format!("{}_{key}: {what}", self.side))
+        let key = format!("{}_{key}", self.side);
+        let text = format!("{key}: {what}");
+        TlsError::new(key, text)
     }
 
     /// What can be spoken.
@@ -284,9 +309,11 @@ impl Wishes<'_> {
         let key_13 = "13_ciphers";
         let new = ciphers_13(self.ciphers_13.as_deref().unwrap_or_default());
         let new = new.map_err(|word| {
-            TlsError(format!(
-                "failed to set the TLSv1.3 cipher suites: {side}{key_13}: unknown cipher \"{word}\""
-            ))
+            let key = format!("{side}{key_13}");
+            let text = format!(
+                "failed to set the TLSv1.3 cipher suites: {key}: unknown cipher \"{word}\""
+            );
+            TlsError::new(key, text)
         })?;
         notes.extend(new.note.map(|note| format!("{side}{key_13}: {note}")));
         let old = ciphers(self.ciphers);

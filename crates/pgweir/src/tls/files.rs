@@ -5,6 +5,7 @@ use std::{fs, hash::Hasher, path::Path};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 
 use super::TlsError;
+use crate::placed::{Wanted, remedy};
 
 /// Reads files, and remembers what was in them.
 pub(super) struct Files<'a> {
@@ -51,7 +52,9 @@ impl Files<'_> {
     }
 
     pub(super) fn wrong(&self, key: &str, path: &str, what: &str) -> TlsError {
-        TlsError(format!("{}_{key}: {path}: {what}", self.side))
+        let key = format!("{}_{key}", self.side);
+        let text = format!("{key}: {path}: {what}");
+        TlsError::new(key, text)
     }
 
     fn read(&mut self, key: &str, path: &str) -> Result<Vec<u8>, TlsError> {
@@ -59,7 +62,8 @@ impl Files<'_> {
             let text = error.to_string();
             // As the C library words it.
             let text = text.split(" (os error").next().unwrap_or_default();
-            self.wrong(key, path, text)
+            let what = format!("{text}{}", remedy(&error, Wanted::Read));
+            self.wrong(key, path, &what)
         })?;
         self.print.write(path.as_bytes());
         self.print.write(&bytes);
