@@ -1,0 +1,71 @@
+//! Errors that show after the ini file was understood, with the place of the setting they come of.
+
+use std::{collections::BTreeMap, fmt::Display, io};
+
+use nix::unistd::{Uid, User};
+use pgweir_config::Place;
+
+/// Where each key of `[pgbouncer]` that was set stands.
+pub(crate) type Places = BTreeMap<&'static str, Place>;
+
+/// An error's words after the place and the name of the key that it comes of.
+pub(crate) fn placed(place: &Place, key: &str, error: &dyn Display) -> String {
+    let words = error.to_string();
+    if words.contains(key) {
+        format!("{place}: {words}")
+    } else {
+        format!("{place}: {key}: {words}")
+    }
+}
+
+/// What was wanted of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    Read,
+    Write,
+}
+
+/// What would be right, as the end of a complaint about a file.
+pub(crate) fn remedy(error: &io::Error, wanted: Wanted) -> String {
+    match (error.kind(), wanted) {
+        (io::ErrorKind::NotFound, Wanted::Read) => ": name a file that is there".to_owned(),
+        (io::ErrorKind::NotFound, Wanted::Write) => {
+            ": name a file in a folder that is there".to_owned()
+        }
+        (io::ErrorKind::PermissionDenied, Wanted::Read) => {
+            format!(": make it readable for user {}", who())
+        }
+        (io::ErrorKind::PermissionDenied, Wanted::Write) => {
+            format!(": make it writable for user {}", who())
+        }
+        _ => String::new(),
+    }
+}
+
+/// The user that this process runs as.
+pub(crate) fn who() -> String {
+    let uid = Uid::effective();
+    let user = User::from_uid(uid).ok().flatten();
+    user.map_or_else(|| uid.to_string(), |user| user.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_is_named_once() {
+        let place = Place {
+            file: "a.ini".into(),
+            line: 3,
+        };
+        assert_eq!(
+            placed(&place, "logfile", &"cannot open /x.log"),
+            "a.ini:3: logfile: cannot open /x.log"
+        );
+        assert_eq!(
+            placed(&place, "pidfile", &"pidfile /x: locked"),
+            "a.ini:3: pidfile /x: locked"
+        );
+    }
+}
