@@ -24,7 +24,6 @@ WRONG = {
     "not a time": ("query_wait_timeout = soon", ["query_wait_timeout", "soon"]),
     "not a port": ("listen_port = 70000", ["listen_port", "70000"]),
     "not an auth_type": ("auth_type = password", ["auth_type", "password"]),
-    "not a group of Diffie-Hellman": ("client_tls_dheparams = 4096", ["client_tls_dheparams", "none, auto or legacy"]),
     "no equals sign": ("pool_mode session", ['"="']),
     "unknown section": ("[pgbounzer]", ["pgbounzer", "pgbouncer"]),
     "unfinished section": ("[pgbouncer", ['"]"']),

@@ -43,14 +43,17 @@ pub(crate) fn not_console(value: &Option<String>) -> Verdict {
     }
 }
 
-/// A group of Diffie-Hellman, as PgBouncer names them.
-#[allow(clippy::ptr_arg, reason = "the value of a setting, as it is")]
-pub(crate) fn dhe_params(value: &String) -> Verdict {
-    let known = ["none", "auto", "legacy"];
-    if value.is_empty() || known.iter().any(|name| name.eq_ignore_ascii_case(value)) {
-        Verdict::Fine
-    } else {
-        Verdict::Wrong("none, auto or legacy".to_owned())
+/// The bounds of `max_packet_size` that are sensible: less has no room for an error, more the length of
+/// a message does not reach.
+pub(crate) const PACKET_MIN: u32 = 1_024;
+pub(crate) const PACKET_MAX: u32 = 2_147_483_647;
+
+/// Tells what becomes of a limit that PgBouncer would start with.
+pub(crate) fn packet_size(value: &u32) -> Verdict {
+    match *value {
+        0..PACKET_MIN => Verdict::Note("less than 1024 counts as 1024"),
+        PACKET_MIN..=PACKET_MAX => Verdict::Fine,
+        _ => Verdict::Note("more than 2147483647 counts as 2147483647: no message is longer"),
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{
     AuthType, Database, Micros, Note, Peer, Place, PoolMode, Scope, SessionState, SettingInfo,
     Settings, UserSettings,
+    check::{PACKET_MAX, PACKET_MIN},
 };
 
 /// Names of databases that belong to the console.
@@ -385,6 +386,14 @@ fn differs<K: Ord, V>(
 ) -> bool {
     new.iter()
         .any(|(name, new)| changed(new, old.get(name).unwrap_or(default)))
+}
+
+impl Settings {
+    /// The longest message that is passed on: `max_packet_size`, within what makes sense.
+    #[must_use]
+    pub fn longest_message(&self) -> u32 {
+        self.max_packet_size.clamp(PACKET_MIN, PACKET_MAX)
+    }
 }
 
 impl Database {

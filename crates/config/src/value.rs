@@ -56,6 +56,25 @@ impl Value for u32 {
     }
 }
 
+impl Value for i32 {
+    const KIND: &'static str = "integer";
+
+    fn parse(text: &str) -> Result<Self, BadValue> {
+        let (negative, digits) = match text.strip_prefix('-') {
+            Some(digits) => (true, digits),
+            None => (false, text),
+        };
+        let number = number::unsigned(digits).and_then(|number| i32::try_from(number).ok());
+        number
+            .map(|number| if negative { -number } else { number })
+            .ok_or_else(|| BadValue::new("a whole number"))
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
 impl Value for u16 {
     const KIND: &'static str = "port";
 

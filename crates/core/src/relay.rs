@@ -33,7 +33,7 @@ impl Worker {
     #[inline]
     pub(crate) fn relay_up(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
         let settings = &self.snapshot.config.settings;
-        let (longest, no_simple) = (settings.max_packet_size, settings.disable_pqexec);
+        let (longest, no_simple) = (settings.longest_message(), settings.disable_pqexec);
         let most_bytes = settings.max_client_prepared_bytes as usize;
         let Some(ClientDuty::Active(server_conn)) =
             self.table.client(conn).map(|client| &client.duty)

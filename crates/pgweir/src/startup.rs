@@ -300,7 +300,7 @@ struct Start {
     post: Option<Post>,
     heir: Option<Heir>,
     /// How many `-v` there were.
-    verbose: u32,
+    verbose: i32,
     files: FileLimit,
     listeners: Arc<Listeners>,
     log: Log,
@@ -578,7 +578,7 @@ fn listen_plan(settings: &Settings) -> ListenPlan {
     ListenPlan {
         addresses: settings.listen_addr.clone(),
         port: settings.listen_port,
-        backlog: i32::try_from(settings.listen_backlog).unwrap_or(i32::MAX),
+        backlog: settings.listen_backlog,
         unix_dir: settings.unix_socket_dir.clone().unwrap_or_default(),
         unix_mode: settings.unix_socket_mode.0,
         unix_group: settings.unix_socket_group.clone(),

@@ -4,7 +4,7 @@ use super::settings;
 use crate::{
     AuthType, BypassUsers, FairWindow, FileMode, HandoverClean, Micros, PoolMode, Secret,
     SessionState, Share, SslMode, SyslogFacility, TlsNegotiation,
-    check::{allow_prefers, between, dhe_params, extension_names, not_console},
+    check::{allow_prefers, between, extension_names, not_console, packet_size},
 };
 
 settings! {
@@ -18,7 +18,7 @@ settings! {
         /// The port to listen on, also in the names of Unix sockets.
         listen_port: u16 = "6432", restarts, now;
         /// How many new connections the kernel may queue for each listening socket.
-        listen_backlog: u32 = "128", restarts, now, between::<1, 2_147_483_647>;
+        listen_backlog: i32 = "128", restarts, now;
         /// The directory of the Unix socket to listen on, and of the sockets of databases without
         /// `host`. Starts with `@` for an abstract socket. Empty: no Unix sockets.
         unix_socket_dir: Option<String> = "/tmp", restarts, now;
@@ -337,7 +337,7 @@ settings! {
         /// `X25519`, `prime256v1`, `secp384r1`, `X25519MLKEM768`; `auto` is all of them.
         client_tls_ecdhcurve: String = "auto", reloads, now;
         /// Group of the Diffie-Hellman key exchange: there is only the one over elliptic curves.
-        client_tls_dheparams: String = "auto", reloads, never, dhe_params;
+        client_tls_dheparams: String = "auto", reloads, never;
     }
 
     "TLS with servers" {
@@ -368,7 +368,7 @@ settings! {
         logfile: Option<String> = "", reloads, now;
         /// Above 0: more detail in the log, such as each address that is tried. So does `-v` on the command
         /// line.
-        verbose: u32 = "0", reloads, now;
+        verbose: i32 = "0", reloads, now;
         /// Log each login.
         log_connections: bool = "1", reloads, now;
         /// Log the end of each connection, and why.
@@ -424,7 +424,7 @@ settings! {
         /// to it takes a restart.
         tcp_socket_buffer: u32 = "0" in "bytes", reloads, now;
         /// The largest message that is passed on, in either direction.
-        max_packet_size: u32 = "2147483647" in "bytes", reloads, now, between::<1_024, 2_147_483_647>;
+        max_packet_size: u32 = "2147483647" in "bytes", reloads, now, packet_size;
         /// The largest startup packet that a client may send.
         startup_packet_limit: u32 = "10000" in "bytes", reloads, now, between::<1_024, 1_048_576>;
         /// Size of the buffer that each worker reads into.

@@ -34,7 +34,7 @@ impl Worker {
 
     /// Bytes of a client whose request is not to be served.
     pub(crate) fn discard(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
-        let longest = self.snapshot.config.settings.max_packet_size;
+        let longest = self.snapshot.config.settings.longest_message();
         let Some(client) = self.table.client(conn) else {
             return;
         };

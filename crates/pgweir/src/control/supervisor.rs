@@ -60,7 +60,7 @@ pub(crate) struct Supervisor {
     pub(crate) lines: LogBuffer,
     pub(crate) clock: Clock,
     /// How many `-v` there were.
-    pub(crate) verbose: u32,
+    pub(crate) verbose: i32,
     pub(crate) requests: Receiver<Request>,
     pub(crate) notifier: Notifier,
     pub(crate) stats: StatsReport,

@@ -13,7 +13,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicI32, Ordering},
     },
 };
 
@@ -35,7 +35,7 @@ pub(crate) struct Log(Arc<Sink>);
 
 #[derive(Debug)]
 struct Sink {
-    verbose: AtomicU32,
+    verbose: AtomicI32,
     stderr: bool,
     file: RwLock<Option<File>>,
     /// Is there a file or standard error to write to?
@@ -46,9 +46,9 @@ struct Sink {
 
 impl Log {
     /// A log without a file. `stderr`: write to standard error.
-    pub(crate) fn new(verbose: u32, stderr: bool) -> Self {
+    pub(crate) fn new(verbose: i32, stderr: bool) -> Self {
         Self(Arc::new(Sink {
-            verbose: AtomicU32::new(verbose),
+            verbose: AtomicI32::new(verbose),
             stderr,
             file: RwLock::new(None),
             to_files: AtomicBool::new(stderr),
