@@ -70,6 +70,8 @@ class Pooler:
             self.settings["workers"] = workers
         self.settings |= settings
         self.process = None
+        # Those before it, in an online restart.
+        self.earlier = []
         self.ended = False
 
     def _default_databases(self):
@@ -111,6 +113,8 @@ class Pooler:
 
         `within` are commands that become the program at last.
         """
+        if self.process is not None:
+            self.earlier.append(self.process)
         limit = [*within, *(["prlimit", f"--nofile={nofile}"] if nofile else [])]
         with open(self.log_path, "a") as log:
             self.process = subprocess.Popen(
@@ -180,9 +184,10 @@ class Pooler:
                 if not self.pgbouncer:
                     assert code == 0, f"exit code {code} after QUIT:\n{self.log_tail()}"
         finally:
-            if self.process.poll() is None:
-                self.process.kill()
-                self.process.wait()
+            for process in [*self.earlier, self.process]:
+                if process.poll() is None:
+                    process.kill()
+                    process.wait()
             if self._owns_port:
                 machine.release_port(self.port)
         assert "panic" not in self.log(), self.log_tail()

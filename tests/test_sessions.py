@@ -173,3 +173,49 @@ def test_functions_that_change_a_session_out_of_sight(start_pooler, newest_pg):
             machine.wait_until(is_noticed, 10, "the function is known for what it does")
             one.query("RESET work_mem")
         one.query("DROP FUNCTION hidden()")
+
+
+RUNS = "set_config('app.left', 'by another', false) IS NOT NULL"
+UNNAMED = {
+    "operator": ("CREATE FUNCTION left_op(int, int) RETURNS bool LANGUAGE sql AS $$ SELECT {runs} $$;"
+                 "CREATE OPERATOR === (LEFTARG = int, RIGHTARG = int, FUNCTION = left_op)",
+                 "SELECT 1 === 2", "DROP OPERATOR === (int, int); DROP FUNCTION left_op"),
+    "domain": ("CREATE DOMAIN left_domain AS text CHECK ({runs})", "SELECT 'x'::left_domain", "DROP DOMAIN left_domain"),
+    "cast": ("CREATE TYPE left_type AS (a text);"
+             "CREATE FUNCTION left_cast(text) RETURNS left_type LANGUAGE sql AS $$ SELECT ROW({runs})::left_type $$;"
+             "CREATE CAST (text AS left_type) WITH FUNCTION left_cast(text)",
+             "SELECT ('x'::text)::left_type", "DROP TYPE left_type CASCADE"),
+    "index": ("CREATE INDEX left_index ON left_table (left_of(a))", "INSERT INTO left_table VALUES (1)", ""),
+    "schema": ("CREATE SCHEMA left_schema CREATE VIEW left_table AS SELECT {runs} AS a",
+               "SELECT * FROM left_schema.left_table", "DROP SCHEMA left_schema CASCADE"),
+}
+
+
+@pytest.mark.shows("catalog_check_interval")
+@pytest.mark.parametrize("interval", [0, 3600])
+@pytest.mark.parametrize("name", UNNAMED)
+def test_what_calls_a_function_without_its_name(start_pooler, newest_pg, name, interval):
+    """A client has made it a moment ago, and nothing of what it sets reaches another one."""
+    create, use, drop = UNNAMED[name]
+    pooler = start_pooler(newest_pg, default_pool_size=1, catalog_check_interval=interval)
+    newest_pg.run(f"""
+        CREATE TABLE left_table (a int);
+        CREATE FUNCTION left_of(int) RETURNS bool IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN RETURN {RUNS}; END $$;
+        GRANT CREATE ON SCHEMA public TO trusty;
+        GRANT CREATE ON DATABASE app TO trusty;
+        ALTER TABLE left_table OWNER TO trusty""", dbname="app")
+    try:
+        first, other = pooler.raw(), pooler.raw()
+        # The catalog is read, where it is.
+        for _ in range(3):
+            first.query("SELECT count(*) FROM left_table")
+            other.query("SELECT 1")
+        first.query(create.format(runs=RUNS))
+        first.close()
+        second = pooler.raw()
+        second.query(use)
+        assert second.value("SELECT current_setting('app.left', true)") == "by another"
+        assert other.value("SELECT nullif(current_setting('app.left', true), '')") is None
+    finally:
+        newest_pg.run(f"{drop}; DROP TABLE left_table; DROP FUNCTION left_of;"
+                      "REVOKE CREATE ON DATABASE app FROM trusty", dbname="app")

@@ -103,8 +103,7 @@ settings! {
         /// With `session_state = transparent`: how often to look for functions and relations that may change
         /// a session in ways that can't be seen in a query's text. A change by clients of pgweir is
         /// noticed at once; one that was made elsewhere, or inside of a function, after this time.
-        /// 0: never look; then whatever uses functions and relations of the database's own is followed by
-        /// a look at the session.
+        /// 0: never look; then each transaction is followed by a look at the session.
         catalog_check_interval: Micros = "10", reloads, now;
         /// Parameters to follow besides `client_encoding`, `DateStyle`, `TimeZone`,
         /// `standard_conforming_strings` and `application_name`: each client finds its own value on

@@ -90,9 +90,11 @@ struct Known {
 
 /// May the text change what the catalog says of functions and relations? Beginnings of statements that
 /// certainly don't: what is dropped can't do any more harm, and temporary objects are their session's.
+/// CREATE INDEX and CREATE SCHEMA are not among them: an index calls the functions of its expressions when
+/// a row is written, and a schema can be made together with what is in it.
 #[must_use]
 pub fn changes_catalog(text: &[u8]) -> bool {
-    const HARMLESS: [&[u8]; 14] = [
+    const HARMLESS: [&[u8]; 11] = [
         b"drop ",
         b"vacuum",
         b"analyze",
@@ -104,9 +106,6 @@ pub fn changes_catalog(text: &[u8]) -> bool {
         b"refresh ",
         b"create temp ",
         b"create temporary ",
-        b"create index ",
-        b"create unique ",
-        b"create schema ",
     ];
     let text = text.trim_ascii().to_ascii_lowercase();
     let text = text.strip_suffix(b";").unwrap_or(&text);
@@ -116,7 +115,7 @@ pub fn changes_catalog(text: &[u8]) -> bool {
 
 impl Default for Certificates {
     fn default() -> Self {
-        Self::none()
+        Self::unread()
     }
 }
 
@@ -130,8 +129,19 @@ impl Certificates {
         }
     }
 
-    /// These, when something has changed since they were read: what was suspect still is, and nothing
-    /// of a user's is certified.
+    /// What is true of a database of which nothing is known yet: it may have operators, casts and types that
+    /// call functions, which no text need name. So every text is suspect.
+    #[must_use]
+    pub fn unread() -> Self {
+        let mut known = Known::builtin();
+        known.doubt_every_text();
+        Self {
+            known: Arc::new(known),
+        }
+    }
+
+    /// These, when something has changed since they were read: as [`unread`](Self::unread), and what was
+    /// suspect of more still is.
     #[must_use]
     pub fn outdated(&self, generation: u64) -> Self {
         let mut known = Known::builtin();
@@ -142,6 +152,7 @@ impl Certificates {
         known.words = self.known.words.clone();
         known.operators = self.known.operators.clone();
         known.custom_names = self.known.custom_names.clone();
+        known.doubt_every_text();
         Self {
             known: Arc::new(known),
         }
@@ -273,6 +284,14 @@ impl Known {
         known
     }
 
+    /// Every text may do anything: what is said under such certificates must not be taken for what is said
+    /// under others.
+    fn doubt_every_text(&mut self) {
+        const DOUBT: &[u8] = b"e/unread";
+        self.every_text |= Suspicion::OPAQUE;
+        self.digest = self.digest.wrapping_add(Name::of(DOUBT).mixed_with(0));
+    }
+
     fn add(&mut self, kind: &[u8], name: &[u8], read: Suspicion, write: Suspicion) {
         let traces = Traces { read, write };
         let hashed = Name::of(name);
@@ -344,6 +363,32 @@ mod tests {
             Suspicion::OPAQUE
         );
         assert!(outdated.has_tripwires());
+    }
+
+    #[test]
+    fn nothing_is_clean_before_the_catalog_is_read() {
+        let unread = Certificates::default();
+        assert_eq!(unread.every_text(), Suspicion::OPAQUE);
+        assert_ne!(unread.id(), Certificates::none().id());
+        let read = Certificates::from_rows(1, [row("r", "accounts", "", "")]);
+        assert_eq!(read.outdated(2).id(), unread.id());
+        assert_eq!(read.outdated(2).every_text(), Suspicion::OPAQUE);
+    }
+
+    #[test]
+    fn what_changes_the_catalog() {
+        for text in [
+            "CREATE INDEX ON t (f(a))",
+            "create unique index on t (a)",
+            "CREATE SCHEMA s CREATE VIEW t AS SELECT f()",
+            "create domain d as text check (f(value))",
+            "DROP TABLE a; CREATE TABLE b ()",
+        ] {
+            assert!(changes_catalog(text.as_bytes()), "{text}");
+        }
+        for text in ["DROP TABLE a;", "create temp table a ()", " VACUUM "] {
+            assert!(!changes_catalog(text.as_bytes()), "{text}");
+        }
     }
 
     fn row<'a>(kind: &'a str, name: &'a str, read: &'a str, write: &'a str) -> [&'a [u8]; 4] {

@@ -238,7 +238,7 @@ impl LocalPool {
             clients: 0,
             servers: 0,
             stats: Periods::default(),
-            certificates: Certificates::none(),
+            certificates: Certificates::default(),
             catalog_due: Time(0),
             verdicts: VerdictCache::default(),
             terms,
