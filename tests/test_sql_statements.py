@@ -69,6 +69,14 @@ SCRIPTS = {
     "made by SQL over one of the protocol": [
         parse("SELECT 2", "p") + SYNC, *sql("PREPARE p AS SELECT 1", "EXECUTE p"), used("p"),
         *sql("DEALLOCATE p; PREPARE p AS SELECT 3", "EXECUTE p"), used("p")],
+    "made anew just behind its DEALLOCATE": [
+        parse("SELECT 1", "s") + SYNC,
+        parse("DEALLOCATE s") + bind() + execute() + parse("SELECT 3", "s") + SYNC,
+        *sql("EXECUTE s"), used("s")],
+    "made anew in the request behind its DEALLOCATE": [
+        parse("SELECT 1", "s") + SYNC,
+        parse("DEALLOCATE s") + bind() + execute() + SYNC + parse("SELECT 3", "s") + SYNC,
+        used("s"), *sql("EXECUTE s")],
     "all deallocated": [
         parse("SELECT 1", "s") + SYNC, *sql("PREPARE p AS SELECT 2", "DEALLOCATE ALL", "EXECUTE p"),
         used("s"), used("p"), parse("SELECT 3", "s") + SYNC, used("s")],
@@ -141,6 +149,20 @@ def test_a_server_is_free_between_transactions(start_pooler, newest_pg):
         two.query("DEALLOCATE p")
         assert errors(two.send(query("EXECUTE p")).until_ready())
         assert rows(one.send(query("EXECUTE p")).until_ready()) == [(str(id(one)),)]
+
+
+@pytest.mark.parametrize("text", ["DISCARD ALL", "DEALLOCATE ALL"])
+def test_a_server_is_free_after_what_has_waited(start_pooler, newest_pg, text):
+    weir = start_pooler(newest_pg, workers=1, default_pool_size=1)
+    with weir.raw() as client, weir.raw() as other:
+        client.send(parse("SELECT 1", "s") + SYNC).until_ready()
+        # What the name stands for is known when the first request is answered.
+        steps = parse(text) + bind() + execute() + SYNC + parse("SELECT 3", "x") + used("x")
+        client.send(steps).until_ready()
+        assert rows(client.until_ready()) == [("3",)]
+        assert other.value("SELECT 'free'") == "free"
+        assert errors(client.send(used("s")).until_ready())[0][0] == "26000"
+        assert rows(client.send(used("x")).until_ready()) == [("3",)]
 
 
 def random_step(dice):

@@ -204,6 +204,12 @@ impl Replies {
         self.awaited = true;
     }
 
+    /// They go on, or are looked at anew.
+    #[inline]
+    pub fn wait_no_longer(&mut self) {
+        self.awaited = false;
+    }
+
     /// Do the client's next messages wait?
     #[must_use]
     pub fn is_awaited(&self) -> bool {

@@ -296,10 +296,12 @@ impl Upward<'_> {
             Named::Parse { name, definition } => {
                 self.stats.client_parse_count += 1;
                 self.stats.server_parse_count += 1;
-                if self.client.statements.find(self.bindings, name).is_some() {
-                    return Some(Mark::plain(MarkKind::Parse));
-                }
                 let statement = self.statements.intern(definition);
+                if self.client.statements.find(self.bindings, name).is_some() {
+                    // SQL may have taken the name away on the server.
+                    let change = Change::Duplicate(name.into(), statement);
+                    return Some(Mark::clients(MarkKind::Parse, change));
+                }
                 self.client.statements.define(
                     self.bindings,
                     name,

@@ -30,7 +30,9 @@ impl Worker {
         };
         if let Some(mark) = server.replies.completed(kind) {
             if let Some(Change::Duplicate(name, statement)) = mark.change() {
-                self.made_after_all(conn, name, statement);
+                // What goes under its own name is an ordinary Parse.
+                let is_ours = mark.kind == MarkKind::Refused;
+                self.made_after_all(conn, is_ours, name, statement);
             }
             return !mark.swallow;
         }
@@ -109,17 +111,25 @@ impl Worker {
         }
     }
 
-    /// A name was taken when its Parse was sent, and had come free when that arrived: now the server
-    /// has another statement under our name than it should.
+    /// A name was taken when its Parse was sent, and had come free when that arrived. If it was sent
+    /// under a name of ours, the server now has another statement of that name than it should.
     #[cold]
-    fn made_after_all(&mut self, conn: Token, name: &[u8], statement: &Arc<Statement>) {
+    fn made_after_all(
+        &mut self,
+        conn: Token,
+        is_ours: bool,
+        name: &[u8],
+        statement: &Arc<Statement>,
+    ) {
         let Some(server) = self.table.server(conn) else {
             return;
         };
-        server
-            .retire
-            .get_or_insert("its prepared statements are not what they should be");
-        server.prepared.clear();
+        if is_ours {
+            server
+                .retire
+                .get_or_insert("its prepared statements are not what they should be");
+            server.prepared.clear();
+        }
         let schema = server.schema();
         let &Duty::Lent(client) = &server.duty else {
             return;

@@ -538,9 +538,11 @@ pub(super) fn begin(
     client_conn: Token,
     client: &mut Client,
     server_conn: Token,
-    server: &Server,
+    server: &mut Server,
     out: &mut Actions,
 ) -> Option<Early> {
+    // If messages of the client wait for answers, they are what is relayed now.
+    server.replies.wait_no_longer();
     out.read(
         client_conn,
         if server.blocked {
