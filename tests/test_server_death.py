@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+import fakeserver as fake
 import machine
 import rawclient as wire
 from rawclient import LoginRefused, query
@@ -36,6 +37,32 @@ def test_idle_server(start_pooler, pg, workers):
         machine.wait_until(lambda: pooler.pool()["sv_idle"] == 0, what="the pool knows")
         client.quiet(0.05)
         assert client.value("SELECT 1") == "1"
+
+
+def test_idle_server_that_takes_its_time_to_go(start_pooler, start_server, workers):
+    """Once it has said its last words, nobody gets it."""
+    ends = threading.Event()
+
+    def behave(connection):
+        if not connection.welcome():
+            return
+        if connection.number == 1:
+            connection.read()
+            connection.send(fake.answer("first"))
+            ends.wait(20)
+            connection.send(fake.error(*TERMINATED, "FATAL"))
+            connection.rest()
+        else:
+            connection.serve(lambda _: fake.answer("second"))
+
+    server = start_server(behave)
+    pooler = start_pooler(None, databases={"app": server.database}, workers=workers)
+    with pooler.raw() as client:
+        assert client.value("SELECT 1") == "first"
+        ends.set()
+        machine.wait_until(lambda: pooler.pool()["sv_idle"] == 0, what="the pool knows")
+        assert client.value("SELECT 1") == "second"
+    pooler.expect_log(f"closing because: {TERMINATED[1]}")
 
 
 def test_server_in_a_transaction(start_pooler, pg, workers):

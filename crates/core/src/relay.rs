@@ -21,7 +21,7 @@ use pgweir_wire::{HEADER_LEN, Report, Severity, tag::backend};
 pub(crate) use self::upward::send_early;
 use self::upward::{Stopped, Upward};
 use crate::{
-    Actions, ReadMode, Time, Token,
+    Action, Actions, Closed, ReadMode, Time, Token,
     backend::{Duty, Expected, Request, Step},
     fault::{Fault, STALE_PLAN, Words},
     frontend::ClientDuty,
@@ -425,6 +425,11 @@ impl Worker {
         if matches!(report.severity, b"FATAL" | b"PANIC") {
             // The server is about to close. How its client is told depends on what it was doing.
             server.last_words = Some(Words::of(&report));
+            if matches!(server.duty, Duty::Idle) {
+                // It may take its time, and must not be lent meanwhile.
+                out.list.push(Action::Close(conn));
+                self.server_gone(conn, &Closed::Eof, now, out);
+            }
             return false;
         }
         if !server.replies.is_asked() {
