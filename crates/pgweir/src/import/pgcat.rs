@@ -66,7 +66,7 @@ const GENERAL: &[(&str, Fate)] = &[
     ),
     (
         "prometheus_exporter_port",
-        Nothing("see enable_prometheus_exporter"),
+        Nothing("there is no exporter: SHOW STATS, SHOW POOLS and SHOW LISTS have the figures"),
     ),
     (
         "healthcheck_timeout",

@@ -107,7 +107,7 @@ pub(super) fn convert(name: &str, pool: &Table, out: &mut Lines, users: &mut Use
     }
     let mut common = common_keys(name, pool, out, users);
     let logins = logins(name, pool, out);
-    common.extend(sizes(&logins));
+    common.extend(sizes(name, &logins, out));
     for login in &logins {
         if let Some(password) = &login.password {
             users.secret(&login.name, password, name);
@@ -270,8 +270,17 @@ fn common_size(logins: &[Login]) -> Option<u64> {
         .map(|(size, _)| size)
 }
 
-fn sizes(logins: &[Login]) -> Vec<(&'static str, String)> {
+fn sizes(pool: &str, logins: &[Login], out: &mut Lines) -> Vec<(&'static str, String)> {
     let least = logins.iter().filter_map(|login| login.min_pool_size).max();
+    if let Some(least) = least
+        && logins
+            .iter()
+            .any(|login| login.min_pool_size != Some(least))
+    {
+        out.comment(&format!(
+            "pools.{pool}: min_pool_size = {least} is that of some users, and here of all users of the database"
+        ));
+    }
     let sizes = [("pool_size", common_size(logins)), ("min_pool_size", least)];
     let set = sizes
         .into_iter()
@@ -453,6 +462,10 @@ mod tests {
         );
         assert!(
             text.contains("\ndb = host=a port=1 dbname=x pool_size=5 min_pool_size=2\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("; pools.db: min_pool_size = 2 is that of some users"),
             "{text}"
         );
         assert!(
