@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import threading
@@ -153,6 +154,41 @@ def test_failed_takeover_leaves_all_as_it_was(line):
     assert client.value("SELECT 1") == "1"
 
 
+@pytest.mark.parametrize("key", ["listen_port", "unix_socket_dir"])
+def test_what_cannot_be_changed(line, key):
+    """The new process would look for the old one elsewhere, and says so."""
+    one = line(pidfile="own.pid")
+    pooler = one.pooler
+    ini, process = pooler.ini_path.read_text(), pooler.process
+    other = pooler.folder / "other"
+    other.mkdir()
+    machine.give_to_service(other)
+    new = {"listen_port": machine.free_port(), "unix_socket_dir": other}
+    pooler.write_ini(re.sub(f"(?m)^{key} = .*", f"{key} = {new[key]}", ini))
+    pooler.spawn("-R")
+    assert pooler.process.wait(20) == 1
+    pooler.process = process
+    machine.release_port(new["listen_port"])
+    assert "cannot take over: no process that can hand over answers at " in pooler.log()
+    pooler.write_ini(ini)
+    assert pooler.raw().value("SELECT 1") == "1"
+
+
+def test_the_pid_file_may_change(line):
+    """The old one goes with the old process."""
+    one = line(pidfile="own.pid")
+    pooler = one.pooler
+    client = pooler.raw()
+    before, after = pooler.folder / "own.pid", pooler.folder / "new.pid"
+    assert before.read_text() == f"{pooler.process.pid}\n"
+    pooler.write_ini(pooler.ini_path.read_text().replace("own.pid", "new.pid"))
+    one.full()
+    assert client.value("SELECT 1") == "1"
+    assert not before.exists() and after.read_text() == f"{pooler.process.pid}\n"
+    one.full()
+    assert after.read_text() == f"{pooler.process.pid}\n"
+
+
 def test_new_process_dies_after_it_began(line):
     """All that had not arrived there is served on by the old process."""
     one = line()
@@ -172,7 +208,7 @@ def test_new_process_dies_after_it_began(line):
     assert busy.value("SELECT 1") == "1"
 
 
-def test_by_signal_and_by_console(line, tmp_path):
+def test_by_signal_and_by_console(line):
     """The running process starts the new one itself; the pid file follows."""
     one = line(pidfile="pgweir.pid")
     pooler = one.pooler
@@ -199,6 +235,8 @@ def test_by_signal_and_by_console(line, tmp_path):
         machine.wait_until(is_next, 30, what="the pid file names the new process")
         assert client.value("SELECT 1") == "1"
         assert pooler.console("SHOW CLIENTS")
+        # Else all would go back to the second.
+        machine.wait_until(lambda: pooler.log().count("the process before this one has ended") == 2, 30)
     finally:
         third = int(pid_file.read_text())
         os.kill(third, signal.SIGQUIT)

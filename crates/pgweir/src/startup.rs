@@ -1,5 +1,7 @@
 //! From the command line to a running pooler.
 
+mod error;
+
 use std::{
     io::{self, Write},
     num::NonZero,
@@ -10,80 +12,24 @@ use std::{
 };
 
 use crossbeam_channel::{Sender, unbounded};
-use pgweir_config::{Place, Settings};
+use pgweir_config::Settings;
 use pgweir_core::{Directory, Level, Snapshot, Worker, WorkerId, admin};
 
+use self::error::{StartError, no_elder, where_asked};
 use crate::{
     cli::Cli,
     clock::Clock,
     control::{
-        Caught, Deriver, Inquirer, LoadError, Origin, Program, Request, Resolver, Restart,
-        StatsReport, Supervisor, load, net_options, stats_period_us,
+        Caught, Deriver, Inquirer, Origin, Program, Request, Resolver, Restart, StatsReport,
+        Supervisor, load, net_options, stats_period_us,
     },
     log::{Log, LogBuffer},
-    net::{
-        Driver, ListenError, ListenPlan, Listeners, Load, Mailboxes, NetOptions, Passed,
-        Surroundings,
-    },
-    placed::{Places, Wanted, placed, remedy},
+    net::{Driver, ListenPlan, Listeners, Load, Mailboxes, NetOptions, Passed, Surroundings},
     process::{self, FileLimit, Notifier, PidFile, ProcessError},
-    quickstart::{self, QuickStartError},
-    takeover::{self, Departing, Elder, Heir, Inheritance, Partner, Post, TakeoverError},
+    quickstart,
+    takeover::{self, Departing, Elder, Heir, Inheritance, Partner, Post},
     tls::Contexts,
 };
-
-/// Why pgweir did not start.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum StartError {
-    #[error(
-        "no configuration: pgweir pgweir.ini, or pgweir postgres://user@host/database (--help says more)"
-    )]
-    NoTarget,
-    // The text is not shown: it may hold a password.
-    #[error(
-        "this looks like a URL, but not like one of a database: it must begin with postgres:// or \
-         postgresql://, as in postgres://user@host/database; if it had a password, other users of this \
-         machine may have seen it"
-    )]
-    NotOurUrl,
-    #[error(transparent)]
-    Load(#[from] LoadError),
-    #[error(transparent)]
-    QuickStart(#[from] QuickStartError),
-    #[error(transparent)]
-    Process(#[from] ProcessError),
-    #[error(transparent)]
-    Listen(#[from] ListenError),
-    #[error("cannot open the log file {0}: {1}{hint}", hint = remedy(.1, Wanted::Write))]
-    LogFile(PathBuf, #[source] io::Error),
-    #[error(
-        "cannot take over from the process that listens there: it is not asked by this configuration's \
-         unix_socket_dir and listen_port, or pidfile, or it is none that can hand over"
-    )]
-    NoElder,
-    #[error("cannot take over: {0}")]
-    Takeover(#[from] TakeoverError),
-    #[error("cannot start: {0}")]
-    System(#[from] io::Error),
-    /// Something of these, with the place of the key that it comes of.
-    #[error("{}", placed(.0, .1, .2))]
-    At(Place, &'static str, #[source] Box<StartError>),
-}
-
-impl StartError {
-    fn at(self, places: &Places) -> Self {
-        let key = match &self {
-            Self::Process(error) | Self::Takeover(TakeoverError::Process(error)) => error.key(),
-            Self::Listen(error) | Self::Takeover(TakeoverError::Listen(error)) => error.key(),
-            Self::LogFile(..) => Some("logfile"),
-            _ => None,
-        };
-        match key.and_then(|key| Some((key, places.get(key)?.clone()))) {
-            Some((key, place)) => Self::At(place, key, Box::new(self)),
-            None => self,
-        }
-    }
-}
 
 /// A checked configuration, and what to say about it.
 struct Plan {
@@ -137,6 +83,9 @@ fn start(cli: &Cli, mut plan: Plan) -> Result<ExitCode, StartError> {
     let mut pid_file = match (&heir, pid_path) {
         (_, None) => None,
         (Some(heir), Some(path)) => Some(PidFile::succeed(path, heir.pid())?),
+        (None, Some(path)) if cli.reboot => {
+            Some(PidFile::take(path).map_err(|error| no_elder(settings, &error))?)
+        }
         (None, Some(path)) => Some(PidFile::take(path)?),
     };
     let writes_now = heir.is_none() && !cli.daemon;
@@ -220,11 +169,16 @@ fn listen(
     }
     let (listeners, mut notes) =
         match Listeners::open(&listen_plan, &options, Passed::by_environment()) {
-            Err(ListenError::InUse(_)) if cli.reboot => return Err(StartError::NoElder),
+            Err(error) if cli.reboot && error.is_in_use() => {
+                return Err(no_elder(settings, &error));
+            }
             opened => opened?,
         };
     if cli.reboot {
-        notes.push("old process not found, try to continue normally".to_owned());
+        notes.push(format!(
+            "old process not found, try to continue normally (looked at {})",
+            where_asked(settings)
+        ));
     }
     let place = takeover::place(settings).filter(|_| matches!(plan.origin, Origin::Ini(_)));
     let post = place.and_then(|place| match Post::open(place.clone()) {
@@ -350,6 +304,10 @@ impl Start {
         drop(crew);
         let partner = Arc::<Partner>::default();
         if let Some(inheritance) = inheritance {
+            // Before the process before us can end: it would remove a file that still names it.
+            if let Some(Err(error)) = pid_file.as_mut().map(PidFile::take_back) {
+                lines.say(clock.now(), Level::Warning, error.to_string());
+            }
             let (directory, mailboxes) = (Arc::clone(&directory), mailboxes.clone());
             inheritance.take_in(
                 directory,
@@ -358,9 +316,7 @@ impl Start {
                 log.buffer(),
                 clock,
             )?;
-            if let Some(error) = own_files(&listeners, post.as_deref(), pid_file.as_mut()) {
-                lines.say(clock.now(), Level::Warning, error);
-            }
+            own_files(&listeners, post.as_deref());
         }
         if let Some(post) = &post {
             Elder {
@@ -412,18 +368,12 @@ impl Start {
     }
 }
 
-/// The files of the process before this one are ours from now on; tells what stands against it.
-fn own_files(
-    listeners: &Listeners,
-    post: Option<&Post>,
-    pid_file: Option<&mut PidFile>,
-) -> Option<String> {
+/// The sockets' files of the process before this one are ours from now on.
+fn own_files(listeners: &Listeners, post: Option<&Post>) {
     listeners.set_given(false);
     if let Some(post) = post {
         post.set_given(false);
     }
-    let error = pid_file?.take_back().err()?;
-    Some(error.to_string())
 }
 
 /// Until the supervisor says with which code to leave.

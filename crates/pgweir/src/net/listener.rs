@@ -96,6 +96,15 @@ impl ListenError {
             Self::Passed(..) => None,
         }
     }
+
+    /// Does somebody else listen there?
+    pub(crate) fn is_in_use(&self) -> bool {
+        match self {
+            Self::InUse(_) => true,
+            Self::Bind(_, error) => error.kind() == io::ErrorKind::AddrInUse,
+            _ => false,
+        }
+    }
 }
 
 /// All listening sockets.
@@ -502,7 +511,8 @@ fn unix_path(plan: &ListenPlan) -> String {
     )
 }
 
-fn group_id(name: &str) -> Result<u32, ListenError> {
+/// A group by name or number.
+pub(crate) fn group_id(name: &str) -> Result<u32, ListenError> {
     if let Ok(number) = name.parse() {
         return Ok(number);
     }

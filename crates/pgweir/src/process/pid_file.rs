@@ -77,6 +77,17 @@ impl PidFile {
         }
     }
 
+    /// Looks whether the file may become ours. Changes nothing; whose it is now does not matter.
+    ///
+    /// # Errors
+    /// When it is no pid file.
+    pub(crate) fn look(path: &Path) -> Result<(), ProcessError> {
+        match File::open(path).and_then(|mut file| content(&mut file)) {
+            Ok(Content::Foreign) => Err(ProcessError::NoPidFile(path.to_owned())),
+            _ => Ok(()),
+        }
+    }
+
     /// The file of a process that is about to hand over to us. It becomes ours by
     /// [`take_back`](Self::take_back).
     ///
@@ -113,6 +124,13 @@ impl PidFile {
     /// # Errors
     /// When somebody else has locked it, or it can't be written.
     pub(crate) fn take_back(&mut self) -> Result<(), ProcessError> {
+        let failed = |error| ProcessError::PidFile(self.path.clone(), error);
+        if !is_at(&self.file, &self.path).map_err(failed)? {
+            // Whose it was in between has removed it.
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create(true).truncate(false);
+            self.file = options.open(&self.path).map_err(failed)?;
+        }
         if let Err(TryLockError::WouldBlock) = self.file.try_lock() {
             return Err(ProcessError::Locked(self.path.clone()));
         }
@@ -134,6 +152,15 @@ impl PidFile {
             .map_err(|error| ProcessError::PidFile(self.path.clone(), error))
     }
 
+    /// Does it still say that it is ours? Nobody has written it who has taken over from us, where the next
+    /// process has another file.
+    fn names_us(&mut self) -> io::Result<bool> {
+        let mut text = String::new();
+        self.file.rewind()?;
+        Read::take(&self.file, TEXT_MAX).read_to_string(&mut text)?;
+        Ok(text.trim() == std::process::id().to_string() && is_at(&self.file, &self.path)?)
+    }
+
     fn put(&mut self) -> io::Result<()> {
         self.file.rewind()?;
         self.file.set_len(0)?;
@@ -143,7 +170,7 @@ impl PidFile {
 
 impl Drop for PidFile {
     fn drop(&mut self) {
-        if self.ours {
+        if self.ours || self.names_us().unwrap_or(false) {
             // It may be gone already, or in a folder that we may not write to any more.
             let _ = fs::remove_file(&self.path);
         }
@@ -213,6 +240,30 @@ mod tests {
             );
             assert_eq!(fs::read_to_string(&path).expect("still there"), foreign);
         }
+    }
+
+    #[test]
+    fn a_file_that_was_given_goes_only_if_nobody_has_taken_it() {
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("pid");
+        let given = || {
+            let mut ours = PidFile::take(&path).expect("nobody has it");
+            ours.write().expect("written");
+            ours.give();
+            ours
+        };
+        drop(given());
+        assert!(!path.exists(), "the next process has another one");
+        let ours = given();
+        fs::write(&path, "1\n").expect("written by the next process");
+        drop(ours);
+        assert_eq!(fs::read_to_string(&path).expect("still there"), "1\n");
+        fs::remove_file(&path).expect("removed");
+        let mut ours = given();
+        fs::remove_file(&path).expect("removed by the next process, with its end");
+        ours.take_back().expect("made again");
+        let expected = format!("{}\n", std::process::id());
+        assert_eq!(fs::read_to_string(&path).expect("read"), expected);
     }
 
     #[test]

@@ -1,0 +1,81 @@
+//! Why pgweir did not start.
+
+use std::{io, path::PathBuf};
+
+use pgweir_config::{Place, Settings};
+
+use crate::{
+    control::LoadError,
+    net::ListenError,
+    placed::{Places, Wanted, placed, remedy},
+    process::ProcessError,
+    quickstart::QuickStartError,
+    takeover::{self, TakeoverError},
+};
+
+/// Why pgweir did not start.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    #[error(
+        "no configuration: pgweir pgweir.ini, or pgweir postgres://user@host/database (--help says more)"
+    )]
+    NoTarget,
+    // The text is not shown: it may hold a password.
+    #[error(
+        "this looks like a URL, but not like one of a database: it must begin with postgres:// or \
+         postgresql://, as in postgres://user@host/database; if it had a password, other users of this \
+         machine may have seen it"
+    )]
+    NotOurUrl,
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    #[error(transparent)]
+    QuickStart(#[from] QuickStartError),
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    #[error("cannot open the log file {0}: {1}{hint}", hint = remedy(.1, Wanted::Write))]
+    LogFile(PathBuf, #[source] io::Error),
+    #[error(
+        "cannot take over: no process that can hand over answers at {place}, where listen_port and unix_socket_dir \
+         (or pidfile, if there is none) have it. If one of them was changed: stop the running process, and start \
+         without -R ({why})"
+    )]
+    NoElder { place: String, why: String },
+    #[error("cannot take over: {0}")]
+    Takeover(#[from] TakeoverError),
+    #[error("cannot start: {0}")]
+    System(#[from] io::Error),
+    /// Something of these, with the place of the key that it comes of.
+    #[error("{}", placed(.0, .1, .2))]
+    At(Place, &'static str, #[source] Box<StartError>),
+}
+
+impl StartError {
+    pub(super) fn at(self, places: &Places) -> Self {
+        let key = match &self {
+            Self::Process(error) | Self::Takeover(TakeoverError::Process(error)) => error.key(),
+            Self::Listen(error) | Self::Takeover(TakeoverError::Listen(error)) => error.key(),
+            Self::LogFile(..) => Some("logfile"),
+            _ => None,
+        };
+        match key.and_then(|key| Some((key, places.get(key)?.clone()))) {
+            Some((key, place)) => Self::At(place, key, Box::new(self)),
+            None => self,
+        }
+    }
+}
+
+/// Somebody runs, and can't be asked to hand over.
+pub(super) fn no_elder(settings: &Settings, why: &dyn std::error::Error) -> StartError {
+    StartError::NoElder {
+        place: where_asked(settings),
+        why: why.to_string(),
+    }
+}
+
+/// Where a running process would be asked.
+pub(super) fn where_asked(settings: &Settings) -> String {
+    takeover::place(settings).map_or("no place".to_owned(), |place| place.display().to_string())
+}
