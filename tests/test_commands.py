@@ -84,6 +84,51 @@ def test_check_of_what_cannot_be_used(program, folder_with, line, said):
     assert said in done.stderr
 
 
+@pytest.mark.parametrize(("lines", "said"), [
+    ("unix_socket_dir = none", "unix_socket_dir = none: No such file or directory"),
+    ("unix_socket_group = no_such_group", 'there is no group "no_such_group"'),
+    ("user = no_such_user", 'there is no user "no_such_user"'),
+    ("logfile = none/a.log", "logfile = none/a.log: No such file or directory"),
+    ("pidfile = none/a.pid", "pidfile = none/a.pid: No such file or directory"),
+    ("pidfile = userlist.txt", "userlist.txt exists, but holds no process id"),
+    ("listen_addr = 192.0.2.1", "cannot listen on 192.0.2.1"),
+    ("listen_addr = no such name", 'cannot resolve "no such name"'),
+    ("listen_addr =\nunix_socket_dir =", "nowhere to listen on"),
+])
+def test_check_of_what_would_not_start(program, folder_with, lines, said):
+    folder = folder_with("check")
+    with open(folder / "pgweir.ini", "a") as ini:
+        ini.write(lines + "\n")
+    before = sorted(folder.iterdir())
+    done = run(program, "check", "pgweir.ini", folder=folder)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert said in done.stderr
+    assert sorted(folder.iterdir()) == before
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs to be root")
+def test_check_sees_what_the_user_sees(program, folder):
+    """Root checks for the user that the pooler is to run as."""
+    (folder / "own").mkdir()
+    (folder / "own").chmod(0o700)
+    for path in folder.parents:
+        path.chmod(path.stat().st_mode | 0o011)
+    folder.chmod(0o755)
+    (folder / "a.ini").write_text("[pgbouncer]\nuser = nobody\nlogfile = own/a.log\n")
+    (folder / "a.ini").chmod(0o644)
+    done = run(program, "check", "a.ini", folder=folder)
+    assert done.returncode == 1, done.stdout
+    assert "logfile = own/a.log: Permission denied" in done.stderr and "user nobody" in done.stderr
+
+
+def test_check_warns_of_users_who_cannot_look_up(program, folder):
+    (folder / "a.ini").write_text("[databases]\na = auth_dbname=b\nc =\n[pgbouncer]\nauth_user = looker\n")
+    said = warnings(run(program, "check", "a.ini", folder=folder))
+    assert [line for line in said if line.startswith("auth_")] == [
+        "auth_dbname: b is no entry of [databases]: looker can look nobody up there",
+        "auth_user: there is no password for looker in auth_file: servers must let looker in without"]
+
+
 def test_check_of_a_missing_file(program, folder):
     done = run(program, "check", "none.ini", folder=folder)
     assert done.returncode == 1 and "none.ini" in done.stderr
@@ -118,10 +163,12 @@ def test_check_reaches_servers(program, folder, start_server):
     (folder / "a.ini").write_text("[databases]\n"
                                   f"a = host=127.0.0.1 port={there.port}\nb = host=127.0.0.1 port={nowhere}\n")
     try:
-        said = [[line for line in warnings(run(program, "check", *flags, "a.ini", folder=folder))
-                 if "cannot reach" in line] for flags in ((), ("--reach",))]
+        done = [run(program, "check", *flags, "a.ini", folder=folder) for flags in ((), ("--reach",))]
     finally:
         machine.release_port(nowhere)
+    said = [[line for line in warnings(one) if "cannot reach" in line] for one in done]
+    title = "\nReached (by a connection, in which nobody has logged in)\n"
+    assert title not in done[0].stdout and f"{title}127.0.0.1:{there.port}\n" in done[1].stdout
     assert said[0] == []
     (line,) = said[1]
     assert line.startswith(f"cannot reach the server at 127.0.0.1:{nowhere}: Connection refused")

@@ -17,6 +17,7 @@ pub(super) fn all_of(ini: &Path, snapshot: &Snapshot, files: FileLimit) -> Vec<S
     doubts.extend(open_door(config));
     doubts.extend(admins(snapshot));
     doubts.extend(strangers(snapshot));
+    doubts.extend(inquirers(snapshot));
     doubts.extend(files.warning(snapshot));
     doubts
 }
@@ -114,5 +115,47 @@ fn strangers(snapshot: &Snapshot) -> Vec<String> {
             Some(_) => {}
         }
     }
+    doubts
+}
+
+/// Users who look others up, and can't log in for that, or nowhere.
+fn inquirers(snapshot: &Snapshot) -> Vec<String> {
+    let config = &snapshot.config;
+    let settings = &config.settings;
+    let mut doubts = Vec::new();
+    for (name, database) in all(config) {
+        let user = database.auth_user.as_ref().or(settings.auth_user.as_ref());
+        let Some(user) = user else { continue };
+        let named = database.auth_dbname.as_ref();
+        let named = named.or(settings.auth_dbname.as_ref());
+        let asked = match named {
+            Some(named) => config.database(named),
+            None => Some(database),
+        };
+        let Some(asked) = asked else {
+            let at = named.map_or(name, String::as_str);
+            doubts.push(format!(
+                "auth_dbname: {at} is no entry of [databases]: {user} can look nobody up there"
+            ));
+            continue;
+        };
+        let is_of_entry = asked.user.as_ref().is_none_or(|own| own == user);
+        if asked.password.is_some() && is_of_entry {
+            continue;
+        }
+        match snapshot.users.get(user).map(|secret| &**secret) {
+            None => doubts.push(format!(
+                "auth_user: there is no password for {user} in auth_file: servers must let {user} in without"
+            )),
+            Some(Secret::Scram(_)) => doubts.push(format!(
+                "auth_user: auth_file has a SCRAM secret for {user}, which is no help at servers: give the \
+                 password itself"
+            )),
+            Some(_) => {}
+        }
+    }
+    // Many databases have the same.
+    let mut said = std::collections::BTreeSet::new();
+    doubts.retain(|doubt| said.insert(doubt.clone()));
     doubts
 }

@@ -1,6 +1,7 @@
 //! `pgweir check INI`: tells what a configuration comes to, before anybody relies on it.
 
 mod doubts;
+mod obstacles;
 mod report;
 mod table;
 
@@ -10,13 +11,20 @@ use std::{
     process::ExitCode,
 };
 
+use pgweir_core::Snapshot;
+
 use self::table::Table;
-use crate::{control::load, process::FileLimit, quickstart::complaint, tls::Contexts};
+use crate::{
+    control::{Loaded, load},
+    process::{self, FileLimit},
+    quickstart::complaint,
+    tls::Contexts,
+};
 
 /// Prints what would be used, what is ignored and what is doubtful. The process ends with 1 if the
-/// configuration can't be used; what is doubtful is no reason for that. `reach`: connect to each server.
+/// pooler would not start with it; what is doubtful is no reason for that. `reach`: connect to each server.
 pub(crate) fn run(ini: &Path, reach: bool) -> ExitCode {
-    let loaded = match load(ini, &Contexts::default()) {
+    let (loaded, is_user) = match load_as_user(ini) {
         Ok(loaded) => loaded,
         Err(error) => {
             eprintln!("{error}");
@@ -24,16 +32,30 @@ pub(crate) fn run(ini: &Path, reach: bool) -> ExitCode {
         }
     };
     let (snapshot, files) = (&loaded.snapshot, FileLimit::raise());
+    let settings = &snapshot.config.settings;
+    let findings = obstacles::find(settings, is_user);
+    if !findings.obstacles.is_empty() {
+        for obstacle in findings.obstacles {
+            eprintln!("{obstacle}");
+        }
+        return ExitCode::FAILURE;
+    }
     let mut doubts = doubts::all_of(ini, snapshot, files);
-    if reach {
-        let endpoints = report::endpoints(&snapshot.config);
-        doubts.extend(
-            endpoints
-                .iter()
-                .filter_map(|(host, port)| complaint(host, *port)),
-        );
+    doubts.extend(findings.doubts);
+    if let Some(user) = settings.user.as_deref().filter(|_| !is_user) {
+        doubts.push(format!(
+            "user = {user}: whether this user can read and write the files is known only if {user} or root asks"
+        ));
     }
     let mut tables = report::tables(snapshot, files);
+    if reach {
+        let (reached, complaints) = reach_servers(snapshot);
+        tables.extend(list(
+            "Reached (by a connection, in which nobody has logged in)",
+            reached,
+        ));
+        doubts.extend(complaints);
+    }
     tables.extend(list("Notes", loaded.notes()));
     tables.extend(list(
         "Different from PgBouncer",
@@ -53,6 +75,29 @@ pub(crate) fn run(ini: &Path, reach: bool) -> ExitCode {
     // Whoever closed standard output does not want to know.
     let _ = io::stdout().write_all(text.as_bytes());
     ExitCode::SUCCESS
+}
+
+/// The configuration as the user sees it that it would run as, where we can be that one; and whether we are.
+fn load_as_user(ini: &Path) -> Result<(Loaded, bool), String> {
+    let load = || load(ini, &Contexts::default()).map_err(|error| error.to_string());
+    let loaded = load()?;
+    let Some(user) = loaded.snapshot.config.settings.user.as_deref() else {
+        return Ok((loaded, true));
+    };
+    let is_user = process::rehearse_user(user).map_err(|error| format!("user: {error}"))?;
+    Ok((if is_user { load()? } else { loaded }, is_user))
+}
+
+/// Connects to each server: those that are there, and what is wrong with the others.
+fn reach_servers(snapshot: &Snapshot) -> (Vec<String>, Vec<String>) {
+    let (mut reached, mut complaints) = (Vec::new(), Vec::new());
+    for (host, port) in report::endpoints(&snapshot.config) {
+        match complaint(&host, port) {
+            Some(complaint) => complaints.push(complaint),
+            None => reached.push(report::endpoint(&host, port)),
+        }
+    }
+    (reached, complaints)
 }
 
 /// A table of one column; none if there is nothing to say.

@@ -110,12 +110,17 @@ pub(super) fn all(config: &Config) -> impl Iterator<Item = (&str, &Database)> {
 }
 
 fn servers(config: &Config, database: &Database) -> Vec<String> {
-    let shown = |(host, port): (String, u16)| match host.chars().next() {
+    hosts(config, database)
+        .map(|(host, port)| endpoint(&host, port))
+        .collect()
+}
+
+pub(super) fn endpoint(host: &str, port: u16) -> String {
+    match host.chars().next() {
         Some('/' | '@') => format!("{host}/.s.PGSQL.{port}"),
         _ if host.contains(':') => format!("[{host}]:{port}"),
         _ => format!("{host}:{port}"),
-    };
-    hosts(config, database).map(shown).collect()
+    }
 }
 
 fn hosts(config: &Config, database: &Database) -> impl Iterator<Item = (String, u16)> {

@@ -31,6 +31,6 @@ mod timers;
 pub(crate) use accept::Load;
 pub(crate) use driver::{Driver, Surroundings};
 pub(crate) use inherited::Passed;
-pub(crate) use listener::{ListenError, ListenPlan, Listeners};
+pub(crate) use listener::{ListenError, ListenPlan, Listeners, group_id};
 pub(crate) use mailbox::{Mailboxes, Parcel};
 pub(crate) use options::{NetOptions, SocketOptions};

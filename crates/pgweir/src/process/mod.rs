@@ -82,12 +82,7 @@ pub(crate) fn become_user(user: Option<&str>) -> Result<(), ProcessError> {
         };
     };
     let failed = |errno: nix::Error| ProcessError::User(name.to_owned(), errno.into());
-    let account = User::from_name(name)
-        .map_err(failed)?
-        .ok_or_else(|| ProcessError::NoUser(name.to_owned()))?;
-    if account.uid.is_root() {
-        return Err(ProcessError::Root);
-    }
+    let account = account(name)?;
     if account.uid == uid {
         return Ok(());
     }
@@ -96,6 +91,28 @@ pub(crate) fn become_user(user: Option<&str>) -> Result<(), ProcessError> {
     nix::unistd::initgroups(&c_name, account.gid).map_err(failed)?;
     nix::unistd::setgid(account.gid).map_err(failed)?;
     nix::unistd::setuid(account.uid).map_err(failed)
+}
+
+/// Becomes `user` if we can: whether we are that one now.
+///
+/// # Errors
+/// When the user is unknown, or is root.
+pub(crate) fn rehearse_user(user: &str) -> Result<bool, ProcessError> {
+    if Uid::effective().is_root() {
+        become_user(Some(user))?;
+    }
+    Ok(account(user)?.uid == Uid::effective())
+}
+
+/// The account of a user who may run us.
+fn account(name: &str) -> Result<User, ProcessError> {
+    let account = User::from_name(name)
+        .map_err(|errno| ProcessError::User(name.to_owned(), errno.into()))?
+        .ok_or_else(|| ProcessError::NoUser(name.to_owned()))?;
+    if account.uid.is_root() {
+        return Err(ProcessError::Root);
+    }
+    Ok(account)
 }
 
 /// Goes to the background: standard input and output are closed, the working directory stays,

@@ -1,0 +1,268 @@
+//! What a start would fail on. Nothing is made or listened on to find out.
+
+use std::{
+    fs, io,
+    net::{ToSocketAddrs, UdpSocket},
+    path::{Path, PathBuf},
+};
+
+use pgweir_config::Settings;
+use rustix::{
+    fs::{Access, access},
+    net::SocketAddrUnix,
+    process::{getegid, geteuid, getgroups},
+};
+
+use crate::{
+    net::{ListenError, group_id},
+    process::PidFile,
+};
+
+/// What is found out.
+#[derive(Debug, Default)]
+pub(super) struct Findings {
+    /// A start fails on these.
+    pub(super) obstacles: Vec<String>,
+    /// And only warns of these.
+    pub(super) doubts: Vec<String>,
+}
+
+/// Tries what a start would try. `is_user`: we are the user that it would run as.
+pub(super) fn find(settings: &Settings, is_user: bool) -> Findings {
+    let mut findings = Findings::default();
+    addresses(settings, &mut findings);
+    findings.obstacles.extend(unix_socket(settings, is_user));
+    findings.obstacles.extend(unix_group(settings, is_user));
+    let files = [
+        ("logfile", &settings.logfile, Access::WRITE_OK),
+        (
+            "pidfile",
+            &settings.pidfile,
+            Access::READ_OK | Access::WRITE_OK,
+        ),
+    ];
+    for (key, value, need) in files {
+        let Some(path) = value.as_deref() else {
+            continue;
+        };
+        let error = open_file(Path::new(path), need).err();
+        let error = error.filter(|error| is_known(error, is_user));
+        findings
+            .obstacles
+            .extend(error.map(|error| format!("{key} = {path}: {error}{}", hint(&error, path))));
+    }
+    let pid_file = settings.pidfile.as_deref().map(Path::new);
+    let foreign = pid_file.and_then(|path| PidFile::look(path).err());
+    findings
+        .obstacles
+        .extend(foreign.map(|error| error.to_string()));
+    findings
+}
+
+/// Each address must have a meaning, and one of them must be this machine's.
+fn addresses(settings: &Settings, findings: &mut Findings) {
+    let mut is_usable = false;
+    let mut failed = Vec::new();
+    for name in &settings.listen_addr {
+        if name == "*" {
+            is_usable = true;
+            continue;
+        }
+        let bare = name.trim_start_matches('[').trim_end_matches(']');
+        // Any port and no stream: nobody notices.
+        match (bare, 0).to_socket_addrs() {
+            Err(error) => {
+                let error = ListenError::Lookup(name.clone(), error);
+                findings.obstacles.push(error.to_string());
+            }
+            Ok(addresses) => {
+                for address in addresses {
+                    match UdpSocket::bind(address) {
+                        Ok(_) => is_usable = true,
+                        Err(error) => {
+                            failed.push(ListenError::Bind(address.ip().to_string(), error))
+                        }
+                    }
+                }
+            }
+        }
+    }
+    let failed = failed.iter().map(|error| format!("listen_addr: {error}"));
+    if is_usable {
+        findings.doubts.extend(failed);
+    } else {
+        findings.obstacles.extend(failed);
+    }
+    let has_unix = settings
+        .unix_socket_dir
+        .as_deref()
+        .is_some_and(|dir| !dir.is_empty());
+    if settings.listen_addr.is_empty() && !has_unix {
+        findings.obstacles.push(ListenError::Nothing.to_string());
+    }
+}
+
+fn unix_socket(settings: &Settings, is_user: bool) -> Option<String> {
+    let dir = socket_folder(settings)?;
+    let path = format!(
+        "{}/.s.PGSQL.{}",
+        dir.trim_end_matches('/'),
+        settings.listen_port
+    );
+    if SocketAddrUnix::new(path.as_str()).is_err() {
+        return Some(format!(
+            "unix_socket_dir = {dir}: this is too long for a socket: name a folder with a shorter path"
+        ));
+    }
+    let error = write_into(Path::new(dir)).err();
+    let error = error.filter(|error| is_known(error, is_user))?;
+    Some(format!(
+        "unix_socket_dir = {dir}: {error}{}",
+        hint(&error, &path)
+    ))
+}
+
+/// Where a file of a socket would be made.
+fn socket_folder(settings: &Settings) -> Option<&str> {
+    let dir = settings.unix_socket_dir.as_deref();
+    dir.filter(|dir| !dir.is_empty() && !dir.starts_with('@'))
+}
+
+fn unix_group(settings: &Settings, is_user: bool) -> Option<String> {
+    let name = settings.unix_socket_group.as_deref();
+    let name = name.filter(|_| socket_folder(settings).is_some())?;
+    let id = match group_id(name) {
+        Ok(id) => id,
+        Err(error) => return Some(error.to_string()),
+    };
+    let ours = getgroups().unwrap_or_default();
+    let is_ours = geteuid().is_root()
+        || ours
+            .iter()
+            .chain([&getegid()])
+            .any(|group| group.as_raw() == id);
+    (is_user && !is_ours).then(|| {
+        format!(
+            "unix_socket_group = {name}: user {} is not in this group: add it there, or name another group",
+            user_name()
+        )
+    })
+}
+
+/// Of files of another user, only what is not there is known.
+fn is_known(error: &io::Error, is_user: bool) -> bool {
+    is_user || error.kind() != io::ErrorKind::PermissionDenied
+}
+
+/// Could this file be opened, or made?
+fn open_file(path: &Path, need: Access) -> io::Result<()> {
+    match fs::metadata(path) {
+        Ok(file) if file.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        Ok(_) => Ok(access(path, need)?),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => write_into(&folder_of(path)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Could a file be made in this folder?
+fn write_into(folder: &Path) -> io::Result<()> {
+    if !fs::metadata(folder)?.is_dir() {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    Ok(access(folder, Access::WRITE_OK | Access::EXEC_OK)?)
+}
+
+fn folder_of(path: &Path) -> PathBuf {
+    let folder = path.parent().filter(|folder| *folder != Path::new(""));
+    folder.unwrap_or(Path::new(".")).to_owned()
+}
+
+/// What would be right, for a file at this path.
+fn hint(error: &io::Error, path: &str) -> String {
+    let folder = folder_of(Path::new(path));
+    let folder = folder.display();
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+            format!(": {folder} must be a folder that exists")
+        }
+        io::ErrorKind::PermissionDenied => {
+            format!(
+                ": user {} must be able to write there (folder {folder})",
+                user_name()
+            )
+        }
+        io::ErrorKind::IsADirectory => ": it must be a file".to_owned(),
+        _ => String::new(),
+    }
+}
+
+fn user_name() -> String {
+    let uid = nix::unistd::Uid::effective();
+    let user = nix::unistd::User::from_uid(uid).ok().flatten();
+    user.map_or_else(|| uid.to_string(), |user| user.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn obstacles(change: impl FnOnce(&mut Settings)) -> Vec<String> {
+        let mut settings = Settings {
+            listen_addr: vec!["127.0.0.1".to_owned()],
+            ..Settings::default()
+        };
+        change(&mut settings);
+        find(&settings, true).obstacles
+    }
+
+    #[test]
+    fn each_is_found_and_nothing_is_made() {
+        type Change<'a> = &'a dyn Fn(&mut Settings);
+        let folder = tempfile::tempdir().expect("folder");
+        let at = |name: &str| Some(folder.path().join(name).to_str().expect("UTF-8").to_owned());
+        assert_eq!(
+            obstacles(|settings| {
+                settings.unix_socket_dir = at("");
+                settings.logfile = at("log");
+                settings.pidfile = at("pid");
+            }),
+            Vec::<String>::new()
+        );
+        assert_eq!(fs::read_dir(folder.path()).expect("listed").count(), 0);
+        fs::write(folder.path().join("text"), "text").expect("written");
+        let wrong: [(&str, Change<'_>); 8] = [
+            ("unix_socket_dir = ", &|s| s.unix_socket_dir = at("none")),
+            ("unix_socket_dir = ", &|s| s.unix_socket_dir = at("text")),
+            ("unix_socket_group: there is no group", &|s| {
+                s.unix_socket_group = Some("no such group".to_owned());
+            }),
+            ("logfile = ", &|s| s.logfile = at("none/log")),
+            ("pidfile = ", &|s| s.pidfile = at("none/pid")),
+            ("holds no process id", &|s| s.pidfile = at("text")),
+            ("listen_addr: cannot listen on 192.0.2.1", &|s| {
+                s.listen_addr = vec!["192.0.2.1".to_owned()];
+            }),
+            ("nowhere to listen on", &|s| {
+                (s.listen_addr, s.unix_socket_dir) = (Vec::new(), None);
+            }),
+        ];
+        for (said, change) in wrong {
+            let found = obstacles(change);
+            assert!(
+                found.len() == 1 && found[0].contains(said),
+                "{said}: {found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn one_address_of_this_machine_is_enough() {
+        let settings = Settings {
+            listen_addr: vec!["127.0.0.1".to_owned(), "192.0.2.1".to_owned()],
+            ..Settings::default()
+        };
+        let findings = find(&settings, true);
+        assert_eq!(findings.obstacles, Vec::<String>::new());
+        assert_eq!(findings.doubts.len(), 1);
+    }
+}
