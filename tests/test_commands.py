@@ -102,7 +102,7 @@ def test_check_of_what_would_not_start(program, folder_with, lines, said):
     before = sorted(folder.iterdir())
     done = run(program, "check", "pgweir.ini", folder=folder)
     assert (done.returncode, done.stdout) == (1, "")
-    assert said in done.stderr
+    assert said in done.stderr and done.stderr.startswith("pgweir.ini:")
     assert sorted(folder.iterdir()) == before
 
 

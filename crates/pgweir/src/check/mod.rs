@@ -6,6 +6,7 @@ mod report;
 mod table;
 
 use std::{
+    fmt::Display,
     io::{self, IsTerminal, Write},
     path::Path,
     process::ExitCode,
@@ -16,6 +17,7 @@ use pgweir_core::Snapshot;
 use self::table::Table;
 use crate::{
     control::{Loaded, load},
+    placed::{Places, placed},
     process::{self, FileLimit},
     quickstart::complaint,
     tls::Contexts,
@@ -35,8 +37,8 @@ pub(crate) fn run(ini: &Path, reach: bool) -> ExitCode {
     let settings = &snapshot.config.settings;
     let findings = obstacles::find(settings, is_user);
     if !findings.obstacles.is_empty() {
-        for obstacle in findings.obstacles {
-            eprintln!("{obstacle}");
+        for (key, obstacle) in findings.obstacles {
+            eprintln!("{}", with_place(&snapshot.config.places, key, &obstacle));
         }
         return ExitCode::FAILURE;
     }
@@ -84,8 +86,16 @@ fn load_as_user(ini: &Path) -> Result<(Loaded, bool), String> {
     let Some(user) = loaded.snapshot.config.settings.user.as_deref() else {
         return Ok((loaded, true));
     };
-    let is_user = process::rehearse_user(user).map_err(|error| format!("user: {error}"))?;
+    let is_user = process::rehearse_user(user)
+        .map_err(|error| with_place(&loaded.snapshot.config.places, "user", &error))?;
     Ok((if is_user { load()? } else { loaded }, is_user))
+}
+
+fn with_place(places: &Places, key: &str, error: &dyn Display) -> String {
+    match places.get(key) {
+        Some(place) => placed(place, key, error),
+        None => error.to_string(),
+    }
 }
 
 /// Connects to each server: those that are there, and what is wrong with the others.

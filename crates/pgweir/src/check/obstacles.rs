@@ -15,14 +15,15 @@ use rustix::{
 
 use crate::{
     net::{ListenError, group_id},
+    placed::who,
     process::PidFile,
 };
 
 /// What is found out.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
-    /// A start fails on these.
-    pub(super) obstacles: Vec<String>,
+    /// A start fails on these; each with its key.
+    pub(super) obstacles: Vec<(&'static str, String)>,
     /// And only warns of these.
     pub(super) doubts: Vec<String>,
 }
@@ -31,8 +32,12 @@ pub(super) struct Findings {
 pub(super) fn find(settings: &Settings, is_user: bool) -> Findings {
     let mut findings = Findings::default();
     addresses(settings, &mut findings);
-    findings.obstacles.extend(unix_socket(settings, is_user));
-    findings.obstacles.extend(unix_group(settings, is_user));
+    findings
+        .obstacles
+        .extend(unix_socket(settings, is_user).map(|error| ("unix_socket_dir", error)));
+    findings
+        .obstacles
+        .extend(unix_group(settings, is_user).map(|error| ("unix_socket_group", error)));
     let files = [
         ("logfile", &settings.logfile, Access::WRITE_OK),
         (
@@ -47,15 +52,16 @@ pub(super) fn find(settings: &Settings, is_user: bool) -> Findings {
         };
         let error = open_file(Path::new(path), need).err();
         let error = error.filter(|error| is_known(error, is_user));
-        findings
-            .obstacles
-            .extend(error.map(|error| format!("{key} = {path}: {error}{}", hint(&error, path))));
+        findings.obstacles.extend(error.map(|error| {
+            let text = format!("{key} = {path}: {error}{}", hint(&error, path));
+            (key, text)
+        }));
     }
     let pid_file = settings.pidfile.as_deref().map(Path::new);
     let foreign = pid_file.and_then(|path| PidFile::look(path).err());
     findings
         .obstacles
-        .extend(foreign.map(|error| error.to_string()));
+        .extend(foreign.map(|error| ("pidfile", error.to_string())));
     findings
 }
 
@@ -73,7 +79,7 @@ fn addresses(settings: &Settings, findings: &mut Findings) {
         match (bare, 0).to_socket_addrs() {
             Err(error) => {
                 let error = ListenError::Lookup(name.clone(), error);
-                findings.obstacles.push(error.to_string());
+                findings.obstacles.push(("listen_addr", error.to_string()));
             }
             Ok(addresses) => {
                 for address in addresses {
@@ -91,14 +97,18 @@ fn addresses(settings: &Settings, findings: &mut Findings) {
     if is_usable {
         findings.doubts.extend(failed);
     } else {
-        findings.obstacles.extend(failed);
+        findings
+            .obstacles
+            .extend(failed.map(|error| ("listen_addr", error)));
     }
     let has_unix = settings
         .unix_socket_dir
         .as_deref()
         .is_some_and(|dir| !dir.is_empty());
     if settings.listen_addr.is_empty() && !has_unix {
-        findings.obstacles.push(ListenError::Nothing.to_string());
+        findings
+            .obstacles
+            .push(("listen_addr", ListenError::Nothing.to_string()));
     }
 }
 
@@ -144,7 +154,7 @@ fn unix_group(settings: &Settings, is_user: bool) -> Option<String> {
     (is_user && !is_ours).then(|| {
         format!(
             "unix_socket_group = {name}: user {} is not in this group: add it there, or name another group",
-            user_name()
+            who()
         )
     })
 }
@@ -188,18 +198,12 @@ fn hint(error: &io::Error, path: &str) -> String {
         io::ErrorKind::PermissionDenied => {
             format!(
                 ": user {} must be able to write there (folder {folder})",
-                user_name()
+                who()
             )
         }
         io::ErrorKind::IsADirectory => ": it must be a file".to_owned(),
         _ => String::new(),
     }
-}
-
-fn user_name() -> String {
-    let uid = nix::unistd::Uid::effective();
-    let user = nix::unistd::User::from_uid(uid).ok().flatten();
-    user.map_or_else(|| uid.to_string(), |user| user.name)
 }
 
 #[cfg(test)]
@@ -212,7 +216,8 @@ mod tests {
             ..Settings::default()
         };
         change(&mut settings);
-        find(&settings, true).obstacles
+        let found = find(&settings, true).obstacles;
+        found.into_iter().map(|(_, text)| text).collect()
     }
 
     #[test]
@@ -262,7 +267,7 @@ mod tests {
             ..Settings::default()
         };
         let findings = find(&settings, true);
-        assert_eq!(findings.obstacles, Vec::<String>::new());
+        assert!(findings.obstacles.is_empty());
         assert_eq!(findings.doubts.len(), 1);
     }
 }
