@@ -304,10 +304,7 @@ impl Start {
         drop(crew);
         let partner = Arc::<Partner>::default();
         if let Some(inheritance) = inheritance {
-            // Before the process before us can end: it would remove a file that still names it.
-            if let Some(Err(error)) = pid_file.as_mut().map(PidFile::take_back) {
-                lines.say(clock.now(), Level::Warning, error.to_string());
-            }
+            own_pid_file(pid_file.as_mut(), &mut lines, clock);
             let (directory, mailboxes) = (Arc::clone(&directory), mailboxes.clone());
             inheritance.take_in(
                 directory,
@@ -365,6 +362,13 @@ impl Start {
         for listener in self.listeners.iter() {
             lines.say(clock.now(), Level::Log, format!("listening on {listener}"));
         }
+    }
+}
+
+/// Makes the pid file ours before the process before this one can end: it removes a file that still names it.
+fn own_pid_file(pid_file: Option<&mut PidFile>, lines: &mut LogBuffer, clock: Clock) {
+    if let Some(Err(error)) = pid_file.map(PidFile::take_back) {
+        lines.say(clock.now(), Level::Warning, error.to_string());
     }
 }
 
