@@ -311,6 +311,29 @@ def test_members_of_roles(new_pooler, pg, role):
     assert refused(pooler, user=member, password="m") == "login rejected"
 
 
+@pytest.mark.shows("auth_user", "database.auth_user", "auth_hba_file")
+@pytest.mark.pgweir_only("has no roles in its HBA file")
+def test_rules_about_roles_need_somebody_to_ask(new_pooler, pg, role):
+    """They are never skipped: what follows may let in whom they reject."""
+    group = role()
+    member = role("m", "md5", f"IN ROLE {group}")
+    where = f"host={pg.host} port={pg.port} dbname=app"
+    pooler = new_pooler(pg, databases={"app": where, "other": where}, users=FILE | {member: "m"}, auth_type="hba")
+    rules = pooler.folder / "hba.conf"
+    rules.write_text(f"local all all trust\nhost all +{group} all reject\nhost all all all md5\n")
+    machine.give_to_service(rules)
+    pooler.settings["auth_hba_file"] = str(rules)
+    pooler.write_files()
+    assert pooler.spawn().wait_end() == 1
+    assert f"{rules}:2: +role and samerole need auth_user" in pooler.log()
+    pooler.databases["app"] += " auth_user=looker"
+    pooler.start()
+    for dbname in ("app", "other", "none"):
+        assert refused(pooler, user=member, password="m", dbname=dbname) == "login rejected"
+    assert refused(pooler, user="admin", password="admin password", dbname="other") == "login rejected"
+    pooler.expect_log(f'line 2 of auth_hba_file is about members of a role')
+
+
 @pytest.mark.shows("auth_query")
 @pytest.mark.pgweir_only("has no such command")
 def test_what_is_asked_is_shown(start_pooler, pg, role):

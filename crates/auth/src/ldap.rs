@@ -52,13 +52,14 @@ pub enum LdapScope {
     Sub,
 }
 
-/// What is wrong with options of LDAP, and what would be right. Quotes no password.
+/// What is wrong with options of LDAP, and what would be right. Quotes none of their words: any may be a part
+/// of a password with a space in it. They are counted from 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LdapProblem {
     /// There is no such option.
-    Unknown(String),
+    Unknown(usize),
     /// An option is not of the form `name=value`.
-    NotAnOption(String),
+    NotAnOption(usize),
     /// The value of this option is wrong: what would be right.
     Value(&'static str, &'static str),
     /// Options of both modes.
@@ -74,13 +75,13 @@ pub enum LdapProblem {
 impl fmt::Display for LdapProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unknown(name) => write!(
+            Self::Unknown(place) => write!(
                 f,
-                "LDAP has no option \"{name}\"; expected one of {}",
+                "option {place} of LDAP is unknown; expected one of {}; {QUOTED}",
                 NAMES.join(", ")
             ),
-            Self::NotAnOption(word) => {
-                write!(f, "expected an option as name=value, not \"{word}\"")
+            Self::NotAnOption(place) => {
+                write!(f, "option {place} of LDAP is not of the form name=value; {QUOTED}")
             }
             Self::Value(name, right) => write!(f, "wrong value for {name}: expected {right}"),
             Self::Mixed => f.write_str(
@@ -102,6 +103,9 @@ impl fmt::Display for LdapProblem {
 }
 
 impl std::error::Error for LdapProblem {}
+
+/// The usual reason.
+const QUOTED: &str = "a value with a space or a comma is written as name=\"value\"";
 
 const NAMES: [&str; 13] = [
     "ldapserver",
@@ -143,18 +147,18 @@ impl LdapOptions {
     /// What is wrong with the first that is wrong, or with all of them together.
     pub fn parse<'w>(words: impl Iterator<Item = &'w str>) -> Result<Self, LdapProblem> {
         let mut draft = Draft::default();
-        for word in words {
+        for (place, word) in (1..).zip(words) {
             let (name, value) = word
                 .split_once('=')
-                .ok_or_else(|| LdapProblem::NotAnOption(word.to_owned()))?;
-            draft.set(name, value)?;
+                .ok_or(LdapProblem::NotAnOption(place))?;
+            draft.set(name, value, place)?;
         }
         draft.finish()
     }
 }
 
 impl Draft {
-    fn set(&mut self, name: &str, value: &str) -> Result<(), LdapProblem> {
+    fn set(&mut self, name: &str, value: &str, place: usize) -> Result<(), LdapProblem> {
         let text = || Some(value.to_owned());
         match name {
             "ldapserver" => self.servers = text(),
@@ -174,7 +178,7 @@ impl Draft {
             "ldapsearchfilter" => self.filter = text(),
             "ldapscope" => self.scope = Some(scope(value).ok_or(SCOPE)?),
             "ldapurl" => self.set_url(value)?,
-            _ => return Err(LdapProblem::Unknown(name.to_owned())),
+            _ => return Err(LdapProblem::Unknown(place)),
         }
         Ok(())
     }
@@ -411,8 +415,12 @@ mod tests {
         wrong("ldapurl=http://h/x", "ldap://host");
         wrong("ldapurl=ldap://h:x/b", "ldap://host");
         wrong("ldapurl=ldap://h/%zz", "ldap://host");
-        wrong("ldapfoo=hush", "no option \"ldapfoo\"");
-        wrong("x", "name=value");
+        wrong("ldapfoo=hush", "option 1 of LDAP is unknown");
+        wrong(
+            "ldapserver=h|ldapbindpasswd=a|hush",
+            "option 3 of LDAP is not of the form",
+        );
+        wrong("ldapbindpasswd=a|hush=b", "option 2 of LDAP is unknown");
         assert!(
             !format!(
                 "{:?}",

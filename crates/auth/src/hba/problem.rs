@@ -83,6 +83,59 @@ pub enum Wrong {
     RoleInMap(String),
 }
 
+/// The words of a line from here on may be a password of LDAP: `ldapbinddn`, `ldapbindpasswd`, or what was
+/// meant to be one of them.
+const SECRETS: &str = "ldapbind";
+
+impl Wrong {
+    /// The same with no word of `line` that may be a part of a password.
+    pub(super) fn without_secret(mut self, line: &str) -> Self {
+        let plain = |text: &str| text.replace('"', "").to_ascii_lowercase();
+        let line = plain(line);
+        let Some(secrets) = line.find(SECRETS).and_then(|at| line.get(at..)) else {
+            return self;
+        };
+        if let Some(word) = self
+            .word_mut()
+            .filter(|word| secrets.contains(&plain(word)))
+        {
+            "****".clone_into(word);
+        }
+        self
+    }
+
+    /// The word of the line that is quoted.
+    fn word_mut(&mut self) -> Option<&mut String> {
+        match self {
+            Self::Type(word)
+            | Self::Address(word)
+            | Self::NoMask(word)
+            | Self::Mask(word)
+            | Self::Method(word)
+            | Self::Option(word)
+            | Self::NotAnOption(word)
+            | Self::NoSuchMap(word)
+            | Self::Surplus(word)
+            | Self::RoleInMap(word) => Some(word),
+            Self::Pam(
+                PamProblem::Unknown(word)
+                | PamProblem::NotAnOption(word)
+                | PamProblem::Service(word)
+                | PamProblem::HostName(word),
+            ) => Some(word),
+            // Names of users and databases, in front of all options.
+            Self::NamesFile(..) | Self::TooDeep(_) | Self::Pattern(..) => None,
+            Self::QuoteOpen
+            | Self::Missing(_)
+            | Self::Several(_)
+            | Self::MapUnused
+            | Self::EmptyName
+            | Self::NoGroup
+            | Self::Ldap(_) => None,
+        }
+    }
+}
+
 impl fmt::Display for Wrong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -69,8 +69,8 @@ pub enum Found<'r> {
     Rule(&'r Rule),
     /// None fits.
     Nothing,
-    /// It depends on the roles that the user is a member of, and they are not known.
-    RolesWanted,
+    /// Whether this one fits depends on the roles that the user is a member of, and they are not known.
+    RolesWanted(&'r Rule),
 }
 
 impl Rules {
@@ -99,7 +99,10 @@ impl Rules {
                         .extend(notes.map(|note| format!("{place}: {note}")));
                     found.rules.push(rule);
                 }
-                Err(wrong) => problems.push(HbaProblem::new(file, number, wrong)),
+                Err(wrong) => {
+                    let wrong = wrong.without_secret(&line);
+                    problems.push(HbaProblem::new(file, number, wrong));
+                }
             }
         }
         match problems.is_empty() {
@@ -149,17 +152,17 @@ impl Rules {
             match rule.fit(asked) {
                 Fit::Yes => return Found::Rule(rule),
                 Fit::No => {}
-                Fit::Unknown => return Found::RolesWanted,
+                Fit::Unknown => return Found::RolesWanted(rule),
             }
         }
         Found::Nothing
     }
 
-    /// Does a rule ask for roles?
+    /// The first rule that asks for roles.
     #[must_use]
-    pub fn name_roles(&self) -> bool {
+    pub fn by_roles(&self) -> Option<&Rule> {
         let mut rules = self.rules.iter();
-        rules.any(|rule| rule.databases.name_roles() || rule.users.name_roles())
+        rules.find(|rule| rule.databases.name_roles() || rule.users.name_roles())
     }
 
     /// The first rule that asks for PAM.

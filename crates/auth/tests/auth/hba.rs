@@ -59,7 +59,7 @@ fn verdict(
     match found {
         Found::Rule(rule) => rule.line.to_string(),
         Found::Nothing => "none".to_owned(),
-        Found::RolesWanted => "roles".to_owned(),
+        Found::RolesWanted(_) => "roles".to_owned(),
     }
 }
 
@@ -175,7 +175,7 @@ fn files_of_names_and_regular_expressions() {
 #[test]
 fn members_of_roles() {
     let rules = rules("local d1 +dba,paul md5\nlocal samerole all trust\nlocal all all reject");
-    assert!(rules.name_roles());
+    assert_eq!(rules.by_roles().map(|rule| rule.line), Some(1));
     let check = |database, user, roles, expect: &str| {
         let found = verdict(&rules, database, user, "unix", roles);
         assert_eq!(found, expect, "{database} {user} {roles:?}");
@@ -297,6 +297,39 @@ fn wrong_lines_say_what_would_be_right() {
         ),
     ] {
         check_wrong(line, expect);
+    }
+}
+
+#[test]
+fn wrong_lines_of_ldap_tell_no_password() {
+    for (line, expect) in [
+        (
+            "host all all all ldap ldapserver=h ldapbindpasswd=my hush",
+            "option 3 of LDAP",
+        ),
+        (
+            "host all all all ldap ldapserver=h ldapbindpasswd=my hush=1",
+            "option 3 of LDAP",
+        ),
+        ("ldapbindpasswd=hush", "not \"****\""),
+        ("host all all ldapbindpasswd=hush ldap", "not \"****\""),
+        (
+            "local all all ldapbindpasswd=\"hu\"\"sh\" ldap",
+            "not \"****\"",
+        ),
+        (
+            "local all all pam ldapbindpasswd=my hush",
+            "no option \"****\"",
+        ),
+        (
+            "local all all peer map=staff LDAPbindpw=my hush",
+            "no option \"****\"",
+        ),
+        ("local all all lddap ldapbindpasswd=hush", "not \"lddap\""),
+    ] {
+        check_wrong(line, expect);
+        let problems = Rules::parse(line, Path::new(FILE), &maps(), &mut read).expect_err(line);
+        assert!(!problems[0].to_string().contains("hu"), "{problems:?}");
     }
 }
 

@@ -204,14 +204,23 @@ impl Worker {
                     map: rule.map.clone(),
                 })),
                 Found::Nothing => Err(Fault::Login(LoginFault::NoMethod)),
-                Found::RolesWanted => {
+                Found::RolesWanted(rule) => {
                     if self.look_up(conn, claim, true, now, out)? == Looked::Awaited {
                         return Ok(None);
                     }
-                    // Where nobody can be asked, nobody is a member of anything.
-                    let known = self.login(conn).and_then(|login| login.roles.clone());
-                    roles = Some(known.unwrap_or_default());
-                    continue;
+                    roles = self.login(conn).and_then(|login| login.roles.clone());
+                    if roles.is_some() {
+                        continue;
+                    }
+                    // To skip the rule might let somebody in whom it rejects.
+                    let why = format!(
+                        "line {} of auth_hba_file is about members of a role, and nobody can be asked for them: \
+                         database \"{}\" is none, or has no auth_user",
+                        rule.line, claim.database
+                    );
+                    let subject = self.subject_of(conn);
+                    out.log(Level::Error, subject, why);
+                    Err(Fault::Login(LoginFault::Rejected))
                 }
             };
         }

@@ -91,6 +91,12 @@ pub(crate) enum LoadError {
         "{0} needs PAM, which this pgweir was built without (by --no-default-features, as static binaries are): use another method, or a build with PAM"
     )]
     NoPam(String),
+    /// A rule of this line is about the members of a role, whom nobody can tell.
+    #[error(
+        "{0}:{1}: +role and samerole need auth_user, as whom the database is asked for the roles of a user: set \
+         auth_user in [pgbouncer], or for the databases that the rule is about"
+    )]
+    NobodyToAsk(PathBuf, usize),
     /// Lines of these files that can't be understood.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Rules(Vec<HbaProblem>),
@@ -121,9 +127,12 @@ impl LoadError {
             Self::NoPam(what) if what.starts_with("auth_type") => Some("auth_type"),
             Self::LdapOptions(_) => Some("auth_ldap_options"),
             Self::ResolvConf(_) => Some("resolv_conf"),
-            Self::Ini(_) | Self::NoPam(_) | Self::Rules(_) | Self::Users(_) | Self::At { .. } => {
-                None
-            }
+            Self::Ini(_)
+            | Self::NoPam(_)
+            | Self::NobodyToAsk(..)
+            | Self::Rules(_)
+            | Self::Users(_)
+            | Self::At { .. } => None,
         }
     }
 
@@ -159,7 +168,7 @@ pub(crate) fn load(ini: &Path, before: &Contexts) -> Result<Loaded, LoadError> {
 fn complete(config: Config, before: &Contexts) -> Result<Loaded, LoadError> {
     let mut notes = Vec::new();
     let tls = Contexts::load(&config.settings, before, &mut notes)?;
-    let (users, rules) = credentials(&config.settings, &mut notes)?;
+    let (users, rules) = credentials(&config, &mut notes)?;
     check_resolv_conf(config.settings.resolv_conf.as_deref()).map_err(LoadError::ResolvConf)?;
     if config.databases.is_empty() && config.fallback.is_none() {
         notes.push(
@@ -223,14 +232,28 @@ pub(crate) fn net_options(snapshot: &Snapshot, tls: &Contexts, files: FileLimit)
 /// # Errors
 /// All that is wrong with the first file that has something wrong.
 pub(crate) fn credentials(
-    settings: &Settings,
+    config: &Config,
     notes: &mut Vec<String>,
 ) -> Result<(Userlist, Rules), LoadError> {
+    let settings = &config.settings;
     let users = match &settings.auth_file {
         Some(path) => load_users(Path::new(path), notes)?,
         None => Userlist::default(),
     };
-    Ok((users, load_rules(settings, notes)?))
+    let rules = load_rules(settings, notes)?;
+    if let Some(rule) = rules.by_roles()
+        && !has_auth_user(config)
+    {
+        let file = settings.auth_hba_file.as_deref().unwrap_or_default();
+        return Err(LoadError::NobodyToAsk(file.into(), rule.line));
+    }
+    Ok((users, rules))
+}
+
+/// Is there a user as whom some database can be asked who is a member of what?
+fn has_auth_user(config: &Config) -> bool {
+    let mut databases = config.databases.values().chain(&config.fallback);
+    config.settings.auth_user.is_some() || databases.any(|database| database.auth_user.is_some())
 }
 
 fn load_users(path: &Path, notes: &mut Vec<String>) -> Result<Userlist, LoadError> {

@@ -328,7 +328,7 @@ impl Supervisor {
         let (users, rules) = if logs_in_alike(&config.settings, &before.config.settings) {
             (before.users.clone(), before.rules.clone())
         } else {
-            credentials(&config.settings, &mut Vec::new()).map_err(|error| failed(&error))?
+            credentials(&config, &mut Vec::new()).map_err(|error| failed(&error))?
         };
         let snapshot = Snapshot {
             config,
@@ -439,7 +439,11 @@ pub(crate) fn stats_period_us(settings: &Settings) -> u64 {
 fn logs_in_alike(one: &Settings, other: &Settings) -> bool {
     let files = |settings: &Settings| {
         let settings = settings.clone();
-        let rules = (settings.auth_hba_file, settings.auth_ident_file);
+        let rules = (
+            settings.auth_hba_file,
+            settings.auth_ident_file,
+            settings.auth_user,
+        );
         let rules = (settings.auth_type == AuthType::Hba).then_some(rules);
         let ldap = (settings.auth_type == AuthType::Ldap).then_some(settings.auth_ldap_options);
         (
