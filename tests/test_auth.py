@@ -266,8 +266,47 @@ def test_secrets_stay_out_of_the_log(start_pooler, newest_pg):
     pooler.raw("scrammed", password=PASSWORD).value("SELECT 1")
     with pytest.raises(LoginRefused):
         pooler.raw(password="guess-sesame")
+    client = pooler.raw(password="sesame-open", DateStyle="SQL")
+    client.query("SET app.token = 'sesame-token'")
+    other = pooler.raw(password="sesame-open")
+    for one in (other, client):
+        one.query("SELECT 1")
     for word in ("sesame", PASSWORD):
         assert word not in pooler.log()
+
+
+@pytest.mark.pgweir_only("shows all that it sets")
+def test_settings_that_are_not_tracked_are_logged_by_name(start_pooler, newest_pg):
+    pooler = start_pooler(newest_pg, verbose=3, default_pool_size=1)
+    client, other = pooler.raw(), pooler.raw()
+    client.query("SET app.token = 'sesame-token'; SET DateStyle = 'SQL'")
+    for one in (other, client):
+        one.query("SELECT 1")
+    pooler.expect_log("set_config('app.token',****,false)")
+    assert re.search(r"varcache_apply: .*'datestyle','SQL", pooler.log(), re.IGNORECASE)
+    assert "sesame" not in pooler.log()
+
+
+@pytest.mark.pgweir_only("has no LDAP in some builds")
+def test_secrets_stay_out_of_the_console(start_pooler, newest_pg):
+    """Neither what was set nor what is wrong with it is told."""
+    pooler = start_pooler(newest_pg, auth_type="trust", verbose=3)
+    console = pooler.raw("admin", "pgbouncer")
+    good = "ldapserver=h ldapbasedn=b ldapbindpasswd=sesame"
+    answers = [console.query(f"SET auth_ldap_options = '{good}'"), console.query("SHOW CONFIG"),
+               console.query("SET auth_type = ldap")]
+    assert "SET auth_ldap_options=****" in repr(answers[0])
+    for wrong in ("open", "open=sesame"):
+        answers.append(console.query(f"SET auth_ldap_options = '{good} {wrong}'"))
+        assert "option 4 of LDAP" in repr(answers[-1])
+    assert "sesame" not in repr(answers) and "sesame" not in pooler.log()
+
+
+def test_core_dumps_are_not_made(start_pooler, newest_pg):
+    pooler = start_pooler(newest_pg)
+    limits = open(f"/proc/{pooler.pid}/limits").read()
+    soft, hard = re.search(r"Max core file size +(\S+) +(\S+)", limits).groups()
+    assert int(soft) <= 1 and int(hard) <= 1
 
 
 # -- the pooler proves itself to PostgreSQL

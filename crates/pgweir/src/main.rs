@@ -16,11 +16,16 @@ mod startup;
 mod takeover;
 mod tls;
 
-use std::process::ExitCode;
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+};
 
 use cli::Command;
 
 fn main() -> ExitCode {
+    // Before anything is read that may be a secret, be it the command line.
+    process::forbid_core_dumps();
     let cli = match cli::Cli::from_command_line() {
         Ok(cli) => cli,
         Err(code) => return code,
@@ -34,7 +39,8 @@ fn main() -> ExitCode {
     };
     ended.unwrap_or_else(|error| {
         // Before there is a log, and for whoever sits at the terminal.
-        eprintln!("{error}");
+        // Nobody may listen any more: the process that has started us for an online restart may be gone.
+        let _ = writeln!(io::stderr(), "{error}");
         ExitCode::FAILURE
     })
 }

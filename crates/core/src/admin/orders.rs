@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use pgweir_config::is_console;
+use pgweir_config::{Scope, is_console};
 
 use super::{command::Command, tour::Errand};
 use crate::{
@@ -342,7 +342,12 @@ impl Worker {
     }
 
     fn ask_for_set(&mut self, conn: Token, key: String, value: String, out: &mut Actions) {
-        self.await_control(conn, format!("SET {key}={value}"));
+        let shown = if is_secret(&key) {
+            SECRET_SHOWN
+        } else {
+            &value
+        };
+        self.await_control(conn, format!("SET {key}={shown}"));
         out.list.push(Action::Control(Control::Set {
             worker: self.id,
             console: conn,
@@ -373,6 +378,15 @@ impl Worker {
             super::console::answer_done(conn, "SHUTDOWN", out);
         }
     }
+}
+
+/// What SHOW CONFIG has for a secret.
+const SECRET_SHOWN: &str = "****";
+
+/// Has this setting a value that nobody may see?
+fn is_secret(key: &str) -> bool {
+    let mut settings = Scope::Global.settings().iter();
+    settings.any(|info| info.secret && info.name.eq_ignore_ascii_case(key))
 }
 
 fn issued(command: &str, database: &str, out: &mut Actions) {

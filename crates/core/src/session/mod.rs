@@ -35,7 +35,7 @@ pub use customs::Customs;
 pub use fingerprint::Fingerprint;
 pub use names::{BindingId, Bindings, Names};
 pub use pin::{Pin, Pins};
-pub use plan::{CLEAN, plan};
+pub use plan::{CLEAN, plan, shown};
 pub use probe::Probe;
 pub use resets::Resets;
 pub use scan::{Dialect, Suspicion, VerdictCache, scan};

@@ -11,6 +11,27 @@ const AUTHORIZATION: &[u8] = b"session_authorization";
 /// What is held but not wanted is reset. All of it is one Query, and one transaction.
 #[must_use]
 pub fn plan(wanted: &Settings, held: &Settings) -> Option<Vec<u8>> {
+    plan_with(wanted, held, |text, _, value| {
+        quote::literal_of_bytes(text, value)
+    })
+}
+
+/// The same for the log: with the values of those whose names may be seen with them, and no others.
+#[must_use]
+pub fn shown(wanted: &Settings, held: &Settings, is_open: impl Fn(&[u8]) -> bool) -> String {
+    let text = plan_with(wanted, held, |text, name, value| match is_open(name) {
+        true => quote::literal_of_bytes(text, value),
+        false => text.extend_from_slice(b"****"),
+    });
+    String::from_utf8_lossy(&text.unwrap_or_default()).into_owned()
+}
+
+/// `write_value` appends a value as a literal.
+fn plan_with(
+    wanted: &Settings,
+    held: &Settings,
+    write_value: impl Fn(&mut Vec<u8>, &[u8], &[u8]),
+) -> Option<Vec<u8>> {
     if wanted.is_same(held) {
         return None;
     }
@@ -54,7 +75,7 @@ pub fn plan(wanted: &Settings, held: &Settings) -> Option<Vec<u8>> {
         text.extend_from_slice(b"pg_catalog.set_config(");
         quote::literal_of_bytes(&mut text, &name);
         text.push(b',');
-        quote::literal_of_bytes(&mut text, value);
+        write_value(&mut text, &name, value);
         text.extend_from_slice(b",false)");
     }
     (!text.is_empty()).then_some(text)
@@ -90,6 +111,18 @@ mod tests {
             ),
         );
         check(&[], &[("a", "2")], Some("RESET \"a\";"));
+    }
+
+    #[test]
+    fn the_log_shows_what_may_be_seen() {
+        let table = SettingsTable::default();
+        let wanted = table.intern([("app.token", "hush"), ("timezone", "UTC")]);
+        let held = table.intern([("app.key", "hush")]);
+        assert_eq!(
+            shown(&wanted, &held, |name| name == b"timezone"),
+            "RESET \"app\".\"key\";SELECT pg_catalog.set_config('app.token',****,false),\
+             pg_catalog.set_config('timezone','UTC',false)"
+        );
     }
 
     #[test]

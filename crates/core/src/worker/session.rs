@@ -1,7 +1,7 @@
 //! Servers get the sessions of the clients that they are lent to, and clients' startup parameters are
 //! tried before they are believed.
 
-use std::{ops::Range, sync::Arc};
+use std::sync::Arc;
 
 use pgweir_wire::MessageWriter;
 
@@ -10,7 +10,7 @@ use crate::{
     Action, Actions, SharedPool, Source, Time, Token,
     backend::{Duty, Own, Sequences},
     frontend::ClientDuty,
-    session::{Context, Settings, Startup, plan},
+    session::{Context, Settings, Startup, plan, shown},
 };
 
 impl Worker {
@@ -63,6 +63,7 @@ impl Worker {
     /// Asks the server to make the client's settings its own. `false` if it has them.
     #[cold]
     fn send_plan(&mut self, server_conn: Token, client_conn: Token, out: &mut Actions) -> bool {
+        let is_verbose = self.is_verbose();
         let Some((client, server)) = self.table.pair(client_conn, server_conn) else {
             return false;
         };
@@ -70,6 +71,12 @@ impl Worker {
             return false;
         };
         let text = plan(&context.wanted, &server.session.held);
+        // A setting that is not tracked may be a secret of its client.
+        let shown = is_verbose.then(|| {
+            let names = self.directory.names();
+            let is_tracked = |name: &[u8]| names.tracked_position(name).is_some();
+            shown(&context.wanted, &server.session.held, is_tracked)
+        });
         let has_statements = context.sql.is_equal(&server.session.sql);
         if has_statements {
             // From now on also by address, which is what the next look compares.
@@ -85,9 +92,9 @@ impl Worker {
         server.duty = Duty::Preparing(client_conn);
         if let Some(text) = text {
             server.ask(Own::Parameters);
-            let range = query(server_conn, &text, out);
-            if self.is_verbose() {
-                self.trace_set(server_conn, range, out);
+            query(server_conn, &text, out);
+            if let Some(shown) = shown {
+                self.trace_applied(server_conn, &shown, out);
             }
         }
         // Under its settings, where names mean what they mean to it.
@@ -257,13 +264,12 @@ fn discard_sequences(conn: Token, server: &mut crate::backend::Server, out: &mut
     query(conn, b"DISCARD SEQUENCES", out);
 }
 
-fn query(conn: Token, text: &[u8], out: &mut Actions) -> Range<usize> {
+fn query(conn: Token, text: &[u8], out: &mut Actions) {
     let start = out.scratch.len();
     MessageWriter::new(&mut out.scratch).query(text);
     let range = start..out.scratch.len();
     out.list.push(Action::Send {
         to: conn,
-        source: Source::Scratch(range.clone()),
+        source: Source::Scratch(range),
     });
-    range
 }

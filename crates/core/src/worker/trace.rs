@@ -11,7 +11,7 @@ impl Worker {
         self.snapshot.config.settings.verbose > 0
     }
 
-    /// The Query in `out.scratch` that gives a server the parameters of its client.
+    /// The Query in `out.scratch` that gives a server the tracked parameters of its client.
     #[cold]
     pub(super) fn trace_set(&mut self, server: Token, query: Range<usize>, out: &mut Actions) {
         // Without the message's tag, its length, and the zero at its end.
@@ -19,7 +19,14 @@ impl Worker {
             .scratch
             .get(query.start + 5..query.end - 1)
             .unwrap_or_default();
-        let text = format!("varcache_apply: {}", String::from_utf8_lossy(text));
+        let text = String::from_utf8_lossy(text).into_owned();
+        self.trace_applied(server, &text, out);
+    }
+
+    /// A text like that.
+    #[cold]
+    pub(super) fn trace_applied(&mut self, server: Token, text: &str, out: &mut Actions) {
+        let text = format!("varcache_apply: {text}");
         out.log(Level::Debug, self.server_subject(server), text);
     }
 

@@ -1,5 +1,6 @@
 //! What the process is to the system: limits, user, pid file, daemon, service.
 
+mod core_dumps;
 mod descriptors;
 mod notify;
 mod pid_file;
@@ -10,7 +11,9 @@ use nix::unistd::{Uid, User};
 
 use crate::placed::{Wanted, remedy};
 
-pub(crate) use self::{descriptors::FileLimit, notify::Notifier, pid_file::PidFile};
+pub(crate) use self::{
+    core_dumps::forbid_core_dumps, descriptors::FileLimit, notify::Notifier, pid_file::PidFile,
+};
 
 /// Why the process could not become what it should be.
 #[derive(Debug, thiserror::Error)]
