@@ -105,6 +105,23 @@ def test_daemon_complains_at_the_terminal(daemon, settings, said):
     assert not is_listening(one.pooler)
 
 
+@pytest.mark.pgweir_only("its online restart has other ways")
+def test_the_last_words_of_a_new_process_are_in_the_log(daemon):
+    """Also when the process that has failed was to follow one that a daemon had started."""
+    one = daemon().start()
+    machine.wait_until(lambda: is_listening(one.pooler), what="it listens")
+    pid_file, first = one.pooler.folder / "pid", one.pid
+    os.kill(first, signal.SIGALRM)
+    machine.wait_until(lambda: not is_running(first), 20, what="the first one ends")
+    one.pid = int(machine.wait_until(lambda: pid_file.exists() and pid_file.read_text(), what="pid file"))
+    one.pooler.settings["pool_mode"] = "sometimes"
+    one.pooler.write_files()
+    os.kill(one.pid, signal.SIGALRM)
+    one.pooler.expect_log("the new process has failed (exit status: 1): ", 20)
+    line = next(line for line in one.pooler.log().splitlines() if "the new process has failed" in line)
+    assert str(one.pooler.ini_path) in line and "sometimes" in line
+
+
 @pytest.mark.shows("pidfile")
 def test_pid_file_of_a_living_process_is_respected(daemon):
     first = daemon().start()

@@ -218,7 +218,11 @@ fn program(cli: &Cli, origin: &Origin) -> Option<Program> {
         arguments.extend(["-u".into(), user.into()]);
     }
     arguments.push(ini.into());
-    Some(Program { path, arguments })
+    Some(Program {
+        path,
+        arguments,
+        is_daemon: cli.daemon,
+    })
 }
 
 fn plan(cli: &Cli) -> Result<Plan, StartError> {

@@ -3,8 +3,9 @@
 use std::{
     collections::BTreeSet,
     ffi::OsString,
+    io::{self, Read},
     path::PathBuf,
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
     sync::Arc,
     thread,
 };
@@ -14,6 +15,7 @@ use pgweir_core::{
     Control, Level, Shutdown, Word, WorkerId,
     takeover::{Begin, Message},
 };
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::supervisor::{Ending, Supervisor};
 use crate::{
@@ -26,7 +28,12 @@ use crate::{
 pub(crate) struct Program {
     pub(crate) path: PathBuf,
     pub(crate) arguments: Vec<OsString>,
+    /// A daemon's standard error goes nowhere.
+    pub(crate) is_daemon: bool,
 }
+
+/// Of what a new process says last, the log takes so many bytes.
+const LAST_WORDS_MAX: usize = 4096;
 
 /// An online restart, as the control thread sees it.
 #[derive(Debug)]
@@ -57,6 +64,29 @@ impl Restart {
     }
 }
 
+/// Has our own standard error no reader any more? So it is where a daemon has started us, which has left.
+fn nobody_listens() -> bool {
+    let now = Timespec::default();
+    let stderr = io::stderr();
+    let mut stderr = [PollFd::new(&stderr, PollFlags::empty())];
+    let polled = poll(&mut stderr, Some(&now));
+    polled.is_ok() && stderr[0].revents().contains(PollFlags::ERR)
+}
+
+/// What a process says on its standard error until it ends, in the end; `None` if it is not ours to read.
+fn last_words(child: &mut Child) -> Option<String> {
+    let mut stderr = child.stderr.take()?;
+    let mut words = Vec::new();
+    let mut bytes = [0; LAST_WORDS_MAX];
+    while let Ok(len @ 1..) = stderr.read(&mut bytes) {
+        words.extend_from_slice(&bytes[..len]);
+        words.drain(..words.len().saturating_sub(LAST_WORDS_MAX));
+    }
+    let words = String::from_utf8_lossy(&words);
+    // The log has one line for it.
+    Some(words.trim().replace('\n', "; "))
+}
+
 impl Supervisor {
     /// Starts a new process that takes the place of this one.
     pub(super) fn restart(&mut self) {
@@ -73,6 +103,9 @@ impl Supervisor {
             .stdin(Stdio::null())
             .env_remove("LISTEN_PID")
             .env_remove("LISTEN_FDS");
+        if program.is_daemon || nobody_listens() {
+            command.stderr(Stdio::piped());
+        }
         let child = match command.spawn() {
             Ok(child) => child,
             Err(error) => {
@@ -89,12 +122,13 @@ impl Supervisor {
         // Waits for it, so that it leaves nothing behind should it fail.
         let wait = move || {
             let mut child = child;
+            let words = last_words(&mut child);
             if let Ok(status) = child.wait()
                 && !status.success()
             {
-                let text = format!(
-                    "the new process has failed ({status}): its last words are where standard error goes"
-                );
+                let words = words.as_deref();
+                let words = words.unwrap_or("its last words are where standard error goes");
+                let text = format!("the new process has failed ({status}): {words}");
                 lines.say(clock.now(), Level::Error, text);
             }
         };
