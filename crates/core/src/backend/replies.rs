@@ -35,6 +35,8 @@ pub enum Own {
     Check,
     /// Give it SQL-prepared statements, or the client's names of others, or take them away.
     Statements,
+    /// Make the SQL-prepared statement at this place of the client's.
+    SqlStatement(u32),
     /// Make a statement anew whose table has changed.
     Remake,
     /// LISTEN, UNLISTEN or nothing at all, on a listener.
@@ -70,7 +72,9 @@ impl Own {
             Self::Reset => "server_reset_query",
             Self::Rollback => "ROLLBACK of an abandoned transaction",
             Self::Check => "server_check_query",
-            Self::Statements => "setting up the client's prepared statements",
+            Self::Statements | Self::SqlStatement(_) => {
+                "setting up the client's prepared statements"
+            }
             Self::Remake => "making a prepared statement anew",
             Self::Listen => "LISTEN",
             Self::Probe => "asking for the state of the session",

@@ -179,6 +179,7 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return;
         };
+        let sql = server.session.sql.clone();
         server.prepared.clear();
         // What was sent behind it is made after it.
         let later: Vec<_> = server
@@ -201,6 +202,10 @@ impl Worker {
             return;
         };
         client.statements.clear(&mut self.bindings);
+        if let Some(context) = &mut client.context {
+            // Those too that the server could not make.
+            context.sql = sql;
+        }
         for (statement, name) in later {
             if let Some(name) = name {
                 client

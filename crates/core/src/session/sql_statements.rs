@@ -22,7 +22,7 @@ pub struct SqlStatements {
     entries: Option<Arc<[Entry]>>,
 }
 
-#[derive(PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 struct Entry {
     name: Box<[u8]>,
     text: Box<[u8]>,
@@ -103,6 +103,22 @@ impl SqlStatements {
         text.get(found?)
     }
 
+    /// The name of the one at this place.
+    #[must_use]
+    pub fn name(&self, at: u32) -> Option<&[u8]> {
+        self.iter().nth(at as usize).map(|entry| &*entry.name)
+    }
+
+    /// All but those of these names.
+    #[must_use]
+    pub fn without(&self, names: &[Vec<u8>]) -> Self {
+        let is_left = |entry: &&Entry| !names.iter().any(|name| **name == *entry.name);
+        let left: Vec<_> = self.iter().filter(is_left).cloned().collect();
+        Self {
+            entries: (!left.is_empty()).then(|| left.into()),
+        }
+    }
+
     /// Names and texts.
     pub fn pairs(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.iter().map(|entry| (&*entry.name, &*entry.text))
@@ -119,10 +135,10 @@ impl SqlStatements {
     }
 
     /// Appends the messages that give these statements to a server that may have those in `held`, and
-    /// no others: gives the number of their Syncs. Each statement is made by itself, so that one that
-    /// can't be made any more does no harm to the next.
-    pub fn write_plan(&self, held: &Self, out: &mut Vec<u8>) -> usize {
-        let mut syncs = 0;
+    /// no others: gives for each of their Syncs the place of the statement that is made before it, if
+    /// one is. Each is made by itself, so that one that can't be made any more does no harm to the next.
+    pub fn write_plan(&self, held: &Self, out: &mut Vec<u8>) -> Vec<Option<u32>> {
+        let mut syncs = Vec::new();
         let mut closes = false;
         for entry in held
             .iter()
@@ -131,7 +147,10 @@ impl SqlStatements {
             closes = true;
             target(frontend::CLOSE, &entry.name, out);
         }
-        for entry in self.iter().filter(|own| held.find(&own.name) != Some(own)) {
+        for (at, entry) in self.iter().enumerate() {
+            if held.find(&entry.name) == Some(entry) {
+                continue;
+            }
             MessageWriter::new(out)
                 .message(frontend::PARSE, |out| {
                     out.push(0);
@@ -143,11 +162,12 @@ impl SqlStatements {
             // What would be left of it is nobody's unnamed statement.
             target(frontend::CLOSE, b"", out);
             MessageWriter::new(out).sync();
-            (syncs, closes) = (syncs + 1, false);
+            syncs.push(Some(at as u32));
+            closes = false;
         }
         if closes {
             MessageWriter::new(out).sync();
-            syncs += 1;
+            syncs.push(None);
         }
         syncs
     }
@@ -226,7 +246,7 @@ mod tests {
         }
         assert_eq!(found, expect);
         assert_eq!(
-            syncs,
+            syncs.len(),
             found.iter().filter(|message| *message == "S").count()
         );
     }

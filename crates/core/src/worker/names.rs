@@ -1,11 +1,11 @@
 //! Names of prepared statements in a session that is carried: those of SQL go along by their texts.
 
-use pgweir_wire::{MessageWriter, tag::frontend};
+use pgweir_wire::{MessageWriter, Report, tag::frontend};
 
 use super::Worker;
 use crate::{
     Actions, Token,
-    backend::{Own, Server},
+    backend::{Duty, Own, Server},
     session::{SqlStatements, State},
 };
 
@@ -58,6 +58,17 @@ impl Worker {
             let text = text.as_deref().or_else(|| context.sql.text(name))?;
             Some((name.clone(), text.to_vec()))
         });
+        // What the server could not make is the client's as before: it may be made another time.
+        let unmade: Vec<_> = context
+            .sql
+            .pairs()
+            .filter(|&(name, _)| {
+                let is_found = state.statements.iter().any(|(found, _)| found == name);
+                !session.sql.has(name) && !is_found
+            })
+            .map(|(name, text)| (name.to_vec(), text.to_vec()))
+            .collect();
+        let found = found.chain(unmade.iter().cloned().map(Some));
         let found: Option<Vec<_>> = found.collect();
         if let Some(sql) = found.and_then(SqlStatements::read).filter(fits) {
             state.statements.clear();
@@ -66,6 +77,10 @@ impl Worker {
                 .find(|known| known.is_equal(&sql));
             context.sql = known.cloned().unwrap_or(sql);
             session.sql = context.sql.clone();
+            if !unmade.is_empty() {
+                let names: Vec<_> = unmade.into_iter().map(|(name, _)| name).collect();
+                session.sql = session.sql.without(&names);
+            }
         } else {
             context.sql = SqlStatements::default();
         }
@@ -98,15 +113,37 @@ impl Worker {
             context.sql = server.session.sql.clone();
             return false;
         }
-        let mut syncs = 0;
+        let mut syncs = Vec::new();
         out.send_made(conn, |bytes| {
             syncs = context.sql.write_plan(&server.session.sql, bytes);
         });
-        for _ in 0..syncs {
-            server.ask(Own::Statements);
+        for made in syncs {
+            server.ask(made.map_or(Own::Statements, Own::SqlStatement));
         }
         server.session.sql = context.sql.clone();
         true
+    }
+
+    /// A client's statement could not be made, for what it speaks of is not there: it is tried again
+    /// when the client gets a server the next time.
+    #[cold]
+    pub(crate) fn sql_statement_failed(&mut self, conn: Token, at: u32, report: &Report<'_>) {
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
+        let &Duty::Preparing(client_conn) = &server.duty else {
+            return;
+        };
+        // If there is another of its name, that is to be taken away some time.
+        if report.code == b"42P05" {
+            return;
+        }
+        if let Some((client, server)) = self.table.pair(client_conn, conn)
+            && let Some(context) = &client.context
+            && let Some(name) = context.sql.name(at)
+        {
+            server.session.sql = server.session.sql.without(&[name.to_vec()]);
+        }
     }
 }
 
