@@ -36,7 +36,7 @@ pub enum Own {
     /// Give it SQL-prepared statements, or the client's names of others, or take them away.
     Statements,
     /// Make the SQL-prepared statement at this place of the client's.
-    SqlStatement(u32),
+    Sql(u32),
     /// Make a statement anew whose table has changed.
     Remake,
     /// LISTEN, UNLISTEN or nothing at all, on a listener.
@@ -72,9 +72,7 @@ impl Own {
             Self::Reset => "server_reset_query",
             Self::Rollback => "ROLLBACK of an abandoned transaction",
             Self::Check => "server_check_query",
-            Self::Statements | Self::SqlStatement(_) => {
-                "setting up the client's prepared statements"
-            }
+            Self::Statements | Self::Sql(_) => "setting up the client's prepared statements",
             Self::Remake => "making a prepared statement anew",
             Self::Listen => "LISTEN",
             Self::Probe => "asking for the state of the session",

@@ -16,7 +16,7 @@ impl Worker {
             return;
         };
         match (own, &server.duty) {
-            (Own::Parameters | Own::Statements | Own::SqlStatement(_), Duty::Preparing(_))
+            (Own::Parameters | Own::Statements | Own::Sql(_), Duty::Preparing(_))
                 if server.replies.is_settled() =>
             {
                 self.prepared(conn, now, out);
@@ -57,7 +57,7 @@ impl Worker {
             }
             // What can't be made any more is missed when it is used.
             (Own::Statements, _) => {}
-            (Own::SqlStatement(at), _) => self.sql_statement_failed(conn, at, report),
+            (Own::Sql(at), _) => self.sql_statement_failed(conn, at, report),
             (Own::Catalog, _) => {
                 if let Some(catalog) = &mut server.session.catalog {
                     catalog.failed = true;

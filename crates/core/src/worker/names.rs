@@ -118,7 +118,7 @@ impl Worker {
             syncs = context.sql.write_plan(&server.session.sql, bytes);
         });
         for made in syncs {
-            server.ask(made.map_or(Own::Statements, Own::SqlStatement));
+            server.ask(made.map_or(Own::Statements, Own::Sql));
         }
         server.session.sql = context.sql.clone();
         true
