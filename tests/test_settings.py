@@ -305,8 +305,9 @@ def test_address_is_kept(start_with_hosts, start_server, seconds, moves):
     old = start_server(speaks_of("old"))
     start_server(speaks_of("new"), host="127.0.0.2", port=old.port)
     entry = f"host=db.test port={old.port}"
-    pooler, write_hosts = start_with_hosts("127.0.0.1 db.test\n", databases={"app": entry},
-                                           server_lifetime=0, dns_max_ttl=seconds)
+    # These servers have nothing to say of a session.
+    pooler, write_hosts = start_with_hosts("127.0.0.1 db.test\n", databases={"app": entry}, server_lifetime=0,
+                                           dns_max_ttl=seconds, session_state="off")
     with pooler.raw() as client:
         assert client.value("SELECT 1") == "old"
         write_hosts("127.0.0.2 db.test\n")
