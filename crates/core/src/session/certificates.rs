@@ -16,7 +16,7 @@ use std::{collections::BTreeSet, sync::Arc};
 pub use names::Name;
 use names::NameTable;
 
-use super::scan::Suspicion;
+use super::{scan::Suspicion, schema::is_one_of};
 
 /// What a function or relation of some name leaves behind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -107,10 +107,7 @@ pub fn changes_catalog(text: &[u8]) -> bool {
         b"create temp ",
         b"create temporary ",
     ];
-    let text = text.trim_ascii().to_ascii_lowercase();
-    let text = text.strip_suffix(b";").unwrap_or(&text);
-    let is_one = !text.contains(&b';');
-    !(is_one && HARMLESS.iter().any(|begin| text.starts_with(begin)))
+    !is_one_of(text, &HARMLESS)
 }
 
 impl Default for Certificates {

@@ -29,14 +29,19 @@ pub fn changes_schema(text: &[u8], suspicion: Suspicion) -> bool {
         b"create unique ",
         b"create database",
     ];
-    let text = text.trim_ascii();
     if !suspicion.contains(Suspicion::TEMP) {
         // A function, or a procedure, of which nobody knows; one that is made on the spot is likely to.
+        let text = text.trim_ascii();
         return begins(text, b"do ") || begins(text, b"do$");
     }
+    !is_one_of(text, &HARMLESS)
+}
+
+/// Is it a single statement that begins in one of these ways?
+pub(super) fn is_one_of(text: &[u8], beginnings: &[&[u8]]) -> bool {
+    let text = text.trim_ascii();
     let text = text.strip_suffix(b";").unwrap_or(text);
-    let is_one = !text.contains(&b';');
-    !(is_one && HARMLESS.iter().any(|begin| begins(text, begin)))
+    !text.contains(&b';') && beginnings.iter().any(|beginning| begins(text, beginning))
 }
 
 /// The database that a text drops, renames or copies, which must have no connections meanwhile.
