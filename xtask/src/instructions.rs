@@ -64,13 +64,7 @@ struct Kind {
 
 /// Counts with the arguments of the command line.
 pub(crate) fn run(arguments: Vec<String>) -> ExitCode {
-    let options = match Options::try_parse_from(arguments) {
-        Ok(options) => options,
-        Err(e) => {
-            let _ = e.print();
-            return ExitCode::from(2);
-        }
-    };
+    let options = Options::parse_from(arguments);
     on_stage("instructions", async |stage: &mut Stage| {
         count_all(stage, &options).await
     })

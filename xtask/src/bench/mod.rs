@@ -38,13 +38,7 @@ const FILES_NEEDED: u64 = 8_000;
 
 /// Runs the benchmark with the arguments of the command line.
 pub(crate) fn run(arguments: Vec<String>) -> ExitCode {
-    let options = match Options::try_parse_from(arguments) {
-        Ok(options) => options,
-        Err(e) => {
-            let _ = e.print();
-            return ExitCode::from(u8::try_from(e.exit_code()).unwrap_or(2));
-        }
-    };
+    let options = Options::parse_from(arguments);
     on_stage("bench", async |stage: &mut Stage| {
         compare(stage, &options).await
     })

@@ -47,13 +47,7 @@ struct Options {
 
 /// Runs the demo with the arguments of the command line.
 pub(crate) fn run(arguments: Vec<String>) -> ExitCode {
-    let options = match Options::try_parse_from(arguments) {
-        Ok(options) => options,
-        Err(e) => {
-            let _ = e.print();
-            return ExitCode::from(2);
-        }
-    };
+    let options = Options::parse_from(arguments);
     if let Some(directory) = &options.stop {
         return without_stage(async |terminal: &Terminal| keep::stop(directory, terminal).await);
     }
