@@ -125,7 +125,7 @@ impl Worker {
         pool.servers += 1;
         let (shared, epoch) = (Arc::clone(&pool.shared), pool.epoch);
         shared.epochs.lock().opened(epoch);
-        shared.ledger.lock().adopted(self.id);
+        let notes = shared.ledger.lock().adopted(self.id);
         let server = self.server_of(record, client_conn, &shared, epoch, now);
         if let Some(key) = &server.key {
             let holders = self.directory.holders();
@@ -139,6 +139,7 @@ impl Worker {
         self.check_epoch(conn);
         self.suspend_also(conn);
         out.read(conn, ReadMode::Deliver);
+        self.deliver(notes, &shared, out);
         Ok(Some(conn))
     }
 

@@ -6,7 +6,7 @@ use pgweir_auth::scram::ClientKeys;
 
 use super::{Conn, Worker};
 use crate::{
-    Actions, ReadMode, SharedPool, Time, Token,
+    Action, Actions, ReadMode, SharedPool, Time, Token, WorkerId,
     fault::Fault,
     frontend::{Client, ClientDuty, Upstream},
     mail::Mail,
@@ -236,6 +236,10 @@ impl Worker {
 
     /// What the process before this one says.
     pub(super) fn heard_of_takeover(&mut self, word: Word, now: Time, out: &mut Actions) {
+        if let Some(next) = word.passes_on(self.id, self.directory.workers()) {
+            let mail = word.into();
+            return out.list.push(Action::Mail { to: next, mail });
+        }
         match word {
             Word::Depart => self.begin_departure(now, out),
             Word::Stay => self.end_departure(now, out),
@@ -243,7 +247,7 @@ impl Worker {
             Word::Elsewhere(note) => self.heard_of_elsewhere(&note, false, now, out),
             Word::Want(note) => self.heard_of_elsewhere(&note, true, now, out),
             Word::Lend(note) => self.borrow(&note, now, out),
-            Word::Gone(shared) => self.along_gone(&shared, now, out),
+            Word::Gone { shared, .. } => self.along_gone(&shared, now, out),
             Word::Alone => self.predecessor_gone(now, out),
         }
     }
@@ -273,10 +277,32 @@ pub enum Word {
     Want(PoolNote),
     /// The process after this one gives one more.
     Lend(PoolNote),
-    /// A server of this pool, which this worker gave along with its client, is no longer its own to count.
-    Gone(Arc<SharedPool>),
+    /// A server of this pool, which a worker gave along with its client, is no longer its own to count.
+    /// If it has come back, this goes by way of the worker that has it now.
+    Gone {
+        /// Its pool.
+        shared: Arc<SharedPool>,
+        /// The worker that counts it.
+        worker: WorkerId,
+    },
     /// It is gone.
     Alone,
+}
+
+impl Word {
+    /// The worker that is to hear it after this one, if that is not the last. What is said of servers
+    /// elsewhere goes round, behind the clients that came before it: else a server that has come with
+    /// one of them would be counted by neither process for a moment, and another opened in its place.
+    fn passes_on(&self, worker: WorkerId, workers: usize) -> Option<WorkerId> {
+        match self {
+            Self::Elsewhere(_) | Self::Want(_) | Self::Alone => {
+                let next = worker.index() + 1;
+                (next < workers).then_some(WorkerId(next as u8))
+            }
+            Self::Gone { worker: last, .. } => (*last != worker).then_some(*last),
+            Self::Depart | Self::Stay | Self::Over | Self::Lend(_) => None,
+        }
+    }
 }
 
 impl From<Word> for Mail {

@@ -272,6 +272,7 @@ fn take_back(client: Departing, mailboxes: &Mailboxes) {
     mailboxes.send(to, Parcel::Arrived(client));
     // Counted anew before it is counted no more.
     if let Some((shared, worker)) = counted {
-        mailboxes.send(worker, Parcel::Mail(Word::Gone(shared).into()));
+        let word = Word::Gone { shared, worker };
+        mailboxes.send(to, Parcel::Mail(word.into()));
     }
 }

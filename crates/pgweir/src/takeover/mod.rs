@@ -52,10 +52,11 @@ pub(crate) struct Companion {
 }
 
 impl Companion {
-    /// It is the other process's, or has come back: who counted it is told.
+    /// It is the other process's: who counted it is told.
     fn gone(self, mailboxes: &Mailboxes) {
-        let word = Word::Gone(self.shared);
-        mailboxes.send(self.worker, Parcel::Mail(word.into()));
+        let Self { shared, worker, .. } = self;
+        let word = Word::Gone { shared, worker };
+        mailboxes.send(worker, Parcel::Mail(word.into()));
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pgweir_core::{
-    Along, SharedPool, Token, Word,
+    Along, SharedPool, Token, Word, WorkerId,
     takeover::{ClientRecord, Message},
 };
 
@@ -118,7 +118,9 @@ impl World {
         };
         self.post(control, to.index(), parcel);
         if let Some((shared, host)) = counted {
-            self.post(control, host, Parcel::Mail(Word::Gone(shared).into()));
+            let worker = WorkerId(host as u8);
+            let word = Word::Gone { shared, worker };
+            self.post(control, to.index(), Parcel::Mail(word.into()));
         }
     }
 

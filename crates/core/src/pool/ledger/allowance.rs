@@ -115,11 +115,17 @@ impl Ledger {
     }
 
     /// `worker` has taken over a server of another process, which is in use. That process may count it
-    /// a moment longer, so that it is counted twice rather than not at all.
-    pub fn adopted(&mut self, worker: WorkerId) {
+    /// a moment longer, so that it is counted twice rather than not at all. The worker may not have heard
+    /// yet that clients wait.
+    pub fn adopted(&mut self, worker: WorkerId) -> Notes {
         self.servers += 1;
         self.owned[worker.index()] += 1;
         self.seat.take_anyway();
+        let mut notes = Notes::default();
+        if self.oldest().is_some() || self.has_natives() {
+            self.tell_owners(&mut notes);
+        }
+        notes
     }
 
     /// Servers of this process, and of the one that it takes over from.
@@ -216,6 +222,32 @@ mod tests {
         assert!(ledger.is_elsewhere());
         assert!(!ledger.end_elsewhere(NOW).lend);
         assert!(!ledger.is_elsewhere());
+    }
+
+    #[test]
+    fn who_brings_a_server_hears_of_those_that_wait() {
+        const B: WorkerId = WorkerId(1);
+        let none_open = Limits {
+            size: 1,
+            reserve: 0,
+            ..limits(1)
+        };
+        let mut ledger = Ledger::new(2, none_open, Seat::unlimited());
+        assert!(!ledger.adopted(A).wanted.has(A), "nobody waits");
+        let client = Token {
+            slot: 1,
+            generation: 0,
+        };
+        let (_, notes) = ledger.wait(B, client, NOW);
+        assert!(notes.wanted.has(A) && !notes.wanted.has(B));
+        let _ = ledger.answered(A, NOW);
+        let mut ledger = Ledger::new(2, none_open, Seat::unlimited());
+        ledger.restrict(0);
+        let _ = ledger.wait(B, client, NOW);
+        let notes = ledger.adopted(A);
+        assert!(notes.wanted.has(A) && notes.open.is_none());
+        let _ = ledger.answered(A, NOW);
+        assert!(matches!(ledger.offer(A, NOW), Grant::Other(to, _) if to == B));
     }
 
     #[test]
