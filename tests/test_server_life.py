@@ -79,10 +79,10 @@ def test_a_server_in_use_gets_a_successor_before_it_goes(start_pooler, newest_pg
 @pytest.mark.shows("server_lifetime")
 def test_servers_do_not_all_end_at_once(start_pooler, newest_pg):
     pooler = start_pooler(newest_pg, server_lifetime=4, default_pool_size=20)
+    started = time.monotonic()
     clients = [pooler.raw() for _ in range(20)]
     for client in clients:
         client.query("BEGIN")
-    started = time.monotonic()
     for client in clients:
         client.query("COMMIT")
     machine.wait_until(lambda: servers(newest_pg) < 20, 6, "the first goes")
