@@ -197,7 +197,8 @@ def test_log_file_is_opened_again(new_pooler, newest_pg, by):
     path = pooler.folder / "own.log"
     pooler.settings["logfile"] = path
     pooler.start()
-    machine.wait_until(lambda: path.exists() and "process up" in path.read_text(), what="the first lines")
+    machine.wait_until(lambda: path.exists() and "process up" in path.read_text(),
+                       what="the first lines")
     for broken in (False, True):
         if broken:
             pooler.write_ini(pooler.ini_path.read_text() + "\npool_mode = sometimes\n")
@@ -223,7 +224,8 @@ def test_quiet(new_pooler, newest_pg):
     path = pooler.folder / "own.log"
     pooler.settings["logfile"] = path
     pooler.start("-q")
-    machine.wait_until(lambda: "process up" in path.read_text(), what="lines in the file")
+    machine.wait_until(lambda: path.exists() and "process up" in path.read_text(),
+                       what="lines in the file")
     assert pooler.log() == ""
 
 
