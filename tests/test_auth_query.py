@@ -256,6 +256,68 @@ def test_answers_are_kept(start_pooler, pg, role):
     sql(pg, "DROP SEQUENCE asked", "app")
 
 
+@pytest.mark.shows("auth_cache_ttl", "auth_query")
+@pytest.mark.pgweir_only("keeps no answers")
+@pytest.mark.parametrize("auth_type", ["md5", "scram-sha-256"])
+def test_a_kept_answer_ends_at_valid_until(start_pooler, pg, role, auth_type):
+    user = role("secret")
+    pooler = launch(start_pooler, pg, auth_type=auth_type, auth_cache_ttl=100_000)
+
+    def log_in():
+        pooler.raw(user=user, password="secret").close()
+        [row] = pooler.console("SHOW AUTH_CACHE")
+        return row["left"]
+
+    def ends(when):
+        sql(pg, f"DO $$BEGIN EXECUTE format('ALTER ROLE {user} VALID UNTIL %L', {when}); END$$")
+        pooler.console("RELOAD")
+
+    assert 90_000 < log_in() <= 100_000
+    ends("'infinity'")
+    assert 90_000 < log_in() <= 100_000
+    ends("now() + '1 hour'")
+    assert 3000 < log_in() <= 3600
+    ends("now() + '1 second'")
+
+    def is_refused():
+        try:
+            pooler.raw(user=user, password="secret").close()
+        except LoginRefused:
+            return True
+        return False
+
+    machine.wait_until(is_refused, what="it is not valid any more")
+
+
+@pytest.mark.shows("auth_query", "database.auth_query")
+@pytest.mark.pgweir_only("wants two columns")
+def test_an_own_query_may_tell_the_end(start_pooler, pg, role):
+    user = role("secret")
+    own = "SELECT rolname, rolpassword, {} FROM pg_authid WHERE rolname = $1"
+    pooler = launch(start_pooler, pg, {
+        "app": "dbname=app", "over": f"dbname=app auth_query='{own.format(-1)}'",
+        "text": f"dbname=app auth_query='{own.format('now()')}'",
+    }, auth_query=own.format("77.5"), auth_cache_ttl=1000)
+    pooler.raw(user=user, password="secret").close()
+    [row] = pooler.console("SHOW AUTH_CACHE")
+    assert 0 < row["left"] <= 77
+    assert refused(pooler, user=user, dbname="over", password="secret") == "password authentication failed"
+    assert refused(pooler, user=user, dbname="text", password="secret") == "bouncer config error"
+    pooler.expect_log("the third column of auth_query is the number of seconds that the secret is still valid")
+
+
+@pytest.mark.shows("auth_cache_ttl")
+@pytest.mark.pgweir_only("keeps no answers")
+def test_a_kept_answer_is_dropped_when_scram_fails(start_pooler, pg, role):
+    user = role("old")
+    pooler = launch(start_pooler, pg, auth_type="scram-sha-256", auth_cache_ttl=1000)
+    pooler.raw(user=user, password="old").close()
+    sql(pg, f"ALTER ROLE {user} PASSWORD 'new'")
+    pooler.raw(user=user, password="old").close()
+    assert refused(pooler, user=user, password="new") == "SASL authentication failed"
+    pooler.raw(user=user, password="new").close()
+
+
 @pytest.mark.shows("auth_user")
 def test_a_storm_goes_through_few_servers(start_pooler, pg, role):
     users = [role("secret", "md5") for _ in range(5)]

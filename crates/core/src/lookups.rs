@@ -1,7 +1,7 @@
 //! What databases have told of users: `auth_query`, and the roles that users are members of.
 //!
-//! An answer is kept for `auth_cache_ttl`, at most `auth_cache_size` of them, and none of a user that
-//! there is not.
+//! An answer is kept for `auth_cache_ttl` but not beyond the end that it names, at most `auth_cache_size`
+//! of them, and none of a user that there is not.
 
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
@@ -33,6 +33,15 @@ pub enum Topic {
     Roles,
 }
 
+/// An answer, and when it ends.
+#[derive(Debug, Clone)]
+pub struct Told {
+    /// What a database has told.
+    pub answer: Answer,
+    /// It is not true any more from then on: a secret's VALID UNTIL.
+    pub until: Option<Time>,
+}
+
 /// What a database has told. `Debug` shows no secret.
 #[derive(Clone)]
 pub enum Answer {
@@ -50,8 +59,17 @@ pub struct Lookups(Mutex<LruCache<Question, Kept>>);
 
 #[derive(Debug)]
 struct Kept {
-    answer: Answer,
+    told: Told,
     at: Time,
+}
+
+impl Kept {
+    /// For how long it is still good, in microseconds.
+    fn left(&self, keeping: Keeping, now: Time) -> u64 {
+        let by_ttl = self.at.after(keeping.ttl).since(now);
+        let until = self.told.until.map(|until| until.since(now));
+        until.map_or(by_ttl, |left| left.min(by_ttl))
+    }
 }
 
 /// How long answers are kept, and how many.
@@ -75,20 +93,22 @@ impl Lookups {
     pub fn get(&self, question: &Question, keeping: Keeping, now: Time) -> Option<Answer> {
         let mut kept = self.0.lock();
         let found = kept.get(question)?;
-        if now.since(found.at) < keeping.ttl {
-            return Some(found.answer.clone());
+        if found.left(keeping, now) > 0 {
+            return Some(found.told.answer.clone());
         }
         kept.pop(question);
         None
     }
 
     /// Keeps an answer.
-    pub fn keep(&self, question: &Question, answer: &Answer, keeping: Keeping, now: Time) {
+    pub fn keep(&self, question: &Question, told: &Told, keeping: Keeping, now: Time) {
         let mut kept = self.0.lock();
         kept.pop(question);
-        if keeping.ttl > 0 && !matches!(answer, Answer::NoUser) {
-            let answer = answer.clone();
-            kept.put(question.clone(), Kept { answer, at: now });
+        let told = told.clone();
+        let of_nobody = matches!(told.answer, Answer::NoUser);
+        let new = Kept { told, at: now };
+        if !of_nobody && new.left(keeping, now) > 0 {
+            kept.put(question.clone(), new);
         }
         while kept.len() > keeping.size {
             kept.pop_lru();
@@ -105,14 +125,31 @@ impl Lookups {
         self.0.lock().clear();
     }
 
-    /// Each question with the kind of its answer and its age in microseconds, oldest use last.
+    /// All that is kept, oldest use last.
     #[must_use]
-    pub fn list(&self, now: Time) -> Vec<(Question, &'static str, u64)> {
+    pub fn list(&self, keeping: Keeping, now: Time) -> Vec<Entry> {
         let kept = self.0.lock();
-        kept.iter()
-            .map(|(question, kept)| (question.clone(), kept.answer.kind(), now.since(kept.at)))
-            .collect()
+        let entries = kept.iter().map(|(question, kept)| Entry {
+            question: question.clone(),
+            kind: kept.told.answer.kind(),
+            age: now.since(kept.at),
+            left: kept.left(keeping, now),
+        });
+        entries.filter(|entry| entry.left > 0).collect()
     }
+}
+
+/// One of the answers that are kept, for people to look at.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// What was asked.
+    pub question: Question,
+    /// Of what kind the answer is.
+    pub kind: &'static str,
+    /// How long ago that was, in microseconds.
+    pub age: u64,
+    /// For how long it is still good, in microseconds.
+    pub left: u64,
 }
 
 impl Answer {
@@ -151,8 +188,13 @@ mod tests {
         }
     }
 
-    fn secret() -> Answer {
-        Answer::Secret(Arc::new(Secret::parse("x")))
+    fn told(answer: Answer) -> Told {
+        let until = None;
+        Told { answer, until }
+    }
+
+    fn secret() -> Told {
+        told(Answer::Secret(Arc::new(Secret::parse("x"))))
     }
 
     #[test]
@@ -166,13 +208,30 @@ mod tests {
         lookups.keep(&question("three"), &secret(), KEEPING, Time(50));
         assert!(!known("one", 99), "used longest ago");
         assert!(known("three", 149) && !known("three", 150) && !known("three", 60));
-        lookups.keep(&question("two"), &Answer::NoUser, KEEPING, Time(50));
+        lookups.keep(&question("two"), &told(Answer::NoUser), KEEPING, Time(50));
         assert!(!known("two", 51));
         lookups.keep(&question("two"), &secret(), KEEPING, Time(50));
         lookups.forget(&question("two"));
         assert!(!known("two", 51));
         let none = Keeping { ttl: 0, size: 2 };
         lookups.keep(&question("two"), &secret(), none, Time(50));
-        assert!(lookups.list(Time(50)).is_empty());
+        assert!(lookups.list(none, Time(50)).is_empty());
+    }
+
+    #[test]
+    fn an_answer_ends_with_its_secret() {
+        let lookups = Lookups::default();
+        let until = |micros| Told {
+            until: Some(Time(micros)),
+            ..secret()
+        };
+        let known = |now| lookups.get(&question("one"), KEEPING, Time(now)).is_some();
+        lookups.keep(&question("one"), &until(30), KEEPING, Time(0));
+        assert!(lookups.list(KEEPING, Time(10))[0].left == 20);
+        assert!(known(29) && !known(30) && !known(29), "gone for good");
+        lookups.keep(&question("one"), &until(300), KEEPING, Time(0));
+        assert!(known(99) && !known(100), "the ttl ends first");
+        lookups.keep(&question("one"), &until(30), KEEPING, Time(30));
+        assert!(lookups.list(KEEPING, Time(30)).is_empty());
     }
 }

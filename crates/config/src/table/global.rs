@@ -218,13 +218,16 @@ settings! {
         /// roles (`+role` in `auth_hba_file`) are looked up like that too.
         auth_user: Option<String>, reloads, now;
         /// The query that looks a user up: `$1` is the name; the answer is one row of name and secret, or none.
-        /// A user whose secret is null exists, and has no password that is right.
+        /// A user whose secret is null exists, and has no password that is right. A third column, if there is
+        /// one, is the number of seconds until the secret's VALID UNTIL, for `auth_cache_ttl`; null or infinity
+        /// if it has no end. The default query is asked with it.
         auth_query: String = "SELECT rolname, CASE WHEN rolvaliduntil < now() THEN NULL ELSE rolpassword END FROM pg_authid WHERE rolname=$1 AND rolcanlogin", reloads, now;
         /// The database that users are looked up in. If not set, the one that the client asked for.
         auth_dbname: Option<String>, reloads, now, not_console;
         /// How long an answer of `auth_query` is good for other logins too; 0 asks each time, as PgBouncer does,
-        /// so that a change (of a password, VALID UNTIL, NOLOGIN) counts at once. With a wrong password, and
-        /// after RELOAD, it is asked again.
+        /// so that a change (of a password, VALID UNTIL, NOLOGIN) counts at once. An answer with an end (see
+        /// `auth_query`) is not kept beyond it. With a wrong password it is asked again within the login; by SCRAM,
+        /// which can't begin anew, the login fails and the next one asks again. RELOAD forgets all answers.
         auth_cache_ttl: Micros = "0", reloads, now;
         /// At most so many answers are kept.
         auth_cache_size: u32 = "1000", reloads, now;

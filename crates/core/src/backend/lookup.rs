@@ -1,13 +1,13 @@
 //! What a server is asked of a user, and what it answers.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use pgweir_auth::userlist::Secret;
 use pgweir_wire::{Body, MessageWriter};
 
 use crate::{
-    Token,
-    lookups::{Answer, Question, Topic},
+    Time, Token,
+    lookups::{Answer, Question, Told, Topic},
 };
 
 /// Of the roles that a user is a member of, so many are taken at most.
@@ -18,6 +18,16 @@ const ROLES: &str = "WITH RECURSIVE member(oid) AS (SELECT oid FROM pg_catalog.p
      UNION SELECT m.roleid FROM pg_catalog.pg_auth_members m JOIN member ON m.member = member.oid) \
      SELECT r.rolname FROM member JOIN pg_catalog.pg_roles r ON r.oid = member.oid";
 
+/// The default of `auth_query`, which is PgBouncer's, and the same with the seconds until the secret's end.
+/// PostgreSQL can't subtract from an infinite time, but from an infinite number.
+const DEFAULT: [&str; 2] = [
+    "SELECT rolname, CASE WHEN rolvaliduntil < now() THEN NULL ELSE rolpassword END \
+     FROM pg_authid WHERE rolname=$1 AND rolcanlogin",
+    "SELECT rolname, CASE WHEN rolvaliduntil < now() THEN NULL ELSE rolpassword END, \
+     extract(epoch FROM rolvaliduntil) - extract(epoch FROM now()) \
+     FROM pg_authid WHERE rolname=$1 AND rolcanlogin",
+];
+
 /// A question under way.
 #[derive(Debug)]
 pub struct Lookup {
@@ -25,19 +35,24 @@ pub struct Lookup {
     pub client: Token,
     /// What is asked.
     pub question: Question,
+    /// The server's time was later when it looked.
+    asked: Time,
     secret: Option<Arc<Secret>>,
+    until: Option<Time>,
     roles: BTreeSet<String>,
     failed: Option<String>,
 }
 
 impl Lookup {
-    /// One that was not asked yet.
+    /// One that is asked now.
     #[must_use]
-    pub fn new(client: Token, question: Question) -> Self {
+    pub fn new(client: Token, question: Question, now: Time) -> Self {
         Self {
             client,
             question,
+            asked: now,
             secret: None,
+            until: None,
             roles: BTreeSet::new(),
             failed: None,
         }
@@ -46,6 +61,7 @@ impl Lookup {
     /// Appends the question: Parse, Bind, Execute, Close, Sync. The user's name goes as a parameter.
     pub fn ask(&self, out: &mut Vec<u8>) {
         let text = match &self.question.topic {
+            Topic::Secret(query) if **query == *DEFAULT[0] => DEFAULT[1],
             Topic::Secret(query) => query,
             Topic::Roles => ROLES,
         };
@@ -72,23 +88,29 @@ impl Lookup {
     ///
     /// # Errors
     /// What is wrong with it, for the log.
-    pub fn answer(self) -> Result<Answer, String> {
-        match (self.failed, self.question.topic) {
-            (Some(why), _) => Err(why),
-            (None, Topic::Roles) => Ok(Answer::Roles(Arc::new(self.roles))),
-            (None, Topic::Secret(_)) => Ok(self.secret.map_or(Answer::NoUser, Answer::Secret)),
-        }
+    pub fn answer(self) -> Result<Told, String> {
+        let until = self.until;
+        let answer = match (self.failed, self.question.topic) {
+            (Some(why), _) => return Err(why),
+            (None, Topic::Roles) => Answer::Roles(Arc::new(self.roles)),
+            (None, Topic::Secret(_)) => self.secret.map_or(Answer::NoUser, Answer::Secret),
+        };
+        Ok(Told { answer, until })
     }
 
     fn take_secret(&mut self, row: &[u8]) -> Result<(), String> {
         let columns = columns(row)?;
-        let [name, secret] = columns.as_slice() else {
-            let count = columns.len();
-            return Err(format!("expected 2 columns from auth_query, not {count}"));
+        let (name, secret, left) = match *columns.as_slice() {
+            [name, secret] => (name, secret, None),
+            [name, secret, left] => (name, secret, left),
+            _ => {
+                let count = columns.len();
+                return Err(format!("expected 2 columns from auth_query, not {count}"));
+            }
         };
         match name {
             None => return Err("auth_query response contained null user name".to_owned()),
-            Some(name) if *name != self.question.user.as_bytes() => {
+            Some(name) if name != self.question.user.as_bytes() => {
                 return Err(
                     "auth_query has answered for another user than the one in question".to_owned(),
                 );
@@ -98,8 +120,36 @@ impl Lookup {
         let secret = std::str::from_utf8(secret.unwrap_or_default());
         let secret =
             secret.map_err(|_| "auth_query has answered a secret that is not UTF-8".to_owned())?;
+        let is_over = match left {
+            Some(left) => !self.is_valid_for(left)?,
+            None => false,
+        };
+        let secret = if is_over { "" } else { secret };
         self.secret = Some(Arc::new(Secret::parse(secret)));
         Ok(())
+    }
+
+    /// Takes the seconds until the secret's end: `false` if that has passed.
+    fn is_valid_for(&mut self, left: &[u8]) -> Result<bool, String> {
+        let seconds = std::str::from_utf8(left).ok();
+        let seconds = seconds.and_then(|text| text.parse::<f64>().ok());
+        let seconds = seconds.filter(|seconds| !seconds.is_nan());
+        let Some(seconds) = seconds else {
+            return Err(
+                "the third column of auth_query is the number of seconds that the secret is still valid, \
+                 and must be a number or null"
+                    .to_owned(),
+            );
+        };
+        if seconds <= 0.0 {
+            self.until = Some(self.asked);
+            return Ok(false);
+        }
+        // One too long for a number has no end.
+        let left = Duration::try_from_secs_f64(seconds).ok();
+        let left = left.and_then(|left| u64::try_from(left.as_micros()).ok());
+        self.until = left.map(|micros| self.asked.after(micros));
+        Ok(true)
     }
 
     fn take_role(&mut self, row: &[u8]) -> Result<(), String> {
@@ -154,7 +204,7 @@ mod tests {
             user: "ann".into(),
             topic,
         };
-        Lookup::new(token, question)
+        Lookup::new(token, question, Time(1_000_000))
     }
 
     /// What comes of rows that a server sends.
@@ -166,7 +216,10 @@ mod tests {
             MessageWriter::new(&mut message).data_row(values);
             lookup.take(&message[pgweir_wire::HEADER_LEN..]);
         }
-        let answer = lookup.answer().map(|answer| format!("{answer:?}"));
+        let answer = lookup.answer().map(|told| match told.until {
+            Some(until) => format!("{:?} until {}", told.answer, until.0),
+            None => format!("{:?}", told.answer),
+        });
         assert_eq!(answer.as_deref().map_err(|why| &**why), expect, "{rows:?}");
     }
 
@@ -184,6 +237,35 @@ mod tests {
         let other = "auth_query has answered for another user than the one in question";
         check(secret(), &[&[Some("bob"), Some("x")]], Err(other));
         check(Topic::Roles, &[&[Some("ann")], &[Some("dba")]], Ok("roles"));
+    }
+
+    #[test]
+    fn a_secret_may_have_an_end() {
+        let told = |left: Option<&str>, expect| {
+            let rows: &[&[Option<&str>]] = &[&[Some("ann"), Some("x"), left]];
+            check(Topic::Secret("q".into()), rows, expect);
+        };
+        told(Some("2.5"), Ok("plain until 3500000"));
+        for none in [None, Some("Infinity"), Some("1e300")] {
+            told(none, Ok("plain"));
+        }
+        for over in ["0", "-0.1", "-Infinity"] {
+            told(Some(over), Ok("none until 1000000"));
+        }
+        let wrong = "the third column of auth_query is the number of seconds that the secret is still valid, \
+                     and must be a number or null";
+        for bad in ["", "NaN", "2026-01-01 00:00:00+00"] {
+            told(Some(bad), Err(wrong));
+        }
+    }
+
+    #[test]
+    fn the_default_is_asked_with_the_end() {
+        let default = pgweir_config::Settings::default().auth_query;
+        assert_eq!(default, DEFAULT[0]);
+        let mut message = Vec::new();
+        lookup(Topic::Secret(default.into())).ask(&mut message);
+        assert!(String::from_utf8_lossy(&message).contains(DEFAULT[1]));
     }
 
     #[test]

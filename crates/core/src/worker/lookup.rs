@@ -64,7 +64,8 @@ impl Worker {
         Ok(Looked::Awaited)
     }
 
-    fn keeping(&self) -> Keeping {
+    /// How long answers are kept, and how many.
+    pub(crate) fn keeping(&self) -> Keeping {
         let settings = &self.snapshot.config.settings;
         Keeping {
             ttl: settings.auth_cache_ttl.0,
@@ -242,7 +243,7 @@ impl Worker {
         let Stage::LookingUp(question) = &login.stage else {
             return;
         };
-        let lookup = Lookup::new(conn, (**question).clone());
+        let lookup = Lookup::new(conn, (**question).clone(), now);
         let pool = server.pool();
         let duty = Duty::Cleaning {
             until: now.after(patience),
@@ -312,14 +313,12 @@ impl Worker {
             .and_then(|server| server.session.lookup.take());
         let Some(lookup) = lookup else { return };
         let (client, question) = (lookup.client, lookup.question.clone());
-        let answer = lookup.answer();
-        if let Ok(answer) = &answer {
+        let told = lookup.answer();
+        if let Ok(told) = &told {
             let keeping = self.keeping();
-            self.directory
-                .lookups()
-                .keep(&question, answer, keeping, now);
+            self.directory.lookups().keep(&question, told, keeping, now);
         }
-        self.looked_up(client, answer, now, out);
+        self.looked_up(client, told.map(|told| told.answer), now, out);
     }
 
     /// A server was lost that had been asked.

@@ -73,14 +73,15 @@ pub(super) fn dns_zones(collection: &Collection) -> Table {
 
 /// What databases have told of users, as far as it is kept.
 pub(super) fn auth_cache(worker: &Worker, now: Time) -> Table {
-    let rows = worker.directory.lookups().list(now).into_iter();
-    let rows = rows.map(|(question, kind, age)| {
+    let kept = worker.directory.lookups().list(worker.keeping(), now);
+    let rows = kept.into_iter().map(|entry| {
         vec![
-            (*question.database).into(),
-            (*question.auth_user).into(),
-            (*question.user).into(),
-            kind.into(),
-            Cell::Int(age / 1_000_000),
+            (*entry.question.database).into(),
+            (*entry.question.auth_user).into(),
+            (*entry.question.user).into(),
+            entry.kind.into(),
+            Cell::Int(entry.age / 1_000_000),
+            Cell::Int(entry.left / 1_000_000),
         ]
     });
     let columns = vec![
@@ -89,6 +90,7 @@ pub(super) fn auth_cache(worker: &Worker, now: Time) -> Table {
         ("name", Text),
         ("kind", Text),
         ("age", Int8),
+        ("left", Int8),
     ];
     (columns, rows.collect())
 }
