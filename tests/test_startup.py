@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import time
 from pathlib import Path
 
@@ -190,6 +191,55 @@ def test_keys_of_pgbouncer_are_accepted(new_pooler, newest_pg):
     pooler.write_ini(pooler.ini_path.read_text() + FOREIGN)
     pooler.spawn().listening()
     assert pooler.raw().value("SELECT 1") == "1"
+
+
+# What PgBouncer starts with, whether it makes sense or not; and whether the log has to say something of it.
+ODD = {
+    "max_packet_size": (4294967295, True), "verbose": (-1, False), "listen_backlog": (-1, False),
+    "client_tls_dheparams": ("/no/such/dh.pem", True), "syslog_facility": ("mail", True),
+    "log_connections": (7, False), "unix_socket_mode": ("0x1ff", False), "server_lifetime": ("0.5", False),
+    "client_tls_ciphers": ("normal", False), "client_tls_protocols": ("all", False),
+    "server_tls_sslmode": ("allow", True), "tcp_socket_buffer": (65536, False), "server_round_robin": (1, False),
+}
+
+
+@pytest.mark.shows("max_packet_size", "verbose", "listen_backlog", "client_tls_dheparams", "syslog_facility")
+def test_odd_values_are_taken(new_pooler, newest_pg):
+    pooler = new_pooler(newest_pg, **{key: value for key, (value, _) in ODD.items()})
+    pooler.start()
+    assert pooler.raw().value("SELECT 1") == "1"
+    shown = {row["key"]: row["value"] for row in pooler.console("SHOW CONFIG")}
+    for key in ("max_packet_size", "listen_backlog", "syslog_facility"):
+        assert shown[key] == str(ODD[key][0])
+    if not pooler.pgbouncer:
+        warned = {key for key in ODD if f'"{key}": ' in pooler.log()}
+        assert warned == {key for key, (_, is_warned) in ODD.items() if is_warned}
+
+
+@pytest.mark.shows("listen_port")
+@pytest.mark.pgweir_only("does not say which port it is")
+def test_the_system_chooses_a_port(new_pooler, newest_pg):
+    """For each address; the log says which. An online restart keeps it."""
+    pooler = new_pooler(newest_pg, listen_port=0, listen_addr="127.0.0.1,127.0.0.2")
+    pooler.write_files()
+
+    def ports():
+        return re.findall(r"listening on (127\.0\.0\.[12]):(\d+)", pooler.log())
+
+    def log_in_everywhere(places):
+        for host, port in places:
+            with pooler.connect(host=host, port=int(port)) as db:
+                assert db.execute("SELECT 1").fetchone() == (1,)
+
+    old = pooler.spawn().process
+    pooler.expect_log("process up")
+    assert dict(ports()).keys() == {"127.0.0.1", "127.0.0.2"} and len(ports()) == 2
+    log_in_everywhere(ports())
+    assert (pooler.folder / ".s.PGSQL.0").is_socket()
+    pooler.spawn("-R")
+    assert old.wait(30) == 0, pooler.log_tail()
+    assert ports()[:2] == ports()[2:]
+    log_in_everywhere(ports())
 
 
 @pytest.mark.shows("client_tls_sslmode", "server_tls_sslmode")

@@ -1,6 +1,6 @@
 //! Checks of single values that a type alone does not make.
 
-use crate::{SslMode, is_console};
+use crate::{SslMode, SyslogFacility, is_console, value::Value};
 
 /// What a check found.
 pub(crate) enum Verdict {
@@ -47,6 +47,33 @@ pub(crate) fn not_console(value: &Option<String>) -> Verdict {
 /// a message does not reach.
 pub(crate) const PACKET_MIN: u32 = 1_024;
 pub(crate) const PACKET_MAX: u32 = 2_147_483_647;
+
+/// A port that somebody listens on.
+pub(crate) fn port(value: &u16) -> Verdict {
+    match value {
+        0 => Verdict::Wrong("a port number, 1 to 65535".to_owned()),
+        _ => Verdict::Fine,
+    }
+}
+
+/// Tells what becomes of a port that the system is to choose.
+pub(crate) fn port_to_listen_on(value: &u16) -> Verdict {
+    match value {
+        0 => Verdict::Note(
+            "0 lets the system choose a port for each address, which the log names at each start",
+        ),
+        _ => Verdict::Fine,
+    }
+}
+
+/// Tells what becomes of a name that stands for no facility.
+#[allow(clippy::ptr_arg, reason = "the value of a setting, as it is")]
+pub(crate) fn facility(value: &String) -> Verdict {
+    match SyslogFacility::parse(value) {
+        Ok(_) => Verdict::Fine,
+        Err(_) => Verdict::Note("there is no such facility: daemon is used, as in PgBouncer"),
+    }
+}
 
 /// Tells what becomes of a limit that PgBouncer would start with.
 pub(crate) fn packet_size(value: &u32) -> Verdict {

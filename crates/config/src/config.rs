@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     AuthType, Database, Micros, Note, Peer, Place, PoolMode, Scope, SessionState, SettingInfo,
-    Settings, UserSettings,
+    Settings, SyslogFacility, UserSettings,
     check::{PACKET_MAX, PACKET_MIN},
+    value::Value,
 };
 
 /// Names of databases that belong to the console.
@@ -393,6 +394,12 @@ impl Settings {
     #[must_use]
     pub fn longest_message(&self) -> u32 {
         self.max_packet_size.clamp(PACKET_MIN, PACKET_MAX)
+    }
+
+    /// The part of the system that `syslog_facility` names; a name that stands for none is `daemon`.
+    #[must_use]
+    pub fn facility(&self) -> SyslogFacility {
+        SyslogFacility::parse(&self.syslog_facility).unwrap_or(SyslogFacility::Daemon)
     }
 }
 

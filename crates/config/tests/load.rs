@@ -55,6 +55,21 @@ fn what_pgbouncer_starts_with_is_taken() {
                 .any(|note| note.key == "client_tls_dheparams")
         );
     }
+    for (line, is_noted) in [
+        ("listen_port = 0", true),
+        ("syslog_facility = mail", true),
+        ("syslog_facility = LOCAL0", false),
+    ] {
+        let config = settings(line).expect(line);
+        assert_eq!(config.notes.len(), usize::from(is_noted), "{line}");
+        let facility = config.settings.facility().to_string();
+        let expected = if line.ends_with("LOCAL0") {
+            "local0"
+        } else {
+            "daemon"
+        };
+        assert_eq!(facility, expected);
+    }
     for wrong in [
         "verbose = --1",
         "verbose = 2147483648",
@@ -241,9 +256,9 @@ fn what_is_wrong_is_said() {
         "pool_mode = tx",
         "wrong value \"tx\" for \"pool_mode\": expected one of session, transaction, statement",
     );
-    global(
-        "listen_port = 0",
-        "wrong value \"0\" for \"listen_port\": expected a port number, 1 to 65535",
+    database(
+        "a = port=0",
+        "wrong value \"0\" for \"port\": expected a port number, 1 to 65535",
     );
     global(
         "listen_port = 65536",

@@ -1,7 +1,10 @@
 //! The keys of an entry of `[databases]`.
 
 use super::settings;
-use crate::{LoadBalance, Micros, PoolMode, Secret, SessionState, Share, check::between};
+use crate::{
+    LoadBalance, Micros, PoolMode, Secret, SessionState, Share,
+    check::{between, port},
+};
 
 settings! {
     /// An entry of `[databases]`: where the connections of one database go.
@@ -18,7 +21,7 @@ settings! {
         /// is tried as `load_balance_hosts` says. If not set, a Unix socket in `unix_socket_dir`.
         host: Vec<String>, reloads, now;
         /// The server's port.
-        port: u16 = "5432", reloads, now;
+        port: u16 = "5432", reloads, now, port;
         /// Log in to the server as this user, whoever the client is: one pool for the whole database.
         /// If not set, as the client's user: one pool for each.
         user: Option<String>, reloads, now;

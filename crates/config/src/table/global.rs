@@ -3,8 +3,11 @@
 use super::settings;
 use crate::{
     AuthType, BypassUsers, FairWindow, FileMode, HandoverClean, Micros, PoolMode, Secret,
-    SessionState, Share, SslMode, SyslogFacility, TlsNegotiation,
-    check::{allow_prefers, between, extension_names, not_console, packet_size},
+    SessionState, Share, SslMode, TlsNegotiation,
+    check::{
+        allow_prefers, between, extension_names, facility, not_console, packet_size,
+        port_to_listen_on,
+    },
 };
 
 settings! {
@@ -15,8 +18,9 @@ settings! {
         /// Addresses or host names to listen on for TCP, separated by commas; `*` is all addresses, of
         /// IPv4 and IPv6. If empty, there are only Unix sockets.
         listen_addr: Vec<String> = "", restarts, now;
-        /// The port to listen on, also in the names of Unix sockets.
-        listen_port: u16 = "6432", restarts, now;
+        /// The port to listen on, also in the names of Unix sockets. 0: one that the system chooses, for each
+        /// address another.
+        listen_port: u16 = "6432", restarts, now, port_to_listen_on;
         /// How many new connections the kernel may queue for each listening socket.
         listen_backlog: i32 = "128", restarts, now;
         /// The directory of the Unix socket to listen on, and of the sockets of databases without
@@ -386,8 +390,9 @@ settings! {
         stats_period: Micros = "60", reloads, now;
         /// Log to syslog, too.
         syslog: bool = "0", reloads, now;
-        /// The part of the system that our lines in syslog come from.
-        syslog_facility: SyslogFacility = "daemon", reloads, now;
+        /// The part of the system that our lines in syslog come from: `auth`, `authpriv`, `daemon`, `user` or
+        /// `local0` to `local7`. Any other name is `daemon`.
+        syslog_facility: String = "daemon", reloads, now, facility;
         /// Our name in syslog.
         syslog_ident: String = "pgbouncer", reloads, now;
         /// The socket of the syslog daemon. Lines that it does not take at once are lost, and counted.

@@ -1,6 +1,7 @@
 //! The keys of an entry of `[peers]`.
 
 use super::settings;
+use crate::check::port;
 
 settings! {
     /// An entry of `[peers]`: another process of the same group, to which cancel requests for its
@@ -11,7 +12,7 @@ settings! {
         /// A host name, an address, or the directory of a Unix socket. Must be set.
         host: Option<String>, reloads, now;
         /// Its port.
-        port: u16 = "6432", reloads, now;
+        port: u16 = "6432", reloads, now, port;
         /// The most cancel requests that are on their way to it at once. If not set,
         /// `default_pool_size`.
         pool_size: Option<u32>, reloads, now;

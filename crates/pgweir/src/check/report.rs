@@ -37,7 +37,10 @@ pub(super) fn tables(snapshot: &Snapshot, files: FileLimit) -> Vec<Table> {
 
 fn listening(config: &Config) -> Table {
     let settings = &config.settings;
-    let port = settings.listen_port;
+    let port = match settings.listen_port {
+        0 => "that the system chooses".to_owned(),
+        port => port.to_string(),
+    };
     let tcp = settings
         .listen_addr
         .iter()
@@ -46,7 +49,7 @@ fn listening(config: &Config) -> Table {
             _ => format!("{address}, port {port}"),
         });
     let unix = settings.unix_socket_dir.iter();
-    let unix = unix.map(|dir| format!("Unix socket {dir}/.s.PGSQL.{port}"));
+    let unix = unix.map(|dir| format!("Unix socket {dir}/.s.PGSQL.{}", settings.listen_port));
     Table {
         title: "Listens on",
         columns: &[],

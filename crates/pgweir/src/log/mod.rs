@@ -68,7 +68,7 @@ impl Log {
         self.0.syslog.set(settings.syslog.then(|| SyslogPlan {
             socket: PathBuf::from(&settings.syslog_socket),
             ident: settings.syslog_ident.clone(),
-            facility: settings.syslog_facility,
+            facility: settings.facility(),
         }));
         let path = settings.logfile.as_deref().map(Path::new);
         self.open(path)

@@ -418,7 +418,7 @@ fn open_name(
 
 /// Does the plan ask for this address?
 fn is_wanted(plan: &ListenPlan, address: SocketAddr) -> bool {
-    if plan.port != address.port() {
+    if plan.port != 0 && plan.port != address.port() {
         return false;
     }
     plan.addresses.iter().any(|name| {
@@ -427,13 +427,18 @@ fn is_wanted(plan: &ListenPlan, address: SocketAddr) -> bool {
             return address.ip().is_unspecified();
         }
         let found = (bare, plan.port).to_socket_addrs();
-        found.is_ok_and(|mut found| found.any(|one| one == address))
+        found.is_ok_and(|mut found| found.any(|one| is_same(one, address)))
     })
 }
 
 fn is_known(all: &[Listener], address: SocketAddr) -> bool {
-    let is_there = |other: &Listener| matches!(other.at, At::Tcp(bound) if bound == address);
+    let is_there = |other: &Listener| matches!(other.at, At::Tcp(bound) if is_same(address, bound));
     all.iter().any(is_there)
+}
+
+/// Is this the address that was asked for? Its port may be open.
+fn is_same(asked: SocketAddr, bound: SocketAddr) -> bool {
+    asked.ip() == bound.ip() && (asked.port() == 0 || asked.port() == bound.port())
 }
 
 fn bind_error(address: SocketAddr, error: Errno) -> ListenError {
@@ -462,10 +467,14 @@ fn open_tcp(
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     bind(&fd, &address)?;
     listen(&fd, plan.backlog)?;
+    let address = match plan.port {
+        0 => SocketAddr::try_from(getsockname(&fd)?)?,
+        _ => address,
+    };
     Ok(Listener {
         fd,
         at: At::Tcp(address),
-        port: plan.port,
+        port: address.port(),
         passed: false,
         given: AtomicBool::new(false),
     })
