@@ -9,11 +9,13 @@ import subprocess
 import threading
 import time
 
+import psycopg
 import pytest
 
 import fakeserver as fake
 import machine
 import rawclient as wire
+import scram
 from rawclient import LoginRefused, query
 
 BACKEND = "SELECT pg_backend_pid()"
@@ -160,6 +162,36 @@ def test_scram_iterations(start_pooler, newest_pg):
     client = pooler.raw("scrammed", password="scram password")
     (challenge,) = [m.body for m in client.login_messages if m.kind == "R" and m.body[3] == 11]
     assert challenge.endswith(b",i=5432")
+
+
+@pytest.mark.shows("scram_threads", "scram_queue")
+@pytest.mark.pgweir_only("derives keys between queries")
+def test_keys_of_scram_have_threads(start_pooler, newest_pg):
+    """One key is derived, one waits; whose key would be the next is refused, and who needs none gets in."""
+    users = {"admin": scram.secret("x")} | {f"u{number}": "clear text" for number in range(4)}
+    pooler = start_pooler(newest_pg, auth_type="scram-sha-256", users=users, client_login_timeout=2,
+                          scram_iterations=200_000_000, scram_threads=1, scram_queue=1)
+    outcomes = []
+
+    def log_in(user):
+        try:
+            pooler.raw(user, password="clear text")
+        except wire.LoginRefused as error:
+            outcomes.append(error.words)
+
+    def derivations():
+        with pooler.connect("admin", "pgbouncer", password="x", row_factory=psycopg.rows.dict_row) as db:
+            [row] = [row for row in db.execute("SHOW INTERNAL").fetchall() if row["task"] == "scram_keys"]
+            return tuple(row[name] for name in ("active", "waiting", "active_max", "waiting_max", "refused"))
+
+    assert derivations() == (0, 0, 1, 1, 0)
+    logins = [threading.Thread(target=log_in, args=[user]) for user in users if user != "admin"]
+    for login, (active, waiting, refused) in zip(logins, [(1, 0, 0), (1, 1, 0), (1, 1, 1), (1, 1, 2)]):
+        login.start()
+        machine.wait_until(lambda: derivations() == (active, waiting, 1, 1, refused), what="the login is in its place")
+    for login in logins:
+        login.join()
+    assert sorted(outcomes) == ["client_login_timeout"] * 2 + ["too many logins at once"] * 2
 
 
 # -- of one database, of one user

@@ -10,7 +10,7 @@ use std::sync::{
 pub struct Occupancies {
     /// They ask LDAP servers, PAM and the system (`auth_threads`, `auth_queue`).
     pub inquiries: Arc<Occupancy>,
-    /// They derive SCRAM keys.
+    /// They derive SCRAM keys (`scram_threads`, `scram_queue`).
     pub keys: Arc<Occupancy>,
 }
 

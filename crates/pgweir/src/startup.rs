@@ -294,7 +294,7 @@ impl Start {
             mailboxes: mailboxes.clone(),
             options: Arc::new(net_options(&snapshot, &plan.tls, files)),
             resolver: Arc::clone(&resolver),
-            deriver: Deriver::start(&mailboxes, &directory.occupancies().keys)?,
+            deriver: Deriver::start(settings, &mailboxes, &directory.occupancies().keys)?,
             inquirer: Inquirer::start(settings, &mailboxes, &directory.occupancies().inquiries)?,
             control: control.clone(),
             log: log.clone(),

@@ -205,6 +205,12 @@ settings! {
         auth_file: Option<String>, reloads, now;
         /// Iterations of SCRAM secrets that are made from clear-text passwords.
         scram_iterations: u32 = "4096", reloads, now, between::<1, 2_147_483_647>;
+        /// So many threads derive the keys of SCRAM from passwords in clear text, of clients and of servers: a
+        /// millisecond or more of a core each, for which logins wait and queries don't.
+        scram_threads: u32 = "2", restarts, now, between::<1, 64>;
+        /// So many derivations may wait for them; whose login would be one more is refused. A client that leaves
+        /// does not take its own along.
+        scram_queue: u32 = "16384", restarts, now, between::<1, 100_000>;
         /// The file with rules by address, user and database, for `auth_type = hba`: lines of `local
         /// DATABASE USER METHOD`, or `host` (`hostssl`, `hostnossl`) `DATABASE USER ADDRESS METHOD`, as in
         /// PostgreSQL's `pg_hba.conf`. The first that fits decides. DATABASE is `all`, `sameuser`,

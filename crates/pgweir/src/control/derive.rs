@@ -3,28 +3,32 @@
 use std::{io, sync::Arc};
 
 use pgweir_auth::scram::DeriveJob;
+use pgweir_config::Settings;
 use pgweir_core::{Token, WorkerId, occupancy::Occupancy};
 
 use super::{Overloaded, threads::Threads};
 use crate::net::{Mailboxes, Parcel};
-
-/// So many threads derive keys; they compete with the workers for the cores.
-const THREADS: usize = 2;
-/// So many jobs may wait: more than clients that can log in at once, but not without bound, since a
-/// client that leaves does not take its job along.
-const QUEUE: usize = 16_384;
 
 /// Takes jobs; the keys come by mail.
 #[derive(Debug, Clone)]
 pub(crate) struct Deriver(Threads<DeriveJob>);
 
 impl Deriver {
-    /// Starts the threads. They end when the last `Deriver` is gone.
+    /// Starts `scram_threads` threads, which compete with the workers for the cores; `scram_queue` jobs may wait for
+    /// them. They end when the last `Deriver` is gone.
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub(crate) fn start(mailboxes: &Mailboxes, occupancy: &Arc<Occupancy>) -> io::Result<Self> {
-        Threads::start("derive", THREADS, QUEUE, mailboxes, occupancy, derived).map(Self)
+    pub(crate) fn start(
+        settings: &Settings,
+        mailboxes: &Mailboxes,
+        occupancy: &Arc<Occupancy>,
+    ) -> io::Result<Self> {
+        let (count, queue) = (
+            settings.scram_threads as usize,
+            settings.scram_queue as usize,
+        );
+        Threads::start("derive", count, queue, mailboxes, occupancy, derived).map(Self)
     }
 
     /// Takes a job.

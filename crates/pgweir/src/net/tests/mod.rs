@@ -190,7 +190,7 @@ impl World {
         let resolver =
             Resolver::start(&settings, &mailboxes, clock, Log::new(0, false)).expect("threads");
         let occupancies = Occupancies::default();
-        let deriver = Deriver::start(&mailboxes, &occupancies.keys).expect("threads");
+        let deriver = Deriver::start(&settings, &mailboxes, &occupancies.keys).expect("threads");
         let inquirer =
             Inquirer::start(&settings, &mailboxes, &occupancies.inquiries).expect("threads");
         let driver = |id| {
