@@ -118,7 +118,11 @@ impl Worker {
             self.begin_session(conn, shared, asked);
             self.dedicate(conn, shared.id, now);
         }
-        if self.local_pool(shared, now).welcome().is_some() {
+        let is_known = {
+            let facts = shared.facts.lock();
+            facts.welcome.is_some() && !facts.is_outdated
+        };
+        if is_known {
             match self.is_unproven(conn) {
                 true => self.check_out(conn, now, out),
                 false => self.welcome_client(conn, now, out),

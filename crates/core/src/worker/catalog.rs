@@ -6,7 +6,7 @@ use pgweir_wire::MessageWriter;
 
 use super::{LocalPool, Worker};
 use crate::{
-    Actions, Time, Token,
+    Actions, SharedPool, Time, Token,
     backend::{CatalogRows, Duty, Own},
     pool::PoolId,
     session::certificates::query,
@@ -92,7 +92,7 @@ impl Worker {
     }
 
     /// The catalog was read.
-    pub(crate) fn catalog_read(&mut self, conn: Token, now: Time) {
+    pub(crate) fn catalog_read(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let Some(server) = self.table.server(conn) else {
             return;
         };
@@ -101,6 +101,9 @@ impl Worker {
         };
         let catalog = Arc::clone(&server.shared.catalog);
         let rows = (!found.failed).then_some(found.rows.as_slice());
-        catalog.finish(found.reading, rows, now);
+        if catalog.finish(found.reading, rows, now) {
+            let is_of_it = |pool: &SharedPool| Arc::ptr_eq(&pool.catalog, &catalog);
+            self.renew_servers(is_of_it, out);
+        }
     }
 }

@@ -282,11 +282,12 @@ impl Worker {
         }
         let shared = Arc::clone(&server.shared);
         server.change(Duty::Idle, &mut self.timed);
-        let welcome = Arc::new(welcome);
+        let is_of_now = server.epoch == shared.epochs.lock().present();
         {
             let mut facts = shared.facts.lock();
             facts.failure = None;
-            facts.welcome = Some(Arc::clone(&welcome));
+            facts.is_outdated &= !is_of_now;
+            facts.welcome = Some(Arc::new(welcome));
         }
         let notes = shared
             .ledger
