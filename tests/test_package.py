@@ -66,6 +66,7 @@ def test_contents(folder):
     assert not [name for name, mode in files.items() if mode & 0o022]
     assert set(files) >= {
         "usr/lib/systemd/system/pgweir.service", "usr/lib/systemd/system/pgweir@.service",
+        "usr/lib/systemd/system/pgweir.socket",
         "etc/default/pgweir", "etc/logrotate.d/pgweir", "var/log/pgweir/",
         "usr/share/man/man1/pgweir.1.gz", "usr/share/man/man5/pgweir.ini.5.gz",
         "usr/share/doc/pgweir/copyright", "usr/share/doc/pgweir/changelog.gz",
@@ -98,6 +99,43 @@ def test_unit(folder, program):
     text = unit.read_text()
     for word in "Type=notify", "LimitCORE=0", "LimitNOFILE=", "NoNewPrivileges=yes":
         assert f"\n{word}" in text
+
+
+def test_socket_unit(folder, program):
+    """systemd takes it as the socket of the service."""
+    for name in "pgweir.service", "pgweir.socket":
+        (folder / name).write_text((PACKAGING / name).read_text().replace("/usr/bin/pgweir", str(program)))
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", str(folder / "pgweir.socket")], capture_output=True,
+                          text=True, env=os.environ | {"SYSTEMD_LOG_LEVEL": "warning", "SYSTEMD_UNIT_PATH": f"{folder}:"})
+    said = [line for line in done.stderr.splitlines() if "pgweir" in line]
+    assert (done.returncode, said) == (0, [])
+    assert "[Install]\nWantedBy=sockets.target\n" in (folder / "pgweir.socket").read_text()
+
+
+def test_socket_activation(new_pooler, newest_pg, program):
+    """What systemd does with the socket unit: it listens, and gives the sockets to a pgweir that it starts for the
+    first client. `pgweir check` sees that. An online restart keeps them."""
+    one = new_pooler(newest_pg)
+    one.write_files()
+    places = re.findall(r"^ListenStream=(.*)$", (PACKAGING / "pgweir.socket").read_text(), flags=re.MULTILINE)
+    places = [place.replace("/run/postgresql", str(one.folder)).replace("6432", str(one.port)) for place in places]
+    assert places == [f"127.0.0.1:{one.port}", one.unix_path]
+    listens = [word for place in places for word in ("-l", place)]
+    old = one.spawn(within=["systemd-socket-activate", *listens]).process
+    machine.wait_until(lambda: Path(one.unix_path).exists(), what="systemd listens")
+    checked = run(program, "check", one.ini_path)
+    for key, place in zip(("listen_addr", "unix_socket_dir"), places):
+        assert re.search(rf"^{key}: {place} is held by systemd-.* \(process {old.pid}\)", checked, re.MULTILINE)
+    with connect(one.port) as first:
+        assert first.execute("SELECT 1").fetchone() == (1,)
+        one.expect_log("sockets passed from service manager, listen_addr ignored")
+        one.spawn("-R")
+        assert old.wait(30) == 0, one.log_tail()
+        assert first.execute("SELECT 2").fetchone() == (2,)
+    with connect(one.port) as later, poolers.RawClient.unix(one.unix_path) as unix:
+        assert later.execute("SELECT 3").fetchone() == (3,)
+        unix.login("trusty", "app")
+    assert f"(process {one.pid})" in run(program, "check", one.ini_path)
 
 
 @pytest.mark.parametrize("page", ["pgweir.1", "pgweir.ini.5"])
@@ -215,6 +253,8 @@ def test_life(debian, folder, newest_pg):
     ini, default = "/etc/pgweir/pgweir.ini", "/etc/default/pgweir"
     assert debian.run("stat", "-c", "%U:%G %a", ini).strip() == "postgres:postgres 640"
     assert "pgweir.service" in debian.run("ls", "/etc/systemd/system/multi-user.target.wants")
+    enabled = debian.run("find", "/etc/systemd/system", "-name", "pgweir*").split()
+    assert enabled == ["/etc/systemd/system/multi-user.target.wants/pgweir.service"]
 
     # The operator's changes.
     port = machine.free_port()

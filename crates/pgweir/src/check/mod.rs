@@ -2,6 +2,7 @@
 
 mod doubts;
 mod obstacles;
+mod ports;
 mod report;
 mod table;
 
@@ -44,6 +45,7 @@ pub(crate) fn run(ini: &Path, reach: bool) -> ExitCode {
     }
     let mut doubts = doubts::all_of(ini, snapshot, files);
     doubts.extend(findings.doubts);
+    doubts.extend(ports::doubts(settings));
     if let Some(user) = settings.user.as_deref().filter(|_| !is_user) {
         doubts.push(format!(
             "user = {user}: whether this user can read and write the files is known only if {user} or root asks"

@@ -1,0 +1,231 @@
+//! Whether others listen where a configuration says. A port is bound to find out, never listened on.
+
+use std::{
+    fs,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs},
+    path::Path,
+};
+
+use pgweir_config::Settings;
+use rustix::{
+    io::Errno,
+    net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt},
+    process::geteuid,
+};
+
+/// The state of a socket that listens, in /proc/net/tcp.
+const LISTENS: &str = "0A";
+/// The flag of one, in /proc/net/unix.
+const ACCEPTS: u32 = 0x1_0000;
+
+/// Who has a socket open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Holder {
+    pid: u32,
+    name: String,
+}
+
+/// What is doubtful about the places that would be listened on.
+pub(super) fn doubts(settings: &Settings) -> Vec<String> {
+    let port = settings.listen_port;
+    let mut doubts = Vec::new();
+    let mut needs_right = geteuid().is_root() && port < first_of_everybody();
+    let names = settings.listen_addr.iter().filter(|_| port != 0);
+    for address in names.flat_map(|name| addresses(name, port)) {
+        match try_bind(address, settings.so_reuseport) {
+            Err(Errno::ADDRINUSE) => {
+                let holder = tcp_inode(address).and_then(holder);
+                doubts.push(in_use("listen_addr", &address.to_string(), holder));
+            }
+            Err(Errno::ACCESS) => needs_right = true,
+            // Whether it is an address of this machine is asked elsewhere.
+            _ => {}
+        }
+    }
+    if needs_right && port != 0 && !settings.listen_addr.is_empty() {
+        doubts.push(format!(
+            "listen_port = {port}: a port below {} is for who has CAP_NET_BIND_SERVICE (in a unit of systemd: \
+             CapabilityBoundingSet= and AmbientCapabilities=); this process has it not, or only as root",
+            first_of_everybody()
+        ));
+    }
+    let dir = settings.unix_socket_dir.as_deref().unwrap_or_default();
+    if !dir.is_empty() {
+        let path = format!("{}/.s.PGSQL.{port}", dir.trim_end_matches('/'));
+        if let Some(inode) = unix_inode(&path) {
+            doubts.push(in_use("unix_socket_dir", &path, holder(inode)));
+        }
+    }
+    doubts
+}
+
+fn addresses(name: &str, port: u16) -> Vec<SocketAddr> {
+    if name == "*" {
+        return vec![
+            (Ipv4Addr::UNSPECIFIED, port).into(),
+            (Ipv6Addr::UNSPECIFIED, port).into(),
+        ];
+    }
+    let bare = name.trim_start_matches('[').trim_end_matches(']');
+    let found = (bare, port).to_socket_addrs();
+    found.map(Iterator::collect).unwrap_or_default()
+}
+
+/// As a listener would; one that listens already is in the way, but nobody can notice ours.
+fn try_bind(address: SocketAddr, reuse_port: bool) -> Result<(), Errno> {
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let fd = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_reuseaddr(&fd, true)?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&fd, true)?;
+    }
+    if reuse_port {
+        sockopt::set_socket_reuseport(&fd, true)?;
+    }
+    bind(&fd, &address)
+}
+
+/// The lowest port that needs no privilege.
+fn first_of_everybody() -> u16 {
+    let text = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
+    text.ok()
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(1024)
+}
+
+fn in_use(key: &str, place: &str, holder: Option<Holder>) -> String {
+    match holder {
+        Some(Holder { pid, name }) if name.starts_with("systemd") => format!(
+            "{key}: {place} is held by {name} (process {pid}), for socket activation: a service that it starts listens \
+             where its socket unit says, whatever this file says"
+        ),
+        Some(Holder { pid, name }) => format!(
+            "{key}: {place} is in use by {name} (process {pid}): a start fails unless that has ended, or is a pgweir \
+             that this one takes over from (-R)"
+        ),
+        None => format!(
+            "{key}: {place} is in use, by whom root can tell: a start fails unless that has ended, is a pgweir that \
+             this one takes over from (-R), or is systemd, for socket activation"
+        ),
+    }
+}
+
+/// Who has the socket open, as far as we may know.
+fn holder(inode: u64) -> Option<Holder> {
+    let wanted = format!("socket:[{inode}]");
+    let is_it = |entry: fs::DirEntry| {
+        let target = fs::read_link(entry.path());
+        target.is_ok_and(|target| target == Path::new(&wanted))
+    };
+    for process in fs::read_dir("/proc").ok()?.flatten() {
+        let Some(pid) = process
+            .file_name()
+            .to_str()
+            .and_then(|pid| pid.parse().ok())
+        else {
+            continue;
+        };
+        let Ok(mut files) = fs::read_dir(process.path().join("fd")) else {
+            continue;
+        };
+        if files.any(|entry| entry.is_ok_and(is_it)) {
+            let name = fs::read_to_string(process.path().join("comm")).ok()?;
+            let name = name.trim_end().to_owned();
+            return Some(Holder { pid, name });
+        }
+    }
+    None
+}
+
+/// The socket that listens at this address, or at one that includes it.
+fn tcp_inode(address: SocketAddr) -> Option<u64> {
+    let table = match address {
+        SocketAddr::V4(_) => "/proc/net/tcp",
+        SocketAddr::V6(_) => "/proc/net/tcp6",
+    };
+    find_tcp(&fs::read_to_string(table).ok()?, address)
+}
+
+fn find_tcp(table: &str, address: SocketAddr) -> Option<u64> {
+    table.lines().find_map(|line| {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        let &[_, local, _, LISTENS, _, _, _, _, _, inode, ..] = fields.as_slice() else {
+            return None;
+        };
+        let (ip, port) = local.split_once(':')?;
+        let (ip, port) = (parse_ip(ip)?, u16::from_str_radix(port, 16).ok()?);
+        let overlaps = ip == address.ip() || ip.is_unspecified() || address.ip().is_unspecified();
+        (overlaps && port == address.port()).then(|| inode.parse().ok())?
+    })
+}
+
+/// An address as the kernel prints it: words of 32 bits, as they lie in memory.
+fn parse_ip(text: &str) -> Option<IpAddr> {
+    let mut bytes = Vec::with_capacity(16);
+    for start in (0..text.len()).step_by(8) {
+        let word = u32::from_str_radix(text.get(start..start + 8)?, 16).ok()?;
+        bytes.extend(word.to_ne_bytes());
+    }
+    let four: Result<[u8; 4], _> = bytes.as_slice().try_into();
+    let sixteen: Result<[u8; 16], _> = bytes.as_slice().try_into();
+    four.map(IpAddr::from).or(sixteen.map(IpAddr::from)).ok()
+}
+
+/// The Unix socket that listens at this path. It is not connected to: its owner would notice.
+fn unix_inode(path: &str) -> Option<u64> {
+    find_unix(&fs::read_to_string("/proc/net/unix").ok()?, path)
+}
+
+fn find_unix(table: &str, path: &str) -> Option<u64> {
+    let end = format!(" {path}");
+    table.lines().find_map(|line| {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        let &[_, _, _, flags, _, _, inode, _, ..] = fields.as_slice() else {
+            return None;
+        };
+        let flags = u32::from_str_radix(flags, 16).ok()?;
+        (line.ends_with(&end) && flags & ACCEPTS != 0).then(|| inode.parse().ok())?
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TCP: &str = "\
+  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100007F:1920 00000000:0000 0A 00000000:00000000 00:00000000 00000000   101        0 11 1 0 100 0 0 10 0
+   1: 00000000:1921 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 12 1 0 100 0 0 10 0
+   2: 0100007F:1922 0100007F:8A8A 01 00000000:00000000 00:00000000 00000000     0        0 13 1 0 100 0 0 10 0
+   3: 00000000000000000000000001000000:1920 00000000000000000000000000000000:0000 0A 0:0 00:0 0 101 0 14 1 0 100
+   4: 0100007F:19
+";
+    const UNIX: &str = "\
+Num       RefCount Protocol Flags    Type St Inode Path
+0000000000000000: 00000002 00000000 00010000 0001 01    21 /tmp/.s.PGSQL.1
+0000000000000000: 00000003 00000000 00000000 0001 03    22 /tmp/.s.PGSQL.2
+0000000000000000: 00000003 00000000 00000000 0001 03    23
+0000000000000000: 00000002 00000000 00010000 0001 01    24 /a folder/.s.PGSQL.3
+";
+
+    #[test]
+    fn sockets_that_listen_are_found() {
+        let tcp = |address: &str| find_tcp(TCP, address.parse().expect("an address"));
+        // As a machine of the other byte order would not print it.
+        if cfg!(target_endian = "little") {
+            assert_eq!(tcp("127.0.0.1:6432"), Some(11));
+            assert_eq!(tcp("127.0.0.2:6432"), None);
+            assert_eq!(tcp("[::1]:6432"), Some(14));
+        }
+        assert_eq!(tcp("0.0.0.0:6432"), Some(11));
+        assert_eq!(tcp("127.0.0.1:6433"), Some(12));
+        assert_eq!(tcp("127.0.0.1:6434"), None, "it is connected");
+        let unix = |path| find_unix(UNIX, path);
+        assert_eq!(unix("/tmp/.s.PGSQL.1"), Some(21));
+        assert_eq!(unix("/tmp/.s.PGSQL.2"), None);
+        assert_eq!(unix("/a folder/.s.PGSQL.3"), Some(24));
+    }
+}
