@@ -140,8 +140,8 @@ def test_check_warns_of_ports_in_use(program, new_pooler):
     said = warnings(run(program, "check", pooler.ini_path, folder=pooler.folder))
     places = [("listen_addr", f"127.0.0.1:{pooler.port}"), ("unix_socket_dir", pooler.unix_path)]
     assert [line for line in said if "in use" in line] == [
-        f"{key}: {place} is in use by pgweir (process {pooler.pid}): a start fails unless that has ended, or is a pgweir "
-        "that this one takes over from (-R)" for key, place in places]
+        f"{key}: {place} is in use by pgweir (process {pooler.pid}): a start fails unless that has ended, or is a "
+        "pgweir that this one takes over from (-R)" for key, place in places]
     assert pooler.log() == before
 
 

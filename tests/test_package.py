@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -105,8 +106,9 @@ def test_socket_unit(folder, program):
     """systemd takes it as the socket of the service."""
     for name in "pgweir.service", "pgweir.socket":
         (folder / name).write_text((PACKAGING / name).read_text().replace("/usr/bin/pgweir", str(program)))
-    done = subprocess.run(["systemd-analyze", "verify", "--man=no", str(folder / "pgweir.socket")], capture_output=True,
-                          text=True, env=os.environ | {"SYSTEMD_LOG_LEVEL": "warning", "SYSTEMD_UNIT_PATH": f"{folder}:"})
+    environment = os.environ | {"SYSTEMD_LOG_LEVEL": "warning", "SYSTEMD_UNIT_PATH": f"{folder}:"}
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", str(folder / "pgweir.socket")],
+                          capture_output=True, text=True, env=environment)
     said = [line for line in done.stderr.splitlines() if "pgweir" in line]
     assert (done.returncode, said) == (0, [])
     assert "[Install]\nWantedBy=sockets.target\n" in (folder / "pgweir.socket").read_text()
@@ -329,6 +331,61 @@ def expect_service(debian, port):
     assert code == 0, output
 
 
+# -- the image
+
+@pytest.mark.full
+@pytest.mark.timeout(1200)
+@pytest.mark.skipif(os.geteuid() != 0, reason="a Debian in a folder needs root")
+def test_image(debian, folder, new_pooler, newest_pg):
+    """Made of a Debian and the program under test, which its own first stage would build with `make`'s tools; run as it
+    says of itself, without whatever runs containers on this machine."""
+    podman = ["podman", "--root", folder / "store", "--runroot", folder / "run", "--storage-driver", "vfs",
+              "--cgroup-manager", "cgroupfs"]
+    recipe = (PACKAGING / "Containerfile").read_text()
+    base = re.search(r"^FROM (\S*debian\S*)$", recipe, flags=re.MULTILINE)[1]
+    stage = re.compile(r"^FROM \S* AS build$.*?(?=^FROM )", re.MULTILINE | re.DOTALL)
+    recipe, count = stage.subn("FROM scratch AS build\nCOPY pgweir /pgweir\n\n", recipe)
+    assert count == 1
+    context = folder / "context"
+    context.mkdir()
+    (context / "Containerfile").write_text(recipe)
+    shutil.copy(poolers.binary(), context / "pgweir")
+    account = 10001
+    try:
+        run("sh", "-c", f"tar -C {debian.root} -c . | {' '.join(map(str, podman))} import -q - {base}")
+        run(*podman, "build", "-q", "--pull=never", "--isolation", "chroot", "--network", "host", "-t", "pgweir",
+            context)
+        made = json.loads(run(*podman, "image", "inspect", "pgweir"))[0]["Config"]
+        assert (made["User"], made["StopSignal"]) == (f"{account}:{account}", "SIGINT")
+        container = run(*podman, "create", "pgweir").strip()
+        root = Path(run(*podman, "mount", container).strip())
+        one = new_pooler(newest_pg, unix_socket_dir="/run/pgweir", auth_file="/etc/pgweir/userlist.txt")
+        one.write_files()
+        (root / "etc/pgweir").mkdir()
+        for path in one.ini_path, one.userlist_path:
+            shutil.copy(path, root / "etc/pgweir")
+            os.chown(root / "etc/pgweir" / path.name, account, account)
+        expect_to_serve(one, ["chroot", f"--userspec={made['User']}", root, *made["Entrypoint"], *made["Cmd"]])
+        assert list((root / "run/pgweir").iterdir()) == []
+    finally:
+        for command in (["rm", "-fa"], ["rmi", "-fa"]):
+            subprocess.run([*podman, *command], capture_output=True)
+        shutil.rmtree(folder / "store", ignore_errors=True)
+
+
+def expect_to_serve(one, command):
+    """Started by a command, it serves, and ends by SIGINT."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        machine.wait_until(lambda: not machine.is_free(one.port) or process.poll() is not None)
+        with connect(one.port) as connection:
+            assert connection.execute("SELECT 1").fetchone() == (1,)
+    finally:
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=30)
+    assert process.returncode == 0, output
+
+
 # -- the static binary
 
 @pytest.mark.full
@@ -348,14 +405,4 @@ def test_static(folder, new_pooler, newest_pg):
     one.write_files()
     for path in one.ini_path, one.userlist_path:
         shutil.copy(path, folder)
-    process = subprocess.Popen(
-        ["chroot", f"--userspec={account.pw_uid}:{account.pw_gid}", folder, "/pgweir", "/pgweir.ini"],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    try:
-        machine.wait_until(lambda: not machine.is_free(one.port) or process.poll() is not None)
-        with connect(one.port) as connection:
-            assert connection.execute("SELECT 1").fetchone() == (1,)
-    finally:
-        process.send_signal(signal.SIGINT)
-        output, _ = process.communicate(timeout=30)
-    assert process.returncode == 0, output
+    expect_to_serve(one, ["chroot", f"--userspec={account.pw_uid}:{account.pw_gid}", folder, "/pgweir", "/pgweir.ini"])

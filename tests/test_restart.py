@@ -368,6 +368,25 @@ def test_a_client_over_tls_stays(line, newest_pg, certificates):
         assert fresh.execute("SELECT 1").fetchone() == (1,)
 
 
+def test_a_second_restart_waits_for_the_first(line, certificates):
+    """As long as a client stays with the first process. It can be ended for that."""
+    one = line(**certificates.pooler("allow"))
+    pooler = one.pooler
+    plain, secure = pooler.raw(), connect(pooler)
+    first = one.restart()
+    pooler.expect_log("accepts clients, ours leave for it", seconds=20)
+    second = one.restart()
+    pooler.expect_log(f"a new process has to wait to take over: process {first.pid}, of the last", seconds=20)
+    assert plain.value("SELECT 1") == "1"
+    assert secure.execute("SELECT 1").fetchone() == (1,)
+    first.send_signal(signal.SIGQUIT)
+    assert first.wait(30) == 0
+    with pytest.raises(psycopg.OperationalError):
+        secure.execute("SELECT 1")
+    one.done(second)
+    assert plain.value("SELECT 1") == "1"
+
+
 def test_a_pool_of_one_server_and_a_client_that_stays(line, newest_pg, certificates):
     """Both processes have the one server in turn."""
     one = line(default_pool_size=1, **certificates.pooler("allow"))

@@ -20,7 +20,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::supervisor::{Ending, Supervisor};
 use crate::{
     net::{Listeners, Parcel},
-    takeover::{Partner, Post, Step},
+    takeover::{Partner, Post, Step, busy},
 };
 
 /// How this process was started: a new one is started the same way.
@@ -149,6 +149,10 @@ impl Supervisor {
                 self.say(Level::Log, text);
             }
             Step::Failed(why) => self.takeover_failed(&why),
+            Step::Waits(pid) => {
+                let text = format!("a new process has to wait to take over: {}", busy(pid));
+                self.say(Level::Log, text);
+            }
             Step::Done => {
                 self.say(Level::Log, "online restart: all clients have left, leaving");
                 self.shut_down(Shutdown::Immediate, ending);

@@ -42,6 +42,8 @@ pub(crate) enum Step {
     Failed(String),
     /// All clients have arrived there.
     Done,
+    /// A new process has to wait for this one, which was here before us.
+    Waits(u32),
 }
 
 /// What the thread of a process that may have to go needs.
@@ -127,7 +129,7 @@ impl Elder {
 
     /// Has the control thread begin, and says so before clients leave.
     fn begin(&self, channel: &Channel) -> Result<(), TakeoverError> {
-        let voice = self.partner.found(channel.sender()?);
+        let voice = self.partner.found(channel.sender()?, None);
         let voice = voice.lock();
         let (reply, answer) = bounded(1);
         self.tell(Step::Begin(reply));
@@ -154,10 +156,8 @@ impl Elder {
         if operator.is_ending() {
             return Ok(Err("it is shutting down".to_owned()));
         }
-        // The one before may have ended just now.
-        self.partner.wait_for_end(PATIENCE / 3);
-        if self.directory.has_partner() {
-            return Ok(Err("another online restart is under way".to_owned()));
+        if let Some(why) = self.is_occupied() {
+            return Ok(Err(why));
         }
         if operator.halt() == Halt::Suspended {
             return Ok(Err("it is suspended: RESUME first".to_owned()));
@@ -183,6 +183,20 @@ impl Elder {
         };
         channel.send(&offer, &descriptors)?;
         Ok(Ok(()))
+    }
+
+    /// Why nobody can take over yet. The process before this one gets a while to end.
+    fn is_occupied(&self) -> Option<String> {
+        let elder = self.partner.elder();
+        if let Some(pid) = elder {
+            self.tell(Step::Waits(pid));
+            self.partner.wait_for_end(PATIENCE / 3);
+        }
+        let reason = || match elder {
+            Some(pid) => busy(pid),
+            None => "another online restart is under way".to_owned(),
+        };
+        self.directory.has_partner().then(reason)
     }
 
     /// Hears what the new process says while clients leave for it.
@@ -234,6 +248,14 @@ impl Elder {
         // The control thread outlives this one, or the process ends anyway.
         let _ = self.control.send(Request::Takeover(step));
     }
+}
+
+/// What keeps the next online restart waiting.
+pub(crate) fn busy(pid: u32) -> String {
+    format!(
+        "process {pid}, of the last online restart, still has clients: until they leave or takeover_timeout, or until \
+         SIGQUIT ends it, and them"
+    )
 }
 
 /// A cancel request that has come in at the other process.

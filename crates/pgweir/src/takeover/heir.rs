@@ -42,6 +42,8 @@ pub(crate) struct Heir {
 #[derive(Debug)]
 pub(crate) struct Inheritance {
     channel: Channel,
+    /// The process before us.
+    pid: u32,
     /// Our number in the row of restarts.
     pub(crate) generation: u8,
     pub(crate) begin: Begin,
@@ -126,6 +128,7 @@ impl Heir {
         match self.channel.receive()?.0 {
             Message::Begin(begin) => Ok(Inheritance {
                 channel: self.channel,
+                pid: self.pid,
                 generation: self.generation.wrapping_add(1),
                 begin,
             }),
@@ -168,7 +171,7 @@ impl Inheritance {
         let pid = std::process::id();
         channel.send(&Message::Up { pid }, &[])?;
         channel.set_patience(FOREVER, PATIENCE)?;
-        let _ = partner.found(channel.sender()?);
+        let _ = partner.found(channel.sender()?, Some(self.pid));
         let builder = thread::Builder::new().name("arrivals".to_owned());
         let listen = move || {
             let count = receive(&mut channel, &directory, &mailboxes, &partner);

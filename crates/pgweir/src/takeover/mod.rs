@@ -25,7 +25,7 @@ use pgweir_core::{
 use crate::net::{Mailboxes, Parcel};
 
 pub(crate) use self::{
-    elder::{Elder, Step},
+    elder::{Elder, Step, busy},
     heir::{Heir, Inheritance},
     partner::Partner,
     post::Post,

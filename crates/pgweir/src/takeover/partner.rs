@@ -29,6 +29,8 @@ pub(crate) struct Partner {
 struct Line {
     /// Not to be waited for under the line's own lock: what has arrived must be heard meanwhile.
     voice: Arc<Mutex<Channel>>,
+    /// The process that was here before us, if it is that one.
+    elder: Option<u32>,
     /// Clients that were sent, or are about to be, and have not arrived.
     under_way: VecDeque<Departing>,
     /// How many have arrived.
@@ -36,12 +38,14 @@ struct Line {
 }
 
 impl Partner {
-    /// It is there. Whoever locks what comes back speaks before all others.
-    pub(super) fn found(&self, channel: Channel) -> Arc<Mutex<Channel>> {
+    /// It is there; `elder` is its process id if it was here before us. Whoever locks what comes back speaks before
+    /// all others.
+    pub(super) fn found(&self, channel: Channel, elder: Option<u32>) -> Arc<Mutex<Channel>> {
         self.is_last.store(false, Ordering::Relaxed);
         let voice = Arc::new(Mutex::new(channel));
         *self.line.lock() = Some(Line {
             voice: Arc::clone(&voice),
+            elder,
             under_way: VecDeque::new(),
             arrived: 0,
         });
@@ -53,6 +57,11 @@ impl Partner {
         let line = self.line.lock().take();
         self.gone.notify_all();
         line.map(|line| line.under_way).unwrap_or_default()
+    }
+
+    /// The process before us, while it still has clients.
+    pub(super) fn elder(&self) -> Option<u32> {
+        self.line.lock().as_ref().and_then(|line| line.elder)
     }
 
     /// Waits until it is gone, but not longer than this.
