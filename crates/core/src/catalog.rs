@@ -28,8 +28,6 @@ pub struct Catalog {
 #[derive(Debug, Default)]
 struct State {
     certificates: Certificates,
-    /// Stands for what sessions begin with, where that is known.
-    defaults: Option<u64>,
     /// Counts changes that were seen: what was read before one says nothing of it.
     changes: u64,
     /// Something may have changed since the last reading.
@@ -85,9 +83,8 @@ impl Catalog {
         })
     }
 
-    /// A reading has ended: `rows` are what was found, if it went well. `true` if sessions begin with
-    /// other values than at the last reading.
-    pub fn finish(&self, reading: Reading, rows: Option<&[[Vec<u8>; 4]]>, now: Time) -> bool {
+    /// A reading has ended: `rows` are what was found, if it went well.
+    pub fn finish(&self, reading: Reading, rows: Option<&[[Vec<u8>; 4]]>, now: Time) {
         let generation = self.generation() + 1;
         let certificates = rows.map(|rows| {
             let rows = rows
@@ -97,28 +94,19 @@ impl Catalog {
         });
         let mut state = self.state.lock();
         if state.begun_at != Some(reading.begun_at) {
-            return false;
+            return;
         }
         state.begun_at = None;
         state.read_at = Some((now, now.since(reading.begun_at)));
         let is_current = state.changes == reading.changes;
         state.is_stale = !is_current;
-        let Some(certificates) = certificates.filter(|_| is_current) else {
-            return false;
-        };
-        let found = certificates.defaults();
-        let is_other = found.is_some() && state.defaults.is_some() && found != state.defaults;
-        state.defaults = found;
-        if generation == self.generation() + 1 {
+        if let Some(certificates) = certificates
+            && is_current
+            && generation == self.generation() + 1
+        {
             state.certificates = certificates;
             self.generation.store(generation, Ordering::Release);
         }
-        is_other
-    }
-
-    /// What sessions begin with has changed, and is seen to.
-    pub fn defaults_changed(&self) {
-        self.state.lock().defaults = None;
     }
 
     /// The schema in force: a statement that was prepared under another one may give other columns now.
@@ -177,24 +165,6 @@ mod tests {
             "a share of the time"
         );
         assert!(catalog.begin(10_000_000, at(22)).is_some());
-    }
-
-    #[test]
-    fn other_defaults_are_told_once() {
-        let catalog = Catalog::default();
-        let read = |seconds, defaults: Option<&str>| {
-            let row = |name: &str| ["d", name, "", ""].map(|column| column.as_bytes().to_vec());
-            let rows: Vec<_> = rows().into_iter().chain(defaults.map(row)).collect();
-            let reading = catalog.begin(0, at(seconds)).expect("due");
-            catalog.finish(reading, Some(&rows), at(seconds))
-        };
-        assert!(!read(0, Some("1")), "nothing to compare with");
-        let certified = catalog.certificates().id();
-        assert!(!read(1, Some("1")));
-        assert!(read(2, Some("2")) && !read(3, Some("2")));
-        assert_eq!(catalog.certificates().id(), certified);
-        catalog.defaults_changed();
-        assert!(!read(4, Some("3")) && !read(5, None) && !read(6, Some("4")));
     }
 
     #[test]

@@ -134,23 +134,11 @@ pub struct SharedPool {
     free_ids: Arc<Mutex<FreeIds>>,
 }
 
-impl SharedPool {
-    /// Sessions begin with other values from now on: its servers are out of date, and what they have said
-    /// of themselves. The caller tells the workers.
-    pub(crate) fn renew(&self) {
-        self.epochs.lock().renew();
-        self.facts.lock().is_outdated = true;
-        self.startups.lock().clear();
-    }
-}
-
 /// What is known of the servers of a pool.
 #[derive(Debug, Default)]
 pub struct Facts {
     /// Their parameters; `None` while none has logged in.
     pub welcome: Option<Arc<Welcome>>,
-    /// What sessions begin with has changed since: who logs in waits for the next server.
-    pub is_outdated: bool,
     /// Why the last login failed; `None` once one succeeds.
     pub failure: Option<Failure>,
     /// The secret that a client has proven, of a user who is not in `auth_file`.

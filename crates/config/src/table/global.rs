@@ -106,8 +106,7 @@ settings! {
         session_state: SessionState = "transparent", reloads, now;
         /// With `session_state = transparent`: how often to look for functions and relations that may change
         /// a session in ways that can't be seen in a query's text. A change by clients of pgweir is
-        /// noticed at once; one that was made elsewhere, or inside of a function, after this time. So is one
-        /// of what sessions begin with (`ALTER ROLE ... SET`): servers are opened anew then.
+        /// noticed at once; one that was made elsewhere, or inside of a function, after this time.
         /// 0: never look; then each transaction is followed by a look at the session.
         catalog_check_interval: Micros = "10", reloads, now;
         /// Parameters to follow besides `client_encoding`, `DateStyle`, `TimeZone`,

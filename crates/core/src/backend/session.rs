@@ -6,8 +6,8 @@ use super::{Lookup, OwnNames};
 use crate::{
     Reading,
     session::{
-        Defaults, Dialect, Probe, Settings, SqlStatements, State, Suspects, Suspicion, TakenBack,
-        Tracked, TrackedNames,
+        Dialect, Probe, Settings, SqlStatements, State, Suspects, Suspicion, TakenBack, Tracked,
+        TrackedNames,
     },
 };
 
@@ -53,8 +53,6 @@ pub struct ServerSession {
     pub sequences: Sequences,
     /// A text may have changed the catalog.
     pub changes_catalog: bool,
-    /// Texts may have changed what sessions begin with.
-    pub changes_defaults: Option<Defaults>,
     /// Its transaction may have changed the schema: the number of the one that it sees.
     pub schema: Option<u32>,
     /// The catalog, as far as it was read here.

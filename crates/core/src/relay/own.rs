@@ -29,7 +29,7 @@ impl Worker {
             (Own::Restore, Duty::Judging(_)) => self.restored(conn, now, out),
             (Own::Unlisten, Duty::Judging(_)) => self.conclude_hearing(conn, now, out),
             (Own::Startup, Duty::Preparing(_)) => self.startup_tried(conn, now, out),
-            (Own::Catalog, _) => self.catalog_read(conn, now, out),
+            (Own::Catalog, _) => self.catalog_read(conn, now),
             (Own::Neutral, _) => self.is_neutral(conn),
             (Own::Lookup, _) => self.lookup_done(conn, now, out),
             (Own::Clean, Duty::Preparing(_)) => self.cleaned_for_client(conn, now, out),

@@ -17,8 +17,8 @@ use crate::{
     Actions,
     backend::{Change, Mark, MarkKind, Own},
     session::{
-        Defaults, RESERVED, Resets, Statement, Suspicion, changes_catalog, changes_schema,
-        left_database, scan,
+        RESERVED, Resets, Statement, Suspicion, changes_catalog, changes_schema, left_database,
+        scan,
         scan::{Discard, Phrase, custom_names, phrases},
     },
 };
@@ -123,10 +123,7 @@ impl Upward<'_> {
         self.server.session.suspects.note(suspicion, text);
         if suspicion.contains(CHANGE) {
             // A text that has not come as a whole is empty here.
-            let session = &mut self.server.session;
-            session.changes_catalog |= text.is_empty() || changes_catalog(text);
-            let both = [session.changes_defaults.take(), Defaults::changed_by(text)];
-            session.changes_defaults = both.into_iter().flatten().reduce(Defaults::and);
+            self.server.session.changes_catalog |= text.is_empty() || changes_catalog(text);
         }
         if suspicion.contains(Suspicion::TEMP)
             && let Some(name) = left_database(text)

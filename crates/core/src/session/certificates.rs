@@ -86,8 +86,6 @@ struct Known {
     custom_names: BTreeSet<Box<[u8]>>,
     /// Whether the catalog is in UTF8.
     utf8: bool,
-    /// Stands for what sessions of the database begin with.
-    defaults: Option<u64>,
 }
 
 /// May the text change what the catalog says of functions and relations? Beginnings of statements that
@@ -167,11 +165,6 @@ impl Certificates {
         let mut known = Known::builtin();
         known.generation = generation;
         for [kind, name, read, write] in rows {
-            if kind == b"d" {
-                // It certifies nothing.
-                known.defaults = Some(Name::of(name).mixed_with(0));
-                continue;
-            }
             known.add(kind, name, suspicions(read), suspicions(write));
         }
         Self {
@@ -192,11 +185,6 @@ impl Certificates {
     #[inline]
     pub fn id(&self) -> u64 {
         self.known.digest >> 20 | 1
-    }
-
-    /// Stands for what sessions begin with by ALTER ROLE and ALTER DATABASE, if that was read.
-    pub(crate) fn defaults(&self) -> Option<u64> {
-        self.known.defaults
     }
 
     /// What every text is suspected of.

@@ -8,7 +8,6 @@
 pub mod certificates;
 mod context;
 mod customs;
-mod defaults;
 mod fingerprint;
 mod ids;
 mod names;
@@ -33,7 +32,6 @@ mod tracked;
 pub use certificates::{Certificates, changes_catalog};
 pub use context::Context;
 pub use customs::Customs;
-pub use defaults::Defaults;
 pub use fingerprint::Fingerprint;
 pub use names::{BindingId, Bindings, Names};
 pub use pin::{Pin, Pins};

@@ -118,11 +118,7 @@ impl Worker {
             self.begin_session(conn, shared, asked);
             self.dedicate(conn, shared.id, now);
         }
-        let is_known = {
-            let facts = shared.facts.lock();
-            facts.welcome.is_some() && !facts.is_outdated
-        };
-        if is_known {
+        if self.local_pool(shared, now).welcome().is_some() {
             match self.is_unproven(conn) {
                 true => self.check_out(conn, now, out),
                 false => self.welcome_client(conn, now, out),

@@ -6,7 +6,7 @@ use pgweir_wire::MessageWriter;
 
 use super::{LocalPool, Worker};
 use crate::{
-    Actions, SharedPool, Time, Token,
+    Actions, Time, Token,
     backend::{CatalogRows, Duty, Own},
     pool::PoolId,
     session::certificates::query,
@@ -92,7 +92,7 @@ impl Worker {
     }
 
     /// The catalog was read.
-    pub(crate) fn catalog_read(&mut self, conn: Token, now: Time, out: &mut Actions) {
+    pub(crate) fn catalog_read(&mut self, conn: Token, now: Time) {
         let Some(server) = self.table.server(conn) else {
             return;
         };
@@ -101,9 +101,6 @@ impl Worker {
         };
         let catalog = Arc::clone(&server.shared.catalog);
         let rows = (!found.failed).then_some(found.rows.as_slice());
-        if catalog.finish(found.reading, rows, now) {
-            let is_of_it = |pool: &SharedPool| Arc::ptr_eq(&pool.catalog, &catalog);
-            self.renew_servers(is_of_it, out);
-        }
+        catalog.finish(found.reading, rows, now);
     }
 }

@@ -27,9 +27,6 @@ impl Worker {
             return true;
         };
         let is_last = server.status == b'I' && server.replies.is_last();
-        if is_last {
-            self.announce_changes(conn, out);
-        }
         let directory = Arc::clone(&self.directory);
         let Some((client, server)) = self.table.pair(client_conn, conn) else {
             return true;
@@ -56,20 +53,6 @@ impl Worker {
             self.tell_backlog(client_conn, out);
         }
         true
-    }
-
-    /// What a transaction may have changed for others is known to them before its client hears that it is
-    /// over.
-    fn announce_changes(&mut self, conn: Token, out: &mut Actions) {
-        let Some(server) = self.table.server(conn) else {
-            return;
-        };
-        if std::mem::take(&mut server.session.changes_catalog) {
-            server.shared.catalog.changed();
-        }
-        if let Some(of) = server.session.changes_defaults.take() {
-            self.renew_defaults(&of, out);
-        }
     }
 
     /// The client's last request was answered, and may have changed its session.
@@ -104,10 +87,12 @@ impl Worker {
 
     fn judge(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let directory = Arc::clone(&self.directory);
-        self.announce_changes(conn, out);
         let Some(server) = self.table.server(conn) else {
             return;
         };
+        if std::mem::take(&mut server.session.changes_catalog) {
+            server.shared.catalog.changed();
+        }
         let Duty::Lent(client_conn) = server.duty else {
             return;
         };

@@ -8,7 +8,7 @@ use std::{
 use super::{Conn, Worker};
 use crate::{
     Action, Actions, Address, Endpoint, SharedPool, Time, Token, WorkerId, fault::Fault,
-    frontend::ClientDuty, mail::Mail, pool::PoolId, session::Defaults,
+    frontend::ClientDuty, mail::Mail, pool::PoolId,
 };
 
 /// Why servers go that were opened before a RECONNECT, or a change of their database's entry.
@@ -108,38 +108,6 @@ impl Worker {
                 pool.epochs.lock().renew();
                 any = true;
             }
-        }
-        if any {
-            self.tell_all_to_obey(out);
-        }
-    }
-
-    /// Clients have changed what these sessions begin with: who logs in from now on gets a server that
-    /// was opened since. Who is there already has new servers too, but keeps what is tracked.
-    #[cold]
-    pub(super) fn renew_defaults(&self, of: &Defaults, out: &mut Actions) {
-        let config = &self.snapshot.config;
-        let concerned = |pool: &SharedPool| {
-            let asked_for = &*pool.key.database;
-            let entry = config.database(asked_for);
-            let is_it =
-                entry.is_some_and(|entry| of.concern(&pool.key.user, entry.dbname_for(asked_for)));
-            if is_it {
-                pool.catalog.defaults_changed();
-            }
-            is_it
-        };
-        self.renew_servers(concerned, out);
-    }
-
-    /// Servers of these pools that are there do for their clients as long as they have them, and for no
-    /// login.
-    pub(super) fn renew_servers(&self, concerned: impl Fn(&SharedPool) -> bool, out: &mut Actions) {
-        let pools = self.directory.pools();
-        let mut any = false;
-        for pool in pools.iter().filter(|pool| concerned(pool)) {
-            pool.renew();
-            any = true;
         }
         if any {
             self.tell_all_to_obey(out);

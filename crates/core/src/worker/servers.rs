@@ -282,12 +282,11 @@ impl Worker {
         }
         let shared = Arc::clone(&server.shared);
         server.change(Duty::Idle, &mut self.timed);
-        let is_of_now = server.epoch == shared.epochs.lock().present();
+        let welcome = Arc::new(welcome);
         {
             let mut facts = shared.facts.lock();
             facts.failure = None;
-            facts.is_outdated &= !is_of_now;
-            facts.welcome = Some(Arc::new(welcome));
+            facts.welcome = Some(Arc::clone(&welcome));
         }
         let notes = shared
             .ledger

@@ -258,10 +258,6 @@ named(kind, name, mode, bit) AS (
       AND f.proargtypes[0] IN (2249, 2276, 2283, 2776, 5077, 5079)
   UNION SELECT 'e', '', 'r', s.bit FROM suspect s WHERE s.kind = 'e'
   UNION SELECT 'e', 'utf8', NULL, NULL WHERE current_setting('server_encoding') = 'UTF8'
-  -- What sessions begin with: one that begins later has other values if this is another number.
-  UNION SELECT 'd', hashtextextended(coalesce(string_agg(d::text, ' ' ORDER BY setdatabase, setrole), ''), 0)::text, NULL, NULL
-    FROM pg_db_role_setting d
-    WHERE setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
   UNION SELECT 's', lower(m.name[1]), NULL, NULL
     FROM func f, LATERAL regexp_matches(f.source,
       '(?:set_config|current_setting)[[:space:]]*[(][[:space:]''E]*([a-z_][a-z0-9_$]*(?:[.][a-z_][a-z0-9_$]*)+)', 'gi') AS m(name)
