@@ -48,7 +48,8 @@ def test_check(program, folder_with):
     assert (done.returncode, done.stderr) == (0, "")
     assert "very secret" not in done.stdout and "the boss's password" not in done.stdout
     # This machine may have a pooler of its own there.
-    said = "".join(line for line in done.stdout.splitlines(keepends=True) if ":6432 is in use" not in line)
+    lines = done.stdout.splitlines(keepends=True)
+    said = "".join(line for line in lines if "6432 is in use" not in line and "6432 is held" not in line)
     compare(said, HERE / "check" / "expected.txt")
 
 
@@ -135,7 +136,7 @@ def test_check_warns_of_ports_in_use(program, new_pooler):
     """By whom: itself, mostly. The one who runs there does not notice."""
     pooler = new_pooler(None)
     pooler.start()
-    machine.wait_until(lambda: pooler.log().count("unexpected eof") == 2, what="its start is over")
+    machine.wait_until(lambda: pooler.log().count("unexpected eof") >= 2, what="its start is over")
     before = pooler.log()
     said = warnings(run(program, "check", pooler.ini_path, folder=pooler.folder))
     places = [("listen_addr", f"127.0.0.1:{pooler.port}"), ("unix_socket_dir", pooler.unix_path)]

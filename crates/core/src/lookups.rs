@@ -3,7 +3,14 @@
 //! An answer is kept for `auth_cache_ttl` but not beyond the end that it names, at most `auth_cache_size`
 //! of them, and none of a user that there is not.
 
-use std::{collections::BTreeSet, fmt, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use lru::LruCache;
 use parking_lot::Mutex;
@@ -55,7 +62,11 @@ pub enum Answer {
 
 /// Answers that are kept.
 #[derive(Debug)]
-pub struct Lookups(Mutex<LruCache<Question, Kept>>);
+pub struct Lookups {
+    kept: Mutex<LruCache<Question, Kept>>,
+    /// How often all were forgotten. Changed under the lock.
+    clears: AtomicU64,
+}
 
 #[derive(Debug)]
 struct Kept {
@@ -83,7 +94,10 @@ pub struct Keeping {
 
 impl Default for Lookups {
     fn default() -> Self {
-        Self(Mutex::new(LruCache::unbounded()))
+        Self {
+            kept: Mutex::new(LruCache::unbounded()),
+            clears: AtomicU64::new(0),
+        }
     }
 }
 
@@ -91,7 +105,7 @@ impl Lookups {
     /// The answer, if it is known.
     #[must_use]
     pub fn get(&self, question: &Question, keeping: Keeping, now: Time) -> Option<Answer> {
-        let mut kept = self.0.lock();
+        let mut kept = self.kept.lock();
         let found = kept.get(question)?;
         if found.left(keeping, now) > 0 {
             return Some(found.told.answer.clone());
@@ -100,10 +114,20 @@ impl Lookups {
         None
     }
 
-    /// Keeps an answer.
-    pub fn keep(&self, question: &Question, told: &Told, keeping: Keeping, now: Time) {
-        let mut kept = self.0.lock();
+    /// How often all answers have been forgotten: of a question that is asked now.
+    #[must_use]
+    pub fn clears(&self) -> u64 {
+        self.clears.load(Ordering::Acquire)
+    }
+
+    /// Keeps an answer to what was asked after so many `clears`. One that was asked before the last is
+    /// not kept: it may be as wrong as those that were forgotten.
+    pub fn keep(&self, question: &Question, told: &Told, clears: u64, keeping: Keeping, now: Time) {
+        let mut kept = self.kept.lock();
         kept.pop(question);
+        if clears != self.clears() {
+            return;
+        }
         let told = told.clone();
         let of_nobody = matches!(told.answer, Answer::NoUser);
         let new = Kept { told, at: now };
@@ -117,18 +141,20 @@ impl Lookups {
 
     /// An answer was wrong, or is no longer right.
     pub fn forget(&self, question: &Question) {
-        self.0.lock().pop(question);
+        self.kept.lock().pop(question);
     }
 
     /// All answers may be wrong.
     pub fn clear(&self) {
-        self.0.lock().clear();
+        let mut kept = self.kept.lock();
+        self.clears.fetch_add(1, Ordering::AcqRel);
+        kept.clear();
     }
 
     /// All that is kept, oldest use last.
     #[must_use]
     pub fn list(&self, keeping: Keeping, now: Time) -> Vec<Entry> {
-        let kept = self.0.lock();
+        let kept = self.kept.lock();
         let entries = kept.iter().map(|(question, kept)| Entry {
             question: question.clone(),
             kind: kept.told.answer.kind(),
@@ -202,19 +228,25 @@ mod tests {
         let lookups = Lookups::default();
         let known = |user, now| lookups.get(&question(user), KEEPING, Time(now)).is_some();
         for user in ["one", "two"] {
-            lookups.keep(&question(user), &secret(), KEEPING, Time(0));
+            lookups.keep(&question(user), &secret(), 0, KEEPING, Time(0));
         }
         assert!(known("one", 99) && known("two", 99));
-        lookups.keep(&question("three"), &secret(), KEEPING, Time(50));
+        lookups.keep(&question("three"), &secret(), 0, KEEPING, Time(50));
         assert!(!known("one", 99), "used longest ago");
         assert!(known("three", 149) && !known("three", 150) && !known("three", 60));
-        lookups.keep(&question("two"), &told(Answer::NoUser), KEEPING, Time(50));
+        lookups.keep(
+            &question("two"),
+            &told(Answer::NoUser),
+            0,
+            KEEPING,
+            Time(50),
+        );
         assert!(!known("two", 51));
-        lookups.keep(&question("two"), &secret(), KEEPING, Time(50));
+        lookups.keep(&question("two"), &secret(), 0, KEEPING, Time(50));
         lookups.forget(&question("two"));
         assert!(!known("two", 51));
         let none = Keeping { ttl: 0, size: 2 };
-        lookups.keep(&question("two"), &secret(), none, Time(50));
+        lookups.keep(&question("two"), &secret(), 0, none, Time(50));
         assert!(lookups.list(none, Time(50)).is_empty());
     }
 
@@ -226,12 +258,29 @@ mod tests {
             ..secret()
         };
         let known = |now| lookups.get(&question("one"), KEEPING, Time(now)).is_some();
-        lookups.keep(&question("one"), &until(30), KEEPING, Time(0));
+        lookups.keep(&question("one"), &until(30), 0, KEEPING, Time(0));
         assert!(lookups.list(KEEPING, Time(10))[0].left == 20);
         assert!(known(29) && !known(30) && !known(29), "gone for good");
-        lookups.keep(&question("one"), &until(300), KEEPING, Time(0));
+        lookups.keep(&question("one"), &until(300), 0, KEEPING, Time(0));
         assert!(known(99) && !known(100), "the ttl ends first");
-        lookups.keep(&question("one"), &until(30), KEEPING, Time(30));
+        lookups.keep(&question("one"), &until(30), 0, KEEPING, Time(30));
         assert!(lookups.list(KEEPING, Time(30)).is_empty());
+    }
+
+    #[test]
+    fn what_was_asked_before_all_were_forgotten_is_not_kept() {
+        let lookups = Lookups::default();
+        let before = lookups.clears();
+        lookups.clear();
+        lookups.keep(&question("one"), &secret(), before, KEEPING, Time(0));
+        assert!(lookups.list(KEEPING, Time(0)).is_empty());
+        lookups.keep(
+            &question("one"),
+            &secret(),
+            lookups.clears(),
+            KEEPING,
+            Time(0),
+        );
+        assert_eq!(lookups.list(KEEPING, Time(0)).len(), 1);
     }
 }

@@ -35,6 +35,8 @@ pub struct Lookup {
     pub client: Token,
     /// What is asked.
     pub question: Question,
+    /// How often all answers had been forgotten by then.
+    pub clears: u64,
     /// The server's time was later when it looked.
     asked: Time,
     secret: Option<Arc<Secret>>,
@@ -44,12 +46,13 @@ pub struct Lookup {
 }
 
 impl Lookup {
-    /// One that is asked now.
+    /// One that is asked now, after so many [`clears`](crate::lookups::Lookups::clears).
     #[must_use]
-    pub fn new(client: Token, question: Question, now: Time) -> Self {
+    pub fn new(client: Token, question: Question, clears: u64, now: Time) -> Self {
         Self {
             client,
             question,
+            clears,
             asked: now,
             secret: None,
             until: None,
@@ -204,7 +207,7 @@ mod tests {
             user: "ann".into(),
             topic,
         };
-        Lookup::new(token, question, Time(1_000_000))
+        Lookup::new(token, question, 0, Time(1_000_000))
     }
 
     /// What comes of rows that a server sends.

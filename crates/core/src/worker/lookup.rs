@@ -243,7 +243,8 @@ impl Worker {
         let Stage::LookingUp(question) = &login.stage else {
             return;
         };
-        let lookup = Lookup::new(conn, (**question).clone(), now);
+        let clears = self.directory.lookups().clears();
+        let lookup = Lookup::new(conn, (**question).clone(), clears, now);
         let pool = server.pool();
         let duty = Duty::Cleaning {
             until: now.after(patience),
@@ -312,11 +313,13 @@ impl Worker {
             .server(conn)
             .and_then(|server| server.session.lookup.take());
         let Some(lookup) = lookup else { return };
-        let (client, question) = (lookup.client, lookup.question.clone());
+        let (client, clears) = (lookup.client, lookup.clears);
+        let question = lookup.question.clone();
         let told = lookup.answer();
         if let Ok(told) = &told {
             let keeping = self.keeping();
-            self.directory.lookups().keep(&question, told, keeping, now);
+            let lookups = self.directory.lookups();
+            lookups.keep(&question, told, clears, keeping, now);
         }
         self.looked_up(client, told.map(|told| told.answer), now, out);
     }
