@@ -529,3 +529,19 @@ def test_elsewhere_all_is_as_before(start_pooler, pg, mode):
         other.query("NOTIFY a")
         if mode == "session":
             assert next_heard(client)[1:] == ("a", "")
+
+
+def test_ones_own_notification_comes_when_the_encoding_changes(start_pooler, either_pg):
+    """The listener of the old encoding has heard it, and tells it before another one takes its place."""
+    pooler = start_pooler(either_pg)
+    client, others = pooler.raw(), [pooler.raw() for _ in range(3)]
+    client.query("LISTEN own")
+    for n in range(60):
+        for other in others:
+            other.send(wire.query("NOTIFY noise; SELECT 1"))
+        encoding = ("LATIN1", "UTF8")[n % 2]
+        messages = client.query(f"BEGIN; SET client_encoding = '{encoding}'; SELECT pg_notify('own', '{n}'); COMMIT")
+        told = [message.body for message in messages if message.kind == "A"]
+        assert [body[4:] for body in told] == [f"own\0{n}\0".encode()], n
+        for other in others:
+            other.until_ready()

@@ -14,6 +14,8 @@ pub enum Stage {
     Asking(Vec<Channel>),
     /// All that was notified before a moment ago.
     Fenced,
+    /// The same, before another listener takes the place of its own.
+    FencedToMove,
 }
 
 /// A client that listens.

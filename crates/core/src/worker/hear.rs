@@ -83,6 +83,10 @@ impl Worker {
     /// Has what this client listens to been told completely, as of now? If not,
     /// [`Worker::hearing_fenced`] follows.
     pub(crate) fn fence(&mut self, conn: Token, now: Time, out: &mut Actions) -> bool {
+        self.fence_as(conn, Stage::Fenced, now, out)
+    }
+
+    fn fence_as(&mut self, conn: Token, stage: Stage, now: Time, out: &mut Actions) -> bool {
         let Some(client) = self.table.client(conn) else {
             return true;
         };
@@ -92,7 +96,7 @@ impl Worker {
         if hearing.channels().is_empty() {
             return true;
         }
-        let number = hearing.ask(Stage::Fenced, now);
+        let number = hearing.ask(stage, now);
         let key = hearing.key.clone();
         let server = client.server();
         let shared = client.pool.and_then(|pool| self.pool(pool));
@@ -168,12 +172,15 @@ impl Worker {
                 self.forget_empty_hearing(conn);
                 self.channels_answered(conn, granted, now, out);
             }
-            Stage::Fenced if granted => {
+            stage @ (Stage::Fenced | Stage::FencedToMove) if granted => {
                 hearing.settle();
                 self.hub.fenced(&key, asked_at);
+                if stage == Stage::FencedToMove {
+                    return self.move_hearing(conn, now, out);
+                }
                 self.hearing_fenced(conn, now, out);
             }
-            Stage::Fenced => {
+            Stage::Fenced | Stage::FencedToMove => {
                 let fault = Fault::ListenerLost("it is closed".to_owned());
                 self.end_client(conn, &fault, now, out);
             }
@@ -524,6 +531,38 @@ impl Worker {
             server.holder.set(client.key_pid);
             self.equip(server_conn, conn, now, out);
         }
+    }
+
+    /// What was notified is told by the listener that has heard it, before the one of another encoding
+    /// takes its place. `true` if that takes a while; [`Worker::move_hearing`] is called then.
+    pub(super) fn fences_to_move(
+        &mut self,
+        server_conn: Token,
+        now: Time,
+        out: &mut Actions,
+    ) -> bool {
+        let Some(server) = self.table.server(server_conn) else {
+            return false;
+        };
+        let Some(conn) = server.client() else {
+            return false;
+        };
+        let encoding = server.tracked.client_encoding().to_vec();
+        let hearing = self.hearing(conn);
+        let moves = hearing.is_some_and(|hearing| *hearing.key.encoding != *encoding);
+        moves && !self.fence_as(conn, Stage::FencedToMove, now, out)
+    }
+
+    fn move_hearing(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let Some(client) = self.table.client(conn) else {
+            return;
+        };
+        let ClientDuty::Preparing(server_conn) = client.duty else {
+            // It has lost its server meanwhile.
+            return self.tell_on(conn, out);
+        };
+        self.conclude_channels(server_conn, now, out);
+        self.release_if_done(server_conn, now, out);
     }
 
     /// All has come that had been notified.

@@ -321,6 +321,13 @@ impl Worker {
 
     /// What the session holds is settled, its channels excepted.
     fn conclude(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        if !self.fences_to_move(conn, now, out) {
+            self.conclude_channels(conn, now, out);
+        }
+    }
+
+    /// What it listens to is its listener's from here on.
+    pub(super) fn conclude_channels(&mut self, conn: Token, now: Time, out: &mut Actions) {
         if self.hand_channels_over(conn, now, out) {
             self.conclude_hearing(conn, now, out);
         }
