@@ -86,8 +86,8 @@ def test_reserve(start_pooler, newest_pg, workers, name):
     waiters[0].quiet(0.3)
     assert servers(newest_pg) == 1
     machine.wait_until(lambda: servers(newest_pg) == 3, 4, "the reserve is used")
+    machine.wait_until(lambda: pooler.pool()["cl_waiting"] == 2, what="they are lent")
     assert pooler.log().count("taking connection from reserve_pool") == 2
-    assert pooler.pool()["cl_waiting"] == 2
     assert holder[0].value("SELECT 1") == "1"
 
 
