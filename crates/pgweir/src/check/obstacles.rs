@@ -2,7 +2,7 @@
 
 use std::{
     fs, io,
-    net::{ToSocketAddrs, UdpSocket},
+    net::UdpSocket,
     path::{Path, PathBuf},
 };
 
@@ -14,7 +14,7 @@ use rustix::{
 };
 
 use crate::{
-    net::{ListenError, group_id},
+    net::{ListenError, addresses_of, group_id, unix_path},
     placed::who,
     process::PidFile,
 };
@@ -74,9 +74,8 @@ fn addresses(settings: &Settings, findings: &mut Findings) {
             is_usable = true;
             continue;
         }
-        let bare = name.trim_start_matches('[').trim_end_matches(']');
         // Any port and no stream: nobody notices.
-        match (bare, 0).to_socket_addrs() {
+        match addresses_of(name, 0) {
             Err(error) => {
                 let error = ListenError::Lookup(name.clone(), error);
                 findings.obstacles.push(("listen_addr", error.to_string()));
@@ -114,11 +113,7 @@ fn addresses(settings: &Settings, findings: &mut Findings) {
 
 fn unix_socket(settings: &Settings, is_user: bool) -> Option<String> {
     let dir = socket_folder(settings)?;
-    let path = format!(
-        "{}/.s.PGSQL.{}",
-        dir.trim_end_matches('/'),
-        settings.listen_port
-    );
+    let path = unix_path(dir, settings.listen_port);
     if SocketAddrUnix::new(path.as_str()).is_err() {
         return Some(format!(
             "unix_socket_dir = {dir}: this is too long for a socket: name a folder with a shorter path"

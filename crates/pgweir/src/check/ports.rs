@@ -2,16 +2,14 @@
 
 use std::{
     fs,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs},
+    net::{IpAddr, SocketAddr},
     path::Path,
 };
 
 use pgweir_config::Settings;
-use rustix::{
-    io::Errno,
-    net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt},
-    process::geteuid,
-};
+use rustix::{io::Errno, net::bind, process::geteuid};
+
+use crate::net::{addresses_of, tcp_socket, unix_path};
 
 /// The state of a socket that listens, in /proc/net/tcp.
 const LISTENS: &str = "0A";
@@ -31,8 +29,12 @@ pub(super) fn doubts(settings: &Settings) -> Vec<String> {
     let mut doubts = Vec::new();
     let mut needs_right = geteuid().is_root() && port < first_of_everybody();
     let names = settings.listen_addr.iter().filter(|_| port != 0);
-    for address in names.flat_map(|name| addresses(name, port)) {
-        match try_bind(address, settings.so_reuseport) {
+    // Whether a name can be resolved is asked elsewhere.
+    let addresses = names.filter_map(|name| addresses_of(name, port).ok());
+    for address in addresses.flatten() {
+        // As a listener would; one that listens already is in the way, but nobody can notice ours.
+        let bound = tcp_socket(address, settings.so_reuseport).and_then(|fd| bind(&fd, &address));
+        match bound {
             Err(Errno::ADDRINUSE) => {
                 let holder = tcp_inode(address).and_then(holder);
                 doubts.push(in_use("listen_addr", &address.to_string(), holder));
@@ -51,41 +53,12 @@ pub(super) fn doubts(settings: &Settings) -> Vec<String> {
     }
     let dir = settings.unix_socket_dir.as_deref().unwrap_or_default();
     if !dir.is_empty() {
-        let path = format!("{}/.s.PGSQL.{port}", dir.trim_end_matches('/'));
+        let path = unix_path(dir, port);
         if let Some(inode) = unix_inode(&path) {
             doubts.push(in_use("unix_socket_dir", &path, holder(inode)));
         }
     }
     doubts
-}
-
-fn addresses(name: &str, port: u16) -> Vec<SocketAddr> {
-    if name == "*" {
-        return vec![
-            (Ipv4Addr::UNSPECIFIED, port).into(),
-            (Ipv6Addr::UNSPECIFIED, port).into(),
-        ];
-    }
-    let bare = name.trim_start_matches('[').trim_end_matches(']');
-    let found = (bare, port).to_socket_addrs();
-    found.map(Iterator::collect).unwrap_or_default()
-}
-
-/// As a listener would; one that listens already is in the way, but nobody can notice ours.
-fn try_bind(address: SocketAddr, reuse_port: bool) -> Result<(), Errno> {
-    let family = match address {
-        SocketAddr::V4(_) => AddressFamily::INET,
-        SocketAddr::V6(_) => AddressFamily::INET6,
-    };
-    let fd = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    sockopt::set_socket_reuseaddr(&fd, true)?;
-    if address.is_ipv6() {
-        sockopt::set_ipv6_v6only(&fd, true)?;
-    }
-    if reuse_port {
-        sockopt::set_socket_reuseport(&fd, true)?;
-    }
-    bind(&fd, &address)
 }
 
 /// The lowest port that needs no privilege.

@@ -165,7 +165,8 @@ impl Listeners {
             let (at, is_wanted) = match socket.at {
                 InheritedAt::Tcp(address) => (At::Tcp(address), is_wanted(plan, address)),
                 InheritedAt::Unix(path) => {
-                    let is_wanted = !plan.unix_dir.is_empty() && path == unix_path(plan);
+                    let is_wanted =
+                        !plan.unix_dir.is_empty() && path == unix_path(&plan.unix_dir, plan.port);
                     (At::Unix(path), is_wanted)
                 }
             };
@@ -383,37 +384,37 @@ fn open_name(
     all: &mut Vec<Listener>,
     failed: &mut Vec<ListenError>,
 ) -> Result<(), ListenError> {
-    if name == "*" {
-        let any = [
-            SocketAddr::from((Ipv4Addr::UNSPECIFIED, plan.port)),
-            SocketAddr::from((Ipv6Addr::UNSPECIFIED, plan.port)),
-        ];
-        for address in any {
-            if is_known(all, address) {
-                continue;
-            }
-            match open_tcp(address, plan, options) {
-                Ok(listener) => all.push(listener),
-                // A machine without IPv6.
-                Err(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL) if address.is_ipv6() => {}
-                Err(error) => failed.push(bind_error(address, error)),
-            }
-        }
-        return Ok(());
-    }
-    let bare = name.trim_start_matches('[').trim_end_matches(']');
     let lookup = |error| ListenError::Lookup(name.to_owned(), error);
-    let addresses = (bare, plan.port).to_socket_addrs().map_err(lookup)?;
-    for address in addresses {
+    for address in addresses_of(name, plan.port).map_err(lookup)? {
         if is_known(all, address) {
             continue;
         }
         match open_tcp(address, plan, options) {
             Ok(listener) => all.push(listener),
+            // A machine without IPv6.
+            Err(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL) if name == ANY && address.is_ipv6() => {}
             Err(error) => failed.push(bind_error(address, error)),
         }
     }
     Ok(())
+}
+
+/// In `listen_addr`: all addresses of this machine.
+const ANY: &str = "*";
+
+/// What a name or address in `listen_addr` stands for; an IPv6 address may have brackets.
+///
+/// # Errors
+/// It can't be resolved.
+pub(crate) fn addresses_of(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    if name == ANY {
+        return Ok(vec![
+            (Ipv4Addr::UNSPECIFIED, port).into(),
+            (Ipv6Addr::UNSPECIFIED, port).into(),
+        ]);
+    }
+    let bare = name.trim_start_matches('[').trim_end_matches(']');
+    Ok((bare, port).to_socket_addrs()?.collect())
 }
 
 /// Does the plan ask for this address?
@@ -422,12 +423,8 @@ fn is_wanted(plan: &ListenPlan, address: SocketAddr) -> bool {
         return false;
     }
     plan.addresses.iter().any(|name| {
-        let bare = name.trim_start_matches('[').trim_end_matches(']');
-        if bare == "*" {
-            return address.ip().is_unspecified();
-        }
-        let found = (bare, plan.port).to_socket_addrs();
-        found.is_ok_and(|mut found| found.any(|one| is_same(one, address)))
+        let found = addresses_of(name, plan.port);
+        found.is_ok_and(|found| found.into_iter().any(|one| is_same(one, address)))
     })
 }
 
@@ -450,18 +447,7 @@ fn open_tcp(
     plan: &ListenPlan,
     options: &SocketOptions,
 ) -> Result<Listener, Errno> {
-    let fd = open_socket(if address.is_ipv4() {
-        AddressFamily::INET
-    } else {
-        AddressFamily::INET6
-    })?;
-    sockopt::set_socket_reuseaddr(&fd, true)?;
-    if address.is_ipv6() {
-        sockopt::set_ipv6_v6only(&fd, true)?;
-    }
-    if plan.reuse_port {
-        sockopt::set_socket_reuseport(&fd, true)?;
-    }
+    let fd = tcp_socket(address, plan.reuse_port)?;
     options
         .apply_to_listener(&fd)
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
@@ -480,8 +466,28 @@ fn open_tcp(
     })
 }
 
+/// A socket that is about to be bound to this address.
+///
+/// # Errors
+/// The system gives none.
+pub(crate) fn tcp_socket(address: SocketAddr, reuse_port: bool) -> Result<OwnedFd, Errno> {
+    let fd = open_socket(if address.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    })?;
+    sockopt::set_socket_reuseaddr(&fd, true)?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&fd, true)?;
+    }
+    if reuse_port {
+        sockopt::set_socket_reuseport(&fd, true)?;
+    }
+    Ok(fd)
+}
+
 fn open_unix(plan: &ListenPlan) -> Result<Listener, ListenError> {
-    let path = unix_path(plan);
+    let path = unix_path(&plan.unix_dir, plan.port);
     let failed = |error: io::Error| ListenError::Bind(format!("unix:{path}"), error);
     let address = match path.strip_prefix('@') {
         Some(name) => SocketAddrUnix::new_abstract_name(name.as_bytes()),
@@ -512,12 +518,9 @@ fn open_unix(plan: &ListenPlan) -> Result<Listener, ListenError> {
     Ok(listener)
 }
 
-fn unix_path(plan: &ListenPlan) -> String {
-    format!(
-        "{}/.s.PGSQL.{}",
-        plan.unix_dir.trim_end_matches('/'),
-        plan.port
-    )
+/// The path of a Unix socket in this folder, by the name that libpq looks for.
+pub(crate) fn unix_path(dir: &str, port: u16) -> String {
+    format!("{}/.s.PGSQL.{port}", dir.trim_end_matches('/'))
 }
 
 /// A group by name or number.

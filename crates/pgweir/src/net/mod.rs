@@ -31,6 +31,8 @@ mod timers;
 pub(crate) use accept::Load;
 pub(crate) use driver::{Driver, Surroundings};
 pub(crate) use inherited::Passed;
-pub(crate) use listener::{ListenError, ListenPlan, Listeners, group_id};
+pub(crate) use listener::{
+    ListenError, ListenPlan, Listeners, addresses_of, group_id, tcp_socket, unix_path,
+};
 pub(crate) use mailbox::{Mailboxes, Parcel};
 pub(crate) use options::{NetOptions, SocketOptions};
