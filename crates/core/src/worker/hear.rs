@@ -7,9 +7,9 @@ use pgweir_wire::MessageWriter;
 use super::{Worker, listeners::post};
 use crate::{
     Actions, SharedPool, Time, Token,
-    backend::{Duty, Own, Request},
+    backend::{Duty, Own, Request, Server},
     fault::Fault,
-    frontend::ClientDuty,
+    frontend::{Client, ClientDuty},
     listen::{Channel, Hearing, Letter, ListenerKey, Notification, Question, Stage},
     session::Pin,
 };
@@ -175,10 +175,8 @@ impl Worker {
             stage @ (Stage::Fenced | Stage::FencedToMove) if granted => {
                 hearing.settle();
                 self.hub.fenced(&key, asked_at);
-                if stage == Stage::FencedToMove {
-                    return self.move_hearing(conn, now, out);
-                }
-                self.hearing_fenced(conn, now, out);
+                let moves = stage == Stage::FencedToMove;
+                self.hearing_fenced(conn, moves, now, out);
             }
             Stage::Fenced | Stage::FencedToMove => {
                 let fault = Fault::ListenerLost("it is closed".to_owned());
@@ -423,17 +421,13 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) -> bool {
-        let Some(server) = self.table.server(server_conn) else {
-            return true;
-        };
-        let Some(conn) = server.client() else {
+        let Some((conn, client, server)) = self.table.pair_of(server_conn) else {
             return true;
         };
         let learnt = server.session.channels.take();
-        let encoding = server.tracked.client_encoding().to_vec();
-        let is_due = self
-            .hearing(conn)
-            .is_some_and(|hearing| hearing.dropping.is_due() || *hearing.key.encoding != *encoding);
+        let hearing = client.hearing.as_ref();
+        let is_due = hearing.is_some_and(|hearing| hearing.dropping.is_due())
+            || is_in_other_encoding(client, server);
         if learnt.is_none() && !is_due {
             return true;
         }
@@ -534,39 +528,23 @@ impl Worker {
     }
 
     /// What was notified is told by the listener that has heard it, before the one of another encoding
-    /// takes its place. `true` if that takes a while; [`Worker::move_hearing`] is called then.
+    /// takes its place. `true` if that takes a while; [`Worker::hearing_fenced`] follows.
     pub(super) fn fences_to_move(
         &mut self,
         server_conn: Token,
         now: Time,
         out: &mut Actions,
     ) -> bool {
-        let Some(server) = self.table.server(server_conn) else {
-            return false;
-        };
-        let Some(conn) = server.client() else {
-            return false;
-        };
-        let encoding = server.tracked.client_encoding().to_vec();
-        let hearing = self.hearing(conn);
-        let moves = hearing.is_some_and(|hearing| *hearing.key.encoding != *encoding);
-        moves && !self.fence_as(conn, Stage::FencedToMove, now, out)
+        match self.table.pair_of(server_conn) {
+            Some((conn, client, server)) if is_in_other_encoding(client, server) => {
+                !self.fence_as(conn, Stage::FencedToMove, now, out)
+            }
+            _ => false,
+        }
     }
 
-    fn move_hearing(&mut self, conn: Token, now: Time, out: &mut Actions) {
-        let Some(client) = self.table.client(conn) else {
-            return;
-        };
-        let ClientDuty::Preparing(server_conn) = client.duty else {
-            // It has lost its server meanwhile.
-            return self.tell_on(conn, out);
-        };
-        self.conclude_channels(server_conn, now, out);
-        self.release_if_done(server_conn, now, out);
-    }
-
-    /// All has come that had been notified.
-    fn hearing_fenced(&mut self, conn: Token, now: Time, out: &mut Actions) {
+    /// All has come that had been notified. `moves`: now another listener takes over.
+    fn hearing_fenced(&mut self, conn: Token, moves: bool, now: Time, out: &mut Actions) {
         let Some(client) = self.table.client(conn) else {
             return;
         };
@@ -576,7 +554,10 @@ impl Worker {
         };
         match self.table.server(server_conn).map(|server| &server.duty) {
             Some(Duty::Judging(_)) => {
-                self.conclude_fenced(server_conn, now, out);
+                match moves {
+                    true => self.conclude_channels(server_conn, now, out),
+                    false => self.conclude_fenced(server_conn, now, out),
+                }
                 self.release_if_done(server_conn, now, out);
             }
             Some(Duty::Preparing(_)) => self.equip_fenced(server_conn, conn, now, out),
@@ -593,4 +574,11 @@ impl Worker {
             });
         }
     }
+}
+
+/// Does a client's listener speak in another encoding than its server does now?
+fn is_in_other_encoding(client: &Client, server: &Server) -> bool {
+    let encoding = server.tracked.client_encoding();
+    let hearing = client.hearing.as_ref();
+    hearing.is_some_and(|hearing| *hearing.key.encoding != *encoding)
 }
