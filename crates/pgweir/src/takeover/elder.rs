@@ -281,10 +281,8 @@ fn take_back(client: Departing, mailboxes: &Mailboxes) {
         server,
         unsent,
     } = client;
-    let (server, counted) = match server {
-        Some(Companion { fd, shared, worker }) => (Some(fd), Some((shared, worker))),
-        None => (None, None),
-    };
+    let counted = |Companion { fd, shared, worker }| (fd, Word::Gone { shared, worker });
+    let (server, gone) = server.map(counted).unzip();
     let client = Arriving {
         record,
         fd,
@@ -293,8 +291,7 @@ fn take_back(client: Departing, mailboxes: &Mailboxes) {
     };
     mailboxes.send(to, Parcel::Arrived(client));
     // Counted anew before it is counted no more.
-    if let Some((shared, worker)) = counted {
-        let word = Word::Gone { shared, worker };
+    if let Some(word) = gone {
         mailboxes.send(to, Parcel::Mail(word.into()));
     }
 }

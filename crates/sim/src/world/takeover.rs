@@ -107,19 +107,18 @@ impl World {
         } = client;
         let control = self.hosts.len();
         let to = record.cancel_key().worker(control);
-        let (server, counted) = match server {
-            Some((open, shared, host)) => (Some(open), Some((shared, host))),
-            None => (None, None),
+        let counted = |(open, shared, host)| {
+            let worker = WorkerId(host as u8);
+            (open, Word::Gone { shared, worker })
         };
+        let (server, gone) = server.map(counted).unzip();
         let parcel = Parcel::Client {
             record,
             open,
             server,
         };
         self.post(control, to.index(), parcel);
-        if let Some((shared, host)) = counted {
-            let worker = WorkerId(host as u8);
-            let word = Word::Gone { shared, worker };
+        if let Some(word) = gone {
             self.post(control, to.index(), Parcel::Mail(word.into()));
         }
     }
