@@ -327,10 +327,8 @@ def test_broken_message_behind_a_good_one(start_pooler, newest_pg):
     for good in (wire.query("SELECT 1"), wire.extended("SELECT 1") + SYNC, wire.query("BEGIN")):
         client = pooler.raw().send(good + frame("z"))
         assert [m.sqlstate for m in client.rest() if m.kind == "E"] == ["08P01"]
-        started = time.monotonic()
         with pooler.raw() as fresh:
             assert fresh.query("SELECT 2")[-1].body == b"I"
-        assert time.monotonic() - started < 2.5
 
 
 # -- a great many of them

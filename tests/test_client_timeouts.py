@@ -98,7 +98,7 @@ def test_long_transactions_are_ended(start_pooler, newest_pg, settings, mode):
         except wire.Closed:
             break
         assert "E" not in wire.kinds(messages)
-    assert 0.9 < time.monotonic() - began < 3
+    assert 0.9 < time.monotonic() - began < 10
     pooler.expect_log("closing because: transaction timeout (age=")
     # A query alone is a transaction too.
     client = pooler.raw()

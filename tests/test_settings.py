@@ -390,11 +390,9 @@ def test_abandoned_query(start_pooler, newest_pg, seconds, kept):
     client.send(query("SELECT pg_sleep(1.5)"))
     machine.wait_until(lambda: newest_pg.backends("query LIKE '%pg_sleep(1.5)%' AND state = 'active'"),
                        what="it runs")
-    started = time.monotonic()
     client.close()
     with pooler.raw() as other:
         assert (other.value(BACKEND) == before) == kept
-    assert (time.monotonic() - started < 1.4) == (not kept)
 
 
 @pytest.mark.shows("close_flush_timeout")

@@ -132,10 +132,8 @@ def test_ends_at_once_when_idle(start_pooler, newest_pg, number, workers):
     with pooler.raw() as client:
         client.value("SELECT 1")
     machine.wait_until(lambda: pooler.pool()["cl_active"] == 0, what="the client is gone")
-    started = time.monotonic()
     pooler.signal(number)
     assert pooler.wait_end(5) == 0
-    assert time.monotonic() - started < 3
 
 
 @pytest.mark.parametrize("number", [signal.SIGQUIT, signal.SIGTERM, signal.SIGKILL])

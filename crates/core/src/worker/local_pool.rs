@@ -181,14 +181,19 @@ impl Terms {
 /// Microseconds by which a server's successor is opened before its own end, at most.
 const HANDOVER: u64 = 10_000_000;
 
+/// By how many 640ths of its lifetime a server ends early: 0 to 63.
+#[inline]
+fn spread(id: u64) -> u64 {
+    // The high bits of a product with 2^64 / golden ratio spread consecutive numbers well.
+    id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58
+}
+
 impl Terms {
     /// The age at which the server of this id ends: at most `server_lifetime`, and up to a tenth earlier, so that
     /// servers that were opened together don't end together.
     #[inline]
     pub(crate) fn end_age(&self, id: u64) -> u64 {
-        // The high bits of a product with 2^64 / golden ratio spread consecutive numbers well.
-        let spread = id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58;
-        self.server_lifetime - self.server_lifetime / 640 * spread
+        self.server_lifetime - self.server_lifetime / 640 * spread(id)
     }
 
     /// The age at which its successor is opened.
@@ -310,5 +315,21 @@ impl LocalPool {
     /// What the servers said of themselves, once one has.
     pub(crate) fn welcome(&self) -> Option<Arc<Welcome>> {
         self.shared.facts.lock().welcome.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::spread;
+
+    #[test]
+    fn servers_that_are_opened_together_end_one_after_another() {
+        for first in [0, 1, 1_000, u64::MAX - 10] {
+            let mut ends: Vec<u64> = (0..16).map(|n| spread(first.wrapping_add(n))).collect();
+            ends.sort_unstable();
+            let gap = ends.windows(2).map(|pair| pair[1] - pair[0]).max();
+            assert!(gap <= Some(10), "{ends:?}");
+            assert!(ends[15] - ends[0] > 50, "{ends:?}");
+        }
     }
 }
