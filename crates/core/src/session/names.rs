@@ -17,15 +17,21 @@ use super::{Shape, Statement, ids::Ids, shape};
 /// What a name is counted as towards `max_client_prepared_bytes`, beside the statement itself.
 const NAME_COST: usize = 128;
 
-/// A pair of name and statement.
+/// A pair of name and statement, as it was when it was found: one that is gone by now is not mistaken
+/// for what has taken its place (a Describe may be answered after its statement was closed).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BindingId(u32);
+pub struct BindingId {
+    slot: u32,
+    number: u32,
+}
 
 /// The pairs of name and statement that the clients of one worker have.
 #[derive(Debug, Default)]
 pub struct Bindings {
     slots: Vec<Option<Binding>>,
     free: Vec<u32>,
+    /// How many were made.
+    made: u32,
     index: HashTable<u32>,
     hasher: RandomState,
 }
@@ -34,6 +40,8 @@ pub struct Bindings {
 struct Binding {
     name: Box<[u8]>,
     statement: Arc<Statement>,
+    /// Tells it from those that had its slot before.
+    number: u32,
     /// What its clients were told of it.
     shape: Shape,
     hash: u32,
@@ -58,15 +66,15 @@ impl Bindings {
     /// The statement of a binding.
     #[must_use]
     #[inline]
-    pub fn statement(&self, BindingId(id): BindingId) -> Option<&Arc<Statement>> {
-        self.get(id).map(|binding| &binding.statement)
+    pub fn statement(&self, id: BindingId) -> Option<&Arc<Statement>> {
+        self.found(id).map(|binding| &binding.statement)
     }
 
     /// What its clients were told of a binding's statement.
     #[must_use]
     #[inline]
-    pub fn shape(&self, BindingId(id): BindingId) -> Shape {
-        self.get(id)
+    pub fn shape(&self, id: BindingId) -> Shape {
+        self.found(id)
             .map_or_else(Shape::default, |binding| binding.shape)
     }
 
@@ -88,6 +96,19 @@ impl Bindings {
         self.slots.get(id as usize)?.as_ref()
     }
 
+    /// The pair that was found under this id, if a client still has it.
+    #[inline]
+    fn found(&self, id: BindingId) -> Option<&Binding> {
+        self.get(id.slot)
+            .filter(|binding| binding.number == id.number)
+    }
+
+    /// The id of the pair in a slot.
+    fn id_of(&self, slot: u32) -> Option<BindingId> {
+        let number = self.get(slot)?.number;
+        Some(BindingId { slot, number })
+    }
+
     fn acquire(&mut self, name: &[u8], statement: &Arc<Statement>, shape: Shape) -> u32 {
         let hash = self.hash(name);
         let place = mix(hash, statement.id());
@@ -107,9 +128,11 @@ impl Bindings {
             self.slots.push(None);
             self.slots.len() as u32 - 1
         });
+        self.made = self.made.wrapping_add(1);
         self.slots[id as usize] = Some(Binding {
             name: name.into(),
             statement: Arc::clone(statement),
+            number: self.made,
             shape,
             hash,
             holders: 1,
@@ -149,7 +172,7 @@ impl Names {
             return None;
         }
         let at = self.position(bindings, name).ok()?;
-        self.sorted.get(at).map(BindingId)
+        bindings.id_of(self.sorted.get(at)?)
     }
 
     /// The statement of this name.
@@ -176,19 +199,20 @@ impl Names {
     }
 
     /// The client was told this of a statement that it has.
-    pub fn tell(&mut self, bindings: &mut Bindings, BindingId(old): BindingId, shape: Shape) {
+    pub fn tell(&mut self, bindings: &mut Bindings, told: BindingId, shape: Shape) {
+        let old = told.slot;
         let Some(at) = self.sorted.iter().position(|id| id == old) else {
             return;
         };
-        let Some(binding) = bindings.get(old).filter(|binding| binding.shape != shape) else {
+        let Some(binding) = bindings.found(told).filter(|found| found.shape != shape) else {
             return;
         };
         let (name, statement) = (binding.name.clone(), Arc::clone(&binding.statement));
         let new = bindings.acquire(&name, &statement, shape);
         bindings.release(old);
         self.sorted.replace(at, new);
-        if self.recent == Some(BindingId(old)) {
-            self.recent = Some(BindingId(new));
+        if self.recent == Some(told) {
+            self.recent = bindings.id_of(new);
         }
     }
 
@@ -213,7 +237,8 @@ impl Names {
     /// A name of the statement with this id: the one that was used last, if it is one of several.
     #[must_use]
     pub fn name_of<'b>(&self, bindings: &'b Bindings, id: u64) -> Option<&'b [u8]> {
-        let recent = self.recent.map(|BindingId(slot)| slot);
+        let recent = self.recent.filter(|&id| bindings.found(id).is_some());
+        let recent = recent.map(|id| id.slot);
         let first = recent.filter(|&slot| self.sorted.iter().any(|id| id == slot));
         let slots = first.into_iter().chain(self.sorted.iter());
         let mut held = slots.filter_map(|slot| bindings.get(slot));
@@ -306,6 +331,32 @@ mod tests {
         b.clear(&mut bindings);
         assert_eq!((a.bytes(), bindings.index.len()), (0, 0));
         assert!(bindings.slots.iter().all(Option::is_none));
+    }
+
+    #[test]
+    fn what_was_told_of_a_closed_statement_is_not_told_of_the_next() {
+        let (statements, mut bindings) = (Statements::default(), Bindings::default());
+        let (one, two) = (statements.intern(b"1"), statements.intern(b"2"));
+        let mut names = Names::default();
+        names.define(&mut bindings, b"S_1", &one, 0);
+        let described = names.find(&bindings, b"S_1").unwrap();
+        names.used(described);
+        names.remove(&mut bindings, b"S_1");
+        names.define(&mut bindings, b"S_2", &two, 0);
+        let next = names.find(&bindings, b"S_2").unwrap();
+        assert_eq!(described.slot, next.slot, "the same place");
+        let shape = Shape {
+            columns: Some(7),
+            ..Shape::untold(0)
+        };
+        names.tell(&mut bindings, described, shape);
+        assert_eq!(bindings.shape(next), Shape::untold(0));
+        assert!(bindings.statement(described).is_none());
+        names.tell(&mut bindings, next, shape);
+        assert_eq!(
+            bindings.shape(names.find(&bindings, b"S_2").unwrap()),
+            shape
+        );
     }
 
     #[test]
