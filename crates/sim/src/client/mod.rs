@@ -344,11 +344,16 @@ impl Client {
         if self.made_error && tag == backend::READY_FOR_QUERY {
             return self.answered(tag, body);
         }
-        let is_poolers = |said: &mut Said| {
+        let is_poolers = |said: &&Said| {
             let (of_server, ask) = (said.message[0], self.asked());
             said.message != message && self.own.is_poolers(ask, of_server, tag)
         };
-        while said.pop_front_if(is_poolers).is_some() {}
+        let unheard = said.iter().take_while(is_poolers).count();
+        // An error of the pooler's own tells nothing of what servers say.
+        let is_servers = |said: &Said| said.message[0] == tag;
+        if tag != backend::ERROR_RESPONSE || said.get(unheard).is_some_and(is_servers) {
+            said.drain(..unheard);
+        }
         if said.front().is_some_and(|said| said.message == message) {
             said.pop_front();
             return self.server_message(tag, body);
