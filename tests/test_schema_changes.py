@@ -40,6 +40,20 @@ def on_both(weir, client, message):
     return heard
 
 
+@pytest.mark.parametrize("first", [
+    # A statement that is closed before its description has come, and another one in its place.
+    parse("SELECT 1, 2", "gone") + describe("S", "gone") + close("S", "gone") + parse(TEXT, "S") + TRUSTS,
+    # Another statement in the unnamed portal, by the time it is described.
+    parse(TEXT, "S") + bind(name="S") + parse("SELECT 1, 2") + bind() + describe() + execute() + SYNC,
+], ids=["closed", "bound again"])
+def test_what_is_told_of_one_statement_is_not_told_of_another(weir, first):
+    with weir.raw() as client, weir.raw() as other:
+        assert errors(send(client, first)) == []
+        assert errors(other.query("CREATE TABLE unrelated (a int); DROP TABLE unrelated")) == []
+        for heard in on_both(weir, client, TRUSTS):
+            assert (errors(heard), rows(heard)) == ([], [("1",)])
+
+
 @pytest.mark.pgweir_only("it gives rows of columns that the client was not told of")
 @pytest.mark.shows("session_state")
 def test_who_was_told_before_hears_the_error(weir):

@@ -209,6 +209,10 @@ impl Upward<'_> {
             self.put_off(head.header, &[&bytes[cursor.at..]], out);
             return Ok(Flow::Wait);
         }
+        if tag == frontend::BIND {
+            // Whatever it binds takes the place of what the unnamed portal was.
+            self.bound = None;
+        }
         if let Some(fault) = self.refusal_of(&named, out) {
             cursor.flush(self.server_conn, head, out);
             return Err(Stopped::Refused(fault));
