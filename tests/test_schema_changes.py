@@ -1,9 +1,12 @@
 """A client that changes tables and types beside others that have prepared statements, on shared servers."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import psycopg
 import pytest
 
 import cluster as clusters
+import machine
 from rawclient import SYNC, bind, close, describe, errors, execute, kinds, parse, query, rows
 
 TEXT = "SELECT * FROM changing"
@@ -165,3 +168,20 @@ def test_a_database_that_is_dropped(start_pooler, newest_pg, workers):
             with pytest.raises(psycopg.errors.ObjectInUse):
                 client.execute("DROP DATABASE renamed")
         client.execute("DROP DATABASE renamed")
+
+
+def test_a_database_is_dropped_when_its_last_client_leaves(start_pooler, newest_pg, workers):
+    """PostgreSQL waits some seconds for that, and so do we."""
+    weir = start_pooler(databases={"*": f"host={newest_pg.host} port={newest_pg.port}"}, workers=workers,
+                        users={clusters.SUPERUSER: ""})
+    with weir.connect(clusters.SUPERUSER, "app") as client:
+        client.execute("DROP DATABASE IF EXISTS dropped")
+        client.execute("CREATE DATABASE dropped")
+        last = weir.connect(clusters.SUPERUSER, "dropped")
+        last.execute("SELECT 1")
+        with ThreadPoolExecutor(1) as drop:
+            done = drop.submit(client.execute, "DROP DATABASE dropped")
+            machine.wait_until(lambda: newest_pg.backends("query = 'DROP DATABASE dropped' AND state = 'active'"),
+                               what="it waits")
+            last.close()
+            done.result()

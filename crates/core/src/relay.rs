@@ -99,7 +99,7 @@ impl Worker {
         };
         let ran = upward.run(bytes, out);
         if let Some(name) = upward.left_database.take() {
-            self.leave_database(&name, out);
+            self.leave_database(&name, now, out);
         }
         match ran {
             // A lone Flush or the end of a message changes nothing that a reply would tell us of.

@@ -1,6 +1,12 @@
 //! Which servers of a pool are out of date: opened before the last RECONNECT, or before the last
 //! change of where and how its servers are opened.
 
+use crate::Time;
+
+/// Microseconds for which PostgreSQL waits for the others to leave a database that is to be dropped,
+/// renamed or copied (`CountOtherDBBackends`), before it refuses.
+const LEAVING: u64 = 5_000_000;
+
 /// Servers of a pool that are connected or connect, counted by whether they are out of date. Touched
 /// when one is opened or closed, and by the console.
 #[derive(Debug, Default)]
@@ -8,6 +14,8 @@ pub struct Epochs {
     present: u32,
     servers: usize,
     outdated: usize,
+    /// Until then PostgreSQL waits for all to leave the database.
+    awaited_until: Option<Time>,
 }
 
 impl Epochs {
@@ -21,6 +29,21 @@ impl Epochs {
     pub fn renew(&mut self) {
         self.present = self.present.wrapping_add(1);
         self.outdated = self.servers;
+    }
+
+    /// All are to leave the database: at once if no client is there, or when the last one leaves.
+    pub fn leave(&mut self, now: Time, clients: usize) -> bool {
+        self.awaited_until = Some(now.after(LEAVING));
+        self.left(now, clients)
+    }
+
+    /// So many clients are left: does that send the servers away?
+    pub fn left(&mut self, now: Time, clients: usize) -> bool {
+        let is_awaited = clients == 0 && self.awaited_until.is_some_and(|until| now < until);
+        if is_awaited {
+            self.renew();
+        }
+        is_awaited
     }
 
     /// A server of this epoch is opened.

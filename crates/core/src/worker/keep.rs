@@ -32,6 +32,9 @@ impl Worker {
     ) {
         let before = shared.clients.fetch_sub(1, Ordering::Relaxed);
         self.tell_of_sharers(shared, before, before - 1, now, out);
+        if before == 1 && shared.epochs.lock().left(now, 0) {
+            self.tell_all_to_obey(out);
+        }
     }
 
     fn tell_of_sharers(

@@ -94,9 +94,9 @@ impl Worker {
 
     /// A client drops this database, renames or copies it, which PostgreSQL refuses while anybody is
     /// connected to it, after some seconds. Directly, nobody is whose client has left: so servers go
-    /// that no client is there for.
+    /// that no client is there for, or as soon as the last one leaves.
     #[cold]
-    pub(crate) fn leave_database(&self, name: &str, out: &mut Actions) {
+    pub(crate) fn leave_database(&self, name: &str, now: Time, out: &mut Actions) {
         let config = &self.snapshot.config;
         let mut any = false;
         for pool in self.directory.pools() {
@@ -104,9 +104,10 @@ impl Worker {
             let is_it = config
                 .database(asked_for)
                 .is_some_and(|entry| entry.dbname_for(asked_for) == name);
-            if is_it && pool.clients.load(Ordering::Relaxed) == 0 {
-                pool.epochs.lock().renew();
-                any = true;
+            if is_it {
+                // Read under the lock: whoever leaves after that finds the wish.
+                let mut epochs = pool.epochs.lock();
+                any |= epochs.leave(now, pool.clients.load(Ordering::Relaxed));
             }
         }
         if any {
