@@ -67,6 +67,12 @@ fn texts() -> Vec<(&'static str, String)> {
     let mut texts: Vec<_> = fixed.map(|(name, text)| (name, text.to_owned())).into();
     let insert = "INSERT INTO items (id, title, price, created_at) VALUES ";
     texts.push(("100-row insert", format!("{insert}{}", rows.join(", "))));
+    texts.push(("a report", report()));
+    texts.push(("a report with WITH", report_with()));
+    texts.push((
+        "a report, unusual",
+        report().replacen("WHERE", "CROSS JOIN LATERAL (SELECT 1 AS one) l WHERE", 1),
+    ));
     texts.push((
         "a string of 10 kB",
         format!(
@@ -77,10 +83,47 @@ fn texts() -> Vec<(&'static str, String)> {
     texts
 }
 
+const COLUMNS: &str = "a.aid AS account, a.abalance AS balance_of_account, b.bid AS branch, \
+     b.bbalance AS balance_of_branch, t.tid AS teller, t.tbalance AS balance_of_teller, \
+     CASE WHEN a.abalance < 0 THEN 'overdrawn' WHEN a.abalance = 0 THEN 'empty' \
+     ELSE 'in credit' END AS state_of_account, \
+     coalesce(nullif(a.filler, ''), 'nothing') AS filler_of_account, \
+     a.abalance * 100 / greatest(b.bbalance, 1) AS part_of_branch";
+const TABLES: &str = "pgbench_accounts a JOIN pgbench_branches b ON b.bid = a.bid \
+     JOIN pgbench_tellers t ON t.bid = b.bid AND t.tid BETWEEN 1 AND 3 \
+     LEFT JOIN pgbench_history h ON h.aid = a.aid AND h.tid = t.tid";
+const FILTER: &str = "a.aid = 54321 AND (b.bbalance IS NOT NULL OR t.tbalance > -100000) \
+     AND a.bid IN (SELECT bid FROM pgbench_branches WHERE bbalance > -1000000)";
+
+fn report() -> String {
+    format!(
+        "SELECT {COLUMNS}, h.delta AS name FROM {TABLES} WHERE {FILTER} \
+         ORDER BY t.tid, h.mtime DESC NULLS LAST LIMIT 10"
+    )
+}
+
+fn report_with() -> String {
+    format!(
+        "WITH chosen AS (SELECT {COLUMNS} FROM {TABLES} WHERE {FILTER}), \
+         summed AS (SELECT c.branch, sum(c.balance_of_account) AS total FROM chosen c GROUP BY c.branch) \
+         SELECT c.account, c.state_of_account, s.total AS name FROM chosen c \
+         JOIN summed s ON s.branch = c.branch ORDER BY c.account LIMIT 10"
+    )
+}
+
+/// Another text each time, as long as they are.
+fn with_new_names(text: &str) -> Vec<String> {
+    let text = text.trim_end_matches(';');
+    let named = |number| format!("{text} AS n{number:06}");
+    (0..TIMES).map(named).collect()
+}
+
 fn certificates() -> Certificates {
     let tables = [
         "pgbench_accounts",
         "pgbench_history",
+        "pgbench_branches",
+        "pgbench_tellers",
         "users",
         "library_book",
         "orders",
@@ -91,7 +134,8 @@ fn certificates() -> Certificates {
         "products",
     ];
     let rows = tables.map(|table| [&b"r"[..], table.as_bytes(), b"", b""]);
-    Certificates::from_rows(1, rows)
+    let utf8 = [&b"e"[..], b"utf8", b"", b""];
+    Certificates::from_rows(1, rows.into_iter().chain([utf8]))
 }
 
 #[inline(never)]
@@ -102,6 +146,14 @@ fn scanned(text: &[u8], certificates: &Certificates) -> Suspicion {
 /// A text that was said before.
 #[inline(never)]
 fn scanned_again(text: &[u8], cache: &mut VerdictCache, certificates: &Certificates) -> Suspicion {
+    cache.scan(text, Dialect::Utf8, certificates)
+}
+
+/// A text that was never said before.
+#[inline(never)]
+fn met_first(text: &[u8], cache: &mut VerdictCache, certificates: &Certificates) -> Suspicion {
+    // Another function than `scanned_again` to the compiler.
+    black_box(TIMES);
     cache.scan(text, Dialect::Utf8, certificates)
 }
 
@@ -117,19 +169,24 @@ fn main() {
             let _ = black_box(scanned(black_box(text), &certificates));
             let _ = black_box(scanned_again(black_box(text), &mut cache, &certificates));
         }
+        for text in with_new_names(&texts[number.parse::<usize>().expect("a number")].1) {
+            let text = black_box(text.as_bytes());
+            let _ = black_box(met_first(text, &mut cache, &certificates));
+        }
         return;
     }
     println!(
-        "{:<20} {:>6} {:>13} {:>9} {:>7}  verdict",
-        "text", "bytes", "instructions", "per byte", "again"
+        "{:<20} {:>6} {:>13} {:>9} {:>7} {:>7}  verdict",
+        "text", "bytes", "instructions", "per byte", "again", "first"
     );
     for (number, (name, text)) in texts.iter().enumerate() {
         let cost = instructions(number, "*scanned");
         let again = instructions(number, "*scanned_again*");
+        let first = instructions(number, "*met_first*");
         let per_byte = cost as f64 / text.len() as f64;
         let verdict = scanned(text.as_bytes(), &certificates);
         println!(
-            "{name:<20} {:>6} {cost:>13} {per_byte:>9.2} {again:>7}  {verdict}",
+            "{name:<20} {:>6} {cost:>13} {per_byte:>9.2} {again:>7} {first:>7}  {verdict}",
             text.len()
         );
     }

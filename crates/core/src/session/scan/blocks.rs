@@ -14,52 +14,63 @@ pub(super) struct Masks {
     pub(super) letters: u64,
     /// `"#$%&'()` and `-`, `/`, `;`.
     pub(super) special: u64,
-    pub(super) dots: u64,
 }
 
-/// The block of `text` that begins at `base`; beyond its end there are blanks.
-#[inline]
-pub(super) fn masks(text: &[u8], base: usize) -> Masks {
-    let rest = &text[base.min(text.len())..];
-    match rest.first_chunk::<LEN>() {
-        Some(block) => of(block),
-        None => {
-            let mut block = [b' '; LEN];
-            block[..rest.len()].copy_from_slice(rest);
-            of(&block)
+/// A text, cut into blocks.
+#[derive(Debug)]
+pub(super) struct Blocks<'a> {
+    whole: &'a [[u8; LEN]],
+    /// What is left behind them, with zeros after it.
+    last: [u8; LEN],
+}
+
+impl<'a> Blocks<'a> {
+    #[inline]
+    pub(super) fn of(text: &'a [u8]) -> Self {
+        let (whole, rest) = text.as_chunks();
+        let mut last = [0; LEN];
+        let (pieces, tail) = rest.as_chunks::<16>();
+        let mut quarters = last.as_chunks_mut().0.iter_mut();
+        for (piece, quarter) in pieces.iter().zip(quarters.by_ref()) {
+            *quarter = *piece;
         }
+        if let Some(quarter) = quarters.next() {
+            *quarter = padded(tail).to_le_bytes();
+        }
+        Self { whole, last }
     }
-}
 
-#[inline]
-fn of(block: &[u8; LEN]) -> Masks {
-    let mut masks = Masks {
-        letters: 0,
-        special: 0,
-        dots: 0,
-    };
-    let (quarters, _) = block.as_chunks::<16>();
-    for (number, quarter) in quarters.iter().enumerate() {
-        let (letters, special, dots) = of_quarter(u8x16::from(*quarter).cast_signed());
-        masks.letters |= u64::from(letters) << (16 * number);
-        masks.special |= u64::from(special) << (16 * number);
-        masks.dots |= u64::from(dots) << (16 * number);
+    /// The block of this number: one of those whole, or the last.
+    #[inline]
+    fn quarters(&self, number: usize) -> &[[u8; 16]] {
+        let block = self.whole.get(number).unwrap_or(&self.last);
+        block.as_chunks().0
     }
-    masks
-}
 
-/// Letters, special characters, dots.
-#[inline]
-fn of_quarter(bytes: i8x16) -> (u32, u32, u32) {
-    let letters = between(bytes | i8x16::splat(0x20), b'a', b'z') | is(bytes, b'_');
-    let dashes = is(bytes | i8x16::splat(2), b'/');
-    let special = between(bytes, b'"', b')') | dashes | is(bytes, b';');
-    let dots = is(bytes, b'.');
-    (
-        letters.to_bitmask(),
-        special.to_bitmask(),
-        dots.to_bitmask(),
-    )
+    #[inline]
+    pub(super) fn masks(&self, number: usize) -> Masks {
+        let (mut letters, mut special) = (0, 0);
+        for (number, quarter) in self.quarters(number).iter().enumerate() {
+            let bytes = u8x16::from(*quarter).cast_signed();
+            let of_words = between(bytes | i8x16::splat(0x20), b'a', b'z') | is(bytes, b'_');
+            let dashes = is(bytes | i8x16::splat(2), b'/');
+            let of_signs = between(bytes, b'"', b')') | dashes | is(bytes, b';');
+            letters |= u64::from(of_words.to_bitmask()) << (16 * number);
+            special |= u64::from(of_signs.to_bitmask()) << (16 * number);
+        }
+        Masks { letters, special }
+    }
+
+    /// Where commas are.
+    #[inline]
+    pub(super) fn commas(&self, number: usize) -> u64 {
+        let mut commas = 0;
+        for (number, quarter) in self.quarters(number).iter().enumerate() {
+            let bytes = u8x16::from(*quarter).cast_signed();
+            commas |= u64::from(is(bytes, b',').to_bitmask()) << (16 * number);
+        }
+        commas
+    }
 }
 
 /// Where plain literals and comments may begin: digits, quotes and slashes, a bit for each byte.
@@ -218,7 +229,6 @@ mod tests {
         Masks {
             letters: mask(|byte| byte.is_ascii_alphabetic() || byte == b'_'),
             special: mask(|byte| matches!(byte, b'"'..=b')' | b'-' | b'/' | b';')),
-            dots: mask(|byte| byte == b'.'),
         }
     }
 
@@ -226,10 +236,25 @@ mod tests {
     fn every_byte_is_told_apart() {
         for start in (0..=255_u8).step_by(LEN) {
             let block: [u8; LEN] = std::array::from_fn(|at| start + at as u8);
-            assert_eq!(of(&block), plainly(&block), "from {start}");
+            assert_eq!(Blocks::of(&block).masks(0), plainly(&block), "from {start}");
+            let commas = (0..LEN).filter(|&at| block[at] == b',').map(|at| 1 << at);
+            assert_eq!(Blocks::of(&block).commas(0), commas.sum::<u64>());
         }
-        assert_eq!(masks(b"ab;", 0), masks(b"ab;   ", 0));
-        assert_eq!(masks(b"ab;", 64).letters, 0);
+        let text: Vec<_> = b"a(_,;\xe9 1"
+            .iter()
+            .copied()
+            .cycle()
+            .take(2 * LEN)
+            .collect();
+        for len in 0..text.len() {
+            let mut whole = text[..len].to_vec();
+            whole.resize(2 * LEN, b' ');
+            let (blocks, whole) = (Blocks::of(&text[..len]), Blocks::of(&whole));
+            for number in 0..len.div_ceil(LEN) {
+                assert_eq!(blocks.masks(number), whole.masks(number), "{len}");
+                assert_eq!(blocks.commas(number), whole.commas(number), "{len}");
+            }
+        }
     }
 
     #[test]

@@ -236,8 +236,11 @@ impl Reader<'_> {
     /// A token of a statement that may run things.
     pub(super) fn body(&mut self, token: Token) {
         match token.kind {
-            Kind::Word | Kind::Quoted => self.name(token),
-            Kind::Dot => {}
+            Kind::Word | Kind::Quoted => return self.name(token),
+            Kind::Dot => return,
+            _ => self.temporary = false,
+        }
+        match token.kind {
             Kind::Comma if self.statement.lists.is_set() => {
                 self.expect = if self.statement.list_is_written {
                     Expect::Target

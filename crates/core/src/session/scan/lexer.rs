@@ -311,8 +311,13 @@ impl<'a> Lexer<'a> {
                 self.skip_while(|byte| byte.is_ascii_digit());
             }
         } else if self.at == start + 1 && matches!(self.byte(0), Some(b'x' | b'X')) {
-            self.at += 1;
-            self.skip_while(|byte| byte.is_ascii_hexdigit());
+            let mut ahead = *self;
+            ahead.at += 1;
+            ahead.skip_while(|byte| byte.is_ascii_hexdigit());
+            // Else older versions take it for a number and a name, and newer ones for an error.
+            if !ahead.byte(0).is_some_and(is_of_word) {
+                self.at = ahead.at;
+            }
         }
         self.unless_glued(Kind::Number)
     }
@@ -419,8 +424,8 @@ mod tests {
         );
         check("a$1 a$b$c", "w:a$1 w:a$b$c");
         check(
-            "1 1.5 .5 1e5 1.e-5 0xff 1..2",
-            "n:1 n:1.5 n:.5 n:1e5 n:1.e-5 n:0xff n:1 . n:.2",
+            "1 1.5 .5 1e5 1.e-5 0xff 0xffrom 1..2",
+            "n:1 n:1.5 n:.5 n:1e5 n:1.e-5 n:0xff n:0 w:xffrom n:1 . n:.2",
         );
         check(
             "1from 1.from $1from 1e5from 1_0",

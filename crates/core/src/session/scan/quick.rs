@@ -1,22 +1,27 @@
 //! The same verdict as the careful reading's, for what applications say most, at a small part of
 //! its cost; or none.
 //!
-//! It goes from one place that matters to the next: words of four letters and more (the key words it
-//! knows have as many), quotes, parentheses, comments. Where it meets anything unusual, or a name
+//! It goes from one place that matters to the next: words as long as the key words it knows, quotes,
+//! parentheses, comments, and commas in a list of relations. Where it meets anything unusual, or a name
 //! that is not clean, it gives up, and the careful reading decides. A test holds the two against
 //! each other.
 //!
 //! What it costs, `examples/scan_cost.rs` counts.
 
+mod literals;
+mod names;
 mod with;
 
+use std::ops::Range;
+
 use super::{
-    Suspicion, blocks,
+    Suspicion,
+    blocks::{self, Blocks, Masks},
     ctes::Ctes,
     lexer::{is_of_word, is_space, starts_word},
-    quick_words::{self, Action},
+    quick_words::{self, Action, KEYWORD_LENS, Verb},
 };
-use crate::session::certificates::{CALL_WITH_FROM, Certificates, Name};
+use crate::session::certificates::Certificates;
 
 /// So many parentheses may be open.
 const DEPTH_MAX: u32 = 60;
@@ -38,34 +43,22 @@ pub(super) fn read(text: &[u8], utf8: bool, certificates: &Certificates) -> Opti
         ctes: None,
         columns_after: 0,
         barrier: 0,
+        before_comment: None,
+        blocks: Blocks::of(text),
         base: 0,
         resume: 0,
-        starts: 0,
-        long: 0,
+        letters: 0,
+        words: 0,
         special: 0,
+        commas: None,
         events: 0,
     };
     reader.resume = reader.first(0)?;
     reader.base = reader.resume & !(blocks::LEN - 1);
     while reader.base < text.len() {
         reader.load();
-        let base = reader.base;
-        while reader.events != 0 {
-            let events = reader.events;
-            reader.events = events & (events - 1);
-            let at = base + events.trailing_zeros() as usize;
-            let Some(&byte) = text.get(at) else {
-                break;
-            };
-            if byte < b'A' {
-                reader.special(at, byte)?;
-            } else if let Some(keyword) = quick_words::candidate(text, at) {
-                reader.keyword(at, keyword)?;
-            } else if reader.lists & HERE != 0 && reader.may_matter(at, byte) {
-                reader.listed(at)?;
-            }
-        }
-        reader.base = (base + blocks::LEN).max(reader.resume & !(blocks::LEN - 1));
+        reader.block()?;
+        reader.base = (reader.base + blocks::LEN).max(reader.resume & !(blocks::LEN - 1));
     }
     (reader.depth == 0 && !reader.lists_ctes()).then_some(reader.found)
 }
@@ -87,14 +80,20 @@ struct Reader<'a> {
     ctes: Option<Ctes>,
     /// Where the relation ends that columns in parentheses may follow.
     columns_after: usize,
-    /// Where the last comment ended: nothing before it is looked back at.
+    /// Where the last comment ended, and what stands before it.
     barrier: usize,
+    before_comment: Option<usize>,
+    blocks: Blocks<'a>,
     /// The block that is being read, where reading goes on, and what there is to see.
     base: usize,
     resume: usize,
-    starts: u64,
-    long: u64,
+    letters: u64,
+    /// Words as long as a key word.
+    words: u64,
+    /// Quotes, parentheses and the like.
     special: u64,
+    /// Once they were looked for.
+    commas: Option<u64>,
     events: u64,
 }
 
@@ -102,33 +101,57 @@ impl Reader<'_> {
     /// Looks at the block at `base`.
     #[inline]
     fn load(&mut self) {
-        let masks = blocks::masks(self.text, self.base);
-        let letters = masks.letters;
-        let before = self.base > 0 && quick_words::is_letter(self.text[self.base - 1]);
-        // What follows a letter and a dot is no key word.
-        let attributes = (masks.dots & letters << 1) << 1;
-        self.starts = letters & !(letters << 1 | u64::from(before) | attributes);
+        const { assert!(*KEYWORD_LENS.start() == 4 && *KEYWORD_LENS.end() == 6) };
+        let Masks { letters, special } = self.blocks.masks(self.base / blocks::LEN);
+        let starts = letters & !(letters << 1);
         // What begins at the end of the block may go on in the next.
-        let long = letters >> 1 & (letters >> 2 | 1 << 62) & (letters >> 3 | 3 << 61) | 7 << 61;
-        self.long = self.starts & long;
-        self.special = masks.special;
+        let long = letters >> 1 & letters >> 2 & letters >> 3 | 7 << 61;
+        let longer = letters >> 4 & letters >> 5 & letters >> 6;
+        self.letters = letters;
+        self.words = starts & long & !longer;
+        self.special = special;
+        self.commas = None;
         self.refresh();
     }
 
-    /// Takes what there is to see from `resume` on. In a list every word matters.
+    /// Takes what there is to see from `resume` on.
     #[inline]
     fn refresh(&mut self) {
-        let words = if self.lists & HERE == 0 {
-            self.long
-        } else {
-            self.starts
-        };
         let skipped = self.resume.saturating_sub(self.base);
-        self.events = if skipped < blocks::LEN {
-            (words | self.special) & u64::MAX << skipped
-        } else {
-            0
+        self.events = self.words | self.special;
+        if self.lists & HERE != 0 {
+            self.events |= self.commas();
+        }
+        self.events &= match skipped {
+            0..blocks::LEN => u64::MAX << skipped,
+            _ => 0,
         };
+    }
+
+    /// Of this block.
+    #[inline]
+    fn commas(&mut self) -> u64 {
+        let (blocks, base) = (&self.blocks, self.base);
+        *self
+            .commas
+            .get_or_insert_with(|| blocks.commas(base / blocks::LEN))
+    }
+
+    /// Goes through what there is to see.
+    #[inline]
+    fn block(&mut self) -> Option<()> {
+        while self.events != 0 {
+            let at = self.base + self.events.trailing_zeros() as usize;
+            self.events &= self.events - 1;
+            let eight = quick_words::eight(self.text, at);
+            let byte = eight as u8;
+            if byte < b'A' {
+                self.special(at, byte)?;
+            } else if let Some(keyword) = quick_words::keyword(eight) {
+                self.keyword(at, keyword)?;
+            }
+        }
+        Some(())
     }
 
     /// Goes on at `at`; whether a list is read may have changed.
@@ -155,96 +178,30 @@ impl Reader<'_> {
         self.text.get(at).copied().unwrap_or(b' ')
     }
 
-    /// May the word at `at`, in a list, follow a comma, or end the list? Anything is possible if that
-    /// is not clear at once.
-    #[inline]
-    fn may_matter(&self, at: usize, first: u8) -> bool {
-        let before = match at.checked_sub(2).and_then(|from| self.text.get(from..)) {
-            Some(&[before, b' ', ..]) | Some(&[_, before, ..]) => before,
-            _ => return true,
-        };
-        // FOR, DO.
-        let ends = matches!(first, b'f' | b'F' | b'd' | b'D');
-        ends || at < self.barrier + 2 || !is_of_word(before) && before != b'"' && before != b'='
-    }
-
     #[inline]
     fn special(&mut self, at: usize, byte: u8) -> Option<()> {
         match byte {
             b'(' => self.open(at),
             b')' => self.close(at),
+            b',' => self.comma(at),
             b'\'' => self.string(at),
             b'"' => self.quoted(at),
             b'$' => self.dollar(at),
-            b'-' if self.byte(at + 1) == b'-' => {
-                let rest = self.text.get(at..)?;
-                let end = rest.iter().position(|&byte| byte == b'\n' || byte == b'\r');
-                self.passed_comment(at + end.unwrap_or(rest.len()))
-            }
-            b'/' if self.byte(at + 1) == b'*' => {
-                let end = blocks::comment_end(self.text, at)?;
-                self.passed_comment(end)
-            }
+            b'-' | b'/' => self.comment(at),
+            b'&' => self.follows_no_number(at, self.byte(at.wrapping_sub(1))),
             b';' => self.semicolon(at),
             _ => Some(()),
         }
     }
 
-    #[inline]
-    fn string(&mut self, at: usize) -> Option<()> {
-        let before = self.byte(at.wrapping_sub(1));
-        if before | 0x20 == b'e' || before == b'&' {
-            return None;
+    /// One in a list: a relation comes next. A parenthesis or a quote speaks for itself.
+    fn comma(&mut self, at: usize) -> Option<()> {
+        let next = self.gap(at + 1)?;
+        match self.byte(next) {
+            byte if starts_word(byte) => self.source(next),
+            b'.' => None,
+            _ => Some(()),
         }
-        self.pass_quotes(at, b'\'')
-    }
-
-    fn quoted(&mut self, at: usize) -> Option<()> {
-        if self.byte(at.wrapping_sub(1)) == b'&' {
-            return None;
-        }
-        if self.lists & HERE != 0 && self.byte(self.before(at)?) == b',' {
-            return self.source(at);
-        }
-        self.pass_quotes(at, b'"')
-    }
-
-    /// Goes on after the quote that closes the one at `at`. A doubled one closes, and opens again.
-    #[inline]
-    fn pass_quotes(&mut self, at: usize, quote: u8) -> Option<()> {
-        // Words in it are no events.
-        let opens = self.special & (u64::MAX << 1) << (at - self.base);
-        let mut rest = opens;
-        while rest != 0 {
-            let next = self.base + rest.trailing_zeros() as usize;
-            if self.byte(next) == quote {
-                self.events &= (u64::MAX << 1) << (next - self.base);
-                return Some(());
-            }
-            rest &= rest - 1;
-        }
-        let end = blocks::find(self.text, self.base + blocks::LEN, quote)?;
-        self.resume = end + 1;
-        self.events = 0;
-        Some(())
-    }
-
-    /// A parameter, or part of a name; not a string in dollars.
-    fn dollar(&mut self, at: usize) -> Option<()> {
-        let before = self.byte(at.wrapping_sub(1));
-        let is_parameter = self.byte(at + 1).is_ascii_digit();
-        let word = at - blocks::word_len_before(self.text, at);
-        // Not `1x$`.
-        let in_name = starts_word(before) && starts_word(self.byte(word));
-        // `1.$1`
-        let touches = is_of_word(before) || before == b'.';
-        (in_name || is_parameter && !touches).then_some(())
-    }
-
-    fn passed_comment(&mut self, end: usize) -> Option<()> {
-        self.barrier = end;
-        self.skip_to(end);
-        Some(())
     }
 
     fn semicolon(&mut self, at: usize) -> Option<()> {
@@ -269,167 +226,96 @@ impl Reader<'_> {
         at
     }
 
-    /// Where the last byte before `at` stands that is no blank; none if a comment is between, or
-    /// there is none.
+    /// Where the last byte before `at` stands that is in no blank and no comment.
     #[inline]
     fn before(&self, at: usize) -> Option<usize> {
         let mut at = at;
-        if let Some(from) = at.checked_sub(2)
-            && let Some(&[last, b' ', ..]) = self.text.get(from..)
-            && !is_space(last)
-        {
-            return (from >= self.barrier).then_some(from);
-        }
         while at > self.barrier {
             at -= 1;
             if !is_space(*self.text.get(at)?) {
                 return Some(at);
             }
         }
-        None
+        self.before_comment
+    }
+
+    /// Where the word ends that begins at `at`; it may be empty.
+    #[inline]
+    fn end_of_word(&self, at: usize) -> usize {
+        let place = at.wrapping_sub(self.base);
+        if place < blocks::LEN {
+            let run = (self.letters >> place).trailing_ones() as usize;
+            if place + run < blocks::LEN && !is_of_word(self.byte(at + run)) {
+                return at + run;
+            }
+        }
+        at + blocks::word_len(self.text, at)
+    }
+
+    /// Where the word begins that ends at `end`; it may be empty.
+    #[inline]
+    fn start_of_word(&self, end: usize) -> usize {
+        let place = end.wrapping_sub(self.base);
+        if (1..blocks::LEN).contains(&place) {
+            let run = (self.letters << (blocks::LEN - place)).leading_ones() as usize;
+            if run < place && !is_of_word(self.byte(end - run - 1)) {
+                return end - run;
+            }
+        }
+        end - blocks::word_len_before(self.text, end)
     }
 
     /// Reads the beginning of a statement, and gives where to go on: a verb, and the relation that it
     /// writes.
     fn first(&mut self, from: usize) -> Option<usize> {
-        let mut at = self.skip_blank(from);
-        while self.byte(at) == b'/' && self.byte(at + 1) == b'*' {
-            let end = blocks::comment_end(self.text, at)?;
-            self.barrier = end;
-            at = self.skip_blank(end);
+        let mut at = self.gap(from)?;
+        while self.byte(at) == b'(' && self.ctes.is_none() {
+            self.push(false)?;
+            at = self.gap(at + 1)?;
         }
-        if at == self.text.len() {
+        if at == self.text.len() || self.text[at] == b';' {
             return Some(at);
         }
         let (verb, len) = quick_words::verb(self.text, at)?;
         let end = at + len;
         match verb {
-            quick_words::Verb::Select => {
-                self.verbs |= HERE;
-                (self.byte(end) != b'.').then_some(end)
+            Verb::Transaction | Verb::With if self.depth > 0 => None,
+            Verb::Transaction => {
+                let next = self.gap(end)?;
+                (next == self.text.len() || self.text[next] == b';').then_some(next)
             }
-            quick_words::Verb::Insert => {
+            Verb::With => self.with(end),
+            _ if self.depth > 0 && verb != Verb::Select => None,
+            _ => self.verb(verb, end),
+        }
+    }
+
+    /// A verb ends at `end`: reads the relation that it writes, and gives where to go on.
+    fn verb(&mut self, verb: Verb, end: usize) -> Option<usize> {
+        match verb {
+            Verb::Select => {
+                self.verbs |= HERE;
+                self.is_no_schema(end)?;
+                Some(end)
+            }
+            Verb::Insert => {
                 let into = self.expect(end, &quick_words::INTO)?;
                 self.target(into)
             }
-            quick_words::Verb::Update => self.target(end),
-            quick_words::Verb::Delete => {
+            Verb::Update => self.target(end),
+            Verb::Delete => {
                 let from = self.expect(end, &quick_words::FROM)?;
                 self.deletes = true;
                 self.target(from)
             }
-            quick_words::Verb::Transaction => {
-                let next = self.skip_blank(end);
-                (next == self.text.len() || self.text[next] == b';').then_some(next)
-            }
-            quick_words::Verb::With => self.with(end),
+            Verb::Transaction | Verb::With => None,
         }
-    }
-
-    #[inline]
-    fn end_of_word(&self, at: usize) -> usize {
-        at + blocks::word_len(self.text, at)
     }
 
     /// The end of the word that must come next.
     fn expect(&self, at: usize, word: &quick_words::Word) -> Option<usize> {
-        let start = self.skip_blank(at);
+        let start = self.gap(at)?;
         word.stands(self.text, start).then_some(start + word.len)
-    }
-
-    /// The relation that is written comes next. Gives its end.
-    fn target(&mut self, at: usize) -> Option<usize> {
-        self.verbs |= HERE;
-        let (name, end, _) = self.name(self.skip_blank(at))?;
-        let traces = self.certificates.relation(name).write;
-        self.found |= traces;
-        self.columns_after = end;
-        (!traces.contains(Suspicion::OPAQUE)).then_some(end)
-    }
-
-    /// The name at `at`, its end, and whether a parenthesis follows. None for what is no plain name,
-    /// or may not end there.
-    #[inline]
-    fn name(&self, at: usize) -> Option<(Name, usize, bool)> {
-        let (mut part, mut end) = self.part(at)?;
-        while self.byte(end) == b'.' {
-            if quick_words::is_temporary(part) {
-                return None;
-            }
-            (part, end) = self.part(end + 1)?;
-        }
-        if !self.utf8 && !part.is_ascii() {
-            return None;
-        }
-        let next = self.skip_blank(end);
-        match self.byte(next) {
-            b'.' | b'/' | b'-' => None,
-            after => Some((Name::of(part), end, after == b'(' && next < self.text.len())),
-        }
-    }
-
-    /// One identifier, without its quotes, and where it ends.
-    #[inline]
-    fn part(&self, at: usize) -> Option<(&[u8], usize)> {
-        let first = self.byte(at);
-        if first == b'"' {
-            let close = blocks::find(self.text, at + 1, b'"')?;
-            let part = &self.text[at + 1..close];
-            return (self.byte(close + 1) != b'"').then_some((part, close + 1));
-        }
-        if !starts_word(first) {
-            return None;
-        }
-        let end = self.end_of_word(at);
-        // `u&"x"`, `e'x'`
-        let plain = !matches!(self.byte(end), b'&' | b'\'' | b'"');
-        plain.then_some((&self.text[at..end], end))
-    }
-
-    /// A relation or function that is read comes next, or a parenthesis with more of them.
-    #[inline]
-    fn source(&mut self, at: usize) -> Option<()> {
-        let at = self.skip_blank(at);
-        if self.byte(at) == b'(' {
-            return self.group(at);
-        }
-        let (name, end, is_call) = self.name(at)?;
-        if is_call {
-            if quick_words::is_before_relation(self.text, at) {
-                return None;
-            }
-        } else if !self.is_cte(name, at, end) {
-            let traces = self.certificates.relation(name).read;
-            if traces.contains(Suspicion::OPAQUE) {
-                return None;
-            }
-            self.found |= traces;
-        }
-        self.go_on(end);
-        Some(())
-    }
-
-    /// A parenthesis where a relation may stand: a query, values, or relations that are joined.
-    fn group(&mut self, at: usize) -> Option<()> {
-        self.push(false)?;
-        self.lists |= HERE;
-        let at = self.skip_blank(at + 1);
-        let end = at + "select".len();
-        match quick_words::source(self.text, at) {
-            quick_words::Source::Select => {
-                self.verbs |= HERE;
-                self.lists &= !HERE;
-                self.go_on(end);
-                Some(())
-            }
-            quick_words::Source::Values if self.byte(self.skip_blank(end)) == b'(' => {
-                self.lists &= !HERE;
-                self.go_on(end);
-                Some(())
-            }
-            quick_words::Source::Name => self.source(at),
-            _ => None,
-        }
     }
 
     #[inline]
@@ -465,44 +351,6 @@ impl Reader<'_> {
         Some(())
     }
 
-    /// A name before a parenthesis, which ends at `end`: is FROM part of its call? None if it leaves
-    /// a trace.
-    #[inline]
-    fn call(&self, end: usize) -> Option<bool> {
-        let start = end - blocks::word_len_before(self.text, end);
-        let name = &self.text[start..end];
-        let qualified = match self.before(start) {
-            Some(last) if self.text[last] == b'.' => {
-                self.qualifier(start, last)?;
-                true
-            }
-            Some(_) => false,
-            // A comment may be between.
-            None => return None,
-        };
-        if !self.utf8 && !name.is_ascii() {
-            return None;
-        }
-        let traces = self.certificates.call(Name::of(name));
-        if !traces.read.is_empty() {
-            return None;
-        }
-        Some(!qualified && traces.write.contains(CALL_WITH_FROM))
-    }
-
-    /// The schema of a name that starts at `start` must be a plain one, right before it.
-    fn qualifier(&self, start: usize, dot: usize) -> Option<()> {
-        if dot + 1 != start || dot == 0 {
-            return None;
-        }
-        let mut from = dot;
-        while from > 0 && is_of_word(self.text[from - 1]) {
-            from -= 1;
-        }
-        let part = self.text[from..dot].trim_ascii();
-        (!part.is_empty() && !quick_words::is_temporary(part)).then_some(())
-    }
-
     fn close(&mut self, at: usize) -> Option<()> {
         self.depth = self.depth.checked_sub(1)?;
         let changes = (self.lists ^ self.lists >> 1) & HERE != 0;
@@ -518,38 +366,12 @@ impl Reader<'_> {
         Some(())
     }
 
-    /// A word in a list: one more relation after a comma; the end of the list.
-    #[inline(never)]
-    fn listed(&mut self, at: usize) -> Option<()> {
-        if at > 0 && is_of_word(self.text[at - 1]) {
-            return Some(());
-        }
-        match self.text[self.before(at)?] {
-            b',' => return self.source(at),
-            b'.' => return Some(()),
-            _ => {}
-        }
-        if quick_words::FOR.stands(self.text, at) || quick_words::DO.stands(self.text, at) {
-            self.lists &= !HERE;
-            self.go_on(at + 2);
-        }
-        Some(())
-    }
-
-    /// A word that begins as a key word does.
+    /// A word that is written as a key word is.
     #[inline(never)]
     fn keyword(&mut self, at: usize, keyword: &quick_words::Keyword) -> Option<()> {
-        let end = at + keyword.word.len;
-        if !keyword.word.stands(self.text, at) {
-            return if self.lists & HERE != 0 {
-                self.listed(at)
-            } else {
-                Some(())
-            };
-        }
         if at > 0 && is_of_word(self.text[at - 1]) {
             // Part of a name, or what older versions take for a number and a key word.
-            let start = at - blocks::word_len_before(self.text, at);
+            let start = self.start_of_word(at);
             return starts_word(self.text[start]).then_some(());
         }
         let last = self.before(at)?;
@@ -558,7 +380,46 @@ impl Reader<'_> {
             let digit = last > 0 && self.text[last - 1].is_ascii_digit();
             return (!digit).then_some(());
         }
-        self.act(keyword.action, last, end)
+        let end = at + usize::from(keyword.len);
+        match keyword.action {
+            Action::From if self.calls & HERE != 0 || self.ends_distinct(last)? => {}
+            Action::From => {
+                self.lists |= HERE;
+                return self.source(end);
+            }
+            Action::Join => return self.source(end),
+            Action::Select => {
+                self.is_no_schema(end)?;
+                self.verbs |= HERE;
+                self.end_list(end);
+            }
+            Action::Ends if self.lists & HERE != 0 => {
+                self.is_no_schema(end)?;
+                self.end_list(end);
+            }
+            Action::Ends => {}
+            Action::Using if self.deletes && self.verbs & HERE != 0 => {
+                self.lists |= HERE;
+                return self.source(end);
+            }
+            Action::Using => {
+                let columns = self.byte(self.gap(end)?) == b'(';
+                return (columns && !self.deletes).then_some(());
+            }
+            Action::Update | Action::Verb if self.verbs & HERE == 0 => return None,
+            Action::Update if self.lists & HERE != 0 && self.ends_for_or_do(last)? => {
+                self.end_list(end);
+            }
+            Action::Update | Action::Verb => {}
+            Action::Unusual => return None,
+        }
+        Some(())
+    }
+
+    /// None if a dot follows the word that ends at `end`.
+    #[inline]
+    fn is_no_schema(&self, end: usize) -> Option<()> {
+        (self.byte(self.gap(end)?) != b'.').then_some(())
     }
 
     #[inline]
@@ -569,32 +430,34 @@ impl Reader<'_> {
         }
     }
 
-    fn act(&mut self, action: Action, last: usize, end: usize) -> Option<()> {
-        match action {
-            Action::From if self.calls & HERE != 0 => {}
-            Action::From => {
-                // `IS DISTINCT FROM`, perhaps.
-                let before = &self.text[..=last];
-                let tail = &before[before.len().saturating_sub(8)..];
-                if tail.eq_ignore_ascii_case(b"distinct") {
-                    return None;
-                }
-                self.lists |= HERE;
-                return self.source(end);
-            }
-            Action::Join => return self.source(end),
-            Action::Select => {
-                self.verbs |= HERE;
-                self.end_list(end);
-            }
-            Action::Ends => self.end_list(end),
-            Action::Using => {
-                let columns = self.byte(self.skip_blank(end)) == b'(';
-                return (columns && !self.deletes).then_some(());
-            }
-            Action::Verb if self.verbs & HERE != 0 => {}
-            Action::Verb | Action::Unusual => return None,
+    /// Does `IS [NOT] DISTINCT` end at `last`? None if it is another DISTINCT.
+    #[inline]
+    fn ends_distinct(&self, last: usize) -> Option<bool> {
+        if !quick_words::ends_distinct(self.text, last + 1) {
+            return Some(false);
         }
-        Some(())
+        let word = self.word_before(last + 1);
+        let mut before = self.word_before(self.before(word.start)? + 1);
+        if self.text[before.clone()].eq_ignore_ascii_case(b"not") {
+            before = self.word_before(self.before(before.start)? + 1);
+        }
+        let is = self.text[word].len() == "distinct".len()
+            && self.text[before.clone()].eq_ignore_ascii_case(b"is")
+            && self.text[self.before(before.start)?] != b'.';
+        is.then_some(true)
+    }
+
+    /// Does FOR or DO end at `last`, which end a list?
+    fn ends_for_or_do(&self, last: usize) -> Option<bool> {
+        let word = self.word_before(last + 1);
+        let is_name = self.text[self.before(word.start)?] == b'.';
+        let word = &self.text[word];
+        let ends = word.eq_ignore_ascii_case(b"for") || word.eq_ignore_ascii_case(b"do");
+        Some(ends && !is_name)
+    }
+
+    /// The word that ends at `end`; it may be empty.
+    fn word_before(&self, end: usize) -> Range<usize> {
+        self.start_of_word(end)..end
     }
 }

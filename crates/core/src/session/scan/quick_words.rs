@@ -1,6 +1,8 @@
 //! The words that the quick reading knows.
 
-use super::lexer::is_of_word;
+use std::ops::RangeInclusive;
+
+use super::{blocks, lexer::is_of_word};
 
 /// What a key word in a statement does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +15,8 @@ pub(super) enum Action {
     Ends,
     /// It writes, if it is the verb.
     Verb,
+    /// The same, and it may come after FOR and DO.
+    Update,
     /// Let the careful reading see it.
     Unusual,
 }
@@ -68,27 +72,32 @@ impl Word {
     }
 }
 
-/// Eight bytes from `at` on, letters in lower case. What is no letter may look like another that is
-/// none.
+/// Eight bytes from `at` on, with zeros behind the last.
 #[inline]
-fn lower_eight(text: &[u8], at: usize) -> u64 {
-    const LOWER: u64 = 0x2020_2020_2020_2020;
-    let rest = text.get(at..).unwrap_or_default();
-    match rest.first_chunk::<8>() {
-        Some(eight) => u64::from_le_bytes(*eight) | LOWER,
-        None => padded(rest),
+pub(super) fn eight(text: &[u8], at: usize) -> u64 {
+    match text.get(at..).and_then(<[u8]>::first_chunk::<8>) {
+        Some(eight) => u64::from_le_bytes(*eight),
+        None => last_ones(text, at),
     }
 }
 
 #[cold]
-fn padded(rest: &[u8]) -> u64 {
-    rest.iter()
-        .rev()
-        .fold(0, |eight, byte| eight << 8 | u64::from(byte | 0x20))
+fn last_ones(text: &[u8], at: usize) -> u64 {
+    blocks::padded(text.get(at..).unwrap_or_default()) as u64
 }
 
-pub(super) const FOR: Word = Word::new("for");
-pub(super) const DO: Word = Word::new("do");
+/// Letters in lower case. What is no letter may look like another that is none.
+#[inline]
+fn lower(eight: u64) -> u64 {
+    eight | 0x2020_2020_2020_2020
+}
+
+/// Eight bytes from `at` on, letters in lower case.
+#[inline]
+fn lower_eight(text: &[u8], at: usize) -> u64 {
+    lower(eight(text, at))
+}
+
 pub(super) const AS: Word = Word::new("as");
 pub(super) const RECURSIVE: Word = Word::new("recursive");
 pub(super) const INTO: Word = Word::new("into");
@@ -97,6 +106,7 @@ const ONLY: Word = Word::new("only");
 const LATERAL: Word = Word::new("lateral");
 const SELECT: Word = Word::new("select");
 const VALUES: Word = Word::new("values");
+pub(super) const NOT: Word = Word::new("not");
 const WITH: Word = Word::new("with");
 const TABLE: Word = Word::new("table");
 const PG_TEMP: Word = Word::new("pg_temp");
@@ -105,14 +115,23 @@ const PG_TOAST: Word = Word::new("pg_toast");
 /// A key word that does something within a statement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Keyword {
-    pub(super) word: Word,
+    letters: u64,
+    mask: u64,
+    pub(super) len: u8,
     pub(super) action: Action,
 }
 
-const KEYWORDS: [Keyword; 20] = {
+/// As long are the key words, at least and at most.
+pub(super) const KEYWORD_LENS: RangeInclusive<usize> = 4..=6;
+
+const KEYWORDS: [Keyword; 19] = {
     const fn keyword(word: &'static str, action: Action) -> Keyword {
+        assert!(*KEYWORD_LENS.start() <= word.len() && word.len() <= *KEYWORD_LENS.end());
+        let Word { letters, mask, .. } = Word::new(word);
         Keyword {
-            word: Word::new(word),
+            letters,
+            mask,
+            len: word.len() as u8,
             action,
         }
     }
@@ -130,9 +149,8 @@ const KEYWORDS: [Keyword; 20] = {
         keyword("except", Action::Ends),
         keyword("limit", Action::Ends),
         keyword("offset", Action::Ends),
-        keyword("returning", Action::Ends),
         keyword("insert", Action::Verb),
-        keyword("update", Action::Verb),
+        keyword("update", Action::Update),
         keyword("delete", Action::Verb),
         keyword("merge", Action::Verb),
         keyword("into", Action::Unusual),
@@ -140,46 +158,55 @@ const KEYWORDS: [Keyword; 20] = {
     ]
 };
 
-/// Key words by a hash of their first four letters: those, and the place in `KEYWORDS`.
-static SLOTS: [(u32, u32); SLOTS_LEN] = {
-    let mut slots = [(0, 0); SLOTS_LEN];
+/// Key words by a hash of their first four letters.
+static SLOTS: [Keyword; SLOTS_LEN] = {
+    let mut slots = [Keyword {
+        letters: 0,
+        mask: u64::MAX,
+        len: 0,
+        action: Action::Unusual,
+    }; SLOTS_LEN];
     let mut number = 0;
     while number < KEYWORDS.len() {
-        let key = KEYWORDS[number].word.letters as u32;
-        let slot = slot(key);
+        let slot = slot(KEYWORDS[number].letters);
         assert!(
-            slots[slot].0 == 0,
+            slots[slot].len == 0,
             "two key words in one place: take another MULTIPLIER"
         );
-        slots[slot] = (key, number as u32);
+        slots[slot] = KEYWORDS[number];
         number += 1;
     }
     slots
 };
 
 const SLOTS_LEN: usize = 64;
+/// There is no key word in most places.
 const MULTIPLIER: u32 = 0x1e2f_eb89;
 
 #[inline]
-const fn slot(key: u32) -> usize {
-    (key.wrapping_mul(MULTIPLIER) >> 26) as usize
+const fn slot(eight: u64) -> usize {
+    ((eight as u32).wrapping_mul(MULTIPLIER) >> 26) as usize
 }
 
-/// The key word that begins with the four letters in `text` at `at`, in any case.
+/// The key word that eight bytes begin with, in any case. No more letters follow it.
 #[inline]
-pub(super) fn candidate(text: &[u8], at: usize) -> Option<&'static Keyword> {
-    let four = text.get(at..at + 4)?.first_chunk()?;
-    let key = u32::from_le_bytes(*four) | 0x2020_2020;
-    let (known, number) = SLOTS[slot(key)];
-    if known != key {
+pub(super) fn keyword(eight: u64) -> Option<&'static Keyword> {
+    let letters = lower(eight);
+    let keyword = &SLOTS[slot(letters)];
+    if letters & keyword.mask != keyword.letters {
         return None;
     }
-    KEYWORDS.get(number as usize)
+    // None is as long as eight letters.
+    let after = (eight >> (8 * keyword.len)) as u8;
+    (!is_of_word(after)).then_some(keyword)
 }
 
+/// Do eight bytes of `text` that end at `end` spell DISTINCT?
 #[inline]
-pub(super) fn is_letter(byte: u8) -> bool {
-    byte.is_ascii_alphabetic() || byte == b'_'
+pub(super) fn ends_distinct(text: &[u8], end: usize) -> bool {
+    const DISTINCT: Word = Word::new("distinct");
+    let from = end.wrapping_sub(DISTINCT.len);
+    lower_eight(text, from) == DISTINCT.letters
 }
 
 /// What a statement begins with.
@@ -197,24 +224,19 @@ pub(super) enum Verb {
 /// The verb that stands in `text` at `at`, if it is known here, and its length.
 #[inline]
 pub(super) fn verb(text: &[u8], at: usize) -> Option<(Verb, usize)> {
-    const VERBS: [(Word, Verb); 8] = [
-        (SELECT, Verb::Select),
-        (Word::new("insert"), Verb::Insert),
-        (Word::new("update"), Verb::Update),
-        (Word::new("delete"), Verb::Delete),
-        (WITH, Verb::With),
-        (Word::new("begin"), Verb::Transaction),
-        (Word::new("commit"), Verb::Transaction),
-        (Word::new("rollback"), Verb::Transaction),
-    ];
     let eight = lower_eight(text, at);
-    let (word, verb) = VERBS
-        .iter()
-        .find(|(word, _)| eight & word.mask == word.letters)?;
-    let ends = !text
-        .get(at + word.len)
-        .is_some_and(|&byte| is_of_word(byte));
-    ends.then_some((*verb, word.len))
+    let (word, verb) = match eight as u8 {
+        b's' => (const { Word::new("select") }, Verb::Select),
+        b'i' => (const { Word::new("insert") }, Verb::Insert),
+        b'u' => (const { Word::new("update") }, Verb::Update),
+        b'd' => (const { Word::new("delete") }, Verb::Delete),
+        b'w' => (const { Word::new("with") }, Verb::With),
+        b'b' => (const { Word::new("begin") }, Verb::Transaction),
+        b'c' => (const { Word::new("commit") }, Verb::Transaction),
+        b'r' => (const { Word::new("rollback") }, Verb::Transaction),
+        _ => return None,
+    };
+    word.stands(text, at).then_some((verb, word.len))
 }
 
 /// What stands in parentheses where a relation may stand.
@@ -239,9 +261,11 @@ pub(super) fn source(text: &[u8], at: usize) -> Source {
     }
 }
 
-/// May the word at `at` stand between FROM and a parenthesis with relations?
-pub(super) fn is_before_relation(text: &[u8], at: usize) -> bool {
-    ONLY.stands(text, at) || LATERAL.stands(text, at)
+/// Is what stands from `at` to `end` a key word that may come before a relation?
+pub(super) fn is_before_relation(text: &[u8], at: usize, end: usize) -> bool {
+    [ONLY, LATERAL]
+        .iter()
+        .any(|word| end - at == word.len && word.stands(text, at))
 }
 
 /// Is it the schema of somebody's temporary objects?

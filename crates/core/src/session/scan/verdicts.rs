@@ -217,9 +217,18 @@ fn quick_or_careful_with_ctes() {
             " AS(",
             "\nas ( ",
             " as materialized (",
+            " as/**/not materialized--\n(",
             "(",
         ],
-        &["select 1 from ", "SELECT * FROM users, ", "delete from "],
+        &[
+            "select 1 from ",
+            "SELECT * FROM users, ",
+            "delete from ",
+            "delete from users using ",
+            "values(1), (2) union select 1 from ",
+            "update users set x = 1, y = 2 from ",
+            "insert into serials (a, b) select * from ",
+        ],
         &[
             ")",
             ")",
@@ -281,6 +290,79 @@ fn quick_or_careful_with_ctes() {
     assert!(quick_ones > 100, "{quick_ones}");
 }
 
+/// The same of lists of relations, of what stands in their places and between, and of what ends them.
+#[test]
+fn quick_or_careful_in_lists() {
+    const BEGINNINGS: &[&str] = &[
+        "select 1 from ",
+        "(select x, y from ",
+        "select lower(x), E'\\'' from ",
+        "select extract(year from x), 1 from ",
+        "delete from users using ",
+        "update users set x = 1, y = 2 from ",
+        "insert into users (a, b) select a, b from ",
+        "select x is not distinct from y, z from ",
+        "select distinct from ",
+    ];
+    const SOURCES: &[&str] = &[
+        "users",
+        "users",
+        "books b",
+        "public.books as b",
+        "only users",
+        "lateral (select 1, 2 from books) l",
+        "lateral lower('x') as l (a, hidden_view)",
+        "(select x, y from users) as s(a, b)",
+        "(values (1, 2), (3, 4)) v (x, y)",
+        "unnest(x, y) with ordinality o(a, b)",
+        "unnest(x) unknown_function(a)",
+        "(users join books on true)",
+        "hidden_view",
+        "seeded_view",
+        "\"users\" \"u\"",
+        "only only users",
+        "for",
+    ];
+    const BETWEEN: &[&str] = &[
+        ", ",
+        ", ",
+        ",",
+        "/* , */, -- hidden_view,\n",
+        " join ",
+        " cross join--\n",
+        " join books using (id), ",
+        " where e'x' <> E'\\\\', y in (1, 2), ",
+        " group by ",
+        " for update of ",
+        " for no key update of ",
+        " for share of ",
+        " on conflict (a) do update set a = 1, ",
+        " union select 1 from ",
+        ") union (select 1 from ",
+        " intersect select 1, ",
+        " fetch first 1 rows only, ",
+        " returning x, ",
+        " update, ",
+        " do, ",
+        " is distinct from ",
+        "; select 1 from ",
+    ];
+    let certificates = database();
+    let mut random = Random(0x115);
+    let mut quick_ones = 0;
+    for _ in 0..60_000 {
+        let mut one_of = |words: &[&'static str]| words[random.below(words.len())];
+        let mut text = one_of(BEGINNINGS).to_owned() + one_of(SOURCES);
+        while !one_of(&["", "x", "x"]).is_empty() {
+            text += one_of(BETWEEN);
+            text += one_of(SOURCES);
+        }
+        text += one_of(&["", "", ")", " limit 1", " -- end", ";;", " /* open"]);
+        quick_ones += usize::from(is_read_quickly(&text, &certificates));
+    }
+    assert!(quick_ones > 10_000, "{quick_ones}");
+}
+
 /// What applications say most is read quickly.
 #[test]
 fn quick_is_not_rare() {
@@ -291,7 +373,7 @@ fn quick_is_not_rare() {
         super::quick::read(text.as_bytes(), true, &certificates).is_some()
     });
     let (quick, all) = (quick.count(), clean.len());
-    assert!(quick * 5 > all * 2, "{quick} of {all}");
+    assert!(quick * 2 > all, "{quick} of {all}");
 }
 
 #[test]

@@ -18,9 +18,9 @@ impl Reader<'_> {
         }
         let mut ctes = Ctes::default();
         ctes.begin();
-        let mut at = self.skip_blank(at);
+        let mut at = self.gap(at)?;
         if quick_words::RECURSIVE.stands(self.text, at) {
-            at = self.skip_blank(at + quick_words::RECURSIVE.len);
+            at = self.gap(at + quick_words::RECURSIVE.len)?;
             // Or that is a name.
             if self.byte(at) == b'(' || quick_words::AS.stands(self.text, at) {
                 return None;
@@ -31,42 +31,60 @@ impl Reader<'_> {
         self.cte(at)
     }
 
-    /// `name AS (SELECT` comes next, perhaps with columns. Gives where to go on in the query.
+    /// `name AS (SELECT` comes next, perhaps with columns, or a list of values, or what writes. Gives where
+    /// to go on in the query.
     fn cte(&mut self, at: usize) -> Option<usize> {
-        let (name, end) = self.part(self.skip_blank(at))?;
-        if !self.utf8 && !name.is_ascii() {
-            return None;
-        }
-        let mut at = self.skip_blank(end);
-        if self.byte(at) == b'(' {
-            at = self.columns(at)?;
-        }
-        let open = self.skip_blank(self.expect(at, &quick_words::AS)?);
-        if self.byte(open) != b'(' {
-            return None;
-        }
-        let body = self.skip_blank(open + 1);
-        if quick_words::source(self.text, body) != Source::Select {
+        let at = self.gap(at)?;
+        let (name, end) = self.part(at)?;
+        if !self.utf8 && !name.is_ascii() || quick_words::is_before_relation(self.text, at, end) {
             return None;
         }
         let name = Name::of(name);
+        let mut at = self.gap(end)?;
+        if self.byte(at) == b'(' {
+            at = self.columns(at)?;
+        }
+        let open = self.materialized(self.expect(at, &quick_words::AS)?)?;
+        if self.byte(open) != b'(' {
+            return None;
+        }
         self.ctes.as_mut()?.name(name);
         self.push(false)?;
-        self.verbs |= super::HERE;
-        let end = body + "select".len();
-        (self.byte(end) != b'.').then_some(end)
+        let body = self.gap(open + 1)?;
+        if quick_words::source(self.text, body) == Source::Values {
+            let end = body + "values".len();
+            return (self.byte(self.gap(end)?) == b'(').then_some(end);
+        }
+        let (verb, len) = quick_words::verb(self.text, body)?;
+        self.verb(verb, body + len)
+    }
+
+    /// Goes past `[[NOT] MATERIALIZED]`.
+    fn materialized(&self, at: usize) -> Option<usize> {
+        const WORD: &[u8] = b"materialized";
+        let mut at = self.gap(at)?;
+        if self.byte(at) == b'(' {
+            return Some(at);
+        }
+        if quick_words::NOT.stands(self.text, at) {
+            at = self.gap(at + quick_words::NOT.len)?;
+        }
+        let end = self.end_of_word(at);
+        let is_it = self.text[at..end].eq_ignore_ascii_case(WORD)
+            && self.certificates.call(Name::of(WORD)).read.is_empty();
+        if is_it { self.gap(end) } else { None }
     }
 
     /// The end of the list of plain names in parentheses at `at`.
     fn columns(&self, at: usize) -> Option<usize> {
         let mut at = at;
         loop {
-            at = self.skip_blank(at + 1);
-            if quick_words::candidate(self.text, at).is_some() {
+            at = self.gap(at + 1)?;
+            if quick_words::keyword(quick_words::eight(self.text, at)).is_some() {
                 return None;
             }
             let (_, end) = self.part(at)?;
-            at = self.skip_blank(end);
+            at = self.gap(end)?;
             match self.byte(at) {
                 b',' => {}
                 b')' => return Some(at + 1),
@@ -79,7 +97,7 @@ impl Reader<'_> {
     /// use for them.
     #[cold]
     pub(super) fn after_cte(&mut self, at: usize) -> Option<()> {
-        let at = self.skip_blank(at);
+        let at = self.gap(at)?;
         let ctes = self.ctes.as_mut()?;
         let next = if self.text.get(at) == Some(&b',') {
             ctes.settle();
