@@ -11,8 +11,11 @@ const SETS: usize = 32;
 const WAYS: usize = 8;
 /// on texts that take so many bytes.
 const SET_BYTES: usize = 10 * 1024;
-/// Where a place is full, one out of so many texts that are not found there is kept.
-const PATIENCE: u8 = 8;
+/// Where a place is full, one out of so many texts that are not found there is kept, as powers of two: the
+/// more of those that were kept were never said again, the fewer. So what is never said twice is rarely
+/// kept, and rarely compared with.
+const PATIENCE_MIN: u8 = 3;
+const PATIENCE_MAX: u8 = 8;
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Remembers verdicts by texts, which are compared as a whole; numbers, strings and comments
@@ -30,6 +33,8 @@ struct Set {
     known: Vec<Known>,
     /// Counts the texts that were not found.
     missed: u8,
+    /// Added to `PATIENCE_MIN`: grows when something was kept for nothing.
+    patience: u8,
     /// Where the next one that may go is looked for.
     hand: u8,
 }
@@ -40,6 +45,8 @@ struct Known {
     suspicion: Suspicion,
     /// Since it was last looked at whether it may go.
     was_used: bool,
+    /// Ever.
+    is_of_use: bool,
     template: Template,
 }
 
@@ -63,19 +70,16 @@ impl VerdictCache {
         }
         let head = head(text);
         let set = &mut self.sets[(head >> 32) as usize % SETS];
-        for known in &mut set.known {
-            if known.head == head && known.template.fits(text) {
-                known.was_used = true;
-                return known.suspicion;
-            }
+        if let Some(suspicion) = set.find(head, text) {
+            return suspicion;
         }
         let seen = look(text, dialect, certificates);
-        set.missed = set.missed.wrapping_add(1);
-        if set.has_room(text.len()) || set.missed.is_multiple_of(PATIENCE) {
+        if set.takes(text.len()) {
             set.keep(Known {
                 head,
                 suspicion: seen.found,
                 was_used: false,
+                is_of_use: false,
                 // The texts that have the same verdict as this one.
                 template: match seen.by_literals {
                     true => Template::exact(text),
@@ -88,14 +92,39 @@ impl VerdictCache {
 }
 
 impl Set {
+    #[inline]
+    fn find(&mut self, head: u64, text: &[u8]) -> Option<Suspicion> {
+        let mut all = self.known.iter_mut();
+        let known = all.find(|known| known.head == head && known.template.fits(text))?;
+        known.was_used = true;
+        if !std::mem::replace(&mut known.is_of_use, true) {
+            self.patience = self.patience.saturating_sub(1);
+        }
+        Some(known.suspicion)
+    }
+
+    /// A text was not found: is it to be kept?
+    fn takes(&mut self, bytes: usize) -> bool {
+        self.missed = self.missed.wrapping_add(1);
+        let every = PATIENCE_MIN + self.patience;
+        self.missed.trailing_zeros() >= u32::from(every)
+            || self.patience == 0 && self.has_room(bytes)
+    }
+
     fn has_room(&self, bytes: usize) -> bool {
         let used = self.known.iter().map(|known| known.template.bytes());
         self.known.len() < WAYS && used.sum::<usize>() + bytes <= SET_BYTES
     }
 
-    /// Keeps one more, in place of those that were of no use lately.
+    /// Keeps one more, in place of those that were of no use, or not lately.
     #[cold]
     fn keep(&mut self, new: Known) {
+        if self.patience > 0 || !self.has_room(new.template.bytes()) {
+            let all = self.known.len();
+            self.known.retain(|known| known.is_of_use);
+            let more = self.patience + u8::from(self.known.len() < all);
+            self.patience = more.min(PATIENCE_MAX - PATIENCE_MIN);
+        }
         while !self.known.is_empty() && !self.has_room(new.template.bytes()) {
             self.hand = self.hand.wrapping_add(1);
             let at = usize::from(self.hand) % self.known.len();
