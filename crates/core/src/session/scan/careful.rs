@@ -401,10 +401,8 @@ impl Reader<'_> {
         let is_verb = match verb {
             Keyword::Insert | Keyword::Merge => follows == Some(Keyword::Into),
             Keyword::Delete => follows == Some(Keyword::From),
-            _ => {
-                matches!(next.kind, Kind::Word | Kind::Quoted)
-                    && !matches!(follows, Some(Keyword::As | Keyword::Set))
-            }
+            // A relation may be named SET.
+            _ => matches!(next.kind, Kind::Word | Kind::Quoted) && follows != Some(Keyword::As),
         };
         if !is_verb {
             return false;

@@ -44,6 +44,7 @@ pub(super) fn read(text: &[u8], utf8: bool, certificates: &Certificates) -> Opti
         columns_after: 0,
         barrier: 0,
         before_comment: None,
+        earlier_barrier: 0,
         blocks: Blocks::of(text),
         base: 0,
         resume: 0,
@@ -80,9 +81,10 @@ struct Reader<'a> {
     ctes: Option<Ctes>,
     /// Where the relation ends that columns in parentheses may follow.
     columns_after: usize,
-    /// Where the last comment ended, and what stands before it.
+    /// Where the last comment ended, what stands before it, and where the comment before that ended.
     barrier: usize,
     before_comment: Option<usize>,
+    earlier_barrier: usize,
     blocks: Blocks<'a>,
     /// The block that is being read, where reading goes on, and what there is to see.
     base: usize,
@@ -226,17 +228,37 @@ impl Reader<'_> {
         at
     }
 
-    /// Where the last byte before `at` stands that is in no blank and no comment.
+    /// Where the last byte before `at` stands that is in no blank and no comment. None if there is none,
+    /// or more than one comment to look back at.
     #[inline]
     fn before(&self, at: usize) -> Option<usize> {
+        if at < self.barrier {
+            return self.before_last_comment(at);
+        }
+        let last = self.last_between(self.barrier, at);
+        last.or(self.before_comment)
+    }
+
+    #[cold]
+    fn before_last_comment(&self, at: usize) -> Option<usize> {
+        let last = self.before_comment?;
+        if at > last {
+            return Some(last);
+        }
+        self.last_between(self.earlier_barrier, at)
+    }
+
+    /// Where the last byte that is no blank stands between the end of a comment and `at`.
+    #[inline]
+    fn last_between(&self, barrier: usize, at: usize) -> Option<usize> {
         let mut at = at;
-        while at > self.barrier {
+        while at > barrier {
             at -= 1;
             if !is_space(*self.text.get(at)?) {
                 return Some(at);
             }
         }
-        self.before_comment
+        None
     }
 
     /// Where the word ends that begins at `at`; it may be empty.
@@ -342,6 +364,8 @@ impl Reader<'_> {
             }
         } else if byte == b',' && self.lists & HERE != 0 {
             return self.group(at);
+        } else if byte == b'.' {
+            return None;
         }
         let listed = self.lists & HERE != 0;
         self.push(call)?;
@@ -418,7 +442,7 @@ impl Reader<'_> {
 
     /// None if a dot follows the word that ends at `end`.
     #[inline]
-    fn is_no_schema(&self, end: usize) -> Option<()> {
+    pub(super) fn is_no_schema(&self, end: usize) -> Option<()> {
         (self.byte(self.gap(end)?) != b'.').then_some(())
     }
 

@@ -101,7 +101,11 @@ impl Reader<'_> {
     /// What may be the beginning of a comment.
     pub(super) fn comment(&mut self, at: usize) -> Option<()> {
         if let Some(end) = self.end_of_comment(at)? {
-            self.before_comment = self.before(at);
+            let last = self.before(at);
+            if last.is_some_and(|last| last >= self.barrier) {
+                self.earlier_barrier = self.barrier;
+            }
+            self.before_comment = last;
             self.barrier = end;
             self.skip_to(end);
         }

@@ -102,6 +102,7 @@ impl Reader<'_> {
         let end = at + "select".len();
         match quick_words::source(self.text, at) {
             quick_words::Source::Select => {
+                self.is_no_schema(end)?;
                 self.verbs |= HERE;
                 self.lists &= !HERE;
                 self.go_on(end);
