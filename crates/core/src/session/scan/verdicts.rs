@@ -196,6 +196,22 @@ fn is_read_quickly(text: &str, certificates: &Certificates) -> bool {
     quick.is_some()
 }
 
+/// Relations, and common table expressions.
+const CTE_SOURCES: &[&str] = &[
+    "a",
+    "a",
+    "a",
+    "users",
+    "users",
+    "users",
+    "users",
+    "b",
+    "\"C\"",
+    "public.a",
+    "(select * from a) s",
+    "nowhere",
+];
+
 /// The same of statements that begin with common table expressions.
 #[test]
 fn quick_or_careful_with_ctes() {
@@ -246,20 +262,6 @@ fn quick_or_careful_with_ctes() {
             ";",
         ],
     ];
-    const SOURCES: &[&str] = &[
-        "a",
-        "a",
-        "a",
-        "users",
-        "users",
-        "users",
-        "users",
-        "b",
-        "\"C\"",
-        "public.a",
-        "(select * from a) s",
-        "nowhere",
-    ];
     let certificates = database();
     let mut random = Random(0x5eed);
     let mut quick_ones = 0;
@@ -270,7 +272,7 @@ fn quick_or_careful_with_ctes() {
             for part in &PARTS[1..4] {
                 text += one_of(part);
             }
-            text += one_of(SOURCES);
+            text += one_of(CTE_SOURCES);
             text += one_of(PARTS[4]);
             match one_of(&[", ", ",", "", ""]) {
                 "" => break,
@@ -278,7 +280,7 @@ fn quick_or_careful_with_ctes() {
             }
         }
         text += one_of(PARTS[5]);
-        text += one_of(SOURCES);
+        text += one_of(CTE_SOURCES);
         text += one_of(&[
             "",
             " , b",
