@@ -181,19 +181,18 @@ fn between(bytes: i8x16, first: u8, last: u8) -> i8x16 {
 
 /// Where `wanted` stands next, from `from` on.
 pub(super) fn find(text: &[u8], from: usize, wanted: u8) -> Option<usize> {
+    let equal = |bytes: [u8; 16]| is(u8x16::from(bytes).cast_signed(), wanted).to_bitmask();
     let rest = text.get(from..)?;
-    let (words, tail) = rest.as_chunks::<8>();
-    let ones = 0x0101_0101_0101_0101_u64;
-    let pattern = ones * u64::from(wanted);
-    for (number, word) in words.iter().enumerate() {
-        let zero_where_equal = u64::from_le_bytes(*word) ^ pattern;
-        let found = zero_where_equal.wrapping_sub(ones) & !zero_where_equal & (ones << 7);
+    let (pieces, tail) = rest.as_chunks::<16>();
+    for (number, piece) in pieces.iter().enumerate() {
+        let found = equal(*piece);
         if found != 0 {
-            return Some(from + 8 * number + found.trailing_zeros() as usize / 8);
+            return Some(from + 16 * number + found.trailing_zeros() as usize);
         }
     }
-    let at = tail.iter().position(|&byte| byte == wanted)?;
-    Some(from + 8 * words.len() + at)
+    let found = equal(padded(tail).to_le_bytes()) & ((1 << tail.len()) - 1);
+    let at = from + 16 * pieces.len() + found.trailing_zeros() as usize;
+    (found != 0).then_some(at)
 }
 
 /// Where the comment ends that begins at `at`.

@@ -54,7 +54,10 @@ pub(super) fn read(text: &[u8], utf8: bool, certificates: &Certificates) -> Opti
         commas: None,
         events: 0,
     };
-    reader.resume = reader.first(0)?;
+    reader.resume = match quick_words::begins_with_select(text) {
+        Some(end) => reader.select(end)?,
+        None => reader.first(0)?,
+    };
     reader.base = reader.resume & !(blocks::LEN - 1);
     while reader.base < text.len() {
         reader.load();
@@ -149,7 +152,9 @@ impl Reader<'_> {
             let byte = eight as u8;
             if byte < b'A' {
                 self.special(at, byte)?;
-            } else if let Some(keyword) = quick_words::keyword(eight) {
+            } else if let Some(keyword) = quick_words::keyword(eight)
+                && (keyword.action != Action::Ends || self.lists & HERE != 0)
+            {
                 self.keyword(at, keyword)?;
             }
         }
@@ -315,11 +320,7 @@ impl Reader<'_> {
     /// A verb ends at `end`: reads the relation that it writes, and gives where to go on.
     fn verb(&mut self, verb: Verb, end: usize) -> Option<usize> {
         match verb {
-            Verb::Select => {
-                self.verbs |= HERE;
-                self.is_no_schema(end)?;
-                Some(end)
-            }
+            Verb::Select => self.select(end),
             Verb::Insert => {
                 let into = self.expect(end, &quick_words::INTO)?;
                 self.target(into)
@@ -332,6 +333,13 @@ impl Reader<'_> {
             }
             Verb::Transaction | Verb::With => None,
         }
+    }
+
+    #[inline]
+    fn select(&mut self, end: usize) -> Option<usize> {
+        self.verbs |= HERE;
+        self.is_no_schema(end)?;
+        Some(end)
     }
 
     /// The end of the word that must come next.
@@ -417,11 +425,11 @@ impl Reader<'_> {
                 self.verbs |= HERE;
                 self.end_list(end);
             }
-            Action::Ends if self.lists & HERE != 0 => {
+            // Of a list; elsewhere it isn't looked at.
+            Action::Ends => {
                 self.is_no_schema(end)?;
                 self.end_list(end);
             }
-            Action::Ends => {}
             Action::Using if self.deletes && self.verbs & HERE != 0 => {
                 self.lists |= HERE;
                 return self.source(end);

@@ -239,6 +239,14 @@ pub(super) fn verb(text: &[u8], at: usize) -> Option<(Verb, usize)> {
     word.stands(text, at).then_some((verb, word.len))
 }
 
+/// Where SELECT ends, if a text begins with it and a blank.
+#[inline]
+pub(super) fn begins_with_select(text: &[u8]) -> Option<usize> {
+    const BEGINNING: Word = Word::new("select ");
+    let begins = lower_eight(text, 0) & BEGINNING.mask == BEGINNING.letters;
+    begins.then_some(SELECT.len)
+}
+
 /// What stands in parentheses where a relation may stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
