@@ -42,13 +42,44 @@ pub struct Replies {
     unsure: usize,
     /// The same of the request that is being sent: it fails as a whole.
     present: usize,
-    /// So many requests end before it is certain which names of statements there are: a text takes
-    /// them all away, if it succeeds.
-    dropping: usize,
-    /// The request that is being sent has such a text.
-    drops: bool,
+    /// It is not certain which names of statements there are: a text takes them all away, if it
+    /// succeeds.
+    dropping: Countdown,
+    /// Startup values of the client are not there: a text takes them away.
+    restoring: Countdown,
     /// The client's next messages wait until all is certain.
     awaited: bool,
+}
+
+/// What is so until a request has been answered.
+#[derive(Debug, Default)]
+struct Countdown {
+    /// That request is being sent.
+    begun: bool,
+    /// So many requests end before, and with it.
+    left: usize,
+}
+
+impl Countdown {
+    /// The request that is being sent ends now, the last of so many.
+    #[inline]
+    fn request_sent(&mut self, queue: &VecDeque<Entry>) {
+        if std::mem::take(&mut self.begun) {
+            self.left = queue.iter().filter(|entry| entry.is_request()).count();
+        }
+    }
+
+    /// So many have been answered.
+    #[inline]
+    fn requests_gone(&mut self, count: usize) {
+        self.left = self.left.saturating_sub(count);
+    }
+
+    /// So many ends of requests were none: the request goes on.
+    fn ends_ignored(&mut self, count: usize) {
+        self.begun |= self.left > 0 && self.left <= count;
+        self.requests_gone(count);
+    }
 }
 
 #[derive(Debug)]
@@ -112,18 +143,31 @@ impl Replies {
     #[must_use]
     #[inline]
     pub fn is_unsure(&self) -> bool {
-        self.unsure > 0 || self.dropping > 0
+        self.unsure > 0 || self.dropping.left > 0
+    }
+
+    /// The client's next messages wait: startup values that an earlier request has taken away come
+    /// back first. COPY data belongs to that request.
+    #[must_use]
+    #[inline]
+    pub fn holds_back(&self) -> bool {
+        self.restoring.left > 0 && !self.copy_in
+    }
+
+    /// A text goes to the server that takes startup values away.
+    pub fn startup_values_taken(&mut self) {
+        self.restoring.begun = true;
     }
 
     /// A text goes to the server that takes all statements away.
     pub fn statements_dropped(&mut self) {
-        self.drops = true;
+        self.dropping.begun = true;
     }
 
     /// Has the request that is being sent such a text?
     #[must_use]
     pub fn drops_statements(&self) -> bool {
-        self.drops
+        self.dropping.begun
     }
 
     /// The client's next messages wait until all is certain.
@@ -146,7 +190,7 @@ impl Replies {
     /// Its next messages need wait no longer. Said once.
     #[inline]
     pub fn take_awaited(&mut self) -> bool {
-        let done = self.awaited && !self.is_unsure() && !self.is_checking();
+        let done = self.awaited && !self.is_unsure() && !self.is_checking() && !self.holds_back();
         self.awaited &= !done;
         done
     }
@@ -187,6 +231,8 @@ impl Replies {
     pub fn client_left(&mut self) {
         self.early = 0;
         self.awaited = false;
+        self.dropping.begun = false;
+        self.restoring.begun = false;
         self.unsynced &= self.asked;
     }
 
@@ -206,15 +252,15 @@ impl Replies {
 
     fn request_sent(&mut self, request: Request) {
         self.queue.push_back(Entry::Request(request));
-        if std::mem::take(&mut self.drops) {
-            self.dropping = self.queue.iter().filter(|entry| entry.is_request()).count();
-        }
+        self.dropping.request_sent(&self.queue);
+        self.restoring.request_sent(&self.queue);
     }
 
     /// So many requests have left the queue.
     #[inline]
     fn requests_gone(&mut self, count: usize) {
-        self.dropping = self.dropping.saturating_sub(count);
+        self.dropping.requests_gone(count);
+        self.restoring.requests_gone(count);
     }
 
     /// Notes a request of our own.
@@ -246,7 +292,8 @@ impl Replies {
             let changes = self.queue.range(..before_end).filter(|e| e.changes());
             self.marks_gone(changes.count());
             let syncs = self.queue.drain(..before_end).count();
-            self.requests_gone(syncs);
+            self.dropping.ends_ignored(syncs);
+            self.restoring.ends_ignored(syncs);
             self.ignored_syncs = syncs as u32;
             self.unsynced |= self.queue.is_empty() || syncs > 0 && end.is_none();
             self.asked |= self.unsynced;

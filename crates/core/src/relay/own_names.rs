@@ -151,7 +151,10 @@ impl Upward<'_> {
             && let Some(context) = &self.client.context
             && !context.base.is_empty()
         {
-            self.server.session.taken_back.note(text, &context.base);
+            let taken_back = &mut self.server.session.taken_back;
+            if taken_back.note(text, &context.base) {
+                self.server.replies.startup_values_taken();
+            }
         }
         if suspicion.intersects(Suspicion::SETTING.and(Suspicion::OPAQUE)) {
             let names = custom_names(text);

@@ -165,9 +165,21 @@ impl Upward<'_> {
         }
     }
 
-    /// A message that may hold a text.
+    /// A message waits for answers to what came before it.
+    #[cold]
+    fn wait(&mut self, head: &Head, bytes: &[u8], cursor: &mut Cursor, out: &mut Actions) -> Flow {
+        cursor.flush(self.server_conn, head, out);
+        self.keep_unused(bytes, cursor.unused.take());
+        self.put_off(head.header, &[&bytes[cursor.at..]], out);
+        Flow::Wait
+    }
+
+    /// A message of a client whose session is carried: it may hold a text.
     #[inline]
     fn text(&mut self, head: &Head, bytes: &[u8], cursor: &mut Cursor, out: &mut Actions) -> Flow {
+        if self.server.replies.holds_back() {
+            return self.wait(head, bytes, cursor, out);
+        }
         let len = head.header.body_len as usize;
         let body = &bytes[cursor.at..bytes.len().min(cursor.at + len)];
         let suspicion = self.suspect(head.header.tag, body, len);
@@ -204,10 +216,7 @@ impl Upward<'_> {
             return Ok(Flow::Wait);
         }
         if named.is_named() && self.server.replies.is_unsure() {
-            cursor.flush(self.server_conn, head, out);
-            self.keep_unused(bytes, cursor.unused.take());
-            self.put_off(head.header, &[&bytes[cursor.at..]], out);
-            return Ok(Flow::Wait);
+            return Ok(self.wait(head, bytes, cursor, out));
         }
         if tag == frontend::BIND {
             // Whatever it binds takes the place of what the unnamed portal was.
@@ -237,9 +246,7 @@ impl Upward<'_> {
         if self.is_outdated(&named, ours, &bytes[head.start..]) {
             cursor.flush(self.server_conn, head, out);
             self.check(ours, out);
-            self.keep_unused(bytes, cursor.unused.take());
-            self.put_off(head.header, &[&bytes[cursor.at..]], out);
-            return Ok(Flow::Wait);
+            return Ok(self.wait(head, bytes, cursor, out));
         }
         if let Some(ours) = ours {
             cursor.flush(self.server_conn, head, out);

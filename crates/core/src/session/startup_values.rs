@@ -35,32 +35,34 @@ const LISTS: [&[u8]; 4] = [
 ];
 
 impl TakenBack {
-    /// A text goes to the server, whose client has these startup values.
+    /// A text goes to the server, whose client has these startup values. `true` if it takes some away.
     #[cold]
-    pub fn note(&mut self, text: &[u8], base: &Settings) {
+    pub fn note(&mut self, text: &[u8], base: &Settings) -> bool {
+        let mut takes = false;
         for phrase in phrases(text) {
             match phrase {
-                Phrase::Reset(name) => self.insert(&name, false, base),
+                Phrase::Reset(name) => takes |= self.insert(&name, false, base),
                 Phrase::Set {
                     name,
                     local,
                     to_default: true,
-                } => self.insert(&name, local, base),
+                } => takes |= self.insert(&name, local, base),
                 Phrase::Set { name, .. } | Phrase::SetConfig(Some(name)) => self.remove(&name),
                 Phrase::ResetAll | Phrase::Discard(Discard::All) => {
                     for (name, _) in base.iter().filter(|(name, _)| !is_who(name)) {
-                        self.insert(name, false, base);
+                        takes |= self.insert(name, false, base);
                     }
                 }
                 _ => {}
             }
         }
+        takes
     }
 
-    fn insert(&mut self, name: &[u8], local: bool, base: &Settings) {
+    fn insert(&mut self, name: &[u8], local: bool, base: &Settings) -> bool {
         let name = name.to_ascii_lowercase().into_boxed_slice();
         if base.get(&name).is_none() {
-            return;
+            return false;
         }
         self.remove(&name);
         self.names.push(Taken {
@@ -68,6 +70,7 @@ impl TakenBack {
             local,
             certain: false,
         });
+        true
     }
 
     fn remove(&mut self, name: &[u8]) {

@@ -85,6 +85,37 @@ fn what_an_earlier_request_changes_is_not_certain() {
 }
 
 #[test]
+fn what_comes_behind_a_reset_waits() {
+    let mut replies = Replies::default();
+    replies.client_sent(frontend::QUERY);
+    replies.startup_values_taken();
+    assert!(!replies.holds_back(), "it is not sent yet");
+    replies.client_sent(frontend::QUERY);
+    assert!(replies.holds_back());
+    replies.wait();
+    assert!(replies.ready().is_some() && !replies.take_awaited());
+    replies.copy_in_started();
+    assert!(
+        !replies.holds_back() && replies.take_awaited(),
+        "it wants data"
+    );
+    replies.client_sent(frontend::COPY_DONE);
+    assert!(replies.holds_back());
+    assert!(replies.ready().is_some() && !replies.holds_back());
+
+    // In the extended protocol, a Sync before the data is none.
+    replies.startup_values_taken();
+    replies.client_sent(frontend::EXECUTE);
+    replies.client_sent(frontend::SYNC);
+    replies.copy_in_started();
+    replies.client_sent(frontend::COPY_DONE);
+    assert!(!replies.holds_back());
+    replies.client_sent(frontend::SYNC);
+    assert!(replies.holds_back());
+    assert!(replies.ready().is_some() && !replies.holds_back());
+}
+
+#[test]
 fn an_answer_that_nobody_asked_for() {
     assert_eq!(Replies::default().ready(), None);
 }

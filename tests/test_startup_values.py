@@ -1,0 +1,102 @@
+"""What a client has logged in with comes back at RESET, before whatever it says next reads it."""
+
+from itertools import zip_longest
+
+import pytest
+
+import rawclient as wire
+from rawclient import COPY_DONE, SYNC, bind, close, copy_data, describe, execute, extended, parse, query
+
+PARAMETERS = {
+    "options": r'-c search_path=pg_temp,\ "We\ ird",\ public -c work_mem=77kB -c app.tenant=seven',
+    "DateStyle": "German, DMY", "application_name": "first"}
+NAMES = ("search_path", "work_mem", "app.tenant", "DateStyle", "application_name")
+READ = "SELECT " + ", ".join(f"current_setting('{name}')" for name in NAMES)
+CHANGE = query("SET search_path = pg_catalog; SET work_mem = '1MB'; SET app.tenant = 'x'; SET DateStyle = ISO;"
+               "SET application_name = 'second'")
+
+
+def asked(sql=READ, name=""):
+    return parse(sql, name) + bind(name=name) + describe() + execute()
+
+
+def each(form):
+    """A case for each way to reset parameters."""
+    return {reset: form(reset) for reset in (
+        "RESET ALL", "DISCARD ALL", "RESET search_path", "reset session_authorization", "SET DateStyle TO DEFAULT",
+        "SET LOCAL app.tenant TO DEFAULT", "RESET Application_Name")}
+
+
+# name: steps, each said at once
+SCRIPTS = {
+    **{f"{reset}, then a query": steps for reset, steps in each(lambda reset: [
+        query(reset) + query(READ), query(READ), CHANGE + query(reset) + query(READ) + asked() + SYNC,
+        CHANGE, query(reset) + query("SELECT 1") + query(READ), query(READ)]).items()},
+    **{f"{reset}, then a query, extended": steps for reset, steps in each(lambda reset: [
+        CHANGE, extended(reset) + SYNC + asked() + SYNC + asked() + SYNC, asked() + SYNC,
+        CHANGE, extended(reset) + SYNC + parse(READ, "s") + SYNC + bind(name="s") + execute() + SYNC,
+        close("S", "s") + SYNC, CHANGE, extended(reset) + SYNC + query(READ)]).items()},
+    "by a named statement": [
+        parse("RESET ALL", "r") + SYNC, CHANGE, bind(name="r") + execute() + SYNC + query(READ),
+        CHANGE, bind(name="r") + execute() + SYNC + bind(name="r") + execute() + SYNC + asked() + SYNC],
+    "in a transaction": [
+        CHANGE, query("BEGIN") + query("RESET ALL") + query(READ) + query("COMMIT") + query(READ),
+        CHANGE + query("BEGIN") + query("RESET work_mem") + query("SAVEPOINT a") + query(READ)
+        + query("ROLLBACK") + query(READ)],
+    "that fails": [
+        CHANGE, query("BEGIN") + query("SELECT 1/0") + query("RESET ALL") + query("ROLLBACK") + query(READ),
+        query("RESET ALL; SELECT 1/0") + query(READ), extended("RESET ALL") + extended("SELECT 1/0") + SYNC + query(READ),
+        query("RESET nothing") + query(READ)],
+    "with COPY": [
+        query("CREATE TEMP TABLE copied (a int)"), CHANGE,
+        query("RESET ALL; COPY copied FROM STDIN") + copy_data(b"1\n2\n") + COPY_DONE + query(READ),
+        query("SELECT count(*) FROM copied"), CHANGE,
+        extended("RESET ALL") + SYNC + extended("COPY copied FROM STDIN") + copy_data(b"3\n") + COPY_DONE + SYNC
+        + query(READ), query("SELECT count(*) FROM copied"), query("DROP TABLE copied"), query(READ)],
+}
+
+
+def answers(client, steps, before):
+    heard = []
+    for step in steps:
+        before()
+        client.send(step)
+        wanted = step.count(SYNC) + sum(step.count(b"Q" + bytes([0, 0, n])) for n in range(4))
+        messages = []
+        while sum(m.kind == "Z" for m in messages) < wanted:
+            messages.append(client.read())
+        heard.append(told(messages))
+    return heard
+
+
+def told(messages):
+    """What a client can tell; the order of parameters among themselves is not PostgreSQL's to promise."""
+    seen, parameters = [], []
+    for message in messages:
+        if message.kind == "S":
+            if not message.body.startswith(b"pgweir."):
+                parameters.append(("S", *message.parameter))
+            continue
+        seen += sorted(parameters)
+        parameters = []
+        fields = message.fields if message.kind == "E" else {}
+        seen.append((message.kind, tuple(fields.get(f) for f in "SCMP") if fields else message.body))
+    return seen
+
+
+@pytest.mark.parametrize("scripts", [SCRIPTS], ids=["requests"])
+def test_reset_and_what_comes_behind_it(start_pooler, either_pg, scripts):
+    weir = start_pooler(either_pg, workers=1, default_pool_size=2)
+    wrong = []
+    with weir.raw() as other:
+        for name, steps in scripts.items():
+            with wire.RawClient.tcp(either_pg.host, either_pg.port) as direct:
+                direct.login("trusty", "app", **PARAMETERS)
+                expected = answers(direct, steps, lambda: None)
+            with weir.raw(**PARAMETERS) as client:
+                found = answers(client, steps, lambda: other.query("SET work_mem = '99kB'; SET app.tenant = 'other'"))
+            at = next((n for n, pair in enumerate(zip(expected, found)) if pair[0] != pair[1]), None)
+            if at is not None:
+                pairs = zip_longest(expected[at], found[at])
+                wrong.append((name, at, [pair for pair in pairs if pair[0] != pair[1]]))
+    assert not wrong, "\n".join(map(str, wrong))
