@@ -1,5 +1,6 @@
 """What a client has logged in with comes back at RESET, before whatever it says next reads it."""
 
+import struct
 from itertools import zip_longest
 
 import pytest
@@ -65,7 +66,7 @@ def answers(client, steps, before):
         messages = []
         while sum(m.kind == "Z" for m in messages) < wanted:
             messages.append(client.read())
-        heard.append(told(messages))
+        heard.append((step, told(messages)))
     return heard
 
 
@@ -79,9 +80,31 @@ def told(messages):
             continue
         seen += sorted(parameters)
         parameters = []
-        fields = message.fields if message.kind == "E" else {}
-        seen.append((message.kind, tuple(fields.get(f) for f in "SCMP") if fields else message.body))
+        seen.append((message.kind, _SEEN.get(message.kind, lambda m: m.body)(message)))
     return seen
+
+
+def _columns(message):
+    """Names and types, without what tells one table from another of its name."""
+    at, fields = 2, []
+    while at < len(message.body):
+        end = message.body.index(b"\0", at)
+        fields.append((message.body[at:end], struct.unpack_from("!I", message.body, end + 7)[0]))
+        at = end + 19
+    return fields
+
+
+_SEEN = {"E": lambda m: tuple(m.fields.get(field) for field in "SCMP"), "T": _columns}
+
+
+def differences(expected, found):
+    """For each step that was answered otherwise, what it was, and the messages that differ."""
+    wrong = []
+    for (step, truth), (_, seen) in zip(expected, found):
+        if truth != seen:
+            pairs = zip_longest(truth, seen)
+            wrong.append((step[5:60], *[pair for pair in pairs if pair[0] != pair[1]][:2]))
+    return wrong
 
 
 @pytest.mark.parametrize("scripts", [SCRIPTS], ids=["requests"])
@@ -95,8 +118,5 @@ def test_reset_and_what_comes_behind_it(start_pooler, either_pg, scripts):
                 expected = answers(direct, steps, lambda: None)
             with weir.raw(**PARAMETERS) as client:
                 found = answers(client, steps, lambda: other.query("SET work_mem = '99kB'; SET app.tenant = 'other'"))
-            at = next((n for n, pair in enumerate(zip(expected, found)) if pair[0] != pair[1]), None)
-            if at is not None:
-                pairs = zip_longest(expected[at], found[at])
-                wrong.append((name, at, [pair for pair in pairs if pair[0] != pair[1]]))
+            wrong += [(name, *what) for what in differences(expected, found)]
     assert not wrong, "\n".join(map(str, wrong))

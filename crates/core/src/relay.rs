@@ -2,6 +2,7 @@
 //! bytes from one to the other.
 
 mod demands;
+mod given;
 mod held;
 mod named;
 mod outdated;
@@ -12,6 +13,7 @@ mod reported;
 mod retry;
 mod statements;
 mod suspect;
+mod unmade;
 mod unnamed;
 mod upward;
 

@@ -44,8 +44,11 @@ pub enum Change {
     Evicted(Arc<Statement>),
     /// The client takes this name from this statement.
     Unnamed(Box<[u8]>, Arc<Statement>),
-    /// The server gets this statement under the name that the client gave it.
-    Given(Box<[u8]>, Arc<Statement>),
+    /// The server gets a statement under this name, which the client gave it.
+    Given(Box<[u8]>),
+    /// The client takes away the statement of SQL of this name, which the server lacks: done once that
+    /// is answered.
+    Dropped(Box<[u8]>),
     /// The client makes this statement under this name, which is its name on the server too.
     Named(Box<[u8]>, Arc<Statement>),
     /// The client is told this in place of the server's error.

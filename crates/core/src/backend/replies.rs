@@ -170,6 +170,11 @@ impl Replies {
         self.dropping.begun
     }
 
+    /// Nothing is certain before all requests that have been sent are answered.
+    pub fn wait_for_all(&mut self) {
+        self.dropping.left = self.queue.iter().filter(|entry| entry.is_request()).count();
+    }
+
     /// The client's next messages wait until all is certain.
     pub fn wait(&mut self) {
         self.awaited = true;

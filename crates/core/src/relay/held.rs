@@ -79,7 +79,7 @@ impl Upward<'_> {
         if named == Named::Unnamed && self.follows(tag) {
             self.go_on_unnamed(tag, &held.body, out);
         }
-        if named.is_named() && self.follows(tag) && self.server.replies.is_unsure() {
+        if named.is_named() && self.follows(tag) && self.is_unsure() {
             self.put_off(held.header, &[&held.body, &bytes[taken..]], out);
             return Ok(bytes.len());
         }

@@ -10,15 +10,15 @@ use std::{
 use pgweir_wire::{Header, MessageWriter, tag::frontend};
 
 use super::{
+    given::Given,
     named::Named,
-    upward::{Flow, Ours, Upward, send_parse},
+    upward::{Flow, Ours, Upward},
 };
 use crate::{
     Actions,
     backend::{Change, Mark, MarkKind, Own},
     session::{
-        RESERVED, Resets, Statement, Suspicion, changes_catalog, changes_schema, left_database,
-        scan,
+        Resets, Statement, Suspicion, changes_catalog, changes_schema, left_database, scan,
         scan::{Discard, Phrase, custom_names, phrases},
     },
 };
@@ -38,7 +38,7 @@ pub(super) fn up_to_zero(text: &[u8]) -> &[u8] {
 }
 
 /// The name of a statement in a phrase.
-fn spoken_of(phrase: Phrase<'_>) -> Option<Cow<'_, [u8]>> {
+pub(super) fn spoken_of(phrase: Phrase<'_>) -> Option<Cow<'_, [u8]>> {
     match phrase {
         Phrase::Prepare { name, .. } | Phrase::Execute(name) | Phrase::Deallocate(Some(name)) => {
             Some(name)
@@ -85,11 +85,15 @@ impl Upward<'_> {
             return Flow::Pass;
         }
         if suspicion.intersects(NAMES) && self.most > 0 {
-            if self.server.replies.is_unsure() {
+            if self.waits_for_answers(text, suspicion) {
+                self.server.replies.wait_for_all();
+            }
+            if self.server.replies.is_unsure()
+                || self.give_names(text, suspicion, out) == Given::Unsure
+            {
                 self.put_off(header, &[rest], out);
                 return Flow::Wait;
             }
-            self.give_names(text, suspicion, out);
         }
         if self.server.session.hears && suspicion.intersects(Suspicion::STATEMENTS_VIEW) {
             self.give_channels(out);
@@ -220,69 +224,6 @@ impl Upward<'_> {
         });
     }
 
-    /// The server gets, under their own names, the client's statements that a text speaks of.
-    /// `true` if there were any.
-    pub(super) fn give_names(
-        &mut self,
-        text: &[u8],
-        suspicion: Suspicion,
-        out: &mut Actions,
-    ) -> bool {
-        if self.server.status == b'E' || self.server.replies.is_skipping() {
-            return false;
-        }
-        self.server.segment.spoil();
-        let begins = !self.server.replies.is_unsynced();
-        let mut count = 0;
-        let names: Vec<_> = phrases(text).filter_map(spoken_of).collect();
-        // Who says names of ours finds none of those either.
-        let wants_all = suspicion.intersects(Suspicion::STATEMENTS_VIEW)
-            || names.iter().any(|name| name.starts_with(RESERVED));
-        // Those that a text in front of this one takes away are not to come back, should it succeed.
-        let are_going = self.server.replies.drops_statements();
-        if wants_all && !self.server.session.own.has_all() {
-            // Nothing but what is its own is to be seen.
-            for statement in self.server.prepared.take_all() {
-                self.send_close(statement, out);
-                count += 1;
-            }
-            for (name, statement) in self.client.statements.all(self.bindings) {
-                let own = &mut self.server.session.own;
-                if are_going {
-                    own.withhold(&name);
-                } else if own.insert(&name) {
-                    self.give(&name, statement, out);
-                    count += 1;
-                }
-            }
-            self.server.session.own.insert_all();
-        }
-        for name in names {
-            if are_going {
-                self.server.session.own.withhold(&name);
-            } else if self.server.session.own.insert(&name)
-                && let Some(statement) = self.client.statements.get(self.bindings, &name)
-            {
-                let statement = Arc::clone(statement);
-                self.give(&name, statement, out);
-                count += 1;
-            }
-        }
-        if begins && count > 0 {
-            out.send_made(self.server_conn, |made| {
-                MessageWriter::new(made).sync();
-            });
-            self.server.replies.own_synced(Own::Statements);
-        }
-        count > 0
-    }
-
-    fn give(&mut self, name: &[u8], statement: Arc<Statement>, out: &mut Actions) {
-        send_parse(self.server_conn, name, statement.definition(), out);
-        let mark = Mark::own(MarkKind::Parse, Change::Given(name.into(), statement));
-        self.server.replies.mark_sent(mark);
-    }
-
     /// Is it about a name that means the same to the server?
     #[inline]
     pub(super) fn is_own(&self, named: &Named<'_>) -> bool {
@@ -388,6 +329,8 @@ impl Upward<'_> {
             return false;
         }
         self.note(suspicion, text);
-        suspicion.intersects(NAMES) && self.most > 0 && self.give_names(text, suspicion, out)
+        suspicion.intersects(NAMES)
+            && self.most > 0
+            && self.give_names(text, suspicion, out) != Given::Nothing
     }
 }

@@ -34,6 +34,9 @@ impl Worker {
                 let is_ours = mark.kind == MarkKind::Refused;
                 self.made_after_all(conn, is_ours, name, statement);
             }
+            if let Some(Change::Dropped(name)) = mark.change() {
+                self.dropped(conn, name);
+            }
             return !mark.swallow;
         }
         let what = format!("message of type '{}' out of place", tag.escape_ascii());
@@ -86,12 +89,8 @@ impl Worker {
                         client.statements.remove(&mut self.bindings, &name);
                     }
                 }
-                Change::Given(name, _) => {
-                    if let Some(server) = self.table.server(conn) {
-                        server.session.own.missed(&name);
-                    }
-                }
-                Change::Refused(_) | Change::Duplicate(..) => {}
+                Change::Given(name) => self.not_given(conn, &name),
+                Change::Refused(_) | Change::Duplicate(..) | Change::Dropped(_) => {}
             }
         }
     }
@@ -233,6 +232,7 @@ impl Worker {
             Some(Change::Duplicate(name, _)) if report.code == b"42P05" => (None, Some(&**name)),
             _ => (None, None),
         };
+        self.note_unmade(conn, &marks, body);
         // The names are those that the client had when it sent this.
         let told = self.in_clients_words(conn, &marks, duplicate, body);
         let is_duplicate = duplicate.is_some();
@@ -241,6 +241,12 @@ impl Worker {
             let mut made = Vec::new();
             fault.write(Severity::Error, &mut made);
             return Some(made);
+        }
+        if report.code == b"26000"
+            && told.is_none()
+            && let Some(said) = self.said_of_unmade(conn, quoted(report.message))
+        {
+            return Some(said);
         }
         match report.code {
             b"0A000" => self.table.server(conn)?.prepared.distrust(),

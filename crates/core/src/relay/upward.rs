@@ -215,7 +215,7 @@ impl Upward<'_> {
             self.hold(head.header, body).map_err(Stopped::Refused)?;
             return Ok(Flow::Wait);
         }
-        if named.is_named() && self.server.replies.is_unsure() {
+        if named.is_named() && self.is_unsure() {
             return Ok(self.wait(head, bytes, cursor, out));
         }
         if tag == frontend::BIND {
@@ -415,6 +415,9 @@ impl Upward<'_> {
         if let Some(taken) = self.client.statements.find(self.bindings, name) {
             return self.parse_again(taken, name, definition, out);
         }
+        if self.is_unmade(name) {
+            return self.parse_unmade(name, definition, out);
+        }
         let statement = self.statements.intern(definition);
         if self.client.statements.bytes() + Names::cost(&statement) > self.most_bytes {
             return self.refuse(Fault::TooManyStatements, out);
@@ -495,6 +498,9 @@ impl Upward<'_> {
         let mark = match known {
             Some(statement) => {
                 Mark::clients(MarkKind::Close, Change::Unnamed(name.into(), statement))
+            }
+            None if self.is_unmade(name) => {
+                Mark::clients(MarkKind::Close, Change::Dropped(name.into()))
             }
             None => Mark::plain(MarkKind::Close),
         };

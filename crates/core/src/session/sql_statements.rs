@@ -6,7 +6,7 @@ use std::{fmt, sync::Arc};
 use pgweir_wire::{MessageWriter, tag::frontend};
 
 use super::{
-    RESERVED,
+    RESERVED, quote,
     scan::{Phrase, phrases},
     shelf,
 };
@@ -109,6 +109,27 @@ impl SqlStatements {
         self.iter().nth(at as usize).map(|entry| &*entry.name)
     }
 
+    /// The place of the one of this name.
+    #[must_use]
+    pub fn position(&self, name: &[u8]) -> Option<u32> {
+        let found = self.iter().position(|entry| *entry.name == *name);
+        found.map(|at| at as u32)
+    }
+
+    /// These, and the one at this place of others.
+    #[must_use]
+    pub fn with(&self, others: &Self, at: u32) -> Self {
+        let mut all: Vec<_> = self.iter().cloned().collect();
+        if let Some(entry) = others.iter().nth(at as usize) {
+            all.retain(|known| known.name != entry.name);
+            all.push(entry.clone());
+            all.sort_by(|one, other| one.name.cmp(&other.name));
+        }
+        Self {
+            entries: (!all.is_empty()).then(|| all.into()),
+        }
+    }
+
     /// All but those of these names.
     #[must_use]
     pub fn without(&self, names: &[Vec<u8>]) -> Self {
@@ -134,6 +155,13 @@ impl SqlStatements {
         found.ok().map(|at| &entries[at])
     }
 
+    /// Appends the request that makes the one at this place.
+    pub fn write_make(&self, at: u32, out: &mut Vec<u8>) {
+        if let Some(entry) = self.iter().nth(at as usize) {
+            entry.write(out);
+        }
+    }
+
     /// Appends the messages that give these statements to a server that may have those in `held`, and
     /// no others: gives for each of their Syncs the place of the statement that is made before it, if
     /// one is. Each is made by itself, so that one that can't be made any more does no harm to the next.
@@ -151,17 +179,7 @@ impl SqlStatements {
             if held.find(&entry.name) == Some(entry) {
                 continue;
             }
-            MessageWriter::new(out)
-                .message(frontend::PARSE, |out| {
-                    out.push(0);
-                    out.extend_from_slice(&entry.text);
-                    out.extend_from_slice(&[0; 3]);
-                })
-                .message(frontend::BIND, |out| out.extend_from_slice(&[0; 8]))
-                .message(frontend::EXECUTE, |out| out.extend_from_slice(&[0; 5]));
-            // What would be left of it is nobody's unnamed statement.
-            target(frontend::CLOSE, b"", out);
-            MessageWriter::new(out).sync();
+            entry.write(out);
             syncs.push(Some(at as u32));
             closes = false;
         }
@@ -171,6 +189,32 @@ impl SqlStatements {
         }
         syncs
     }
+}
+
+impl Entry {
+    /// Appends the request that makes it.
+    fn write(&self, out: &mut Vec<u8>) {
+        MessageWriter::new(out)
+            .message(frontend::PARSE, |out| {
+                out.push(0);
+                out.extend_from_slice(&self.text);
+                out.extend_from_slice(&[0; 3]);
+            })
+            .message(frontend::BIND, |out| out.extend_from_slice(&[0; 8]))
+            .message(frontend::EXECUTE, |out| out.extend_from_slice(&[0; 5]));
+        // What would be left of it is nobody's unnamed statement.
+        target(frontend::CLOSE, b"", out);
+        MessageWriter::new(out).sync();
+    }
+}
+
+/// What stands in for a statement of this name that can't be made: it is seen as one of SQL.
+#[must_use]
+pub fn stand_in(name: &[u8]) -> Vec<u8> {
+    let mut text = b"PREPARE ".to_vec();
+    quote::identifier(&mut text, name);
+    text.extend_from_slice(b" AS SELECT");
+    text
 }
 
 /// Close or Describe of a statement.

@@ -6,7 +6,7 @@ use super::Worker;
 use crate::{
     Actions, Token,
     backend::{Duty, Own, Server},
-    session::{SqlStatements, State},
+    session::{SqlStatements, State, stand_in},
 };
 
 impl Worker {
@@ -37,6 +37,7 @@ impl Worker {
         let settings = &self.snapshot.config.settings;
         let most = settings.max_prepared_statements as usize;
         let most_bytes = settings.max_client_prepared_bytes as usize;
+        let stand_ins = take_stand_ins(state);
         let Some((client, server)) = self.table.pair(client_conn, conn) else {
             return;
         };
@@ -58,13 +59,18 @@ impl Worker {
             let text = text.as_deref().or_else(|| context.sql.text(name))?;
             Some((name.clone(), text.to_vec()))
         });
-        // What the server could not make is the client's as before: it may be made another time.
+        // What the server could not make is the client's as before: it may be made another time. But
+        // something may have stood in for it, and have been taken away.
+        let is_there = |name: &[u8]| {
+            let named = state.named.iter().chain(&stand_ins);
+            !session.own.has(name) || named.into_iter().any(|named| **named == *name)
+        };
         let unmade: Vec<_> = context
             .sql
             .pairs()
             .filter(|&(name, _)| {
                 let is_found = state.statements.iter().any(|(found, _)| found == name);
-                !session.sql.has(name) && !is_found
+                !session.sql.has(name) && !is_found && is_there(name)
             })
             .map(|(name, text)| (name.to_vec(), text.to_vec()))
             .collect();
@@ -85,7 +91,12 @@ impl Worker {
             context.sql = SqlStatements::default();
         }
         session.own.clear();
-        let mut gone: Vec<_> = state.named.iter().map(|name| name.clone().into()).collect();
+        let sql = &context.sql;
+        context
+            .unmade
+            .retain(|name| sql.has(name) && !session.sql.has(name));
+        let gone = state.named.iter().chain(&stand_ins);
+        let mut gone: Vec<_> = gone.map(|name| name.clone().into()).collect();
         if state.ours.is_some_and(|ours| ours != server.prepared.len()) {
             // Something out of sight has deallocated some of ours: which, nobody knows.
             let ours = server.prepared.take_all();
@@ -131,7 +142,7 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return;
         };
-        let &Duty::Preparing(client_conn) = &server.duty else {
+        let (Duty::Preparing(client_conn) | Duty::Lent(client_conn)) = server.duty else {
             return;
         };
         // If there is another of its name, that is to be taken away some time.
@@ -145,6 +156,19 @@ impl Worker {
             server.session.sql = server.session.sql.without(&[name.to_vec()]);
         }
     }
+}
+
+/// Takes from what was found those that stand in for others.
+fn take_stand_ins(state: &mut State) -> Vec<Vec<u8>> {
+    let mut names = Vec::new();
+    state.statements.retain(|(name, text)| {
+        let is_one = text.as_ref().is_some_and(|text| *text == stand_in(name));
+        if is_one {
+            names.push(name.clone());
+        }
+        !is_one
+    });
+    names
 }
 
 /// Takes statements from a server, whether it has them or not.

@@ -1,0 +1,75 @@
+//! Why a client's statements could not be made on a server.
+
+use std::fmt;
+
+/// What is kept of one client. The errors beyond that are not.
+const BYTES_MAX: usize = 64 * 1024;
+
+/// Names of statements, and the body of the ErrorResponse that came of trying to make each; empty if it
+/// is not known.
+#[derive(Default)]
+pub struct Unmade {
+    entries: Vec<(Box<[u8]>, Box<[u8]>)>,
+}
+
+impl Unmade {
+    /// This is what came of the last try.
+    pub fn note(&mut self, name: &[u8], error: &[u8]) {
+        self.entries.retain(|(known, _)| **known != *name);
+        let kept: usize = self.entries.iter().map(|(_, error)| error.len()).sum();
+        let fits = kept + error.len() <= BYTES_MAX;
+        let error = if fits { error } else { b"" };
+        self.entries.push((name.into(), error.into()));
+    }
+
+    /// This one could not be made.
+    pub fn failed(&mut self, name: &[u8]) {
+        if self.get(name).is_none() {
+            self.entries.push((name.into(), Box::default()));
+        }
+    }
+
+    /// What came of trying to make it.
+    #[must_use]
+    pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
+        let found = self.entries.iter().find(|(known, _)| **known == *name);
+        found.map(|(_, error)| &**error)
+    }
+
+    /// Only these are of interest any more.
+    pub fn retain(&mut self, wanted: impl Fn(&[u8]) -> bool) {
+        self.entries.retain(|(name, _)| wanted(name));
+    }
+}
+
+impl fmt::Debug for Unmade {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // An error may hold secrets.
+        let names = self.entries.iter();
+        let names = names.map(|(name, _)| String::from_utf8_lossy(name));
+        f.debug_list().entries(names).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries() {
+        let mut unmade = Unmade::default();
+        unmade.note(b"a", b"one");
+        unmade.failed(b"a");
+        unmade.failed(b"b");
+        assert_eq!(unmade.get(b"a"), Some(&b"one"[..]));
+        assert_eq!(unmade.get(b"b"), Some(&b""[..]));
+        assert_eq!(unmade.get(b"c"), None);
+        unmade.note(b"b", &[b'x'; BYTES_MAX - 2]);
+        assert_eq!(unmade.get(b"b"), Some(&b""[..]), "too much");
+        unmade.note(b"a", &[b'x'; BYTES_MAX]);
+        assert_eq!(unmade.get(b"a").map(<[u8]>::len), Some(BYTES_MAX));
+        unmade.retain(|name| name == b"b");
+        assert_eq!(unmade.get(b"a"), None);
+        assert_eq!(format!("{unmade:?}"), r#"["b"]"#);
+    }
+}

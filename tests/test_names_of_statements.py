@@ -1,0 +1,147 @@
+"""SQL that speaks of prepared statements which the server at hand does not have, or can't make any more: the client
+hears what it would of a server of its own."""
+
+import pytest
+
+import rawclient as wire
+from rawclient import SYNC, bind, close, execute, extended, parse, query
+from test_startup_values import differences, told
+
+NAMES = query("SELECT name, from_sql FROM pg_prepared_statements ORDER BY name")
+CREATE, DROP = "CREATE TABLE later AS SELECT 4 AS a", "DROP TABLE IF EXISTS later"
+
+
+def used(name, *values):
+    return bind(values, name=name) + execute() + SYNC
+
+
+def ran(sql):
+    return extended(sql) + SYNC
+
+
+def sql(*texts):
+    return [query(text) for text in texts]
+
+
+def gone(*steps):
+    """With a statement `p` of SQL and one `s` of the protocol, whose table was dropped by somebody else."""
+    return [CREATE, *sql("PREPARE p AS SELECT a FROM later", "PREPARE pp (int, int) AS SELECT a, $1, $2 FROM later"),
+            parse("SELECT a FROM later", "s") + SYNC, *sql("EXECUTE p"), used("s"), DROP, *steps]
+
+
+# name: what the client says, each step at once; and what somebody else does, as words.
+GONE = {
+    "executed": gone(*sql("EXECUTE p", "EXECUTE p; SELECT 1", "EXECUTE pp (1, 2)", "EXECUTE p"), ran("EXECUTE p"),
+                     *sql("EXPLAIN EXECUTE p", "EXECUTE s", "SELECT 1; EXECUTE s"), ran("EXECUTE s")),
+    "bound": gone(used("p"), used("pp", 1, 2), used("s"), used("nothing")),
+    "deallocated": gone(*sql("DEALLOCATE p", "EXECUTE p", "DEALLOCATE p", "DEALLOCATE PREPARE s", "EXECUTE s"),
+                        used("s"), used("p"), NAMES, *sql("DEALLOCATE pp; EXECUTE pp", "SELECT 1")),
+    "deallocated by the extended protocol": gone(
+        ran("DEALLOCATE p"), ran("EXECUTE p"), ran("DEALLOCATE s"), ran("EXECUTE s"), used("s"), NAMES),
+    "deallocated in a pipeline": gone(
+        extended("SELECT 1") + extended("DEALLOCATE p") + SYNC + extended("EXECUTE p") + SYNC, ran("EXECUTE p"),
+        ran("DEALLOCATE s") + ran("EXECUTE s"), NAMES),
+    "executed, then deallocated": gone(
+        *sql("EXECUTE p; DEALLOCATE p", "EXECUTE s; DEALLOCATE s"), ran("EXECUTE p") + ran("DEALLOCATE p"),
+        ran("EXECUTE s") + ran("DEALLOCATE s"), ran("EXECUTE s"), NAMES),
+    "closed": gone(close("S", "p") + SYNC, *sql("EXECUTE p"), close("S", "s") + SYNC, *sql("EXECUTE s"), NAMES,
+                   parse("SELEKT") + close("S", "pp") + SYNC, *sql("EXECUTE pp (1, 2)"), NAMES),
+    "closed in a failed transaction": gone(
+        *sql("BEGIN", "SELECT 1/0"), close("S", "p") + SYNC, *sql("ROLLBACK", "EXECUTE p")),
+    "made anew": gone(
+        *sql("PREPARE p AS SELECT 5", "EXECUTE p", "PREPARE s AS SELECT 5", "EXECUTE s"),
+        parse("SELECT 6", "p") + SYNC, parse("SELECT 6", "s") + SYNC, parse("SELEKT", "p") + SYNC, *sql("EXECUTE p"),
+        *sql("DEALLOCATE p; PREPARE p AS SELECT 7", "EXECUTE p", "DEALLOCATE s; PREPARE s AS SELECT 8", "EXECUTE s"),
+        used("s"), NAMES),
+    "seen": gone(NAMES, ran("SELECT count(*) FROM pg_prepared_statements"), NAMES),
+    "in a transaction, executed": gone(*sql("BEGIN", "EXECUTE p", "ROLLBACK", "BEGIN", "EXECUTE s", "ROLLBACK")),
+    "in a transaction, deallocated": gone(*sql(
+        "BEGIN", "DEALLOCATE p", "DEALLOCATE s", "SELECT 1", "COMMIT", "EXECUTE p", "EXECUTE s")),
+    "in a transaction, with a savepoint": gone(*sql(
+        "BEGIN", "SAVEPOINT a", "EXECUTE s", "ROLLBACK TO a", "DEALLOCATE s", "SAVEPOINT b", "EXECUTE p",
+        "ROLLBACK TO b", "SELECT 1", "EXECUTE s", "ROLLBACK TO a", "DEALLOCATE p", "SELECT 2", "COMMIT")),
+    "the table is back": gone(CREATE, *sql("EXECUTE p", "EXECUTE pp (1, 2)", "EXECUTE s"), used("p"), used("s")),
+    "the table is back, in a transaction": gone(
+        *sql("BEGIN", "SELECT 1"), CREATE, *sql("EXECUTE p", "EXECUTE s", "EXECUTE pp (1, 2)", "COMMIT")),
+    "the table is made in the transaction": gone(
+        *sql("BEGIN", CREATE, "EXECUTE p", "EXECUTE s", "SAVEPOINT a", DROP, "EXECUTE s", "ROLLBACK", "EXECUTE p")),
+    "the table is back for one that keeps its server": gone(
+        *sql("CREATE TEMP TABLE own ()", "EXECUTE p", "EXECUTE s"), CREATE, *sql("EXECUTE p", "EXECUTE s"), DROP,
+        *sql("EXECUTE s", "DEALLOCATE p", "EXECUTE p", "DROP TABLE own")),
+    "all deallocated": gone(*sql("DEALLOCATE ALL", "EXECUTE p", "EXECUTE s"), NAMES),
+}
+
+
+def failed(*steps):
+    """With a statement of the protocol, and a transaction that has failed."""
+    return [parse("SELECT 1", "s") + SYNC, *sql("BEGIN", "SAVEPOINT a", "SELECT 1/0"), *steps,
+            query("ROLLBACK"), *sql("EXECUTE s"), NAMES]
+
+
+FAILED = {
+    "executed": failed(*sql("EXECUTE s"), ran("EXECUTE s")),
+    "rolled back just before": failed(query("ROLLBACK") + query("EXECUTE s")),
+    "committed just before": failed(query("COMMIT") + query("EXECUTE s") + query("EXECUTE s")),
+    "rolled back to a savepoint": failed(query("ROLLBACK TO a") + query("EXECUTE s"), query("SELECT 1")),
+    "rolled back by the extended protocol": failed(ran("ROLLBACK") + ran("EXECUTE s")),
+    "rolled back in the same request": failed(extended("ROLLBACK") + extended("EXECUTE s") + SYNC),
+    "and another one begun": failed(ran("ROLLBACK AND CHAIN") + ran("EXECUTE s") + ran("SELECT 1")),
+    "by another statement": failed(
+        query("ROLLBACK") + parse("EXECUTE s", "e") + SYNC + used("e"), used("e"), close("S", "e") + SYNC),
+    "by another statement, in the same request": failed(
+        extended("ROLLBACK") + parse("EXECUTE s", "e") + bind(name="e") + execute() + SYNC, close("S", "e") + SYNC),
+    "still failed": failed(query("SELECT 1") + query("EXECUTE s"), ran("SELECT 1") + ran("EXECUTE s"),
+                           extended("SELECT 1") + extended("EXECUTE s") + SYNC),
+    "failed on the way": [
+        parse("SELECT 1", "s") + SYNC, query("BEGIN") + query("SELECT 1/0") + query("EXECUTE s") + query("ROLLBACK")
+        + query("EXECUTE s"), ran("BEGIN") + ran("SELECT 1/0") + ran("EXECUTE s") + ran("ROLLBACK") + ran("EXECUTE s")],
+    "deallocated behind it": failed(ran("ROLLBACK") + ran("DEALLOCATE s") + ran("EXECUTE s")),
+    "seen behind it": failed(query("ROLLBACK") + NAMES),
+}
+
+
+class Thief:
+    """Uses the only server before each step, as long as it is free: nothing of the client's statements is left on it."""
+
+    def __init__(self, other):
+        self.other, self.keeps = other, False
+
+    def __call__(self, step):
+        self.keeps |= b"BEGIN" in step or b"TEMP" in step
+        if not self.keeps:
+            self.other.query("SELECT 1")
+
+
+def converse(pg, client, steps, before):
+    heard = []
+    for step in steps:
+        if isinstance(step, str):
+            pg.run(step, dbname="app")
+            continue
+        before(step)
+        client.send(step)
+        answers = step.count(SYNC) + sum(step.count(b"Q" + bytes([0, 0, n])) for n in range(4))
+        messages = []
+        while sum(m.kind == "Z" for m in messages) < answers:
+            messages.append(client.read())
+        heard.append((step, told(messages)))
+    return heard
+
+
+@pytest.mark.parametrize("scripts", [GONE, FAILED], ids=["gone", "failed"])
+def test_as_if_alone(start_pooler, either_pg, scripts):
+    weir = start_pooler(either_pg, workers=1, default_pool_size=1)
+    either_pg.run("GRANT CREATE ON SCHEMA public TO trusty", dbname="app")
+    wrong = []
+    with weir.raw() as other:
+        for name, steps in scripts.items():
+            either_pg.run(DROP, dbname="app")
+            with wire.RawClient.tcp(either_pg.host, either_pg.port) as direct:
+                direct.login("trusty", "app")
+                expected = converse(either_pg, direct, steps, lambda step: None)
+            either_pg.run(DROP, dbname="app")
+            with weir.raw() as client:
+                found = converse(either_pg, client, steps, Thief(other))
+            wrong += [(name, *what) for what in differences(expected, found)]
+    either_pg.run(DROP, dbname="app")
+    assert not wrong, "\n".join(map(str, wrong))
