@@ -238,6 +238,27 @@ def _hostile(rng, names):
         f"SELECT E'\\'', set_config('app.a', '{word}', false)", "SELECT (((1", "SELEKT", "SELECT 'open"))
 
 
+def _made(rng, names):
+    """What calls a function without its name, made and used by the same client."""
+    s, word = names.schema, rng.choice(("m1", "m2"))
+    return rng.choice(MADE + USES).format(s=s, word=word, n=rng.randint(1, 9))
+
+
+MADE = (
+    "CREATE DOMAIN {s}.made_domain AS text CHECK (lib.check_word(VALUE))", "DROP DOMAIN {s}.made_domain",
+    "CREATE OPERATOR {s}.=== (LEFTARG = int, RIGHTARG = int, FUNCTION = lib.op)", "DROP OPERATOR {s}.=== (int, int)",
+    "CREATE TYPE {s}.made_type AS (v int); CREATE FUNCTION {s}.made_cast(int) RETURNS {s}.made_type LANGUAGE sql AS"
+    " $$ SELECT ROW(length(lib.hidden('cast ' || $1)))::{s}.made_type $$;"
+    " CREATE CAST (int AS {s}.made_type) WITH FUNCTION {s}.made_cast(int)", "DROP TYPE {s}.made_type CASCADE",
+    "CREATE TABLE {s}.made (n int, word text DEFAULT 'made')", "CREATE TABLE {s}.made (n int, word text DEFAULT 'made')",
+    "CREATE INDEX ON {s}.made (lib.indexed(n))", "DROP TABLE {s}.made",
+    "CREATE SCHEMA {s}_made CREATE VIEW look AS SELECT lib.hidden('schema') AS v", "DROP SCHEMA {s}_made CASCADE")
+USES = (
+    "SELECT '{word}'::{s}.made_domain", "SELECT 1 OPERATOR({s}.===) {n}", "SELECT {n}::{s}.made_type",
+    "SELECT CAST({n} AS {s}.made_type)", "INSERT INTO {s}.made VALUES ({n})", "INSERT INTO {s}.made VALUES ({n})",
+    "SELECT * FROM {s}_made.look", "SELECT v FROM {s}_made.look")
+
+
 def _prepare(rng, names):
     name = rng.choice(STATEMENTS)
     return rng.choice((
@@ -253,7 +274,8 @@ def preparable(rng, names):
         f"SELECT 'client {names.who}' AS w, {rng.randint(1, 5)} AS n", "SELECT current_setting('work_mem')",
         f"SELECT word FROM {names.schema}.plain LIMIT 1", f"INSERT INTO {names.schema}.plain VALUES (3) RETURNING id",
         f"SELECT set_config('app.a', 'prepared {rng.randint(1, 5)}', false)", "SELECT nullif(current_setting('app.a', true), '')",
-        "SELECT current_schema()", "SELECT current_user"))
+        "SELECT current_schema()", "SELECT current_user", f"SELECT n FROM {names.schema}.made ORDER BY n LIMIT 1",
+        f"SELECT v FROM {names.schema}_made.look"))
 
 
 def _listen(rng, names):
@@ -319,5 +341,5 @@ def _ordinary(rng, names):
 
 CHANGERS = (
     _role, _privileged, _special_set, _discard, _function, _procedure, _do, _hostile, _hostile, _prepare, _prepare, _listen, _temp,
-    _temp, _cursor, _lock, _sequence, _ordinary, _ordinary,
+    _temp, _cursor, _lock, _sequence, _ordinary, _ordinary, _made,
 )

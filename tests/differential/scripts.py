@@ -44,8 +44,10 @@ LOGINS = (
 
 
 # Brings back what the client has logged in with. Servers are lent without that as their default: it is made good
-# before the request ends, so that only the rest of the same request could tell.
+# before the next request, so that only the rest of the same one could tell.
 RESETS = re.compile(r"RESET(?! ROLE| SESSION)|DEFAULT|DISCARD ALL|TIME ZONE LOCAL")
+# Is heard by those that listen.
+NOTIFIES = re.compile("notify|lib.say", re.IGNORECASE)
 
 
 # Speaks of prepared statements by their names, or of all.
@@ -53,9 +55,9 @@ OF_NAMES = re.compile(r"PREPARE|EXECUTE|DEALLOCATE|pg_prepared_statements")
 
 
 def without_names_after_end(parts):
-    """What is said at once, without what speaks of prepared statements behind the end of a transaction.
+    """What is said in one text, without what speaks of prepared statements behind the end of a transaction.
 
-    If that has failed, the server is not given the names while it is not known to have ended.
+    If that has failed, the server can't be given the names before it has ended.
     """
     ends = [sql.startswith(("COMMIT", "ROLLBACK")) for sql in parts]
     return [sql for at, sql in enumerate(parts) if not (any(ends[:at]) and OF_NAMES.search(sql))]
@@ -90,7 +92,7 @@ class Maker:
                 return sql
 
     def one_with_others(self):
-        """A statement that has company in its request."""
+        """A statement that has company in its text."""
         while True:
             sql = self.one_of_several()
             if not (self._resets_alone and RESETS.search(sql)):
@@ -110,6 +112,8 @@ class Maker:
             self.two_phase()
         elif kind < 0.42:
             self.copy()
+        elif kind < 0.50:
+            self.burst()
         else:
             self.statements(rng.randint(1, 3))
         if rng.random() < 0.5:
@@ -171,25 +175,40 @@ class Maker:
         """Several requests of the extended protocol, with one or several Syncs, said at once."""
         rng = self.rng
         words, said, answers, statements = [], b"", 0, 0
-        for sql in without_names_after_end([self.one_with_others() for _ in range(rng.randint(2, 5))]):
-            if "DISCARD ALL" in sql:
-                continue  # what was notified in the same pipeline may not have come yet
+        for sql in self._at_once():
             said += self._extended(sql)
             words.append(sql)
             statements += 1
-            if rng.random() < 0.4:
+            if rng.random() < 0.4 or self._resets_alone and RESETS.search(sql):
                 said += wire.SYNC
                 answers += 1
                 words.append("Sync")
         self.steps.append(Step(" | ".join([*words, "Sync"]), said + wire.SYNC, answers + 1, statements))
 
+    def burst(self):
+        """Several requests said at once, each in its own way."""
+        words, said = [], b""
+        for sql in self._at_once():
+            words.append(sql)
+            said += wire.query(self._bytes(sql)) if self.rng.random() < 0.6 else self._extended(sql) + wire.SYNC
+        self.steps.append(Step(" || ".join(words), said, len(words), len(words)))
+
+    def _at_once(self):
+        """Statements that are said in one write."""
+        parts = [self.one_of_several() for _ in range(self.rng.randint(2, 5))]
+        if self.rng.random() < 0.3:
+            parts.insert(self.rng.randint(0, len(parts)), self.rng.choice(("COMMIT", "BEGIN", "ROLLBACK", "SELECT 1/0")))
+        # What was notified in the same write may not have come when nobody listens any more.
+        is_heard = any(NOTIFIES.search(sql) for sql in parts)
+        return [sql for sql in parts if not (is_heard and "DISCARD ALL" in sql)]
+
     def protocol_statement(self):
         """Something with a named prepared statement of the protocol."""
         rng, names = self.rng, self.names
         name = rng.choice(kinds.STATEMENTS)
-        words, said = [], b""
-        for _ in range(rng.randint(1, 3)):
-            kind = rng.choice(("parse", "parse", "run", "run", "run", "describe", "close"))
+        words, said, answers = [], b"", 1
+        for _ in range(rng.randint(1, 4)):
+            kind = rng.choice(("parse", "parse", "parse", "run", "run", "run", "describe", "close", "sql"))
             if kind == "parse":
                 sql = kinds.preparable(rng, names)
                 words.append(f"Parse {name}: {sql}")
@@ -200,10 +219,20 @@ class Maker:
             elif kind == "describe":
                 words.append(f"Describe {name}")
                 said += wire.describe("S", name)
-            else:
+            elif kind == "close":
                 words.append(f"Close {name}")
                 said += wire.close("S", name)
-        self.steps.append(Step(" | ".join([*words, "Sync"]), said + wire.SYNC, 1, len(words)))
+            else:
+                # In the protocol a name is the name itself; in SQL it is folded, if it is not in quotes.
+                quoted = '"' + name.replace('"', '""') + '"'
+                sql = rng.choice((f"DEALLOCATE {quoted}", f"EXECUTE {quoted}", f"PREPARE {quoted} AS SELECT 'sql'"))
+                words.append(sql)
+                said += self._extended(sql)
+            if rng.random() < 0.2:
+                said += wire.SYNC
+                answers += 1
+                words.append("Sync")
+        self.steps.append(Step(" | ".join([*words, "Sync"]), said + wire.SYNC, answers, len(words)))
 
     def any_form(self, sql):
         """As a simple Query, or by the extended protocol."""

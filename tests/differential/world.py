@@ -62,6 +62,8 @@ CREATE FUNCTION lib.on_insert() RETURNS trigger LANGUAGE plpgsql AS
 CREATE FUNCTION lib.sfunc(a int, b int) RETURNS int LANGUAGE plpgsql AS
   $$ BEGIN PERFORM set_config('app.b', 'aggregate ' || b, false); RETURN a + b; END $$;
 CREATE AGGREGATE lib.total(int) (SFUNC = lib.sfunc, STYPE = int, INITCOND = 0);
+CREATE FUNCTION lib.indexed(v int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS
+  $$ BEGIN PERFORM set_config('app.b', 'index ' || v, false); RETURN v; END $$;
 GRANT ALL ON ALL TABLES IN SCHEMA lib TO PUBLIC;
 
 CREATE FUNCTION lib.fresh(who int) RETURNS void LANGUAGE plpgsql AS $$
@@ -74,6 +76,12 @@ CREATE FUNCTION lib.fresh(who int) RETURNS void LANGUAGE plpgsql AS $$
     FOREACH t IN ARRAY '{tab, plain, typed, defaulted, trig, ruled}'::text[] LOOP
       EXECUTE format('DELETE FROM %I.%I', s, t);
     END LOOP;
+    -- What scripts make themselves.
+    EXECUTE format('DROP TABLE IF EXISTS %I.made CASCADE', s);
+    EXECUTE format('DROP DOMAIN IF EXISTS %I.made_domain CASCADE', s);
+    EXECUTE format('DROP TYPE IF EXISTS %I.made_type CASCADE', s);
+    EXECUTE format('DROP OPERATOR IF EXISTS %I.=== (int, int) CASCADE', s);
+    EXECUTE format('DROP SCHEMA IF EXISTS %I CASCADE', s || '_made');
     PERFORM setval(s || '.tab_id_seq', 1, false), setval(s || '.seq', 1, false);
   END $$;
 CREATE FUNCTION lib.make(s text) RETURNS void LANGUAGE plpgsql AS $$
@@ -125,7 +133,7 @@ def build(cluster):
     cluster.run(SETUP, dbname=TRUTH)
     cluster.run(f"CREATE DATABASE {POOLED} TEMPLATE {TRUTH}")
     for name in (TRUTH, POOLED):
-        cluster.run(f"ALTER DATABASE {name} SET gin_fuzzy_search_limit = 17")
+        cluster.run(f"ALTER DATABASE {name} SET gin_fuzzy_search_limit = 17; GRANT CREATE ON DATABASE {name} TO PUBLIC")
 
 
 class Keeper:
