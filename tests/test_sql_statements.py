@@ -73,6 +73,10 @@ SCRIPTS = {
         parse("SELECT 1", "s") + SYNC,
         parse("DEALLOCATE s") + bind() + execute() + parse("SELECT 3", "s") + SYNC,
         *sql("EXECUTE s"), used("s")],
+    "closed, made by the protocol, and taken away by SQL": [
+        *sql("PREPARE p AS SELECT 1"),
+        close("S", "p") + parse("SELECT 2", "p") + parse("DEALLOCATE p") + bind() + execute() + SYNC,
+        used("p"), *sql("EXECUTE p"), parse("SELECT 3", "p") + SYNC, used("p")],
     "made anew in the request behind its DEALLOCATE": [
         parse("SELECT 1", "s") + SYNC,
         parse("DEALLOCATE s") + bind() + execute() + SYNC + parse("SELECT 3", "s") + SYNC,

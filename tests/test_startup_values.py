@@ -6,7 +6,7 @@ from itertools import zip_longest
 import pytest
 
 import rawclient as wire
-from rawclient import COPY_DONE, SYNC, bind, close, copy_data, describe, execute, extended, parse, query
+from rawclient import COPY_DONE, FLUSH, SYNC, bind, close, copy_data, describe, execute, extended, parse, query
 
 PARAMETERS = {
     "options": r'-c search_path=pg_temp,\ "We\ ird",\ public -c work_mem=77kB -c app.tenant=seven',
@@ -54,6 +54,19 @@ SCRIPTS = {
         query("SELECT count(*) FROM copied"), CHANGE,
         extended("RESET ALL") + SYNC + extended("COPY copied FROM STDIN") + copy_data(b"3\n") + COPY_DONE + SYNC
         + query(READ), query("SELECT count(*) FROM copied"), query("DROP TABLE copied"), query(READ)],
+}
+
+# Within one request.
+WITHIN = {
+    **{f"{reset}, in the same request": steps for reset, steps in each(lambda reset: [
+        CHANGE, extended(reset) + asked() + SYNC, asked() + SYNC,
+        CHANGE, extended(reset) + asked() + extended("SELECT 1/0") + SYNC, asked() + SYNC,
+        CHANGE, parse(reset, "r") + SYNC, bind(name="r") + execute() + FLUSH + asked() + SYNC]).items()},
+    **{f"{reset}, in the same text": steps for reset, steps in each(lambda reset: [
+        CHANGE, query(f"{reset}; {READ}"), query(READ),
+        CHANGE, query(f"SELECT ';'; {reset};{READ} ;; {reset}"),
+        CHANGE, query(f"{reset}; {READ}; SELECT 1/0"), query(READ),
+        query(f"{reset}; SELECT 'ü', nothing"), query(f"{reset}; SELECT 1; SELEKT"), query(READ)]).items()},
 }
 
 
@@ -107,7 +120,7 @@ def differences(expected, found):
     return wrong
 
 
-@pytest.mark.parametrize("scripts", [SCRIPTS], ids=["requests"])
+@pytest.mark.parametrize("scripts", [SCRIPTS, WITHIN], ids=["requests", "within"])
 def test_reset_and_what_comes_behind_it(start_pooler, either_pg, scripts):
     weir = start_pooler(either_pg, workers=1, default_pool_size=2)
     wrong = []

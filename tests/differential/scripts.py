@@ -43,9 +43,6 @@ LOGINS = (
 )
 
 
-# Brings back what the client has logged in with. Servers are lent without that as their default: it is made good
-# before the next request, so that only the rest of the same one could tell.
-RESETS = re.compile(r"RESET(?! ROLE| SESSION)|DEFAULT|DISCARD ALL|TIME ZONE LOCAL")
 # Is heard by those that listen.
 NOTIFIES = re.compile("notify|lib.say", re.IGNORECASE)
 
@@ -68,7 +65,7 @@ def script(seed, number, who):
     rng = random.Random(f"{seed}/{number}")
     user = random.Random(f"{seed}/user").choice(("diff", "diff", "diff_super"))
     login = rng.choice(LOGINS)
-    maker = Maker(rng, kinds.Names(who, number), bool(login))
+    maker = Maker(rng, kinds.Names(who, number))
     while len(maker.steps) < STEPS:
         maker.block()
     maker.say("ROLLBACK")
@@ -79,9 +76,8 @@ def script(seed, number, who):
 class Maker:
     """Draws statements, and puts them into messages."""
 
-    def __init__(self, rng, names, resets_alone):
+    def __init__(self, rng, names):
         self.rng, self.names, self.steps = rng, names, []
-        self._resets_alone = resets_alone
 
     def one_of_several(self):
         """A statement that has company in its transaction."""
@@ -89,13 +85,6 @@ class Maker:
             sql = kinds.statement(self.rng, self.names)
             # A client that has said UNLISTEN may still hear of what was notified in the same transaction.
             if "UNLISTEN" not in sql:
-                return sql
-
-    def one_with_others(self):
-        """A statement that has company in its text."""
-        while True:
-            sql = self.one_of_several()
-            if not (self._resets_alone and RESETS.search(sql)):
                 return sql
 
     def block(self):
@@ -164,7 +153,7 @@ class Maker:
         """Several statements in one simple Query."""
         rng = self.rng
         # PostgreSQL keeps the whole request as the text of each statement that is prepared in it.
-        parts = [self.one_with_others() for _ in range(rng.randint(2, 4))]
+        parts = [self.one_of_several() for _ in range(rng.randint(2, 4))]
         parts = [part for part in parts if not part.startswith("PREPARE ")] or ["SELECT 1"]
         if rng.random() < 0.25:
             parts.insert(rng.randint(1, len(parts)), rng.choice(("COMMIT", "BEGIN", "ROLLBACK", "SELECT 1/0")))
@@ -179,7 +168,7 @@ class Maker:
             said += self._extended(sql)
             words.append(sql)
             statements += 1
-            if rng.random() < 0.4 or self._resets_alone and RESETS.search(sql):
+            if rng.random() < 0.4:
                 said += wire.SYNC
                 answers += 1
                 words.append("Sync")

@@ -10,6 +10,7 @@ mod own;
 mod own_names;
 mod refusal;
 mod reported;
+mod restoring;
 mod retry;
 mod statements;
 mod suspect;
@@ -137,6 +138,7 @@ impl Worker {
                 marks: server.replies.has_mark_in_front(),
                 describes: server.replies.has_describe_in_front(),
                 checks: server.replies.is_awaited(),
+                restores: server.replies.has_restore_in_front(),
                 rows: server.session.answers.is_some()
                     || server.session.catalog.is_some()
                     || server.session.lookup.is_some(),
@@ -254,6 +256,11 @@ impl Worker {
             tag @ (backend::PARSE_COMPLETE | backend::CLOSE_COMPLETE) => {
                 self.mark_completed(conn, tag, now, out)
             }
+            tag @ (backend::BIND_COMPLETE | backend::ROW_DESCRIPTION | backend::DATA_ROW)
+                if server.replies.has_restore_in_front() =>
+            {
+                !server.replies.restores(tag)
+            }
             backend::PARAMETER_DESCRIPTION | backend::ROW_DESCRIPTION | backend::NO_DATA => {
                 self.described(conn, message, out)
             }
@@ -266,6 +273,9 @@ impl Worker {
                 false
             }
             backend::COMMAND_COMPLETE => {
+                if server.replies.restores(backend::COMMAND_COMPLETE) {
+                    return false;
+                }
                 self.command_completed(conn, body);
                 self.hearing_completed(conn, Some(body));
                 true
@@ -387,7 +397,7 @@ impl Worker {
 
     /// ErrorResponse: `true` if the client is to see it as it is.
     #[cold]
-    fn server_complained(
+    pub(super) fn complained(
         &mut self,
         conn: Token,
         body: &[u8],

@@ -5,14 +5,19 @@
 //! prepared statements are followed, there is a mark between them for each Parse and Close, since
 //! some of their answers are swallowed, and what they change is undone if they are skipped.
 
+mod countdown;
+mod restoring;
+
 use std::collections::VecDeque;
 
 use pgweir_wire::tag::frontend;
 
+use self::countdown::Countdown;
 use super::{
     mark::{Change, Mark, MarkKind},
     request::{Own, Request},
 };
+use crate::session::Insertions;
 
 /// What a server owes.
 ///
@@ -47,39 +52,10 @@ pub struct Replies {
     dropping: Countdown,
     /// Startup values of the client are not there: a text takes them away.
     restoring: Countdown,
+    /// It has been executed, in a request that goes on.
+    has_reset: bool,
     /// The client's next messages wait until all is certain.
     awaited: bool,
-}
-
-/// What is so until a request has been answered.
-#[derive(Debug, Default)]
-struct Countdown {
-    /// That request is being sent.
-    begun: bool,
-    /// So many requests end before, and with it.
-    left: usize,
-}
-
-impl Countdown {
-    /// The request that is being sent ends now, the last of so many.
-    #[inline]
-    fn request_sent(&mut self, queue: &VecDeque<Entry>) {
-        if std::mem::take(&mut self.begun) {
-            self.left = queue.iter().filter(|entry| entry.is_request()).count();
-        }
-    }
-
-    /// So many have been answered.
-    #[inline]
-    fn requests_gone(&mut self, count: usize) {
-        self.left = self.left.saturating_sub(count);
-    }
-
-    /// So many ends of requests were none: the request goes on.
-    fn ends_ignored(&mut self, count: usize) {
-        self.begun |= self.left > 0 && self.left <= count;
-        self.requests_gone(count);
-    }
 }
 
 #[derive(Debug)]
@@ -88,6 +64,8 @@ enum Entry {
     Mark(Mark),
     /// CopyDone or CopyFail, sent before the server said that it reads.
     CopyEnd,
+    /// The text of the Query behind it has statements of ours in it.
+    Inserted(Box<Insertions>),
 }
 
 impl Replies {
@@ -144,19 +122,6 @@ impl Replies {
     #[inline]
     pub fn is_unsure(&self) -> bool {
         self.unsure > 0 || self.dropping.left > 0
-    }
-
-    /// The client's next messages wait: startup values that an earlier request has taken away come
-    /// back first. COPY data belongs to that request.
-    #[must_use]
-    #[inline]
-    pub fn holds_back(&self) -> bool {
-        self.restoring.left > 0 && !self.copy_in
-    }
-
-    /// A text goes to the server that takes startup values away.
-    pub fn startup_values_taken(&mut self) {
-        self.restoring.begun = true;
     }
 
     /// A text goes to the server that takes all statements away.
@@ -238,6 +203,7 @@ impl Replies {
         self.awaited = false;
         self.dropping.begun = false;
         self.restoring.begun = false;
+        self.has_reset = false;
         self.unsynced &= self.asked;
     }
 
@@ -245,6 +211,7 @@ impl Replies {
         self.unsynced = false;
         self.asked = false;
         self.skipping = false;
+        self.has_reset = false;
         self.unsure += std::mem::take(&mut self.present);
     }
 
@@ -288,7 +255,7 @@ impl Replies {
         let is_extended = match self.queue.front() {
             Some(Entry::Request(request)) => *request == Request::Sync,
             Some(Entry::Mark(_)) => true,
-            Some(Entry::CopyEnd) => false,
+            Some(Entry::CopyEnd | Entry::Inserted(_)) => false,
             None => true,
         };
         if is_extended {
@@ -333,7 +300,7 @@ impl Replies {
         }
         let taken = self.queue.drain(..end).filter_map(|entry| match entry {
             Entry::Mark(mark) => Some(mark),
-            Entry::Request(_) | Entry::CopyEnd => None,
+            _ => None,
         });
         let taken: Vec<_> = taken.collect();
         self.marks_gone(taken.iter().filter(|mark| mark.change.is_some()).count());
@@ -350,7 +317,7 @@ impl Replies {
         self.queue = rest;
         let taken = marks.into_iter().filter_map(|entry| match entry {
             Entry::Mark(mark) => Some(mark),
-            Entry::Request(_) | Entry::CopyEnd => None,
+            _ => None,
         });
         taken.collect()
     }
@@ -359,7 +326,7 @@ impl Replies {
     pub fn marks(&self) -> impl Iterator<Item = &Mark> {
         self.queue.iter().filter_map(|entry| match entry {
             Entry::Mark(mark) => Some(mark),
-            Entry::Request(_) | Entry::CopyEnd => None,
+            _ => None,
         })
     }
 
@@ -454,7 +421,7 @@ impl Replies {
             match self.queue.pop_front() {
                 // The marks of a request that failed were taken before.
                 Some(Entry::Mark(mark)) => self.marks_gone(usize::from(mark.change.is_some())),
-                Some(Entry::CopyEnd) => {}
+                Some(Entry::CopyEnd | Entry::Inserted(_)) => {}
                 Some(Entry::Request(request)) => {
                     self.requests_gone(1);
                     if request == Request::Sync {
@@ -481,14 +448,15 @@ impl Replies {
     pub fn current(&self) -> Option<Request> {
         self.queue.iter().find_map(|entry| match entry {
             Entry::Request(request) => Some(*request),
-            Entry::Mark(_) | Entry::CopyEnd => None,
+            _ => None,
         })
     }
 
     /// The request whose replies arrive now is the last one.
     #[must_use]
     pub fn is_last(&self) -> bool {
-        let mut requests = self.queue.iter().filter(|e| !matches!(e, Entry::Mark(_)));
+        let is_counted = |e: &&Entry| e.is_request() || e.is_copy_end();
+        let mut requests = self.queue.iter().filter(is_counted);
         let one = requests.next();
         one.is_some() && requests.next().is_none() && !self.unsynced && !self.copy_in
     }

@@ -65,6 +65,8 @@ pub struct Expected {
     pub checks: bool,
     /// Rows that are to be looked at.
     pub rows: bool,
+    /// Answers to what brings startup values back.
+    pub restores: bool,
     /// The tags of commands that change the session, make that last, or undo it.
     pub tags: bool,
 }
@@ -236,6 +238,14 @@ fn kind(header: Header, expected: Expected) -> Kind {
         {
             Kind::Look
         }
+        backend::BIND_COMPLETE
+        | backend::ROW_DESCRIPTION
+        | backend::DATA_ROW
+        | backend::COMMAND_COMPLETE
+            if expected.restores && header.message_len() <= INSPECT_MAX =>
+        {
+            Kind::Look
+        }
         // As long as `DISCARD ALL` and `DEALLOCATE ALL`.
         backend::DATA_ROW if expected.rows && header.message_len() <= INSPECT_MAX => Kind::Look,
         backend::COMMAND_COMPLETE if matches!(header.body_len, 12 | 15) => Kind::Look,
@@ -276,6 +286,7 @@ mod tests {
         marks: false,
         describes: false,
         checks: false,
+        restores: false,
         rows: false,
         tags: false,
     };
@@ -284,6 +295,7 @@ mod tests {
         marks: false,
         describes: false,
         checks: false,
+        restores: false,
         rows: false,
         tags: false,
     };

@@ -75,7 +75,7 @@ impl Upward<'_> {
     /// that this text speaks of? A transaction may begin there, or a failed one end.
     pub(super) fn waits_for_answers(&self, text: &[u8], suspicion: Suspicion) -> bool {
         let replies = &self.server.replies;
-        if replies.is_unsynced() || replies.owed_to_client() == 0 {
+        if replies.is_unsynced() || replies.is_copy_in() || replies.owed_to_client() == 0 {
             return false;
         }
         // A stand-in can always be made; but what is said of one that could not be made is said first.

@@ -84,6 +84,11 @@ impl Upward<'_> {
         if self.only_executes(text, suspicion) {
             return Flow::Pass;
         }
+        if suspicion.intersects(TAKES_BACK) && self.takes_back_too_early(text) {
+            self.server.replies.wait_for_all();
+            self.put_off(header, &[rest], out);
+            return Flow::Wait;
+        }
         if suspicion.intersects(NAMES) && self.most > 0 {
             if self.waits_for_answers(text, suspicion) {
                 self.server.replies.wait_for_all();
@@ -99,6 +104,13 @@ impl Upward<'_> {
             self.give_channels(out);
         }
         self.note(suspicion, text);
+        if header.tag == frontend::QUERY
+            && body.is_some()
+            && suspicion.intersects(TAKES_BACK)
+            && self.restores_in_text(text, out)
+        {
+            return Flow::Taken;
+        }
         Flow::Pass
     }
 
@@ -240,6 +252,8 @@ impl Upward<'_> {
             Named::Parse { name, definition } => {
                 self.stats.client_parse_count += 1;
                 self.stats.server_parse_count += 1;
+                // Whatever SQL had of that name.
+                self.server.session.own.insert(name);
                 let statement = self.statements.intern(definition);
                 if self.client.statements.find(self.bindings, name).is_some() {
                     // SQL may have taken the name away on the server.

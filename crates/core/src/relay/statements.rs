@@ -28,6 +28,9 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return false;
         };
+        if server.replies.restores(tag) {
+            return false;
+        }
         if let Some(mark) = server.replies.completed(kind) {
             if let Some(Change::Duplicate(name, statement)) = mark.change() {
                 // What goes under its own name is an ordinary Parse.
@@ -161,6 +164,9 @@ impl Worker {
         let is_own = matches!(server.replies.current(), Some(Request::Own(_)));
         if !is_own {
             server.session.taken_back.completed(body == b"ROLLBACK\0");
+            if body == b"DISCARD ALL\0" {
+                server.session.taken_back.discarded();
+            }
         }
         let client = match server.duty {
             Duty::Lent(client) if !is_own => Some(client),

@@ -71,7 +71,7 @@ pub(super) enum Ours {
 
 /// How far some input is dealt with.
 #[derive(Debug, Default)]
-struct Cursor {
+pub(super) struct Cursor {
     /// Up to here it is read.
     at: usize,
     /// Up to here it is sent, or something in its place.
@@ -96,7 +96,7 @@ pub(super) enum Flow {
 impl Cursor {
     /// What comes before a message is sent now.
     #[inline]
-    fn flush(&mut self, server: Token, head: &Head, out: &mut Actions) {
+    pub(super) fn flush(&mut self, server: Token, head: &Head, out: &mut Actions) {
         out.send_input(server, self.sent, head.start);
         self.sent = head.start;
     }
@@ -177,7 +177,7 @@ impl Upward<'_> {
     /// A message of a client whose session is carried: it may hold a text.
     #[inline]
     fn text(&mut self, head: &Head, bytes: &[u8], cursor: &mut Cursor, out: &mut Actions) -> Flow {
-        if self.server.replies.holds_back() {
+        if self.server.replies.is_restoring() && self.comes_behind_reset(head, cursor, out) {
             return self.wait(head, bytes, cursor, out);
         }
         let len = head.header.body_len as usize;
@@ -193,6 +193,7 @@ impl Upward<'_> {
             self.client.stream.advance(len);
             cursor.at += len;
             cursor.sent = cursor.at;
+            cursor.unused = None;
         }
         flow
     }

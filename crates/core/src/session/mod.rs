@@ -44,7 +44,7 @@ pub use schema::{changes_schema, left_database};
 pub use settings::{Settings, SettingsTable};
 pub use shape::Shape;
 pub use sql_statements::{SqlStatements, stand_in};
-pub use startup_values::TakenBack;
+pub use startup_values::{Insertions, TakenBack};
 pub use startups::{Startup, Startups};
 pub use state::{BadState, State};
 pub use statement::{NO_SUCH_NAME, RESERVED, Statement, Statements};

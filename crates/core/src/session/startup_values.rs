@@ -3,6 +3,10 @@
 //! Servers are lent without these as their defaults, so what RESET brings there is not what the client
 //! would have of PostgreSQL.
 
+mod insertions;
+
+pub use insertions::Insertions;
+
 use super::{
     Settings, quote,
     scan::{Discard, Phrase, phrases},
@@ -24,6 +28,8 @@ struct Taken {
     local: bool,
     /// The transaction that did it is over.
     certain: bool,
+    /// The startup value has come back within the same request.
+    restored: bool,
 }
 
 /// Lists of names, each of which is quoted for itself.
@@ -69,6 +75,7 @@ impl TakenBack {
             name,
             local,
             certain: false,
+            restored: false,
         });
         true
     }
@@ -81,6 +88,13 @@ impl TakenBack {
     /// A command was completed: `ROLLBACK` has undone what was done before it.
     pub fn completed(&mut self, is_rollback: bool) {
         self.undone = is_rollback;
+    }
+
+    /// `DISCARD ALL` was completed: it is a transaction of its own, whatever comes behind it.
+    pub fn discarded(&mut self) {
+        for taken in &mut self.names {
+            taken.certain |= !taken.local;
+        }
     }
 
     /// Something has failed.
@@ -96,6 +110,7 @@ impl TakenBack {
             .retain(|taken| taken.certain || !undone && !taken.local);
         for taken in &mut self.names {
             taken.certain = true;
+            taken.restored &= !undone;
         }
     }
 
@@ -122,17 +137,38 @@ impl TakenBack {
     /// Within a transaction: what brings the startup values to the server before the client looks.
     #[must_use]
     pub fn take_statements(&mut self, base: &Settings) -> Option<Vec<u8>> {
-        let mut text = Vec::new();
+        let statements = if self.undone {
+            Vec::new()
+        } else {
+            self.statements(base, false)
+        };
+        self.names.retain(|taken| taken.certain);
+        (!statements.is_empty()).then(|| statements.concat())
+    }
+
+    /// What was taken away by the request that is being sent has come back within it.
+    pub fn restored(&mut self) {
+        for taken in &mut self.names {
+            taken.restored |= !taken.certain;
+        }
+    }
+
+    /// The same within a request that is being sent, one by one.
+    #[must_use]
+    pub fn take_statements_within(&mut self, base: &Settings) -> Vec<Vec<u8>> {
+        let statements = self.statements(base, true);
+        self.restored();
+        statements
+    }
+
+    fn statements(&mut self, base: &Settings, within: bool) -> Vec<Vec<u8>> {
         // Who one is comes last: other settings are made with the rights that there are now.
         self.names.sort_by_key(|taken| is_who(&taken.name));
-        for taken in &self.names {
-            let value = base.get(&taken.name).filter(|_| !self.undone);
-            if let Some(value) = value {
-                statement(&mut text, taken, value);
-            }
-        }
-        self.names.retain(|taken| taken.certain);
-        (!text.is_empty()).then_some(text)
+        let new = self.names.iter();
+        let new = new.filter(|taken| !taken.restored && !(within && taken.certain));
+        let new = new.filter_map(|taken| Some((taken, base.get(&taken.name)?)));
+        new.map(|(taken, value)| statement(taken, value, within && taken.local))
+            .collect()
     }
 }
 
@@ -142,29 +178,32 @@ fn is_who(name: &[u8]) -> bool {
 }
 
 /// SET may come before `SET TRANSACTION`, which a query may not. But it takes the names in a list one by
-/// one, and writes the list anew.
-fn statement(text: &mut Vec<u8>, taken: &Taken, value: &[u8]) {
+/// one, and writes the list anew; and outside of a transaction block SET LOCAL warns.
+fn statement(taken: &Taken, value: &[u8], by_query: bool) -> Vec<u8> {
+    let mut text = Vec::new();
     let is_list = LISTS.contains(&&*taken.name) && !value.is_empty();
-    if is_list && written_anew(value) != value {
+    if by_query || is_list && written_anew(value) != value {
         text.extend_from_slice(b"SELECT pg_catalog.set_config(");
-        quote::literal_of_bytes(text, &taken.name);
+        quote::literal_of_bytes(&mut text, &taken.name);
         text.push(b',');
-        quote::literal_of_bytes(text, value);
+        quote::literal_of_bytes(&mut text, value);
         let end: &[u8] = if taken.local { b",true);" } else { b",false);" };
-        return text.extend_from_slice(end);
+        text.extend_from_slice(end);
+        return text;
     }
     text.extend_from_slice(if taken.local { b"SET LOCAL " } else { b"SET " });
-    quote::parameter(text, &taken.name);
+    quote::parameter(&mut text, &taken.name);
     text.extend_from_slice(b" TO ");
     if is_list {
         for (at, name) in names(value).enumerate() {
             text.extend_from_slice(if at == 0 { b"" } else { b"," });
-            quote::literal_of_bytes(text, &name);
+            quote::literal_of_bytes(&mut text, &name);
         }
     } else {
-        quote::literal_of_bytes(text, value);
+        quote::literal_of_bytes(&mut text, value);
     }
     text.push(b';');
+    text
 }
 
 /// As PostgreSQL writes a list of names, keywords excepted.
@@ -311,5 +350,36 @@ mod tests {
         taken.note(b"RESET datestyle", &base);
         taken.failed();
         assert_eq!(taken.take_statements(&base), None);
+    }
+
+    #[test]
+    fn within_a_request() {
+        let base = base();
+        let mut taken = TakenBack::default();
+        assert!(!taken.note(b"RESET work_mem", &base));
+        assert!(taken.note(b"RESET app.a; SET LOCAL datestyle TO DEFAULT", &base));
+        let found = taken.take_statements_within(&base);
+        let found: Vec<_> = found
+            .iter()
+            .map(|text| String::from_utf8_lossy(text))
+            .collect();
+        let expect = [
+            r#"SET "app"."a" TO 'x';"#,
+            "SELECT pg_catalog.set_config('datestyle','German, DMY',true);",
+        ];
+        assert_eq!(found, expect);
+        assert!(
+            taken.take_statements_within(&base).is_empty(),
+            "they are back"
+        );
+        assert!(taken.contains(b"app.a"));
+        taken.discarded();
+        taken.failed();
+        taken.settle();
+        assert!(taken.contains(b"app.a") && !taken.contains(b"datestyle"));
+        assert!(
+            taken.take_statements(&base).is_some(),
+            "it is undone that they came back"
+        );
     }
 }

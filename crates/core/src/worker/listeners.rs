@@ -198,6 +198,7 @@ impl Worker {
                 marks: false,
                 describes: false,
                 checks: false,
+                restores: false,
                 rows: false,
                 tags: false,
             };

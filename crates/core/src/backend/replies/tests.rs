@@ -1,5 +1,6 @@
 use super::*;
 use crate::fault::Fault;
+use pgweir_wire::tag::backend;
 
 /// Plays a script: client messages by tag, and of the server `G` (CopyInResponse), `!` (error),
 /// `z` (ReadyForQuery). Gives what is settled and doubtful at the end.
@@ -113,6 +114,36 @@ fn what_comes_behind_a_reset_waits() {
     replies.client_sent(frontend::SYNC);
     assert!(replies.holds_back());
     assert!(replies.ready().is_some() && !replies.holds_back());
+}
+
+#[test]
+fn startup_values_within_a_request() {
+    let mut replies = Replies::default();
+    replies.startup_values_taken();
+    for (tag, comes_behind) in b"PBDE".iter().zip([false; 4]) {
+        assert_eq!(replies.comes_behind_reset(*tag), comes_behind);
+        replies.client_sent(*tag);
+    }
+    assert!(!replies.comes_behind_reset(frontend::CLOSE));
+    assert!(replies.comes_behind_reset(frontend::PARSE));
+    replies.startup_values_restored();
+    let restore = MarkKind::Restore(0);
+    replies.mark_sent(Mark::plain(MarkKind::Parse));
+    replies.mark_sent(Mark::plain(restore));
+    replies.mark_sent(Mark::plain(restore));
+    replies.client_sent(frontend::SYNC);
+    assert!(!replies.holds_back() && !replies.restores(backend::PARSE_COMPLETE));
+    assert!(replies.completed(MarkKind::Parse).is_some());
+    for _ in 0..2 {
+        assert!(!replies.restores(backend::COMMAND_COMPLETE), "the client's");
+        for tag in b"12DC33" {
+            let is_first = *tag == backend::PARSE_COMPLETE;
+            assert_eq!(replies.has_restore_in_front(), !is_first);
+            assert!(replies.restores(*tag));
+        }
+    }
+    assert!(!replies.restores(backend::PARSE_COMPLETE));
+    assert_eq!(replies.ready(), Some(Request::Sync));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::{borrow::Cow, collections::VecDeque, ops::Range};
 
 pub use custom::custom_names;
 
-use super::lexer::Lexer;
+use super::lexer::{Kind, Lexer};
 
 /// One thing that a statement does to its session. Names are as PostgreSQL takes them: folded,
 /// without quotes, cut at 63 bytes.
@@ -91,6 +91,36 @@ pub fn phrases(text: &[u8]) -> Phrases<'_> {
     Phrases {
         lexer: Lexer::new(text),
         found: VecDeque::new(),
+    }
+}
+
+/// The statements of a text: where each begins and ends. `None` if that is not certain.
+#[must_use]
+pub fn statements(text: &[u8]) -> Option<Vec<Range<usize>>> {
+    let mut lexer = Lexer::new(text);
+    let mut found: Vec<Range<usize>> = Vec::new();
+    let (mut depth, mut is_within) = (0_u32, false);
+    loop {
+        let token = lexer.next();
+        match token.kind {
+            // Some have others in them.
+            Kind::Semicolon if depth > 0 => return None,
+            Kind::Semicolon => {
+                is_within = false;
+                continue;
+            }
+            Kind::End => return (depth == 0).then_some(found),
+            Kind::Broken => return None,
+            Kind::Word if lexer.bytes(token).eq_ignore_ascii_case(b"atomic") => return None,
+            Kind::Open => depth += 1,
+            Kind::Close => depth = depth.checked_sub(1)?,
+            _ => {}
+        }
+        match found.last_mut() {
+            Some(last) if is_within => last.end = token.end,
+            _ => found.push(token.start..token.end),
+        }
+        is_within = true;
     }
 }
 

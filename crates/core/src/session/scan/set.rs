@@ -36,7 +36,7 @@ impl Reader<'_> {
         };
         self.found |= if is("local") {
             let name = self.lexer.next();
-            self.parameter(name)
+            self.parameter(name) | self.to_default()
         } else if is("transaction") || is("constraints") {
             Suspicion::NONE
         } else if is("session") {
@@ -45,6 +45,25 @@ impl Reader<'_> {
         } else {
             self.parameter(scope) | Suspicion::SETTING
         };
+    }
+
+    /// `TO DEFAULT` brings back what the client has started with, which its server need not have.
+    fn to_default(&self) -> Suspicion {
+        let mut ahead = self.lexer;
+        loop {
+            let token = ahead.next();
+            let word = ahead.bytes(token);
+            match token.kind {
+                Kind::Semicolon | Kind::End | Kind::Broken => return Suspicion::NONE,
+                Kind::Word
+                    if word.eq_ignore_ascii_case(b"default")
+                        || word.eq_ignore_ascii_case(b"local") =>
+                {
+                    return Suspicion::SETTING;
+                }
+                _ => {}
+            }
+        }
     }
 
     /// What is left of the parameter of this name, or that begins so.

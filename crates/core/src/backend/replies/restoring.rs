@@ -1,0 +1,96 @@
+//! Startup values of the client that its texts take away, and how they come back.
+
+use pgweir_wire::tag::{backend, frontend};
+
+use super::{Entry, Replies};
+use crate::{backend::MarkKind, session::Insertions};
+
+impl Replies {
+    /// Are startup values of the client not there, or about to go?
+    #[must_use]
+    #[inline]
+    pub fn is_restoring(&self) -> bool {
+        self.restoring.begun || self.restoring.left > 0
+    }
+
+    /// A message of the client comes in a request that takes startup values away. `true` if that has been
+    /// executed, and they are to come back first.
+    pub fn comes_behind_reset(&mut self, tag: u8) -> bool {
+        match tag {
+            frontend::EXECUTE if self.restoring.begun && !self.has_reset => {
+                self.has_reset = true;
+                false
+            }
+            frontend::PARSE
+            | frontend::BIND
+            | frontend::DESCRIBE
+            | frontend::EXECUTE
+            | frontend::QUERY
+            | frontend::FUNCTION_CALL => std::mem::take(&mut self.has_reset),
+            _ => false,
+        }
+    }
+
+    /// They are back.
+    pub fn startup_values_restored(&mut self) {
+        self.restoring.begun = false;
+    }
+
+    /// The client's next messages wait: startup values that an earlier request has taken away come
+    /// back first. COPY data belongs to that request.
+    #[must_use]
+    #[inline]
+    pub fn holds_back(&self) -> bool {
+        self.restoring.left > 0 && !self.copy_in
+    }
+
+    /// A text goes to the server that takes startup values away.
+    pub fn startup_values_taken(&mut self) {
+        self.restoring.begun = true;
+        self.has_reset = false;
+    }
+
+    /// The text of the Query that comes next has these statements of ours in it.
+    pub fn inserted(&mut self, insertions: Insertions) {
+        self.queue.push_back(Entry::Inserted(Box::new(insertions)));
+    }
+
+    /// Those of the request whose replies arrive now.
+    #[must_use]
+    pub fn insertions(&self) -> Option<&Insertions> {
+        match self.queue.front() {
+            Some(Entry::Inserted(insertions)) => Some(insertions),
+            _ => None,
+        }
+    }
+
+    /// The next answer may be to what brings startup values back.
+    #[must_use]
+    #[inline]
+    pub fn has_restore_in_front(&self) -> bool {
+        match self.queue.front() {
+            Some(Entry::Mark(mark)) => matches!(mark.kind, MarkKind::Restore(1..)),
+            Some(Entry::Inserted(_)) => true,
+            _ => false,
+        }
+    }
+
+    /// A message of the server with this tag: `true` if it answers what brings startup values back.
+    pub fn restores(&mut self, tag: u8) -> bool {
+        let mark = match self.queue.front_mut() {
+            Some(Entry::Mark(mark)) => mark,
+            Some(Entry::Inserted(insertions)) => return insertions.take(tag),
+            _ => return false,
+        };
+        let MarkKind::Restore(ends) = &mut mark.kind else {
+            return false;
+        };
+        match (*ends, tag) {
+            (0, backend::PARSE_COMPLETE) | (1, backend::CLOSE_COMPLETE) => *ends += 1,
+            (0, _) => return false,
+            (2, backend::CLOSE_COMPLETE) => drop(self.queue.pop_front()),
+            _ => {}
+        }
+        true
+    }
+}

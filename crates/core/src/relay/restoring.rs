@@ -1,0 +1,143 @@
+//! Startup values that a client's texts take away come back within the same request.
+
+use pgweir_wire::{MessageWriter, tag::backend, tag::frontend};
+
+use super::upward::{Cursor, Upward, send_parse, send_target};
+use crate::{
+    Actions, Time, Token,
+    backend::{Mark, MarkKind},
+    frontend::Head,
+    session::{Insertions, TakenBack},
+    worker::Worker,
+};
+
+/// What brings them back, as a statement and as a portal. Names of statements of ours end in digits.
+const NAME: &[u8] = b"PGWEIR_R";
+
+impl Upward<'_> {
+    /// Does a text take startup values away, while what comes before it is not answered yet? What that
+    /// undoes or settles is told from what this does only once it is.
+    #[cold]
+    pub(super) fn takes_back_too_early(&self, text: &[u8]) -> bool {
+        let replies = &self.server.replies;
+        let base = self.client.context.as_ref().map(|context| &context.base);
+        let Some(base) = base.filter(|base| !base.is_empty()) else {
+            return false;
+        };
+        !replies.is_unsynced()
+            && !replies.is_copy_in()
+            && replies.owed_to_client() > 0
+            && TakenBack::default().note(text, base)
+    }
+
+    /// A text of several statements goes to the server. If some read what others take away, it goes
+    /// with what brings that back: `true` if it was sent so.
+    #[cold]
+    pub(super) fn restores_in_text(&mut self, text: &[u8], out: &mut Actions) -> bool {
+        let Some(context) = self
+            .client
+            .context
+            .as_ref()
+            .filter(|own| !own.base.is_empty())
+        else {
+            return false;
+        };
+        let dialect = self.server.session.dialect;
+        let Some((text, insertions)) = Insertions::make(text, &context.base, dialect) else {
+            return false;
+        };
+        self.server.session.taken_back.restored();
+        self.server.replies.startup_values_restored();
+        self.server.segment.spoil();
+        self.forget_unnamed();
+        out.send_made(self.server_conn, |made| {
+            MessageWriter::new(made).query(&text);
+        });
+        self.server.replies.inserted(insertions);
+        self.server.replies.client_sent(frontend::QUERY);
+        true
+    }
+
+    /// Startup values are taken away by what came before this message: `true` if it waits for them.
+    #[cold]
+    pub(super) fn comes_behind_reset(
+        &mut self,
+        head: &Head,
+        cursor: &mut Cursor,
+        out: &mut Actions,
+    ) -> bool {
+        let replies = &mut self.server.replies;
+        if replies.holds_back() {
+            return true;
+        }
+        if replies.comes_behind_reset(head.header.tag) {
+            cursor.flush(self.server_conn, head, out);
+            self.restore_here(out);
+        }
+        false
+    }
+
+    /// A RESET has been executed, and the client's request goes on: what follows finds its startup values.
+    #[cold]
+    fn restore_here(&mut self, out: &mut Actions) {
+        let Some(context) = &self.client.context else {
+            return;
+        };
+        let taken_back = &mut self.server.session.taken_back;
+        self.server.replies.startup_values_restored();
+        self.server.segment.spoil();
+        for text in taken_back.take_statements_within(&context.base) {
+            send_parse(self.server_conn, NAME, &[&text[..], &[0; 3]].concat(), out);
+            out.send_made(self.server_conn, |made| {
+                let target = |kind: u8| {
+                    move |body: &mut Vec<u8>| {
+                        body.push(kind);
+                        body.extend_from_slice(NAME);
+                        body.push(0);
+                    }
+                };
+                MessageWriter::new(made)
+                    .message(frontend::BIND, |body| {
+                        body.extend_from_slice(&[NAME, &[0], NAME, &[0; 7]].concat());
+                    })
+                    .message(frontend::EXECUTE, |body| {
+                        body.extend_from_slice(&[NAME, &[0; 5]].concat());
+                    })
+                    .message(frontend::CLOSE, target(b'P'));
+            });
+            send_target(self.server_conn, frontend::CLOSE, NAME, out);
+            self.server.replies.mark_sent(Mark {
+                swallow: true,
+                ..Mark::plain(MarkKind::Restore(0))
+            });
+        }
+    }
+}
+
+impl Worker {
+    /// ErrorResponse: `true` if the client is to see it as it is. If the text had statements of ours in it,
+    /// the position is another one for the client.
+    pub(super) fn server_complained(
+        &mut self,
+        conn: Token,
+        body: &[u8],
+        now: Time,
+        out: &mut Actions,
+    ) -> bool {
+        let server = self.table.server(conn);
+        let insertions = server.and_then(|server| server.replies.insertions());
+        let Some(moved) = insertions.and_then(|insertions| insertions.moved(body)) else {
+            return self.complained(conn, body, now, out);
+        };
+        if self.complained(conn, &moved, now, out)
+            && let Some(client) = self.table.server(conn).and_then(|server| server.client())
+        {
+            out.send_made(client, |made| {
+                MessageWriter::new(made).message(backend::ERROR_RESPONSE, |made| {
+                    made.extend_from_slice(&moved)
+                });
+            });
+        }
+        false
+    }
+}
