@@ -90,6 +90,15 @@ FAILED = {
         query("ROLLBACK") + parse("EXECUTE s", "e") + SYNC + used("e"), used("e"), close("S", "e") + SYNC),
     "by another statement, in the same request": failed(
         extended("ROLLBACK") + parse("EXECUTE s", "e") + bind(name="e") + execute() + SYNC, close("S", "e") + SYNC),
+    "rolled back in the same text": failed(
+        query("ROLLBACK; SELECT 'ü'; EXECUTE s; SELECT nothing") + query("EXECUTE s"), query("SELECT 1")),
+    "rolled back to a savepoint in the same text": failed(
+        query("ROLLBACK TO a; EXECUTE s; SELECT 1/0"), query("/* ü; */ ROLLBACK TO a; EXECUTE s;; SELEKT"),
+        query("rollback to savepoint a; SELECT name FROM pg_prepared_statements; EXECUTE s"), query("SELECT 1")),
+    "an end that fails": failed(query("ROLLBACK TO nothing; EXECUTE s"), query("SELECT 1; ROLLBACK; EXECUTE s"),
+                                query("SAVEPOINT b; EXECUTE s") + query("ROLLBACK; EXECUTE s") + ran("EXECUTE s")),
+    "ended and begun in the same text": failed(
+        query("COMMIT AND CHAIN; DEALLOCATE s; PREPARE s AS SELECT 2; EXECUTE s"), query("EXECUTE s")),
     "still failed": failed(query("SELECT 1") + query("EXECUTE s"), ran("SELECT 1") + ran("EXECUTE s"),
                            extended("SELECT 1") + extended("EXECUTE s") + SYNC),
     "failed on the way": [

@@ -62,6 +62,9 @@ WITHIN = {
         CHANGE, extended(reset) + asked() + SYNC, asked() + SYNC,
         CHANGE, extended(reset) + asked() + extended("SELECT 1/0") + SYNC, asked() + SYNC,
         CHANGE, parse(reset, "r") + SYNC, bind(name="r") + execute() + FLUSH + asked() + SYNC]).items()},
+    "DISCARD ALL, before something fails": [
+        CHANGE, extended("DISCARD ALL") + extended("SELECT 1/0") + SYNC + asked() + SYNC,
+        CHANGE, extended("DISCARD ALL") + asked() + asked("SELECT 1/0") + SYNC + query("SELECT 1") + query(READ)],
     **{f"{reset}, in the same text": steps for reset, steps in each(lambda reset: [
         CHANGE, query(f"{reset}; {READ}"), query(READ),
         CHANGE, query(f"SELECT ';'; {reset};{READ} ;; {reset}"),

@@ -8,6 +8,7 @@ mod named;
 mod outdated;
 mod own;
 mod own_names;
+mod parts;
 mod refusal;
 mod reported;
 mod restoring;
@@ -313,6 +314,7 @@ impl Worker {
                 run.flush(out);
                 self.own_request_done(conn, own, now, out);
             }
+            Some(Request::Part) => run.flush(out),
             Some(Request::Simple | Request::Sync) if server.retry.is_some() => {
                 run.flush(out);
                 self.remake(conn, now, out);
@@ -410,6 +412,12 @@ impl Worker {
         if !matches!(server.replies.current(), Some(Request::Own(_))) {
             server.session.taken_back.failed();
         }
+        if server.replies.current() == Some(Request::Part) {
+            self.part_failed(conn);
+        }
+        let Some(server) = self.table.server(conn) else {
+            return false;
+        };
         let marks = server.replies.failed();
         self.hearing_completed(conn, None);
         let Ok(report) = Report::parse(body) else {

@@ -235,6 +235,24 @@ impl Replies {
         self.restoring.requests_gone(count);
     }
 
+    /// Notes the first part of a Query.
+    pub fn part_sent(&mut self) {
+        self.end_segment();
+        self.request_sent(Request::Part);
+    }
+
+    /// The present request has failed. `true` if it was the first part of a Query: it is all of it.
+    pub fn part_failed(&mut self) -> bool {
+        let first = self.queue.iter_mut().find(|entry| entry.is_request());
+        match first {
+            Some(Entry::Request(request @ Request::Part)) => {
+                *request = Request::Simple;
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Notes a request of our own.
     pub fn own_sent(&mut self, own: Own) {
         self.queue.push_back(Entry::Request(Request::Own(own)));

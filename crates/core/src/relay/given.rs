@@ -83,6 +83,11 @@ impl Upward<'_> {
         if self.server.status != b'E' && deallocated(text).is_some_and(|name| can_stand_in(&name)) {
             return false;
         }
+        self.lacks_names(text, suspicion)
+    }
+
+    /// Does a text speak of statements that the server lacks, under the names that it says?
+    pub(super) fn lacks_names(&self, text: &[u8], suspicion: Suspicion) -> bool {
         let own = &self.server.session.own;
         let lacks = |name: &[u8]| {
             let is_known = self.client.statements.find(self.bindings, name).is_some();

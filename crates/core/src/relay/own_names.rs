@@ -93,6 +93,13 @@ impl Upward<'_> {
             if self.waits_for_answers(text, suspicion) {
                 self.server.replies.wait_for_all();
             }
+            if header.tag == frontend::QUERY
+                && body.is_some()
+                && !self.server.replies.is_unsure()
+                && self.sends_end_first(text, suspicion, header, rest, out)
+            {
+                return Flow::Wait;
+            }
             if self.server.replies.is_unsure()
                 || self.give_names(text, suspicion, out) == Given::Unsure
             {

@@ -84,7 +84,6 @@ impl Upward<'_> {
             return;
         };
         let taken_back = &mut self.server.session.taken_back;
-        self.server.replies.startup_values_restored();
         self.server.segment.spoil();
         for text in taken_back.take_statements_within(&context.base) {
             send_parse(self.server_conn, NAME, &[&text[..], &[0; 3]].concat(), out);

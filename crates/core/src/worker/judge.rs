@@ -34,6 +34,9 @@ impl Worker {
         if client.context.is_none() || matches!(server.replies.current(), Some(Request::Own(_))) {
             return true;
         }
+        if server.replies.current() == Some(Request::Part) {
+            return false;
+        }
         if restores_within(client, server) {
             return false;
         }

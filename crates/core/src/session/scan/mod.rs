@@ -54,6 +54,15 @@ impl Dialect {
             _ => Self::Ascii,
         }
     }
+
+    /// How many characters a text has, by which errors tell their position.
+    #[must_use]
+    pub fn chars(self, text: &[u8]) -> usize {
+        match self {
+            Self::Utf8 => text.iter().filter(|&&byte| byte & 0xc0 != 0x80).count(),
+            Self::Ascii | Self::Unreadable => text.len(),
+        }
+    }
 }
 
 /// What the text may leave behind in the session that runs it. Nothing, if it is certain that it

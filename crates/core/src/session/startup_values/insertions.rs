@@ -57,7 +57,7 @@ impl Insertions {
             }
             is_read |= at < last;
             let part = &text[sent..range.end];
-            chars += count(part, dialect);
+            chars += dialect.chars(part);
             made.extend_from_slice(part);
             sent = range.end;
             for statement in inserted.split_inclusive(|&byte| byte == 0) {
@@ -154,13 +154,6 @@ fn reads(phrase: &Phrase<'_>) -> bool {
             | Phrase::Rollback
             | Phrase::Savepoint
     )
-}
-
-fn count(text: &[u8], dialect: Dialect) -> usize {
-    match dialect {
-        Dialect::Utf8 => text.iter().filter(|&&byte| byte & 0xc0 != 0x80).count(),
-        Dialect::Ascii | Dialect::Unreadable => text.len(),
-    }
 }
 
 #[cfg(test)]
