@@ -77,6 +77,12 @@ SCRIPTS = {
         *sql("PREPARE p AS SELECT 1"),
         close("S", "p") + parse("SELECT 2", "p") + parse("DEALLOCATE p") + bind() + execute() + SYNC,
         used("p"), *sql("EXECUTE p"), parse("SELECT 3", "p") + SYNC, used("p")],
+    "closed in a request that has failed": [
+        parse("SELECT 1", "s") + SYNC,
+        parse("SELECT 2", "s") + close("S", "s") + parse("PREPARE s AS SELECT 3") + bind() + execute()
+        + parse("SELECT 4", "s") + SYNC,
+        *sql(NAMES, "EXECUTE s"), used("s"),
+        query("SELEKT") + SYNC + close("S", "s") + parse("DEALLOCATE s") + bind() + execute() + SYNC, *sql(NAMES)],
     "made anew in the request behind its DEALLOCATE": [
         parse("SELECT 1", "s") + SYNC,
         parse("DEALLOCATE s") + bind() + execute() + SYNC + parse("SELECT 3", "s") + SYNC,
@@ -102,6 +108,9 @@ SCRIPTS = {
     "seen in a transaction": [
         parse("SELECT 1", "s") + SYNC, *sql("BEGIN", VIEW), used("s"), parse("SELECT 2", "t") + SYNC,
         *sql(VIEW, "COMMIT", VIEW)],
+    "in a text that can't be read": [
+        parse("SELECT 1", "s") + SYNC, *sql('SELECT U&"name" FROM PG_Prepared_statements',
+            'EXECUTE s; SELECT 1 AS U&"x"', 'DEALLOCATE s; SELECT 1 AS U&"x"', "EXECUTE s")],
     "seen by a statement": [
         parse(VIEW, "v") + SYNC, used("v"), parse("SELECT 1", "s") + SYNC, used("v"),
         *sql("PREPARE p AS SELECT 1"), used("v")],

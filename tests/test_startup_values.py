@@ -62,6 +62,11 @@ WITHIN = {
         CHANGE, extended(reset) + asked() + SYNC, asked() + SYNC,
         CHANGE, extended(reset) + asked() + extended("SELECT 1/0") + SYNC, asked() + SYNC,
         CHANGE, parse(reset, "r") + SYNC, bind(name="r") + execute() + FLUSH + asked() + SYNC]).items()},
+    "DISCARD ALL, before what runs in no pipeline": [
+        CHANGE, extended("DISCARD ALL") + extended("COMMIT") + asked() + SYNC,
+        CHANGE, extended("DISCARD ALL") + extended("VACUUM pg_am") + asked() + SYNC + asked() + SYNC,
+        CHANGE, extended("SELECT 1") + extended("DISCARD ALL") + asked() + SYNC + asked() + SYNC,
+        CHANGE, extended("DISCARD ALL") + extended("DISCARD ALL") + asked() + SYNC],
     "DISCARD ALL, before something fails": [
         CHANGE, extended("DISCARD ALL") + extended("SELECT 1/0") + SYNC + asked() + SYNC,
         CHANGE, extended("DISCARD ALL") + asked() + asked("SELECT 1/0") + SYNC + query("SELECT 1") + query(READ)],

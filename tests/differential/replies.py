@@ -11,7 +11,6 @@ _FIRST_USER_OID = 16384
 _COMPILED = re.compile(rb"(PL/pgSQL function )\w+\.")
 # Whether a temporary thing or the temporary schema itself is missing depends on what the server has seen before.
 _MISSING = re.compile(rb"\0C(?:3F000|42P01|42704|42883|00000)\0M[^\0]* does not exist(?:, skipping)?\0")
-_LINE = re.compile(rb"\0L\d+\0")
 # What the assist extension tells pgweir.
 _REPORT = b"pgweir.session_state\0"
 
@@ -57,8 +56,6 @@ def _complaint(body):
         return "does not exist"
     if b"\0C25P02\0" in body:  # which message of a request was the first to be refused tells nothing
         return "aborted"
-    if b"\0C25P01\0" in body:  # whether something was executed in front of it in the pipeline shows in the line of source
-        body = _LINE.sub(b"\0", body)
     return _COMPILED.sub(rb"\1", _hide(body))
 
 

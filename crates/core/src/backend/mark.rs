@@ -54,6 +54,8 @@ pub enum Change {
     Dropped(Box<[u8]>),
     /// The client makes this statement under this name, which is its name on the server too.
     Named(Box<[u8]>, Arc<Statement>),
+    /// Nothing: what comes behind it waits for its answer.
+    Fence,
     /// The client is told this in place of the server's error.
     Refused(Fault),
     /// The client made a statement under a name that it has given before: the server is made to say
@@ -79,6 +81,12 @@ impl Mark {
     #[must_use]
     pub fn is_check(&self) -> bool {
         matches!(self.kind, MarkKind::Check(_))
+    }
+
+    /// Is it an answer of our own that the client's next messages wait for?
+    #[must_use]
+    pub fn is_awaited(&self) -> bool {
+        self.is_check() || matches!(self.change(), Some(Change::Fence))
     }
 
     /// A mark that changes nothing.

@@ -19,7 +19,7 @@ pub use lookup::Lookup;
 pub use mark::{Change, Mark, MarkKind};
 pub use own_names::OwnNames;
 pub use prepared::{Prepared, Version};
-pub use replies::Replies;
+pub use replies::{Replies, Reset};
 pub use request::{Own, Request};
 pub use segment::{Demands, Retry, Segment};
 pub use server::{Duty, Server, Unnamed};

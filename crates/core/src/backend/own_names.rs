@@ -8,6 +8,8 @@ pub struct OwnNames {
     all: bool,
     /// Those that it was to get, and did not since something in front of them has failed.
     missed: Vec<Box<[u8]>>,
+    /// SQL speaks of these too, and the client had none of them: SQL may make them.
+    spoken: Vec<Box<[u8]>>,
 }
 
 impl OwnNames {
@@ -15,7 +17,7 @@ impl OwnNames {
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.names.is_empty() && !self.all && self.missed.is_empty()
+        self.names.is_empty() && !self.all && self.missed.is_empty() && self.spoken.is_empty()
     }
 
     /// Is it among them?
@@ -39,6 +41,19 @@ impl OwnNames {
         self.missed.retain(|missed| **missed != *name);
         self.names.push(name.into());
         true
+    }
+
+    /// SQL speaks of a name that the client has not given to any statement.
+    pub fn speak(&mut self, name: &[u8]) {
+        if !self.is_spoken(name) {
+            self.spoken.push(name.into());
+        }
+    }
+
+    /// May SQL have made it?
+    #[must_use]
+    pub fn is_spoken(&self, name: &[u8]) -> bool {
+        self.spoken.iter().any(|spoken| **spoken == *name)
     }
 
     /// This one was not made known.
@@ -84,6 +99,9 @@ mod tests {
         assert!(own.insert(b"a") && own.has(b"a") && own.has_all());
         own.withhold(b"a");
         assert!(own.has(b"a"), "it is known already");
+        own.clear();
+        own.speak(b"a");
+        assert!(own.is_spoken(b"a") && !own.has(b"a") && !own.is_empty());
         own.clear();
         own.withhold(b"a");
         assert!(!own.has(b"a") && !own.is_empty());

@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use pgweir_wire::tag::frontend;
 
 use self::countdown::Countdown;
+pub use self::restoring::Reset;
 use super::{
     mark::{Change, Mark, MarkKind},
     request::{Own, Request},
@@ -52,8 +53,8 @@ pub struct Replies {
     dropping: Countdown,
     /// Startup values of the client are not there: a text takes them away.
     restoring: Countdown,
-    /// It has been executed, in a request that goes on.
-    has_reset: bool,
+    /// How far that has come, in a request that goes on.
+    reset: Reset,
     /// The client's next messages wait until all is certain.
     awaited: bool,
 }
@@ -113,7 +114,7 @@ impl Replies {
     #[must_use]
     #[inline]
     pub fn is_checking(&self) -> bool {
-        self.awaited && self.marks().any(Mark::is_check)
+        self.awaited && self.marks().any(Mark::is_awaited)
     }
 
     /// What the client's names stand for, and what the server has, depends on answers that are yet
@@ -203,7 +204,6 @@ impl Replies {
         self.awaited = false;
         self.dropping.begun = false;
         self.restoring.begun = false;
-        self.has_reset = false;
         self.unsynced &= self.asked;
     }
 
@@ -211,7 +211,6 @@ impl Replies {
         self.unsynced = false;
         self.asked = false;
         self.skipping = false;
-        self.has_reset = false;
         self.unsure += std::mem::take(&mut self.present);
     }
 

@@ -135,10 +135,11 @@ impl Upward<'_> {
                 } else {
                     self.stand_in(&name, out);
                 }
-            } else if self.server.session.own.insert(&name)
-                && let Some(statement) = self.client.statements.get(self.bindings, &name)
-            {
+            } else if let Some(statement) = self.client.statements.get(self.bindings, &name) {
                 let statement = Arc::clone(statement);
+                if !self.server.session.own.insert(&name) {
+                    continue;
+                }
                 let was_tried = self.has_failed(&name);
                 if is_deallocated || was_tried && !executes {
                     self.stand_in(&name, out);
@@ -149,6 +150,7 @@ impl Upward<'_> {
                     }
                 }
             } else {
+                self.server.session.own.speak(&name);
                 continue;
             }
             given = given.max(Given::Names);

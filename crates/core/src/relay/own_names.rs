@@ -58,6 +58,23 @@ const TAKES_BACK: Suspicion = Suspicion::SETTING
     .and(Suspicion::DISCARD)
     .and(Suspicion::OPAQUE);
 
+/// A text that can't be read as a whole may still speak of statements, or look at them all.
+fn out_of_sight(text: &[u8], suspicion: Suspicion) -> Suspicion {
+    const VIEW: &[u8] = b"pg_prepared_statement";
+    if !suspicion.contains(Suspicion::OPAQUE) || suspicion.contains(NAMES) {
+        return Suspicion::NONE;
+    }
+    let mut found = Suspicion::NONE;
+    if phrases(text).any(|phrase| spoken_of(phrase).is_some()) {
+        found |= Suspicion::EXECUTE.and(Suspicion::PREPARE);
+    }
+    let mut windows = text.windows(VIEW.len());
+    if windows.any(|part| part.eq_ignore_ascii_case(VIEW)) {
+        found |= Suspicion::STATEMENTS_VIEW;
+    }
+    found
+}
+
 impl Upward<'_> {
     /// A message comes whose text is suspect; all before it was sent.
     #[cold]
@@ -84,28 +101,15 @@ impl Upward<'_> {
         if self.only_executes(text, suspicion) {
             return Flow::Pass;
         }
+        let suspicion = suspicion | out_of_sight(text, suspicion);
         if suspicion.intersects(TAKES_BACK) && self.takes_back_too_early(text) {
             self.server.replies.wait_for_all();
             self.put_off(header, &[rest], out);
             return Flow::Wait;
         }
-        if suspicion.intersects(NAMES) && self.most > 0 {
-            if self.waits_for_answers(text, suspicion) {
-                self.server.replies.wait_for_all();
-            }
-            if header.tag == frontend::QUERY
-                && body.is_some()
-                && !self.server.replies.is_unsure()
-                && self.sends_end_first(text, suspicion, header, rest, out)
-            {
-                return Flow::Wait;
-            }
-            if self.server.replies.is_unsure()
-                || self.give_names(text, suspicion, out) == Given::Unsure
-            {
-                self.put_off(header, &[rest], out);
-                return Flow::Wait;
-            }
+        let speaks = suspicion.intersects(NAMES) && self.most > 0;
+        if speaks && self.waits_for_names(text, suspicion, header, rest, out) {
+            return Flow::Wait;
         }
         if self.server.session.hears && suspicion.intersects(Suspicion::STATEMENTS_VIEW) {
             self.give_channels(out);
@@ -119,6 +123,34 @@ impl Upward<'_> {
             return Flow::Taken;
         }
         Flow::Pass
+    }
+
+    /// A text speaks of statements, and the server is given those. `true` if the text waits.
+    fn waits_for_names(
+        &mut self,
+        text: &[u8],
+        suspicion: Suspicion,
+        header: Header,
+        rest: &[u8],
+        out: &mut Actions,
+    ) -> bool {
+        if self.waits_for_answers(text, suspicion) {
+            self.server.replies.wait_for_all();
+        }
+        let is_whole = rest.len() >= header.body_len as usize;
+        if header.tag == frontend::QUERY
+            && is_whole
+            && !self.server.replies.is_unsure()
+            && self.sends_end_first(text, suspicion, header, rest, out)
+        {
+            return true;
+        }
+        let waits = self.server.replies.is_unsure()
+            || self.give_names(text, suspicion, out) == Given::Unsure;
+        if waits {
+            self.put_off(header, &[rest], out);
+        }
+        waits
     }
 
     /// Does it nothing but execute SQL-prepared statements that leave no trace?
@@ -248,9 +280,13 @@ impl Upward<'_> {
     pub(super) fn is_own(&self, named: &Named<'_>) -> bool {
         let session = &self.server.session;
         (!session.own.is_empty() || !session.sql.is_empty())
-            && named
-                .name()
-                .is_some_and(|name| session.own.has(name) || session.sql.has(name))
+            && named.name().is_some_and(|name| self.means_the_same(name))
+    }
+
+    fn means_the_same(&self, name: &[u8]) -> bool {
+        let session = &self.server.session;
+        let is_free = || self.client.statements.find(self.bindings, name).is_none();
+        session.own.has(name) || session.sql.has(name) || session.own.is_spoken(name) && is_free()
     }
 
     /// A Parse or Close of such a name passes: the mark for it.
@@ -349,6 +385,7 @@ impl Upward<'_> {
         if self.only_executes(text, suspicion) {
             return false;
         }
+        let suspicion = suspicion | out_of_sight(text, suspicion);
         self.note(suspicion, text);
         suspicion.intersects(NAMES)
             && self.most > 0

@@ -5,9 +5,9 @@ use pgweir_wire::{MessageWriter, tag::backend, tag::frontend};
 use super::upward::{Cursor, Upward, send_parse, send_target};
 use crate::{
     Actions, Time, Token,
-    backend::{Mark, MarkKind},
+    backend::{Change, Mark, MarkKind, Own, Reset},
     frontend::Head,
-    session::{Insertions, TakenBack},
+    session::{Insertions, NO_SUCH_NAME, TakenBack},
     worker::Worker,
 };
 
@@ -72,9 +72,50 @@ impl Upward<'_> {
         }
         if replies.comes_behind_reset(head.header.tag) {
             cursor.flush(self.server_conn, head, out);
-            self.restore_here(out);
+            if !self.server.session.taken_back.discards() {
+                self.restore_here(out);
+            } else if self.server.replies.reset() == Reset::Executed {
+                self.fence(out);
+                return true;
+            } else {
+                self.restore_between(out);
+            }
+            self.server.replies.set_reset(Reset::Restored);
         }
         false
+    }
+
+    /// `DISCARD ALL` has been executed, and the client's request goes on: what follows waits until it is
+    /// known how that went.
+    fn fence(&mut self, out: &mut Actions) {
+        send_target(self.server_conn, frontend::CLOSE, NO_SUCH_NAME, out);
+        let mark = Mark::own(MarkKind::Close, Change::Fence);
+        self.server.replies.mark_sent(mark);
+        self.server.replies.set_reset(Reset::Fenced);
+        out.send_made(self.server_conn, |made| {
+            made.extend_from_slice(&[frontend::FLUSH, 0, 0, 0, 4]);
+        });
+    }
+
+    /// It went well, and was a transaction of its own. So is what brings startup values back.
+    fn restore_between(&mut self, out: &mut Actions) {
+        let Some(context) = &self.client.context else {
+            return;
+        };
+        let taken_back = &mut self.server.session.taken_back;
+        taken_back.discarded();
+        let text = taken_back.take_statements_between(&context.base);
+        self.server.segment.spoil();
+        // What the extension says of it is said in answer to us.
+        self.server.session.has_reported = true;
+        out.send_made(self.server_conn, |made| {
+            MessageWriter::new(made).sync();
+        });
+        self.server.replies.own_synced(Own::Restore);
+        self.server.ask(Own::Restore);
+        out.send_made(self.server_conn, |made| {
+            MessageWriter::new(made).query(&text);
+        });
     }
 
     /// A RESET has been executed, and the client's request goes on: what follows finds its startup values.

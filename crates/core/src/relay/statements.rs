@@ -88,12 +88,16 @@ impl Worker {
                     }
                 }
                 Change::Named(name, _) => {
+                    if let Some(server) = self.table.server(conn) {
+                        server.session.own.missed(&name);
+                    }
                     if let Some(client) = client.and_then(|client| self.table.client(client)) {
                         client.statements.remove(&mut self.bindings, &name);
                     }
                 }
                 Change::Given(name) => self.not_given(conn, &name),
-                Change::Refused(_) | Change::Duplicate(..) | Change::Dropped(_) => {}
+                Change::Refused(_) | Change::Duplicate(..) | Change::Dropped(_) | Change::Fence => {
+                }
             }
         }
     }

@@ -18,6 +18,8 @@ pub struct TakenBack {
     names: Vec<Taken>,
     /// What was done last was undone.
     undone: bool,
+    /// The last text was `DISCARD ALL`: a transaction of its own, whatever comes behind it.
+    discards: bool,
 }
 
 #[derive(Debug)]
@@ -45,7 +47,9 @@ impl TakenBack {
     #[cold]
     pub fn note(&mut self, text: &[u8], base: &Settings) -> bool {
         let mut takes = false;
+        self.discards = false;
         for phrase in phrases(text) {
+            self.discards |= phrase == Phrase::Discard(Discard::All);
             match phrase {
                 Phrase::Reset(name) => takes |= self.insert(&name, false, base),
                 Phrase::Set {
@@ -90,7 +94,13 @@ impl TakenBack {
         self.undone = is_rollback;
     }
 
-    /// `DISCARD ALL` was completed: it is a transaction of its own, whatever comes behind it.
+    /// Was the last text `DISCARD ALL`?
+    #[must_use]
+    pub fn discards(&self) -> bool {
+        self.discards
+    }
+
+    /// `DISCARD ALL` was completed.
     pub fn discarded(&mut self) {
         for taken in &mut self.names {
             taken.certain |= !taken.local;
@@ -132,6 +142,7 @@ impl TakenBack {
     pub fn clear(&mut self) {
         self.names.clear();
         self.undone = false;
+        self.discards = false;
     }
 
     /// Within a transaction: what brings the startup values to the server before the client looks.
@@ -159,6 +170,16 @@ impl TakenBack {
         let statements = self.statements(base, true);
         self.restored();
         statements
+    }
+
+    /// The same as a request of its own, behind one that took all away.
+    #[must_use]
+    pub fn take_statements_between(&mut self, base: &Settings) -> Vec<u8> {
+        let statements = self.statements(base, false);
+        for taken in &mut self.names {
+            taken.restored = true;
+        }
+        statements.concat()
     }
 
     fn statements(&mut self, base: &Settings, within: bool) -> Vec<Vec<u8>> {

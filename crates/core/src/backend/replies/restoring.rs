@@ -5,6 +5,20 @@ use pgweir_wire::tag::{backend, frontend};
 use super::{Entry, Replies};
 use crate::{backend::MarkKind, session::Insertions};
 
+/// How far a text has come that takes startup values away, in a request that goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Reset {
+    /// It was sent.
+    #[default]
+    Said,
+    /// And it was executed.
+    Executed,
+    /// And whether that went well is known when what comes behind it is taken up.
+    Fenced,
+    /// What was taken away is back.
+    Restored,
+}
+
 impl Replies {
     /// Are startup values of the client not there, or about to go?
     #[must_use]
@@ -16,9 +30,10 @@ impl Replies {
     /// A message of the client comes in a request that takes startup values away. `true` if that has been
     /// executed, and they are to come back first.
     pub fn comes_behind_reset(&mut self, tag: u8) -> bool {
+        let is_due = matches!(self.reset, Reset::Executed | Reset::Fenced) && !self.skipping;
         match tag {
-            frontend::EXECUTE if self.restoring.begun && !self.has_reset => {
-                self.has_reset = true;
+            frontend::EXECUTE if self.restoring.begun && self.reset == Reset::Said => {
+                self.reset = Reset::Executed;
                 false
             }
             frontend::PARSE
@@ -26,9 +41,20 @@ impl Replies {
             | frontend::DESCRIBE
             | frontend::EXECUTE
             | frontend::QUERY
-            | frontend::FUNCTION_CALL => std::mem::take(&mut self.has_reset),
+            | frontend::FUNCTION_CALL => is_due,
             _ => false,
         }
+    }
+
+    /// It has come so far.
+    pub fn set_reset(&mut self, reset: Reset) {
+        self.reset = reset;
+    }
+
+    /// How far has it come?
+    #[must_use]
+    pub fn reset(&self) -> Reset {
+        self.reset
     }
 
     /// They are back.
@@ -47,7 +73,7 @@ impl Replies {
     /// A text goes to the server that takes startup values away.
     pub fn startup_values_taken(&mut self) {
         self.restoring.begun = true;
-        self.has_reset = false;
+        self.reset = Reset::Said;
     }
 
     /// The text of the Query that comes next has these statements of ours in it.
