@@ -26,7 +26,7 @@ pub(crate) use self::upward::send_early;
 use self::upward::{Stopped, Upward};
 use crate::{
     Action, Actions, Closed, ReadMode, Time, Token,
-    backend::{Duty, Expected, Request, Step},
+    backend::{Duty, Expected, Front, Request, Server, Step, Tags},
     fault::{Fault, STALE_PLAN, Words},
     frontend::ClientDuty,
     worker::Worker,
@@ -134,16 +134,16 @@ impl Worker {
         let mut at = 0;
         // What was looked at may have changed everything: ask anew each time.
         while let Some(server) = self.table.server(conn) {
+            let front = server.replies.front();
             let expected = Expected {
                 answers: server.replies.is_asked(),
-                marks: server.replies.has_mark_in_front(),
-                describes: server.replies.has_describe_in_front(),
+                marks: front.is_mark,
+                describes: front.is_describe,
                 checks: server.replies.is_awaited(),
-                restores: server.replies.has_restore_in_front(),
                 rows: server.session.answers.is_some()
                     || server.session.catalog.is_some()
                     || server.session.lookup.is_some(),
-                tags: server.session.hears || !server.session.suspicion.is_empty(),
+                tags: tags(server, front),
             };
             let step = match server.stream.next(bytes, &mut at, expected) {
                 Ok(Some(step)) => step,
@@ -193,10 +193,8 @@ impl Worker {
             }
         }
         run.flush(out);
-        if run.sent
-            && let Some(server) = self.table.server(conn)
-        {
-            server.segment.replied = true;
+        if run.sent {
+            self.note_reply(conn);
         }
         if reader.is_some()
             && let Some(pool) = self.pool(pool)
@@ -205,6 +203,14 @@ impl Worker {
         }
         // Only now, since a server with unread bytes must not go to another client.
         self.move_on(conn, was_lent, now, out);
+    }
+
+    /// Something of this server was sent to its client.
+    #[inline]
+    fn note_reply(&mut self, conn: Token) {
+        if let Some(server) = self.table.server(conn) {
+            server.segment.replied = true;
+        }
     }
 
     /// The same as for a message that came whole.
@@ -258,7 +264,7 @@ impl Worker {
                 self.mark_completed(conn, tag, now, out)
             }
             tag @ (backend::BIND_COMPLETE | backend::ROW_DESCRIPTION | backend::DATA_ROW)
-                if server.replies.has_restore_in_front() =>
+                if server.replies.front().restores =>
             {
                 !server.replies.restores(tag)
             }
@@ -515,6 +521,18 @@ impl Worker {
             _ => out.read(client_conn, ReadMode::Notify),
         }
         true
+    }
+}
+
+/// Which tags of commands matter.
+#[inline]
+fn tags(server: &Server, front: Front) -> Tags {
+    if front.restores {
+        Tags::All
+    } else if server.session.hears || !server.session.suspicion.is_empty() {
+        Tags::Session
+    } else {
+        Tags::None
     }
 }
 

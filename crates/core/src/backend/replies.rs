@@ -59,6 +59,17 @@ pub struct Replies {
     awaited: bool,
 }
 
+/// What the next answer may be to, before the end of a request.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Front {
+    /// A message about a statement.
+    pub is_mark: bool,
+    /// A Describe that is to be noted.
+    pub is_describe: bool,
+    /// What brings startup values back.
+    pub restores: bool,
+}
+
 #[derive(Debug)]
 enum Entry {
     Request(Request),
@@ -122,23 +133,23 @@ impl Replies {
     #[must_use]
     #[inline]
     pub fn is_unsure(&self) -> bool {
-        self.unsure > 0 || self.dropping.left > 0
+        self.unsure > 0 || self.dropping.is_pending()
     }
 
     /// A text goes to the server that takes all statements away.
     pub fn statements_dropped(&mut self) {
-        self.dropping.begun = true;
+        self.dropping.begin();
     }
 
     /// Has the request that is being sent such a text?
     #[must_use]
     pub fn drops_statements(&self) -> bool {
-        self.dropping.begun
+        self.dropping.has_begun()
     }
 
     /// Nothing is certain before all requests that have been sent are answered.
     pub fn wait_for_all(&mut self) {
-        self.dropping.left = self.queue.iter().filter(|entry| entry.is_request()).count();
+        self.dropping.set(self.requests());
     }
 
     /// The client's next messages wait until all is certain.
@@ -202,8 +213,8 @@ impl Replies {
     pub fn client_left(&mut self) {
         self.early = 0;
         self.awaited = false;
-        self.dropping.begun = false;
-        self.restoring.begun = false;
+        self.dropping.forget_begun();
+        self.restoring.forget_begun();
         self.unsynced &= self.asked;
     }
 
@@ -223,15 +234,24 @@ impl Replies {
 
     fn request_sent(&mut self, request: Request) {
         self.queue.push_back(Entry::Request(request));
-        self.dropping.request_sent(&self.queue);
-        self.restoring.request_sent(&self.queue);
+        if !Countdown::are_over([self.dropping, self.restoring]) {
+            let requests = self.requests();
+            self.dropping.request_sent(requests);
+            self.restoring.request_sent(requests);
+        }
+    }
+
+    fn requests(&self) -> usize {
+        self.queue.iter().filter(|entry| entry.is_request()).count()
     }
 
     /// So many requests have left the queue.
     #[inline]
     fn requests_gone(&mut self, count: usize) {
-        self.dropping.requests_gone(count);
-        self.restoring.requests_gone(count);
+        if !Countdown::are_over([self.dropping, self.restoring]) {
+            self.dropping.requests_gone(count);
+            self.restoring.requests_gone(count);
+        }
     }
 
     /// Notes the first part of a Query.
@@ -385,11 +405,22 @@ impl Replies {
         matches!(self.queue.front(), Some(Entry::Mark(_)))
     }
 
-    /// The next answer may be to a Describe that is to be noted.
+    /// What the next answer may be to.
     #[must_use]
     #[inline]
-    pub fn has_describe_in_front(&self) -> bool {
-        matches!(self.queue.front(), Some(Entry::Mark(mark)) if mark.is_describe())
+    pub fn front(&self) -> Front {
+        match self.queue.front() {
+            Some(Entry::Mark(mark)) => Front {
+                is_mark: true,
+                is_describe: mark.is_describe(),
+                restores: matches!(mark.kind, MarkKind::Restore(1..)),
+            },
+            Some(Entry::Inserted(_)) => Front {
+                restores: true,
+                ..Front::default()
+            },
+            _ => Front::default(),
+        }
     }
 
     /// The server has answered a Describe that is to be noted.

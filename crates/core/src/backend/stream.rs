@@ -65,10 +65,19 @@ pub struct Expected {
     pub checks: bool,
     /// Rows that are to be looked at.
     pub rows: bool,
-    /// Answers to what brings startup values back.
-    pub restores: bool,
-    /// The tags of commands that change the session, make that last, or undo it.
-    pub tags: bool,
+    /// Which tags of commands are to be looked at.
+    pub tags: Tags,
+}
+
+/// Tags of commands that are looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tags {
+    /// None but those that take all statements away.
+    None,
+    /// Those that change the session, make that last, or undo it.
+    Session,
+    /// All, and what comes before them: some may answer what brings startup values back.
+    All,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -242,7 +251,7 @@ fn kind(header: Header, expected: Expected) -> Kind {
         | backend::ROW_DESCRIPTION
         | backend::DATA_ROW
         | backend::COMMAND_COMPLETE
-            if expected.restores && header.message_len() <= INSPECT_MAX =>
+            if expected.tags == Tags::All && header.message_len() <= INSPECT_MAX =>
         {
             Kind::Look
         }
@@ -251,7 +260,7 @@ fn kind(header: Header, expected: Expected) -> Kind {
         backend::COMMAND_COMPLETE if matches!(header.body_len, 12 | 15) => Kind::Look,
         // `SET`, `RESET`, `COMMIT`, `UNLISTEN`, `ROLLBACK` and `DISCARD SEQUENCES`.
         backend::COMMAND_COMPLETE
-            if expected.tags && matches!(header.body_len, 4 | 6 | 7 | 9 | 18) =>
+            if expected.tags != Tags::None && matches!(header.body_len, 4 | 6 | 7 | 9 | 18) =>
         {
             Kind::Look
         }
@@ -286,18 +295,16 @@ mod tests {
         marks: false,
         describes: false,
         checks: false,
-        restores: false,
         rows: false,
-        tags: false,
+        tags: Tags::None,
     };
     const NONE: Expected = Expected {
         answers: false,
         marks: false,
         describes: false,
         checks: false,
-        restores: false,
         rows: false,
-        tags: false,
+        tags: Tags::None,
     };
 
     /// Cuts `bytes` at `cuts` and gives what was passed and what was looked at.

@@ -157,6 +157,7 @@ impl Upward<'_> {
 impl Worker {
     /// ErrorResponse: `true` if the client is to see it as it is. If the text had statements of ours in it,
     /// the position is another one for the client.
+    #[cold]
     pub(super) fn server_complained(
         &mut self,
         conn: Token,

@@ -28,9 +28,6 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return false;
         };
-        if server.replies.restores(tag) {
-            return false;
-        }
         if let Some(mark) = server.replies.completed(kind) {
             if let Some(Change::Duplicate(name, statement)) = mark.change() {
                 // What goes under its own name is an ordinary Parse.
@@ -41,6 +38,9 @@ impl Worker {
                 self.dropped(conn, name);
             }
             return !mark.swallow;
+        }
+        if server.replies.restores(tag) {
+            return false;
         }
         let what = format!("message of type '{}' out of place", tag.escape_ascii());
         self.server_fault(conn, &what, now, out);

@@ -186,7 +186,7 @@ impl TakenBack {
         // Who one is comes last: other settings are made with the rights that there are now.
         self.names.sort_by_key(|taken| is_who(&taken.name));
         let new = self.names.iter();
-        let new = new.filter(|taken| !taken.restored && !(within && taken.certain));
+        let new = new.filter(|taken| !(taken.restored || within && taken.certain));
         let new = new.filter_map(|taken| Some((taken, base.get(&taken.name)?)));
         new.map(|(taken, value)| statement(taken, value, within && taken.local))
             .collect()

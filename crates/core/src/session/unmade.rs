@@ -9,36 +9,48 @@ const BYTES_MAX: usize = 64 * 1024;
 /// is not known.
 #[derive(Default)]
 pub struct Unmade {
-    entries: Vec<(Box<[u8]>, Box<[u8]>)>,
+    entries: Vec<Entry>,
+}
+
+struct Entry {
+    name: Box<[u8]>,
+    error: Box<[u8]>,
 }
 
 impl Unmade {
     /// This is what came of the last try.
     pub fn note(&mut self, name: &[u8], error: &[u8]) {
-        self.entries.retain(|(known, _)| **known != *name);
-        let kept: usize = self.entries.iter().map(|(_, error)| error.len()).sum();
+        self.entries.retain(|known| *known.name != *name);
+        let kept: usize = self.entries.iter().map(|known| known.error.len()).sum();
         let fits = kept + error.len() <= BYTES_MAX;
         let error = if fits { error } else { b"" };
-        self.entries.push((name.into(), error.into()));
+        self.push(name, error);
     }
 
     /// This one could not be made.
     pub fn failed(&mut self, name: &[u8]) {
         if self.get(name).is_none() {
-            self.entries.push((name.into(), Box::default()));
+            self.push(name, b"");
         }
+    }
+
+    fn push(&mut self, name: &[u8], error: &[u8]) {
+        self.entries.push(Entry {
+            name: name.into(),
+            error: error.into(),
+        });
     }
 
     /// What came of trying to make it.
     #[must_use]
     pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
-        let found = self.entries.iter().find(|(known, _)| **known == *name);
-        found.map(|(_, error)| &**error)
+        let found = self.entries.iter().find(|known| *known.name == *name);
+        found.map(|known| &*known.error)
     }
 
     /// Only these are of interest any more.
     pub fn retain(&mut self, wanted: impl Fn(&[u8]) -> bool) {
-        self.entries.retain(|(name, _)| wanted(name));
+        self.entries.retain(|known| wanted(&known.name));
     }
 }
 
@@ -46,7 +58,7 @@ impl fmt::Debug for Unmade {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // An error may hold secrets.
         let names = self.entries.iter();
-        let names = names.map(|(name, _)| String::from_utf8_lossy(name));
+        let names = names.map(|known| String::from_utf8_lossy(&known.name));
         f.debug_list().entries(names).finish()
     }
 }

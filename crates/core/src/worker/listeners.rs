@@ -7,7 +7,7 @@ use pgweir_wire::{HEADER_LEN, MessageWriter, Report, tag::backend};
 use super::Worker;
 use crate::{
     Action, Actions, Level, SharedPool, Time, Token, WorkerId,
-    backend::{Duty, Expected, Own, Request, Step},
+    backend::{Duty, Expected, Own, Request, Step, Tags},
     fault::Words,
     listen::{Channel, Letter, ListenerKey, Notification, Question, Switchboard},
     mail::Mail,
@@ -198,9 +198,8 @@ impl Worker {
                 marks: false,
                 describes: false,
                 checks: false,
-                restores: false,
                 rows: false,
-                tags: false,
+                tags: Tags::None,
             };
             match server.stream.next(bytes, &mut at, expected) {
                 Ok(Some(Step::Look { start, end })) => {

@@ -1,36 +1,97 @@
 //! What is so until a request has been answered.
 
-use std::collections::VecDeque;
+/// Until which answer something is so. In one word, since it is nearly always nothing, and looked at for
+/// each message.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Countdown(u32);
 
-use super::Entry;
-
-/// What is so until a request has been answered.
-#[derive(Debug, Default)]
-pub(super) struct Countdown {
-    /// That request is being sent.
-    pub(super) begun: bool,
-    /// So many requests end before, and with it.
-    pub(super) left: usize,
-}
+/// The request is being sent.
+const BEGUN: u32 = 1 << 31;
 
 impl Countdown {
-    /// The request that is being sent ends now, the last of so many.
+    /// It is not so, and won't be.
     #[inline]
-    pub(super) fn request_sent(&mut self, queue: &VecDeque<Entry>) {
-        if std::mem::take(&mut self.begun) {
-            self.left = queue.iter().filter(|entry| entry.is_request()).count();
+    pub(super) fn is_over(self) -> bool {
+        self.0 == 0
+    }
+
+    /// None of them is going on?
+    #[inline]
+    pub(super) fn are_over(all: [Self; 2]) -> bool {
+        all[0].0 | all[1].0 == 0
+    }
+
+    /// It is so until the request is answered that is being sent.
+    pub(super) fn begin(&mut self) {
+        self.0 |= BEGUN;
+    }
+
+    /// Is that request being sent?
+    pub(super) fn has_begun(self) -> bool {
+        self.0 & BEGUN != 0
+    }
+
+    /// It is not so after all, as far as that request goes.
+    pub(super) fn forget_begun(&mut self) {
+        self.0 &= !BEGUN;
+    }
+
+    /// Requests that have been sent are to be answered before it ends.
+    #[inline]
+    pub(super) fn is_pending(self) -> bool {
+        self.0 & !BEGUN != 0
+    }
+
+    /// It is so until so many requests are answered.
+    pub(super) fn set(&mut self, requests: usize) {
+        self.0 = self.0 & BEGUN | requests as u32 & !BEGUN;
+    }
+
+    /// The request that was being sent has ended: it is the last of so many.
+    pub(super) fn request_sent(&mut self, requests: usize) {
+        if self.has_begun() {
+            self.0 = requests as u32 & !BEGUN;
         }
     }
 
     /// So many have been answered.
-    #[inline]
     pub(super) fn requests_gone(&mut self, count: usize) {
-        self.left = self.left.saturating_sub(count);
+        let left = (self.0 & !BEGUN) as usize;
+        self.set(left.saturating_sub(count));
     }
 
     /// So many ends of requests were none: the request goes on.
     pub(super) fn ends_ignored(&mut self, count: usize) {
-        self.begun |= self.left > 0 && self.left <= count;
+        let goes_on = self.is_pending() && (self.0 & !BEGUN) as usize <= count;
         self.requests_gone(count);
+        if goes_on {
+            self.begin();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts() {
+        let mut count = Countdown::default();
+        count.request_sent(3);
+        assert!(count.is_over());
+        count.begin();
+        assert!(count.has_begun() && !count.is_pending() && !count.is_over());
+        count.request_sent(3);
+        assert!(!count.has_begun() && count.is_pending());
+        count.requests_gone(2);
+        count.begin();
+        count.forget_begun();
+        assert!(count.is_pending() && !count.has_begun());
+        count.ends_ignored(1);
+        assert!(count.has_begun() && !count.is_pending());
+        count.set(1);
+        count.requests_gone(5);
+        assert!(count.has_begun() && !count.is_pending());
+        assert!(!Countdown::are_over([count, Countdown::default()]));
     }
 }

@@ -24,7 +24,7 @@ impl Replies {
     #[must_use]
     #[inline]
     pub fn is_restoring(&self) -> bool {
-        self.restoring.begun || self.restoring.left > 0
+        !self.restoring.is_over()
     }
 
     /// A message of the client comes in a request that takes startup values away. `true` if that has been
@@ -32,7 +32,7 @@ impl Replies {
     pub fn comes_behind_reset(&mut self, tag: u8) -> bool {
         let is_due = matches!(self.reset, Reset::Executed | Reset::Fenced) && !self.skipping;
         match tag {
-            frontend::EXECUTE if self.restoring.begun && self.reset == Reset::Said => {
+            frontend::EXECUTE if self.restoring.has_begun() && self.reset == Reset::Said => {
                 self.reset = Reset::Executed;
                 false
             }
@@ -59,7 +59,7 @@ impl Replies {
 
     /// They are back.
     pub fn startup_values_restored(&mut self) {
-        self.restoring.begun = false;
+        self.restoring.forget_begun();
     }
 
     /// The client's next messages wait: startup values that an earlier request has taken away come
@@ -67,12 +67,12 @@ impl Replies {
     #[must_use]
     #[inline]
     pub fn holds_back(&self) -> bool {
-        self.restoring.left > 0 && !self.copy_in
+        self.restoring.is_pending() && !self.copy_in
     }
 
     /// A text goes to the server that takes startup values away.
     pub fn startup_values_taken(&mut self) {
-        self.restoring.begun = true;
+        self.restoring.begin();
         self.reset = Reset::Said;
     }
 
@@ -90,18 +90,8 @@ impl Replies {
         }
     }
 
-    /// The next answer may be to what brings startup values back.
-    #[must_use]
-    #[inline]
-    pub fn has_restore_in_front(&self) -> bool {
-        match self.queue.front() {
-            Some(Entry::Mark(mark)) => matches!(mark.kind, MarkKind::Restore(1..)),
-            Some(Entry::Inserted(_)) => true,
-            _ => false,
-        }
-    }
-
     /// A message of the server with this tag: `true` if it answers what brings startup values back.
+    #[cold]
     pub fn restores(&mut self, tag: u8) -> bool {
         let mark = match self.queue.front_mut() {
             Some(Entry::Mark(mark)) => mark,

@@ -138,7 +138,7 @@ fn startup_values_within_a_request() {
         assert!(!replies.restores(backend::COMMAND_COMPLETE), "the client's");
         for tag in b"12DC33" {
             let is_first = *tag == backend::PARSE_COMPLETE;
-            assert_eq!(replies.has_restore_in_front(), !is_first);
+            assert_eq!(replies.front().restores, !is_first);
             assert!(replies.restores(*tag));
         }
     }
