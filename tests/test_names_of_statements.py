@@ -68,6 +68,7 @@ GONE = {
     "the table is back for one that keeps its server": gone(
         *sql("CREATE TEMP TABLE own ()", "EXECUTE p", "EXECUTE s"), CREATE, *sql("EXECUTE p", "EXECUTE s"), DROP,
         *sql("EXECUTE s", "DEALLOCATE p", "EXECUTE p", "DROP TABLE own")),
+    "nothing asked for": [*sql('PREPARE "p" AS SELECT', "EXECUTE p", 'EXECUTE p', "DEALLOCATE p")],
     "all deallocated": gone(*sql("DEALLOCATE ALL", "EXECUTE p", "EXECUTE s"), NAMES),
 }
 

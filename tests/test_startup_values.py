@@ -70,6 +70,34 @@ WITHIN = {
     "DISCARD ALL, before something fails": [
         CHANGE, extended("DISCARD ALL") + extended("SELECT 1/0") + SYNC + asked() + SYNC,
         CHANGE, extended("DISCARD ALL") + asked() + asked("SELECT 1/0") + SYNC + query("SELECT 1") + query(READ)],
+    **{f"{reset}, said and not executed at once": steps for reset, steps in each(lambda reset: [
+        # Another statement comes in its place,
+        CHANGE, parse(reset) + extended("SELECT 1") + asked() + SYNC, asked() + SYNC,
+        # or before it,
+        CHANGE, parse(READ, "q") + parse(reset) + bind(portal="r") + bind(name="q") + execute() + bind(name="q")
+        + execute() + execute(portal="r") + bind(name="q") + execute() + SYNC, asked() + SYNC,
+        # or it is not executed at all.
+        CHANGE, parse(reset, "r") + bind(name="r", portal="r") + asked() + asked() + SYNC, asked() + SYNC,
+        parse(reset) + SYNC + asked() + SYNC, asked() + SYNC, parse(reset) + describe("S") + SYNC,
+        bind() + execute() + asked() + SYNC, asked() + SYNC]).items()},
+    "DISCARD ALL, said and not executed": [
+        query("CREATE TEMP TABLE kept (a int)"), CHANGE,
+        parse("DISCARD ALL") + extended("INSERT INTO kept VALUES (1)") + asked() + extended("SELECT 1/0") + SYNC,
+        query("SELECT count(*) FROM kept"), asked() + SYNC, query("DROP TABLE kept")],
+    "with transactions in the text": [
+        CHANGE, query(f"BEGIN; RESET ALL; {READ}; ROLLBACK; {READ}"), query(READ),
+        query(f"RESET work_mem; COMMIT; {READ}; SELECT 1/0"), query(READ), CHANGE,
+        query(f"RESET ALL; SELECT 1; ROLLBACK; {READ}"), query(READ),
+        query(f"RESET ALL; COMMIT; BEGIN; ROLLBACK; {READ}"), query(READ), CHANGE,
+        query(f"BEGIN; SAVEPOINT a; RESET ALL; SAVEPOINT b; SELECT 1; ROLLBACK TO b; {READ}; ROLLBACK TO a; {READ}; COMMIT"),
+        query(READ), query(f"RESET ALL; RESET nothing; {READ}"), query(READ), query("BEGIN"),
+        query(f"RESET ALL; SAVEPOINT a; {READ}; SET LOCAL work_mem = '2MB'"), query("SELECT 1/0") + query("ROLLBACK TO a"),
+        query(READ), query(f"SET app.tenant = 'y'; RESET app.tenant; {READ}; COMMIT"), query(READ)],
+    "with all kinds of answers in the text": [
+        CHANGE, query(f"RESET ALL; COPY (SELECT 1) TO STDOUT; SELECT; {READ}; TABLE nothing"), query(READ),
+        CHANGE, query(f"RESET ALL; EXPLAIN (COSTS OFF) SELECT 1; SHOW work_mem; DO ''; VALUES (1), (2); {READ}"),
+        CHANGE, query(f"CREATE TEMP TABLE ruled (a int); CREATE RULE r AS ON INSERT TO ruled DO ALSO SELECT 'rule'; RESET ALL;"
+                      f"INSERT INTO ruled VALUES (1); {READ}; DROP TABLE ruled"), query(READ)],
     **{f"{reset}, in the same text": steps for reset, steps in each(lambda reset: [
         CHANGE, query(f"{reset}; {READ}"), query(READ),
         CHANGE, query(f"SELECT ';'; {reset};{READ} ;; {reset}"),

@@ -150,7 +150,9 @@ impl Upward<'_> {
                     }
                 }
             } else {
-                self.server.session.own.speak(&name);
+                if !self.server.session.sql.has(&name) {
+                    self.server.session.own.speak(&name);
+                }
                 continue;
             }
             given = given.max(Given::Names);

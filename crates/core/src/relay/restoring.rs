@@ -72,21 +72,31 @@ impl Upward<'_> {
         }
         if replies.comes_behind_reset(head.header.tag) {
             cursor.flush(self.server_conn, head, out);
-            if !self.server.session.taken_back.discards() {
-                self.restore_here(out);
-            } else if self.server.replies.reset() == Reset::Executed {
+            if self.server.replies.reset() == Reset::Executed {
                 self.fence(out);
                 return true;
-            } else {
+            }
+            let taken_back = &self.server.session.taken_back;
+            if !taken_back.is_due() {
+                // It was another statement that was executed. This may be it.
+                self.server.replies.set_reset(match head.header.tag {
+                    frontend::EXECUTE => Reset::Executed,
+                    _ => Reset::Said,
+                });
+                return false;
+            }
+            if taken_back.discards() {
                 self.restore_between(out);
+            } else {
+                self.restore_here(out);
             }
             self.server.replies.set_reset(Reset::Restored);
         }
         false
     }
 
-    /// `DISCARD ALL` has been executed, and the client's request goes on: what follows waits until it is
-    /// known how that went.
+    /// Something was executed, perhaps what takes startup values away, and the client's request goes on:
+    /// what follows waits until that is known.
     fn fence(&mut self, out: &mut Actions) {
         send_target(self.server_conn, frontend::CLOSE, NO_SUCH_NAME, out);
         let mark = Mark::own(MarkKind::Close, Change::Fence);
@@ -97,13 +107,12 @@ impl Upward<'_> {
         });
     }
 
-    /// It went well, and was a transaction of its own. So is what brings startup values back.
+    /// It was `DISCARD ALL`, a transaction of its own. So is what brings startup values back.
     fn restore_between(&mut self, out: &mut Actions) {
         let Some(context) = &self.client.context else {
             return;
         };
         let taken_back = &mut self.server.session.taken_back;
-        taken_back.discarded();
         let text = taken_back.take_statements_between(&context.base);
         self.server.segment.spoil();
         // What the extension says of it is said in answer to us.

@@ -59,8 +59,17 @@ impl Worker {
         let schema = self.table.server(conn).map_or(0, |server| server.schema());
         for mark in marks.into_iter().rev() {
             let Some(change) = mark.change else {
-                if mark.kind == MarkKind::Parse {
-                    self.unnamed_is_unclear(conn, client);
+                match mark.kind {
+                    MarkKind::Parse => self.unnamed_is_unclear(conn, client),
+                    MarkKind::Restore(1..) => {
+                        if let Some(server) = self.table.server(conn) {
+                            // A statement of ours is left on it.
+                            server
+                                .retire
+                                .get_or_insert("startup values can't come back");
+                        }
+                    }
+                    _ => {}
                 }
                 continue;
             };
@@ -167,10 +176,8 @@ impl Worker {
         };
         let is_own = matches!(server.replies.current(), Some(Request::Own(_)));
         if !is_own {
-            server.session.taken_back.completed(body == b"ROLLBACK\0");
-            if body == b"DISCARD ALL\0" {
-                server.session.taken_back.discarded();
-            }
+            let tag = body.strip_suffix(b"\0").unwrap_or(body);
+            server.session.taken_back.completed(tag);
         }
         let client = match server.duty {
             Duty::Lent(client) if !is_own => Some(client),

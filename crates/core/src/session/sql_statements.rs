@@ -208,12 +208,13 @@ impl Entry {
     }
 }
 
-/// What stands in for a statement of this name that can't be made: it is seen as one of SQL.
+/// What stands in for a statement of this name that can't be made: it is seen as one of SQL, and no client
+/// says it so.
 #[must_use]
 pub fn stand_in(name: &[u8]) -> Vec<u8> {
     let mut text = b"PREPARE ".to_vec();
     quote::identifier(&mut text, name);
-    text.extend_from_slice(b" AS SELECT");
+    text.extend_from_slice(b" AS SELECT /* PGWEIR stands in */");
     text
 }
 

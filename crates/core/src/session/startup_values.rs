@@ -28,6 +28,8 @@ struct Taken {
     name: Box<[u8]>,
     /// For the transaction only.
     local: bool,
+    /// The text that was to do it may have done it: one that is made, or bound, is not yet executed.
+    executed: bool,
     /// The transaction that did it is over.
     certain: bool,
     /// The startup value has come back within the same request.
@@ -78,6 +80,7 @@ impl TakenBack {
         self.names.push(Taken {
             name,
             local,
+            executed: false,
             certain: false,
             restored: false,
         });
@@ -89,9 +92,17 @@ impl TakenBack {
             .retain(|taken| !taken.name.eq_ignore_ascii_case(name));
     }
 
-    /// A command was completed: `ROLLBACK` has undone what was done before it.
-    pub fn completed(&mut self, is_rollback: bool) {
-        self.undone = is_rollback;
+    /// A command with this tag was completed: `ROLLBACK` has undone what was done before it, and `DISCARD
+    /// ALL` is a transaction of its own.
+    pub fn completed(&mut self, tag: &[u8]) {
+        self.undone = tag == b"ROLLBACK";
+        let discards = tag == b"DISCARD ALL";
+        if discards || matches!(tag, b"RESET" | b"SET") {
+            for taken in &mut self.names {
+                taken.executed = true;
+                taken.certain |= discards && !taken.local;
+            }
+        }
     }
 
     /// Was the last text `DISCARD ALL`?
@@ -100,11 +111,12 @@ impl TakenBack {
         self.discards
     }
 
-    /// `DISCARD ALL` was completed.
-    pub fn discarded(&mut self) {
-        for taken in &mut self.names {
-            taken.certain |= !taken.local;
-        }
+    /// Was something executed, in the request that is being sent, that is to be made good?
+    #[must_use]
+    pub fn is_due(&self) -> bool {
+        let is_due = |taken: &Taken| taken.executed && !taken.restored;
+        let mut names = self.names.iter();
+        names.any(|taken| is_due(taken) && (self.discards || !taken.certain))
     }
 
     /// Something has failed.
@@ -157,18 +169,20 @@ impl TakenBack {
         (!statements.is_empty()).then(|| statements.concat())
     }
 
-    /// What was taken away by the request that is being sent has come back within it.
+    /// What the text that is being sent takes away comes back within it.
     pub fn restored(&mut self) {
         for taken in &mut self.names {
             taken.restored |= !taken.certain;
         }
     }
 
-    /// The same within a request that is being sent, one by one.
+    /// What was executed of the request that is being sent is made good within it, one by one.
     #[must_use]
     pub fn take_statements_within(&mut self, base: &Settings) -> Vec<Vec<u8>> {
         let statements = self.statements(base, true);
-        self.restored();
+        for taken in &mut self.names {
+            taken.restored |= taken.executed && !taken.certain;
+        }
         statements
     }
 
@@ -177,7 +191,7 @@ impl TakenBack {
     pub fn take_statements_between(&mut self, base: &Settings) -> Vec<u8> {
         let statements = self.statements(base, false);
         for taken in &mut self.names {
-            taken.restored = true;
+            taken.restored |= taken.executed;
         }
         statements.concat()
     }
@@ -186,7 +200,8 @@ impl TakenBack {
         // Who one is comes last: other settings are made with the rights that there are now.
         self.names.sort_by_key(|taken| is_who(&taken.name));
         let new = self.names.iter();
-        let new = new.filter(|taken| !(taken.restored || within && taken.certain));
+        let new = new.filter(|taken| taken.executed && !taken.restored);
+        let new = new.filter(|taken| !(within && taken.certain));
         let new = new.filter_map(|taken| Some((taken, base.get(&taken.name)?)));
         new.map(|(taken, value)| statement(taken, value, within && taken.local))
             .collect()
@@ -329,16 +344,16 @@ mod tests {
         let base = base();
         let mut taken = TakenBack::default();
         taken.note(b"RESET app.a", &base);
-        taken.completed(true);
-        taken.completed(false);
+        taken.completed(b"ROLLBACK");
+        taken.completed(b"RESET");
         taken.settle();
         taken.failed();
         taken.settle();
         assert!(taken.contains(b"app.a"), "that was another transaction");
         taken.clear();
         taken.note(b"RESET app.a", &base);
-        taken.completed(false);
-        taken.completed(true);
+        taken.completed(b"RESET");
+        taken.completed(b"ROLLBACK");
         taken.settle();
         assert!(taken.is_empty());
     }
@@ -349,6 +364,7 @@ mod tests {
         let check = |texts: &str, expect: Option<&str>| {
             let mut taken = TakenBack::default();
             taken.note(texts.as_bytes(), &base);
+            taken.completed(b"SET");
             let found = taken.take_statements(&base);
             let found = found.map(|text| String::from_utf8(text).unwrap());
             assert_eq!(found.as_deref(), expect, "{texts}");
@@ -371,6 +387,9 @@ mod tests {
         taken.note(b"RESET datestyle", &base);
         taken.failed();
         assert_eq!(taken.take_statements(&base), None);
+        let mut taken = TakenBack::default();
+        taken.note(b"RESET datestyle", &base);
+        assert_eq!(taken.take_statements(&base), None, "it was not executed");
     }
 
     #[test]
@@ -379,6 +398,10 @@ mod tests {
         let mut taken = TakenBack::default();
         assert!(!taken.note(b"RESET work_mem", &base));
         assert!(taken.note(b"RESET app.a; SET LOCAL datestyle TO DEFAULT", &base));
+        taken.completed(b"COMMIT");
+        assert!(!taken.is_due() && taken.take_statements_within(&base).is_empty());
+        taken.completed(b"SET");
+        assert!(taken.is_due());
         let found = taken.take_statements_within(&base);
         let found: Vec<_> = found
             .iter()
@@ -393,8 +416,8 @@ mod tests {
             taken.take_statements_within(&base).is_empty(),
             "they are back"
         );
-        assert!(taken.contains(b"app.a"));
-        taken.discarded();
+        assert!(taken.contains(b"app.a") && !taken.is_due());
+        taken.completed(b"DISCARD ALL");
         taken.failed();
         taken.settle();
         assert!(taken.contains(b"app.a") && !taken.contains(b"datestyle"));

@@ -11,9 +11,9 @@ pub enum Reset {
     /// It was sent.
     #[default]
     Said,
-    /// And it was executed.
+    /// And something was executed, which may have been it.
     Executed,
-    /// And whether that went well is known when what comes behind it is taken up.
+    /// Whether it was is known when what comes behind it is taken up.
     Fenced,
     /// What was taken away is back.
     Restored,
@@ -27,8 +27,8 @@ impl Replies {
         !self.restoring.is_over()
     }
 
-    /// A message of the client comes in a request that takes startup values away. `true` if that has been
-    /// executed, and they are to come back first.
+    /// A message of the client comes in a request that takes startup values away. `true` if that may have
+    /// been executed, and they are to come back first.
     pub fn comes_behind_reset(&mut self, tag: u8) -> bool {
         let is_due = matches!(self.reset, Reset::Executed | Reset::Fenced) && !self.skipping;
         match tag {

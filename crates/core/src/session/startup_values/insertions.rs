@@ -130,6 +130,7 @@ fn restoring(statement: &[u8], base: &Settings) -> Vec<u8> {
     if !taken.note(statement, base) {
         return Vec::new();
     }
+    taken.completed(b"RESET");
     let mut made = Vec::new();
     for statement in taken.statements(base, false) {
         made.extend_from_slice(statement.strip_suffix(b";").unwrap_or(&statement));
