@@ -169,3 +169,14 @@ def test_reset_and_what_comes_behind_it(start_pooler, either_pg, scripts):
                 found = answers(client, steps, lambda: other.query("SET work_mem = '99kB'; SET app.tenant = 'other'"))
             wrong += [(name, *what) for what in differences(expected, found)]
     assert not wrong, "\n".join(map(str, wrong))
+
+
+@pytest.mark.parametrize("said", [
+    query("RESET ALL") + query(READ), query("RESET ALL; SELECT 1") + query("DEALLOCATE ALL") + close("S", "s"),
+    extended("RESET ALL") + asked() + asked()], ids=["resets", "names", "extended"])
+def test_query_where_a_sync_is_due(start_pooler, either_pg, said):
+    """The server skips all up to the Sync: it comes, though what is before it is not answered."""
+    weir = start_pooler(either_pg, workers=1)
+    with weir.raw(**PARAMETERS) as client:
+        client.send(extended("SELECT pg_sleep(0.1), 1/0") + query("SELECT 2") + said + SYNC)
+        assert wire.kinds(client.until_ready()).endswith("EZ")

@@ -57,6 +57,9 @@ pub struct Replies {
     reset: Reset,
     /// The client's next messages wait until all is certain.
     awaited: bool,
+    /// A Query came where a Sync was due: if what came before it has failed, the server skips all up to
+    /// the next Sync, and nothing that waits for its answers may keep that back.
+    needs_sync: bool,
 }
 
 /// What the next answer may be to, before the end of a request.
@@ -89,6 +92,7 @@ impl Replies {
             // Ignored, unless the COPY has failed and we have not heard of it yet.
             frontend::SYNC if self.copy_in => self.ignored_syncs += 1,
             frontend::SYNC => {
+                self.needs_sync = false;
                 self.end_segment();
                 self.request_sent(Request::Sync);
             }
@@ -133,7 +137,7 @@ impl Replies {
     #[must_use]
     #[inline]
     pub fn is_unsure(&self) -> bool {
-        self.unsure > 0 || self.dropping.is_pending()
+        (self.unsure > 0 || self.dropping.is_pending()) && !self.needs_sync
     }
 
     /// A text goes to the server that takes all statements away.
@@ -228,6 +232,7 @@ impl Replies {
     fn simple(&mut self) {
         // In COPY data it is an error, and behind a failed pipeline without Sync it is skipped.
         self.doubt |= self.copy_in || self.asked;
+        self.needs_sync |= self.asked;
         self.end_segment();
         self.request_sent(Request::Simple);
     }

@@ -26,6 +26,7 @@ impl Upward<'_> {
         };
         !replies.is_unsynced()
             && !replies.is_copy_in()
+            && replies.is_heeded()
             && replies.owed_to_client() > 0
             && TakenBack::default().note(text, base)
     }

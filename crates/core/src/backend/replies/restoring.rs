@@ -30,7 +30,9 @@ impl Replies {
     /// A message of the client comes in a request that takes startup values away. `true` if that may have
     /// been executed, and they are to come back first.
     pub fn comes_behind_reset(&mut self, tag: u8) -> bool {
-        let is_due = matches!(self.reset, Reset::Executed | Reset::Fenced) && !self.skipping;
+        let is_due = matches!(self.reset, Reset::Executed | Reset::Fenced)
+            && !self.skipping
+            && !self.needs_sync;
         match tag {
             frontend::EXECUTE if self.restoring.has_begun() && self.reset == Reset::Said => {
                 self.reset = Reset::Executed;
@@ -44,6 +46,12 @@ impl Replies {
             | frontend::FUNCTION_CALL => is_due,
             _ => false,
         }
+    }
+
+    /// Will what was sent be answered, whatever has failed of it?
+    #[must_use]
+    pub fn is_heeded(&self) -> bool {
+        !self.needs_sync
     }
 
     /// It has come so far.
@@ -67,7 +75,7 @@ impl Replies {
     #[must_use]
     #[inline]
     pub fn holds_back(&self) -> bool {
-        self.restoring.is_pending() && !self.copy_in
+        self.restoring.is_pending() && !self.copy_in && !self.needs_sync
     }
 
     /// A text goes to the server that takes startup values away.

@@ -117,6 +117,23 @@ fn what_comes_behind_a_reset_waits() {
 }
 
 #[test]
+fn nothing_waits_where_a_sync_is_due() {
+    let mut replies = Replies::default();
+    for tag in b"PBE" {
+        replies.client_sent(*tag);
+    }
+    replies.startup_values_taken();
+    replies.statements_dropped();
+    replies.client_sent(frontend::QUERY);
+    assert!(
+        !replies.is_unsure() && !replies.holds_back(),
+        "it may be skipped"
+    );
+    replies.client_sent(frontend::SYNC);
+    assert!(replies.is_unsure() && replies.holds_back());
+}
+
+#[test]
 fn startup_values_within_a_request() {
     let mut replies = Replies::default();
     replies.startup_values_taken();
