@@ -222,7 +222,7 @@ class RawClient:
         header = self.read_exactly(5)
         size = struct.unpack("!I", header[1:])[0]
         message = Message(header[:1].decode("latin-1"), self.read_exactly(size - 4))
-        if message.kind == "S":
+        if message.kind == "S" and message.body:  # not a Sync, read by a server
             name, value = message.parameter
             self.parameters[name] = value
         return message

@@ -65,6 +65,29 @@ def test_idle_server_that_takes_its_time_to_go(start_pooler, start_server, worke
     pooler.expect_log(f"closing because: {TERMINATED[1]}")
 
 
+def test_server_whose_last_words_come_with_an_answer(start_pooler, start_server):
+    """What its client has said in the same write, and has waited for that answer, goes to the next one."""
+    answers = {"P": fake.frame("1"), "B": fake.frame("2"), "E": fake.data_row("second") + fake.frame("C", fake.text("SELECT 1"))}
+
+    def behave(connection):
+        if not connection.welcome():
+            return
+        while (message := connection.read()).kind not in "SX":
+            connection.send(answers.get(message.kind, b""))
+        if message.kind == "S" and connection.number > 1:
+            connection.send(fake.READY)
+            connection.rest()
+        elif message.kind == "S":
+            connection.send(fake.READY + fake.error(*TERMINATED, "FATAL"))
+
+    server = start_server(behave)
+    pooler = start_pooler(None, databases={"app": server.database})
+    with pooler.raw() as client:
+        client.send(wire.parse("SELECT 1", "s") + wire.SYNC + wire.bind(name="s") + wire.execute() + wire.SYNC)
+        assert wire.kinds(client.until_ready()) == "1Z"
+        assert wire.kinds(client.until_ready()) == "2DCZ"
+
+
 def test_server_in_a_transaction(start_pooler, pg, workers):
     pooler = start_pooler(pg, default_pool_size=1, workers=workers)
     client = pooler.raw()

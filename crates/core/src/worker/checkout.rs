@@ -304,8 +304,11 @@ impl Worker {
         let Duty::Lent(client_conn) = server.duty else {
             return;
         };
-        // One that has said its last words takes nothing more.
-        if server.last_words.is_none() && server.replies.take_awaited() {
+        if server.replies.is_awaited() && server.last_words.is_some() {
+            // It takes nothing more. What waits goes elsewhere when it is gone.
+            return;
+        }
+        if server.replies.take_awaited() {
             return self.take_up(client_conn, server_conn, now, out);
         }
         if !server.replies.is_settled() || server.status != b'I' || server.owner.is_some() {
