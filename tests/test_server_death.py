@@ -72,13 +72,14 @@ def test_server_whose_last_words_come_with_an_answer(start_pooler, start_server)
     def behave(connection):
         if not connection.welcome():
             return
+        said = b""
         while (message := connection.read()).kind not in "SX":
-            connection.send(answers.get(message.kind, b""))
+            said += answers.get(message.kind, b"")
         if message.kind == "S" and connection.number > 1:
-            connection.send(fake.READY)
+            connection.send(said + fake.READY)
             connection.rest()
         elif message.kind == "S":
-            connection.send(fake.READY + fake.error(*TERMINATED, "FATAL"))
+            connection.send(said + fake.READY + fake.error(*TERMINATED, "FATAL"))
 
     server = start_server(behave)
     pooler = start_pooler(None, databases={"app": server.database})
