@@ -72,8 +72,10 @@ def test_nobody_pays_for_a_right_that_was_taken_away(start_pooler, boss_pg, logi
                     assert other.value(SHOW) == "-1"
                 assert other.value("SHOW work_mem") == ("77kB" if login else "4MB")
             # No server could be given it any more.
-            one.send(wire.query(SHOW))
-            assert one.error_and_close().words == REFUSED
+            for text in (SHOW, f"RESET {PARAMETER}", SHOW):
+                assert wire.errors(one.query(text)) == [("42501", REFUSED)]
+            assert not wire.errors(one.query("RESET ALL"))
+            assert one.value(SHOW) == "-1"
     finally:
         boss_pg.run(f"REVOKE SET ON PARAMETER {PARAMETER} FROM trusty")
 

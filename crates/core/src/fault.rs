@@ -151,6 +151,8 @@ pub enum Fault {
     InvalidParameters,
     /// The server was lost, with its own words.
     ServerSaid(Words),
+    /// No server takes this setting of the client's any more: its name, and a server's words.
+    SettingRefused(Box<(String, Words)>),
     /// The server was lost without a word.
     ServerCrashed,
     /// The server broke the protocol (what it did).
@@ -212,6 +214,7 @@ impl Fault {
             Self::Overloaded => sqlstate::TOO_MANY_CONNECTIONS,
             Self::InvalidParameters | Self::BadReplication(_) => sqlstate::INVALID_PARAMETER_VALUE,
             Self::ServerSaid(words) => &words.code,
+            Self::SettingRefused(refused) => &refused.1.code,
             Self::ServerCrashed | Self::ServerProtocol(_) => sqlstate::CONNECTION_FAILURE,
             Self::ReloadFailed => sqlstate::CONFIG_FILE_ERROR,
             Self::PinTimeout(_) => sqlstate::IDLE_SESSION_TIMEOUT,
@@ -229,6 +232,7 @@ impl Fault {
     pub fn blame(&self) -> Blame {
         match self {
             Self::ServerSaid(_)
+            | Self::SettingRefused(_)
             | Self::ServerCrashed
             | Self::ServerProtocol(_)
             | Self::OwnServer(_)
@@ -287,6 +291,13 @@ impl Fault {
             }
             Self::StatementMode => "Use pool_mode = transaction for this database or user.".into(),
             Self::ServerSaid(words) => words.hint.as_deref()?.into(),
+            Self::SettingRefused(refused) => {
+                let (name, words) = &**refused;
+                match &words.hint {
+                    Some(hint) => hint.into(),
+                    None => format!("The session has set \"{name}\", and no server takes it now: RESET it, or set it anew.").into(),
+                }
+            }
             Self::ServerCrashed => {
                 "The outcome of the last statement is unknown: check before you repeat it.".into()
             }
@@ -333,6 +344,7 @@ impl Fault {
         let detail = match self {
             Self::PinTimeout(_) => held.as_deref(),
             Self::ServerSaid(words) => words.detail.as_deref(),
+            Self::SettingRefused(refused) => refused.1.detail.as_deref(),
             Self::OwnServer(why) | Self::ListenerLost(why) => Some(why.as_str()),
             Self::SetFailed(detail) => Some(detail.as_str()),
             Self::ServerRefused { detail, .. } => Some(&**detail),
@@ -352,6 +364,8 @@ impl Fault {
 /// The function of PostgreSQL that says `cached plan must not change result type`, in whatever language.
 pub const STALE_PLAN: &str = "RevalidateCachedQuery";
 
+const TOO_MANY_STATEMENTS: &str = "too many prepared statements (max_client_prepared_bytes)";
+
 const OPTIONS_SYNTAX: &str = "unsupported options startup parameter: only '-c config=val' and \
                               '--config=val' are allowed";
 
@@ -361,9 +375,7 @@ const TAKEOVER_TIMEOUT: &str = "terminating connection: the pooler was restarted
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::TooManyStatements => {
-                f.write_str("too many prepared statements (max_client_prepared_bytes)")
-            }
+            Self::TooManyStatements => f.write_str(TOO_MANY_STATEMENTS),
             Self::StatementTooLong => {
                 f.write_str("prepared statement is too long (max_client_prepared_bytes)")
             }
@@ -431,6 +443,7 @@ impl fmt::Display for Fault {
             }
             Self::InvalidParameters => f.write_str("invalid server parameter"),
             Self::ServerSaid(words) => f.write_str(&words.message),
+            Self::SettingRefused(refused) => f.write_str(&refused.1.message),
             Self::ServerCrashed => f.write_str("server conn crashed?"),
             Self::ServerProtocol(what) => write!(f, "server broke the protocol: {what}"),
             Self::ServerLogin(why) => write!(

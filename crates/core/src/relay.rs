@@ -29,6 +29,7 @@ use crate::{
     backend::{Duty, Expected, Front, Request, Server, Step, Tags},
     fault::{Fault, STALE_PLAN, Words},
     frontend::ClientDuty,
+    session::Lack,
     worker::Worker,
 };
 
@@ -48,8 +49,12 @@ impl Worker {
         let Some((client, server)) = self.table.pair(conn, server_conn) else {
             return;
         };
-        if server.retry.is_some() {
+        let is_closed = |lack: &Lack| lack.is_closed;
+        if server.retry.is_some() || server.session.lack.as_deref().is_some_and(is_closed) {
             // What came before is not answered for sure: this waits behind it.
+            if server.retry.is_none() {
+                out.read(conn, ReadMode::Hold);
+            }
             return client
                 .early
                 .get_or_insert_default()
@@ -417,6 +422,9 @@ impl Worker {
         };
         if !matches!(server.replies.current(), Some(Request::Own(_))) {
             server.session.taken_back.failed();
+            if let Some(lack) = &mut server.session.lack {
+                lack.has_failed = true;
+            }
         }
         if server.replies.current() == Some(Request::Part) {
             self.part_failed(conn);

@@ -132,8 +132,7 @@ impl Replies {
         self.awaited && self.marks().any(Mark::is_awaited)
     }
 
-    /// What the client's names stand for, and what the server has, depends on answers that are yet
-    /// to come: an earlier request may fail.
+    /// What the client's names stand for depends on answers to come: an earlier request may fail.
     #[must_use]
     #[inline]
     pub fn is_unsure(&self) -> bool {

@@ -6,8 +6,8 @@ use super::{Lookup, OwnNames};
 use crate::{
     Reading,
     session::{
-        Dialect, Probe, Settings, SqlStatements, State, Suspects, Suspicion, TakenBack, Tracked,
-        TrackedNames,
+        Dialect, Lack, Probe, Settings, SqlStatements, State, Suspects, Suspicion, TakenBack,
+        Tracked, TrackedNames, Trial,
     },
 };
 
@@ -38,6 +38,10 @@ pub struct ServerSession {
     pub has_news: bool,
     /// Which, in the order in which it said so: places in [`TrackedNames`].
     pub news: Vec<u16>,
+    /// It lacks something that its client has set.
+    pub lack: Option<Box<Lack>>,
+    /// A plan has failed here, and is tried step by step.
+    pub trial: Option<Box<Trial>>,
     /// It may hold what is no other client's business: to be cleaned before it is lent again.
     pub unclean: bool,
     /// Parameters that its client has taken back to its startup values.
@@ -218,6 +222,8 @@ impl ServerSession {
         self.is_unjudged = false;
         self.is_held = false;
         self.restores = None;
+        self.lack = None;
+        self.trial = None;
         self.is_told = false;
         self.unclean = false;
         self.overheard = Vec::new();

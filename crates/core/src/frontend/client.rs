@@ -12,7 +12,7 @@ use crate::{
     listen::Hearing,
     pool::{PoolId, PoolKey, Ticket},
     session::{
-        Context, Names, Tracked,
+        Context, Names, Refusal, Tracked,
         scan::{Phrase, phrases},
     },
 };
@@ -23,6 +23,7 @@ use crate::{
 /// Login -> Idle -> [Waiting] -> [Preparing] -> Active -> Idle
 ///      \-> Waiting -> Opening -> Active, to its end (with a server of its own)
 ///         Waiting -> Discarding -> Idle (its request was cancelled)
+///         Preparing -> Refused -> Discarding -> Idle, or Refused -> Idle (no server takes its settings)
 ///      \-> Console
 ///      \-> CancelRequest
 /// ```
@@ -45,7 +46,9 @@ pub enum ClientDuty {
     Preparing(Token),
     /// It uses this server.
     Active(Token),
-    /// Its request was cancelled while it waited: it is read, and not served.
+    /// No server takes what it has set. Its request is served if it changes that.
+    Refused,
+    /// Its request is read, and not served.
     Discarding(Discard),
     /// It talks to the console.
     Console(Box<Console>),
@@ -185,6 +188,11 @@ impl Client {
     #[must_use]
     pub fn is_past_limits(&self) -> bool {
         self.native.as_ref().is_some_and(|native| native.bypass)
+    }
+
+    /// What it has set and servers refuse.
+    pub fn refusal(&mut self) -> Option<&mut Refusal> {
+        self.context.as_mut()?.refused.as_deref_mut()
     }
 
     /// Its unnamed statement is no more, or another one.

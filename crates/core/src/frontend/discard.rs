@@ -5,9 +5,27 @@ use pgweir_wire::tag::frontend;
 use super::Upstream;
 use crate::fault::Fault;
 
+/// Such a request.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Discard {
+    /// What the client is told.
+    pub why: Why,
+    progress: Progress,
+}
+
+/// Why it is not served.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// It was cancelled while it waited.
+    #[default]
+    Cancelled,
+    /// No server takes what its client has set.
+    Refused,
+}
+
 /// How far it has been read.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub enum Discard {
+enum Progress {
     /// Nothing has come that would be answered.
     #[default]
     Fresh,
@@ -38,6 +56,15 @@ pub enum End {
 }
 
 impl Discard {
+    /// One of which nothing was read.
+    #[must_use]
+    pub fn new(why: Why) -> Self {
+        Self {
+            why,
+            progress: Progress::default(),
+        }
+    }
+
     /// Reads on; as PostgreSQL does after an error: a simple query is a request by itself, one in the
     /// extended protocol goes on until Sync.
     ///
@@ -52,7 +79,7 @@ impl Discard {
         let mut found = Discarded::default();
         let mut at = 0;
         loop {
-            if *self == Self::Alone {
+            if self.progress == Progress::Alone {
                 at += stream.skip(bytes.len() - at);
                 if stream.is_at_boundary() {
                     found.fails = true;
@@ -77,14 +104,14 @@ impl Discard {
                 | frontend::COPY_DATA
                 | frontend::COPY_DONE
                 | frontend::COPY_FAIL => {}
-                _ if *self == Self::UntilSync => {}
+                _ if self.progress == Progress::UntilSync => {}
                 tag @ (frontend::QUERY | frontend::FUNCTION_CALL) => {
                     found.is_query = tag == frontend::QUERY;
-                    *self = Self::Alone;
+                    self.progress = Progress::Alone;
                 }
                 _ => {
                     found.fails = true;
-                    *self = Self::UntilSync;
+                    self.progress = Progress::UntilSync;
                 }
             }
         }

@@ -16,9 +16,10 @@ impl Worker {
             return;
         };
         match (own, &server.duty) {
-            (Own::Parameters | Own::Statements | Own::Sql(_), Duty::Preparing(_))
-                if server.replies.is_settled() =>
-            {
+            (
+                Own::Parameters | Own::Step(_) | Own::Statements | Own::Sql(_),
+                Duty::Preparing(_),
+            ) if server.replies.is_settled() => {
                 self.prepared(conn, now, out);
             }
             (Own::Check, Duty::Checking { .. }) => self.checked(conn, now, out),
@@ -48,6 +49,9 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) {
+        if self.tries_steps(conn, own, report) {
+            return;
+        }
         let Some(server) = self.table.server(conn) else {
             return;
         };
@@ -55,6 +59,7 @@ impl Worker {
             (Own::Restore, &Duty::Judging(client)) if server.status == b'T' => {
                 self.restore_failed(client, report, out);
             }
+            (Own::Restore, Duty::Judging(_)) => self.restore_refused(conn, report, now, out),
             // What can't be made any more is missed when it is used.
             (Own::Statements, _) => {}
             (Own::Sql(at), _) => self.sql_statement_failed(conn, at, report),
@@ -81,6 +86,7 @@ impl Worker {
                     retry.new = None;
                 }
             }
+            (Own::Step(at), _) => self.step_failed(conn, at, report),
             (Own::Parameters | Own::Startup, Duty::Preparing(_))
                 if is_residue(&server.session, own, report) =>
             {

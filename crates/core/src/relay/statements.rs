@@ -178,6 +178,9 @@ impl Worker {
         if !is_own {
             let tag = body.strip_suffix(b"\0").unwrap_or(body);
             server.session.taken_back.completed(tag);
+            if let Some(lack) = &mut server.session.lack {
+                lack.has_completed = true;
+            }
         }
         let client = match server.duty {
             Duty::Lent(client) if !is_own => Some(client),

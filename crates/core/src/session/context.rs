@@ -1,7 +1,7 @@
 //! What a client believes its session to be, as far as it is carried from server to server.
 
 use super::{
-    Fingerprint, Resets, Settings, SqlStatements, Unmade,
+    Fingerprint, Refusal, Resets, Settings, SqlStatements, Unmade,
     pin::{Pin, Pins},
 };
 use crate::Time;
@@ -21,6 +21,8 @@ pub struct Context {
     pub has_sequences: bool,
     /// Startup values that no server has seen yet: the login waits for one to say what they come to.
     pub unproven: bool,
+    /// What it has set and no server takes any more.
+    pub refused: Option<Box<Refusal>>,
     /// What keeps its server with it.
     pub pins: Pins,
     /// Since when.

@@ -3,8 +3,8 @@
 use super::{Settings, quote};
 
 /// Who one is comes first and last: other settings are made with the rights of the login user.
-const ROLE: &[u8] = b"role";
-const AUTHORIZATION: &[u8] = b"session_authorization";
+pub(super) const ROLE: &[u8] = b"role";
+pub(super) const AUTHORIZATION: &[u8] = b"session_authorization";
 
 /// The text that gives a session with the settings `held` those of `wanted`; `None` if they are equal.
 ///
@@ -14,6 +14,24 @@ pub fn plan(wanted: &Settings, held: &Settings) -> Option<Vec<u8>> {
     plan_with(wanted, held, |text, _, value| {
         quote::literal_of_bytes(text, value)
     })
+}
+
+/// The same for the parameters that a client logs in with: whether it may have a role is asked anew, also of
+/// a server that has it.
+#[must_use]
+pub fn login_plan(wanted: &Settings, held: &Settings) -> Option<Vec<u8>> {
+    let who: Vec<_> = [AUTHORIZATION, ROLE]
+        .into_iter()
+        .filter_map(|name| Some((name, wanted.get(name)?)))
+        .collect();
+    match plan(wanted, held) {
+        None if !who.is_empty() => {
+            let mut text = RESET_WHO.to_vec();
+            sets(&mut text, &who);
+            Some(text)
+        }
+        text => text,
+    }
 }
 
 /// The same for the log: with the values of those whose names may be seen with them, and no others.
@@ -26,6 +44,45 @@ pub fn shown(wanted: &Settings, held: &Settings, is_open: impl Fn(&[u8]) -> bool
     String::from_utf8_lossy(&text.unwrap_or_default()).into_owned()
 }
 
+/// What has to be done, in this order.
+pub(super) struct Difference<'s> {
+    /// Who one was is taken back, since other settings are made with the rights of the login user.
+    pub(super) resets_who: bool,
+    pub(super) resets: Vec<&'s [u8]>,
+    pub(super) sets: Vec<(&'s [u8], &'s [u8])>,
+}
+
+impl<'s> Difference<'s> {
+    pub(super) fn between(wanted: &'s Settings, held: &'s Settings) -> Self {
+        let differs = |name: &[u8]| wanted.get(name) != held.get(name);
+        // A change of who is logged in ends the role as well; what needs rights is made before a role is.
+        let changes_who = differs(ROLE) || differs(AUTHORIZATION);
+        let others = wanted
+            .iter()
+            .filter(|(name, _)| !is_who(name) && differs(name));
+        let mut sets: Vec<_> = others.collect();
+        let gone = held
+            .iter()
+            .filter(|(name, _)| !is_who(name) && wanted.get(name).is_none());
+        let resets: Vec<_> = gone.map(|(name, _)| name).collect();
+        let restores_who = changes_who || !sets.is_empty() || !resets.is_empty();
+        let had_who = held.get(ROLE).is_some() || held.get(AUTHORIZATION).is_some();
+        if restores_who && (had_who || changes_who) {
+            // Who is logged in first: the role is a role of that user.
+            let who = [AUTHORIZATION, ROLE];
+            sets.extend(
+                who.iter()
+                    .filter_map(|&name| Some((name, wanted.get(name)?))),
+            );
+        }
+        Self {
+            resets_who: restores_who && had_who,
+            resets,
+            sets,
+        }
+    }
+}
+
 /// `write_value` appends a value as a literal.
 fn plan_with(
     wanted: &Settings,
@@ -35,50 +92,56 @@ fn plan_with(
     if wanted.is_same(held) {
         return None;
     }
-    let who = |name: &[u8]| name == ROLE || name == AUTHORIZATION;
-    let differs = |name: &[u8]| wanted.get(name) != held.get(name);
+    let difference = Difference::between(wanted, held);
     let mut text = Vec::with_capacity(128);
-    // A change of who is logged in ends the role as well; what needs rights is made before a role is.
-    let changes_who = differs(ROLE) || differs(AUTHORIZATION);
-    let others = || {
-        wanted
-            .iter()
-            .filter(|(name, _)| !who(name) && differs(name))
-    };
-    let reset = || {
-        held.iter()
-            .filter(|(name, _)| !who(name) && wanted.get(name).is_none())
-    };
-    let restores_who = changes_who || others().next().is_some() || reset().next().is_some();
-    let had_who = held.get(ROLE).is_some() || held.get(AUTHORIZATION).is_some();
-    if restores_who && had_who {
-        text.extend_from_slice(b"RESET SESSION AUTHORIZATION;RESET ROLE;");
+    if difference.resets_who {
+        text.extend_from_slice(RESET_WHO);
     }
-    for (name, _) in reset() {
-        text.extend_from_slice(b"RESET ");
-        quote::parameter(&mut text, name);
-        text.push(b';');
+    for name in difference.resets {
+        reset(&mut text, name);
     }
-    let sets_who = |name: &[u8]| {
-        let value = wanted
-            .get(name)
-            .filter(|_| restores_who && (had_who || changes_who));
-        value.map(|value| (name.to_vec(), value))
-    };
-    let before = others().map(|(name, value)| (name.to_vec(), value));
-    // Who is logged in first: the role is a role of that user.
-    let all = before.chain(sets_who(AUTHORIZATION)).chain(sets_who(ROLE));
-    let mut is_first = true;
-    for (name, value) in all {
-        text.extend_from_slice(if is_first { b"SELECT " } else { b"," });
-        is_first = false;
-        text.extend_from_slice(b"pg_catalog.set_config(");
-        quote::literal_of_bytes(&mut text, &name);
-        text.push(b',');
-        write_value(&mut text, &name, value);
-        text.extend_from_slice(b",false)");
+    for (at, (name, value)) in difference.sets.into_iter().enumerate() {
+        text.extend_from_slice(if at == 0 { b"SELECT " } else { b"," });
+        set_config(&mut text, name, |text| write_value(text, name, value));
     }
     (!text.is_empty()).then_some(text)
+}
+
+pub(super) const RESET_WHO: &[u8] = b"RESET SESSION AUTHORIZATION;RESET ROLE;";
+
+pub(super) fn reset(text: &mut Vec<u8>, name: &[u8]) {
+    if name.is_ascii() {
+        text.extend_from_slice(b"RESET ");
+        quote::parameter(text, name);
+    } else {
+        // `client_encoding` is the last client's.
+        text.extend_from_slice(b"SELECT ");
+        set_config(text, name, |text| text.extend_from_slice(b"NULL"));
+    }
+    text.push(b';');
+}
+
+/// One statement for all of these.
+pub(super) fn sets(text: &mut Vec<u8>, pairs: &[(&[u8], &[u8])]) {
+    for (at, (name, value)) in pairs.iter().enumerate() {
+        text.extend_from_slice(if at == 0 { b"SELECT " } else { b"," });
+        set_config(text, name, |text| quote::literal_of_bytes(text, value));
+    }
+}
+
+/// Is it about who the session's user is?
+#[must_use]
+pub fn is_who(name: &[u8]) -> bool {
+    name == ROLE || name == AUTHORIZATION
+}
+
+/// The value is not asked for: `client_encoding` may have no word for it.
+fn set_config(text: &mut Vec<u8>, name: &[u8], write_value: impl Fn(&mut Vec<u8>)) {
+    text.extend_from_slice(b"pg_catalog.set_config(");
+    quote::literal_of_bytes(text, name);
+    text.push(b',');
+    write_value(text);
+    text.extend_from_slice(b",false) IS NULL");
 }
 
 /// The statements that take from a session whatever it may hold, prepared statements excepted.
@@ -106,11 +169,34 @@ mod tests {
             &[("a", "1"), ("b.c", "it's")],
             &[("a", "2"), ("d.e", "3")],
             Some(
-                "RESET \"d\".\"e\";SELECT pg_catalog.set_config('a','1',false),\
-                 pg_catalog.set_config('b.c','it''s',false)",
+                "RESET \"d\".\"e\";SELECT pg_catalog.set_config('a','1',false) IS NULL,\
+                 pg_catalog.set_config('b.c','it''s',false) IS NULL",
             ),
         );
         check(&[], &[("a", "2")], Some("RESET \"a\";"));
+        check(
+            &[],
+            &[("a.\u{e4}", "2")],
+            Some("SELECT pg_catalog.set_config( E'a.\\xc3\\xa4',NULL,false) IS NULL;"),
+        );
+    }
+
+    #[test]
+    fn logins_ask_for_their_role() {
+        let table = SettingsTable::default();
+        let (none, role) = (Settings::default(), table.intern([("role", "r")]));
+        let text =
+            |wanted, held| login_plan(wanted, held).map(|text| String::from_utf8(text).unwrap());
+        let set = "SELECT pg_catalog.set_config('role','r',false) IS NULL";
+        let anew = format!("RESET SESSION AUTHORIZATION;RESET ROLE;{set}");
+        assert_eq!(text(&role, &role), Some(anew));
+        assert_eq!(text(&role, &none).as_deref(), Some(set));
+        assert_eq!(text(&none, &none), None);
+        let other = table.intern([("role", "s")]);
+        assert_eq!(
+            text(&role, &other).map(|text| text.matches("RESET ROLE").count()),
+            Some(1)
+        );
     }
 
     #[test]
@@ -120,8 +206,8 @@ mod tests {
         let held = table.intern([("app.key", "hush")]);
         assert_eq!(
             shown(&wanted, &held, |name| name == b"timezone"),
-            "RESET \"app\".\"key\";SELECT pg_catalog.set_config('app.token',****,false),\
-             pg_catalog.set_config('timezone','UTC',false)"
+            "RESET \"app\".\"key\";SELECT pg_catalog.set_config('app.token',****,false) IS NULL,\
+             pg_catalog.set_config('timezone','UTC',false) IS NULL"
         );
     }
 
@@ -131,7 +217,7 @@ mod tests {
         check(
             &[r],
             &[],
-            Some("SELECT pg_catalog.set_config('role','r',false)"),
+            Some("SELECT pg_catalog.set_config('role','r',false) IS NULL"),
         );
         check(&[], &[r], Some("RESET SESSION AUTHORIZATION;RESET ROLE;"));
         check(
@@ -139,8 +225,8 @@ mod tests {
             &[r],
             Some(
                 "RESET SESSION AUTHORIZATION;RESET ROLE;\
-                 SELECT pg_catalog.set_config('a','1',false),\
-                 pg_catalog.set_config('role','r',false)",
+                 SELECT pg_catalog.set_config('a','1',false) IS NULL,\
+                 pg_catalog.set_config('role','r',false) IS NULL",
             ),
         );
         check(
@@ -148,8 +234,8 @@ mod tests {
             &[("session_authorization", "v")],
             Some(
                 "RESET SESSION AUTHORIZATION;RESET ROLE;\
-                 SELECT pg_catalog.set_config('session_authorization','u',false),\
-                 pg_catalog.set_config('role','r',false)",
+                 SELECT pg_catalog.set_config('session_authorization','u',false) IS NULL,\
+                 pg_catalog.set_config('role','r',false) IS NULL",
             ),
         );
     }

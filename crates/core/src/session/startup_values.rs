@@ -8,7 +8,9 @@ mod insertions;
 pub use insertions::Insertions;
 
 use super::{
-    Settings, quote,
+    Settings,
+    plan::is_who,
+    quote,
     scan::{Discard, Phrase, phrases},
 };
 
@@ -206,11 +208,6 @@ impl TakenBack {
         new.map(|(taken, value)| statement(taken, value, within && taken.local))
             .collect()
     }
-}
-
-/// Is it about who the session's user is?
-fn is_who(name: &[u8]) -> bool {
-    matches!(name, b"role" | b"session_authorization")
 }
 
 /// SET may come before `SET TRANSACTION`, which a query may not. But it takes the names in a list one by

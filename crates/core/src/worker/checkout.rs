@@ -242,7 +242,7 @@ impl Worker {
     }
 
     #[cold]
-    fn relay_again(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
+    pub(super) fn relay_again(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
         let outer = out.early.replace(out.scratch.len());
         out.scratch.extend_from_slice(bytes);
         self.relay_up(conn, bytes, now, out);
@@ -267,16 +267,27 @@ impl Worker {
 
     /// The server has the client's parameters now: begin.
     pub(crate) fn prepared(&mut self, server_conn: Token, now: Time, out: &mut Actions) {
+        let directory = Arc::clone(&self.directory);
         let Some((client_conn, client, server)) = self.table.pair_of(server_conn) else {
             return;
         };
         if let Some(context) = &client.context {
+            if server.session.trial.is_some() {
+                return self.trial_done(server_conn, now, out);
+            }
             if server.session.unclean {
                 return self.clean_session(server_conn, out);
             }
-            server.session.holds(&context.wanted);
+            server.session.holds(&context.target(directory.settings()));
             server.session.forget_news();
+            if context.refused.is_some() {
+                self.let_through(server_conn, client_conn, now, out);
+                return;
+            }
         }
+        let Some((_, client, server)) = self.table.pair_of(server_conn) else {
+            return;
+        };
         // PostgreSQL's own spelling of the values is the client's from here on, and it is told so.
         let told = std::mem::replace(&mut client.tracked, server.tracked.clone());
         let spelled = server.tracked.clone();

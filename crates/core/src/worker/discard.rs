@@ -1,4 +1,5 @@
-//! A cancel request for a client that waits: what it asked for is thrown away, with PostgreSQL's error.
+//! Requests that are not served: what was asked for is thrown away, with PostgreSQL's error. So it is after a
+//! cancel request for a client that waits, and while no server takes what a client has set.
 
 use pgweir_wire::{MessageWriter, Severity};
 
@@ -6,7 +7,7 @@ use super::Worker;
 use crate::{
     Actions, ReadMode, Time, Token,
     fault::Fault,
-    frontend::{ClientDuty, Discard, End},
+    frontend::{ClientDuty, Discard, End, Why},
 };
 
 impl Worker {
@@ -23,7 +24,7 @@ impl Worker {
         let Some(client) = self.table.client(conn) else {
             return false;
         };
-        client.duty = ClientDuty::Discarding(Discard::default());
+        client.duty = ClientDuty::Discarding(Discard::new(Why::Cancelled));
         let early = client.early.take();
         out.read(conn, ReadMode::Deliver);
         if let Some(bytes) = early {
@@ -41,6 +42,7 @@ impl Worker {
         let ClientDuty::Discarding(discard) = &mut client.duty else {
             return;
         };
+        let why = discard.why;
         let found = match discard.read(&mut client.stream, bytes, longest) {
             Ok(found) => found,
             Err(fault) => return self.refuse(conn, &fault, now, out),
@@ -50,9 +52,12 @@ impl Worker {
             client.forget_unnamed();
         }
         if found.fails {
-            out.send_made(conn, |bytes| {
-                Fault::CommandCanceled.write(Severity::Error, bytes);
-            });
+            let refused = client.context.as_ref().and_then(|own| own.refused.as_ref());
+            let fault = match (why, refused) {
+                (Why::Refused, Some(refusal)) => refusal.fault(),
+                _ => Fault::CommandCanceled,
+            };
+            out.send_made(conn, |bytes| fault.write(Severity::Error, bytes));
         }
         match found.end {
             None => {}

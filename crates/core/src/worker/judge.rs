@@ -75,6 +75,7 @@ impl Worker {
     /// to be no request.
     #[cold]
     pub(super) fn judge_late(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let client = self.table.server(conn).and_then(|server| server.client());
         if let Some(server) = self.table.server(conn) {
             server.session.is_told = true;
             server.session.is_unjudged = false;
@@ -82,7 +83,7 @@ impl Worker {
         }
         // The extension has said it all already.
         if let Some(server) = self.table.server(conn)
-            && matches!(server.duty, Duty::Lent(_))
+            && matches!(server.duty, Duty::Lent(now) if Some(now) == client)
         {
             self.release_if_done(conn, now, out);
         }
@@ -266,10 +267,10 @@ impl Worker {
         let channels = probe.channels.then(|| std::mem::take(&mut state.channels));
         let mut restored = None;
         if !failed {
-            let found = settings(context, probe, state, &server.session);
-            let held = directory.settings().intern(found);
-            context.wanted = directory.settings().overlay(&context.base, &held);
-            restored = plan(&context.wanted, &held);
+            let table = directory.settings();
+            let held = table.intern(settings(context, probe, state, &server.session));
+            let target = context.learn(&held, server.session.lack.as_deref(), table);
+            restored = plan(&target, &held);
             server.session.holds(&held);
             server.session.channels = channels;
             server.session.suspicion = Suspicion::default();
@@ -278,6 +279,13 @@ impl Worker {
         }
         let pinning = &self.snapshot.config.settings.pin_parameters;
         pins.insert_if(Pin::Parameter, Self::is_pinning(context, pinning));
+        if server.session.lack.is_some() && context.refused.is_some() {
+            // It does not stay with a server that lacks something.
+            pins = pins.only(Pin::Configured);
+            if failed {
+                server.retire = Some("the state of its session is not known");
+            }
+        }
         let new = pins.new_since(context.pins);
         context.pin(pins, now);
         if let Some(first) = new.iter().next()
@@ -317,7 +325,8 @@ impl Worker {
         if let Some((_, client, server)) = self.table.pair_of(conn)
             && let Some(context) = &client.context
         {
-            server.session.holds(&context.wanted);
+            let takeable = context.takeable(self.directory.settings());
+            server.session.holds(&takeable);
         }
         self.conclude(conn, now, out);
     }
@@ -354,6 +363,9 @@ impl Worker {
         };
         let client_conn = *client_conn;
         self.tell_backlog(client_conn, out);
+        if self.is_refused_still(conn, now, out) {
+            return;
+        }
         let Some((client, server)) = self.table.pair(client_conn, conn) else {
             return;
         };

@@ -25,6 +25,7 @@ mod native;
 mod orders;
 mod patience;
 mod pins;
+mod refusal;
 mod refused;
 mod restore;
 mod scheduling;
@@ -183,6 +184,7 @@ impl Worker {
                 ClientDuty::Login(_) => self.login_bytes(conn, bytes, now, out),
                 ClientDuty::Console(_) => self.console_bytes(conn, bytes, now, out),
                 ClientDuty::Discarding(_) => self.discard(conn, bytes, now, out),
+                ClientDuty::Refused => self.refused_request(conn, bytes, now, out),
                 ClientDuty::CancelRequest { .. } => {}
                 ClientDuty::Idle
                 | ClientDuty::Waiting { .. }

@@ -8,9 +8,9 @@ use pgweir_wire::MessageWriter;
 use super::{Worker, checkout::begin};
 use crate::{
     Action, Actions, SharedPool, Source, Time, Token,
-    backend::{Duty, Own, Sequences},
-    frontend::ClientDuty,
-    session::{Context, Settings, Startup, plan, shown},
+    backend::{Duty, Own, Sequences, Server},
+    frontend::{Client, ClientDuty},
+    session::{Context, Settings, Startup, is_who, login_plan, plan, shown},
 };
 
 impl Worker {
@@ -36,9 +36,14 @@ impl Worker {
             return self.try_startup(server_conn, client_conn, now, out);
         }
         let is_equal = client.context.as_ref().is_some_and(|context| {
-            context.wanted.is_same(&server.session.held) && context.sql.is_same(&server.session.sql)
+            context.wanted.is_same(&server.session.held)
+                && context.sql.is_same(&server.session.sql)
+                && context.refused.is_none()
         });
-        if !is_equal && self.send_plan(server_conn, client_conn, out) {
+        if !is_equal
+            && (self.send_plan(server_conn, client_conn, out)
+                || self.let_through(server_conn, client_conn, now, out))
+        {
             self.count_assignment(pool, waited);
             return true;
         }
@@ -64,18 +69,22 @@ impl Worker {
     #[cold]
     fn send_plan(&mut self, server_conn: Token, client_conn: Token, out: &mut Actions) -> bool {
         let is_verbose = self.is_verbose();
+        if self.retries_refused(server_conn, client_conn, out) {
+            return true;
+        }
+        let directory = Arc::clone(&self.directory);
         let Some((client, server)) = self.table.pair(client_conn, server_conn) else {
             return false;
         };
         let Some(context) = &mut client.context else {
             return false;
         };
-        let text = plan(&context.wanted, &server.session.held);
+        let target = context.target(directory.settings());
+        let text = plan(&target, &server.session.held);
         // A setting that is not tracked may be a secret of its client.
         let shown = is_verbose.then(|| {
-            let names = self.directory.names();
-            let is_tracked = |name: &[u8]| names.tracked_position(name).is_some();
-            shown(&context.wanted, &server.session.held, is_tracked)
+            let is_tracked = |name: &[u8]| directory.names().tracked_position(name).is_some();
+            shown(&target, &server.session.held, is_tracked)
         });
         let has_statements = context.sql.is_equal(&server.session.sql);
         if has_statements {
@@ -85,11 +94,7 @@ impl Worker {
         if text.is_none() && has_statements {
             return false;
         }
-        if server.session.has_foreign_sequences(client.id) {
-            discard_sequences(server_conn, server, out);
-        }
-        client.duty = ClientDuty::Preparing(server_conn);
-        server.duty = Duty::Preparing(client_conn);
+        begin_preparing(client_conn, client, server_conn, server, out);
         if let Some(text) = text {
             server.ask(Own::Parameters);
             query(server_conn, &text, out);
@@ -142,7 +147,11 @@ impl Worker {
         let mut context = Context::default();
         let name = (!own_name.is_empty()).then_some((APPLICATION_NAME, &*own_name));
         let others = settings.intern(asked.iter().map(|(name, value)| (name, value)));
-        let known = if !is_plain_name(&own_name) {
+        // Whether it may have a role is for PostgreSQL to say each time.
+        let names_who = asked
+            .iter()
+            .any(|(name, _)| is_who(&name.to_ascii_lowercase()));
+        let known = if names_who || !is_plain_name(&own_name) {
             None
         } else if others.is_empty() {
             Some(Settings::default())
@@ -197,7 +206,7 @@ impl Worker {
         client.duty = ClientDuty::Preparing(server_conn);
         server.duty = Duty::Preparing(client_conn);
         // An empty Query if there is nothing to do: what it holds has been tried.
-        let text = plan(&context.wanted, &server.session.held).unwrap_or_default();
+        let text = login_plan(&context.wanted, &server.session.held).unwrap_or_default();
         server.ask(Own::Startup);
         query(server_conn, &text, out);
         true
@@ -209,6 +218,9 @@ impl Worker {
         let Some((client_conn, client, server)) = self.table.pair_of(server_conn) else {
             return;
         };
+        if server.session.trial.is_some() {
+            return self.trial_done(server_conn, now, out);
+        }
         if server.session.unclean {
             return self.clean_session(server_conn, out);
         }
@@ -257,8 +269,23 @@ const APPLICATION_NAME: &[u8] = b"application_name";
 /// PostgreSQL cuts names of this length and above (`NAMEDATALEN`).
 const NAME_MAX: usize = 64;
 
+/// The server is made ready for the client from here on.
+pub(super) fn begin_preparing(
+    client_conn: Token,
+    client: &mut Client,
+    server_conn: Token,
+    server: &mut Server,
+    out: &mut Actions,
+) {
+    if server.session.has_foreign_sequences(client.id) {
+        discard_sequences(server_conn, server, out);
+    }
+    client.duty = ClientDuty::Preparing(server_conn);
+    server.duty = Duty::Preparing(client_conn);
+}
+
 /// What another client's sequences have left on the server goes before anything of this one comes.
-fn discard_sequences(conn: Token, server: &mut crate::backend::Server, out: &mut Actions) {
+fn discard_sequences(conn: Token, server: &mut Server, out: &mut Actions) {
     server.session.sequences = Sequences::None;
     server.ask(Own::Sequences);
     query(conn, b"DISCARD SEQUENCES", out);

@@ -133,9 +133,10 @@ fn client_state(client: &Client, show: Show) -> &'static str {
             ("waiting_cancel_req", "cl_waiting_cancel_req")
         }
         ClientDuty::Login(_) => ("login", "cl_login"),
-        ClientDuty::Idle | ClientDuty::Discarding(_) | ClientDuty::Console(_) => {
-            ("idle", "cl_active")
-        }
+        ClientDuty::Idle
+        | ClientDuty::Refused
+        | ClientDuty::Discarding(_)
+        | ClientDuty::Console(_) => ("idle", "cl_active"),
     };
     if with_buffers(show) { of_socket } else { state }
 }
