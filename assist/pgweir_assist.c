@@ -422,6 +422,8 @@ write_named_items(void)
 	bool		complete;
 
 	complete = settings_each_of_session(visit_setting);
+	if (complete)
+		report_settings_end();
 	if (may_listen)
 		may_listen = listening_channels_each(visit_channel) > 0;
 	names_keep_live(&prepared, prepared_statement_is_live);

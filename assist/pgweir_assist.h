@@ -72,6 +72,7 @@ extern void report_begin(void);
 extern void report_item(char kind);
 extern void report_named(char kind, const char *name);
 extern void report_setting(char kind, const char *name, const char *value);
+extern void report_settings_end(void);
 extern const char *report_end(bool complete);
 
 #endif							/* PGWEIR_ASSIST_H */

@@ -14,6 +14,9 @@
  *	h	there are cursors WITH HOLD
  *	r	the seed of random() was set
  *	l	a library was loaded by LOAD
+ *	o	there is more than fits: ask by SQL.  Only custom parameters, which
+ *		nothing in SQL lists, are told, by their names:
+ *	n<name>			one of them
  *	x	there is more, or it can't be told: ask by SQL
  *
  * In names and values each byte outside 0x21..0x7e, and each of `\`, `;` and
@@ -27,27 +30,37 @@
 /* Room for all items without a name, `x`, and the closing zero. */
 #define ITEMS_BYTES_MAX 32
 
-static char buffer[REPORT_BYTES_MAX];
-static int	length;
+/* A text that is being made. */
+typedef struct Text
+{
+	int			length;
+	bool		fits;			/* nothing of it was left out */
+	char		bytes[REPORT_BYTES_MAX];
+} Text;
+
+/* All items with names, and the names of custom parameters only. */
+static Text whole;
+static Text customs;
 
 /* Kinds of the items without a name; they always fit. */
 static char items[ITEMS_BYTES_MAX / 2];
 static int	item_count;
 
-/* Did all items with names fit? */
-static bool fits;
+/* All settings were told. */
+static bool has_settings;
 
-static void append_byte(char byte);
-static void append_escaped(const char *bytes);
-static void begin_item(char kind);
+static void begin(Text *text);
+static void begin_item(Text *text, char kind);
+static void append_byte(Text *text, char byte);
+static void append_escaped(Text *text, const char *bytes);
 
 void
 report_begin(void)
 {
 	item_count = 0;
-	length = 0;
-	fits = true;
-	append_byte(REPORT_VERSION);
+	has_settings = false;
+	begin(&whole);
+	begin(&customs);
 }
 
 /* An item without a name. */
@@ -61,69 +74,95 @@ report_item(char kind)
 void
 report_named(char kind, const char *name)
 {
-	begin_item(kind);
-	append_escaped(name);
+	begin_item(&whole, kind);
+	append_escaped(&whole, name);
 }
 
 void
 report_setting(char kind, const char *name, const char *value)
 {
-	begin_item(kind);
-	append_escaped(name);
-	append_byte('=');
-	append_escaped(value);
+	begin_item(&whole, kind);
+	append_escaped(&whole, name);
+	append_byte(&whole, '=');
+	append_escaped(&whole, value);
+	if (strchr(name, '.') != NULL)
+	{
+		begin_item(&customs, 'n');
+		append_escaped(&customs, name);
+	}
+}
+
+/* There are no more settings than those that were told. */
+void
+report_settings_end(void)
+{
+	has_settings = true;
 }
 
 /*
  * The finished text, valid until the next report begins.  What did not fit, or
- * is not complete, is told by `x` instead of the items with names.
+ * is not complete, is told by `o` or `x` instead of the items with names.
  */
 const char *
 report_end(bool complete)
 {
-	if (!fits || !complete)
+	Text	   *text = &whole;
+
+	if (!whole.fits || !complete)
 	{
-		length = 1;
-		report_item('x');
+		bool		is_known = has_settings && customs.fits;
+
+		text = &customs;
+		if (!is_known)
+			begin(text);
+		report_item(is_known ? 'o' : 'x');
 	}
 	for (int i = 0; i < item_count; i++)
 	{
-		buffer[length++] = ';';
-		buffer[length++] = items[i];
+		text->bytes[text->length++] = ';';
+		text->bytes[text->length++] = items[i];
 	}
-	buffer[length] = '\0';
-	return buffer;
+	text->bytes[text->length] = '\0';
+	return text->bytes;
 }
 
 static void
-begin_item(char kind)
+begin(Text *text)
 {
-	append_byte(';');
-	append_byte(kind);
+	text->length = 0;
+	text->fits = true;
+	append_byte(text, REPORT_VERSION);
 }
 
 static void
-append_byte(char byte)
+begin_item(Text *text, char kind)
 {
-	if (length >= REPORT_BYTES_MAX - ITEMS_BYTES_MAX)
-		fits = false;
+	append_byte(text, ';');
+	append_byte(text, kind);
+}
+
+static void
+append_byte(Text *text, char byte)
+{
+	if (text->length >= REPORT_BYTES_MAX - ITEMS_BYTES_MAX)
+		text->fits = false;
 	else
-		buffer[length++] = byte;
+		text->bytes[text->length++] = byte;
 }
 
 static void
-append_escaped(const char *bytes)
+append_escaped(Text *text, const char *bytes)
 {
-	for (const unsigned char *at = (const unsigned char *) bytes; *at && fits; at++)
+	for (const unsigned char *at = (const unsigned char *) bytes; *at && text->fits; at++)
 	{
 		if (*at > 0x20 && *at < 0x7f && *at != '\\' && *at != ';' && *at != '=')
 		{
-			append_byte(*at);
+			append_byte(text, *at);
 			continue;
 		}
-		append_byte('\\');
-		append_byte('0' + (*at >> 6));
-		append_byte('0' + ((*at >> 3) & 7));
-		append_byte('0' + (*at & 7));
+		append_byte(text, '\\');
+		append_byte(text, '0' + (*at >> 6));
+		append_byte(text, '0' + ((*at >> 3) & 7));
+		append_byte(text, '0' + (*at & 7));
 	}
 }

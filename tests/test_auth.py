@@ -208,7 +208,7 @@ def test_no_such_database(start_pooler, newest_pg, auth_type):
     pooler = start_pooler(newest_pg, users=one_user("plain"), auth_type=auth_type)
     with pytest.raises(LoginRefused) as refused:
         pooler.raw(dbname="nowhere", password=PASSWORD)
-    assert refused.value.sqlstate == "08P01"
+    assert refused.value.sqlstate in ("08P01", "3D000")  # PgBouncer's, PostgreSQL's
     assert refused.value.words == "no such database: nowhere"
 
 
@@ -219,6 +219,21 @@ def test_database_that_postgresql_does_not_know(start_pooler, pg):
         pooler.raw(dbname="nowhere")
     assert refused.value.sqlstate in ("08P01", "3D000")  # PgBouncer's, PostgreSQL's
     assert pooler.raw(dbname="other").value("SELECT current_database()") == "other"
+
+
+@pytest.mark.pgweir_only("looks again")
+def test_database_that_is_made_after_that(start_pooler, newest_pg):
+    databases = {"*": f"host={newest_pg.host} port={newest_pg.port}"}
+    pooler = start_pooler(newest_pg, databases=databases, server_login_retry=3600)
+    for _ in range(2):
+        with pytest.raises(LoginRefused, match='^3D000: database "nowhere" does not exist$'):
+            pooler.raw(dbname="nowhere")
+    newest_pg.run("CREATE DATABASE nowhere")
+    try:
+        with pooler.raw(dbname="nowhere") as client:
+            assert client.value("SELECT current_database()") == "nowhere"
+    finally:
+        newest_pg.run("DROP DATABASE nowhere WITH (FORCE)")
 
 
 def test_database_defaults_to_the_user(start_pooler, newest_pg):

@@ -134,6 +134,15 @@ pub struct SharedPool {
     free_ids: Arc<Mutex<FreeIds>>,
 }
 
+impl SharedPool {
+    /// Is that its servers' encoding?
+    pub(crate) fn is_utf8(&self) -> bool {
+        let facts = self.facts.lock();
+        let welcome = facts.welcome.as_ref();
+        welcome.and_then(|welcome| welcome.parameter(b"server_encoding")) == Some(b"UTF8")
+    }
+}
+
 /// What is known of the servers of a pool.
 #[derive(Debug, Default)]
 pub struct Facts {

@@ -209,6 +209,7 @@ impl Fault {
                 sqlstate::FEATURE_NOT_SUPPORTED
             }
             Self::NoUserName => sqlstate::INVALID_AUTHORIZATION,
+            Self::NoSuchDatabase(_) => sqlstate::INVALID_CATALOG_NAME,
             Self::Login(fault) => fault.sqlstate(),
             Self::Password | Self::Sasl | Self::Trust => sqlstate::INVALID_PASSWORD,
             Self::Overloaded => sqlstate::TOO_MANY_CONNECTIONS,

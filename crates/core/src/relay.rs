@@ -130,12 +130,7 @@ impl Worker {
         if let Duty::Lent(client) = server.duty {
             upward::send_early(client, server, out);
         }
-        let mut run = Run {
-            to: None,
-            start: 0,
-            end: 0,
-            sent: false,
-        };
+        let mut run = Run::default();
         let mut at = 0;
         // What was looked at may have changed everything: ask anew each time.
         while let Some(server) = self.table.server(conn) {
@@ -195,6 +190,7 @@ impl Worker {
                     self.after_look(conn, bytes[start], &mut run, now, out);
                 }
                 Step::LookHeld => self.look_held(conn, to, &mut run, now, out),
+                Step::Overlong(tag) => self.passes_unread(conn, tag, now, out),
             }
         }
         run.flush(out);
@@ -421,10 +417,7 @@ impl Worker {
             return false;
         };
         if !matches!(server.replies.current(), Some(Request::Own(_))) {
-            server.session.taken_back.failed();
-            if let Some(lack) = &mut server.session.lack {
-                lack.has_failed = true;
-            }
+            server.session.has_failed();
         }
         if server.replies.current() == Some(Request::Part) {
             self.part_failed(conn);
@@ -565,6 +558,7 @@ pub(crate) struct Loss {
 }
 
 /// Consecutive input bytes for one client.
+#[derive(Default)]
 struct Run {
     to: Option<Token>,
     start: usize,

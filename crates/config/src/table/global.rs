@@ -130,6 +130,10 @@ settings! {
         /// bytes for each. Texts that clients share are stored once, and still count for each of
         /// them. More is refused (SQLSTATE 53400).
         max_client_prepared_bytes: u32 = "16777216", reloads, now;
+        /// The most bytes of parameters, names and values, that a client's session takes from server to
+        /// server. A client that sets more keeps its server as long as it does. Only with
+        /// `session_state = transparent`.
+        max_client_settings_bytes: u32 = "65536" in "bytes", reloads, now;
         /// A prepared statement whose table has changed (`cached plan must not change result type`) is made
         /// anew, and the request repeated, where the client can't tell: outside a transaction, before any
         /// reply, and if the request asks for a description of the result or the result is what the client

@@ -1,5 +1,7 @@
 //! What a failed login of ours means for clients.
 
+use pgweir_wire::sqlstate;
+
 use super::LoginError;
 use crate::fault::Fault;
 
@@ -17,6 +19,12 @@ pub struct Failure {
 const CANNOT_CONNECT_NOW: &str = "57P03";
 
 impl Failure {
+    /// Is there no such database?
+    #[must_use]
+    pub fn lacks_database(&self) -> bool {
+        matches!(&self.refusal, Some(Fault::ServerSaid(words)) if words.code == sqlstate::INVALID_CATALOG_NAME)
+    }
+
     /// It could not be reached, or asked for patience.
     #[must_use]
     pub fn unreachable(text: &str) -> Self {

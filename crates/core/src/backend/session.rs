@@ -1,5 +1,7 @@
 //! What is known of the session on a server.
 
+use std::collections::BTreeSet;
+
 use pgweir_wire::Body;
 
 use super::{Lookup, OwnNames};
@@ -44,6 +46,8 @@ pub struct ServerSession {
     pub trial: Option<Box<Trial>>,
     /// It may hold what is no other client's business: to be cleaned before it is lent again.
     pub unclean: bool,
+    /// Custom parameters that these have named.
+    pub named: BTreeSet<Box<[u8]>>,
     /// Parameters that its client has taken back to its startup values.
     pub taken_back: TakenBack,
     /// A ReadyForQuery of it is held back,
@@ -204,6 +208,14 @@ impl ServerSession {
         self.has_reported = false;
     }
 
+    /// Something that its client has asked for has failed.
+    pub fn has_failed(&mut self) {
+        self.taken_back.failed();
+        if let Some(lack) = &mut self.lack {
+            lack.has_failed = true;
+        }
+    }
+
     /// Its client knows by other means what it has said of parameters.
     pub fn forget_news(&mut self) {
         self.has_news = false;
@@ -217,6 +229,7 @@ impl ServerSession {
         self.own.clear();
         self.suspicion = Suspicion::default();
         self.suspects.clear();
+        self.named.clear();
         self.taken_back.clear();
         self.has_reported = false;
         self.is_unjudged = false;

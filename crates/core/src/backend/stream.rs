@@ -30,6 +30,8 @@ pub enum Step {
     },
     /// Like `Look`, for a message that was held back until it was complete: see [`Downstream::held`].
     LookHeld,
+    /// A message of this kind begins that matters, and is too long to be looked at.
+    Overlong(u8),
 }
 
 /// What a server must not send.
@@ -84,6 +86,7 @@ pub enum Tags {
 enum Kind {
     Pass,
     Look,
+    Overlong,
     Unexpected,
 }
 
@@ -96,6 +99,8 @@ pub struct Downstream {
     held: Vec<u8>,
     /// `held` was given out and is to be emptied.
     held_done: bool,
+    /// The message that began in it is too long to be looked at.
+    overlong: Option<u8>,
 }
 
 impl Downstream {
@@ -114,6 +119,9 @@ impl Downstream {
             self.held.clear();
             self.held.shrink_to(4096);
             self.held_done = false;
+            if let Some(tag) = self.overlong.take() {
+                return Ok(Some(Step::Overlong(tag)));
+            }
         }
         if !self.held.is_empty() {
             return self.next_held(bytes, at, expected);
@@ -128,7 +136,14 @@ impl Downstream {
                     *at += taken;
                     self.body_left = (header.message_len() - taken) as u32;
                 }
-                Kind::Look if start < *at => return Ok(Some(Step::Pass { start, end: *at })),
+                Kind::Look | Kind::Overlong if start < *at => {
+                    return Ok(Some(Step::Pass { start, end: *at }));
+                }
+                Kind::Overlong => {
+                    // From its first byte on it is passed on.
+                    self.body_left = header.message_len() as u32;
+                    return Ok(Some(Step::Overlong(header.tag)));
+                }
                 Kind::Look if bytes.len() - *at < header.message_len() => break,
                 Kind::Look => {
                     *at += header.message_len();
@@ -157,9 +172,10 @@ impl Downstream {
         };
         match kind(header, expected) {
             Kind::Unexpected => Err(Violation::Unexpected(header.tag)),
-            Kind::Pass => {
+            kind @ (Kind::Pass | Kind::Overlong) => {
                 self.body_left = (header.message_len() - self.held.len()) as u32;
                 self.held_done = true;
+                self.overlong = (kind == Kind::Overlong).then_some(header.tag);
                 Ok(Some(Step::PassHeld))
             }
             Kind::Look => {
@@ -227,7 +243,8 @@ fn description_max(expected: Expected) -> usize {
 fn kind(header: Header, expected: Expected) -> Kind {
     match header.tag {
         backend::NOTICE_RESPONSE => Kind::Pass,
-        backend::PARAMETER_STATUS | backend::ERROR_RESPONSE | backend::NOTIFICATION_RESPONSE
+        backend::ERROR_RESPONSE if header.message_len() > INSPECT_MAX => Kind::Overlong,
+        backend::PARAMETER_STATUS | backend::NOTIFICATION_RESPONSE
             if header.message_len() > INSPECT_MAX =>
         {
             Kind::Pass
@@ -256,7 +273,10 @@ fn kind(header: Header, expected: Expected) -> Kind {
             Kind::Look
         }
         // As long as `DISCARD ALL` and `DEALLOCATE ALL`.
-        backend::DATA_ROW if expected.rows && header.message_len() <= INSPECT_MAX => Kind::Look,
+        backend::DATA_ROW if expected.rows => match header.message_len() <= INSPECT_MAX {
+            true => Kind::Look,
+            false => Kind::Overlong,
+        },
         backend::COMMAND_COMPLETE if matches!(header.body_len, 12 | 15) => Kind::Look,
         // `SET`, `RESET`, `COMMIT`, `UNLISTEN`, `ROLLBACK` and `DISCARD SEQUENCES`.
         backend::COMMAND_COMPLETE
@@ -325,6 +345,7 @@ mod tests {
                         passed.extend_from_slice(stream.held());
                         looked.push(stream.held().to_vec());
                     }
+                    Step::Overlong(tag) => looked.push(vec![tag]),
                 }
             }
             from = to;
@@ -353,6 +374,22 @@ mod tests {
                     "cut at {first} and {second}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn what_is_too_long_is_told() {
+        let mut bytes = Vec::new();
+        let long = "x".repeat(INSPECT_MAX);
+        MessageWriter::new(&mut bytes)
+            .data_row([None].into_iter())
+            .error(Severity::Error, "42601", &long, None, None)
+            .ready_for_query(b'I');
+        let whole = run(&bytes, &[]);
+        assert_eq!(whole.0, bytes);
+        assert_eq!(whole.1[0], [b'E']);
+        for cut in (0..20).chain(INSPECT_MAX..bytes.len()) {
+            assert_eq!(run(&bytes, &[cut]), whole, "cut at {cut}");
         }
     }
 

@@ -13,7 +13,7 @@ use crate::{
     pool::{PoolId, PoolKey, Ticket},
     session::{
         Context, Names, Refusal, Tracked,
-        scan::{Phrase, phrases},
+        scan::{CustomNames, Phrase, phrases},
     },
 };
 
@@ -98,6 +98,8 @@ pub struct Client {
     pub stream: Upstream,
     /// The beginning of a message whose names have not all come yet.
     pub held: Option<Box<Held>>,
+    /// It may set parameters by a text of which more is to come: their names.
+    pub unread: Option<Box<CustomNames>>,
     /// Its prepared statements.
     pub statements: Names,
     /// The definition of its unnamed statement, if it may be used on another server than the one

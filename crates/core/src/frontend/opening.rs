@@ -35,6 +35,7 @@ impl First {
             refused,
             definition,
             parsed: Vec::new(),
+            bound: Vec::new(),
             changes: Changes::default(),
         };
         let mut at = 0;
@@ -78,6 +79,9 @@ struct Segment<'r, 'b, D> {
     definition: D,
     /// Statements that it makes.
     parsed: Vec<(&'b [u8], Changes)>,
+    /// Portals that it makes.
+    bound: Vec<(&'b [u8], Changes)>,
+    /// What it runs.
     changes: Changes,
 }
 
@@ -100,14 +104,20 @@ impl<'s, 'b, D: Fn(&[u8]) -> Option<&'s [u8]>> Segment<'_, 'b, D> {
                 self.parsed.push((name, changes));
             }
             frontend::BIND => {
-                let _portal = body.cstr().ok()?;
+                let portal = body.cstr().ok()?;
                 let changes = self.changes_of(body.cstr().ok()?)?;
-                self.changes.join(&changes);
+                self.bound.retain(|(own, _)| *own != portal);
+                self.bound.push((portal, changes));
+            }
+            frontend::EXECUTE => {
+                let portal = body.cstr().ok()?;
+                let (_, changes) = self.bound.iter().find(|(own, _)| *own == portal)?;
+                self.changes.join(changes);
             }
             frontend::DESCRIBE if body.u8() == Ok(b'S') => {
                 self.changes_of(body.cstr().ok()?)?;
             }
-            frontend::DESCRIBE | frontend::EXECUTE | frontend::CLOSE => {}
+            frontend::DESCRIBE | frontend::CLOSE => {}
             _ => return None,
         }
         Some(())
@@ -164,6 +174,8 @@ mod tests {
         check(&[parse, (b'D', b"S\0"), SYNC], true);
         check(&[(b'B', NAMED), EXECUTE, (b'C', b"P\0"), SYNC], true);
         check(&[(b'D', b"Sknown\0"), SYNC], true);
+        check(&[(b'B', NAMED), SYNC], true);
+        check(&[EXECUTE, SYNC], false);
         // What is unknown, or waits for no Sync, or is too long.
         check(&[(b'B', BIND), EXECUTE, SYNC], false);
         check(&[(b'D', b"Sother\0"), SYNC], false);

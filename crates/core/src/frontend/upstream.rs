@@ -126,6 +126,13 @@ impl Upstream {
         self.body_left = self.body_left.saturating_sub(taken as u32);
     }
 
+    /// How much of `there` bytes belongs to the present message's body, and whether it ends there.
+    #[must_use]
+    pub fn left_of(&self, there: usize) -> (usize, bool) {
+        let left = self.body_left as usize;
+        (left.min(there), left <= there)
+    }
+
     /// Skips what is left of the present message's body, of so many bytes that are there; how many of
     /// them that is.
     pub fn skip(&mut self, there: usize) -> usize {

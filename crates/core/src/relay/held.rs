@@ -27,6 +27,7 @@ impl Upward<'_> {
         // They will be counted when they are read again.
         self.stats.received = self.stats.received.saturating_sub(bytes.len() as u64);
         self.client.stream = Upstream::default();
+        self.client.unread = None;
         self.server.segment.spoil();
         self.client.early = Some(Box::new(bytes));
         self.server.replies.wait();

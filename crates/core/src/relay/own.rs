@@ -17,7 +17,7 @@ impl Worker {
         };
         match (own, &server.duty) {
             (
-                Own::Parameters | Own::Step(_) | Own::Statements | Own::Sql(_),
+                Own::Parameters | Own::Step(_) | Own::Sequences | Own::Statements | Own::Sql(_),
                 Duty::Preparing(_),
             ) if server.replies.is_settled() => {
                 self.prepared(conn, now, out);

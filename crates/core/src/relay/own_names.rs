@@ -115,6 +115,9 @@ impl Upward<'_> {
             self.give_channels(out);
         }
         self.note(suspicion, text);
+        if body.is_none() {
+            self.read_on_later(header, rest);
+        }
         if header.tag == frontend::QUERY
             && body.is_some()
             && suspicion.intersects(TAKES_BACK)
@@ -212,13 +215,7 @@ impl Upward<'_> {
             }
         }
         if suspicion.intersects(Suspicion::SETTING.and(Suspicion::OPAQUE)) {
-            let names = custom_names(text);
-            if !names.is_empty() {
-                let mut customs = self.server.shared.customs.lock();
-                for name in names {
-                    customs.insert(&name);
-                }
-            }
+            self.learn_customs(&custom_names(text));
         }
         if suspicion.contains(ASKS_FOR_VALUES) {
             let read = &self.server.shared.sequences_read;
@@ -246,6 +243,9 @@ impl Upward<'_> {
         if resets.statements {
             context.sql = Default::default();
             self.client.statements.clear(self.bindings);
+        }
+        if let Some(lack) = &mut self.server.session.lack {
+            lack.has_failed = true;
         }
         // As by any query.
         self.client.forget_unnamed();

@@ -1,12 +1,22 @@
 //! What a server says of its parameters, and the extension of its session.
 
-use pgweir_wire::Body;
+use pgweir_wire::{Body, Report, tag::backend};
 
 use crate::{
-    Token,
+    Actions, Time, Token,
     backend::{Duty, Request},
     session::State,
     worker::Worker,
+};
+
+/// An error that was not read.
+const UNREAD: Report<'_> = Report {
+    severity: b"ERROR",
+    code: b"54000",
+    message: b"the server has said more than is read",
+    detail: None,
+    hint: None,
+    routine: b"",
 };
 
 impl Worker {
@@ -53,6 +63,27 @@ impl Worker {
             }
         }
         true
+    }
+
+    /// A server says something that matters, and is too long to be looked at.
+    #[cold]
+    pub(super) fn passes_unread(&mut self, conn: Token, tag: u8, now: Time, out: &mut Actions) {
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
+        if tag != backend::ERROR_RESPONSE {
+            // A row.
+            if let Some(answers) = &mut server.session.answers {
+                answers.failed = true;
+            }
+            return;
+        }
+        match server.replies.current() {
+            Some(Request::Own(own)) => {
+                self.own_request_failed(conn, own, &UNREAD, now, out);
+            }
+            _ => server.session.has_failed(),
+        }
     }
 
     /// The extension has reported what the session holds.

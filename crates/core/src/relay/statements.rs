@@ -178,9 +178,6 @@ impl Worker {
         if !is_own {
             let tag = body.strip_suffix(b"\0").unwrap_or(body);
             server.session.taken_back.completed(tag);
-            if let Some(lack) = &mut server.session.lack {
-                lack.has_completed = true;
-            }
         }
         let client = match server.duty {
             Duty::Lent(client) if !is_own => Some(client),
@@ -191,6 +188,7 @@ impl Worker {
             && let Some(context) = &mut client.context
         {
             context.sequences_gone();
+            context.has_unlisted &= body == b"DISCARD SEQUENCES\0";
         }
         if !matches!(body, b"DISCARD ALL\0" | b"DEALLOCATE ALL\0") {
             return;

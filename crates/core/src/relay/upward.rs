@@ -106,6 +106,9 @@ impl Upward<'_> {
     /// Sends on what has come.
     pub(super) fn run(&mut self, bytes: &[u8], out: &mut Actions) -> Result<(), Stopped> {
         let mut cursor = Cursor::default();
+        if !self.client.stream.is_at_boundary() {
+            self.read_on(bytes);
+        }
         if let Some(held) = self.client.held.take() {
             cursor.at = self.go_on(held, bytes, out).map_err(Stopped::Refused)?;
             cursor.sent = cursor.at;

@@ -23,6 +23,8 @@ pub struct Context {
     pub unproven: bool,
     /// What it has set and no server takes any more.
     pub refused: Option<Box<Refusal>>,
+    /// It may have set custom parameters that no server can be asked for.
+    pub has_unlisted: bool,
     /// What keeps its server with it.
     pub pins: Pins,
     /// Since when.
@@ -42,6 +44,13 @@ impl Context {
     #[inline]
     pub fn is_pinned(&self) -> bool {
         !self.pins.is_empty()
+    }
+
+    /// Would PostgreSQL end a session that has its settings, if nobody uses it for a while?
+    #[must_use]
+    pub fn ends_idle_sessions(&self) -> bool {
+        let timeout = self.wanted.get(b"idle_session_timeout");
+        timeout.is_some_and(|timeout| timeout != b"0")
     }
 
     /// Can all this be reset without a server?

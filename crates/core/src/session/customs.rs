@@ -1,62 +1,109 @@
 //! Custom parameters by name: PostgreSQL lists them nowhere, so a probe asks for those that were heard of.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+
+use super::scan::CustomNames;
 
 /// Names of custom parameters (`app.tenant`) that were read in clients' texts or in the catalog.
 #[derive(Debug, Default)]
 pub struct Customs {
-    names: BTreeSet<Box<[u8]>>,
-    /// There were more than are remembered.
-    overflowed: bool,
+    /// Each with the time when it was read last.
+    names: BTreeMap<Box<[u8]>, u64>,
+    time: u64,
 }
 
-impl Customs {
-    /// The most that are remembered.
-    pub const MAX: usize = 1000;
-    /// PostgreSQL takes longer names, but nobody uses them.
-    const NAME_MAX: usize = 255;
+/// The time of what stands in the catalog, which is not forgotten.
+const ALWAYS: u64 = u64::MAX;
 
-    /// Adds a name, in any case. `false` if it can't be remembered.
-    pub fn insert(&mut self, name: &[u8]) -> bool {
+impl Customs {
+    /// The most that are remembered: those that were read last.
+    pub const MAX: usize = 1000;
+
+    /// Adds a name, in any case; one that is not ASCII only if it `is_utf8`: then client and server are known
+    /// to speak that, and a server can be asked for it. `false` if none can.
+    pub fn insert(&mut self, name: &[u8], is_utf8: bool) -> bool {
+        if !can_be_asked_for(name, is_utf8) {
+            return false;
+        }
+        self.time += 1;
+        let time = self.time;
+        self.set(name, time);
+        true
+    }
+
+    /// What the catalog speaks of now.
+    pub fn watch<'n>(&mut self, names: impl Iterator<Item = &'n [u8]>, is_utf8: bool) {
+        for time in self.names.values_mut() {
+            if *time == ALWAYS {
+                *time = 0;
+            }
+        }
+        for name in names.filter(|name| can_be_asked_for(name, is_utf8)) {
+            self.set(name, ALWAYS);
+        }
+    }
+
+    fn set(&mut self, name: &[u8], time: u64) {
         let name = name.to_ascii_lowercase().into_boxed_slice();
-        if self.names.contains(&name) {
-            return true;
+        if let Some(last) = self.names.get_mut(&name) {
+            *last = time.max(*last);
+            return;
         }
-        let fits = self.names.len() < Self::MAX && name.len() <= Self::NAME_MAX;
-        if fits {
-            self.names.insert(name);
-        } else {
-            self.overflowed = true;
+        if self.names.len() == Self::MAX {
+            let oldest = self.names.iter().min_by_key(|(_, time)| **time);
+            if let Some(oldest) = oldest.map(|(name, _)| name.clone()) {
+                self.names.remove(&oldest);
+            }
         }
-        fits
+        self.names.insert(name, time);
     }
 
     /// All names.
-    #[must_use]
-    pub fn names(&self) -> Vec<Box<[u8]>> {
-        self.names.iter().cloned().collect()
+    pub fn names(&self) -> impl Iterator<Item = &[u8]> {
+        self.names.keys().map(|name| &**name)
     }
+}
 
-    /// Are there more than are remembered?
-    #[must_use]
-    pub fn has_overflowed(&self) -> bool {
-        self.overflowed
-    }
+/// A question for what is no text fails, and with it those for all others.
+fn can_be_asked_for(name: &[u8], is_utf8: bool) -> bool {
+    let is_text = name.is_ascii() || is_utf8 && std::str::from_utf8(name).is_ok();
+    is_text && name.len() <= CustomNames::NAME_MAX
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn has(customs: &Customs, name: &str) -> bool {
+        customs.names().any(|known| known == name.as_bytes())
+    }
+
     #[test]
     fn bounded() {
         let mut customs = Customs::default();
-        assert!(customs.insert(b"App.Tenant") && customs.insert(b"app.tenant"));
-        assert_eq!(customs.names(), [b"app.tenant"[..].into()]);
-        assert!(!customs.insert(&[b'x'; 300]) && customs.has_overflowed());
+        customs.watch([&b"App.Watched"[..]].into_iter(), false);
+        assert!(customs.insert(b"App.Tenant", false) && customs.insert(b"app.tenant", true));
+        assert_eq!(customs.names().count(), 2);
         for number in 0..2 * Customs::MAX {
-            customs.insert(format!("app.{number}").as_bytes());
+            customs.insert(b"app.kept", false);
+            customs.insert(format!("app.{number}").as_bytes(), false);
         }
-        assert_eq!(customs.names().len(), Customs::MAX);
+        assert_eq!(customs.names().count(), Customs::MAX);
+        assert!(
+            has(&customs, "app.watched") && has(&customs, "app.kept") && has(&customs, "app.1999")
+        );
+        assert!(!has(&customs, "app.tenant") && !has(&customs, "app.999"));
+        customs.watch([].into_iter(), false);
+        customs.insert(b"app.new", false);
+        assert!(!has(&customs, "app.watched"));
+    }
+
+    #[test]
+    fn what_no_server_can_be_asked_for() {
+        let mut customs = Customs::default();
+        assert!(!customs.insert(&[b'x'; 300], false));
+        assert!(!customs.insert("app.\u{e4}".as_bytes(), false));
+        assert!(customs.insert("app.\u{e4}".as_bytes(), true));
+        assert!(!customs.insert(b"app.\xe4", true));
     }
 }

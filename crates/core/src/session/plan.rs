@@ -94,6 +94,9 @@ fn plan_with(
     }
     let difference = Difference::between(wanted, held);
     let mut text = Vec::with_capacity(128);
+    if held.get(DEFERRABLE) == Some(b"on") {
+        text.extend_from_slice(AT_ONCE);
+    }
     if difference.resets_who {
         text.extend_from_slice(RESET_WHO);
     }
@@ -106,6 +109,10 @@ fn plan_with(
     }
     (!text.is_empty()).then_some(text)
 }
+
+const DEFERRABLE: &[u8] = b"default_transaction_deferrable";
+/// What the last client has set may have a transaction wait for others before it begins.
+const AT_ONCE: &[u8] = b"SET TRANSACTION NOT DEFERRABLE;";
 
 pub(super) const RESET_WHO: &[u8] = b"RESET SESSION AUTHORIZATION;RESET ROLE;";
 
@@ -145,7 +152,7 @@ fn set_config(text: &mut Vec<u8>, name: &[u8], write_value: impl Fn(&mut Vec<u8>
 }
 
 /// The statements that take from a session whatever it may hold, prepared statements excepted.
-pub const CLEAN: &str = "RESET SESSION AUTHORIZATION;RESET ROLE;RESET ALL;CLOSE ALL;UNLISTEN *;\
+pub const CLEAN: &str = "SET TRANSACTION NOT DEFERRABLE;RESET SESSION AUTHORIZATION;RESET ROLE;RESET ALL;CLOSE ALL;UNLISTEN *;\
     SELECT pg_catalog.pg_advisory_unlock_all();DISCARD TEMP;DISCARD SEQUENCES";
 
 #[cfg(test)]
@@ -174,6 +181,17 @@ mod tests {
             ),
         );
         check(&[], &[("a", "2")], Some("RESET \"a\";"));
+        let deferrable = "default_transaction_deferrable";
+        check(
+            &[],
+            &[(deferrable, "off")],
+            Some("RESET \"default_transaction_deferrable\";"),
+        );
+        check(
+            &[],
+            &[(deferrable, "on")],
+            Some("SET TRANSACTION NOT DEFERRABLE;RESET \"default_transaction_deferrable\";"),
+        );
         check(
             &[],
             &[("a.\u{e4}", "2")],

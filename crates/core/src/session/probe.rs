@@ -146,7 +146,8 @@ impl Probe {
     fn named(&self) -> Vec<u8> {
         let [open, close] = ESCAPED;
         let mut text = format!(
-            "SELECT 'g', name, {open}pg_catalog.current_setting(name, true){close} FROM (VALUES "
+            "SELECT 'g', {open}name{close}, {open}pg_catalog.current_setting(name, true){close} \
+             FROM (VALUES "
         )
         .into_bytes();
         for (at, name) in self.names.iter().enumerate() {

@@ -40,9 +40,7 @@ pub struct Lack {
     pub changes: Changes,
     /// It is under way as a whole: the next one is none of this server's business.
     pub is_closed: bool,
-    /// One of its commands was completed.
-    pub has_completed: bool,
-    /// It has failed.
+    /// It has failed, or no server has seen it.
     pub has_failed: bool,
 }
 
@@ -121,13 +119,12 @@ impl Lack {
         Self {
             changes,
             is_closed: false,
-            has_completed: false,
             has_failed: false,
         }
     }
 
     fn has_changed(&self, name: &[u8]) -> bool {
-        self.has_completed && !self.has_failed && self.changes.contains(name)
+        !self.has_failed && self.changes.contains(name)
     }
 }
 

@@ -32,6 +32,10 @@ pub struct State {
     pub seed: bool,
     /// A library was LOADed.
     pub library: bool,
+    /// There is more than a report has room for.
+    pub cut: bool,
+    /// Then: the custom parameters that were set.
+    pub customs: Vec<Vec<u8>>,
     /// It can't tell all.
     pub unclear: bool,
 }
@@ -63,6 +67,7 @@ impl State {
                     state.set(kind, &rest[..equals], &rest[equals + 1..])?;
                 }
                 b'c' => state.channels.push(unescape(rest)?),
+                b'n' => state.customs.push(unescape(rest)?.to_ascii_lowercase()),
                 b'p' => state.statements.push((unescape(rest)?, None)),
                 _ => state.flag(kind, rest)?,
             }
@@ -116,6 +121,7 @@ impl State {
             b'h' => &mut self.cursors,
             b'r' => &mut self.seed,
             b'l' => &mut self.library,
+            b'o' => &mut self.cut,
             b'x' => &mut self.unclear,
             _ => return Err(BadState),
         };
@@ -202,6 +208,9 @@ mod tests {
         };
         assert_eq!(state, expect);
         assert_eq!(state.pins().to_string(), "temporary objects");
+        let cut = State::of_report(br"1;nApp.\303\244;o;t").unwrap();
+        assert_eq!(cut.customs, ["app.\u{e4}".as_bytes()]);
+        assert!(cut.cut && cut.temporary && !cut.unclear);
         for bad in [
             "",
             "2",

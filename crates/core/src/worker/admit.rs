@@ -8,8 +8,12 @@ use pgweir_wire::{Authentication, MessageWriter, Severity, sqlstate};
 
 use super::{Worker, authenticate::is_own_user};
 use crate::{
-    Actions, Answer, Level, ReadMode, Replication, SharedPool, Time, Token, admin::Console,
-    backend::Welcome, fault::Fault, frontend::ClientDuty, pool::PoolKey,
+    Actions, Answer, Level, ReadMode, Replication, SharedPool, Time, Token,
+    admin::Console,
+    backend::{Failure, Welcome},
+    fault::Fault,
+    frontend::ClientDuty,
+    pool::PoolKey,
 };
 
 impl Worker {
@@ -125,8 +129,12 @@ impl Worker {
             }
             return Ok(());
         }
-        let retry_at = shared.ledger.lock().retry_at();
         let failure = shared.facts.lock().failure.clone();
+        if failure.as_ref().is_some_and(Failure::lacks_database) {
+            // It may be there by now.
+            shared.ledger.lock().forgive();
+        }
+        let retry_at = shared.ledger.lock().retry_at();
         match failure.filter(|_| retry_at.is_some_and(|at| at > now)) {
             Some(why) => return Err(Fault::ServerLogin(why.text)),
             None => self.wait(conn, shared.id, true, now, out),

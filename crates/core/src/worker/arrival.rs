@@ -96,6 +96,7 @@ impl Worker {
             peeked: false,
             blocked: false,
             held: None,
+            unread: None,
             statements: Names::default(),
             unnamed: record.unnamed.as_deref().map(Into::into),
             unnamed_is_opaque: false,
@@ -151,13 +152,14 @@ impl Worker {
         };
         let session = record.session.clone().unwrap_or_default();
         let settings = directory.settings();
+        let is_utf8 = shared.is_utf8();
         let mut customs = shared.customs.lock();
         for (name, _) in session
             .wanted
             .iter()
             .filter(|(name, _)| name.contains(&b'.'))
         {
-            customs.insert(name);
+            customs.insert(name, is_utf8);
         }
         drop(customs);
         client.context = Some(Box::new(Context {

@@ -29,10 +29,10 @@ impl LocalPool {
     #[cold]
     fn take_certificates(&mut self) {
         self.certificates = self.shared.catalog.certificates();
+        // It was read in UTF-8.
+        let is_utf8 = self.shared.is_utf8();
         let mut customs = self.shared.customs.lock();
-        for name in self.certificates.custom_names() {
-            customs.insert(name);
-        }
+        customs.watch(self.certificates.custom_names(), is_utf8);
     }
 }
 

@@ -3,7 +3,10 @@
 //! The client's ReadyForQuery is held back meanwhile. What is found becomes the client's context, and
 //! says whether the client can go on with any server.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, atomic::Ordering},
+};
 
 use pgweir_wire::MessageWriter;
 
@@ -12,7 +15,7 @@ use crate::{
     Actions, ReadMode, Time, Token,
     backend::{Answers, Duty, Own, Request, Server, ServerSession},
     frontend::{Client, ClientDuty},
-    session::{Context, Pin, Pins, Probe, State, Suspicion, TrackedNames, plan},
+    session::{Context, Pin, Pins, Probe, SettingsTable, State, Suspicion, TrackedNames, plan},
 };
 
 impl Worker {
@@ -106,7 +109,7 @@ impl Worker {
             .session
             .report
             .as_ref()
-            .filter(|report| !report.unclear)
+            .filter(|report| !report.unclear && !report.cut)
             .map(|report| (**report).clone());
         if let Some(client) = self.table.client(client_conn) {
             client.duty = ClientDuty::Preparing(conn);
@@ -151,12 +154,22 @@ impl Worker {
 
     /// Asks the server what its session holds.
     fn probe(&mut self, conn: Token, out: &mut Actions) {
-        let Some(server) = self.table.server(conn) else {
+        let Some((_, client, server)) = self.table.pair_of(conn) else {
             return;
         };
+        let wanted = client.context.iter().flat_map(|own| own.wanted.iter());
+        let mut customs: BTreeSet<Box<[u8]>> = wanted
+            .filter(|(name, _)| name.contains(&b'.'))
+            .map(|(name, _)| name.into())
+            .collect();
+        customs.extend(server.session.named.iter().cloned());
+        let report = server.session.report.as_deref();
+        let told = report.iter().flat_map(|report| &report.customs);
+        customs.extend(told.map(|name| name.as_slice().into()));
+        customs.extend(server.shared.customs.lock().names().map(Box::from));
         let probe = Probe {
             knows_grants: Rights::of(self.directory.names(), server) == Rights::Granted,
-            ..Probe::full(server.shared.customs.lock().names())
+            ..Probe::full(customs.into_iter().collect())
         };
         self.ask_state(conn, probe, None, out);
     }
@@ -260,31 +273,34 @@ impl Worker {
             Pin::Privileged,
             !state.privileged.is_empty() && Rights::of(directory.names(), server) != Rights::All,
         );
+        let report = server.session.report.as_deref();
+        // What it can't tell, no probe finds for sure.
         pins.insert_if(
             Pin::Unknown,
-            failed || state.unclear && server.session.report.is_some(),
+            failed || report.is_some_and(|own| own.unclear),
         );
         let channels = probe.channels.then(|| std::mem::take(&mut state.channels));
         let mut restored = None;
         if !failed {
-            let table = directory.settings();
-            let held = table.intern(settings(context, probe, state, &server.session));
-            let target = context.learn(&held, server.session.lack.as_deref(), table);
-            restored = plan(&target, &held);
-            server.session.holds(&held);
+            let found = settings(context, probe, state, &server.session);
+            let most = self.snapshot.config.settings.max_client_settings_bytes;
+            let (text, is_too_much) = adopt(context, server, &found, most, directory.settings());
+            restored = text;
+            pins.insert_if(Pin::Parameter, is_too_much);
             server.session.channels = channels;
             server.session.suspicion = Suspicion::default();
             server.session.is_unjudged = false;
+            server.session.named.clear();
             server.session.taken_back.clear();
         }
         let pinning = &self.snapshot.config.settings.pin_parameters;
-        pins.insert_if(Pin::Parameter, Self::is_pinning(context, pinning));
+        pins.insert_if(Pin::Parameter, Self::is_pinning(context, server, pinning));
         if server.session.lack.is_some() && context.refused.is_some() {
             // It does not stay with a server that lacks something.
-            pins = pins.only(Pin::Configured);
-            if failed {
+            if failed || pins.contains(Pin::Parameter) {
                 server.retire = Some("the state of its session is not known");
             }
+            pins = pins.only(Pin::Configured);
         }
         let new = pins.new_since(context.pins);
         context.pin(pins, now);
@@ -440,6 +456,29 @@ fn no_longer_set(context: &Context, state: &State) -> Vec<Box<[u8]>> {
         name.contains(&b'.') && context.base.get(name).is_none() && !is_reported(name)
     });
     gone.map(|(name, _)| name.into()).collect()
+}
+
+/// What was found becomes the client's context: gives what RESET has taken away of its startup values. If it is
+/// too much to be carried, it stays with the server, and the client too.
+fn adopt(
+    context: &mut Context,
+    server: &mut Server,
+    found: &[(Vec<u8>, Vec<u8>)],
+    most: u32,
+    table: &SettingsTable,
+) -> (Option<Vec<u8>>, bool) {
+    let pairs = || found.iter().map(|(name, value)| (name, value));
+    let bytes: usize = pairs().map(|(name, value)| name.len() + value.len()).sum();
+    if bytes > most as usize {
+        // It is nobody else's.
+        let own = SettingsTable::default();
+        let held = own.intern(pairs());
+        return (plan(&own.overlay(&context.base, &held), &held), true);
+    }
+    let held = table.intern(pairs());
+    let target = context.learn(&held, server.session.lack.as_deref(), table);
+    server.session.holds(&held);
+    (plan(&target, &held), false)
 }
 
 /// What was set in the session, by what it was before and what was asked.

@@ -209,7 +209,7 @@ impl Worker {
                     let message = server.stream.held().to_vec();
                     self.listener_said(conn, &message, now, out);
                 }
-                Ok(Some(Step::Pass { .. } | Step::PassHeld)) => {}
+                Ok(Some(Step::Pass { .. } | Step::PassHeld | Step::Overlong(_))) => {}
                 Ok(None) => break,
                 Err(violation) => return self.server_fault(conn, &violation, now, out),
             }

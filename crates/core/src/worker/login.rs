@@ -56,6 +56,7 @@ impl Worker {
             peeked: false,
             blocked: false,
             held: None,
+            unread: None,
             statements: crate::session::Names::default(),
             unnamed: None,
             unnamed_is_opaque: false,

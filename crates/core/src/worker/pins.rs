@@ -60,21 +60,28 @@ impl Worker {
         }
     }
 
-    /// The configuration may say that a client keeps its server until it leaves.
+    /// The configuration may say that a client keeps its server until it leaves; what it asks for at its login,
+    /// that it does as long as it wants that.
     pub(super) fn dedicate(&mut self, conn: Token, pool: PoolId, now: Time) {
         let dedicated = self.pool(pool).is_some_and(|pool| pool.terms.dedicated);
         if let Some(client) = self.table.client(conn)
             && let Some(context) = client.context.as_deref_mut()
-            && dedicated
         {
             let mut pins = Pins::default();
-            pins.insert(Pin::Configured);
+            pins.insert_if(Pin::Configured, dedicated);
+            pins.insert_if(Pin::Parameter, context.ends_idle_sessions());
             context.pin(pins, now);
         }
     }
 
-    /// Has a session changed a parameter that is to pin it (`pin_parameters`)?
-    pub(super) fn is_pinning(context: &Context, names: &[String]) -> bool {
+    /// Has a session changed a parameter that is to pin it (`pin_parameters`), or one that no server can be
+    /// asked for, or one that has its effect on a server that nobody uses?
+    pub(super) fn is_pinning(context: &Context, server: &Server, names: &[String]) -> bool {
+        let report = server.session.report.as_deref();
+        let tells_all = report.is_some_and(|report| !report.unclear);
+        if context.has_unlisted && !tells_all || context.ends_idle_sessions() {
+            return true;
+        }
         let is_named = |name: &[u8]| {
             let mut names = names.iter();
             names.any(|pinning| pinning.as_bytes().eq_ignore_ascii_case(name))

@@ -138,9 +138,10 @@ impl Worker {
         };
         let own_name = client.tracked.application_name().to_vec();
         asked.retain(|(name, _)| !name.eq_ignore_ascii_case(APPLICATION_NAME));
+        let is_utf8 = shared.is_utf8();
         let mut customs = shared.customs.lock();
         for (name, _) in asked.iter().filter(|(name, _)| name.contains(&b'.')) {
-            customs.insert(name);
+            customs.insert(name, is_utf8);
         }
         drop(customs);
         let settings = directory.settings();

@@ -2,7 +2,7 @@
 
 use super::Client;
 use crate::{
-    postgres::{LAST_WORDS, TOO_MANY},
+    postgres::{LAST_WORDS, REFUSED, TOO_MANY, is_refused},
     scenario::ClientLimits,
 };
 
@@ -22,11 +22,17 @@ pub(crate) struct Grounds {
 }
 
 impl Client {
+    /// May its request be answered without a server?
+    pub(super) fn may_get_no_server(&self) -> bool {
+        self.was_named || is_refused(&self.work_mem)
+    }
+
     /// Has the pooler a reason to say this?
     pub(super) fn is_justified(&self, text: &str, grounds: Grounds) -> bool {
         match text {
             text if text.ends_with("(takeover_timeout)") => grounds.takeover,
             CANCELED => self.was_named,
+            REFUSED => is_refused(&self.work_mem),
             "server conn crashed?" | LAST_WORDS => grounds.servers_lost,
             "login failed" => self.is_native() && (grounds.logins_failed || grounds.servers_lost),
             "query_wait_timeout" => grounds.wait_timeout,

@@ -368,8 +368,8 @@ impl Client {
             }
             // The pooler says that the client waits, before anything of an answer.
             backend::NOTICE_RESPONSE if !self.has_begun() && is_of_waiting(body) => Ok(()),
-            // A lone Sync that was cancelled while it waited.
-            backend::READY_FOR_QUERY if self.was_named && !self.has_begun() => {
+            // A lone Sync that was cancelled while it waited, or that no server sees.
+            backend::READY_FOR_QUERY if self.may_get_no_server() && !self.has_begun() => {
                 self.answered(tag, body)
             }
             // Whether a server says these or the pooler, what counts is that they fit.

@@ -3,7 +3,7 @@
 use pgweir_wire::{MessageWriter, tag::frontend};
 
 use super::{Client, Pause, Phase, Unit, own::Ask};
-use crate::{checks::RequestId, network::End};
+use crate::{checks::RequestId, network::End, postgres::is_refused};
 
 /// How a client goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,7 +151,9 @@ impl Client {
     fn set(&mut self, rng: &mut fastrand::Rng) {
         if self.keeps_session && self.own.status == b'I' && rng.bool() {
             let work_mem = format!("{}MB", rng.u8(5..200));
-            self.simple(&[&format!("set work_mem='{work_mem}'")], true);
+            // On its way out of what is refused, it may find a server without that.
+            let claims = !is_refused(&self.work_mem);
+            self.simple(&[&format!("set work_mem='{work_mem}'")], claims);
             if let Some(unit) = self.units.back_mut() {
                 unit.work_mem = Some(work_mem);
             }

@@ -11,6 +11,7 @@ use pgweir_wire::{Authentication, Header, MessageWriter, Severity};
 
 pub(crate) use self::{
     login::Method,
+    session::{REFUSED, is_refused},
     statement::{Command, Text, signature},
 };
 use self::{

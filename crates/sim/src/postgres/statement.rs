@@ -158,6 +158,7 @@ impl Command {
             "select" if rest.contains("THEN 's' ELSE 'g' END") => Self::Probe,
             "select" if rest.contains("advisory_unlock_all") => Self::Clean,
             "select" => Self::set_config(rest),
+            "set" if rest.starts_with("TRANSACTION ") => Self::Clean,
             "set" => match rest.split_once('=') {
                 Some((name, value)) => Self::Set {
                     name: name.trim().to_owned(),

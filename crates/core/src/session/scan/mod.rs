@@ -20,7 +20,7 @@ mod verdict_cache;
 #[cfg(test)]
 mod verdicts;
 
-pub use phrase::{Discard, Phrase, Phrases, custom_names, phrases, statements};
+pub use phrase::{CustomNames, Discard, Phrase, Phrases, custom_names, phrases, statements};
 pub use suspicion::Suspicion;
 pub use verdict_cache::VerdictCache;
 

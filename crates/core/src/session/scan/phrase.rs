@@ -9,7 +9,7 @@ mod parse;
 
 use std::{borrow::Cow, collections::VecDeque, ops::Range};
 
-pub use custom::custom_names;
+pub use custom::{CustomNames, custom_names};
 
 use super::lexer::{Kind, Lexer};
 

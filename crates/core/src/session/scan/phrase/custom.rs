@@ -2,86 +2,190 @@
 
 use std::collections::BTreeSet;
 
-use crate::session::scan::lexer::{is_of_word, starts_word};
+use crate::session::{
+    Customs,
+    scan::lexer::{is_of_word, starts_word},
+};
 
-/// Longer names are no parameters' names.
-const LEN_MAX: usize = 127;
+/// The longest of the words that names follow.
+const WORD_MAX: usize = b"current_setting".len();
 
 /// Names of custom parameters (`app.tenant`) that a text mentions, in lower case: as the argument of
 /// `set_config` or `current_setting`, or after SET, SHOW, RESET; in strings too, which may be bodies
 /// of functions. There may be more than the text means.
 ///
-/// Nothing in SQL lists such parameters; only those can be asked for whose names are known.
+/// Nothing in SQL lists such parameters; only those can be asked for whose names are known. So a text that
+/// comes in pieces is read as well.
+#[derive(Debug, Default)]
+pub struct CustomNames {
+    found: BTreeSet<Vec<u8>>,
+    /// The word that is being read; of a longer one, the beginning.
+    word: Vec<u8>,
+    is_word: bool,
+    /// What may become names. No more than a few at a time, since one character ends most.
+    readers: Vec<Reader>,
+}
+
+/// What comes behind a word that a name follows.
+#[derive(Debug, PartialEq, Eq)]
+enum Reader {
+    /// An opening parenthesis is to come, perhaps with quotes around the function's name.
+    Open,
+    /// Quotes of the argument, which may stand in a string itself.
+    Quote,
+    /// White space.
+    Blank,
+    /// The name, of which this has come.
+    Name {
+        name: Vec<u8>,
+        dots: bool,
+        /// A part of it is to begin.
+        fresh: bool,
+        /// It is an argument.
+        quoted: bool,
+    },
+    /// It is none.
+    Dead,
+}
+
+/// All that a text mentions.
 #[must_use]
 pub fn custom_names(text: &[u8]) -> BTreeSet<Vec<u8>> {
-    let mut names = BTreeSet::new();
-    let mut at = 0;
-    while at < text.len() {
-        if !starts_word(text[at]) {
-            at += 1;
-            continue;
+    let mut names = CustomNames::default();
+    names.read(text);
+    names.finish()
+}
+
+impl CustomNames {
+    /// A longer name is cut, to one byte more than this.
+    pub const NAME_MAX: usize = 255;
+
+    /// Reads on.
+    pub fn read(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.next(byte);
         }
-        let word = word_at(text, at);
-        let after = at + word.len();
-        let name = match word.to_ascii_lowercase().as_slice() {
-            b"set_config" | b"current_setting" => argument(text, after),
-            b"set" | b"show" | b"reset" | b"local" | b"session" => {
-                dotted(&text[skip(text, after, is_blank)..])
-            }
-            _ => None,
-        };
-        names.extend(name);
-        at = after;
     }
-    names
+
+    /// The text has come to its end.
+    #[must_use]
+    pub fn finish(mut self) -> BTreeSet<Vec<u8>> {
+        // No name goes on with it, and no word.
+        self.next(0);
+        self.found
+    }
+
+    #[inline]
+    fn next(&mut self, byte: u8) {
+        if self.is_word && !is_of_word(byte) {
+            self.word_ended();
+        }
+        if !self.readers.is_empty() {
+            self.readers_next(byte);
+        }
+        if self.is_word || starts_word(byte) {
+            if !self.is_word {
+                self.is_word = true;
+                self.word.clear();
+            }
+            if self.word.len() <= WORD_MAX {
+                self.word.push(byte.to_ascii_lowercase());
+            }
+        }
+    }
+
+    fn word_ended(&mut self) {
+        self.is_word = false;
+        match self.word.as_slice() {
+            b"set_config" | b"current_setting" => self.readers.push(Reader::Open),
+            b"set" | b"show" | b"reset" | b"local" | b"session" => {
+                self.readers.push(Reader::Blank);
+            }
+            _ => {}
+        }
+    }
+
+    fn readers_next(&mut self, byte: u8) {
+        for reader in &mut self.readers {
+            if let Some(name) = reader.next(byte) {
+                if self.found.len() > Customs::MAX {
+                    // That is known to be too many.
+                    continue;
+                }
+                // It may stand between dollars.
+                let parts = name.split(|&byte| byte == b'$');
+                let parts = parts.filter(|part| part.contains(&b'.') && !part.ends_with(b"."));
+                self.found.extend(parts.map(<[u8]>::to_vec));
+                self.found.insert(name);
+            }
+        }
+        self.readers.retain(|reader| *reader != Reader::Dead);
+    }
+}
+
+impl Reader {
+    /// Gives a name that ends before this byte.
+    fn next(&mut self, byte: u8) -> Option<Vec<u8>> {
+        match self {
+            Self::Open => match byte {
+                b'(' => *self = Self::Quote,
+                b'"' => {}
+                _ if is_blank(byte) => {}
+                _ => *self = Self::Dead,
+            },
+            Self::Quote if is_quote(byte) => {}
+            Self::Blank if is_blank(byte) => {}
+            Self::Quote | Self::Blank => {
+                let quoted = *self == Self::Quote;
+                *self = Self::Name {
+                    name: Vec::new(),
+                    dots: false,
+                    fresh: true,
+                    quoted,
+                };
+                return self.next(byte);
+            }
+            Self::Name {
+                name,
+                dots,
+                fresh,
+                quoted,
+            } => {
+                match byte {
+                    b'"' => return None,
+                    b'.' if !*fresh => {
+                        *dots = true;
+                        *fresh = true;
+                    }
+                    _ if *fresh && starts_word(byte) => *fresh = false,
+                    _ if !*fresh && is_of_word(byte) => {}
+                    _ => {
+                        let is_name = *dots && !*fresh;
+                        let found = is_name.then(|| std::mem::take(name));
+                        // What seemed its beginning may be that of `E'..'`.
+                        let is_prefix =
+                            *quoted && !is_name && name.iter().all(|byte| *byte == b'e');
+                        *self = match is_prefix && is_quote(byte) {
+                            true => Self::Quote,
+                            false => Self::Dead,
+                        };
+                        return found;
+                    }
+                }
+                if name.len() <= CustomNames::NAME_MAX {
+                    name.push(byte.to_ascii_lowercase());
+                }
+            }
+            Self::Dead => {}
+        }
+        None
+    }
 }
 
 fn is_blank(byte: u8) -> bool {
     byte.is_ascii_whitespace()
 }
 
-fn skip(text: &[u8], from: usize, which: impl Fn(u8) -> bool) -> usize {
-    let rest = &text[from..];
-    from + rest.iter().take_while(|&&byte| which(byte)).count()
-}
-
-fn word_at(text: &[u8], at: usize) -> &[u8] {
-    &text[at..skip(text, at, is_of_word)]
-}
-
-/// `('app.tenant'`, with any number of quotes, since it may stand in a string itself.
-fn argument(text: &[u8], at: usize) -> Option<Vec<u8>> {
-    let at = skip(text, at, |byte| is_blank(byte) || byte == b'"');
-    if text.get(at) != Some(&b'(') {
-        return None;
-    }
-    let quote = skip(text, at + 1, |byte| {
-        is_blank(byte) || matches!(byte, b'\'' | b'\\' | b'$' | b'e' | b'E')
-    });
-    // The letter may belong to the name.
-    (at + 1..=quote).find_map(|from| dotted(&text[from..]))
-}
-
-/// A name with a dot in it, quotes around its parts or not.
-fn dotted(text: &[u8]) -> Option<Vec<u8>> {
-    let mut name = Vec::new();
-    let mut dots = 0;
-    let mut fresh = true;
-    for &byte in text {
-        match byte {
-            b'"' => continue,
-            b'.' if !fresh => {
-                dots += 1;
-                fresh = true;
-            }
-            _ if fresh && starts_word(byte) => fresh = false,
-            _ if !fresh && is_of_word(byte) => {}
-            _ => break,
-        }
-        name.push(byte.to_ascii_lowercase());
-        if name.len() > LEN_MAX {
-            return None;
-        }
-    }
-    (dots > 0 && !fresh).then_some(name)
+fn is_quote(byte: u8) -> bool {
+    is_blank(byte) || matches!(byte, b'\'' | b'\\' | b'$')
 }

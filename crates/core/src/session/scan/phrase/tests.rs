@@ -1,4 +1,4 @@
-use super::{Discard, Phrase, custom_names, phrases};
+use super::{CustomNames, Discard, Phrase, custom_names, phrases};
 
 fn shown(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
@@ -194,4 +194,34 @@ fn custom_parameters() {
     check("set \"a.b\" = 1; set \"c\".\"d\" = 1", &["a.b", "c.d"]);
     check("select current_setting('search_path'), set_config(", &[]);
     check("set a. = 1", &[]);
+    check(
+        "set_config(ee'e.f'), set_config (\n$$a.b$$), current_setting('\"c\".d')",
+        &["a.b", "a.b$$", "c.d", "e.f"],
+    );
+    check("select set_config($t$a.b$t$, x)", &["a.b", "t$a.b$t$"]);
+    check("set session set.local.x", &["set.local.x"]);
+    check(
+        "reset settled.x, unset a.b, set_configs('c.d')",
+        &["settled.x"],
+    );
+    let cut = format!("a.{}", "b".repeat(254));
+    check(&format!("set a.{}", "b".repeat(300)), &[&cut]);
+}
+
+/// However a text comes in pieces.
+#[test]
+fn custom_parameters_in_pieces() {
+    let text =
+        b"select set_config ( E'app.x', 'y', false); SET LOCAL app.z = 'reset a.b'; show \"c\".d";
+    let whole = custom_names(text);
+    assert_eq!(whole.len(), 4);
+    for first in 0..text.len() {
+        for second in first..text.len() {
+            let mut names = CustomNames::default();
+            for piece in [&text[..first], &text[first..second], &text[second..]] {
+                names.read(piece);
+            }
+            assert_eq!(names.finish(), whole, "{first} {second}");
+        }
+    }
 }

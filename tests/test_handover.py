@@ -1,0 +1,161 @@
+"""What one client does to its session on purpose, or to its server, is nobody else's business."""
+
+import pytest
+
+import machine
+import rawclient as wire
+
+PATH = ", ".join(f"handed{number}" for number in range(2000))
+
+
+@pytest.fixture
+def two(start_pooler, either_pg):
+    """Two clients that share one server, if they can."""
+    pooler = start_pooler(either_pg, default_pool_size=1)
+    with pooler.raw() as one, pooler.raw() as other:
+        yield pooler, one, other
+
+
+def pins(pooler):
+    return [row["reason"] for row in pooler.console("SHOW PINS")]
+
+
+def test_many_schemas(two):
+    pooler, one, other = two
+    assert not wire.errors(one.query(f"SET search_path = {PATH}"))
+    for _ in range(2):
+        assert other.value("SHOW search_path") == '"$user", public'
+        assert one.value("SHOW search_path") == PATH
+    assert pins(pooler) == []
+
+
+@pytest.mark.shows("max_client_settings_bytes")
+@pytest.mark.parametrize("most", [4096, 500_000])
+@pytest.mark.parametrize("kind", ["custom", "search_path"])
+def test_long_values(start_pooler, either_pg, kind, most):
+    """What is too long to be carried stays with its server, and its client too."""
+    pooler = start_pooler(either_pg, default_pool_size=2, max_client_settings_bytes=most)
+    # The name has not been heard of, and does not come in the text's first piece.
+    set_, reset, read = {
+        "custom": ("SELECT length('{}') /* {} */; SET app.handed = '{}'", "RESET app.handed",
+                   "SELECT length(current_setting('app.handed', true))"),
+        "search_path": ("SELECT length('{}') /* {} */; SET search_path = a{}", "RESET search_path",
+                        "SELECT length(current_setting('search_path'))"),
+    }[kind]
+    for length in (5000, 100_000, 1_000_000):
+        value = "x" * length if kind == "custom" else ", a" * (length // 3)
+        with pooler.raw() as one, pooler.raw() as other:
+            default = int(other.value(read) or "0")
+            assert not wire.errors(one.query(set_.format("y" * 70_000, "z" * 70_000, value)))
+            for _ in range(2):
+                assert int(other.value(read) or "0") == default
+                assert int(one.value(read)) > default
+            is_kept = length > 64_000 or length > most
+            assert bool(pins(pooler)) == is_kept
+            assert not wire.errors(one.query(reset))
+            assert int(one.value(read) or "0") == default and pins(pooler) == []
+            one.query(set_.format("", "", value))
+        # It has left.
+        with pooler.raw() as one, pooler.raw() as other:
+            one.query("BEGIN")
+            for client in (one, other):
+                assert int(client.value(read) or "0") == default
+
+
+def test_names_that_no_server_can_be_asked_for(two):
+    pooler, one, other = two
+    bad = [b"SET app.\xe9zz = '1'", b"SET \"app.\xe9\" = '1'", b"SELECT set_config('app.\xe9', '1', false)",
+           b"SET app." + b"x" * 300 + b" = '1'"]
+    for text in bad:
+        one.send(wire.frame("Q", text + b"\0")).until_ready()
+    one.send(wire.query("SET work_mem = '77kB'")).until_ready()
+    assert not wire.errors(one.query("DISCARD ALL"))
+    assert not wire.errors(other.query("SET work_mem = '78kB'; SET app.handed = 'x'"))
+    assert pins(pooler) == []
+    # Where the encodings say what it is, one that is not ASCII is like any other.
+    read = "SELECT nullif(current_setting('app.händed', true), '')"
+    assert not wire.errors(one.query("SET \"app.händed\" = 'ä'"))
+    for _ in range(2):
+        assert other.value(read) is None
+        assert one.value(read) == "ä"
+    assert pins(pooler) == []
+
+
+def test_names_in_abundance(two):
+    """What one client has heard of keeps nobody else's names out."""
+    pooler, one, other = two
+    for start in range(0, 3000, 100):
+        text = ";".join(f"SET app.many{number} = ''; RESET app.many{number}" for number in range(start, start + 100))
+        assert not wire.errors(one.query(text))
+    one.query("DISCARD ALL")
+    assert not wire.errors(other.query("SET app.handed = 'x'"))
+    for _ in range(2):
+        assert one.value("SELECT nullif(current_setting('app.handed', true), '')") is None
+        assert other.value("SELECT current_setting('app.handed')") == "x"
+    assert pins(pooler) == []
+
+
+@pytest.mark.parametrize("login", [False, True], ids=["set", "at_login"])
+def test_a_timeout_for_idle_sessions(start_pooler, either_pg, login):
+    """It ends the session that has it, and no server that others could have used."""
+    pooler = start_pooler(either_pg, default_pool_size=2)
+    with pooler.raw() as other:
+        server = other.value("SELECT pg_backend_pid()")
+        other.query("BEGIN")
+        one = pooler.raw(**({"options": "-c idle_session_timeout=500"} if login else {}))
+        if not login:
+            one.query("SET idle_session_timeout = 500")
+        assert one.value("SELECT pg_backend_pid()") != server
+        other.query("COMMIT")
+        assert pins(pooler) == ["parameter"]
+        assert one.error_and_close().sqlstate == "57P05"
+        assert other.value("SELECT pg_backend_pid()") == server
+
+
+@pytest.mark.parametrize("leaves", [False, True], ids=["stays", "leaves"])
+def test_transactions_that_wait_for_others(start_pooler, either_pg, leaves):
+    pooler = start_pooler(either_pg, default_pool_size=1)
+    with pooler.raw() as one, pooler.raw() as other, either_pg.connect(dbname="app") as writer:
+        one.query("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE, READ ONLY, DEFERRABLE")
+        assert not wire.errors(one.query("SELECT 1"))
+        if leaves:
+            one.query("DECLARE c CURSOR WITH HOLD FOR SELECT 1")
+            assert pins(pooler)
+        writer.execute("BEGIN ISOLATION LEVEL SERIALIZABLE")
+        writer.execute("SELECT txid_current()")
+        if leaves:
+            one.close()
+        # It does not wait for the writer's end.
+        assert other.value("SELECT 1") == "1"
+        assert other.value("SHOW default_transaction_deferrable") == "off"
+
+
+def test_what_is_said_in_quotes(two):
+    pooler, one, other = two
+    names = ['"', "'", "\\", "a\\x00b", '"";RESET ROLE;--', "$$", "é\n"]
+    for name in names:
+        quoted = '"' + name.replace('"', '""') + '"'
+        assert not wire.errors(one.query(f"SET search_path = {quoted}; SET app.handed = 'it''s {name.replace(chr(39), '')}'"))
+        shown = one.value("SHOW search_path")
+        for _ in range(2):
+            assert other.value("SHOW search_path") == '"$user", public'
+            assert one.value("SHOW search_path") == shown
+    assert pins(pooler) == []
+
+
+def test_more_than_a_report_tells(assisted_pg, start_pooler):
+    """A name that stands nowhere: the extension knows it, whatever its value takes."""
+    pooler = start_pooler(assisted_pg, default_pool_size=1)
+    read = "SELECT length(current_setting('app.' || 'made', true))"
+    with pooler.raw() as one, pooler.raw() as other:
+        assert not wire.errors(one.query("SELECT length(set_config('app.' || 'made', repeat('x', 9000), false))"))
+        for _ in range(2):
+            assert int(other.value(read) or "0") == 0
+            assert one.value(read) == "9000"
+        assert pins(pooler) == []
+        # So many that not even their names have room.
+        made = "SELECT count(set_config('app.' || 'made' || n, 'x', false)) FROM generate_series(1, 2000) AS n"
+        assert one.value(made) == "2000"
+        assert pins(pooler) == ["unknown state"]
+        assert not wire.errors(one.query("DISCARD ALL")) and pins(pooler) == []
+        assert not other.value("SELECT nullif(current_setting('app.' || 'made' || 7, true), '')")
