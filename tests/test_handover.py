@@ -1,5 +1,8 @@
 """What one client does to its session on purpose, or to its server, is nobody else's business."""
 
+import os
+import signal
+
 import pytest
 
 import machine
@@ -110,6 +113,48 @@ def test_a_timeout_for_idle_sessions(start_pooler, either_pg, login):
         assert pins(pooler) == ["parameter"]
         assert one.error_and_close().sqlstate == "57P05"
         assert other.value("SELECT pg_backend_pid()") == server
+
+
+def test_a_session_that_ends_with_any_error(two):
+    """`exit_on_error` does so where it is set, and nowhere else."""
+    pooler, one, other = two
+    server = other.value("SELECT pg_backend_pid()")
+    bad = {"work_mem=bogus": "22023", "role=nobody": "22023", "search_path=x -c transaction_isolation=no": "22023"}
+    for options, code in bad.items():
+        with pytest.raises(wire.LoginRefused, match=f"{code}: "):
+            pooler.raw(options=f"-c exit_on_error=on -c {options}")
+        assert other.value("SELECT pg_backend_pid()") == server
+    with pooler.raw(options="-c exit_on_error=on -c lock_timeout=77s") as late:
+        for client in (late, one):
+            if client == one:
+                assert not wire.errors(one.query("SET exit_on_error = on"))
+            assert client.value("SHOW exit_on_error") == "on"
+            assert pins(pooler) == ["parameter"]
+            client.send(wire.query("SELECT 1/0"))
+            assert client.error_and_close().sqlstate == "22012"
+            assert other.value("SHOW exit_on_error") == "off" and pins(pooler) == []
+
+
+def test_a_login_that_is_given_up_leaves_nothing(start_pooler, either_pg):
+    """The server is about to take what the client asks for, when that leaves."""
+    pooler = start_pooler(either_pg, default_pool_size=1)
+
+    def wait(what, count):
+        machine.wait_until(lambda: int(pooler.console("SHOW POOLS")[0][what]) == count, 10, f"{what} is {count}")
+
+    with pooler.raw() as other:
+        server = int(other.value("SELECT pg_backend_pid()"))
+        os.kill(server, signal.SIGSTOP)
+        try:
+            one = wire.RawClient.tcp(*other.address)
+            one.send(wire.startup(user="trusty", database="app", options="-c search_path=handed -c app.handed=x"))
+            wait("sv_active", 1)
+            one.close()
+            wait("sv_active", 0)
+        finally:
+            os.kill(server, signal.SIGCONT)
+        assert other.value("SHOW search_path") == '"$user", public'
+        assert other.value("SELECT nullif(current_setting('app.handed', true), '')") is None
 
 
 @pytest.mark.parametrize("leaves", [False, True], ids=["stays", "leaves"])

@@ -63,7 +63,8 @@ def test_nothing_runs_as_anybody_else(lost, losing_pg):
     assert one.value("SHOW work_mem") == "77kB"
 
 
-def test_a_request_that_is_cancelled_opens_no_door_for_the_next(start_pooler, losing_pg):
+@pytest.mark.parametrize("pipelined", [False, True], ids=["later", "pipelined"])
+def test_a_request_that_is_cancelled_opens_no_door_for_the_next(start_pooler, losing_pg, pipelined):
     pooler = start_pooler(losing_pg, default_pool_size=1)
 
     def wait(count):
@@ -74,7 +75,8 @@ def test_a_request_that_is_cancelled_opens_no_door_for_the_next(start_pooler, lo
         assert other.value(WHO) == "trusty"
         losing_pg.run("DROP ROLE lost_role")
         other.query("BEGIN")
-        one.send(wire.query("RESET ROLE"))
+        behind = wire.query("INSERT INTO lost_rows DEFAULT VALUES")
+        one.send(wire.query("RESET ROLE"), behind if pipelined else b"")
         wait(1)
         third.send(wire.query("BEGIN"))
         wait(2)
@@ -84,12 +86,48 @@ def test_a_request_that_is_cancelled_opens_no_door_for_the_next(start_pooler, lo
         wait(1)
         one.cancel()
         assert wire.errors(one.until_ready())[0][0] == "57014"
-        one.send(wire.query("INSERT INTO lost_rows DEFAULT VALUES"))
+        one.send(b"" if pipelined else behind)
         wait(1)
         third.query("COMMIT")
         assert refused(one.until_ready())
         assert not wire.errors(one.query("RESET ROLE")) and one.value(WHO) == "trusty"
         assert one.value("SELECT count(*) FROM lost_rows") == "0"
+
+
+def test_what_another_has_left_under_a_name_goes(start_pooler, either_pg):
+    """The name that is refused has another value on the server: that is not what the next one finds there."""
+    either_pg.run("CREATE TEXT SEARCH CONFIGURATION lost_search (COPY = simple)", dbname="app")
+    pooler = start_pooler(either_pg, default_pool_size=1)
+    read = "SHOW default_text_search_config"
+    with pooler.raw() as one, pooler.raw() as other, pooler.raw() as third:
+        default = third.value(read)
+        assert not wire.errors(one.query("SET default_text_search_config = lost_search; SET app.lost = 'one'"))
+        assert not wire.errors(other.query("SET default_text_search_config = simple; SET app.lost = 'other'"))
+        either_pg.run("DROP TEXT SEARCH CONFIGURATION lost_search", dbname="app")
+        for _ in range(2):
+            assert wire.errors(one.query("SELECT 1"))[0][0] == "22023"
+            assert third.value(read) == default
+            assert third.value("SELECT nullif(current_setting('app.lost', true), '')") is None
+            assert other.value(read) == "pg_catalog.simple"
+
+
+def test_servers_that_end_with_any_error(start_pooler, losing_pg):
+    """The one whose setting is refused does not take all of them along."""
+    losing_pg.run("ALTER ROLE trusty IN DATABASE app SET exit_on_error = on", dbname="app")
+    try:
+        pooler = start_pooler(losing_pg, default_pool_size=1, log_disconnections=1)
+        with pooler.raw() as one, pooler.raw() as other:
+            assert not wire.errors(one.query("SET ROLE lost_role"))
+            assert other.value(WHO) == "trusty"
+            losing_pg.run("DROP ROLE lost_role")
+            one.send(wire.query(WHO))
+            error = one.error_and_close()
+            assert (error.fields["S"], error.sqlstate, error.words) == ("FATAL", "22023", GONE)
+            assert other.value(WHO) == "trusty"
+            # Three servers, and the client.
+            assert pooler.log().count(f"closing because: {GONE}") == 4
+    finally:
+        losing_pg.run("ALTER ROLE trusty IN DATABASE app RESET exit_on_error", dbname="app")
 
 
 # What the session is then; None: as before.

@@ -98,6 +98,13 @@ impl Worker {
             }
             (Own::Startup, &Duty::Preparing(client)) => {
                 let words = Words::of(report);
+                if let Some(context) = self
+                    .table
+                    .client(client)
+                    .and_then(|own| own.context.as_mut())
+                {
+                    context.failed = true;
+                }
                 self.refuse(client, &Fault::ServerSaid(words), now, out);
             }
             (Own::Parameters, &Duty::Preparing(client)) => {

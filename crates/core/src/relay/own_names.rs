@@ -210,7 +210,8 @@ impl Upward<'_> {
             && !context.base.is_empty()
         {
             let taken_back = &mut self.server.session.taken_back;
-            if taken_back.note(text, &context.base) {
+            // What a server lacks that can't have it is seen to behind the request.
+            if taken_back.note(text, &context.base) && self.server.session.lack.is_none() {
                 self.server.replies.startup_values_taken();
             }
         }

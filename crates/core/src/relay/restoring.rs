@@ -39,7 +39,7 @@ impl Upward<'_> {
             .client
             .context
             .as_ref()
-            .filter(|own| !own.base.is_empty())
+            .filter(|own| !own.base.is_empty() && self.server.session.lack.is_none())
         else {
             return false;
         };

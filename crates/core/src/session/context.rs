@@ -3,6 +3,7 @@
 use super::{
     Fingerprint, Refusal, Resets, Settings, SqlStatements, Unmade,
     pin::{Pin, Pins},
+    plan::ENDS_WITH_ERRORS,
 };
 use crate::Time;
 
@@ -21,6 +22,10 @@ pub struct Context {
     pub has_sequences: bool,
     /// Startup values that no server has seen yet: the login waits for one to say what they come to.
     pub unproven: bool,
+    /// A server has refused them as a whole: nothing of them is left there.
+    pub failed: bool,
+    /// Servers in a row that were lost while they were given what it has set.
+    pub losses: u8,
     /// What it has set and no server takes any more.
     pub refused: Option<Box<Refusal>>,
     /// It may have set custom parameters that no server can be asked for.
@@ -46,11 +51,15 @@ impl Context {
         !self.pins.is_empty()
     }
 
-    /// Would PostgreSQL end a session that has its settings, if nobody uses it for a while?
+    /// Would PostgreSQL end a session that has its settings, if nobody uses it for a while, or after any
+    /// error?
     #[must_use]
-    pub fn ends_idle_sessions(&self) -> bool {
-        let timeout = self.wanted.get(b"idle_session_timeout");
-        timeout.is_some_and(|timeout| timeout != b"0")
+    pub fn ends_sessions(&self) -> bool {
+        let has = |name: &[u8], usual: &[u8]| {
+            let value = self.wanted.get(name);
+            value.is_some_and(|value| value != usual)
+        };
+        has(b"idle_session_timeout", b"0") || has(ENDS_WITH_ERRORS, b"off")
     }
 
     /// Can all this be reset without a server?

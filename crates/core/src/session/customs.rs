@@ -7,55 +7,58 @@ use super::scan::CustomNames;
 /// Names of custom parameters (`app.tenant`) that were read in clients' texts or in the catalog.
 #[derive(Debug, Default)]
 pub struct Customs {
-    /// Each with the time when it was read last.
-    names: BTreeMap<Box<[u8]>, u64>,
+    /// Each with the time when it was read last; `None` if it stands in the catalog.
+    names: BTreeMap<Box<[u8]>, Option<u64>>,
+    /// The same by time, without those of the catalog.
+    times: BTreeMap<u64, Box<[u8]>>,
     time: u64,
 }
 
-/// The time of what stands in the catalog, which is not forgotten.
-const ALWAYS: u64 = u64::MAX;
-
 impl Customs {
-    /// The most that are remembered: those that were read last.
+    /// The most that are remembered: those that were read last. Those of the catalog are fewer, and stay.
     pub const MAX: usize = 1000;
 
     /// Adds a name, in any case; one that is not ASCII only if it `is_utf8`: then client and server are known
     /// to speak that, and a server can be asked for it. `false` if none can.
     pub fn insert(&mut self, name: &[u8], is_utf8: bool) -> bool {
-        if !can_be_asked_for(name, is_utf8) {
-            return false;
+        let can_be_asked_for = can_be_asked_for(name, is_utf8);
+        if can_be_asked_for {
+            self.set(name, false);
         }
-        self.time += 1;
-        let time = self.time;
-        self.set(name, time);
-        true
+        can_be_asked_for
     }
 
     /// What the catalog speaks of now.
     pub fn watch<'n>(&mut self, names: impl Iterator<Item = &'n [u8]>, is_utf8: bool) {
-        for time in self.names.values_mut() {
-            if *time == ALWAYS {
-                *time = 0;
-            }
-        }
+        self.names.retain(|_, time| time.is_some());
         for name in names.filter(|name| can_be_asked_for(name, is_utf8)) {
-            self.set(name, ALWAYS);
+            self.set(name, true);
         }
     }
 
-    fn set(&mut self, name: &[u8], time: u64) {
+    fn set(&mut self, name: &[u8], stays: bool) {
         let name = name.to_ascii_lowercase().into_boxed_slice();
-        if let Some(last) = self.names.get_mut(&name) {
-            *last = time.max(*last);
-            return;
-        }
-        if self.names.len() == Self::MAX {
-            let oldest = self.names.iter().min_by_key(|(_, time)| **time);
-            if let Some(oldest) = oldest.map(|(name, _)| name.clone()) {
-                self.names.remove(&oldest);
+        self.time += 1;
+        let time = (!stays).then_some(self.time);
+        match self.names.get_mut(&name) {
+            Some(None) => return,
+            Some(last) => {
+                if let Some(last) = std::mem::replace(last, time) {
+                    self.times.remove(&last);
+                }
+            }
+            None => {
+                if self.names.len() == Self::MAX
+                    && let Some((_, oldest)) = self.times.pop_first()
+                {
+                    self.names.remove(&oldest);
+                }
+                self.names.insert(name.clone(), time);
             }
         }
-        self.names.insert(name, time);
+        if let Some(time) = time {
+            self.times.insert(time, name);
+        }
     }
 
     /// All names.
@@ -93,9 +96,14 @@ mod tests {
             has(&customs, "app.watched") && has(&customs, "app.kept") && has(&customs, "app.1999")
         );
         assert!(!has(&customs, "app.tenant") && !has(&customs, "app.999"));
-        customs.watch([].into_iter(), false);
-        customs.insert(b"app.new", false);
+        customs.watch([&b"app.kept"[..]].into_iter(), false);
         assert!(!has(&customs, "app.watched"));
+        for number in 0..Customs::MAX {
+            customs.insert(format!("app.new{number}").as_bytes(), false);
+        }
+        assert!(has(&customs, "app.kept") && !has(&customs, "app.1999"));
+        assert_eq!(customs.names().count(), Customs::MAX);
+        assert_eq!(customs.times.len(), Customs::MAX - 1);
     }
 
     #[test]

@@ -6,6 +6,9 @@ use super::{Settings, quote};
 pub(super) const ROLE: &[u8] = b"role";
 pub(super) const AUTHORIZATION: &[u8] = b"session_authorization";
 
+/// Under this, an error of what comes behind it would be the end of the server.
+pub(super) const ENDS_WITH_ERRORS: &[u8] = b"exit_on_error";
+
 /// The text that gives a session with the settings `held` those of `wanted`; `None` if they are equal.
 ///
 /// What is held but not wanted is reset. All of it is one Query, and one transaction.
@@ -61,10 +64,13 @@ impl<'s> Difference<'s> {
             .iter()
             .filter(|(name, _)| !is_who(name) && differs(name));
         let mut sets: Vec<_> = others.collect();
+        // What ends statements and transactions is not to end these.
+        sets.sort_by_key(|(name, _)| is_timeout(name));
         let gone = held
             .iter()
             .filter(|(name, _)| !is_who(name) && wanted.get(name).is_none());
-        let resets: Vec<_> = gone.map(|(name, _)| name).collect();
+        let mut resets: Vec<_> = gone.map(|(name, _)| name).collect();
+        resets.sort_by_key(|name| !is_timeout(name));
         let restores_who = changes_who || !sets.is_empty() || !resets.is_empty();
         let had_who = held.get(ROLE).is_some() || held.get(AUTHORIZATION).is_some();
         if restores_who && (had_who || changes_who) {
@@ -74,6 +80,10 @@ impl<'s> Difference<'s> {
                 who.iter()
                     .filter_map(|&name| Some((name, wanted.get(name)?))),
             );
+        }
+        if let Some(at) = sets.iter().position(|(name, _)| *name == ENDS_WITH_ERRORS) {
+            let last = sets.remove(at);
+            sets.push(last);
         }
         Self {
             resets_who: restores_who && had_who,
@@ -94,9 +104,7 @@ fn plan_with(
     }
     let difference = Difference::between(wanted, held);
     let mut text = Vec::with_capacity(128);
-    if held.get(DEFERRABLE) == Some(b"on") {
-        text.extend_from_slice(AT_ONCE);
-    }
+    begin(&mut text, held);
     if difference.resets_who {
         text.extend_from_slice(RESET_WHO);
     }
@@ -108,6 +116,13 @@ fn plan_with(
         set_config(&mut text, name, |text| write_value(text, name, value));
     }
     (!text.is_empty()).then_some(text)
+}
+
+/// The beginning of a text for a session that has these settings.
+pub(super) fn begin(text: &mut Vec<u8>, held: &Settings) {
+    if held.get(DEFERRABLE) == Some(b"on") {
+        text.extend_from_slice(AT_ONCE);
+    }
 }
 
 const DEFERRABLE: &[u8] = b"default_transaction_deferrable";
@@ -140,6 +155,10 @@ pub(super) fn sets(text: &mut Vec<u8>, pairs: &[(&[u8], &[u8])]) {
 #[must_use]
 pub fn is_who(name: &[u8]) -> bool {
     name == ROLE || name == AUTHORIZATION
+}
+
+fn is_timeout(name: &[u8]) -> bool {
+    name.ends_with(b"_timeout")
 }
 
 /// The value is not asked for: `client_encoding` may have no word for it.

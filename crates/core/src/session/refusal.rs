@@ -61,7 +61,9 @@ impl Changes {
         if !text.is_ascii() || text.contains(&b'\\') {
             return None;
         }
-        let resets = Resets::read(text).is_some();
+        // A function is looked for where the client says, and would run as somebody else.
+        let calls = text.contains(&b'(') && refused.iter().any(|(name, _)| is_who(name));
+        let resets = !calls && Resets::read(text).is_some();
         let mut changes = Self::default();
         for phrase in phrases(text) {
             match phrase {
@@ -229,11 +231,10 @@ mod tests {
         );
         check(role, "RESET ALL", Some(&[]));
         check(role, "-- ping", Some(&[]));
-        check(
-            role,
-            "SELECT pg_advisory_unlock_all();CLOSE ALL;UNLISTEN *;RESET ALL;",
-            Some(&[]),
-        );
+        let asyncpg = "SELECT pg_advisory_unlock_all();CLOSE ALL;UNLISTEN *;RESET ALL;";
+        check(&["app.x"], asyncpg, Some(&["app.x"]));
+        check(role, asyncpg, None);
+        check(role, "CLOSE ALL;UNLISTEN *;RESET ALL;", Some(&[]));
         let both = &["app.x", "role"][..];
         check(both, "SET app.x = 'y'", Some(&["app.x"]));
         check(both, "RESET ALL; RESET ROLE", Some(both));

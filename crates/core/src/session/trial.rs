@@ -1,5 +1,7 @@
 //! The steps of a plan, each tried by itself.
 
+use std::collections::BTreeMap;
+
 use super::{Settings, plan};
 use crate::fault::Words;
 
@@ -28,7 +30,7 @@ pub struct Trial {
     pub failed: Vec<(usize, Words)>,
 }
 
-/// The statements of a plan one by one, each to be a Query of its own.
+/// The statements of a plan one by one, each to be a Query of its own; at least one.
 #[must_use]
 pub fn steps(wanted: &Settings, held: &Settings) -> Vec<(Step, Vec<u8>)> {
     let difference = plan::Difference::between(wanted, held);
@@ -41,6 +43,14 @@ pub fn steps(wanted: &Settings, held: &Settings) -> Vec<(Step, Vec<u8>)> {
         plan::reset(&mut text, name);
         steps.push((Step::Reset, text));
     }
+    // What another client has left under a name is not to stay there, should that name be refused.
+    for (name, _) in &difference.sets {
+        if !plan::is_who(name) && held.get(name).is_some() {
+            let mut text = Vec::new();
+            plan::reset(&mut text, name);
+            steps.push((Step::Reset, text));
+        }
+    }
     let mut set = |names: Vec<Box<[u8]>>, pairs: &[(&[u8], &[u8])]| {
         if names.iter().any(|name| **name == *BUFFERS) {
             for value in OTHER_BUFFERS {
@@ -50,20 +60,20 @@ pub fn steps(wanted: &Settings, held: &Settings) -> Vec<(Step, Vec<u8>)> {
             }
         }
         let mut text = Vec::new();
+        // It may have that since the step before.
+        plan::begin(&mut text, wanted);
         plan::sets(&mut text, pairs);
         steps.push((Step::Set(names), text));
     };
     // Role and login user are one: what may be set as a role depends on the user.
-    let (who, others): (Vec<_>, Vec<_>) = difference
-        .sets
-        .iter()
-        .partition(|(name, _)| plan::is_who(name));
-    for &(name, value) in others {
-        set(vec![name.into()], &[(name, value)]);
+    let are_one =
+        |(one, _): &(&[u8], _), (other, _): &(&[u8], _)| plan::is_who(one) && plan::is_who(other);
+    for pairs in difference.sets.chunk_by(are_one) {
+        set(pairs.iter().map(|&(name, _)| name.into()).collect(), pairs);
     }
-    if !who.is_empty() {
-        let pairs: Vec<_> = who.into_iter().copied().collect();
-        set(pairs.iter().map(|&(name, _)| name.into()).collect(), &pairs);
+    if steps.is_empty() {
+        // An empty Query: its end is waited for.
+        steps.push((Step::Set(Vec::new()), Vec::new()));
     }
     steps
 }
@@ -91,20 +101,20 @@ impl Trial {
     pub fn is_spoiled(&self) -> bool {
         let has_failed = |at: &usize| self.failed.iter().any(|(failed, _)| failed == at);
         let probes = |at: &usize| self.steps.get(*at) == Some(&Step::Probe);
-        self.words_of(BUFFERS).is_some()
+        self.refused().contains_key(BUFFERS)
             && (0..self.steps.len()).any(|at| probes(&at) && has_failed(&at))
     }
 
-    /// What the server said of this parameter, if it was refused.
+    /// The parameters that were refused, and what the server said of each.
     #[must_use]
-    pub fn words_of(&self, name: &[u8]) -> Option<&Words> {
-        let is_it = |step: &Step| match step {
-            Step::Set(names) => names.iter().any(|own| **own == *name),
-            _ => false,
-        };
-        let mut failed = self.failed.iter();
-        let found = failed.find(|(at, _)| self.steps.get(*at).is_some_and(is_it));
-        found.map(|(_, words)| words)
+    pub fn refused(&self) -> BTreeMap<&[u8], &Words> {
+        let mut refused = BTreeMap::new();
+        for (at, words) in &self.failed {
+            if let Some(Step::Set(names)) = self.steps.get(*at) {
+                refused.extend(names.iter().map(|name| (&**name, words)));
+            }
+        }
+        refused
     }
 }
 
@@ -149,14 +159,64 @@ mod tests {
             ]
         );
         let mut trial = Trial::of(found.into_iter().map(|(step, _)| step).collect());
-        assert!(trial.words_of(b"role").is_none() && trial.unclean().is_none());
+        assert!(trial.refused().is_empty() && trial.unclean().is_none());
         trial.failed.push((3, words()));
-        assert!(
-            trial.words_of(b"role").is_some() && trial.words_of(b"session_authorization").is_some()
-        );
-        assert!(trial.words_of(b"a").is_none() && trial.unclean().is_none());
+        let refused: Vec<_> = trial.refused().into_keys().collect();
+        assert_eq!(refused, [&b"role"[..], b"session_authorization"]);
+        assert!(trial.unclean().is_none());
         trial.failed.push((1, words()));
         assert!(trial.unclean().is_some());
+    }
+
+    #[test]
+    fn what_another_has_left_goes_first() {
+        let table = SettingsTable::default();
+        let found = steps(&table.intern([("a", "2")]), &table.intern([("a", "1")]));
+        let texts: Vec<_> = found
+            .iter()
+            .map(|(_, text)| String::from_utf8_lossy(text))
+            .collect();
+        assert_eq!(
+            texts,
+            [
+                "RESET \"a\";",
+                "SELECT pg_catalog.set_config('a','2',false) IS NULL",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_ends_others_is_last() {
+        let table = SettingsTable::default();
+        let names = [
+            "a",
+            "exit_on_error",
+            "role",
+            "default_transaction_deferrable",
+            "lock_timeout",
+            "work_mem",
+        ];
+        let wanted = table.intern(names.map(|name| (name, "on")));
+        let found = steps(&wanted, &Settings::default());
+        let set: Vec<_> = found
+            .iter()
+            .map(|(step, _)| match step {
+                Step::Set(names) => String::from_utf8_lossy(&names[0]).into_owned(),
+                _ => String::new(),
+            })
+            .collect();
+        let expect = [
+            "a",
+            "default_transaction_deferrable",
+            "work_mem",
+            "lock_timeout",
+            "role",
+            "exit_on_error",
+        ];
+        assert_eq!(set, expect);
+        assert!(found[2].1.starts_with(b"SET TRANSACTION NOT DEFERRABLE;"));
+        let nothing = steps(&wanted, &wanted);
+        assert_eq!(nothing, [(Step::Set(Vec::new()), Vec::new())]);
     }
 
     #[test]

@@ -271,10 +271,11 @@ impl Worker {
         let Some((client_conn, client, server)) = self.table.pair_of(server_conn) else {
             return;
         };
-        if let Some(context) = &client.context {
+        if let Some(context) = &mut client.context {
             if server.session.trial.is_some() {
                 return self.trial_done(server_conn, now, out);
             }
+            context.losses = 0;
             if server.session.unclean {
                 return self.clean_session(server_conn, out);
             }

@@ -24,6 +24,10 @@ impl Worker {
         let Some(client) = self.table.client(conn) else {
             return false;
         };
+        if let Some(refusal) = client.refusal() {
+            // It was looked at what this one does, and not the next.
+            refusal.opens = false;
+        }
         client.duty = ClientDuty::Discarding(Discard::new(Why::Cancelled));
         let early = client.early.take();
         out.read(conn, ReadMode::Deliver);

@@ -21,6 +21,10 @@ use crate::{
     },
 };
 
+/// So many servers in a row may be lost to what a client has set: one may have been the last client's fault.
+const LOSSES_MAX: u8 = 2;
+/// A class of SQLSTATEs.
+const OPERATOR_INTERVENTION: &str = "57";
 const INVALID_PARAMETER_VALUE: &[u8] = b"22023";
 
 impl Worker {
@@ -71,7 +75,6 @@ impl Worker {
                 MessageWriter::new(bytes).query(text);
             });
         }
-        debug_assert!(!steps.is_empty(), "the server has it all");
         let steps = steps.into_iter().map(|(step, _)| step).collect();
         server.session.trial = Some(Box::new(Trial::of(steps)));
     }
@@ -100,6 +103,22 @@ impl Worker {
             server.session.trial = Some(Box::default());
         }
         tries
+    }
+
+    /// A server is lost that was given what a client has set. Is that why, since others were before it?
+    #[cold]
+    pub(super) fn ends_servers(&mut self, client: Token, fault: &Fault) -> bool {
+        let Fault::ServerSaid(words) = fault else {
+            return false;
+        };
+        // An operator has ended it, or the whole cluster.
+        let is_ordered = words.code.starts_with(OPERATOR_INTERVENTION);
+        let client = self.table.client(client);
+        let Some(context) = client.and_then(|client| client.context.as_mut()) else {
+            return false;
+        };
+        context.losses = context.losses.saturating_add(u8::from(!is_ordered));
+        context.losses > LOSSES_MAX
     }
 
     /// A step has failed.
@@ -142,14 +161,11 @@ impl Worker {
         let Some(context) = client.context.as_ref().filter(|own| own.unproven) else {
             return self.settings_tried(conn, &trial, now, out);
         };
-        let refused = context
-            .wanted
-            .iter()
-            .find_map(|(name, _)| trial.words_of(name));
-        if let Some(words) = refused {
+        let refused = trial.refused();
+        if let Some(words) = refused.values().next() {
             // What it has taken is nobody's.
             server.session.unclean = true;
-            let fault = Fault::ServerSaid(words.clone());
+            let fault = Fault::ServerSaid((*words).clone());
             return self.refuse(client_conn, &fault, now, out);
         }
         server.session.holds(&context.wanted);
@@ -167,8 +183,8 @@ impl Worker {
             return;
         };
         let target = context.target(table);
-        let is_refused = |(name, _): &(&[u8], &[u8])| trial.words_of(name).is_some();
-        let refused = table.intern(target.iter().filter(is_refused));
+        let words = trial.refused();
+        let refused = table.intern(target.iter().filter(|(name, _)| words.contains_key(name)));
         let mut held = table.without(&target, &refused);
         if refused.get(BUFFERS).is_some() {
             // That this is possible was tried.
@@ -177,14 +193,15 @@ impl Worker {
         server.session.holds(&held);
         server.session.forget_news();
         let (gone, needed): (Vec<_>, Vec<_>) = refused.iter().partition(|(name, _)| {
-            let words = trial.words_of(name);
+            let words = words.get(name);
             words.is_some_and(|words| is_dispensable(name, words))
         });
         context.dispense(&table.intern(gone.iter().copied()), table);
-        tell_removed(client_conn, gone.iter().map(|(name, _)| *name), trial, out);
+        let removed = gone.iter().filter_map(|(name, _)| words.get(name).copied());
+        tell_removed(client_conn, removed, out);
         let first = needed
             .iter()
-            .find_map(|(name, _)| Some((*name, trial.words_of(name)?)));
+            .find_map(|(name, _)| Some((*name, *words.get(name)?)));
         let Some((name, words)) = first else {
             context.refused = context.refused.take().filter(|own| own.opens);
             if !self.send_statements(conn, client_conn, out) {
@@ -206,7 +223,9 @@ impl Worker {
             opens: false,
         }));
         if is_new {
-            let text = format!("its settings are refused by servers: {}", words.message);
+            // PostgreSQL's words may have the value in them, which may be a secret.
+            let name = String::from_utf8_lossy(name).into_owned();
+            let text = format!("servers refuse what it has set: {name:?} ({})", words.code);
             out.log(Level::Warning, client.subject(), text);
         }
         self.refuse_request(conn, client_conn, now, out);
@@ -297,11 +316,11 @@ impl Worker {
             return false;
         };
         refusal.opens = false;
-        let (First::Opens { len, changes }, Some(mut request)) = (first, client.early.take())
-        else {
+        let First::Opens { len, changes } = first else {
             self.refuse_request(server_conn, client_conn, now, out);
             return true;
         };
+        let mut request = client.early.take().unwrap_or_default();
         let rest = request.split_off(len.min(request.len()));
         client.early = (!rest.is_empty()).then(|| Box::new(rest));
         client.duty = ClientDuty::Active(server_conn);
@@ -427,16 +446,8 @@ impl Worker {
 }
 
 /// The client hears of what it has set and was taken away, as it would of PostgreSQL.
-fn tell_removed<'n>(
-    client: Token,
-    names: impl Iterator<Item = &'n [u8]>,
-    trial: &Trial,
-    out: &mut Actions,
-) {
-    for name in names {
-        let Some(words) = trial.words_of(name).filter(|words| is_removed(words)) else {
-            continue;
-        };
+fn tell_removed<'w>(client: Token, gone: impl Iterator<Item = &'w Words>, out: &mut Actions) {
+    for words in gone.filter(|words| is_removed(words)) {
         let text = format!("{}, removing it", words.message);
         out.send_made(client, |bytes| {
             MessageWriter::new(bytes).notice(Severity::Warning, &words.code, &text);

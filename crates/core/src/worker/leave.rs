@@ -153,8 +153,8 @@ impl Worker {
             ClientDuty::Active(server) => self.abandon(server, had, now, out),
             ClientDuty::Preparing(server) => {
                 had.mid_message = false;
-                // A trial of startup parameters that failed has left nothing.
-                had.must_be_cleaned |= client.context.as_ref().is_some_and(|own| !own.unproven);
+                // Startup parameters that have failed have left nothing.
+                had.must_be_cleaned |= client.context.as_ref().is_some_and(|own| !own.failed);
                 self.abandon(server, had, now, out);
             }
             ClientDuty::Console(_) => self.console_left(conn, out),

@@ -69,17 +69,17 @@ impl Worker {
         {
             let mut pins = Pins::default();
             pins.insert_if(Pin::Configured, dedicated);
-            pins.insert_if(Pin::Parameter, context.ends_idle_sessions());
+            pins.insert_if(Pin::Parameter, context.ends_sessions());
             context.pin(pins, now);
         }
     }
 
     /// Has a session changed a parameter that is to pin it (`pin_parameters`), or one that no server can be
-    /// asked for, or one that has its effect on a server that nobody uses?
+    /// asked for, or one that ends servers?
     pub(super) fn is_pinning(context: &Context, server: &Server, names: &[String]) -> bool {
         let report = server.session.report.as_deref();
         let tells_all = report.is_some_and(|report| !report.unclear);
-        if context.has_unlisted && !tells_all || context.ends_idle_sessions() {
+        if context.has_unlisted && !tells_all || context.ends_sessions() {
             return true;
         }
         let is_named = |name: &[u8]| {

@@ -391,9 +391,17 @@ impl Worker {
             Duty::Idle | Duty::Listening | Duty::Cleaning { .. } => {
                 self.drop_server(conn, text, now, out);
             }
-            Duty::Preparing(client) | Duty::Checking { client, .. } => {
+            Duty::Checking { client, .. } => {
                 self.drop_server(conn, text, now, out);
                 self.check_out_again(client, now, out);
+            }
+            Duty::Preparing(client) => {
+                self.drop_server(conn, text, now, out);
+                if self.ends_servers(client, &fault) {
+                    self.refuse(client, &fault, now, out);
+                } else {
+                    self.check_out_again(client, now, out);
+                }
             }
             Duty::Lent(client) | Duty::Judging(client) => {
                 let loss = Loss {
