@@ -157,6 +157,39 @@ def test_a_login_that_is_given_up_leaves_nothing(start_pooler, either_pg):
         assert other.value("SELECT nullif(current_setting('app.handed', true), '')") is None
 
 
+def extremes(row):
+    """The values of a parameter that are worth a trial."""
+    _, kind, low, high, words = row
+    return {"bool": ["on", "off"], "enum": words, "string": ['"handed", x']}.get(kind, [low, high])
+
+
+ALL = ("SELECT string_agg(name || '=' || setting, ' ' ORDER BY name) FROM pg_settings"
+       " WHERE context = 'user' AND name NOT LIKE 'transaction%'")
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_every_parameter(start_pooler, newest_pg, part):
+    """Whatever one client sets, on the server that another one uses next."""
+    with newest_pg.connect(dbname="app") as db:
+        rows = db.execute("SELECT name, vartype, min_val, max_val, enumvals FROM pg_settings WHERE context = 'user'"
+                          " AND name NOT LIKE 'transaction%' ORDER BY name").fetchall()
+    pooler = start_pooler(newest_pg, default_pool_size=2)
+    with pooler.raw() as other:
+        expect = other.value(ALL)
+        one = pooler.raw()
+        for row in rows[part::3]:
+            for value in extremes(row):
+                if wire.errors(one.query(f"SET {row[0]} = '{value}'")):
+                    continue
+                assert other.value(ALL) == expect, (row[0], value)
+                if pins(pooler):
+                    one.close()
+                    one = pooler.raw()
+            one.query(f"RESET {row[0]}")
+            assert other.value(ALL) == expect, row[0]
+        one.close()
+
+
 @pytest.mark.parametrize("leaves", [False, True], ids=["stays", "leaves"])
 def test_transactions_that_wait_for_others(start_pooler, either_pg, leaves):
     pooler = start_pooler(either_pg, default_pool_size=1)
