@@ -282,6 +282,7 @@ def test_what_has_no_effect_is_said_once(start_pooler, newest_pg):
     others = {"pkt_buf": 8192, "service_name": "bouncer", "job_name": "weir", "client_tls_dheparams": "legacy"}
     pooler = start_pooler(newest_pg, sbuf_loopcnt=1, **others)
     for key in others:
+        pooler.expect_log(f'"{key}": accepted, but has no effect')
         assert pooler.log().count(f'"{key}": accepted, but has no effect') == 1
     said = '"sbuf_loopcnt": accepted, but has no effect'
     pooler.console("RELOAD")
