@@ -148,6 +148,8 @@ impl SharedPool {
 pub struct Facts {
     /// Their parameters; `None` while none has logged in.
     pub welcome: Option<Arc<Welcome>>,
+    /// The epoch of the server that said so.
+    pub epoch: u32,
     /// Why the last login failed; `None` once one succeeds.
     pub failure: Option<Failure>,
     /// The secret that a client has proven, of a user who is not in `auth_file`.

@@ -44,6 +44,8 @@ pub enum Own {
     Sequences,
     /// Try the startup parameters of a client.
     Startup,
+    /// Keep what a client's session began with.
+    Defaults,
     /// Read which functions and relations are harmless.
     Catalog,
     /// Take from it what clients have set, before it is asked of a user.
@@ -73,6 +75,7 @@ impl Own {
             Self::Clean => "cleaning the session",
             Self::Sequences => "DISCARD SEQUENCES",
             Self::Catalog => "reading the catalog",
+            Self::Defaults => "keeping what the client's session began with",
             Self::Startup => "trying the client's startup parameters",
             Self::Neutral => "taking back what clients have set",
             Self::Lookup => "auth_query",

@@ -30,6 +30,7 @@ impl Worker {
             (Own::Restore, Duty::Judging(_)) => self.restored(conn, now, out),
             (Own::Unlisten, Duty::Judging(_)) => self.conclude_hearing(conn, now, out),
             (Own::Startup, Duty::Preparing(_)) => self.startup_tried(conn, now, out),
+            (Own::Defaults, Duty::Preparing(_)) => self.defaults_kept(conn, now, out),
             (Own::Catalog, _) => self.catalog_read(conn, now),
             (Own::Neutral, _) => self.is_neutral(conn),
             (Own::Lookup, _) => self.lookup_done(conn, now, out),
@@ -60,8 +61,9 @@ impl Worker {
                 self.restore_failed(client, report, out);
             }
             (Own::Restore, Duty::Judging(_)) => self.restore_refused(conn, report, now, out),
-            // What can't be made any more is missed when it is used.
-            (Own::Statements, _) => {}
+            // What can't be made any more is missed when it is used; of what can't be kept, the client is
+            // told what it is now.
+            (Own::Statements | Own::Defaults, _) => {}
             (Own::Sql(at), _) => self.sql_statement_failed(conn, at, report),
             (Own::Catalog, _) => {
                 if let Some(catalog) = &mut server.session.catalog {

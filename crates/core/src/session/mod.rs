@@ -8,6 +8,7 @@
 pub mod certificates;
 mod context;
 mod customs;
+pub mod defaults;
 mod fingerprint;
 mod ids;
 mod names;

@@ -9,6 +9,8 @@ use super::{Settings, Tracked};
 pub struct Startup {
     /// In PostgreSQL's spelling, without what every session has anyway.
     pub base: Settings,
+    /// What every session has anyway.
+    pub implied: Settings,
     /// What a client with these is told.
     pub tracked: Tracked,
 }
@@ -68,6 +70,7 @@ mod tests {
         for number in 0..2 * Startups::MAX {
             let startup = Startup {
                 base: asked(number),
+                implied: Settings::default(),
                 tracked: names.unset(),
             };
             startups.keep(&asked(number), startup);

@@ -199,6 +199,12 @@ impl Tracked {
         }
     }
 
+    /// Are all values equal?
+    #[must_use]
+    pub fn is_equal(&self, other: &Self) -> bool {
+        self.is_same(other) || self.values == other.values
+    }
+
     /// Sets one value; `at` comes from [`TrackedNames::position`].
     pub fn set(&mut self, at: usize, value: &[u8]) {
         if self

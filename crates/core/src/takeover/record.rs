@@ -78,6 +78,8 @@ pub struct SessionRecord {
     pub base: Pairs,
     /// `base`, and what was set over it.
     pub wanted: Pairs,
+    /// What it asked for and has had anyway.
+    pub implied: Pairs,
     /// SQL-prepared statements: names and texts.
     pub sql: Pairs,
     /// It may have sequence values.
@@ -119,6 +121,8 @@ mod tag {
     pub(super) const SQL: u8 = 3;
     pub(super) const HAS_SEQUENCES: u8 = 4;
     pub(super) const IS_UNPROVEN: u8 = 5;
+    /// May be skipped: without it, what it says holds as long as the servers stay.
+    pub(super) const IMPLIED: u8 = 0x86;
 }
 
 /// Secrets of cancel keys have 4 to 32 bytes.
@@ -298,7 +302,8 @@ impl SessionRecord {
             .pairs(tag::WANTED, &self.wanted)
             .pairs(tag::SQL, &self.sql)
             .flag(tag::HAS_SEQUENCES, self.has_sequences)
-            .flag(tag::IS_UNPROVEN, self.is_unproven);
+            .flag(tag::IS_UNPROVEN, self.is_unproven)
+            .pairs(tag::IMPLIED, &self.implied);
     }
 
     fn read(bytes: &[u8]) -> Result<Self, BadFrame> {
@@ -311,6 +316,7 @@ impl SessionRecord {
                 tag::SQL => record.sql = field.pairs()?,
                 tag::HAS_SEQUENCES => record.has_sequences = field.flag()?,
                 tag::IS_UNPROVEN => record.is_unproven = field.flag()?,
+                tag::IMPLIED => record.implied = field.pairs()?,
                 _ => field.unknown()?,
             }
         }

@@ -122,13 +122,15 @@ impl Worker {
             self.begin_session(conn, shared, asked);
             self.dedicate(conn, shared.id, now);
         }
-        if self.local_pool(shared, now).welcome().is_some() {
+        if shared.is_known() {
             match self.is_unproven(conn) {
                 true => self.check_out(conn, now, out),
                 false => self.welcome_client(conn, now, out),
             }
             return Ok(());
         }
+        // None of the past's is to answer for those to come.
+        self.retire_outdated(shared.id, now, out);
         let failure = shared.facts.lock().failure.clone();
         if failure.as_ref().is_some_and(Failure::lacks_database) {
             // It may be there by now.

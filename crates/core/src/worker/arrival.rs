@@ -165,6 +165,7 @@ impl Worker {
         client.context = Some(Box::new(Context {
             base: settings.intern(session.base),
             wanted: settings.intern(session.wanted),
+            implied: settings.intern(session.implied),
             sql: SqlStatements::read(session.sql).unwrap_or_default(),
             has_sequences: session.has_sequences,
             unproven: session.is_unproven,
@@ -190,7 +191,7 @@ impl Worker {
                 (false, true) => {}
             };
         }
-        let knows = self.pool(pool).is_some_and(|pool| pool.welcome().is_some());
+        let knows = self.pool(pool).is_some_and(|pool| pool.shared.is_known());
         match (knows, self.is_unproven(conn)) {
             (true, true) => self.check_out(conn, now, out),
             (true, false) => self.welcome_client(conn, now, out),

@@ -281,14 +281,28 @@ impl Worker {
             }
             server.session.holds(&context.target(directory.settings()));
             server.session.forget_news();
-            if context.refused.is_some() {
-                self.let_through(server_conn, client_conn, now, out);
+            if !client.tracked.is_same(&server.tracked)
+                && self.keeps_defaults(server_conn, client_conn, out)
+            {
                 return;
             }
         }
-        let Some((_, client, server)) = self.table.pair_of(server_conn) else {
+        self.hand_over(server_conn, now, out);
+    }
+
+    /// The server is as the client's session is to be.
+    pub(super) fn hand_over(&mut self, server_conn: Token, now: Time, out: &mut Actions) {
+        let Some((client_conn, client, server)) = self.table.pair_of(server_conn) else {
             return;
         };
+        if client
+            .context
+            .as_ref()
+            .is_some_and(|own| own.refused.is_some())
+        {
+            self.let_through(server_conn, client_conn, now, out);
+            return;
+        }
         // PostgreSQL's own spelling of the values is the client's from here on, and it is told so.
         let told = std::mem::replace(&mut client.tracked, server.tracked.clone());
         let spelled = server.tracked.clone();

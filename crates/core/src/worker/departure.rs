@@ -234,6 +234,7 @@ impl Worker {
         let session = client.context.as_ref().map(|context| SessionRecord {
             base: pairs(&mut context.base.iter()),
             wanted: pairs(&mut context.wanted.iter()),
+            implied: pairs(&mut context.implied.iter()),
             sql: pairs(&mut context.sql.pairs()),
             has_sequences: context.has_sequences,
             is_unproven: context.unproven,

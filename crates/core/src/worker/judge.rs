@@ -283,6 +283,12 @@ impl Worker {
         let mut restored = None;
         if !failed {
             let found = settings(context, probe, state, &server.session);
+            context.recall_implied(
+                &found,
+                directory.names(),
+                &server.tracked,
+                directory.settings(),
+            );
             let most = self.snapshot.config.settings.max_client_settings_bytes;
             let (text, is_too_much) = adopt(context, server, &found, most, directory.settings());
             restored = text;

@@ -8,6 +8,7 @@ mod bypass;
 mod catalog;
 mod check;
 mod checkout;
+mod defaults;
 mod departure;
 mod diagnosis;
 mod discard;

@@ -282,11 +282,20 @@ impl Worker {
         }
         let shared = Arc::clone(&server.shared);
         server.change(Duty::Idle, &mut self.timed);
-        let welcome = Arc::new(welcome);
+        let epoch = server.epoch;
+        let is_present = epoch == shared.epochs.lock().present();
         {
             let mut facts = shared.facts.lock();
             facts.failure = None;
-            facts.welcome = Some(Arc::clone(&welcome));
+            let known = facts.welcome.as_ref();
+            let is_news = known.is_none_or(|known| !known.tracked.is_equal(&welcome.tracked));
+            if is_present || known.is_none() {
+                facts.welcome = Some(Arc::new(welcome));
+                facts.epoch = epoch;
+                if is_news {
+                    shared.startups.lock().clear();
+                }
+            }
         }
         let notes = shared
             .ledger

@@ -55,7 +55,11 @@ impl Worker {
         }
         if !client.tracked.is_same(&server.tracked) {
             client.tracked.adopt(&server.tracked);
-            server.session.has_news = !client.tracked.is_same(&server.tracked);
+            if !client.tracked.is_same(&server.tracked) {
+                self.count_assignment(pool, waited);
+                self.equip_differing(server_conn, client_conn, now, out);
+                return true;
+            }
         }
         client.duty = ClientDuty::Active(server_conn);
         server.duty = Duty::Lent(client_conn);
@@ -152,13 +156,15 @@ impl Worker {
         let names_who = asked
             .iter()
             .any(|(name, _)| is_who(&name.to_ascii_lowercase()));
-        let known = if names_who || !is_plain_name(&own_name) {
+        let is_unknown = !others.is_empty() && !shared.is_known();
+        let known = if names_who || is_unknown || !is_plain_name(&own_name) {
             None
         } else if others.is_empty() {
             Some(Settings::default())
         } else {
             shared.startups.lock().find(&others).map(|startup| {
                 client.tracked = startup.tracked.clone();
+                context.implied = startup.implied.clone();
                 startup.base.clone()
             })
         };
@@ -237,10 +243,11 @@ impl Worker {
         let spelled = asked
             .iter()
             .map(|(name, value)| (name, names.value(&server.tracked, name).unwrap_or(value)));
-        let unusual = spelled.filter(|&(name, value)| {
+        let (implied, unusual): (Vec<_>, Vec<_>) = spelled.partition(|&(name, value)| {
             let usual = usual.as_ref().map(|usual| &usual.tracked);
-            usual.and_then(|usual| names.value(usual, name)) != Some(value)
+            usual.and_then(|usual| names.value(usual, name)) == Some(value)
         });
+        context.implied = settings.intern(implied);
         context.base = settings.intern(unusual);
         context.wanted = context.base.clone();
         context.unproven = false;
@@ -251,9 +258,18 @@ impl Worker {
             };
             let startup = Startup {
                 base: others(&context.base),
+                implied: others(&context.implied),
                 tracked: server.tracked.clone(),
             };
-            shared.startups.lock().keep(&others(&asked), startup);
+            let facts = shared.facts.lock();
+            // One that was opened under other defaults than the latest answers for itself alone.
+            let is_usual = facts.welcome.as_ref().is_some_and(|usual| {
+                let mut unusual = names.respelled(&usual.tracked, &server.tracked);
+                unusual.all(|(name, ..)| asked.get(name.to_ascii_lowercase().as_bytes()).is_some())
+            });
+            if is_usual {
+                shared.startups.lock().keep(&others(&asked), startup);
+            }
         }
         client.duty = ClientDuty::Idle;
         self.welcome_client(client_conn, now, out);

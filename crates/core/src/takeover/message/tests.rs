@@ -42,6 +42,7 @@ impl Dice {
         let session = SessionRecord {
             base: self.pairs(),
             wanted: self.pairs(),
+            implied: self.pairs(),
             sql: self.pairs(),
             has_sequences: self.flag(),
             is_unproven: self.flag(),

@@ -1,0 +1,153 @@
+"""What sessions begin with changes: who was there keeps it, as PostgreSQL would have it, and is never told
+one thing while its server does another."""
+
+import pytest
+
+import cluster as clusters
+import machine
+
+DATE = "SELECT date '2026-11-22'"
+NAMES = ("DateStyle", "IntervalStyle", "TimeZone", "default_transaction_read_only", "work_mem")
+WHOSE = ["ROLE trusty", "DATABASE app", "ROLE trusty IN DATABASE app", "ROLE ALL"]
+
+
+@pytest.fixture(params=[(0, None), (-1, None), (-1, True)], ids=["oldest", "newest", "assisted"])
+def pg(request, shared_clusters):
+    which, assist = request.param
+    made = shared_clusters(clusters.VERSIONS[which], assist=assist)
+    yield made
+    with made.connect(options="-c default_transaction_read_only=off") as db:
+        for name in NAMES:
+            for whose in WHOSE:
+                db.execute(f"ALTER {whose} RESET {name}")
+            db.execute(f"ALTER SYSTEM RESET {name}")
+    reload(made, "DateStyle", "ISO, MDY")
+
+
+def reload(pg, name, value):
+    """The configuration file is read again, and says so."""
+    pg.run("SELECT pg_reload_conf()")
+    machine.wait_until(lambda: pg.value(f"SHOW {name}") == value, 30, f"{name} is {value}")
+
+
+def change(pg, how, name, value):
+    if how == "SYSTEM":
+        pg.run(f"ALTER SYSTEM SET {name} = '{value}'")
+        return reload(pg, name, value)
+    return pg.run(f"ALTER {how} SET {name} = '{value}'")
+
+
+@pytest.fixture
+def pooler(start_pooler, pg):
+    return start_pooler(pg, default_pool_size=1)
+
+
+def told(messages):
+    """What comes, in its order, of parameters and of rows."""
+    return [dict([m.parameter]) if m.kind == "S" else m.row[0] for m in messages if m.kind in "SD"]
+
+
+@pytest.mark.parametrize("how", WHOSE)
+def test_who_was_there_keeps_what_it_was_told(pooler, pg, how):
+    with pooler.raw() as one, pooler.raw(application_name="named") as named:
+        zone = one.parameters["TimeZone"]
+        for client in (one, named):
+            assert told(client.query(DATE)) == ["2026-11-22"]
+        named.query("SET work_mem = '77kB'")
+        change(pg, how, "DateStyle", "German, DMY")
+        change(pg, how, "TimeZone", "Asia/Tokyo")
+        pooler.console("RECONNECT")
+        with pooler.raw() as new:
+            assert new.parameters["DateStyle"] == "German, DMY"
+            assert new.parameters["TimeZone"] == "Asia/Tokyo"
+            for _ in range(2):
+                assert told(new.query(DATE)) == ["22.11.2026"]
+                for client in (one, named):
+                    assert told(client.query(DATE)) == ["2026-11-22"]
+                    assert told(client.query("SHOW TimeZone")) == [zone]
+            assert named.value("SHOW work_mem") == "77kB"
+            # It is what they go back to.
+            for reset in ("RESET DateStyle", "RESET ALL", "DISCARD ALL"):
+                one.query("SET DateStyle = 'SQL, MDY'")
+                assert one.value(DATE) == "11/22/2026"
+                one.query(reset)
+                assert one.parameters["DateStyle"] == "ISO, MDY"
+                assert told(one.query(DATE)) == ["2026-11-22"]
+            assert told(new.query(DATE)) == ["22.11.2026"]
+
+
+def test_who_was_there_follows_the_configuration_file(pooler, pg):
+    """As a session of PostgreSQL does. It is told before it sees a value."""
+    with pooler.raw() as one, pooler.raw(DateStyle="ISO, MDY") as wants, pooler.raw(application_name="x") as other:
+        for client in (one, wants, other):
+            assert told(client.query(DATE)) == ["2026-11-22"]
+        change(pg, "SYSTEM", "DateStyle", "German, DMY")
+        pooler.console("RECONNECT")
+        for client in (one, other):
+            assert told(client.query(DATE)) == [{"DateStyle": "German, DMY"}, "22.11.2026"]
+            assert told(client.query(DATE)) == ["22.11.2026"]
+        # Except for what it has asked for itself, though it was what everybody had.
+        for _ in range(2):
+            assert told(wants.query(DATE)) == ["2026-11-22"]
+            assert told(one.query(DATE)) == ["22.11.2026"]
+        wants.query("SET DateStyle = 'SQL, MDY'")
+        assert told(one.query(DATE)) == ["22.11.2026"]
+        wants.query("RESET DateStyle")
+        assert wants.parameters["DateStyle"] == "ISO, MDY"
+        assert told(wants.query(DATE)) == ["2026-11-22"]
+
+
+def test_who_was_there_follows_it_on_a_server_that_was_there(pooler, pg):
+    with pooler.raw() as one, pooler.raw() as other, pooler.raw(DateStyle="ISO, MDY") as wants:
+        for client in (one, other, wants):
+            assert told(client.query(DATE)) == ["2026-11-22"]
+        change(pg, "SYSTEM", "DateStyle", "German, DMY")
+
+        def seen():
+            one.query(DATE)
+            return one.parameters["DateStyle"] == "German, DMY"
+
+        # The first one hears of it as PostgreSQL tells it.
+        machine.wait_until(seen, 20, "the server has heard of it")
+        assert told(other.query(DATE)) == [{"DateStyle": "German, DMY"}, "22.11.2026"]
+        assert told(wants.query(DATE)) == ["2026-11-22"]
+        assert told(other.query(DATE)) == ["22.11.2026"]
+
+
+def test_what_was_asked_for_at_login_and_set_otherwise_since(pooler, pg):
+    with pooler.raw(DateStyle="ISO, MDY") as wants, pooler.raw() as one:
+        wants.query("SET DateStyle = 'SQL, MDY'")
+        change(pg, "SYSTEM", "DateStyle", "German, DMY")
+        pooler.console("RECONNECT")
+        assert told(wants.query(DATE)) == ["11/22/2026"]
+        assert told(one.query(DATE)) == [{"DateStyle": "German, DMY"}, "22.11.2026"]
+        wants.query("RESET DateStyle")
+        assert wants.parameters["DateStyle"] == "ISO, MDY"
+        assert told(wants.query(DATE)) == ["2026-11-22"]
+        assert told(one.query(DATE)) == ["22.11.2026"]
+
+
+@pytest.mark.parametrize(("how", "value"), [("SYSTEM", "on"), ("DATABASE app", "off")])
+def test_no_more_writing(pooler, pg, how, value):
+    """Who stops writing by the configuration file means everybody."""
+    with pooler.raw() as one:
+        assert one.value("SHOW default_transaction_read_only") == "off"
+        change(pg, how, "default_transaction_read_only", "on")
+        pooler.console("RECONNECT")
+        assert one.value("SHOW transaction_read_only") == value
+        with pooler.raw() as new:
+            assert new.value("SHOW transaction_read_only") == "on"
+        assert one.value("SHOW transaction_read_only") == value
+
+
+@pytest.mark.parametrize("startup", [{}, {"extra_float_digits": "2"}, {"IntervalStyle": "iso_8601"}])
+def test_who_logs_in_after_reconnect_is_told_what_there_is_now(pooler, pg, startup):
+    with pooler.raw(**startup) as before:
+        before.value("SELECT 1")
+        for style in ("German, DMY", "SQL, MDY"):
+            change(pg, "ROLE trusty", "DateStyle", style)
+            pooler.console("RECONNECT")
+            with pooler.raw(**startup) as new:
+                assert new.parameters["DateStyle"] == style
+                assert told(new.query("SHOW DateStyle")) == [style]
+        assert told(before.query("SHOW DateStyle")) == ["ISO, MDY"]
