@@ -110,7 +110,9 @@ SCRIPTS = {
         *sql(VIEW, "COMMIT", VIEW)],
     "in a text that can't be read": [
         parse("SELECT 1", "s") + SYNC, *sql('SELECT U&"name" FROM PG_Prepared_statements',
-            'EXECUTE s; SELECT 1 AS U&"x"', 'DEALLOCATE s; SELECT 1 AS U&"x"', "EXECUTE s")],
+            'EXECUTE s; SELECT 1 AS U&"x"', 'SELECT 1 AS U&"x"; EXPLAIN (COSTS OFF) Execute s',
+            'SELECT 1 AS U&"x"; PREPARE s AS SELECT 2', 'DEALLOCATE s; SELECT 1 AS U&"x"', "EXECUTE s",
+            'SELECT 1 AS U&"x"; PREPARE p AS SELECT 2', "EXECUTE p", 'SELECT 1 AS U&"x"; DEALLOCATE p', "EXECUTE p")],
     "seen by a statement": [
         parse(VIEW, "v") + SYNC, used("v"), parse("SELECT 1", "s") + SYNC, used("v"),
         *sql("PREPARE p AS SELECT 1"), used("v")],

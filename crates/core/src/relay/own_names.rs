@@ -19,7 +19,7 @@ use crate::{
     backend::{Change, Mark, MarkKind, Own},
     session::{
         Resets, Statement, Suspicion, changes_catalog, changes_schema, left_database, scan,
-        scan::{Discard, Phrase, custom_names, phrases},
+        scan::{Discard, Phrase, custom_names, phrases, statements},
     },
 };
 
@@ -68,11 +68,22 @@ fn out_of_sight(text: &[u8], suspicion: Suspicion) -> Suspicion {
     if phrases(text).any(|phrase| spoken_of(phrase).is_some()) {
         found |= Suspicion::EXECUTE.and(Suspicion::PREPARE);
     }
-    let mut windows = text.windows(VIEW.len());
-    if windows.any(|part| part.eq_ignore_ascii_case(VIEW)) {
+    // Behind what is not understood, phrases end: there it may be any name.
+    let are_hidden = || statements(text).is_none();
+    let says = |word: &&[u8]| contains(text, word);
+    if contains(text, VIEW) || SPEAKING.iter().any(says) && are_hidden() {
         found |= Suspicion::STATEMENTS_VIEW;
     }
     found
+}
+
+/// The words that come before a name.
+const SPEAKING: [&[u8]; 3] = [b"execute", b"prepare", b"deallocate"];
+
+/// In whatever case.
+fn contains(text: &[u8], word: &[u8]) -> bool {
+    let mut windows = text.windows(word.len());
+    windows.any(|part| part.eq_ignore_ascii_case(word))
 }
 
 impl Upward<'_> {
