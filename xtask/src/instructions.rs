@@ -75,6 +75,7 @@ fn kinds() -> Vec<Kind> {
     let join = "SELECT a.abalance, b.bbalance, t.tbalance FROM pgbench_accounts a \
                 JOIN pgbench_branches b ON b.bid = a.bid JOIN pgbench_tellers t ON t.bid = b.bid \
                 WHERE a.aid = :aid AND t.tid = 3 /* request :aid */ ORDER BY t.tid LIMIT 10";
+    let row = "SELECT abalance AS name:aid FROM pgbench_accounts WHERE aid = :aid";
     let columns = "a.aid AS account, a.abalance AS balance_of_account, b.bid AS branch, \
                    b.bbalance AS balance_of_branch, t.tid AS teller, t.tbalance AS balance_of_teller, \
                    CASE WHEN a.abalance < 0 THEN 'overdrawn' WHEN a.abalance = 0 THEN 'empty' \
@@ -119,6 +120,16 @@ fn kinds() -> Vec<Kind> {
             "a join, other literals and comment each time",
             "simple",
             Some(join.to_owned()),
+        ),
+        of(
+            "one row, a name never seen before",
+            "simple",
+            Some(row.to_owned()),
+        ),
+        of(
+            "a join, a name never seen before",
+            "simple",
+            Some(join.replacen("t.tbalance", "t.tbalance AS name:aid", 1)),
         ),
         of(
             "2,000 bytes of VALUES, others each time",
