@@ -17,8 +17,8 @@ from test_differential import stages  # noqa: F401  (a fixture)
 # What is spoilt: file, what stands there once, and what in its place.
 FAULTS = {
     "carry": ("crates/core/src/worker/session.rs",
-              "if !is_equal && self.send_plan(server_conn, client_conn, out) {",
-              "if !is_equal && false && self.send_plan(server_conn, client_conn, out) {"),
+              "        if !is_equal\n            && (self.send_plan(",
+              "        if !is_equal\n            && false\n            && (self.send_plan("),
     "pins": ("crates/core/src/session/context.rs",
              "        !self.pins.is_empty()\n",
              "        false\n"),
