@@ -5,7 +5,7 @@ import pytest
 
 import rawclient as wire
 from rawclient import SYNC, bind, close, execute, extended, parse, query
-from test_startup_values import differences, told
+from test_startup_values import ask, differences, told
 
 NAMES = query("SELECT name, from_sql FROM pg_prepared_statements ORDER BY name")
 CREATE, DROP = "CREATE TABLE later AS SELECT 4 AS a", "DROP TABLE IF EXISTS later"
@@ -129,12 +129,7 @@ def converse(pg, client, steps, before):
             pg.run(step, dbname="app")
             continue
         before(step)
-        client.send(step)
-        answers = step.count(SYNC) + sum(step.count(b"Q" + bytes([0, 0, n])) for n in range(4))
-        messages = []
-        while sum(m.kind == "Z" for m in messages) < answers:
-            messages.append(client.read())
-        heard.append((step, told(messages)))
+        heard.append((step, told(ask(client, step))))
     return heard
 
 

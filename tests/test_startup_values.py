@@ -110,13 +110,18 @@ def answers(client, steps, before):
     heard = []
     for step in steps:
         before()
-        client.send(step)
-        wanted = step.count(SYNC) + sum(step.count(b"Q" + bytes([0, 0, n])) for n in range(4))
-        messages = []
-        while sum(m.kind == "Z" for m in messages) < wanted:
-            messages.append(client.read())
-        heard.append((step, told(messages)))
+        heard.append((step, told(ask(client, step))))
     return heard
+
+
+def ask(client, step):
+    """Sends requests, and reads until each is answered."""
+    client.send(step)
+    requests = step.count(SYNC) + sum(step.count(b"Q" + bytes([0, 0, n])) for n in range(4))
+    messages = []
+    for _ in range(requests):
+        messages += client.until_ready()
+    return messages
 
 
 def told(messages):

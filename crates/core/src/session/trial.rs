@@ -120,6 +120,8 @@ impl Trial {
 
 #[cfg(test)]
 mod tests {
+    use std::borrow::Cow;
+
     use super::super::SettingsTable;
     use super::*;
 
@@ -133,6 +135,13 @@ mod tests {
         }
     }
 
+    fn texts(found: &[(Step, Vec<u8>)]) -> Vec<Cow<'_, str>> {
+        found
+            .iter()
+            .map(|(_, text)| String::from_utf8_lossy(text))
+            .collect()
+    }
+
     #[test]
     fn one_by_one() {
         let table = SettingsTable::default();
@@ -144,12 +153,8 @@ mod tests {
             ("b", "2"),
         ]);
         let found = steps(&wanted, &pairs(&[("c", "3"), ("b", "2"), ("role", "s")]));
-        let texts: Vec<_> = found
-            .iter()
-            .map(|(_, text)| String::from_utf8_lossy(text))
-            .collect();
         assert_eq!(
-            texts,
+            texts(&found),
             [
                 "RESET SESSION AUTHORIZATION;RESET ROLE;",
                 "RESET \"c\";",
@@ -172,12 +177,8 @@ mod tests {
     fn what_another_has_left_goes_first() {
         let table = SettingsTable::default();
         let found = steps(&table.intern([("a", "2")]), &table.intern([("a", "1")]));
-        let texts: Vec<_> = found
-            .iter()
-            .map(|(_, text)| String::from_utf8_lossy(text))
-            .collect();
         assert_eq!(
-            texts,
+            texts(&found),
             [
                 "RESET \"a\";",
                 "SELECT pg_catalog.set_config('a','2',false) IS NULL",
