@@ -70,6 +70,35 @@ GONE = {
         *sql("EXECUTE s", "DEALLOCATE p", "EXECUTE p", "DROP TABLE own")),
     "nothing asked for": [*sql('PREPARE "p" AS SELECT', "EXECUTE p", 'EXECUTE p', "DEALLOCATE p")],
     "all deallocated": gone(*sql("DEALLOCATE ALL", "EXECUTE p", "EXECUTE s"), NAMES),
+    "seen, then executed": gone(*sql("BEGIN"), NAMES, *sql("EXECUTE s", "ROLLBACK", "BEGIN"), NAMES, *sql("EXECUTE p"),
+                                *sql("ROLLBACK")),
+    "seen, then bound": gone(*sql("BEGIN"), NAMES, used("s"), *sql("ROLLBACK", "BEGIN"), NAMES, used("p"),
+                             *sql("ROLLBACK")),
+}
+
+
+def lost(*steps):
+    """With the same statements, whose table the client drops itself; directly that shows when they are executed."""
+    return [*sql(CREATE, "PREPARE p AS SELECT a FROM later"), parse("SELECT a FROM later", "s") + SYNC, *steps,
+            *sql("EXECUTE p", "EXECUTE s"), NAMES]
+
+
+DROPS = extended("SELECT 1") + extended("DROP TABLE later")
+SEEN = extended("SELECT name, from_sql FROM pg_prepared_statements ORDER BY 1")
+LOST = {
+    "seen": lost(DROPS + SEEN + SYNC),
+    "seen in a transaction": lost(*sql("BEGIN"), DROPS + SEEN + SYNC, SEEN + SYNC, *sql("COMMIT")),
+    "seen, then bound": lost(DROPS + SEEN + used("s"), *sql("SELECT 1", CREATE), used("s"), DROPS + SEEN + used("p")),
+    "seen, then bound in a transaction": lost(
+        *sql("BEGIN", "SAVEPOINT a"), DROPS + SEEN + SYNC, used("s"), *sql("ROLLBACK TO a"), used("s"), used("p"),
+        *sql("EXECUTE s", "EXECUTE p", "COMMIT")),
+    "seen, then executed": lost(*sql("BEGIN"), DROPS + SEEN + SYNC, ran("EXECUTE s"), *sql("ROLLBACK")),
+    "seen, then deallocated": lost(DROPS + SEEN + ran("DEALLOCATE s"), *sql("DEALLOCATE p")),
+    "seen, then closed": lost(DROPS + SEEN + close("S", "s") + SEEN + SYNC),
+    "seen, then made anew": lost(DROPS + SEEN + parse("SELECT 3", "s") + SYNC, used("s"),
+                                 SEEN + close("S", "s") + parse("SELECT 3", "s") + used("s"), used("s")),
+    "deallocated": lost(DROPS + extended("DEALLOCATE s") + SYNC, DROPS + extended("DEALLOCATE p") + SYNC),
+    "made again": lost(DROPS + extended("PREPARE s AS SELECT 2") + SYNC, SEEN + SYNC),
 }
 
 
@@ -133,7 +162,7 @@ def converse(pg, client, steps, before):
     return heard
 
 
-@pytest.mark.parametrize("scripts", [GONE, FAILED], ids=["gone", "failed"])
+@pytest.mark.parametrize("scripts", [GONE, FAILED, LOST], ids=["gone", "failed", "lost"])
 def test_as_if_alone(start_pooler, either_pg, scripts):
     weir = start_pooler(either_pg, workers=1, default_pool_size=1)
     either_pg.run("GRANT CREATE ON SCHEMA public TO trusty", dbname="app")

@@ -10,6 +10,8 @@ pub struct OwnNames {
     missed: Vec<Box<[u8]>>,
     /// SQL speaks of these too, and the client had none of them: SQL may make them.
     spoken: Vec<Box<[u8]>>,
+    /// What the server knows by these names is not the client's statement, and is not to be used.
+    stand_ins: Vec<Box<[u8]>>,
 }
 
 impl OwnNames {
@@ -56,8 +58,32 @@ impl OwnNames {
         self.spoken.iter().any(|spoken| **spoken == *name)
     }
 
+    /// Something else is known by this name.
+    pub fn stood_in(&mut self, name: &[u8]) {
+        if !self.is_stand_in(name) {
+            self.stand_ins.push(name.into());
+        }
+    }
+
+    /// Is it something else that is known by this name?
+    #[must_use]
+    pub fn is_stand_in(&self, name: &[u8]) -> bool {
+        self.stand_ins.iter().any(|stand_in| **stand_in == *name)
+    }
+
+    /// What was known by this name is taken away.
+    pub fn gone(&mut self, name: &[u8]) {
+        self.stand_ins.retain(|stand_in| **stand_in != *name);
+    }
+
+    /// All is taken away.
+    pub fn all_gone(&mut self) {
+        self.stand_ins.clear();
+    }
+
     /// This one was not made known.
     pub fn missed(&mut self, name: &[u8]) {
+        self.gone(name);
         self.names.retain(|own| **own != *name);
         if !self.missed.iter().any(|missed| **missed == *name) {
             self.missed.push(name.into());
@@ -99,6 +125,15 @@ mod tests {
         assert!(own.insert(b"a") && own.has(b"a") && own.has_all());
         own.withhold(b"a");
         assert!(own.has(b"a"), "it is known already");
+        own.stood_in(b"a");
+        own.stood_in(b"b");
+        assert!(own.has(b"a") && own.is_stand_in(b"a") && own.is_stand_in(b"b"));
+        own.gone(b"b");
+        own.missed(b"a");
+        assert!(!own.is_stand_in(b"a") && !own.is_stand_in(b"b"));
+        own.stood_in(b"a");
+        own.all_gone();
+        assert!(!own.is_stand_in(b"a"));
         own.clear();
         own.speak(b"a");
         assert!(own.is_spoken(b"a") && !own.has(b"a") && !own.is_empty());

@@ -9,17 +9,21 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use pgweir_wire::MessageWriter;
+use pgweir_wire::{MessageWriter, tag::frontend};
 
 use super::{
     named::Named,
     own_names::spoken_of,
-    upward::{Upward, send_parse},
+    upward::{Upward, send_parse, send_target},
 };
 use crate::{
     Actions,
     backend::{Change, Mark, MarkKind, Own},
-    session::{RESERVED, Statement, Suspicion, scan::Phrase, scan::phrases, stand_in},
+    session::{
+        RESERVED, Statement, Suspicion,
+        scan::{Discard, Phrase, phrases},
+        stand_in,
+    },
 };
 
 /// What has become of the names that a text speaks of.
@@ -32,6 +36,12 @@ pub(super) enum Given {
     /// It was given some, and it matters to the text whether it could make them.
     Unsure,
 }
+
+/// What may change whether a statement can be made.
+const CHANGES: Suspicion = Suspicion::SETTING
+    .and(Suspicion::OPAQUE)
+    .and(Suspicion::TEMP)
+    .and(Suspicion::DISCARD);
 
 /// A statement that the server understands whatever is gone.
 const STAND_IN: &[u8] = b"\0\0\0";
@@ -137,11 +147,14 @@ impl Upward<'_> {
                 }
             } else if let Some(statement) = self.client.statements.get(self.bindings, &name) {
                 let statement = Arc::clone(statement);
+                if executes {
+                    self.take_stand_in(&name, out);
+                }
                 if !self.server.session.own.insert(&name) {
                     continue;
                 }
-                let was_tried = self.has_failed(&name);
-                if is_deallocated || was_tried && !executes {
+                let is_risky = self.has_failed(&name) || self.may_fail_here();
+                if is_deallocated || is_risky && !executes {
                     self.stand_in(&name, out);
                 } else {
                     self.give(&name, statement, out);
@@ -157,7 +170,20 @@ impl Upward<'_> {
             }
             given = given.max(Given::Names);
         }
+        self.note_taken(text);
         given
+    }
+
+    /// What a text takes away, nothing stands in for any more.
+    fn note_taken(&mut self, text: &[u8]) {
+        let own = &mut self.server.session.own;
+        for phrase in phrases(text) {
+            match phrase {
+                Phrase::Deallocate(Some(name)) => own.gone(&name),
+                Phrase::Deallocate(None) | Phrase::Discard(Discard::All) => own.all_gone(),
+                _ => {}
+            }
+        }
     }
 
     /// Nothing but what is its own is to be seen.
@@ -177,7 +203,7 @@ impl Upward<'_> {
                 own.withhold(&name);
             } else if own.insert(&name) {
                 given = given.max(Given::Names);
-                if self.has_failed(&name) {
+                if self.has_failed(&name) || self.may_fail_here() {
                     self.stand_in(&name, out);
                 } else {
                     self.give(&name, statement, out);
@@ -201,6 +227,29 @@ impl Upward<'_> {
         }
         self.server.session.own.insert_all();
         given
+    }
+
+    /// Is a request going on that may have changed what statements speak of, or who one is? Its failure
+    /// would be the client's, and a statement that is only seen does not fail.
+    fn may_fail_here(&self) -> bool {
+        self.server.replies.is_unsynced() && self.server.session.suspicion.intersects(CHANGES)
+    }
+
+    /// A statement is used for which something else stands in: that goes.
+    fn take_stand_in(&mut self, name: &[u8], out: &mut Actions) {
+        if !self.server.session.own.is_stand_in(name) {
+            return;
+        }
+        let begins = !self.server.replies.is_unsynced();
+        self.server.session.own.missed(name);
+        send_target(self.server_conn, frontend::CLOSE, name, out);
+        self.server.replies.mark_sent(Mark {
+            swallow: true,
+            ..Mark::plain(MarkKind::Close)
+        });
+        if begins {
+            self.sync(out);
+        }
     }
 
     /// Was this one tried, in vain?
@@ -234,6 +283,7 @@ impl Upward<'_> {
     /// The server gets something of this name.
     pub(super) fn stand_in(&mut self, name: &[u8], out: &mut Actions) {
         self.server.session.own.insert(name);
+        self.server.session.own.stood_in(name);
         self.server.session.suspicion |= Suspicion::PREPARE;
         let begins = !self.server.replies.is_unsynced();
         if begins && self.is_of_sql(name) {

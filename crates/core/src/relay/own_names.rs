@@ -292,7 +292,16 @@ impl Upward<'_> {
     pub(super) fn is_own(&self, named: &Named<'_>) -> bool {
         let session = &self.server.session;
         (!session.own.is_empty() || !session.sql.is_empty())
-            && named.name().is_some_and(|name| self.means_the_same(name))
+            && named
+                .name()
+                .is_some_and(|name| self.means_the_same(name) && !self.uses_stand_in(named, name))
+    }
+
+    /// Is something used for which something else stands in?
+    fn uses_stand_in(&self, named: &Named<'_>, name: &[u8]) -> bool {
+        matches!(named, Named::Bind { .. } | Named::Describe(_))
+            && self.server.session.own.is_stand_in(name)
+            && self.client.statements.find(self.bindings, name).is_some()
     }
 
     fn means_the_same(&self, name: &[u8]) -> bool {
@@ -326,6 +335,7 @@ impl Upward<'_> {
             }
             Named::Close(name) => {
                 self.server.session.suspicion |= Suspicion::PREPARE;
+                self.server.session.own.gone(name);
                 let known = self.client.statements.remove(self.bindings, name);
                 Some(match known {
                     Some(statement) => {
