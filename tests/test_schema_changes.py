@@ -7,7 +7,7 @@ import pytest
 
 import cluster as clusters
 import machine
-from rawclient import SYNC, bind, close, describe, errors, execute, kinds, parse, query, rows
+from rawclient import SYNC, bind, close, describe, errors, execute, extended, kinds, parse, query, rows
 
 TEXT = "SELECT * FROM changing"
 TRUSTS = bind(name="S") + execute() + SYNC
@@ -75,6 +75,18 @@ def test_who_was_told_before_hears_the_error(weir):
         send(client, close("S", "S") + SYNC)
         prepare(client)
         assert [rows(heard) for heard in on_both(weir, client, TRUSTS)] == [[("1", "2")]] * 2
+
+
+def test_where_a_sync_is_due(weir):
+    """The server skips all up to the Sync: it comes, though nobody says what the statement gives."""
+    with weir.raw() as client, weir.raw() as other:
+        prepare(client)
+        assert errors(other.query("ALTER TABLE changing ADD b int DEFAULT 2")) == []
+        # The server that has the statement is elsewhere.
+        other.query("BEGIN")
+        heard = send(client, extended("SELECT pg_sleep(0.1), 1/0") + query("SELECT 2") + TRUSTS)
+        assert kinds(heard).endswith("EZ")
+        other.query("COMMIT")
 
 
 @pytest.mark.pgweir_only("it gives rows of columns that the client was not told of")

@@ -44,6 +44,10 @@ impl Upward<'_> {
             // It is a SET or RESET.
             return false;
         }
+        if !self.server.replies.is_heeded() {
+            // An answer may not come before the client's Sync, which would wait for it.
+            return false;
+        }
         let Some(statement) = self.bindings.statement(binding) else {
             return false;
         };
