@@ -299,10 +299,11 @@ def test_waiting_clients_move(line, newest_pg):
         holder.query("BEGIN")
         for n, client in enumerate(waiting):
             client.send(query(f"SELECT {n}"))
-        machine.wait_until(lambda: pooler.pool("app", "plainly")["cl_waiting"] == 3, what="they wait")
+        all_wait = lambda: (pooler.pool("app", "plainly") or {}).get("cl_waiting") == 3
+        machine.wait_until(all_wait, what="they wait")
         old = one.restart()
         pooler.expect_log("accepts clients, ours leave for it")
-        machine.wait_until(lambda: pooler.pool("app", "plainly")["cl_waiting"] == 3, what="they wait again")
+        machine.wait_until(all_wait, what="they wait again, in a pool that was not there before")
         holder.query("COMMIT")
         for n, client in enumerate(waiting):
             assert wire.rows(client.until_ready()) == [(str(n),)]
