@@ -308,6 +308,25 @@ def test_max_client_conn(start_pooler, newest_pg, workers):
     assert [client.value("SELECT 1") for client in clients] == ["1"] * 4
 
 
+@pytest.mark.parametrize("limit", ["max_client_conn", "max_db_client_connections", "max_user_client_connections"])
+@pytest.mark.parametrize("state", ["idle", "in transaction"])
+def test_the_place_of_who_has_just_left(start_pooler, newest_pg, limit, state):
+    """Whoever comes after another one has gone finds its place free, whichever worker had that one."""
+    pooler = start_pooler(newest_pg, workers=2, default_pool_size=4, **{limit: 4})
+    clients = [pooler.raw() for _ in range(4)]
+    with pytest.raises(LoginRefused):
+        pooler.raw()
+    for _ in range(60):
+        leaver = clients.pop(0)
+        if state == "in transaction":
+            leaver.query("BEGIN")
+        leaver.close()
+        clients.append(pooler.raw())
+    with pytest.raises(LoginRefused):
+        pooler.raw()
+    assert [client.value("SELECT 1") for client in clients] == ["1"] * 4
+
+
 @pytest.mark.shows("database.pool_size", "database.pool_mode")
 @pytest.mark.parametrize(("databases", "users_section", "expected"), [
     ("pool_size=2", None, 2),

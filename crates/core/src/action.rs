@@ -129,6 +129,13 @@ pub enum Action {
         /// The message.
         mail: Mail,
     },
+    /// The same, after all that has come by now on any connection was read and told.
+    MailOnceRead {
+        /// Whose mailbox.
+        to: WorkerId,
+        /// The message.
+        mail: Mail,
+    },
     /// Write a line to the log, at the end of the turn at the latest.
     Log(LogLine),
     /// Write all lines so far, before what follows.

@@ -1,8 +1,20 @@
-//! How many clients each database and each user has, in the whole process.
+//! How many clients each database and each user has, in the whole process, and whether one more may
+//! come.
 
 use std::collections::HashMap;
 
-use crate::pool::PoolKey;
+use crate::{fault::Fault, pool::PoolKey};
+
+/// The most clients that there may be; `None` is no limit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ClientLimits {
+    /// In the whole process (`max_client_conn`).
+    pub total: Option<usize>,
+    /// Of the client's database (`max_db_client_connections`).
+    pub of_database: Option<usize>,
+    /// Of its user (`max_user_client_connections`).
+    pub of_user: Option<usize>,
+}
 
 /// Clients by the database and by the user that they named, from their startup packet on. A name
 /// without clients takes no memory.
@@ -10,13 +22,55 @@ use crate::pool::PoolKey;
 pub struct ClientCounts {
     databases: HashMap<Box<str>, usize>,
     users: HashMap<Box<str>, usize>,
+    /// Logins that are one too many, and count for nothing while it is looked who has left.
+    aside: usize,
+    let_in: u64,
 }
 
 impl ClientCounts {
-    /// Adds a client: how many its database and its user have now.
-    pub fn add(&mut self, names: &PoolKey) -> (usize, usize) {
-        let of_database = add(&mut self.databases, &names.database);
-        (of_database, add(&mut self.users, &names.user))
+    /// Adds a client.
+    pub fn add(&mut self, names: &PoolKey) {
+        add(&mut self.databases, &names.database);
+        add(&mut self.users, &names.user);
+    }
+
+    /// Adds a client if there is room for it beside these `others`, of whatever name.
+    ///
+    /// # Errors
+    /// It would be one too many.
+    pub fn let_in(
+        &mut self,
+        names: &PoolKey,
+        limits: &ClientLimits,
+        others: usize,
+    ) -> Result<(), Fault> {
+        let of_database = self.of_database(&names.database);
+        limits.admit(others, of_database, self.of_user(&names.user))?;
+        self.add(names);
+        self.let_in += 1;
+        Ok(())
+    }
+
+    /// A client that was not let in counts for nothing.
+    pub fn set_aside(&mut self) {
+        self.aside += 1;
+    }
+
+    /// It counts again, or is gone.
+    pub fn take_from_aside(&mut self) {
+        self.aside -= 1;
+    }
+
+    /// Clients that count for nothing.
+    #[must_use]
+    pub fn aside(&self) -> usize {
+        self.aside
+    }
+
+    /// How many clients have been let in since the process began.
+    #[must_use]
+    pub fn entries(&self) -> u64 {
+        self.let_in
     }
 
     /// Takes away a client that was added.
@@ -38,13 +92,32 @@ impl ClientCounts {
     }
 }
 
-fn add(counts: &mut HashMap<Box<str>, usize>, name: &str) -> usize {
-    if let Some(count) = counts.get_mut(name) {
-        *count += 1;
-        return *count;
+impl ClientLimits {
+    /// May one more come, beside so many others?
+    ///
+    /// # Errors
+    /// It would be one too many.
+    pub fn admit(&self, others: usize, of_database: usize, of_user: usize) -> Result<(), Fault> {
+        let is_reached =
+            |most: Option<usize>, others: usize| most.is_some_and(|most| others >= most);
+        if is_reached(self.total, others) {
+            return Err(Fault::TooManyClients);
+        }
+        if is_reached(self.of_database, of_database) {
+            return Err(Fault::TooManyClientsOfDatabase);
+        }
+        if is_reached(self.of_user, of_user) {
+            return Err(Fault::TooManyClientsOfUser);
+        }
+        Ok(())
     }
-    counts.insert(name.into(), 1);
-    1
+}
+
+fn add(counts: &mut HashMap<Box<str>, usize>, name: &str) {
+    match counts.get_mut(name) {
+        Some(count) => *count += 1,
+        None => _ = counts.insert(name.into(), 1),
+    }
 }
 
 fn remove(counts: &mut HashMap<Box<str>, usize>, name: &str) {
@@ -60,19 +133,46 @@ fn remove(counts: &mut HashMap<Box<str>, usize>, name: &str) {
 mod tests {
     use super::*;
 
-    #[test]
-    fn names_without_clients_are_forgotten() {
-        let names = |database: &str, user: &str| PoolKey {
+    fn names(database: &str, user: &str) -> PoolKey {
+        PoolKey {
             database: database.into(),
             user: user.into(),
-        };
+        }
+    }
+
+    #[test]
+    fn names_without_clients_are_forgotten() {
         let mut counts = ClientCounts::default();
-        assert_eq!(counts.add(&names("a", "x")), (1, 1));
-        assert_eq!(counts.add(&names("a", "y")), (2, 1));
+        counts.add(&names("a", "x"));
+        counts.add(&names("a", "y"));
         assert_eq!((counts.of_database("a"), counts.of_user("x")), (2, 1));
         counts.remove(&names("a", "x"));
         assert_eq!((counts.of_database("a"), counts.of_user("x")), (1, 0));
         counts.remove(&names("a", "y"));
         assert!(counts.databases.is_empty() && counts.users.is_empty());
+    }
+
+    #[test]
+    fn who_is_one_too_many_is_not_added() {
+        let limits = ClientLimits {
+            total: Some(3),
+            of_database: Some(2),
+            of_user: Some(1),
+        };
+        let mut counts = ClientCounts::default();
+        counts.let_in(&names("a", "x"), &limits, 0).unwrap();
+        let of_user = counts.let_in(&names("b", "x"), &limits, 1);
+        assert!(matches!(of_user, Err(Fault::TooManyClientsOfUser)));
+        assert_eq!(counts.of_database("b"), 0);
+        counts.let_in(&names("a", "y"), &limits, 1).unwrap();
+        let of_database = counts.let_in(&names("a", "z"), &limits, 2);
+        assert!(matches!(of_database, Err(Fault::TooManyClientsOfDatabase)));
+        counts.let_in(&names("b", "z"), &limits, 2).unwrap();
+        let of_process = counts.let_in(&names("c", "c"), &limits, 3);
+        assert!(matches!(of_process, Err(Fault::TooManyClients)));
+        assert_eq!(counts.entries(), 3);
+        counts
+            .let_in(&names("a", "x"), &ClientLimits::default(), 3)
+            .unwrap();
     }
 }

@@ -1,5 +1,6 @@
 //! What all workers of a process share: the configuration, and the pools by name.
 
+mod clients;
 mod takeover;
 
 use std::{
@@ -10,7 +11,7 @@ use std::{
     },
 };
 
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use parking_lot::{Mutex, RwLock};
 use pgweir_auth::{
     hba::Rules,
     scram::{self, ClientKeys},
@@ -366,39 +367,6 @@ impl Directory {
     #[must_use]
     pub fn servers_of_user(&self, user: &str) -> u32 {
         self.caps.with(|caps| caps.taken(Scope::User, user))
-    }
-
-    /// A client came: how many there are now.
-    pub fn client_came(&self) -> usize {
-        self.clients.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    /// A client left.
-    pub fn client_left(&self) {
-        self.clients.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// Clients of all workers, those that log in included.
-    #[must_use]
-    pub fn clients(&self) -> usize {
-        self.clients.load(Ordering::Relaxed)
-    }
-
-    /// Those of them that are past the limits.
-    #[must_use]
-    pub fn bypass(&self) -> &Bypass {
-        &self.bypass
-    }
-
-    /// Clients that count for `max_client_conn`.
-    #[must_use]
-    pub fn limited_clients(&self) -> usize {
-        self.clients().saturating_sub(self.bypass.taken() as usize)
-    }
-
-    /// Clients by database and by user.
-    pub fn client_counts(&self) -> MutexGuard<'_, ClientCounts> {
-        self.client_counts.lock()
     }
 
     /// A client has logged in to a pool: until it [leaves](Directory::stays_no_more), its pool may

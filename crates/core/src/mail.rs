@@ -48,6 +48,11 @@ pub enum Mail {
     Listen(Box<Letter>),
     /// The pool has no server, and PostgreSQL lets none in: fail the clients that wait.
     Failed(Arc<SharedPool>),
+    /// Logins of this worker are one too many: it is to be told once what has come to the receiver so far
+    /// was read.
+    CatchUp(WorkerId),
+    /// What had come to some worker was read.
+    CaughtUp,
     /// A cancel request that named a client of this worker.
     Cancel {
         /// Where the request came in.

@@ -192,6 +192,12 @@ impl Client {
         self.native.as_ref().is_some_and(|native| native.bypass)
     }
 
+    /// Is it one too many, unless somebody has left?
+    #[must_use]
+    pub fn is_aside(&self) -> bool {
+        matches!(&self.duty, ClientDuty::Login(login) if login.is_aside())
+    }
+
     /// What it has set and servers refuse.
     pub fn refusal(&mut self) -> Option<&mut Refusal> {
         self.context.as_mut()?.refused.as_deref_mut()

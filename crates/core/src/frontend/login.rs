@@ -67,6 +67,8 @@ pub enum Stage {
     CleartextFor(Service),
     /// This service checks the password.
     Verifying(Service),
+    /// It is one too many, unless somebody has left.
+    Aside,
     /// A database is asked about the user.
     LookingUp(Box<Question>),
     /// Something is being found out about it; names go by this map, if there is one.
@@ -211,6 +213,12 @@ impl Login {
             [] => Ok(()),
             _ => Err(Fault::Tls(TlsFault::EarlyData(kind))),
         }
+    }
+
+    /// It is one too many, unless somebody has left.
+    #[must_use]
+    pub fn is_aside(&self) -> bool {
+        matches!(self.stage, Stage::Aside)
     }
 
     /// The user who logs in; empty before the startup packet.

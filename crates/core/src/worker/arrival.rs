@@ -42,7 +42,7 @@ impl Worker {
         let conn = self.table.insert(Conn::Client(Box::new(client)));
         self.cancel_keys.insert(place, conn);
         if let Some(names) = &names {
-            let _ = self.directory.client_counts().add(names);
+            self.directory.client_counts().add(names);
         }
         self.suspend_also(conn);
         out.read(conn, ReadMode::Hold);

@@ -8,6 +8,7 @@ use pgweir_wire::{MessageWriter, Severity, sqlstate};
 use super::{Conn, Worker};
 use crate::{
     Actions, Level, SharedPool, Shutdown, Time, Token,
+    client_counts::ClientLimits,
     fault::Fault,
     frontend::{ClientDuty, LoginRequest},
     pool::PoolId,
@@ -66,23 +67,22 @@ impl Worker {
 
     /// The limits that were not looked at when the client came.
     fn check_limits(&mut self, conn: Token) -> Result<(), Fault> {
-        let most = self.snapshot.config.settings.max_client_conn as usize;
-        if self.directory.limited_clients() > most {
-            return Err(Fault::TooManyClients);
-        }
         let names = self
             .table
             .client(conn)
             .and_then(|client| client.names.clone());
         let Some(names) = names else { return Ok(()) };
-        let counts = {
-            let counts = self.directory.client_counts();
-            (
-                counts.of_database(&names.database),
-                counts.of_user(&names.user),
-            )
+        let limits = ClientLimits {
+            total: Some(self.snapshot.config.settings.max_client_conn as usize),
+            ..self.limits_of(&names)
         };
-        self.check_counts(conn, counts)
+        let counts = self.directory.client_counts();
+        // It is counted already.
+        limits.admit(
+            self.directory.limited_clients(&counts).saturating_sub(1),
+            counts.of_database(&names.database).saturating_sub(1),
+            counts.of_user(&names.user).saturating_sub(1),
+        )
     }
 
     /// Opens a server for such a client; or holds it, while the database is paused.

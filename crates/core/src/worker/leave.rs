@@ -118,10 +118,8 @@ impl Worker {
         }
         self.timed -= usize::from(client.duty.is_timed());
         self.clients -= 1;
-        self.directory.client_left();
-        if let Some(names) = &client.names {
-            self.directory.client_counts().remove(names);
-        }
+        self.directory
+            .client_left(client.names.as_deref(), client.is_aside());
         if client.pool.is_some() && self.directory.stays_no_more() {
             self.tell_others(Shutdown::WaitForClients, out);
         }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use pgweir_auth::scram::{DerivedKeys, NONCE_BYTES};
-use pgweir_config::{AuthType, Config, SessionState, is_console};
+use pgweir_config::{AuthType, Config, SessionState};
 use pgweir_wire::{LATEST, MessageWriter, ProtocolVersion, Startup, StartupParameters};
 
-use super::{Conn, Worker, authenticate::is_own_user};
+use super::{Conn, Worker};
 use crate::{
     Action, Actions, Peer, ReadMode, Replication, Source, Time, Token,
     cancel::CancelKey,
@@ -154,6 +154,7 @@ impl Worker {
                 }
                 Stage::MakingSecret { .. }
                 | Stage::Checking(_)
+                | Stage::Aside
                 | Stage::LookingUp(_)
                 | Stage::Verifying(_)
                 | Stage::Inquiring(_) => {
@@ -234,26 +235,27 @@ impl Worker {
             },
         )?;
         negotiate(conn, version, &request, out);
-        let counts = self.introduce(conn, version, &mut request);
+        self.introduce(conn, version, &mut request);
         let replication = request
             .native
             .as_ref()
             .map_or(Replication::None, |native| native.replication);
         self.log_login(conn, replication, out);
-        self.check_room(conn, &request, counts)?;
         if let Some(login) = self.login(conn) {
             login.request = Some(request);
+            login.stage = Stage::Aside;
         }
-        self.authenticate(conn, now, out)
+        // Who has a name is counted, or aside: also who is refused for another reason.
+        let room = self.let_in(conn, false);
+        self.demand_tls(conn)?;
+        match room {
+            Ok(()) => self.authenticate(conn, now, out),
+            Err(fault) => self.step_aside(conn, fault, out),
+        }
     }
 
-    /// From here on the client has a name, and counts: how many its database and its user have.
-    fn introduce(
-        &mut self,
-        conn: Token,
-        version: ProtocolVersion,
-        request: &mut LoginRequest,
-    ) -> (usize, usize) {
+    /// From here on the client has a name.
+    fn introduce(&mut self, conn: Token, version: ProtocolVersion, request: &mut LoginRequest) {
         let settings = &self.snapshot.config.settings;
         let database = self.snapshot.config.database(&request.database);
         let forced = database.and_then(|database| database.user.as_deref());
@@ -267,7 +269,7 @@ impl Worker {
             user: user.into(),
         });
         let Some(client) = self.table.client(conn) else {
-            return (0, 0);
+            return;
         };
         let has_long_secret = version.minor >= ProtocolVersion::V3_2.minor;
         if settings.application_name_add_host {
@@ -275,65 +277,8 @@ impl Worker {
             request.add_host(self.directory.names(), &address);
         }
         client.tracked = request.tracked.clone();
-        let counts = self.directory.client_counts().add(&names);
         client.names = Some(names);
         self.give_cancel_key(conn, has_long_secret);
-        counts
-    }
-
-    /// Are there too many clients?
-    fn check_room(
-        &mut self,
-        conn: Token,
-        request: &LoginRequest,
-        counts: (usize, usize),
-    ) -> Result<(), Fault> {
-        let snapshot = Arc::clone(&self.snapshot);
-        let settings = &snapshot.config.settings;
-        self.demand_tls(conn)?;
-        let (user, to_console) = (&request.user, is_console(&request.database));
-        let same_uid = self
-            .table
-            .client(conn)
-            .is_some_and(|client| client.same_uid);
-        // Who may get past the limits is looked at again once it has proven who it is.
-        let asks_bypass = request.native.as_ref().is_some_and(|native| native.bypass);
-        let most = settings.max_client_conn as usize;
-        if !to_console && !asks_bypass && self.directory.limited_clients() > most {
-            return Err(Fault::TooManyClients);
-        }
-        let is_admin = is_own_user(user, same_uid) || settings.admin_users.contains(user);
-        if !(asks_bypass || to_console && is_admin) {
-            self.check_counts(conn, counts)?;
-        }
-        Ok(())
-    }
-
-    /// Are there more clients of its database, or of its user, than there may be?
-    pub(super) fn check_counts(
-        &mut self,
-        conn: Token,
-        (in_database, with_user): (usize, usize),
-    ) -> Result<(), Fault> {
-        let names = self
-            .table
-            .client(conn)
-            .and_then(|client| client.names.clone());
-        let Some(names) = names else { return Ok(()) };
-        let config = &self.snapshot.config;
-        let of_database = match config.database(&names.database) {
-            Some(database) => config.max_db_client_connections(database),
-            None => config.settings.max_db_client_connections,
-        };
-        let of_user = config.max_user_client_connections(&names.user);
-        let is_above = |max: u32, count: usize| max > 0 && count > max as usize;
-        if is_above(of_database, in_database) {
-            return Err(Fault::TooManyClientsOfDatabase);
-        }
-        if is_above(of_user, with_user) {
-            return Err(Fault::TooManyClientsOfUser);
-        }
-        Ok(())
     }
 
     /// A secret that was made for the user's last login serves again.

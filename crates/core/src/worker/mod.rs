@@ -8,6 +8,7 @@ mod bypass;
 mod catalog;
 mod check;
 mod checkout;
+mod crowd;
 mod defaults;
 mod departure;
 mod diagnosis;
@@ -115,6 +116,8 @@ pub struct Worker {
     /// Its clients leave for the process that takes our place.
     pub(crate) departure: Option<Box<departure::Departure>>,
     pub(crate) clients: usize,
+    /// Clients that log in, and are one too many.
+    pub(crate) crowd: crowd::Crowd,
     /// What pools counted that are no more.
     pub(crate) past: Stats,
 }
@@ -152,6 +155,7 @@ impl Worker {
             suspension: None,
             departure: None,
             clients: 0,
+            crowd: crowd::Crowd::default(),
             past: Stats::default(),
         }
     }
@@ -359,6 +363,8 @@ impl Worker {
             Mail::LookUpAgain(client) => self.look_up_again(client, now, out),
             Mail::Listen(letter) => self.letter(*letter, now, out),
             Mail::Failed(pool) => self.fail_waiters(&pool, now, out),
+            Mail::CatchUp(from) => self.catch_up(from, out),
+            Mail::CaughtUp => self.caught_up(now, out),
             Mail::Cancel { from, request, key } => self.cancel(from, request, &key, now, out),
             Mail::CancelForPeer { from, request, key } => {
                 self.pass_on_cancel(from, request, key, now, out);

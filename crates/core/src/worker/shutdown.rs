@@ -31,6 +31,7 @@ impl Worker {
                 (Shutdown::Immediate, _) => true,
                 (_, ClientDuty::Waiting { at_login, .. }) => *at_login,
                 (_, ClientDuty::Opening(_)) => true,
+                (_, ClientDuty::Login(login)) => login.is_aside(),
                 _ => false,
             },
             _ => false,

@@ -2,7 +2,9 @@
 
 use std::{collections::VecDeque, io, mem, sync::Arc};
 
-use pgweir_core::{Actions, Closed, Finding, ReadMode, Time, Token, Worker, WorkerId, mail::Mail};
+use pgweir_core::{
+    Action, Actions, Closed, Finding, ReadMode, Time, Token, Worker, WorkerId, mail::Mail,
+};
 use rand::{RngExt, rngs::StdRng};
 use rustix::{
     event::epoll::{Event, EventFlags},
@@ -86,6 +88,7 @@ impl<P: Pooler> Driver<P> {
             poller,
             table: Table::default(),
             pending: VecDeque::new(),
+            once_read: Vec::new(),
             carried: Vec::new(),
             closing: Slab::new(),
             timers: Timers::default(),
@@ -137,7 +140,15 @@ impl<P: Pooler> Driver<P> {
         patience_us: Option<u64>,
     ) -> io::Result<()> {
         mem::swap(&mut self.carried, &mut self.io.carried);
-        let timeout = self.timeout_us().into_iter().chain(patience_us).min();
+        // What came before this wait is seen by it.
+        let once_read = mem::take(&mut self.io.once_read);
+        let no_wait = (!once_read.is_empty()).then_some(0);
+        let timeouts = self
+            .timeout_us()
+            .into_iter()
+            .chain(patience_us)
+            .chain(no_wait);
+        let timeout = timeouts.min();
         self.io.poller.wait(events, timeout)?;
         self.io.now = self.clock.now();
         self.io.turn = self.io.turn.wrapping_add(1);
@@ -149,8 +160,23 @@ impl<P: Pooler> Driver<P> {
         }
         self.serve_carried();
         self.serve_timers();
+        if !once_read.is_empty() {
+            self.send_once_read(once_read, events.len());
+        }
         self.io.log.flush();
         Ok(())
+    }
+
+    /// All that had come before these letters were written has been read, if there were so few events.
+    fn send_once_read(&mut self, letters: Vec<(WorkerId, Mail)>, events: usize) {
+        if events >= EVENTS_MAX {
+            return self.io.once_read.extend(letters);
+        }
+        for (to, mail) in letters {
+            self.actions.list.push(Action::Mail { to, mail });
+        }
+        self.io.execute(&mut self.actions, &[]);
+        self.settle();
     }
 
     /// Tells the core of one event and carries out what it wants.

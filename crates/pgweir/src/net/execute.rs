@@ -110,6 +110,7 @@ impl Io {
                 self.pending.push_back(Pending::Mail(mail))
             }
             Action::Mail { to, mail } => self.mailboxes.send(to, Parcel::Mail(mail)),
+            Action::MailOnceRead { to, mail } => self.once_read.push((to, mail)),
             Action::Control(control) => self.ask(Request::Core(control)),
             Action::WriteLog => self.log.flush(),
             Action::Finished => self.finished = true,

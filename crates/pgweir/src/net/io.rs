@@ -60,6 +60,8 @@ pub(super) struct Io {
     pub(super) poller: Poller,
     pub(super) table: Table,
     pub(super) pending: VecDeque<Pending>,
+    /// Mail to be sent when what had come before it was read.
+    pub(super) once_read: Vec<(WorkerId, Mail)>,
     /// Connections that have had their share of this turn.
     pub(super) carried: Vec<Token>,
     pub(super) closing: Slab<Lingering>,

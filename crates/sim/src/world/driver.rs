@@ -216,7 +216,10 @@ impl World {
                 record,
                 server,
             } => self.depart(host, conn, record, server)?,
-            Action::Mail { to, mail } => self.send_mail(host, to, mail),
+            // Which worker reads what when is up to chance, as with the rest of its mail.
+            Action::Mail { to, mail } | Action::MailOnceRead { to, mail } => {
+                self.send_mail(host, to, mail);
+            }
             Action::Log(_) | Action::WriteLog => {}
             Action::Control(control) => self.control(control)?,
             Action::Finished => self.stop(host),
@@ -534,7 +537,7 @@ fn sense(what: &str) -> Violation {
 fn brief(action: &Action) -> String {
     match action {
         Action::HandOver { conn, to, .. } => format!("HandOver {conn:?} to {to:?}"),
-        Action::Mail { to, mail } => {
+        Action::Mail { to, mail } | Action::MailOnceRead { to, mail } => {
             let text = format!("{mail:?}");
             let end = text.find(['(', ' ']).unwrap_or(text.len());
             format!("Mail {} to {to:?}", &text[..end])

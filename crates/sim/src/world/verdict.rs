@@ -91,9 +91,10 @@ impl World {
         if self.scenario.shutdown.is_some() {
             return Ok(());
         }
-        if self.directory.clients() != 0 {
+        let aside = self.directory.client_counts().aside();
+        if self.directory.clients() + aside != 0 {
             let what = format!(
-                "{} clients are counted after the last has left",
+                "{} clients are counted after the last has left, {aside} aside",
                 self.directory.clients()
             );
             return Err(Violation::new(Promise::Counts, what));

@@ -16,7 +16,8 @@ use std::{
 use pgweir_auth::scram::DerivedKeys;
 use pgweir_core::{
     Action, Actions, Address, Arrival, Closed, ConnectError, Finding, Peer, ReadMode, Source, Time,
-    TlsFacts, Token, backend::Server, mail::Mail, occupancy::Occupancies, takeover::ClientRecord,
+    TlsFacts, Token, WorkerId, backend::Server, mail::Mail, occupancy::Occupancies,
+    takeover::ClientRecord,
 };
 use rustix::event::epoll::Event;
 use tempfile::TempDir;
@@ -45,6 +46,7 @@ enum Seen {
     Connected,
     Secured(TlsFacts),
     Failed(ConnectError),
+    Mail,
 }
 
 type Answer = Box<dyn FnMut(Token, &Seen, &mut Actions)>;
@@ -133,7 +135,9 @@ impl Pooler for Probe {
 
     fn found(&mut self, _: Token, _: Finding, _: Time, _: &mut Actions) {}
 
-    fn mail(&mut self, _: Mail, _: Time, _: &mut Actions) {}
+    fn mail(&mut self, _: Mail, _: Time, out: &mut Actions) {
+        self.note(FIRST, Seen::Mail, out);
+    }
 
     fn adopt(&mut self, _: Box<Server>, _: Time, _: &mut Actions) -> Token {
         unreachable!("no test makes a server")

@@ -178,3 +178,23 @@ fn a_closed_token_is_not_heard_of_again() {
     assert_eq!(world.seen(), []);
     assert_eq!(world.drivers[0].io.table.len(), 0);
 }
+
+#[test]
+fn a_letter_waits_until_what_had_come_was_read() {
+    let mut world = World::with(2, 16 * 1024);
+    let mut client = world.client();
+    for to in [WorkerId(0), WorkerId(1)] {
+        write(&mut client, b"X");
+        let mail = Mail::CaughtUp;
+        world.act(Action::MailOnceRead { to, mail });
+        assert_eq!(world.seen(), []);
+        let seen = |world: &World, to: WorkerId| {
+            let driver = &world.drivers[to.index()];
+            driver.pooler.seen.contains(&Seen::Mail)
+        };
+        while !seen(&world, to) {
+            world.turns();
+        }
+        assert_eq!(received(&world.seen()), b"X");
+    }
+}
