@@ -1,12 +1,13 @@
 //! Cancel requests: who may stop whose query.
 
 mod key;
+mod keys;
 mod peers;
 
 use std::sync::Arc;
 
 pub use self::key::CancelKey;
-pub(crate) use self::peers::PeerPools;
+pub(crate) use self::{keys::Keys, peers::PeerPools};
 use crate::{
     Action, Actions, Address, Control, Endpoint, ReadMode, Time, Token, WorkerId,
     backend::Duty,
@@ -191,7 +192,7 @@ impl Worker {
     /// The client that the key names, if it is the right key.
     fn holder(&mut self, key: &CancelKey) -> Option<Token> {
         let any_hops = self.snapshot.config.settings.peer_id > 0;
-        let conn = *self.cancel_keys.get(&key.place())?;
+        let conn = self.cancel_keys.find(key)?;
         let client = self.table.client(conn)?;
         client.cancel_key().fits(key, any_hops).then_some(conn)
     }
@@ -205,22 +206,21 @@ impl Worker {
         };
         // A peer may be one that knows short keys only.
         client.secret_len = if has_long_secret && peer == 0 { 32 } else { 4 };
+        let keys = &mut self.cancel_keys;
         client.key_pid = if peer == 0 {
-            CancelKey::pid(worker, generation, conn)
+            let pid = |number| CancelKey::pid(worker, generation, number);
+            keys.new_pid(CancelKey::PIDS, pid)
         } else {
             client.secret[3] |= CancelKey::HOPS;
-            let random = [client.secret[4], client.secret[5]];
-            CancelKey::pid_among_peers(worker, peer, u16::from_be_bytes(random))
+            let pid = |number| CancelKey::pid_among_peers(worker, peer, number);
+            keys.new_pid(CancelKey::PIDS_AMONG_PEERS, pid)
         };
-        self.cancel_keys.insert(client.cancel_key().place(), conn);
+        keys.insert(&client.cancel_key(), conn);
     }
 
     /// A client is gone, and its key with it.
     pub(crate) fn drop_cancel_key(&mut self, conn: Token, client: &Client) {
-        let place = client.cancel_key().place();
-        if self.cancel_keys.get(&place) == Some(&conn) {
-            self.cancel_keys.remove(&place);
-        }
+        self.cancel_keys.remove(&client.cancel_key(), conn);
     }
 
     /// The way to the server is open: pass the request on. PostgreSQL closes the connection when it

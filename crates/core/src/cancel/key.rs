@@ -1,24 +1,30 @@
 //! Cancel keys: a pid that names a client, and the secret that proves the right to cancel its query.
 //!
 //! In the bits of a pid, from the highest: 0 (drivers and `pg_basebackup` take negative ones badly),
-//! the worker (6), and which process of a row of online restarts gave it (5), the slot (20).
+//! the worker (6), and which process of a row of online restarts gave it (5), a number (20).
 //!
 //! With peers it is as PgBouncer has it since 1.21: the second and third byte are the number of the
 //! peer, low byte first, and the lowest two bits of the secret's fourth byte say how often a request
 //! may still be passed on. What is left of the first byte names the worker.
+//!
+//! No pid is one that Linux gives (up to 2^22): a client's, told to a server, names no process there.
 
 use std::fmt;
 
 use subtle::ConstantTimeEq;
 
-use crate::{Token, WorkerId};
+use crate::WorkerId;
 
 /// Bits of a pid below the worker's.
 const WORKER_SHIFT: u32 = 25;
-/// Bits for the slot.
-const SLOT_BITS: u32 = 20;
-/// Bits for the number of the process.
-const GENERATION_BITS: u32 = WORKER_SHIFT - SLOT_BITS;
+/// Bits for the number.
+const NUMBER_BITS: u32 = 20;
+/// Where what names the process begins, so that no pid is below 2^22,
+const GENERATIONS_FROM: u32 = 4;
+/// and how many processes can be told apart.
+const GENERATIONS: u32 = (1 << (WORKER_SHIFT - NUMBER_BITS)) - GENERATIONS_FROM;
+/// The bit that does the same among peers.
+const ABOVE_PROCESSES: u32 = 1 << 24;
 /// The byte of the secret that says how often a request may be passed on.
 const HOPS_AT: usize = 3;
 
@@ -36,22 +42,26 @@ impl CancelKey {
     /// The bits of the secret's fourth byte that say how often a request may be passed on.
     pub const HOPS: u8 = 3;
 
+    /// How many pids a worker has to give.
+    pub const PIDS: u32 = 1 << NUMBER_BITS;
+    /// The same among peers: more clients share them.
+    pub const PIDS_AMONG_PEERS: u32 = 1 << 8;
+
     /// The pid that names a client: unique in the process, and among those that live through an
-    /// online restart.
+    /// online restart, if its number is.
     #[must_use]
-    pub fn pid(worker: WorkerId, generation: u8, client: Token) -> u32 {
-        let generation = u32::from(generation) & ((1 << GENERATION_BITS) - 1);
-        // Slot 0 of worker 0 would be pid 0, which drivers take for "none".
-        let slot = (client.slot + 1) & ((1 << SLOT_BITS) - 1);
-        u32::from(worker.0) << WORKER_SHIFT | generation << SLOT_BITS | slot
+    pub fn pid(worker: WorkerId, generation: u8, number: u32) -> u32 {
+        let generation = GENERATIONS_FROM + u32::from(generation) % GENERATIONS;
+        let number = number & (Self::PIDS - 1);
+        u32::from(worker.0) << WORKER_SHIFT | generation << NUMBER_BITS | number
     }
 
     /// The pid of a client whose process has peers.
     #[must_use]
-    pub fn pid_among_peers(worker: WorkerId, peer: u32, random: u16) -> u32 {
-        let [high, low] = random.to_be_bytes().map(u32::from);
-        let number = (peer & 0xff) << 16 | (peer & 0xff00);
-        u32::from(worker.0) << WORKER_SHIFT | (high & 1) << 24 | number | low
+    pub fn pid_among_peers(worker: WorkerId, peer: u32, number: u32) -> u32 {
+        let peer = (peer & 0xff) << 16 | (peer & 0xff00);
+        let number = number & (Self::PIDS_AMONG_PEERS - 1);
+        u32::from(worker.0) << WORKER_SHIFT | ABOVE_PROCESSES | peer | number
     }
 
     /// The worker that the pid names, if there are so many workers.
@@ -126,25 +136,25 @@ mod tests {
 
     #[test]
     fn a_pid_names_worker_and_peer_and_is_positive() {
-        let token = Token {
-            slot: u32::MAX - 1,
-            generation: 0,
-        };
-        for worker in [0, 1, 63] {
-            let own = key(CancelKey::pid(WorkerId(worker), 255, token), b"");
-            assert_eq!(own.worker(64), WorkerId(worker));
-            assert!(own.pid < 1 << 31);
+        // Beyond those of processes, and positive.
+        let pids = 1 << 22..1 << 31;
+        for (worker, number) in [(0, 0), (1, CancelKey::PIDS - 1), (63, u32::MAX)] {
+            for generation in [0, 27, 28, 255] {
+                let own = key(CancelKey::pid(WorkerId(worker), generation, number), b"");
+                assert_eq!(own.worker(64), WorkerId(worker));
+                assert!(pids.contains(&own.pid));
+            }
             for peer in [1, 255, 256, 0x1234, 16_383] {
-                let pid = CancelKey::pid_among_peers(WorkerId(worker), peer, 0xffff);
+                let pid = CancelKey::pid_among_peers(WorkerId(worker), peer, number);
                 let key = key(pid, b"");
                 assert_eq!((key.worker(64), key.peer()), (WorkerId(worker), peer));
-                assert!(pid < 1 << 31);
+                assert!(pids.contains(&pid));
             }
         }
         assert_eq!(key(5 << 25, b"").worker(2), WorkerId(1));
         // As PgBouncer writes peer 0x1234: the second byte is 0x34, the third 0x12.
         let pid = CancelKey::pid_among_peers(WorkerId(0), 0x1234, 0);
-        assert_eq!(pid.to_be_bytes(), [0, 0x34, 0x12, 0]);
+        assert_eq!(pid.to_be_bytes(), [1, 0x34, 0x12, 0]);
     }
 
     #[test]

@@ -34,13 +34,13 @@ impl Worker {
                 .statements
                 .define(&mut self.bindings, name, &statement, 0);
         }
-        let place = client.cancel_key().place();
+        let key = client.cancel_key();
         let names = client.names.clone();
         self.directory.client_came();
         self.clients += 1;
         self.schedule(now);
         let conn = self.table.insert(Conn::Client(Box::new(client)));
-        self.cancel_keys.insert(place, conn);
+        self.cancel_keys.insert(&key, conn);
         if let Some(names) = &names {
             self.directory.client_counts().add(names);
         }

@@ -41,7 +41,7 @@ mod tls;
 mod trace;
 mod upkeep;
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use pgweir_auth::scram::DerivedKeys;
 
@@ -62,7 +62,7 @@ use crate::{
     Action, Actions, Address, Closed, ConnectError, Control, Directory, Peer, ReadMode, SharedPool,
     Shutdown, Snapshot, Source, Time, TlsFacts, Token, WorkerId,
     backend::{Duty, Server},
-    cancel::PeerPools,
+    cancel::{Keys, PeerPools},
     fault::Fault,
     frontend::ClientDuty,
     listen::Hub,
@@ -81,8 +81,8 @@ pub struct Worker {
     pub(crate) directory: Arc<Directory>,
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) table: Table,
-    /// Its clients by their [`CancelKey::place`](crate::cancel::CancelKey::place).
-    pub(crate) cancel_keys: HashMap<u64, Token>,
+    /// Its clients by their cancel keys.
+    pub(crate) cancel_keys: Keys,
     /// Peers to which this worker passes cancel requests on.
     pub(crate) peers: PeerPools,
     /// The names that its clients have for their prepared statements.
@@ -134,7 +134,7 @@ impl Worker {
             directory,
             snapshot,
             table: Table::default(),
-            cancel_keys: HashMap::new(),
+            cancel_keys: Keys::default(),
             peers: PeerPools::new(),
             bindings: Bindings::default(),
             hub: Hub::default(),
