@@ -35,6 +35,10 @@ CREATE FUNCTION calls_hidden() RETURNS text LANGUAGE plpgsql AS $$ BEGIN RETURN 
 CREATE FUNCTION calls_calls() RETURNS text LANGUAGE sql AS $$ SELECT calls_hidden() $$;
 --: f locks LOCK / 
 CREATE FUNCTION locks() RETURNS void LANGUAGE sql AS $$ SELECT pg_advisory_lock(1) $$;
+--: f kills CANCELS TERMINATES / 
+CREATE FUNCTION kills(int) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
+  RETURN pg_terminate_backend($1) OR pg_cancel_backend($1);
+END $$;
 --: f dynamic OPAQUE / 
 CREATE FUNCTION dynamic(text) RETURNS void LANGUAGE plpgsql AS $$ BEGIN EXECUTE $1; END $$;
 --: f hides_in_comment LOCK SETTING / 

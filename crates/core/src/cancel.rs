@@ -170,6 +170,11 @@ impl Worker {
     /// is wrong or the client has none.
     fn cancel_target(&mut self, key: &CancelKey) -> Result<Token, &'static str> {
         let conn = self.holder(key).ok_or(WRONG_KEY)?;
+        self.busy_server(conn)
+    }
+
+    /// The server that runs a query of this client.
+    pub(crate) fn busy_server(&mut self, conn: Token) -> Result<Token, &'static str> {
         let client = self.table.client(conn).ok_or(WRONG_KEY)?;
         let ClientDuty::Active(server_conn) = client.duty else {
             return Err(IDLE);

@@ -89,6 +89,8 @@ pub enum Fault {
     SuspendTimeout,
     /// An operator has killed this client.
     Killed,
+    /// Another client has ended it, by `pg_terminate_backend`.
+    Terminated,
     /// A console command was taken back before it was done.
     CommandCanceled,
     /// It was in the configuration until now.
@@ -220,7 +222,9 @@ impl Fault {
             Self::ReloadFailed => sqlstate::CONFIG_FILE_ERROR,
             Self::PinTimeout(_) => sqlstate::IDLE_SESSION_TIMEOUT,
             Self::CommandCanceled => sqlstate::QUERY_CANCELED,
-            Self::ListenerLost(_) | Self::TakeoverTimeout => sqlstate::ADMIN_SHUTDOWN,
+            Self::ListenerLost(_) | Self::TakeoverTimeout | Self::Terminated => {
+                sqlstate::ADMIN_SHUTDOWN
+            }
             Self::TooManyStatements | Self::StatementTooLong | Self::NotificationBacklog => {
                 sqlstate::CONFIGURATION_LIMIT_EXCEEDED
             }
@@ -252,6 +256,7 @@ impl Fault {
             Self::LoginTimeoutServerDown | Self::QueryTimeoutInQueue => Blame::Server,
             Self::DatabaseDisabled(_)
             | Self::Killed
+            | Self::Terminated
             | Self::SuspendTimeout
             | Self::CommandCanceled => Blame::Operator,
             Self::QueryWaitTimeout(_) | Self::DatabaseRemoved | Self::SetFailed(_) => {
@@ -405,6 +410,7 @@ impl fmt::Display for Fault {
             Self::DatabaseDisabled(name) => write!(f, "database \"{name}\" is disabled"),
             Self::SuspendTimeout => f.write_str("suspend_timeout"),
             Self::Killed => f.write_str("admin forced disconnect"),
+            Self::Terminated => f.write_str("terminating connection due to administrator command"),
             Self::CommandCanceled => f.write_str("canceling statement due to user request"),
             Self::DatabaseRemoved => f.write_str("database removed"),
             Self::NoForcedUser => f.write_str("auth_type=any requires forced user"),

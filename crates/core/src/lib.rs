@@ -25,6 +25,7 @@ mod operator;
 pub mod pool;
 mod relay;
 pub mod session;
+pub mod signal;
 pub mod stats;
 pub mod takeover;
 mod time;

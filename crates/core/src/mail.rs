@@ -9,6 +9,7 @@ use crate::{
     fault::Fault,
     listen::Letter,
     pool::Waiter,
+    signal::Order,
     worker::{Diagnosis, Search, Word},
 };
 
@@ -62,6 +63,8 @@ pub enum Mail {
         /// The key.
         key: CancelKey,
     },
+    /// A client signals others, of which this worker may have some.
+    Signal(Box<Order>),
     /// A cancel request for a client of another process of the group, which this worker passes on.
     CancelForPeer {
         /// Where the request came in.

@@ -140,9 +140,7 @@ impl Worker {
                 marks: front.is_mark,
                 describes: front.is_describe,
                 checks: server.replies.is_awaited(),
-                rows: server.session.answers.is_some()
-                    || server.session.catalog.is_some()
-                    || server.session.lookup.is_some(),
+                rows: server.session.awaits_rows(),
                 tags: tags(server, front),
             };
             let step = match server.stream.next(bytes, &mut at, expected) {
@@ -284,8 +282,13 @@ impl Worker {
                 if server.replies.restores(backend::COMMAND_COMPLETE) {
                     return false;
                 }
+                server.session.forget_signals_after(body);
                 self.command_completed(conn, body);
                 self.hearing_completed(conn, Some(body));
+                true
+            }
+            backend::NOTICE_RESPONSE => {
+                self.noticed(conn, body);
                 true
             }
             _ => self.server_complained(conn, body, now, out),

@@ -27,7 +27,7 @@ class Client:
 
     async def run(self, rounds):
         scenarios = [self.own_statement, self.shared_texts, self.errors, self.many, self.broken_many,
-                     self.transaction, self.copy, self.large, self.cursor, self.cancel]
+                     self.transaction, self.copy, self.large, self.cursor, self.cancel, self.terminate]
         # Fewer than there are texts: it closes statements, too.
         size = 6 if self.number % 3 == 1 else 100
         self.db = await asyncpg.connect(**self.where, statement_cache_size=size)
@@ -150,6 +150,17 @@ class Client:
         same(TimeoutError, heard)
         await transaction.rollback()
         same("calm", await self.db.fetchval("SELECT $1::text", "calm"))
+
+    async def terminate(self, at):
+        """Another connection of its own, by the pid that the driver was told."""
+        if self.number % 5 != 1 or at:
+            return
+        other = await asyncpg.connect(**self.where)
+        gone = asyncio.Event()
+        other.add_termination_listener(lambda _: gone.set())
+        await self.db.execute("SELECT pg_terminate_backend($1)", other.get_server_pid())
+        await asyncio.wait_for(gone.wait(), 30)
+        same(True, other.is_closed())
 
 
 async def main(host, port, user, database, clients, rounds):

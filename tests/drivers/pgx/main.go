@@ -47,6 +47,7 @@ var scenarios = []scenario{
 	{"copy", (*client).copy},
 	{"large results", (*client).large},
 	{"cancel", (*client).cancel},
+	{"terminate", (*client).terminate},
 }
 
 func main() {
@@ -354,4 +355,24 @@ func (c *client) cancel(ctx context.Context, round int) error {
 			}
 		}
 	}
+}
+
+// Another connection of its own is ended by the pid that the driver was told.
+func (c *client) terminate(ctx context.Context, round int) error {
+	if c.number%5 != 1 || round > 0 {
+		return nil
+	}
+	other, err := pgx.ConnectConfig(ctx, c.conn.Config())
+	if err != nil {
+		return err
+	}
+	defer other.Close(ctx)
+	if _, err := c.conn.Exec(ctx, "SELECT pg_terminate_backend($1)", int32(other.PgConn().PID())); err != nil {
+		return err
+	}
+	_, err = other.Exec(ctx, "SELECT 1")
+	if err := c.fails(err, "57P01"); err != nil {
+		return err
+	}
+	return c.same(true, other.IsClosed())
 }

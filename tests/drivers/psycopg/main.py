@@ -29,7 +29,7 @@ class Client:
     async def run(self, rounds):
         scenarios = [self.own_statement, self.shared_texts, self.types, self.errors, self.pipeline,
                      self.broken_pipeline, self.pipeline_of_syncs, self.transaction, self.copy,
-                     self.large, self.cursor, self.cancel]
+                     self.large, self.cursor, self.cancel, self.terminate]
         async with await psycopg.AsyncConnection.connect(
                 **self.where, autocommit=True, prepare_threshold=0, row_factory=scalar_row) as self.db:
             if self.number % 3 == 1:  # fewer than there are texts: it deallocates, too
@@ -191,6 +191,18 @@ class Client:
         except errors.QueryCanceled:
             pass  # hit by a late request
         same("calm", await self.value("SELECT %s::text", "calm"))
+
+    async def terminate(self, at):
+        """Another connection of its own, by the pid that the driver was told."""
+        if self.number % 5 != 1 or at:
+            return
+        async with await psycopg.AsyncConnection.connect(**self.where, autocommit=True) as other:
+            await self.value("SELECT pg_terminate_backend(%s)", other.info.backend_pid)
+            try:
+                heard = await (await other.execute("SELECT 1")).fetchone()
+            except psycopg.OperationalError as error:
+                heard = type(error)
+            same((errors.AdminShutdown, True), (heard, other.closed))
 
 
 async def main(host, port, user, dbname, clients, rounds):

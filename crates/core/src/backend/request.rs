@@ -56,6 +56,8 @@ pub enum Own {
     Unlisten,
     /// Give it the client's channels, which the client is about to look at.
     Channels,
+    /// Ask by what right its client signals others.
+    Rights,
 }
 
 impl Own {
@@ -81,6 +83,7 @@ impl Own {
             Self::Lookup => "auth_query",
             Self::Unlisten => "UNLISTEN",
             Self::Channels => "giving the server the client's channels",
+            Self::Rights => "asking for the rights of the client's role",
         }
     }
 }

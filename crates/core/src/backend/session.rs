@@ -11,6 +11,7 @@ use crate::{
         Dialect, Lack, Probe, Settings, SqlStatements, State, Suspects, Suspicion, TakenBack,
         Tracked, TrackedNames, Trial,
     },
+    signal::Signals,
 };
 
 /// What a server's session holds, as far as the session engine knows.
@@ -69,6 +70,8 @@ pub struct ServerSession {
     pub lookup: Option<Box<Lookup>>,
     /// The answers to a probe, as far as they have come.
     pub answers: Option<Box<Answers>>,
+    /// Pids that its client has named, and that may be clients of ours.
+    pub signals: Option<Box<Signals>>,
     /// Its client listens: before ReadyForQuery it is told what has been notified.
     pub hears: bool,
     /// Notifications that it has heard itself, whole messages, for the end of its client's request.
@@ -80,7 +83,11 @@ pub struct ServerSession {
 /// What leaves nothing that would have to be learnt of the server.
 const HARMLESS: Suspicion = Suspicion::SEQUENCE
     .and(Suspicion::READS_SEQUENCE)
-    .and(Suspicion::STATEMENTS_VIEW);
+    .and(Suspicion::STATEMENTS_VIEW)
+    .and(SIGNALS);
+
+/// What may be meant for other clients.
+pub const SIGNALS: Suspicion = Suspicion::TERMINATES.and(Suspicion::CANCELS);
 
 /// Whose sequence values (`currval`, `lastval`) a server has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -202,6 +209,38 @@ impl ServerSession {
         );
     }
 
+    /// Is it asked something that is answered by rows?
+    #[must_use]
+    #[inline]
+    pub fn awaits_rows(&self) -> bool {
+        self.answers.is_some()
+            || self.catalog.is_some()
+            || self.lookup.is_some()
+            || self.asks_for_rights()
+    }
+
+    /// A command is done. Behind these, in the same request, the server could not say any more as whom its client
+    /// has asked for signals.
+    #[inline]
+    pub fn forget_signals_after(&mut self, tag: &[u8]) {
+        if self.signals.is_some()
+            && matches!(
+                tag,
+                b"SET\0" | b"RESET\0" | b"COMMIT\0" | b"ROLLBACK\0" | b"DISCARD ALL\0"
+            )
+        {
+            self.signals = None;
+        }
+    }
+
+    /// Does it tell who asks for signals?
+    #[must_use]
+    #[inline]
+    pub fn asks_for_rights(&self) -> bool {
+        let signals = self.signals.as_ref();
+        signals.is_some_and(|signals| signals.are_asked_for())
+    }
+
     /// It holds what it was asked to hold.
     pub fn holds(&mut self, settings: &Settings) {
         self.held = settings.clone();
@@ -234,6 +273,7 @@ impl ServerSession {
         self.has_reported = false;
         self.is_unjudged = false;
         self.is_held = false;
+        self.signals = None;
         self.restores = None;
         self.lack = None;
         self.trial = None;

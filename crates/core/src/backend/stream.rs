@@ -71,7 +71,7 @@ pub struct Expected {
     pub tags: Tags,
 }
 
-/// Tags of commands that are looked at.
+/// Tags of commands that are looked at; with some of them, notices too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tags {
     /// None but those that take all statements away.
@@ -242,7 +242,12 @@ fn description_max(expected: Expected) -> usize {
 #[inline]
 fn kind(header: Header, expected: Expected) -> Kind {
     match header.tag {
-        backend::NOTICE_RESPONSE => Kind::Pass,
+        backend::NOTICE_RESPONSE
+            if expected.tags == Tags::None || header.message_len() > INSPECT_MAX =>
+        {
+            Kind::Pass
+        }
+        backend::NOTICE_RESPONSE => Kind::Look,
         backend::ERROR_RESPONSE if header.message_len() > INSPECT_MAX => Kind::Overlong,
         backend::PARAMETER_STATUS | backend::NOTIFICATION_RESPONSE
             if header.message_len() > INSPECT_MAX =>

@@ -28,6 +28,8 @@ impl Worker {
             // Its client has left.
             (Own::Probe, _) => server.session.answers = None,
             (Own::Restore, Duty::Judging(_)) => self.restored(conn, now, out),
+            (Own::Rights, Duty::Judging(_)) => self.rights_told(conn, now, out),
+            (Own::Rights, _) => server.session.signals = None,
             (Own::Unlisten, Duty::Judging(_)) => self.conclude_hearing(conn, now, out),
             (Own::Startup, Duty::Preparing(_)) => self.startup_tried(conn, now, out),
             (Own::Defaults, Duty::Preparing(_)) => self.defaults_kept(conn, now, out),
@@ -57,13 +59,13 @@ impl Worker {
             return;
         };
         match (own, &server.duty) {
-            (Own::Restore, &Duty::Judging(client)) if server.status == b'T' => {
+            (Own::Restore | Own::Rights, &Duty::Judging(client)) if server.status == b'T' => {
                 self.restore_failed(client, report, out);
             }
             (Own::Restore, Duty::Judging(_)) => self.restore_refused(conn, report, now, out),
             // What can't be made any more is missed when it is used; of what can't be kept, the client is
             // told what it is now.
-            (Own::Statements | Own::Defaults, _) => {}
+            (Own::Statements | Own::Defaults | Own::Rights, _) => {}
             (Own::Sql(at), _) => self.sql_statement_failed(conn, at, report),
             (Own::Catalog, _) => {
                 if let Some(catalog) = &mut server.session.catalog {

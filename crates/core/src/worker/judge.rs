@@ -10,12 +10,13 @@ use std::{
 
 use pgweir_wire::MessageWriter;
 
-use super::{Worker, checkout::begin, restore::restores_within};
+use super::{Worker, checkout::begin, restore::restores_within, signal::signals_at_end};
 use crate::{
     Actions, ReadMode, Time, Token,
     backend::{Answers, Duty, Own, Request, Server, ServerSession},
     frontend::{Client, ClientDuty},
     session::{Context, Pin, Pins, Probe, SettingsTable, State, Suspicion, TrackedNames, plan},
+    signal,
 };
 
 impl Worker {
@@ -40,20 +41,25 @@ impl Worker {
         if server.replies.current() == Some(Request::Part) {
             return false;
         }
+        let signals = signals_at_end(client, server);
         if restores_within(client, server) {
             return false;
         }
         let is_end = is_last && client.stream.is_at_boundary();
         note_sequences(client, server, is_end, now);
         let is_to_wait = server.session.hears || server.session.is_suspect();
-        if is_end && is_to_wait {
-            server.session.is_held = true;
+        server.session.is_held = is_end && is_to_wait;
+        server.session.signals = signals;
+        if server.session.is_held {
             return false;
         }
         if is_end {
             server.session.suspicion = Suspicion::default();
         }
         server.session.is_unjudged |= server.session.is_suspect();
+        if server.session.asks_for_rights() {
+            return false;
+        }
         tell_news(directory.names(), client_conn, client, server, out);
         if !server.session.overheard.is_empty() {
             self.tell_backlog(client_conn, out);
@@ -67,7 +73,9 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return;
         };
-        if std::mem::take(&mut server.session.is_held) {
+        if server.session.asks_for_rights() {
+            self.ask_for_rights(conn, out);
+        } else if std::mem::take(&mut server.session.is_held) {
             self.judge(conn, now, out);
         } else if let Some(text) = server.session.restores.take() {
             self.restore_within(conn, &text, out);
@@ -92,7 +100,7 @@ impl Worker {
         }
     }
 
-    fn judge(&mut self, conn: Token, now: Time, out: &mut Actions) {
+    pub(super) fn judge(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let directory = Arc::clone(&self.directory);
         let Some(server) = self.table.server(conn) else {
             return;
@@ -203,6 +211,12 @@ impl Worker {
             && let Some(lookup) = &mut server.session.lookup
         {
             return lookup.take(row);
+        }
+        if let Some(server) = self.table.server(conn)
+            && let Some(signals) = &mut server.session.signals
+        {
+            signals.rights = Some(signal::Rights::of_row(row));
+            return;
         }
         if let Some(server) = self.table.server(conn)
             && let Some(answers) = &mut server.session.answers
@@ -342,7 +356,7 @@ impl Worker {
             .server(conn)
             .is_some_and(|server| server.status != b'I')
         {
-            return self.restored_within(conn, now, out);
+            return self.done_within(conn, now, out);
         }
         if let Some((_, client, server)) = self.table.pair_of(conn)
             && let Some(context) = &client.context

@@ -34,6 +34,7 @@ mod scheduling;
 mod servers;
 mod session;
 mod shutdown;
+mod signal;
 mod suspension;
 mod table;
 mod timers;
@@ -366,6 +367,7 @@ impl Worker {
             Mail::CatchUp(from) => self.catch_up(from, out),
             Mail::CaughtUp => self.caught_up(now, out),
             Mail::Cancel { from, request, key } => self.cancel(from, request, &key, now, out),
+            Mail::Signal(order) => self.signal(&order, now, out),
             Mail::CancelForPeer { from, request, key } => {
                 self.pass_on_cancel(from, request, key, now, out);
             }

@@ -45,8 +45,8 @@ impl Worker {
         });
     }
 
-    /// It has it: the client's request is done.
-    pub(super) fn restored_within(&mut self, conn: Token, now: Time, out: &mut Actions) {
+    /// What the client's request was held back for is done: so is the request.
+    pub(super) fn done_within(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let directory = Arc::clone(&self.directory);
         let Some((client_conn, client, server)) = self.table.pair_of(conn) else {
             return;

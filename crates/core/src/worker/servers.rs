@@ -17,6 +17,7 @@ use crate::{
     listen::ListenerKey,
     pool::{Above, Connecting, Opening},
     relay::{Loss, send_early},
+    session::Suspicion,
 };
 
 impl Worker {
@@ -420,6 +421,8 @@ impl Worker {
                         || server.session.is_unjudged
                         || is_pinned
                         || matches!(server.duty, Duty::Judging(_))
+                        // It may have ended itself.
+                        || server.session.suspicion.contains(Suspicion::TERMINATES)
                         || !server.replies.can_be_answered_for(),
                     mid_message: !server.stream.is_at_boundary(),
                     owed: server.replies.owed_to_client() + usize::from(server.retry.is_some()),

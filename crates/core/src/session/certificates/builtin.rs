@@ -39,6 +39,8 @@ pub(super) const SUSPECT_FUNCTIONS: &[(&str, Suspicion)] = &[
     ("pg_backup_stop", Suspicion::LIBRARY),
     ("pg_start_backup", Suspicion::LIBRARY),
     ("pg_stop_backup", Suspicion::LIBRARY),
+    ("pg_terminate_backend", Suspicion::TERMINATES),
+    ("pg_cancel_backend", Suspicion::CANCELS),
     ("dblink_connect", Suspicion::LIBRARY),
     ("dblink_connect_u", Suspicion::LIBRARY),
 ];

@@ -30,6 +30,7 @@ builtin(name, bit) AS (VALUES
   ('pg_backup_start', 'LIBRARY'), ('pg_backup_stop', 'LIBRARY'),
   ('pg_start_backup', 'LIBRARY'), ('pg_stop_backup', 'LIBRARY'),
   ('dblink_connect', 'LIBRARY'), ('dblink_connect_u', 'LIBRARY'),
+  ('pg_terminate_backend', 'TERMINATES'), ('pg_cancel_backend', 'CANCELS'),
   ('query_to_xml', 'OPAQUE'), ('query_to_xmlschema', 'OPAQUE'),
   ('query_to_xml_and_xmlschema', 'OPAQUE'), ('cursor_to_xml', 'OPAQUE'),
   ('cursor_to_xmlschema', 'OPAQUE'), ('table_to_xml', 'OPAQUE'), ('table_to_xmlschema', 'OPAQUE'),

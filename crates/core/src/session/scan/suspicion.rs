@@ -44,7 +44,12 @@ impl Suspicion {
     /// It reads the session's prepared statements or channels, which are not what the server shows.
     pub const STATEMENTS_VIEW: Self = Self(1 << 13);
 
-    const NAMES: [&str; 14] = [
+    /// `pg_terminate_backend`: of no consequence for its own session, but perhaps for another client.
+    pub const TERMINATES: Self = Self(1 << 14);
+    /// `pg_cancel_backend`.
+    pub const CANCELS: Self = Self(1 << 15);
+
+    const NAMES: [&str; 16] = [
         "SETTING",
         "LISTEN",
         "PREPARE",
@@ -59,6 +64,8 @@ impl Suspicion {
         "READS_SEQUENCE",
         "OPAQUE",
         "STATEMENTS_VIEW",
+        "TERMINATES",
+        "CANCELS",
     ];
 
     /// Has it all of `other`?

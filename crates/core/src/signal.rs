@@ -1,0 +1,298 @@
+//! `pg_terminate_backend` and `pg_cancel_backend` with the pid that a client was given: a server knows no such
+//! process, and says so in a warning.
+
+use std::sync::Arc;
+
+use pgweir_wire::{Body, Report};
+
+use crate::{
+    Endpoint,
+    session::{Suspicion, quote},
+};
+
+/// The function of PostgreSQL that warns, in whatever language: nothing that a client can write in SQL warns in
+/// its name.
+const SIGNALS: &[u8] = b"pg_signal_backend";
+const WARNING: &[u8] = b"01000";
+
+/// What a text asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signal {
+    /// `pg_cancel_backend`: the query ends.
+    Cancel,
+    /// `pg_terminate_backend`: the client does.
+    Terminate,
+}
+
+impl Signal {
+    /// What texts ask for that are suspected of this. Of both, the lesser.
+    #[must_use]
+    pub fn of(suspicion: Suspicion) -> Option<Self> {
+        if suspicion.contains(Suspicion::CANCELS) {
+            return Some(Self::Cancel);
+        }
+        suspicion
+            .contains(Suspicion::TERMINATES)
+            .then_some(Self::Terminate)
+    }
+}
+
+/// The pids of one request that its server does not know.
+#[derive(Debug, Default)]
+pub struct Signals {
+    /// They may be clients of ours.
+    pub pids: Vec<u32>,
+    /// What is asked for: known at the end of the request, whose ReadyForQuery is held back while the server is
+    /// asked who asks for it.
+    pub signal: Option<Signal>,
+    /// What it has said.
+    pub rights: Option<Rights>,
+}
+
+impl Signals {
+    /// Those of one request beyond so many get what the server says, and nothing else.
+    const PIDS_MAX: usize = 256;
+
+    /// The server has warned of a pid.
+    pub fn add(&mut self, pid: u32) {
+        if self.pids.len() < Self::PIDS_MAX && !self.pids.contains(&pid) {
+            self.pids.push(pid);
+        }
+    }
+
+    /// Is the server being asked who asks for it?
+    #[must_use]
+    #[inline]
+    pub fn are_asked_for(&self) -> bool {
+        self.signal.is_some()
+    }
+}
+
+/// The pid that a NoticeResponse says is no process of the server.
+#[must_use]
+pub fn unknown_pid(notice: &[u8]) -> Option<u32> {
+    let report = Report::parse(notice).ok()?;
+    if report.routine != SIGNALS || report.code != WARNING {
+        return None;
+    }
+    let mut numbers = report
+        .message
+        .split(|byte| !byte.is_ascii_digit())
+        .filter(|digits| !digits.is_empty());
+    let number = numbers.next().filter(|_| numbers.next().is_none())?;
+    std::str::from_utf8(number).ok()?.parse().ok()
+}
+
+/// By what right a text asks, in the server's own words.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Rights {
+    /// The role of the moment is a superuser.
+    pub is_superuser: bool,
+    /// The role of the moment is the one that the server was logged in to.
+    pub is_login_user: bool,
+}
+
+impl Rights {
+    /// What to ask, on a server that `login_user` has logged in to. It runs with the client's search_path.
+    #[must_use]
+    pub fn query(login_user: &[u8]) -> Vec<u8> {
+        let mut text = b"SELECT pg_catalog.current_setting('is_superuser'), \
+            CASE WHEN CURRENT_USER OPERATOR(pg_catalog.=) "
+            .to_vec();
+        quote::literal_of_bytes(&mut text, login_user);
+        text.extend_from_slice(b"::pg_catalog.name THEN 'on' ELSE 'off' END");
+        text
+    }
+
+    /// The row that comes of it; what is not understood is no right.
+    #[must_use]
+    pub fn of_row(row: &[u8]) -> Self {
+        let Some(columns) = row.strip_prefix(&[0, 2]) else {
+            return Self::default();
+        };
+        let mut body = Body::new(columns);
+        let mut is_on = || {
+            let len = body.i32().ok().and_then(|len| usize::try_from(len).ok());
+            let value = len.and_then(|len| body.bytes(len).ok());
+            value == Some(b"on")
+        };
+        Self {
+            is_superuser: is_on(),
+            is_login_user: is_on(),
+        }
+    }
+}
+
+/// Somebody asks that clients of some worker end, or their queries.
+#[derive(Debug, Clone)]
+pub struct Order {
+    /// What is asked for.
+    pub signal: Signal,
+    /// The clients, by their pids.
+    pub pids: Vec<u32>,
+    /// Who asks.
+    pub by: Asker,
+}
+
+/// Who asks for it.
+#[derive(Debug, Clone)]
+pub struct Asker {
+    /// By what right.
+    pub rights: Rights,
+    /// Where: a right is good there alone.
+    pub endpoints: Vec<Arc<Endpoint>>,
+    /// The user that the client has logged in as here,
+    pub user: Box<str>,
+    /// and the one that its servers are logged in to.
+    pub login_user: Box<str>,
+}
+
+impl Asker {
+    /// May it, by PostgreSQL's rule as far as it is known here? A client's servers are at `endpoints`, logged in to
+    /// by `login_user`, and it is `user` here. That a role has the privileges of another, or of
+    /// `pg_signal_backend`, is not known.
+    #[must_use]
+    pub fn may(&self, endpoints: &[Arc<Endpoint>], login_user: &str, user: &str) -> bool {
+        let is_there = !endpoints.is_empty() && self.endpoints == endpoints;
+        let is_own = self.rights.is_login_user && *self.login_user == *login_user;
+        is_there && (self.rights.is_superuser || is_own && *self.user == *user)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn notice(code: &str, message: &str, routine: &str) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for (tag, value) in [
+            ('V', "WARNING"),
+            ('C', code),
+            ('M', message),
+            ('R', routine),
+        ] {
+            bytes.extend_from_slice(format!("{tag}{value}\0").as_bytes());
+        }
+        bytes.push(0);
+        bytes
+    }
+
+    #[test]
+    fn the_pid_of_a_warning() {
+        let check = |code, message, routine, expect| {
+            assert_eq!(
+                unknown_pid(&notice(code, message, routine)),
+                expect,
+                "{message}"
+            );
+        };
+        let routine = "pg_signal_backend";
+        check(
+            "01000",
+            "PID 4194305 is not a PostgreSQL backend process",
+            routine,
+            Some(4_194_305),
+        );
+        check(
+            "01000",
+            "PID 7 ist kein PostgreSQL-Backend-Prozess",
+            routine,
+            Some(7),
+        );
+        check(
+            "01000",
+            "\u{8fdb}\u{7a0b} 7 \u{4e0d}\u{662f}",
+            routine,
+            Some(7),
+        );
+        check(
+            "01000",
+            "PID 7 is not a PostgreSQL backend process",
+            "exec_stmt_raise",
+            None,
+        );
+        check(
+            "01004",
+            "PID 7 is not a PostgreSQL backend process",
+            routine,
+            None,
+        );
+        check(
+            "01000",
+            "could not send signal to process 7: 3",
+            routine,
+            None,
+        );
+        check("01000", "PID 77777777777", routine, None);
+        check("01000", "no number", routine, None);
+        assert_eq!(unknown_pid(b"M"), None);
+    }
+
+    #[test]
+    fn the_lesser_of_both() {
+        assert_eq!(Signal::of(Suspicion::OPAQUE), None);
+        assert_eq!(Signal::of(Suspicion::TERMINATES), Some(Signal::Terminate));
+        let both = Suspicion::TERMINATES | Suspicion::CANCELS;
+        assert_eq!(Signal::of(both), Some(Signal::Cancel));
+    }
+
+    #[test]
+    fn pids_are_bounded() {
+        let mut signals = Signals::default();
+        for pid in (1..1000).chain(1..1000) {
+            signals.add(pid);
+        }
+        assert_eq!(signals.pids.len(), Signals::PIDS_MAX);
+    }
+
+    #[test]
+    fn rights() {
+        let text = String::from_utf8(Rights::query(b"it's")).unwrap();
+        assert!(text.contains("'it''s'::pg_catalog.name"), "{text}");
+        let both = Rights {
+            is_superuser: true,
+            is_login_user: true,
+        };
+        assert_eq!(Rights::of_row(b"\0\x02\0\0\0\x02on\0\0\0\x02on"), both);
+        let one = Rights {
+            is_superuser: false,
+            ..both
+        };
+        assert_eq!(Rights::of_row(b"\0\x02\0\0\0\x03off\0\0\0\x02on"), one);
+        for bad in [&b""[..], b"\0\x01\0\0\0\x02on", b"\0\x02\0\0\0\x09on"] {
+            assert_eq!(Rights::of_row(bad), Rights::default(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn who_may() {
+        let at = |port| {
+            let host = "db".to_owned();
+            vec![Arc::new(Endpoint::Tcp { host, port })]
+        };
+        let asker = |is_superuser, is_login_user| Asker {
+            rights: Rights {
+                is_superuser,
+                is_login_user,
+            },
+            endpoints: at(1),
+            user: "ann".into(),
+            login_user: "app".into(),
+        };
+        let check = |asker: &Asker, port, login_user, user, expect| {
+            let may = asker.may(&at(port), login_user, user);
+            assert_eq!(may, expect, "{asker:?} {port} {login_user} {user}");
+        };
+        let own = asker(false, true);
+        check(&own, 1, "app", "ann", true);
+        check(&own, 1, "app", "bob", false);
+        check(&own, 1, "root", "ann", false);
+        check(&own, 2, "app", "ann", false);
+        // Under another role.
+        check(&asker(false, false), 1, "app", "ann", false);
+        let superuser = asker(true, false);
+        check(&superuser, 1, "root", "bob", true);
+        check(&superuser, 2, "app", "ann", false);
+        assert!(!superuser.may(&[], "app", "ann"));
+    }
+}

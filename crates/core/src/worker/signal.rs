@@ -1,0 +1,188 @@
+//! Clients that signal others: by the pids that these were given, and with PostgreSQL's rights.
+
+use pgweir_wire::MessageWriter;
+
+use super::Worker;
+use crate::{
+    Action, Actions, ReadMode, Time, Token,
+    backend::{Duty, Own, Request, SIGNALS, Server},
+    cancel::CancelKey,
+    fault::Fault,
+    frontend::{Client, ClientDuty},
+    mail::Mail,
+    signal::{Asker, Order, Rights, Signal, Signals, unknown_pid},
+};
+
+/// At the end of a request: what it asks for, if the server can still be asked by what right.
+///
+/// Behind more requests, or in a transaction that has failed, it could not say who it was then.
+pub(super) fn signals_at_end(client: &Client, server: &mut Server) -> Option<Box<Signals>> {
+    let session = &mut server.session;
+    let signal = Signal::of(session.suspicion)?;
+    let signals = session.signals.take();
+    if !server.replies.is_last() || !client.stream.is_at_boundary() {
+        return None;
+    }
+    // What comes next asks for something else.
+    session.suspicion = session.suspicion.without(SIGNALS);
+    let mut signals = signals.filter(|_| server.status != b'E')?;
+    signals.signal = Some(signal);
+    Some(signals)
+}
+
+impl Worker {
+    /// A server has a notice for its client: there may be a client's pid in it.
+    #[cold]
+    pub(crate) fn noticed(&mut self, conn: Token, notice: &[u8]) {
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
+        let is_own = matches!(server.replies.current(), Some(Request::Own(_)));
+        if !is_own
+            && server.session.suspicion.intersects(SIGNALS)
+            && let Some(pid) = unknown_pid(notice)
+        {
+            server.session.signals.get_or_insert_default().add(pid);
+        }
+    }
+
+    /// Asks a server by what right its client signals others; the client waits.
+    #[cold]
+    pub(super) fn ask_for_rights(&mut self, conn: Token, out: &mut Actions) {
+        let Some((client_conn, client, server)) = self.table.pair_of(conn) else {
+            return;
+        };
+        server.duty = Duty::Judging(client_conn);
+        client.duty = ClientDuty::Preparing(conn);
+        out.read(client_conn, ReadMode::Hold);
+        let text = Rights::query(server.shared.key.user.as_bytes());
+        server.ask(Own::Rights);
+        out.send_made(conn, |bytes| {
+            MessageWriter::new(bytes).query(&text);
+        });
+    }
+
+    /// It has said so.
+    #[cold]
+    pub(crate) fn rights_told(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let Some((client_conn, client, server)) = self.table.pair_of(conn) else {
+            return;
+        };
+        let signals = server.session.signals.take();
+        let user = client.names.as_ref().map(|names| names.user.clone());
+        let shared = server.shared.clone();
+        if let Some(signals) = signals
+            && let (Some(signal), Some(rights)) = (signals.signal, signals.rights)
+            && let (Some(user), Some(pool)) = (user, self.pool(shared.id))
+        {
+            let by = Asker {
+                rights,
+                endpoints: pool.terms.endpoints.clone(),
+                user,
+                login_user: shared.key.user.clone(),
+            };
+            self.send_signals(signal, &signals.pids, &by, now, out);
+        }
+        // It may have ended itself.
+        if self.table.client(client_conn).is_some() {
+            self.judge_on(conn, now, out);
+        }
+    }
+
+    /// Its client signals others, and it is known by what right: the rest of what its request was held back
+    /// for.
+    #[cold]
+    fn judge_on(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let Some((client_conn, client, server)) = self.table.pair_of(conn) else {
+            return;
+        };
+        if std::mem::take(&mut server.session.is_held) {
+            server.duty = Duty::Lent(client_conn);
+            client.duty = ClientDuty::Active(conn);
+            return self.judge(conn, now, out);
+        }
+        if !server.session.overheard.is_empty() {
+            self.tell_backlog(client_conn, out);
+        }
+        self.done_within(conn, now, out);
+    }
+
+    /// To the workers that the pids name. Their mail comes before anything that the client hears of.
+    fn send_signals(
+        &mut self,
+        signal: Signal,
+        pids: &[u32],
+        by: &Asker,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let own_peer = self.snapshot.config.settings.peer_id;
+        let workers = self.directory.workers();
+        let mut orders: Vec<Vec<u32>> = vec![Vec::new(); workers];
+        for &pid in pids {
+            let named = CancelKey {
+                pid,
+                secret: Box::default(),
+            };
+            if own_peer == 0 || own_peer == named.peer() {
+                orders[named.worker(workers).index()].push(pid);
+            }
+        }
+        for (to, pids) in self.all_workers().zip(orders) {
+            let order = Order {
+                signal,
+                pids,
+                by: by.clone(),
+            };
+            if order.pids.is_empty() {
+                continue;
+            } else if to == self.id {
+                self.signal(&order, now, out);
+            } else {
+                let mail = Mail::Signal(Box::new(order));
+                out.list.push(Action::Mail { to, mail });
+            }
+        }
+    }
+
+    /// A client signals others, perhaps some of this worker.
+    pub(super) fn signal(&mut self, order: &Order, now: Time, out: &mut Actions) {
+        for &pid in &order.pids {
+            let Some(conn) = self.cancel_keys.only_one(pid) else {
+                continue;
+            };
+            if !self.may_be_signalled(conn, &order.by) {
+                continue;
+            }
+            match order.signal {
+                Signal::Terminate => self.terminate(conn, now, out),
+                Signal::Cancel => match self.busy_server(conn) {
+                    Ok(server) => self.cancel_query(server, now, out),
+                    Err(_) => {
+                        self.cancel_waiting(conn, now, out);
+                    }
+                },
+            }
+        }
+    }
+
+    fn may_be_signalled(&mut self, conn: Token, by: &Asker) -> bool {
+        let Some(client) = self.table.client(conn) else {
+            return false;
+        };
+        let is_in = !matches!(client.duty, ClientDuty::Login(_) | ClientDuty::Console(_));
+        let (names, pool) = (client.names.clone(), client.pool.filter(|_| is_in));
+        let (Some(names), Some(pool)) = (names, pool.and_then(|pool| self.pool(pool))) else {
+            return false;
+        };
+        by.may(&pool.terms.endpoints, &pool.shared.key.user, &names.user)
+    }
+
+    /// Another client has ended it.
+    fn terminate(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        if let Ok(server) = self.busy_server(conn) {
+            self.cancel_query(server, now, out);
+        }
+        self.refuse(conn, &Fault::Terminated, now, out);
+    }
+}
