@@ -98,6 +98,22 @@ LOST = {
     "seen, then made anew": lost(DROPS + SEEN + parse("SELECT 3", "s") + SYNC, used("s"),
                                  SEEN + close("S", "s") + parse("SELECT 3", "s") + used("s"), used("s")),
     "deallocated": lost(DROPS + extended("DEALLOCATE s") + SYNC, DROPS + extended("DEALLOCATE p") + SYNC),
+    "not deallocated": [*sql("CREATE TABLE later AS SELECT 4 AS a"), parse("SELECT a FROM later", "s") + SYNC, *sql(
+        "BEGIN; CREATE TABLE more ()", "SAVEPOINT a"), extended("SELECT 1") + extended("PREPARE s AS SELECT 2")
+        + extended("DEALLOCATE s") + SYNC, wire.describe("S", "s") + SYNC, *sql("ROLLBACK TO a"), used("s"),
+        *sql("EXECUTE s", "SELECT 1/0; DEALLOCATE s", "ROLLBACK TO a", "EXECUTE s"), used("s"),
+        query("ROLLBACK TO a; SELECT 1/0; DEALLOCATE s") + query("ROLLBACK TO a; EXECUTE s"), used("s"),
+        query("DEALLOCATE s") + used("s"), query("ROLLBACK TO a") + used("s"), *sql("ROLLBACK"), NAMES],
+    "not closed": [*sql("CREATE TABLE later AS SELECT 4 AS a"), parse("SELECT a FROM later", "s") + SYNC, *sql(
+        "BEGIN; CREATE TABLE more ()", "SAVEPOINT a"), extended("SELECT 1") + SEEN + extended("SELECT 1/0")
+        + close("S", "s") + SYNC, wire.describe("S", "s") + SYNC, close("S", "nothing") + bind(name="s") + SYNC,
+        *sql("ROLLBACK TO a"), used("s"), *sql("EXECUTE s"), extended("SELECT 1") + SEEN + close("S", "s") + used("s"),
+        *sql("ROLLBACK TO a"), used("s"), parse("SELECT 5", "s") + used("s"), *sql("EXECUTE s", "ROLLBACK"), NAMES],
+    "one deallocated, another used": [
+        parse("SELECT 1", "s") + parse("SELECT 2", "t") + SYNC, extended("DEALLOCATE s") + extended("EXECUTE t") + SYNC,
+        parse("SELECT 1", "s") + SYNC, query("DEALLOCATE s") + used("t") + used("s"), NAMES,
+        parse("SELECT 1", "s") + SYNC, *sql("BEGIN; CREATE TABLE more ()"), SEEN + SYNC, extended("SELECT 1") + SEEN
+        + extended("DEALLOCATE s") + extended("DEALLOCATE t") + SYNC, used("t"), *sql("ROLLBACK"), used("s"), NAMES],
     "made again": lost(DROPS + extended("PREPARE s AS SELECT 2") + SYNC, SEEN + SYNC),
 }
 

@@ -12,6 +12,8 @@ pub struct OwnNames {
     spoken: Vec<Box<[u8]>>,
     /// What the server knows by these names is not the client's statement, and is not to be used.
     stand_ins: Vec<Box<[u8]>>,
+    /// Those of them that the present request takes away, if it succeeds.
+    leaving: Vec<Box<[u8]>>,
 }
 
 impl OwnNames {
@@ -71,14 +73,49 @@ impl OwnNames {
         self.stand_ins.iter().any(|stand_in| **stand_in == *name)
     }
 
+    /// A request is sent that takes away what is known by this name.
+    pub fn leaves(&mut self, name: &[u8]) {
+        if self.is_stand_in(name) && !self.is_leaving(name) {
+            self.leaving.push(name.into());
+        }
+    }
+
+    /// May any of those leave that stand in for others?
+    #[must_use]
+    #[inline]
+    pub fn are_leaving(&self) -> bool {
+        !self.leaving.is_empty()
+    }
+
+    /// Is it taken away by what was sent?
+    #[must_use]
+    pub fn is_leaving(&self, name: &[u8]) -> bool {
+        self.leaving.iter().any(|leaving| **leaving == *name)
+    }
+
+    /// The next of those has left.
+    pub fn left(&mut self) {
+        if !self.leaving.is_empty() {
+            let name = self.leaving[0].clone();
+            self.gone(&name);
+        }
+    }
+
+    /// The request is over, or has failed: the others of them are still there.
+    pub fn stay(&mut self) {
+        self.leaving.clear();
+    }
+
     /// What was known by this name is taken away.
     pub fn gone(&mut self, name: &[u8]) {
         self.stand_ins.retain(|stand_in| **stand_in != *name);
+        self.leaving.retain(|leaving| **leaving != *name);
     }
 
     /// All is taken away.
     pub fn all_gone(&mut self) {
         self.stand_ins.clear();
+        self.leaving.clear();
     }
 
     /// This one was not made known.
@@ -102,6 +139,11 @@ impl OwnNames {
         self.all = true;
     }
 
+    /// The server gets a statement by another name.
+    pub fn mixed(&mut self) {
+        self.all = false;
+    }
+
     /// None is any more.
     pub fn clear(&mut self) {
         *self = Self::default();
@@ -120,6 +162,9 @@ mod tests {
         assert!(own.has(b"a") && !own.has(b"b") && !own.is_empty() && !own.has_all());
         own.insert_all();
         assert!(own.has(b"b") && own.has_all() && !own.insert(b"c"));
+        own.mixed();
+        assert!(own.has(b"a") && !own.has_all());
+        own.insert_all();
         own.missed(b"a");
         assert!(!own.has(b"a") && !own.has_all() && !own.is_empty());
         assert!(own.insert(b"a") && own.has(b"a") && own.has_all());
@@ -132,6 +177,17 @@ mod tests {
         own.missed(b"a");
         assert!(!own.is_stand_in(b"a") && !own.is_stand_in(b"b"));
         own.stood_in(b"a");
+        own.stood_in(b"b");
+        own.leaves(b"a");
+        own.leaves(b"c");
+        assert!(own.are_leaving() && own.is_leaving(b"a") && !own.is_leaving(b"c"));
+        own.stay();
+        own.left();
+        assert!(own.is_stand_in(b"a") && !own.are_leaving());
+        own.leaves(b"b");
+        own.leaves(b"a");
+        own.left();
+        assert!(own.is_stand_in(b"a") && !own.is_stand_in(b"b"));
         own.all_gone();
         assert!(!own.is_stand_in(b"a"));
         own.clear();

@@ -250,6 +250,7 @@ impl ServerSession {
     /// Something that its client has asked for has failed.
     pub fn has_failed(&mut self) {
         self.taken_back.failed();
+        self.own.stay();
         if let Some(lack) = &mut self.lack {
             lack.has_failed = true;
         }

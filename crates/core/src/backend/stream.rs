@@ -285,7 +285,8 @@ fn kind(header: Header, expected: Expected) -> Kind {
         backend::COMMAND_COMPLETE if matches!(header.body_len, 12 | 15) => Kind::Look,
         // `SET`, `RESET`, `COMMIT`, `UNLISTEN`, `ROLLBACK` and `DISCARD SEQUENCES`.
         backend::COMMAND_COMPLETE
-            if expected.tags != Tags::None && matches!(header.body_len, 4 | 6 | 7 | 9 | 18) =>
+            if expected.tags != Tags::None
+                && matches!(header.body_len, 4 | 6 | 7 | 9 | 11 | 18) =>
         {
             Kind::Look
         }

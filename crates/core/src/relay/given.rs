@@ -21,7 +21,7 @@ use crate::{
     backend::{Change, Mark, MarkKind, Own},
     session::{
         RESERVED, Statement, Suspicion,
-        scan::{Discard, Phrase, phrases},
+        scan::{Phrase, phrases},
         stand_in,
     },
 };
@@ -74,8 +74,9 @@ impl Upward<'_> {
     #[inline]
     pub(super) fn is_unsure(&mut self) -> bool {
         let (replies, status) = (&mut self.server.replies, self.server.status);
-        if status == b'E' && !replies.is_unsynced() && replies.owed_to_client() > 0 {
-            // The transaction that has failed may end.
+        let may_end = status == b'E' || self.server.session.own.are_leaving();
+        if may_end && !replies.is_unsynced() && replies.owed_to_client() > 0 {
+            // A transaction that has failed, or what stands in for a statement.
             replies.wait_for_all();
         }
         replies.is_unsure()
@@ -87,6 +88,10 @@ impl Upward<'_> {
         let replies = &self.server.replies;
         if replies.is_unsynced() || replies.is_copy_in() || replies.owed_to_client() == 0 {
             return false;
+        }
+        let own = &self.server.session.own;
+        if names_in(text).iter().any(|(name, _)| own.is_stand_in(name)) {
+            return true;
         }
         // A stand-in can always be made; but what is said of one that could not be made is said first.
         let can_stand_in = |name: &[u8]| !self.is_unmade(name) && !self.has_failed(name);
@@ -101,7 +106,7 @@ impl Upward<'_> {
         let own = &self.server.session.own;
         let lacks = |name: &[u8]| {
             let is_known = self.client.statements.find(self.bindings, name).is_some();
-            !own.has(name) && (is_known || self.is_unmade(name))
+            (!own.has(name) || own.is_stand_in(name)) && (is_known || self.is_unmade(name))
         };
         let names = names_in(text);
         wants_all(suspicion, &names) && !own.has_all() || names.iter().any(|(name, _)| lacks(name))
@@ -174,14 +179,12 @@ impl Upward<'_> {
         given
     }
 
-    /// What a text takes away, nothing stands in for any more.
+    /// What stands in for a statement may be taken away by this text: whether it is, is known once that is
+    /// answered.
     fn note_taken(&mut self, text: &[u8]) {
-        let own = &mut self.server.session.own;
         for phrase in phrases(text) {
-            match phrase {
-                Phrase::Deallocate(Some(name)) => own.gone(&name),
-                Phrase::Deallocate(None) | Phrase::Discard(Discard::All) => own.all_gone(),
-                _ => {}
+            if let Phrase::Deallocate(Some(name)) = phrase {
+                self.server.session.own.leaves(&name);
             }
         }
     }
@@ -345,6 +348,8 @@ impl Upward<'_> {
     fn back_to_savepoint(&mut self, out: &mut Actions) {
         if self.server.status == b'T' {
             self.ask(b"ROLLBACK TO \"PGWEIR\"; RELEASE \"PGWEIR\"", out);
+            // Until then it may look like a transaction that has failed.
+            self.server.replies.wait_for_all();
         }
     }
 

@@ -299,8 +299,10 @@ impl Upward<'_> {
 
     /// Is something used for which something else stands in?
     fn uses_stand_in(&self, named: &Named<'_>, name: &[u8]) -> bool {
+        let own = &self.server.session.own;
         matches!(named, Named::Bind { .. } | Named::Describe(_))
-            && self.server.session.own.is_stand_in(name)
+            && own.is_stand_in(name)
+            && !own.is_leaving(name)
             && self.client.statements.find(self.bindings, name).is_some()
     }
 
@@ -335,7 +337,7 @@ impl Upward<'_> {
             }
             Named::Close(name) => {
                 self.server.session.suspicion |= Suspicion::PREPARE;
-                self.server.session.own.gone(name);
+                self.server.session.own.leaves(name);
                 let known = self.client.statements.remove(self.bindings, name);
                 Some(match known {
                     Some(statement) => {

@@ -34,8 +34,14 @@ impl Worker {
                 let is_ours = mark.kind == MarkKind::Refused;
                 self.made_after_all(conn, is_ours, name, statement);
             }
-            if let Some(Change::Dropped(name)) = mark.change() {
-                self.dropped(conn, name);
+            match mark.change() {
+                Some(Change::Dropped(name)) => self.dropped(conn, name),
+                Some(Change::Unnamed(name, _)) => {
+                    if let Some(server) = self.table.server(conn) {
+                        server.session.own.gone(name);
+                    }
+                }
+                _ => {}
             }
             return !mark.swallow;
         }
@@ -164,6 +170,7 @@ impl Worker {
             b"DISCARD ALL\0"
                 | b"DISCARD SEQUENCES\0"
                 | b"DEALLOCATE ALL\0"
+                | b"DEALLOCATE\0"
                 | b"RESET\0"
                 | b"SET\0"
                 | b"COMMIT\0"
@@ -178,6 +185,9 @@ impl Worker {
         if !is_own {
             let tag = body.strip_suffix(b"\0").unwrap_or(body);
             server.session.taken_back.completed(tag);
+            if tag == b"DEALLOCATE" {
+                server.session.own.left();
+            }
         }
         let client = match server.duty {
             Duty::Lent(client) if !is_own => Some(client),
@@ -197,6 +207,7 @@ impl Worker {
             return;
         };
         let sql = server.session.sql.clone();
+        server.session.own.all_gone();
         server.prepared.clear();
         // What was sent behind it is made after it.
         let later: Vec<_> = server

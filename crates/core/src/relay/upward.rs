@@ -523,6 +523,7 @@ impl Upward<'_> {
             self.send_close(evicted, out);
         }
         self.stats.server_parse_count += 1;
+        self.server.session.own.mixed();
         send_parse(
             self.server_conn,
             statement.name(),

@@ -45,6 +45,7 @@ impl Worker {
         if restores_within(client, server) {
             return false;
         }
+        server.session.own.stay();
         let is_end = is_last && client.stream.is_at_boundary();
         note_sequences(client, server, is_end, now);
         let is_to_wait = server.session.hears || server.session.is_suspect();
