@@ -37,6 +37,12 @@ SCRIPTS = {
         CHANGE, extended(reset) + SYNC + asked() + SYNC + asked() + SYNC, asked() + SYNC,
         CHANGE, extended(reset) + SYNC + parse(READ, "s") + SYNC + bind(name="s") + execute() + SYNC,
         close("S", "s") + SYNC, CHANGE, extended(reset) + SYNC + query(READ)]).items()},
+    **{f"{reset}, behind what fails": steps for reset, steps in each(lambda reset: [
+        CHANGE, extended("SELECT 1/0") + SYNC + extended("SELECT 1") + extended(reset) + SYNC + asked() + SYNC, query(READ),
+        CHANGE, extended("SELECT 1/0") + SYNC + extended("BEGIN") + extended(reset) + asked() + SYNC + asked() + SYNC,
+        query("ROLLBACK") + extended("SELECT 1") + extended(reset) + SYNC + asked() + SYNC, query(READ),
+        query("SELECT 1/0") + query("SELECT 1/0") + parse("SELECT 1", "s") + extended(reset) + asked() + SYNC,
+        close("S", "s") + SYNC + asked() + SYNC]).items()},
     "by a named statement": [
         parse("RESET ALL", "r") + SYNC, CHANGE, bind(name="r") + execute() + SYNC + query(READ),
         CHANGE, bind(name="r") + execute() + SYNC + bind(name="r") + execute() + SYNC + asked() + SYNC],

@@ -222,7 +222,9 @@ impl Upward<'_> {
         {
             let taken_back = &mut self.server.session.taken_back;
             // What a server lacks that can't have it is seen to behind the request.
-            if taken_back.note(text, &context.base) && self.server.session.lack.is_none() {
+            let ahead = self.server.replies.owed_to_client();
+            let takes = taken_back.note(text, &context.base, ahead);
+            if takes && self.server.session.lack.is_none() {
                 self.server.replies.startup_values_taken();
             }
         }

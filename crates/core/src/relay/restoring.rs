@@ -28,7 +28,7 @@ impl Upward<'_> {
             && !replies.is_copy_in()
             && replies.is_heeded()
             && replies.owed_to_client() > 0
-            && TakenBack::default().note(text, base)
+            && TakenBack::default().note(text, base, 0)
     }
 
     /// A text of several statements goes to the server. If some read what others take away, it goes

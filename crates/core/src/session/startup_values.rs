@@ -36,6 +36,8 @@ struct Taken {
     certain: bool,
     /// The startup value has come back within the same request.
     restored: bool,
+    /// So many requests are answered before the one that does it: what becomes of those is nothing to it.
+    ahead: usize,
 }
 
 /// Lists of names, each of which is quoted for itself.
@@ -47,24 +49,28 @@ const LISTS: [&[u8]; 4] = [
 ];
 
 impl TakenBack {
-    /// A text goes to the server, whose client has these startup values. `true` if it takes some away.
+    /// A text goes to the server, whose client has these startup values, behind so many requests that are
+    /// still to be answered. `true` if it takes some away.
     #[cold]
-    pub fn note(&mut self, text: &[u8], base: &Settings) -> bool {
+    pub fn note(&mut self, text: &[u8], base: &Settings, ahead: usize) -> bool {
         let mut takes = false;
+        let mut insert = |taken: &mut Self, name: &[u8], local: bool| {
+            takes |= taken.insert(name, local, base, ahead);
+        };
         self.discards = false;
         for phrase in phrases(text) {
             self.discards |= phrase == Phrase::Discard(Discard::All);
             match phrase {
-                Phrase::Reset(name) => takes |= self.insert(&name, false, base),
+                Phrase::Reset(name) => insert(self, &name, false),
                 Phrase::Set {
                     name,
                     local,
                     to_default: true,
-                } => takes |= self.insert(&name, local, base),
+                } => insert(self, &name, local),
                 Phrase::Set { name, .. } | Phrase::SetConfig(Some(name)) => self.remove(&name),
                 Phrase::ResetAll | Phrase::Discard(Discard::All) => {
                     for (name, _) in base.iter().filter(|(name, _)| !is_who(name)) {
-                        takes |= self.insert(name, false, base);
+                        insert(self, name, false);
                     }
                 }
                 _ => {}
@@ -73,7 +79,7 @@ impl TakenBack {
         takes
     }
 
-    fn insert(&mut self, name: &[u8], local: bool, base: &Settings) -> bool {
+    fn insert(&mut self, name: &[u8], local: bool, base: &Settings, ahead: usize) -> bool {
         let name = name.to_ascii_lowercase().into_boxed_slice();
         if base.get(&name).is_none() {
             return false;
@@ -85,6 +91,7 @@ impl TakenBack {
             executed: false,
             certain: false,
             restored: false,
+            ahead,
         });
         true
     }
@@ -100,7 +107,7 @@ impl TakenBack {
         self.undone = tag == b"ROLLBACK";
         let discards = tag == b"DISCARD ALL";
         if discards || matches!(tag, b"RESET" | b"SET") {
-            for taken in &mut self.names {
+            for taken in self.names.iter_mut().filter(|taken| taken.ahead == 0) {
                 taken.executed = true;
                 taken.certain |= discards && !taken.local;
             }
@@ -131,10 +138,17 @@ impl TakenBack {
     pub fn settle(&mut self) {
         let undone = std::mem::take(&mut self.undone);
         self.names
-            .retain(|taken| taken.certain || !undone && !taken.local);
-        for taken in &mut self.names {
+            .retain(|taken| taken.ahead > 0 || taken.certain || !undone && !taken.local);
+        for taken in self.names.iter_mut().filter(|taken| taken.ahead == 0) {
             taken.certain = true;
             taken.restored &= !undone;
+        }
+    }
+
+    /// A request was answered; there are so many left.
+    pub fn answered(&mut self, left: usize) {
+        for taken in &mut self.names {
+            taken.ahead = taken.ahead.saturating_sub(1).min(left);
         }
     }
 
@@ -308,7 +322,7 @@ mod tests {
         let base = base();
         let mut taken = TakenBack::default();
         for text in texts {
-            taken.note(text.as_bytes(), &base);
+            taken.note(text.as_bytes(), &base, 0);
         }
         taken.settle();
         let found = base.iter().filter(|(name, _)| taken.contains(name));
@@ -340,7 +354,7 @@ mod tests {
     fn undone() {
         let base = base();
         let mut taken = TakenBack::default();
-        taken.note(b"RESET app.a", &base);
+        taken.note(b"RESET app.a", &base, 0);
         taken.completed(b"ROLLBACK");
         taken.completed(b"RESET");
         taken.settle();
@@ -348,7 +362,7 @@ mod tests {
         taken.settle();
         assert!(taken.contains(b"app.a"), "that was another transaction");
         taken.clear();
-        taken.note(b"RESET app.a", &base);
+        taken.note(b"RESET app.a", &base, 0);
         taken.completed(b"RESET");
         taken.completed(b"ROLLBACK");
         taken.settle();
@@ -360,7 +374,7 @@ mod tests {
         let base = base();
         let check = |texts: &str, expect: Option<&str>| {
             let mut taken = TakenBack::default();
-            taken.note(texts.as_bytes(), &base);
+            taken.note(texts.as_bytes(), &base, 0);
             taken.completed(b"SET");
             let found = taken.take_statements(&base);
             let found = found.map(|text| String::from_utf8(text).unwrap());
@@ -381,11 +395,11 @@ mod tests {
             Some("SELECT pg_catalog.set_config('temp_tablespaces','one,Two',true);"),
         );
         let mut taken = TakenBack::default();
-        taken.note(b"RESET datestyle", &base);
+        taken.note(b"RESET datestyle", &base, 0);
         taken.failed();
         assert_eq!(taken.take_statements(&base), None);
         let mut taken = TakenBack::default();
-        taken.note(b"RESET datestyle", &base);
+        taken.note(b"RESET datestyle", &base, 0);
         assert_eq!(taken.take_statements(&base), None, "it was not executed");
     }
 
@@ -393,8 +407,8 @@ mod tests {
     fn within_a_request() {
         let base = base();
         let mut taken = TakenBack::default();
-        assert!(!taken.note(b"RESET work_mem", &base));
-        assert!(taken.note(b"RESET app.a; SET LOCAL datestyle TO DEFAULT", &base));
+        assert!(!taken.note(b"RESET work_mem", &base, 0));
+        assert!(taken.note(b"RESET app.a; SET LOCAL datestyle TO DEFAULT", &base, 0));
         taken.completed(b"COMMIT");
         assert!(!taken.is_due() && taken.take_statements_within(&base).is_empty());
         taken.completed(b"SET");
@@ -422,5 +436,30 @@ mod tests {
             taken.take_statements(&base).is_some(),
             "it is undone that they came back"
         );
+    }
+
+    #[test]
+    fn behind_other_requests() {
+        let base = base();
+        let mut taken = TakenBack::default();
+        taken.note(b"RESET app.a", &base, 2);
+        taken.completed(b"RESET");
+        taken.failed();
+        taken.settle();
+        taken.answered(1);
+        assert!(taken.contains(b"app.a") && !taken.is_due());
+        taken.completed(b"ROLLBACK");
+        taken.settle();
+        taken.answered(0);
+        taken.completed(b"RESET");
+        assert!(taken.is_due());
+        taken.failed();
+        taken.settle();
+        assert!(taken.is_empty());
+        taken.note(b"RESET app.a", &base, 3);
+        // COPY has taken Syncs for itself.
+        taken.answered(0);
+        taken.completed(b"RESET");
+        assert!(taken.is_due());
     }
 }

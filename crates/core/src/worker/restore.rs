@@ -18,7 +18,9 @@ pub(super) fn restores_within(client: &Client, server: &mut Server) -> bool {
     let taken = &mut server.session.taken_back;
     if server.status == b'I' {
         taken.settle();
-        return false;
+    }
+    if !taken.is_empty() {
+        taken.answered(server.replies.owed_to_client().saturating_sub(1));
     }
     let is_due = server.status == b'T' && !taken.is_empty();
     if !is_due || !server.replies.is_last() || !client.stream.is_at_boundary() {

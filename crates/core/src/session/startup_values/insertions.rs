@@ -127,7 +127,7 @@ fn position_in(body: &[u8]) -> Option<Range<usize>> {
 /// What sets again what a statement takes away, each ended by a zero.
 fn restoring(statement: &[u8], base: &Settings) -> Vec<u8> {
     let mut taken = TakenBack::default();
-    if !taken.note(statement, base) {
+    if !taken.note(statement, base, 0) {
         return Vec::new();
     }
     taken.completed(b"RESET");
