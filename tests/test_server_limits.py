@@ -1,5 +1,6 @@
 """How many servers there are: sizes of pools, and the caps that pools share."""
 
+import concurrent.futures
 import threading
 import time
 
@@ -8,6 +9,7 @@ import pytest
 import machine
 import rawclient as wire
 from fakeserver import FakeServer, answer
+from rawclient import LoginRefused
 
 BACKEND = "SELECT pg_backend_pid()"
 
@@ -408,3 +410,33 @@ def test_hosts_that_fail_are_passed_over(start_pooler, two_hosts, workers):
     clients = begin(pooler, 3)
     assert (first.accepted, second.accepted) == (0, len(clients))
     assert pooler.log().count("closing because: server DNS lookup failed") == 1
+
+
+@pytest.mark.shows("server_login_retry", "database.load_balance_hosts")
+@pytest.mark.parametrize("how", ["disable", "round-robin"])
+def test_clients_wait_for_a_host_that_was_not_tried(start_pooler, two_hosts, workers, how):
+    """That one host of a list has failed is no reason to send clients away before the next one's turn."""
+    _, second = two_hosts
+    databases = {"app": f"host=no-such-host.invalid,{second.host} port={second.port} dbname=app"
+                        f" load_balance_hosts={how}"}
+    pooler = start_pooler(None, databases=databases, workers=workers, server_login_retry=2)
+    with concurrent.futures.ThreadPoolExecutor(1) as another:
+        first = another.submit(begin, pooler, 1)
+        pooler.expect_log("closing because: server DNS lookup failed")
+        assert len(begin(pooler, 1)) == 1
+        assert len(first.result(20)) == 1
+
+
+def test_clients_are_sent_away_when_all_hosts_have_failed(start_pooler, workers):
+    databases = {"app": "host=no-such-host.invalid,no-such-host-too.invalid port=1 dbname=app"}
+    pooler = start_pooler(None, databases=databases, workers=workers, server_login_retry=0.2, query_wait_timeout=5)
+    machine.wait_until(lambda: is_sent_away(pooler), what="the failure is told at once")
+
+
+def is_sent_away(pooler):
+    try:
+        pooler.raw(timeout=0.5)
+    except LoginRefused as refused:
+        return "server DNS lookup failed" in refused.words
+    except TimeoutError:
+        return False

@@ -153,6 +153,8 @@ pub struct Facts {
     pub epoch: u32,
     /// Why the last login failed; `None` once one succeeds.
     pub failure: Option<Failure>,
+    /// How many have failed one after another.
+    pub failures: usize,
     /// The secret that a client has proven, of a user who is not in `auth_file`.
     pub secret: Option<Arc<Secret>>,
     /// LDAP or PAM has checked it: then it comes before one in `auth_file`.
@@ -162,6 +164,17 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// A login has come to nothing.
+    pub fn has_failed(&mut self, why: Failure) {
+        let before = if self.failure.is_some() {
+            self.failures
+        } else {
+            0
+        };
+        self.failures = before.saturating_add(1);
+        self.failure = Some(why);
+    }
+
     /// The secret for servers, where `auth_file` has `listed` for their user.
     #[must_use]
     pub fn secret<'s>(&'s self, listed: Option<&'s Arc<Secret>>) -> Option<&'s Arc<Secret>> {

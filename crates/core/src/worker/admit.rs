@@ -131,16 +131,16 @@ impl Worker {
         }
         // None of the past's is to answer for those to come.
         self.retire_outdated(shared.id, now, out);
-        let failure = shared.facts.lock().failure.clone();
-        if failure.as_ref().is_some_and(Failure::lacks_database) {
+        let lacks_database = {
+            let facts = shared.facts.lock();
+            facts.failure.as_ref().is_some_and(Failure::lacks_database)
+        };
+        if lacks_database {
             // It may be there by now.
             shared.ledger.lock().forgive();
         }
-        let retry_at = shared.ledger.lock().retry_at();
-        match failure.filter(|_| retry_at.is_some_and(|at| at > now)) {
-            Some(why) => return Err(Fault::ServerLogin(why.text)),
-            None => self.wait(conn, shared.id, true, now, out),
-        }
+        self.check_hosts(shared, now)?;
+        self.wait(conn, shared.id, true, now, out);
         Ok(())
     }
 

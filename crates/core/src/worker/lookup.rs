@@ -168,11 +168,7 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) -> Result<(), Fault> {
-        let retry_at = shared.ledger.lock().retry_at();
-        let failure = shared.facts.lock().failure.clone();
-        if let Some(why) = failure.filter(|_| retry_at.is_some_and(|at| at > now)) {
-            return Err(Fault::ServerLogin(why.text));
-        }
+        self.check_hosts(shared, now)?;
         let Some(client) = self.table.client(conn) else {
             return Ok(());
         };

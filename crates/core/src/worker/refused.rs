@@ -4,11 +4,29 @@ use std::sync::Arc;
 
 use super::{Conn, Worker};
 use crate::{
-    Action, Actions, SharedPool, Time, Token, backend::Failure, frontend::ClientDuty, mail::Mail,
-    pool::Connecting,
+    Action, Actions, SharedPool, Time, Token, backend::Failure, fault::Fault, frontend::ClientDuty,
+    mail::Mail, pool::Connecting,
 };
 
 impl Worker {
+    /// Is there a host to wait for?
+    ///
+    /// # Errors
+    /// None of them lets us in, and none is to be tried for now.
+    pub(super) fn check_hosts(&mut self, shared: &Arc<SharedPool>, now: Time) -> Result<(), Fault> {
+        let hosts = self.local_pool(shared, now).terms.endpoints.len();
+        let retry_at = shared.ledger.lock().retry_at();
+        if retry_at.is_none_or(|at| at <= now) {
+            return Ok(());
+        }
+        let facts = shared.facts.lock();
+        match &facts.failure {
+            // Those of a list that were not tried since may be well.
+            Some(why) if facts.failures >= hosts => Err(Fault::ServerLogin(why.text.clone())),
+            _ => Ok(()),
+        }
+    }
+
     /// No server came of a login; one that was refused is no better for the next who comes.
     pub(super) fn login_failed(
         &mut self,
@@ -18,7 +36,7 @@ impl Worker {
         out: &mut Actions,
     ) {
         let is_refused = why.refusal.is_some();
-        shared.facts.lock().failure = Some(why);
+        shared.facts.lock().has_failed(why);
         let outdated = shared.epochs.lock().outdated();
         let (notes, has_none) = {
             let mut ledger = shared.ledger.lock();
