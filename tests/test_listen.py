@@ -396,7 +396,7 @@ def test_a_listener_counts_against_the_caps(start_pooler, pg):
 
 
 def test_a_listener_is_shown_where_the_caps_are(start_pooler, pg):
-    pooler = start_pooler(pg, max_db_connections=2)
+    pooler = start_pooler(pg, default_pool_size=1, max_db_connections=2)
     client = pooler.raw()
     client.query("LISTEN a")
 

@@ -21,6 +21,7 @@ use pgweir_config::{Config, Database, FairWindow};
 
 use crate::{
     backend::{Failure, Welcome},
+    beginnings::{Assignments, Beginnings},
     bypass::Bypass,
     catalog::Catalog,
     client_counts::ClientCounts,
@@ -75,6 +76,7 @@ pub struct Directory {
     next_id: AtomicU64,
     made_secrets: Mutex<HashMap<String, MadeSecret>>,
     lookups: Lookups,
+    assignments: Assignments,
     occupancies: Occupancies,
     operator: Operator,
     holders: Holders,
@@ -126,6 +128,8 @@ pub struct SharedPool {
     pub sequences_read: AtomicBool,
     /// Which of its servers are out of date.
     pub epochs: Mutex<Epochs>,
+    /// What its sessions begin with.
+    pub beginnings: Mutex<Beginnings>,
     /// What workers counted here that have forgotten the pool since.
     pub past: Mutex<Stats>,
     /// Clients that take its servers in turn.
@@ -149,8 +153,10 @@ impl SharedPool {
 pub struct Facts {
     /// Their parameters; `None` while none has logged in.
     pub welcome: Option<Arc<Welcome>>,
-    /// The epoch of the server that said so.
+    /// The epoch of the server that said so, and that of what its session began with.
     pub epoch: u32,
+    /// See [`Beginnings::present`].
+    pub defaults: u32,
     /// Why the last login failed; `None` once one succeeds.
     pub failure: Option<Failure>,
     /// How many have failed one after another.
@@ -226,6 +232,7 @@ impl Directory {
             next_id: AtomicU64::new(1),
             made_secrets: Mutex::default(),
             lookups: Lookups::default(),
+            assignments: Assignments::default(),
             occupancies: Occupancies::default(),
             operator: Operator::default(),
             holders: Holders::default(),
@@ -326,6 +333,7 @@ impl Directory {
             startups: Mutex::default(),
             sequences_read: AtomicBool::new(false),
             epochs: Mutex::default(),
+            beginnings: Mutex::default(),
             past: Mutex::default(),
             clients: AtomicUsize::new(0),
             hosts: AtomicUsize::new(0),
@@ -441,6 +449,12 @@ impl Directory {
     #[must_use]
     pub fn process_key(&self) -> &[u8; 32] {
         &self.process_key.0
+    }
+
+    /// What is assigned to sessions, by PostgreSQL.
+    #[must_use]
+    pub fn assignments(&self) -> &Assignments {
+        &self.assignments
     }
 
     /// What databases have told of users.

@@ -5,6 +5,7 @@
 mod action;
 pub mod admin;
 pub mod backend;
+mod beginnings;
 mod bypass;
 pub mod cancel;
 mod catalog;
@@ -37,6 +38,7 @@ pub use action::{
     Action, Actions, Address, Closed, ConnectError, Control, Endpoint, Level, LogLine, Peer,
     ReadMode, Shutdown, Source,
 };
+pub use beginnings::{Assignments, Beginnings};
 pub use bypass::Bypass;
 pub use catalog::{Catalog, Reading};
 pub use directory::{Directory, Facts, SharedPool, Snapshot};

@@ -106,7 +106,8 @@ settings! {
         session_state: SessionState = "transparent", reloads, now;
         /// With `session_state = transparent`: how often to look for functions and relations that may change
         /// a session in ways that can't be seen in a query's text. A change by clients of pgweir is
-        /// noticed at once; one that was made elsewhere, or inside of a function, after this time.
+        /// noticed at once; one that was made elsewhere, or inside of a function, after this time. The
+        /// same holds for ALTER ROLE SET and ALTER DATABASE SET, for clients that log in later.
         /// 0: never look; then each transaction is followed by a look at the session.
         catalog_check_interval: Micros = "10", reloads, now;
         /// Parameters to follow besides `client_encoding`, `DateStyle`, `TimeZone`,

@@ -23,5 +23,7 @@ pub use replies::{Front, Replies, Reset};
 pub use request::{Own, Request};
 pub use segment::{Demands, Retry, Segment};
 pub use server::{Duty, Server, Unnamed};
-pub use session::{Answers, CatalogRows, SIGNALS, Sequences, ServerSession};
+pub use session::{
+    Answers, Beginning, BeginningRows, CatalogRows, SIGNALS, Sequences, ServerSession,
+};
 pub use stream::{Downstream, Expected, Step, Tags, Violation};

@@ -137,6 +137,8 @@ pub struct Server {
     pub blocked: bool,
     /// When it was opened, in terms of its pool's [`Epochs`](crate::pool::Epochs).
     pub epoch: u32,
+    /// What its session began with ([`Beginnings::present`](crate::Beginnings::present)).
+    pub defaults: u32,
     /// The client of another worker that it's on its way to.
     pub destined: Option<Waiter>,
 }
@@ -186,6 +188,7 @@ impl Server {
             last_words: None,
             blocked: false,
             epoch,
+            defaults: 0,
             destined: None,
         }
     }

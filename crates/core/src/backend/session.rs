@@ -1,17 +1,17 @@
 //! What is known of the session on a server.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use pgweir_wire::Body;
 
-use super::{Lookup, OwnNames};
+use super::{Lookup, Own, OwnNames};
 use crate::{
     Reading,
     session::{
         Dialect, Lack, Probe, Settings, SqlStatements, State, Suspects, Suspicion, TakenBack,
         Tracked, TrackedNames, Trial,
     },
-    signal::Signals,
+    signal::{Rights, Signals},
 };
 
 /// What a server's session holds, as far as the session engine knows.
@@ -64,6 +64,10 @@ pub struct ServerSession {
     pub changes_catalog: bool,
     /// Its transaction may have changed the schema: the number of the one that it sees.
     pub schema: Option<u32>,
+    /// A text may have changed what sessions begin with.
+    pub changes_defaults: bool,
+    /// What it was asked of what they begin with, in this order.
+    pub beginnings: VecDeque<BeginningRows>,
     /// The catalog, as far as it was read here.
     pub catalog: Option<Box<CatalogRows>>,
     /// What it is asked of a user.
@@ -112,6 +116,53 @@ pub struct CatalogRows {
     pub bytes: usize,
     /// It has failed, was not understood, or there is too much of it.
     pub failed: bool,
+}
+
+/// What sessions begin with, as a server tells it.
+#[derive(Debug)]
+pub struct BeginningRows {
+    /// What it was asked.
+    pub asked: Beginning,
+    /// What has come of it.
+    pub rows: Vec<[Vec<u8>; 4]>,
+    /// How many bytes that is.
+    pub bytes: usize,
+    /// It has failed, was not understood, or there is too much of it.
+    pub failed: bool,
+}
+
+/// What a server is asked of what sessions begin with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Beginning {
+    /// All that is assigned: the question's number, and whether a client may have changed it.
+    Assigned(u64, bool),
+    /// What its own session began with.
+    Origin,
+}
+
+impl BeginningRows {
+    /// Who has assigned more than that is not followed.
+    const BYTES_MAX: usize = 1024 * 1024;
+
+    /// Nothing has come yet.
+    #[must_use]
+    pub fn new(asked: Beginning) -> Self {
+        Self {
+            asked,
+            rows: Vec::new(),
+            bytes: 0,
+            failed: false,
+        }
+    }
+
+    /// Takes one row.
+    pub fn take(&mut self, row: &[u8]) {
+        self.bytes += row.len();
+        match columns(row) {
+            Some(row) if self.bytes <= Self::BYTES_MAX => self.rows.push(row),
+            _ => self.failed = true,
+        }
+    }
 }
 
 impl CatalogRows {
@@ -168,6 +219,29 @@ impl ServerSession {
             | !self.suspicion.is_empty()
     }
 
+    /// Is it asked what is in the catalog?
+    #[must_use]
+    pub fn reads_catalog(&self) -> bool {
+        self.catalog.is_some() || !self.beginnings.is_empty()
+    }
+
+    /// It can't tell.
+    pub fn reading_failed(&mut self, own: Own) {
+        let failed = match own {
+            Own::Beginning => self.beginnings.front_mut().map(|told| &mut told.failed),
+            _ => self.catalog.as_mut().map(|catalog| &mut catalog.failed),
+        };
+        if let Some(failed) = failed {
+            *failed = true;
+        }
+    }
+
+    /// Has its client to wait for what is asked of it at the end of this transaction?
+    #[must_use]
+    pub fn is_to_judge(&self) -> bool {
+        self.changes_defaults || self.is_suspect()
+    }
+
     /// Is its state to be learnt before it may go to another client? The extension says so itself.
     #[must_use]
     pub fn is_suspect(&self) -> bool {
@@ -216,7 +290,25 @@ impl ServerSession {
         self.answers.is_some()
             || self.catalog.is_some()
             || self.lookup.is_some()
+            || !self.beginnings.is_empty()
             || self.asks_for_rights()
+    }
+
+    /// A row of the answer to one of them.
+    pub fn take_row(&mut self, row: &[u8]) {
+        if let Some(told) = self.beginnings.front_mut() {
+            told.take(row);
+        } else if let Some(catalog) = &mut self.catalog {
+            catalog.take(row);
+        } else if let Some(lookup) = &mut self.lookup {
+            lookup.take(row);
+        } else if let Some(signals) = &mut self.signals {
+            signals.rights = Some(Rights::of_row(row));
+        } else if let Some(answers) = &mut self.answers
+            && answers.state.take_row(row).is_err()
+        {
+            answers.failed = true;
+        }
     }
 
     /// A command is done. Behind these, in the same request, the server could not say any more as whom its client

@@ -34,6 +34,7 @@ impl Worker {
             (Own::Startup, Duty::Preparing(_)) => self.startup_tried(conn, now, out),
             (Own::Defaults, Duty::Preparing(_)) => self.defaults_kept(conn, now, out),
             (Own::Catalog, _) => self.catalog_read(conn, now),
+            (Own::Beginning, _) => self.beginning_told(conn, now, out),
             (Own::Neutral, _) => self.is_neutral(conn),
             (Own::Lookup, _) => self.lookup_done(conn, now, out),
             (Own::Clean, Duty::Preparing(_)) => self.cleaned_for_client(conn, now, out),
@@ -67,11 +68,7 @@ impl Worker {
             // told what it is now.
             (Own::Statements | Own::Defaults | Own::Rights, _) => {}
             (Own::Sql(at), _) => self.sql_statement_failed(conn, at, report),
-            (Own::Catalog, _) => {
-                if let Some(catalog) = &mut server.session.catalog {
-                    catalog.failed = true;
-                }
-            }
+            (Own::Beginning | Own::Catalog, _) => server.session.reading_failed(own),
             (Own::Lookup | Own::Neutral, _) => {
                 if own == Own::Neutral {
                     server.retire = Some("reset failed");

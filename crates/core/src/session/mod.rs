@@ -5,6 +5,7 @@
 //! the server itself, as its **state**; what of it can't be carried are **pins**, which keep the server
 //! with its client.
 
+mod assigned;
 pub mod certificates;
 mod context;
 mod customs;
@@ -33,6 +34,7 @@ mod tracked;
 mod trial;
 mod unmade;
 
+pub use assigned::{ASSIGNED, Assigned, ORIGIN, Origin, may_assign};
 pub use certificates::{Certificates, changes_catalog};
 pub use context::Context;
 pub use customs::Customs;

@@ -67,7 +67,7 @@ pub fn left_database(text: &[u8]) -> Option<String> {
 }
 
 /// The words of a text, folded; what is quoted as it is.
-fn words(text: &str) -> impl Iterator<Item = String> {
+pub(super) fn words(text: &str) -> impl Iterator<Item = String> {
     let mut rest = text;
     std::iter::from_fn(move || {
         rest = rest.trim_start_matches(|c: char| c.is_whitespace() || "=;,()".contains(c));

@@ -117,6 +117,8 @@ impl Worker {
         out: &mut Actions,
     ) -> Result<(), Fault> {
         self.count_sharer(shared, now, out);
+        // Before it has a session itself: it begins with what is assigned now.
+        self.retire_redefined(shared.id, now, out);
         let engine = self.local_pool(shared, now).terms.engine;
         if let Some(asked) = asked.filter(|_| engine) {
             self.begin_session(conn, shared, asked);

@@ -51,26 +51,26 @@ impl Worker {
             Some(pool) if pool.terms.engine && pool.catalog_due <= now && interval > 0 => {
                 pool.catalog_due = now.after(ASKED_EVERY);
                 let catalog = Arc::clone(&pool.shared.catalog);
-                match catalog.begin(interval, now) {
-                    Some(reading) => self.read_catalog(conn, reading, now, out),
-                    None => false,
+                let reading = catalog.begin(interval, now);
+                let asks = self.asks_beginnings(conn, now, out);
+                if let Some(reading) = reading {
+                    self.read_catalog(conn, reading, out);
                 }
+                let is_asked = asks || reading.is_some();
+                if is_asked {
+                    self.keep_for_answers(conn, now);
+                }
+                is_asked
             }
             _ => false,
         }
     }
 
     #[cold]
-    fn read_catalog(
-        &mut self,
-        conn: Token,
-        reading: crate::Reading,
-        now: Time,
-        out: &mut Actions,
-    ) -> bool {
+    fn read_catalog(&mut self, conn: Token, reading: crate::Reading, out: &mut Actions) {
         let text = query(&self.snapshot.config.settings.pin_extensions);
         let Some(server) = self.table.server(conn) else {
-            return false;
+            return;
         };
         server.session.catalog = Some(Box::new(CatalogRows {
             reading,
@@ -79,16 +79,21 @@ impl Worker {
             failed: false,
         }));
         server.ask(Own::Catalog);
+        out.send_made(conn, |bytes| {
+            MessageWriter::new(bytes).query(text.as_bytes());
+        });
+    }
+
+    /// Until it has answered what it was asked, nobody gets it.
+    pub(super) fn keep_for_answers(&mut self, conn: Token, now: Time) {
         let duty = Duty::Cleaning {
             until: now.after(PATIENCE),
             rolled_back: false,
         };
-        server.change(duty, &mut self.timed);
+        if let Some(server) = self.table.server(conn) {
+            server.change(duty, &mut self.timed);
+        }
         self.schedule(now);
-        out.send_made(conn, |bytes| {
-            MessageWriter::new(bytes).query(text.as_bytes());
-        });
-        true
     }
 
     /// The catalog was read.

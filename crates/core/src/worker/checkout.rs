@@ -126,6 +126,13 @@ impl Worker {
         if let Some(login) = client.login.take() {
             return self.serve_lookup(server, waiter.client, login, now, out);
         }
+        if at_login && self.is_redefined(server) {
+            let pool = self.table.client(waiter.client).and_then(|own| own.pool);
+            if let Some(pool) = pool {
+                self.wait(waiter.client, pool, true, now, out);
+            }
+            return false;
+        }
         if at_login && self.is_unproven(waiter.client) {
             return self.try_startup(server, waiter.client, now, out);
         }

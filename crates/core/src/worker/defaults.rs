@@ -19,9 +19,10 @@ use crate::{
 impl SharedPool {
     /// Is it known what sessions begin with on servers that are opened now?
     pub(crate) fn is_known(&self) -> bool {
-        let present = self.epochs.lock().present();
+        let epoch = self.epochs.lock().present();
+        let defaults = self.beginnings.lock().present();
         let facts = self.facts.lock();
-        facts.welcome.is_some() && facts.epoch == present
+        facts.welcome.is_some() && facts.epoch == epoch && facts.defaults == defaults
     }
 }
 

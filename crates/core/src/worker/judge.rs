@@ -16,7 +16,6 @@ use crate::{
     backend::{Answers, Duty, Own, Request, Server, ServerSession},
     frontend::{Client, ClientDuty},
     session::{Context, Pin, Pins, Probe, SettingsTable, State, Suspicion, TrackedNames, plan},
-    signal,
 };
 
 impl Worker {
@@ -48,7 +47,7 @@ impl Worker {
         server.session.own.stay();
         let is_end = is_last && client.stream.is_at_boundary();
         note_sequences(client, server, is_end, now);
-        let is_to_wait = server.session.hears || server.session.is_suspect();
+        let is_to_wait = server.session.hears || server.session.is_to_judge();
         server.session.is_held = is_end && is_to_wait;
         server.session.signals = signals;
         if server.session.is_held {
@@ -102,7 +101,6 @@ impl Worker {
     }
 
     pub(super) fn judge(&mut self, conn: Token, now: Time, out: &mut Actions) {
-        let directory = Arc::clone(&self.directory);
         let Some(server) = self.table.server(conn) else {
             return;
         };
@@ -113,6 +111,21 @@ impl Worker {
             return;
         };
         server.duty = Duty::Judging(client_conn);
+        let asks = std::mem::take(&mut server.session.changes_defaults);
+        if let Some(client) = self.table.client(client_conn) {
+            client.duty = ClientDuty::Preparing(conn);
+            out.read(client_conn, ReadMode::Hold);
+        }
+        if !asks || !self.asks_what_was_assigned(conn, now, out) {
+            self.judge_session(conn, now, out);
+        }
+    }
+
+    pub(super) fn judge_session(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let directory = Arc::clone(&self.directory);
+        let Some((client_conn, _, server)) = self.table.pair_of(conn) else {
+            return;
+        };
         let is_suspect = server.session.is_suspect();
         let reported = server
             .session
@@ -120,10 +133,6 @@ impl Worker {
             .as_ref()
             .filter(|report| !report.unclear && !report.cut)
             .map(|report| (**report).clone());
-        if let Some(client) = self.table.client(client_conn) {
-            client.duty = ClientDuty::Preparing(conn);
-            out.read(client_conn, ReadMode::Hold);
-        }
         if !is_suspect {
             // It listens, and nothing else is to be seen to.
             if let Some(server) = self.table.server(conn) {
@@ -203,27 +212,8 @@ impl Worker {
     /// A row of the answer to a probe.
     #[cold]
     pub(crate) fn take_answer(&mut self, conn: Token, row: &[u8]) {
-        if let Some(server) = self.table.server(conn)
-            && let Some(catalog) = &mut server.session.catalog
-        {
-            return catalog.take(row);
-        }
-        if let Some(server) = self.table.server(conn)
-            && let Some(lookup) = &mut server.session.lookup
-        {
-            return lookup.take(row);
-        }
-        if let Some(server) = self.table.server(conn)
-            && let Some(signals) = &mut server.session.signals
-        {
-            signals.rights = Some(signal::Rights::of_row(row));
-            return;
-        }
-        if let Some(server) = self.table.server(conn)
-            && let Some(answers) = &mut server.session.answers
-            && answers.state.take_row(row).is_err()
-        {
-            answers.failed = true;
+        if let Some(server) = self.table.server(conn) {
+            server.session.take_row(row);
         }
     }
 

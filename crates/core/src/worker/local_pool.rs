@@ -49,6 +49,10 @@ pub(crate) struct LocalPool {
     pub(crate) paused: bool,
     /// What its servers belong to that are opened from here on (see `Epochs`).
     pub(crate) epoch: u32,
+    /// What its servers' sessions began with, as far as this worker has heard.
+    pub(crate) defaults: u32,
+    /// Servers of before that have been sent away.
+    pub(crate) retired: u32,
 }
 
 /// What the configuration says of a pool, looked up once.
@@ -232,6 +236,7 @@ impl LocalPool {
     ) -> Self {
         let terms = Terms::of(shared, snapshot);
         let present = shared.epochs.lock().present();
+        let defaults = shared.beginnings.lock().present();
         // The directory takes over a snapshot before it turns epochs: this order is the other way round.
         let is_current = Arc::ptr_eq(&directory.snapshot(), snapshot);
         let keeps = terms.are_few(shared.clients.load(Ordering::Relaxed));
@@ -253,6 +258,8 @@ impl LocalPool {
             pins: Default::default(),
             paused: directory.operator().is_halted(&shared.key.database),
             epoch: present.wrapping_sub(u32::from(!is_current)),
+            defaults,
+            retired: defaults,
         }
     }
 

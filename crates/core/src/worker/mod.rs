@@ -3,6 +3,7 @@
 mod admit;
 mod along;
 mod arrival;
+mod assigned;
 mod authenticate;
 mod bypass;
 mod catalog;

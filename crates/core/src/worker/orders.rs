@@ -21,6 +21,7 @@ impl Worker {
         for id in self.pool_ids() {
             self.obey_in(id, now, out);
             self.retire_outdated(id, now, out);
+            self.retire_redefined(id, now, out);
         }
         // What a console waits for may have been taken back.
         for (worker, console) in self.directory.operator().waits() {
@@ -122,6 +123,7 @@ impl Worker {
         {
             server.retire.get_or_insert(OUTDATED);
         }
+        self.check_defaults(conn);
     }
 
     /// RECONNECT, or a KILL of one server: closed as soon as it is not in use.

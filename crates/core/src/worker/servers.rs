@@ -60,9 +60,10 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) -> Token {
+        self.local_pool(shared, now).servers += 1;
+        self.heed_beginnings(shared.id);
         let pool = self.local_pool(shared, now);
-        pool.servers += 1;
-        let epoch = pool.epoch;
+        let (epoch, defaults) = (pool.epoch, pool.defaults);
         if listens.is_none() {
             shared.epochs.lock().opened(epoch);
         }
@@ -77,6 +78,7 @@ impl Worker {
             now,
         );
         server.listens = listens;
+        server.defaults = defaults;
         let conn = self.table.insert(Conn::Server(Box::new(server)));
         self.suspend_also(conn);
         self.timed += 1;
@@ -283,8 +285,9 @@ impl Worker {
         }
         let shared = Arc::clone(&server.shared);
         server.change(Duty::Idle, &mut self.timed);
-        let epoch = server.epoch;
-        let is_present = epoch == shared.epochs.lock().present();
+        let (epoch, defaults) = (server.epoch, server.defaults);
+        let is_present = epoch == shared.epochs.lock().present()
+            && defaults == shared.beginnings.lock().present();
         {
             let mut facts = shared.facts.lock();
             facts.failure = None;
@@ -293,6 +296,7 @@ impl Worker {
             if is_present || known.is_none() {
                 facts.welcome = Some(Arc::new(welcome));
                 facts.epoch = epoch;
+                facts.defaults = defaults;
                 if is_news {
                     shared.startups.lock().clear();
                 }

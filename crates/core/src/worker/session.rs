@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pgweir_wire::MessageWriter;
 
-use super::{Worker, checkout::begin};
+use super::{Worker, assigned::REDEFINED, checkout::begin};
 use crate::{
     Action, Actions, SharedPool, Source, Time, Token,
     backend::{Duty, Own, Sequences, Server},
@@ -232,9 +232,17 @@ impl Worker {
             return self.clean_session(server_conn, out);
         }
         let shared = Arc::clone(&server.shared);
+        let is_redefined = server.retire == Some(REDEFINED);
         let Some(context) = client.context.as_deref_mut() else {
             return;
         };
+        if is_redefined {
+            server.session.holds(&context.wanted);
+            server.session.forget_news();
+            client.duty = ClientDuty::Idle;
+            self.wait(client_conn, shared.id, true, now, out);
+            return self.give_back(server_conn, false, now, out);
+        }
         let asked = std::mem::take(&mut context.wanted);
         server.session.holds(&asked);
         server.session.forget_news();
@@ -261,13 +269,15 @@ impl Worker {
                 implied: others(&context.implied),
                 tracked: server.tracked.clone(),
             };
+            // Whoever changes what sessions begin with forgets all that is kept until then.
+            let beginnings = shared.beginnings.lock();
             let facts = shared.facts.lock();
             // One that was opened under other defaults than the latest answers for itself alone.
             let is_usual = facts.welcome.as_ref().is_some_and(|usual| {
                 let mut unusual = names.respelled(&usual.tracked, &server.tracked);
                 unusual.all(|(name, ..)| asked.get(name.to_ascii_lowercase().as_bytes()).is_some())
             });
-            if is_usual {
+            if is_usual && beginnings.present() == server.defaults {
                 shared.startups.lock().keep(&others(&asked), startup);
             }
         }

@@ -43,6 +43,7 @@ impl Worker {
         self.check_servers(now, out);
         self.check_listeners(now, out);
         self.check_pools(now, out);
+        self.check_beginnings(now, out);
         self.turn_periods(now);
         self.next_tick = self.next_deadline(now);
     }
@@ -59,6 +60,7 @@ impl Worker {
             self.first_server_deadline(now),
             self.first_pool_deadline(now),
             self.first_listener_deadline(),
+            self.first_beginnings_deadline(now),
             period_ends,
         ];
         let first = deadlines.into_iter().flatten().min();

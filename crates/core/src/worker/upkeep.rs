@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pgweir_config::PoolMode;
 
-use super::{Conn, Worker};
+use super::{Conn, Worker, assigned::REDEFINED};
 use crate::{
     Actions, Level, Time, Token, WorkerId,
     backend::{Duty, Server},
@@ -55,7 +55,8 @@ impl Worker {
         let pool = self.pools.get(server.pool().index())?.as_ref()?;
         let terms = &pool.terms;
         let settings = &self.snapshot.config.settings;
-        if settings.server_fast_close && server.retire.is_some() && server.client().is_some() {
+        let is_outdated = server.retire.is_some() && server.retire != Some(REDEFINED);
+        if settings.server_fast_close && is_outdated && server.client().is_some() {
             return Some(End::Outdated(token));
         }
         let idle_max = settings.server_idle_timeout.0;

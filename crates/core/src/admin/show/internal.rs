@@ -107,7 +107,7 @@ fn task_of(server: &Server) -> Option<(Task, bool)> {
         Duty::Login(_) if server.listens.is_some() => Some((Task::Listen, false)),
         Duty::Checking { .. } => Some((Task::Check, true)),
         Duty::Cleaning { .. } if server.session.lookup.is_some() => Some((Task::AuthQuery, true)),
-        Duty::Cleaning { .. } if server.session.catalog.is_some() => Some((Task::Catalog, true)),
+        Duty::Cleaning { .. } if server.session.reads_catalog() => Some((Task::Catalog, true)),
         _ => None,
     }
 }
