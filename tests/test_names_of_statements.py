@@ -72,6 +72,10 @@ GONE = {
     "all deallocated": gone(*sql("DEALLOCATE ALL", "EXECUTE p", "EXECUTE s"), NAMES),
     "seen, then executed": gone(*sql("BEGIN"), NAMES, *sql("EXECUTE s", "ROLLBACK", "BEGIN"), NAMES, *sql("EXECUTE p"),
                                 *sql("ROLLBACK")),
+    "seen, then used, those of SQL": gone(
+        *sql("SELECT 1", "BEGIN", "SAVEPOINT a"), NAMES, *sql("EXECUTE p", "ROLLBACK TO a"), NAMES, used("p"),
+        *sql("ROLLBACK TO a"), NAMES,
+        extended("SELECT 1") + used("p"), *sql("ROLLBACK TO a"), NAMES, ran("EXECUTE p"), *sql("ROLLBACK"), NAMES),
     "seen, then bound": gone(*sql("BEGIN"), NAMES, used("s"), *sql("ROLLBACK", "BEGIN"), NAMES, used("p"),
                              *sql("ROLLBACK")),
 }

@@ -142,6 +142,9 @@ impl Upward<'_> {
         }
         let is_deallocated = deallocated(text).is_some();
         for (name, executes) in names {
+            if executes && !are_going {
+                self.take_stand_in(&name, out);
+            }
             if are_going {
                 self.server.session.own.withhold(&name);
             } else if self.is_unmade(&name) {
@@ -152,9 +155,6 @@ impl Upward<'_> {
                 }
             } else if let Some(statement) = self.client.statements.get(self.bindings, &name) {
                 let statement = Arc::clone(statement);
-                if executes {
-                    self.take_stand_in(&name, out);
-                }
                 if !self.server.session.own.insert(&name) {
                     continue;
                 }
@@ -239,7 +239,7 @@ impl Upward<'_> {
     }
 
     /// A statement is used for which something else stands in: that goes.
-    fn take_stand_in(&mut self, name: &[u8], out: &mut Actions) {
+    pub(super) fn take_stand_in(&mut self, name: &[u8], out: &mut Actions) {
         if !self.server.session.own.is_stand_in(name) {
             return;
         }
@@ -313,7 +313,7 @@ impl Upward<'_> {
         }
     }
 
-    fn is_of_sql(&self, name: &[u8]) -> bool {
+    pub(super) fn is_of_sql(&self, name: &[u8]) -> bool {
         let context = self.client.context.as_ref();
         context.is_some_and(|context| context.sql.has(name))
     }

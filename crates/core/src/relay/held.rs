@@ -98,8 +98,8 @@ impl Upward<'_> {
         let mut used = 0;
         // The server may have begun to skip in the meantime.
         let mut ours = self.resolve(&named).filter(|_| self.follows(tag));
-        if self.speaks_of_names(ours) {
-            self.attend_use(ours, out);
+        if self.speaks_of_names(&named, ours) {
+            self.attend_use(&named, ours, out);
             ours = self.resolve(&named);
         }
         if let Some(ours) = ours {

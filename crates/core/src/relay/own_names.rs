@@ -356,9 +356,9 @@ impl Upward<'_> {
 
     /// Does a statement that is about to be used speak of others?
     #[inline]
-    pub(super) fn speaks_of_names(&self, ours: Option<Ours>) -> bool {
+    pub(super) fn speaks_of_names(&self, named: &Named<'_>, ours: Option<Ours>) -> bool {
         let Some(Ours::Statement(binding)) = ours.filter(|_| self.is_carried) else {
-            return false;
+            return !self.server.session.own.is_empty() && self.sql_stand_in(named).is_some();
         };
         let statement = self.bindings.statement(binding);
         statement.is_some_and(|statement| self.suspicion_of(statement).intersects(NAMES))
@@ -378,9 +378,22 @@ impl Upward<'_> {
         }
     }
 
+    /// The name that is used of a statement of SQL for which something else stands in.
+    fn sql_stand_in<'b>(&self, named: &Named<'b>) -> Option<&'b [u8]> {
+        let (Named::Bind { name, .. } | Named::Describe(name)) = *named else {
+            return None;
+        };
+        let own = &self.server.session.own;
+        let is_one = own.is_stand_in(name) && !own.is_leaving(name) && self.is_of_sql(name);
+        is_one.then_some(name)
+    }
+
     /// Such a one.
     #[cold]
-    pub(super) fn attend_use(&mut self, ours: Option<Ours>, out: &mut Actions) {
+    pub(super) fn attend_use(&mut self, named: &Named<'_>, ours: Option<Ours>, out: &mut Actions) {
+        if let Some(name) = self.sql_stand_in(named) {
+            return self.take_stand_in(name, out);
+        }
         let Some(Ours::Statement(binding)) = ours else {
             return;
         };

@@ -241,9 +241,9 @@ impl Upward<'_> {
             }
         }
         let mut ours = self.resolve(&named);
-        if self.speaks_of_names(ours) {
+        if self.speaks_of_names(&named, ours) {
             cursor.flush(self.server_conn, head, out);
-            self.attend_use(ours, out);
+            self.attend_use(&named, ours, out);
             ours = self.resolve(&named);
         }
         self.suspect_unknown(&named, ours.is_some());
