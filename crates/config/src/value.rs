@@ -80,7 +80,7 @@ impl Value for u16 {
 
     fn parse(text: &str) -> Result<Self, BadValue> {
         let port = number::unsigned(text).and_then(|port| u16::try_from(port).ok());
-        port.ok_or_else(|| BadValue::new("a port number, 1 to 65535"))
+        port.ok_or_else(|| BadValue::new("a port number, at most 65535"))
     }
 
     fn show(&self) -> String {

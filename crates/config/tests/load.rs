@@ -262,7 +262,7 @@ fn what_is_wrong_is_said() {
     );
     global(
         "listen_port = 65536",
-        "wrong value \"65536\" for \"listen_port\": expected a port number, 1 to 65535",
+        "wrong value \"65536\" for \"listen_port\": expected a port number, at most 65535",
     );
     global(
         "max_client_conn = -1",

@@ -113,13 +113,11 @@ fn holder(inode: u64) -> Option<Holder> {
     None
 }
 
-/// The socket that listens at this address, or at one that includes it.
+/// The socket that listens at this address, or at one that includes it: one of IPv6 may do so for IPv4.
 fn tcp_inode(address: SocketAddr) -> Option<u64> {
-    let table = match address {
-        SocketAddr::V4(_) => "/proc/net/tcp",
-        SocketAddr::V6(_) => "/proc/net/tcp6",
-    };
-    find_tcp(&fs::read_to_string(table).ok()?, address)
+    let find = |table| find_tcp(&fs::read_to_string(table).ok()?, address);
+    let in_four = || find("/proc/net/tcp").filter(|_| address.is_ipv4());
+    in_four().or_else(|| find("/proc/net/tcp6"))
 }
 
 fn find_tcp(table: &str, address: SocketAddr) -> Option<u64> {
@@ -130,7 +128,9 @@ fn find_tcp(table: &str, address: SocketAddr) -> Option<u64> {
         };
         let (ip, port) = local.split_once(':')?;
         let (ip, port) = (parse_ip(ip)?, u16::from_str_radix(port, 16).ok()?);
-        let overlaps = ip == address.ip() || ip.is_unspecified() || address.ip().is_unspecified();
+        let (ip, is_all) = (ip.to_canonical(), ip.is_unspecified());
+        let may_be = ip.is_ipv4() == address.is_ipv4() && address.ip().is_unspecified();
+        let overlaps = ip == address.ip() || is_all || may_be;
         (overlaps && port == address.port()).then(|| inode.parse().ok())?
     })
 }
@@ -174,7 +174,9 @@ mod tests {
    1: 00000000:1921 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 12 1 0 100 0 0 10 0
    2: 0100007F:1922 0100007F:8A8A 01 00000000:00000000 00:00000000 00000000     0        0 13 1 0 100 0 0 10 0
    3: 00000000000000000000000001000000:1920 00000000000000000000000000000000:0000 0A 0:0 00:0 0 101 0 14 1 0 100
-   4: 0100007F:19
+   4: 00000000000000000000000000000000:1923 00000000000000000000000000000000:0000 0A 0:0 00:0 0 101 0 15 1 0 100
+   5: 0000000000000000FFFF00000100007F:1924 00000000000000000000000000000000:0000 0A 0:0 00:0 0 101 0 16 1 0 100
+   6: 0100007F:19
 ";
     const UNIX: &str = "\
 Num       RefCount Protocol Flags    Type St Inode Path
@@ -192,9 +194,17 @@ Num       RefCount Protocol Flags    Type St Inode Path
             assert_eq!(tcp("127.0.0.1:6432"), Some(11));
             assert_eq!(tcp("127.0.0.2:6432"), None);
             assert_eq!(tcp("[::1]:6432"), Some(14));
+            assert_eq!(tcp("127.0.0.1:6436"), Some(16));
+            assert_eq!(tcp("127.0.0.2:6436"), None);
         }
         assert_eq!(tcp("0.0.0.0:6432"), Some(11));
         assert_eq!(tcp("127.0.0.1:6433"), Some(12));
+        assert_eq!(
+            tcp("127.0.0.1:6435"),
+            Some(15),
+            "that of IPv6 is everybody's"
+        );
+        assert_eq!(tcp("0.0.0.0:6436"), Some(16));
         assert_eq!(tcp("127.0.0.1:6434"), None, "it is connected");
         let unix = |path| find_unix(UNIX, path);
         assert_eq!(unix("/tmp/.s.PGSQL.1"), Some(21));
