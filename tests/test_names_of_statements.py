@@ -113,6 +113,11 @@ LOST = {
         + close("S", "s") + SYNC, wire.describe("S", "s") + SYNC, close("S", "nothing") + bind(name="s") + SYNC,
         *sql("ROLLBACK TO a"), used("s"), *sql("EXECUTE s"), extended("SELECT 1") + SEEN + close("S", "s") + used("s"),
         *sql("ROLLBACK TO a"), used("s"), parse("SELECT 5", "s") + used("s"), *sql("EXECUTE s", "ROLLBACK"), NAMES],
+    "deallocated behind another request": [
+        parse("SELECT 1", "s") + SYNC, wire.describe("S", "s") + SYNC + extended("DEALLOCATE s") + used("s"), used("s"),
+        parse("SELECT 1", "s") + extended("DEALLOCATE s") + bind(name="s") + execute() + extended("EXECUTE s") + SYNC,
+        parse("SELECT 2", "s") + SYNC, used("s"),
+        query("SELECT 3") + query("DEALLOCATE s") + ran("EXECUTE s") + used("s"), NAMES],
     "one deallocated, another used": [
         parse("SELECT 1", "s") + parse("SELECT 2", "t") + SYNC, extended("DEALLOCATE s") + extended("EXECUTE t") + SYNC,
         parse("SELECT 1", "s") + SYNC, query("DEALLOCATE s") + used("t") + used("s"), NAMES,

@@ -12,8 +12,8 @@ pub struct OwnNames {
     spoken: Vec<Box<[u8]>>,
     /// What the server knows by these names is not the client's statement, and is not to be used.
     stand_ins: Vec<Box<[u8]>>,
-    /// Those of them that the present request takes away, if it succeeds.
-    leaving: Vec<Box<[u8]>>,
+    /// Those of them that requests take away, if they succeed; and how many are answered before each.
+    leaving: Vec<(Box<[u8]>, usize)>,
 }
 
 impl OwnNames {
@@ -73,10 +73,11 @@ impl OwnNames {
         self.stand_ins.iter().any(|stand_in| **stand_in == *name)
     }
 
-    /// A request is sent that takes away what is known by this name.
-    pub fn leaves(&mut self, name: &[u8]) {
+    /// A request is sent that takes away what is known by this name, behind so many that are still to be
+    /// answered.
+    pub fn leaves(&mut self, name: &[u8], ahead: usize) {
         if self.is_stand_in(name) && !self.is_leaving(name) {
-            self.leaving.push(name.into());
+            self.leaving.push((name.into(), ahead));
         }
     }
 
@@ -90,26 +91,34 @@ impl OwnNames {
     /// Is it taken away by what was sent?
     #[must_use]
     pub fn is_leaving(&self, name: &[u8]) -> bool {
-        self.leaving.iter().any(|leaving| **leaving == *name)
+        self.leaving.iter().any(|(leaving, _)| **leaving == *name)
     }
 
-    /// The next of those has left.
+    /// The next of those has left that the present request takes away.
     pub fn left(&mut self) {
-        if !self.leaving.is_empty() {
-            let name = self.leaving[0].clone();
+        let next = self.leaving.iter().find(|(_, ahead)| *ahead == 0);
+        if let Some((name, _)) = next.cloned() {
             self.gone(&name);
         }
     }
 
-    /// The request is over, or has failed: the others of them are still there.
+    /// The present request has failed: the others of them are still there.
     pub fn stay(&mut self) {
-        self.leaving.clear();
+        self.leaving.retain(|(_, ahead)| *ahead > 0);
+    }
+
+    /// The present request was answered; there are so many left.
+    pub fn answered(&mut self, left: usize) {
+        self.stay();
+        for (_, ahead) in &mut self.leaving {
+            *ahead = (*ahead - 1).min(left);
+        }
     }
 
     /// What was known by this name is taken away.
     pub fn gone(&mut self, name: &[u8]) {
         self.stand_ins.retain(|stand_in| **stand_in != *name);
-        self.leaving.retain(|leaving| **leaving != *name);
+        self.leaving.retain(|(leaving, _)| **leaving != *name);
     }
 
     /// All is taken away.
@@ -178,14 +187,18 @@ mod tests {
         assert!(!own.is_stand_in(b"a") && !own.is_stand_in(b"b"));
         own.stood_in(b"a");
         own.stood_in(b"b");
-        own.leaves(b"a");
-        own.leaves(b"c");
+        own.leaves(b"a", 1);
+        own.leaves(b"c", 0);
+        own.left();
+        own.stay();
+        assert!(own.is_leaving(b"a"), "its request has not come yet");
+        own.answered(1);
         assert!(own.are_leaving() && own.is_leaving(b"a") && !own.is_leaving(b"c"));
         own.stay();
         own.left();
         assert!(own.is_stand_in(b"a") && !own.are_leaving());
-        own.leaves(b"b");
-        own.leaves(b"a");
+        own.leaves(b"b", 0);
+        own.leaves(b"a", 0);
         own.left();
         assert!(own.is_stand_in(b"a") && !own.is_stand_in(b"b"));
         own.all_gone();

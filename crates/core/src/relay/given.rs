@@ -142,7 +142,7 @@ impl Upward<'_> {
         }
         let is_deallocated = deallocated(text).is_some();
         for (name, executes) in names {
-            if executes && !are_going {
+            if executes && !are_going && !self.server.session.own.is_leaving(&name) {
                 self.take_stand_in(&name, out);
             }
             if are_going {
@@ -182,9 +182,10 @@ impl Upward<'_> {
     /// What stands in for a statement may be taken away by this text: whether it is, is known once that is
     /// answered.
     fn note_taken(&mut self, text: &[u8]) {
+        let ahead = self.server.replies.owed_to_client();
         for phrase in phrases(text) {
             if let Phrase::Deallocate(Some(name)) = phrase {
-                self.server.session.own.leaves(&name);
+                self.server.session.own.leaves(&name, ahead);
             }
         }
     }

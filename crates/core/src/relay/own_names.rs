@@ -341,7 +341,8 @@ impl Upward<'_> {
             }
             Named::Close(name) => {
                 self.server.session.suspicion |= Suspicion::PREPARE;
-                self.server.session.own.leaves(name);
+                let ahead = self.server.replies.owed_to_client();
+                self.server.session.own.leaves(name, ahead);
                 let known = self.client.statements.remove(self.bindings, name);
                 Some(match known {
                     Some(statement) => {

@@ -41,10 +41,11 @@ impl Worker {
             return false;
         }
         let signals = signals_at_end(client, server);
+        let left = server.replies.owed_to_client().saturating_sub(1);
+        server.session.own.answered(left);
         if restores_within(client, server) {
             return false;
         }
-        server.session.own.stay();
         let is_end = is_last && client.stream.is_at_boundary();
         note_sequences(client, server, is_end, now);
         let is_to_wait = server.session.hears || server.session.is_to_judge();
