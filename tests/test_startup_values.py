@@ -191,3 +191,22 @@ def test_query_where_a_sync_is_due(start_pooler, either_pg, said):
     with weir.raw(**PARAMETERS) as client:
         client.send(extended("SELECT pg_sleep(0.1), 1/0") + query("SELECT 2") + said + SYNC)
         assert wire.kinds(client.until_ready()).endswith("EZ")
+
+
+def test_what_the_server_notices_at_login(start_pooler, pg):
+    """The first client of a pool and later ones: each is told."""
+    def told(client):
+        messages = client.login_messages
+        notices = [(m.sqlstate, m.words) for m in messages if m.kind == "N"]
+        assert "RNS" in wire.kinds(messages)
+        return notices
+
+    parameters = {"application_name": "n" * 70}
+    with wire.RawClient.tcp(pg.host, pg.port) as direct:
+        expected = told(direct.login("trusty", "app", **parameters))
+    assert [code for code, _ in expected] == ["42622"]
+    pooler = start_pooler(pg, default_pool_size=1)
+    for _ in range(3):
+        with pooler.raw(**parameters) as client:
+            assert told(client) == expected
+            assert client.value("SHOW application_name") == "n" * 63

@@ -288,7 +288,7 @@ impl Worker {
                 true
             }
             backend::NOTICE_RESPONSE => {
-                self.noticed(conn, body);
+                self.noticed(conn, message, out);
                 true
             }
             _ => self.server_complained(conn, body, now, out),
@@ -533,7 +533,7 @@ impl Worker {
 fn tags(server: &Server, front: Front) -> Tags {
     if front.restores {
         Tags::All
-    } else if server.session.hears || !server.session.suspicion.is_empty() {
+    } else if server.session.reads_tags() {
         Tags::Session
     } else {
         Tags::None

@@ -74,6 +74,8 @@ pub struct ServerSession {
     pub lookup: Option<Box<Lookup>>,
     /// The answers to a probe, as far as they have come.
     pub answers: Option<Box<Answers>>,
+    /// What it notices about startup parameters, its client is told.
+    pub tells_notices: bool,
     /// Pids that its client has named, and that may be clients of ours.
     pub signals: Option<Box<Signals>>,
     /// Its client listens: before ReadyForQuery it is told what has been notified.
@@ -242,6 +244,13 @@ impl ServerSession {
         self.changes_defaults || self.is_suspect()
     }
 
+    /// May what it says of commands, and its notices, be of interest?
+    #[must_use]
+    #[inline]
+    pub fn reads_tags(&self) -> bool {
+        self.hears | self.tells_notices | !self.suspicion.is_empty()
+    }
+
     /// Is its state to be learnt before it may go to another client? The extension says so itself.
     #[must_use]
     pub fn is_suspect(&self) -> bool {
@@ -366,6 +375,7 @@ impl ServerSession {
         self.has_reported = false;
         self.is_unjudged = false;
         self.is_held = false;
+        self.tells_notices = false;
         self.signals = None;
         self.restores = None;
         self.lack = None;

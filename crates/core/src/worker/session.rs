@@ -214,6 +214,7 @@ impl Worker {
         server.duty = Duty::Preparing(client_conn);
         // An empty Query if there is nothing to do: what it holds has been tried.
         let text = login_plan(&context.wanted, &server.session.held).unwrap_or_default();
+        server.session.tells_notices = true;
         server.ask(Own::Startup);
         query(server_conn, &text, out);
         true
@@ -225,6 +226,7 @@ impl Worker {
         let Some((client_conn, client, server)) = self.table.pair_of(server_conn) else {
             return;
         };
+        server.session.tells_notices = false;
         if server.session.trial.is_some() {
             return self.trial_done(server_conn, now, out);
         }

@@ -1,6 +1,6 @@
 //! Clients that signal others: by the pids that these were given, and with PostgreSQL's rights.
 
-use pgweir_wire::MessageWriter;
+use pgweir_wire::{HEADER_LEN, MessageWriter};
 
 use super::Worker;
 use crate::{
@@ -31,18 +31,24 @@ pub(super) fn signals_at_end(client: &Client, server: &mut Server) -> Option<Box
 }
 
 impl Worker {
-    /// A server has a notice for its client: there may be a client's pid in it.
+    /// A server has a notice for its client: there may be a client's pid in it. One about the parameters that a
+    /// client logs in with is not a reply to that client's own requests, but for it all the same.
     #[cold]
-    pub(crate) fn noticed(&mut self, conn: Token, notice: &[u8]) {
+    pub(crate) fn noticed(&mut self, conn: Token, notice: &[u8], out: &mut Actions) {
         let Some(server) = self.table.server(conn) else {
             return;
         };
-        let is_own = matches!(server.replies.current(), Some(Request::Own(_)));
-        if !is_own
-            && server.session.suspicion.intersects(SIGNALS)
-            && let Some(pid) = unknown_pid(notice)
-        {
-            server.session.signals.get_or_insert_default().add(pid);
+        match (server.replies.current(), &server.duty) {
+            (Some(Request::Own(Own::Startup)), &Duty::Preparing(client)) => {
+                out.send_made(client, |bytes| bytes.extend_from_slice(notice));
+            }
+            (Some(Request::Own(_)), _) => {}
+            _ if server.session.suspicion.intersects(SIGNALS) => {
+                if let Some(pid) = unknown_pid(&notice[HEADER_LEN..]) {
+                    server.session.signals.get_or_insert_default().add(pid);
+                }
+            }
+            _ => {}
         }
     }
 
