@@ -54,6 +54,8 @@ pub enum Own {
     Neutral,
     /// Ask it of a user who logs in.
     Lookup,
+    /// Tell all that was notified before a listener has the client's channels.
+    ReadAll,
     /// Take its channels from it, which a listener has now.
     Unlisten,
     /// Give it the client's channels, which the client is about to look at.
@@ -74,6 +76,7 @@ impl Own {
             Self::Statements | Self::Sql(_) => "setting up the client's prepared statements",
             Self::Remake => "making a prepared statement anew",
             Self::Listen => "LISTEN",
+            Self::ReadAll => "reading notifications",
             Self::Probe => "asking for the state of the session",
             Self::Restore => "setting the client's startup parameters again",
             Self::Clean => "cleaning the session",

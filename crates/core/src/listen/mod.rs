@@ -2,9 +2,10 @@
 //! connection per pool and `client_encoding`, which serves no queries.
 //!
 //! A client's LISTEN runs on the server that it has, in its own transaction. Once that is committed,
-//! the listener is made to listen too; only then does the pooled server forget the channel, and the
-//! client hear that its transaction is over. So from the commit on there is always one of them that
-//! listens, and what both have heard is told once ([`Hearing::settle`]).
+//! the listener is made to listen too; only then does the pooled server tell all that was notified so
+//! far ([`READ_ALL`]) and forget the channel, and the client hear that its transaction is over. So from
+//! the commit on there is always one of them that listens, and what both have heard is told once
+//! ([`Hearing::settle`]).
 //!
 //! Each worker has a [`Hub`]: which of its clients listen to what. One worker, always the same for a
 //! pool, owns its listeners, and for each a [`Switchboard`]: which workers want which channels. The two
@@ -28,7 +29,7 @@ pub use self::{
     hub::Hub,
     letter::Letter,
     notification::Notification,
-    switchboard::{Full, Switchboard},
+    switchboard::{Full, READ_ALL, Switchboard},
 };
 use crate::{Token, WorkerId, pool::PoolId};
 

@@ -6,7 +6,7 @@ use super::{Channel, Question};
 use crate::{Time, WorkerId, pool::WorkerSet, session::quote};
 
 /// Who notifies reads the queue of notifications up to its own. Nobody listens to this channel.
-const READ_ALL: &[u8] = b"NOTIFY pgweir_fence;";
+pub const READ_ALL: &[u8] = b"NOTIFY pgweir_fence;";
 
 /// One listener's channels, and the workers that want them.
 ///

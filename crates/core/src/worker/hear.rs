@@ -10,7 +10,7 @@ use crate::{
     backend::{Duty, Own, Request, Server},
     fault::Fault,
     frontend::{Client, ClientDuty},
-    listen::{Channel, Hearing, Letter, ListenerKey, Notification, Question, Stage},
+    listen::{Channel, Hearing, Letter, ListenerKey, Notification, Question, READ_ALL, Stage},
     session::Pin,
 };
 
@@ -465,6 +465,14 @@ impl Worker {
         };
         self.pin_by_channels(server_conn, !granted, now, out);
         if granted {
+            // What the listener told before it answered, this server may not have told yet; once it does not
+            // listen any more it won't.
+            if let Some(server) = self.table.server(server_conn) {
+                server.ask(Own::ReadAll);
+                out.send_made(server_conn, |bytes| {
+                    MessageWriter::new(bytes).query(READ_ALL);
+                });
+            }
             self.unlisten_server(server_conn, out);
         } else {
             self.conclude_hearing(server_conn, now, out);
