@@ -143,7 +143,9 @@ def test_changes_are_decoded(start_pooler, own_pg):
 def test_a_logical_connection(start_pooler, own_pg, mode, workers):
     pooler = start_pooler(own_pg, pool_mode=mode, workers=workers)
     ordinary = pooler.raw(user=REPLICATOR)
-    shared = ordinary.value(BACKEND)
+    ordinary.value(BACKEND)
+    # A second one, if the first was reading the catalog just then.
+    shared = {r["remote_pid"] for r in pooler.console("SHOW SERVERS")}
     client = replicator(pooler, application_name="mine", options="-c enable_seqscan=off",
                         work_mem="77kB")
     assert client.parameters["application_name"] == "mine"
@@ -153,20 +155,20 @@ def test_a_logical_connection(start_pooler, own_pg, mode, workers):
     assert client.value("SHOW enable_seqscan") == "off"
     assert client.value("SHOW work_mem") == "77kB"
     own = client.value(BACKEND)
-    assert client.value(BACKEND) == own != shared
+    assert client.value(BACKEND) == own not in shared
     # It keeps what it sets, and nobody else sees it.
     client.query("SET work_mem = '78kB'")
     client.query("BEGIN")
     assert client.value("SHOW work_mem") == "78kB"
     client.query("COMMIT")
-    assert ordinary.value(BACKEND) == shared
+    assert ordinary.value(BACKEND) in shared
     kinds = {r["replication"] for r in pooler.console("SHOW SERVERS")}
     assert kinds == {"logical", "none"}
     assert f"user={REPLICATOR} tls=no replication=database" in pooler.log()
     client.close()
     machine.wait_until(lambda: not own_pg.rows(
         "SELECT 1 FROM pg_stat_activity WHERE pid = %s", int(own)), 5, "its server is closed")
-    assert ordinary.value(BACKEND) == shared
+    assert ordinary.value(BACKEND) in shared
 
 
 def test_a_physical_connection(start_pooler, own_pg):
