@@ -27,7 +27,8 @@ ALTER DATABASE regression SET lc_time TO 'C';
 ALTER DATABASE regression SET bytea_output TO 'hex';
 ALTER DATABASE regression SET timezone_abbreviations TO 'Default';
 """
-# Functions in C that the tests call.
+# Functions in C that the tests call, made as PostgreSQL's own makefiles make them.
+DEFINED = ("-D_GNU_SOURCE", "-DREFINT_VERBOSE")
 LIBRARIES = ("src/test/regress/regress.c", "contrib/spi/autoinc.c", "contrib/spi/refint.c")
 CONNECTIONS = 20  # at a time
 LIMIT_S = 1200
@@ -51,7 +52,7 @@ class Suite:
         includes = _config(version, "--includedir-server")
         for path in LIBRARIES:
             made = libraries / Path(path).with_suffix(".so").name
-            subprocess.run(["cc", "-O1", "-fPIC", "-shared", "-D_GNU_SOURCE", f"-I{includes}", "-o", made, tree / path],
+            subprocess.run(["cc", "-O1", "-fPIC", "-shared", *DEFINED, f"-I{includes}", "-o", made, tree / path],
                            check=True)
         subprocess.run(["chmod", "-R", "a+rX", folder], check=True)
         return cls(version, binaries, tree / "src/test/regress", libraries)
