@@ -145,7 +145,7 @@ def test_a_logical_connection(start_pooler, own_pg, mode, workers):
     ordinary = pooler.raw(user=REPLICATOR)
     ordinary.value(BACKEND)
     # A second one, if the first was reading the catalog just then.
-    shared = {r["remote_pid"] for r in pooler.console("SHOW SERVERS")}
+    shared = {str(r["remote_pid"]) for r in pooler.console("SHOW SERVERS")}
     client = replicator(pooler, application_name="mine", options="-c enable_seqscan=off",
                         work_mem="77kB")
     assert client.parameters["application_name"] == "mine"
