@@ -49,6 +49,25 @@ def test_options_that_are_no_settings(start_pooler, newest_pg):
         pooler.raw(options="-c work_mem=77kB")
 
 
+@pytest.mark.parametrize("where", ["global", "database", "user", "forced user"])
+@pytest.mark.parametrize("mode", ["session", "statement"])
+def test_what_no_server_would_be_given_is_refused(start_pooler, newest_pg, mode, where):
+    """Sessions are carried in transaction mode alone: nothing is taken that would then not hold."""
+    entry = f"host={newest_pg.host} port={newest_pg.port} dbname=app"
+    options = {"global": {"pool_mode": mode},
+               "database": {"databases": {"app": f"{entry} pool_mode={mode}"}},
+               "user": {"users_section": {"trusty": f"pool_mode={mode}"}},
+               "forced user": {"databases": {"app": f"{entry} user=plainly"},
+                               "users_section": {"plainly": f"pool_mode={mode}"}}}
+    pooler = start_pooler(newest_pg, **options[where])
+    with pytest.raises(LoginRefused, match="unsupported startup parameter in options: work_mem"):
+        pooler.raw(options="-c work_mem=77kB")
+    with pytest.raises(LoginRefused, match="unsupported startup parameter: statement_timeout") as refused:
+        pooler.raw(statement_timeout="9s")
+    assert refused.value.sqlstate == "08P01"
+    assert pooler.raw(application_name="mine", options="-c timezone=Asia/Tokyo").value("SHOW timezone") == "Asia/Tokyo"
+
+
 @pytest.mark.shows("ignore_startup_parameters")
 def test_ignored_options_are_still_read(start_pooler, newest_pg):
     pooler = start_pooler(newest_pg, ignore_startup_parameters="options, extra_float_digits")

@@ -159,6 +159,13 @@ impl Config {
             .unwrap_or(self.settings.session_state)
     }
 
+    /// Do clients of the pool of `database` and `user` find their sessions on every server?
+    #[must_use]
+    pub fn carries_sessions(&self, database: &Database, user: &str) -> bool {
+        self.pool_mode(database, user) == PoolMode::Transaction
+            && self.session_state(database) == SessionState::Transparent
+    }
+
     /// The most servers of a pool of this size that clients of `database` may keep before it gets more.
     #[must_use]
     pub fn max_pinned(&self, database: &Database, pool_size: u32) -> u32 {

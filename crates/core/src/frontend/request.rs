@@ -35,8 +35,8 @@ pub struct StartupTerms<'t> {
     pub ignored: &'t [String],
     /// Are this database and this user among `bypass_users`?
     pub may_bypass: &'t dyn Fn(&str, &str) -> bool,
-    /// Are the sessions of this database's clients carried from server to server?
-    pub is_carried: &'t dyn Fn(&str) -> bool,
+    /// Are the sessions of clients of this database and user carried from server to server?
+    pub is_carried: &'t dyn Fn(&str, &str) -> bool,
 }
 
 /// Parameters that PostgreSQL takes at the start of a connection, and never after it: those of the
@@ -81,7 +81,7 @@ impl LoginRequest {
         };
         let is_replication = replication != Replication::None;
         let bypass = !is_replication && (terms.may_bypass)(&database, &user);
-        let is_carried = !is_replication && (terms.is_carried)(&database);
+        let is_carried = !is_replication && (terms.is_carried)(&database, &user);
         let is_native = is_replication || bypass;
         let mut passed = Vec::new();
         let is_ignored = |name: &[u8]| {
@@ -267,7 +267,7 @@ mod tests {
         StartupTerms {
             ignored,
             may_bypass: &|_, _| false,
-            is_carried: &|_| false,
+            is_carried: &|_, _| false,
         }
     }
 

@@ -148,7 +148,7 @@ impl Terms {
             _ => config.settings.max_prepared_statements as usize,
         };
         let is_off = config.session_state(database) == SessionState::Off;
-        let engine = mode == PoolMode::Transaction && !is_off;
+        let engine = config.carries_sessions(database, &shared.key.user);
         Self {
             mode,
             engine,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pgweir_auth::scram::{DerivedKeys, NONCE_BYTES};
-use pgweir_config::{AuthType, Config, SessionState};
+use pgweir_config::{AuthType, Config};
 use pgweir_wire::{LATEST, MessageWriter, ProtocolVersion, Startup, StartupParameters};
 
 use super::{Conn, Worker};
@@ -231,7 +231,7 @@ impl Worker {
             &StartupTerms {
                 ignored: &settings.ignore_startup_parameters,
                 may_bypass: &|database, user| snapshot.config.may_bypass(database, user),
-                is_carried: &|database| is_carried(&snapshot.config, database),
+                is_carried: &|database, user| is_carried(&snapshot.config, database, user),
             },
         )?;
         negotiate(conn, version, &request, out);
@@ -360,10 +360,10 @@ impl Worker {
     }
 }
 
-/// Are the sessions of this database's clients carried from server to server?
-fn is_carried(config: &Config, database: &str) -> bool {
+/// Are the sessions of clients of this database and user carried from server to server?
+fn is_carried(config: &Config, database: &str, user: &str) -> bool {
     let database = config.database(database);
-    database.is_some_and(|database| config.session_state(database) == SessionState::Transparent)
+    database.is_some_and(|database| config.carries_sessions(database, database.user_for(user)))
 }
 
 /// Tells a client of a later minor version, or with options that we don't know, how far we go.
