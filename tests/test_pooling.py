@@ -516,3 +516,23 @@ def direct(cluster):
     client = wire.RawClient.tcp(cluster.host, cluster.port)
     client.login("trusty", "app")
     return client
+
+
+@pytest.mark.pgweir_only("reads no catalog")
+def test_nobody_is_opened_beside_one_that_reads_the_catalog(start_pooler, mortal_pg):
+    """The first client waits for the server that tells what is in the catalog, and gets that one."""
+    with mortal_pg.connect("app") as lock:
+        lock.execute("BEGIN; LOCK TABLE pg_policy IN ACCESS EXCLUSIVE MODE")
+        pooler = start_pooler(mortal_pg, default_pool_size=5)
+        started = time.monotonic()
+        client = pooler.socket()
+        client.send(wire.startup(user="trusty", database="app"))
+        reads = "usename = 'trusty' AND wait_event_type = 'Lock'"
+        machine.wait_until(lambda: mortal_pg.backends(reads), what="it reads")
+        # Ledgers are looked at three times a second.
+        time.sleep(0.7)
+        lock.execute("ROLLBACK")
+        client.until("Z")
+        servers = pooler.console("SHOW SERVERS")
+        # Nobody waits longer than a second for it.
+        assert len(servers) == 1 or time.monotonic() - started > 1

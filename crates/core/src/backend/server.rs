@@ -131,6 +131,8 @@ pub struct Server {
     pub has_successor: bool,
     /// Cancel requests for it that are under way. It's not lent before they have ended.
     pub cancels: u32,
+    /// Its pool's ledger knows that it is asked what is in the catalog.
+    reads: bool,
     /// What it said before it went.
     pub last_words: Option<Words>,
     /// Its socket takes no more at present.
@@ -185,11 +187,27 @@ impl Server {
             retire: None,
             has_successor: false,
             cancels: 0,
+            reads: false,
             last_words: None,
             blocked: false,
             epoch,
             defaults: 0,
             destined: None,
+        }
+    }
+
+    /// It is asked what is in the catalog, before anybody gets it.
+    pub fn begins_reading(&mut self, now: Time) {
+        if !std::mem::replace(&mut self.reads, true) {
+            self.shared.ledger.lock().began_reading(now);
+        }
+    }
+
+    /// Whatever it was asked, it has told, or is gone.
+    #[inline]
+    pub fn ends_reading(&mut self) {
+        if std::mem::take(&mut self.reads) {
+            self.shared.ledger.lock().ended_reading();
         }
     }
 

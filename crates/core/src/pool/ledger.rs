@@ -97,6 +97,9 @@ pub enum Connecting {
     Dropped,
 }
 
+/// So many microseconds it is waited for servers that tell what is in the catalog.
+const READING_PATIENCE: u64 = 1_000_000;
+
 /// See the module's documentation.
 #[derive(Debug)]
 pub struct Ledger {
@@ -111,6 +114,10 @@ pub struct Ledger {
     owned: Vec<u32>,
     servers: u32,
     connecting: u32,
+    /// Of those that have logged in, so many tell what is in the catalog before anybody gets them,
+    reading: u32,
+    /// and up to this time they are waited for.
+    reading_until: Time,
     /// Servers of the process that this one takes over from.
     elsewhere: u32,
     /// Their places under the caps.
@@ -150,6 +157,8 @@ impl Ledger {
             owned: vec![0; workers],
             servers: 0,
             connecting: 0,
+            reading: 0,
+            reading_until: Time(0),
             elsewhere: 0,
             seats_elsewhere: 0,
             lends: 0,
@@ -310,6 +319,18 @@ impl Ledger {
         };
         self.plan(ready, false, &mut notes, now);
         notes
+    }
+
+    /// A server tells what is in the catalog. Then it serves one of those that wait: for a while none is opened
+    /// for that one.
+    pub fn began_reading(&mut self, now: Time) {
+        self.reading += 1;
+        self.reading_until = now.after(READING_PATIENCE);
+    }
+
+    /// It has told, or is gone.
+    pub fn ended_reading(&mut self) {
+        self.reading -= 1;
     }
 
     /// A server of `worker` that had logged in was closed.

@@ -92,6 +92,7 @@ impl Worker {
         };
         if let Some(server) = self.table.server(conn) {
             server.change(duty, &mut self.timed);
+            server.begins_reading(now);
         }
         self.schedule(now);
     }

@@ -430,6 +430,7 @@ impl Worker {
             return;
         };
         let pool_id = server.pool();
+        server.ends_reading();
         // A lifetime of 0 means that it is lent once.
         let was_lent = server.lent_at > server.connected_at;
         let (id, age) = (server.id, now.since(server.connected_at));

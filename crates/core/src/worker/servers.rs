@@ -499,7 +499,7 @@ impl Worker {
     fn drop_server(&mut self, conn: Token, why: &str, now: Time, out: &mut Actions) {
         let worker = self.id;
         self.log_server_end(conn, why, now, out);
-        let Some(server) = self.forget_server(conn, now, out) else {
+        let Some(mut server) = self.forget_server(conn, now, out) else {
             return;
         };
         if server.bypass {
@@ -508,6 +508,7 @@ impl Worker {
         if let Some(key) = &server.listens {
             return self.listener_lost(&server.shared, key, why, now, out);
         }
+        server.ends_reading();
         let notes = server.shared.ledger.lock().closed(worker, now);
         self.deliver(notes, &server.shared, out);
     }

@@ -115,6 +115,10 @@ impl Ledger {
         if !self.may_connect(now) || !self.has_room(now) {
             return None;
         }
+        let ready = match now < self.reading_until {
+            true => ready + self.reading as usize,
+            false => ready,
+        };
         let is_short = self.waiting > self.shared_logins() + ready && self.asked.is_empty();
         let shared = self.oldest().filter(|_| is_short);
         let has_own_room = self.all() < self.limits.size;

@@ -55,6 +55,34 @@ fn a_worker_that_may_have_idle_servers_is_asked_before_one_is_opened() {
 }
 
 #[test]
+fn none_is_opened_for_whom_one_that_reads_the_catalog_will_serve() {
+    let mut ledger = ledger(3, Order::Auto);
+    let (_, notes) = ledger.wait(A, client(1), Time(0));
+    assert_eq!(notes.open, Some(A));
+    assert!(matches!(ledger.opening(A, Time(0)), Opening::Go { .. }));
+    assert_eq!(ledger.connected(A, Connecting::Done, Time(0)).open, None);
+    ledger.began_reading(Time(10));
+    let late = Time(10 + READING_PATIENCE);
+    assert_eq!(ledger.tick(Time(late.0 - 1)).open, None, "it is waited for");
+    assert_eq!(ledger.tick(late).open, Some(A), "not for ever");
+    let _ = ledger.connected(A, Connecting::Failed(late), late);
+    ledger.ended_reading();
+    assert!(matches!(ledger.offer(A, late), Grant::Own(_)));
+    assert_eq!(ledger.servers(), 1);
+}
+
+#[test]
+fn one_that_reads_the_catalog_will_serve_one_client_not_two() {
+    let mut ledger = ledger(3, Order::Auto);
+    let _ = ledger.wait(A, client(1), Time(0));
+    let _ = ledger.opening(A, Time(0));
+    let _ = ledger.connected(A, Connecting::Done, Time(0));
+    ledger.began_reading(Time(10));
+    let (_, notes) = ledger.wait(A, client(2), Time(20));
+    assert_eq!(notes.open, Some(A));
+}
+
+#[test]
 fn a_told_worker_is_not_told_again_until_it_has_heard_that_nobody_waits() {
     let mut ledger = ledger(1, Order::Auto);
     with_server(&mut ledger, A, 1);
