@@ -54,6 +54,7 @@ def test_contents(folder):
     assert package.name == f"pgweir_{fields['Version']}_{fields['Architecture']}.deb"
     assert "postgresql-common" in fields["Depends"] and "libc6 (>= " in fields["Depends"]
     assert "libpam0g (>= " in fields["Depends"]
+    assert "procps" in fields["Depends"]  # has the kill of the unit's ExecReload
     owners = {line.split()[1] for line in run("dpkg-deb", "-c", package).splitlines()}
     assert owners == {"root/root"}
 
