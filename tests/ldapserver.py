@@ -57,7 +57,7 @@ class LdapServer:
         for name, password in users.items():
             entries += USER.format(name=name, base=BASE, password=password)
         (self.folder / "entries.ldif").write_text(entries)
-        run("slapadd", "-f", "slapd.conf", "-l", "entries.ldif")
+        run(Path(SLAPD).with_name("slapadd"), "-f", "slapd.conf", "-l", "entries.ldif")
         for path in [self.folder, *self.folder.rglob("*")]:
             machine.give_to_service(path)
         urls = f"ldap://127.0.0.1:{self.port} ldaps://127.0.0.1:{self.tls_port}"
