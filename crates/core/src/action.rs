@@ -12,7 +12,7 @@ use crate::{
     cancel::CancelKey,
     mail::Mail,
     stats::Stats,
-    takeover::{ClientRecord, PoolNote},
+    takeover::{ClientRecord, ListenNote, PoolNote},
     tls::TlsRole,
 };
 
@@ -121,6 +121,14 @@ pub enum Action {
         record: Box<ClientRecord>,
         /// The server that it takes along.
         server: Option<Along>,
+    },
+    /// Tell the other process of an online restart something of a client that listens, after the clients that
+    /// have left before.
+    Forward {
+        /// The client's key.
+        key: Box<CancelKey>,
+        /// What.
+        note: ListenNote,
     },
     /// Deliver a message to another worker (or this one, after the present call).
     Mail {

@@ -27,7 +27,7 @@ use crate::{
     net::{Driver, ListenPlan, Listeners, Load, Mailboxes, NetOptions, Passed, Surroundings},
     process::{self, FileLimit, Notifier, PidFile, ProcessError},
     quickstart,
-    takeover::{self, Departing, Elder, Heir, Inheritance, Partner, Post},
+    takeover::{self, Elder, Heir, Inheritance, Outgoing, Partner, Post},
     tls::Contexts,
 };
 
@@ -438,7 +438,7 @@ struct Crew {
     deriver: Deriver,
     inquirer: Inquirer,
     control: Sender<Request>,
-    departures: Sender<Departing>,
+    departures: Sender<Outgoing>,
     log: Log,
 }
 

@@ -42,6 +42,9 @@ impl CancelKey {
     /// The bits of the secret's fourth byte that say how often a request may be passed on.
     pub const HOPS: u8 = 3;
 
+    /// No client has a pid below, and no process of PostgreSQL one above.
+    pub const FIRST_PID: u32 = GENERATIONS_FROM << NUMBER_BITS;
+
     /// How many pids a worker has to give.
     pub const PIDS: u32 = 1 << NUMBER_BITS;
     /// The same among peers: more clients share them.

@@ -33,6 +33,8 @@ pub enum ClientDuty {
     Login(Box<Login>),
     /// It says nothing, or nothing that was read.
     Idle,
+    /// It listens, and has come from the process before this one, which still hears for it.
+    Arriving,
     /// It has something to say, or has logged in to a pool without a server yet, and waits for one.
     Waiting {
         /// Its place in the queue.

@@ -16,6 +16,17 @@ pub enum Stage {
     Fenced,
     /// The same, before another listener takes the place of its own.
     FencedToMove,
+    /// What the process that it comes from has heard.
+    Elsewhere,
+}
+
+/// A client that has come from the process before this one, which still hears for it.
+#[derive(Debug)]
+pub struct Arriving {
+    /// What that one has heard, whole messages.
+    pub overheard: Vec<u8>,
+    /// It has been told that it may begin.
+    pub is_welcome: bool,
 }
 
 /// A client that listens.
@@ -40,6 +51,8 @@ pub struct Hearing {
     fresh_from: usize,
     /// UNLISTEN, until it takes effect.
     pub dropping: Dropping,
+    /// Where it comes from another process: that is told together with what was heard here.
+    pub arriving: Option<Box<Arriving>>,
 }
 
 /// More than a client may be behind with.
@@ -61,7 +74,23 @@ impl Hearing {
             fresh: Vec::new(),
             fresh_from: 0,
             dropping: Dropping::default(),
+            arriving: None,
         }
+    }
+
+    /// May its client go to another process now?
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.stage == Stage::Settled
+            && self.former.is_none()
+            && !self.has_backlog()
+            && !self.dropping.is_due()
+    }
+
+    /// This was heard for it, before what has been heard here.
+    pub fn heard_before(&mut self, mut messages: Vec<u8>) {
+        messages.append(&mut self.backlog);
+        self.backlog = messages;
     }
 
     /// The number of the next question.
@@ -82,6 +111,15 @@ impl Hearing {
     #[must_use]
     pub fn channels(&self) -> &[Channel] {
         &self.channels
+    }
+
+    /// Their names.
+    #[must_use]
+    pub fn names(&self) -> Vec<Vec<u8>> {
+        self.channels
+            .iter()
+            .map(|channel| channel.to_vec())
+            .collect()
     }
 
     /// Does it hear nothing, and wait for nothing?
@@ -219,10 +257,16 @@ impl Hearing {
         let most = direct.len().min(heard.len());
         let common = (0..=most)
             .rev()
-            .find(|&n| direct[direct.len() - n..] == heard[..n]);
+            .find(|&n| are_same(&direct[direct.len() - n..], &heard[..n]));
         let only_direct = &direct[..direct.len() - common.unwrap_or(0)];
         [before, &only_direct.concat(), since].concat()
     }
+}
+
+/// Are these the same notifications?
+fn are_same(direct: &[&[u8]], heard: &[&[u8]]) -> bool {
+    let mut pairs = direct.iter().zip(heard);
+    pairs.all(|(one, other)| Notification::are_same(one, other))
 }
 
 /// The messages of a series of whole ones.

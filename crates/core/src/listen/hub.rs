@@ -65,6 +65,23 @@ impl Hub {
         self.without_audience(key, channels)
     }
 
+    /// A client that hears these has another connection.
+    pub fn renamed(&mut self, key: &ListenerKey, channels: &[Channel], from: Token, to: Token) {
+        let Some(lines) = self.listeners.get_mut(key) else {
+            return;
+        };
+        for channel in channels {
+            let audience = lines.get_mut(&channel[..]);
+            let place = audience.and_then(|audience| {
+                let mut clients = audience.clients.iter_mut();
+                clients.find(|client| **client == from)
+            });
+            if let Some(client) = place {
+                *client = to;
+            }
+        }
+    }
+
     /// What was notified before this time has been told.
     pub fn fenced(&mut self, key: &ListenerKey, at: Time) {
         if self.listeners.contains_key(key) {

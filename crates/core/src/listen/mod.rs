@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 pub use self::{
     dropping::Dropping,
-    hearing::{Hearing, Overflow, Stage},
+    hearing::{Arriving, Hearing, Overflow, Stage},
     holders::{Holder, Holders},
     hub::Hub,
     letter::Letter,

@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use pgweir_wire::{Body, HEADER_LEN};
 
+use crate::cancel::CancelKey;
+
 /// A NotificationResponse, read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Notification<'a> {
@@ -34,6 +36,18 @@ impl<'a> Notification<'a> {
         })
     }
 
+    /// Are two messages of different listeners about the same notification? A process puts the pids of clients in
+    /// place of its own servers' alone.
+    #[must_use]
+    pub fn are_same(one: &'a [u8], other: &'a [u8]) -> bool {
+        let (Some(one), Some(other)) = (Self::parse(one), Self::parse(other)) else {
+            return false;
+        };
+        let is_client = |pid| pid >= CancelKey::FIRST_PID;
+        let may_be_one = one.pid == other.pid || is_client(one.pid) != is_client(other.pid);
+        may_be_one && one.channel == other.channel && one.payload == other.payload
+    }
+
     /// Puts another pid in a whole message.
     pub fn set_pid(message: &mut [u8], pid: u32) {
         if let Some(place) = message.get_mut(PID) {
@@ -60,5 +74,31 @@ mod tests {
         check(&message, 0x0102_0304);
         message.pop();
         assert_eq!(Notification::parse(&message), None);
+    }
+
+    #[test]
+    fn what_two_listeners_have_heard() {
+        let message = |pid: u32, rest: &[u8]| {
+            let mut message = vec![b'A'];
+            message.extend_from_slice(&(rest.len() as u32 + 8).to_be_bytes());
+            message.extend_from_slice(&pid.to_be_bytes());
+            message.extend_from_slice(rest);
+            message
+        };
+        let client = CancelKey::FIRST_PID + 7;
+        let one = message(4711, b"jobs\0x\0");
+        for (pid, rest, are_same) in [
+            (4711, &b"jobs\0x\0"[..], true),
+            (client, b"jobs\0x\0", true),
+            (4712, b"jobs\0x\0", false),
+            (client, b"jobs\0y\0", false),
+            (4711, b"job\0x\0", false),
+        ] {
+            let other = message(pid, rest);
+            assert_eq!(Notification::are_same(&one, &other), are_same);
+            assert_eq!(Notification::are_same(&other, &one), are_same);
+        }
+        let [a, b] = [client, client + 1].map(|pid| message(pid, b"jobs\0x\0"));
+        assert!(!Notification::are_same(&a, &b));
     }
 }

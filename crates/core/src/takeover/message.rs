@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{
-    BadFrame, ClientRecord,
+    BadFrame, ClientRecord, ListenNote,
     field::{Field, Fields, Writer},
 };
 use crate::cancel::CancelKey;
@@ -105,6 +105,15 @@ pub enum Message {
         /// Its secret.
         secret: Vec<u8>,
     },
+    /// About what a client that has moved listens to.
+    Listen {
+        /// The pid of its cancel key.
+        pid: u32,
+        /// The secret.
+        secret: Vec<u8>,
+        /// What is said of it.
+        note: ListenNote,
+    },
 }
 
 mod kind {
@@ -120,6 +129,7 @@ mod kind {
     pub(super) const CANCEL: u8 = 10;
     pub(super) const WANT: u8 = 11;
     pub(super) const LEND: u8 = 12;
+    pub(super) const LISTEN: u8 = 13;
 }
 
 mod tag {
@@ -138,6 +148,7 @@ mod tag {
     pub(super) const UNSENT: u8 = 13;
     pub(super) const COUNT: u8 = 14;
     pub(super) const SECRET: u8 = 15;
+    pub(super) const NOTE: u8 = 16;
 
     pub(super) const IS_LENT: u8 = 1;
 
@@ -221,6 +232,7 @@ impl Message {
             Self::Want(_) => kind::WANT,
             Self::Lend(_) => kind::LEND,
             Self::Cancel { .. } => kind::CANCEL,
+            Self::Listen { .. } => kind::LISTEN,
         }
     }
 
@@ -259,6 +271,11 @@ impl Message {
                 to.number(tag::PID, (*pid).into())
                     .bytes(tag::SECRET, secret);
             }
+            Self::Listen { pid, secret, note } => {
+                to.number(tag::PID, (*pid).into())
+                    .bytes(tag::SECRET, secret)
+                    .nested(tag::NOTE, |to| note.write(to));
+            }
         }
     }
 
@@ -268,6 +285,16 @@ impl Message {
         Self::Cancel {
             pid: key.pid,
             secret: key.secret.to_vec(),
+        }
+    }
+
+    /// A word about the client that has this key.
+    #[must_use]
+    pub fn listen(key: &CancelKey, note: ListenNote) -> Self {
+        Self::Listen {
+            pid: key.pid,
+            secret: key.secret.to_vec(),
+            note,
         }
     }
 }
@@ -290,6 +317,7 @@ struct Parts {
     unsent: Vec<u8>,
     count: Option<u64>,
     secret: Option<Vec<u8>>,
+    note: Option<ListenNote>,
 }
 
 impl Parts {
@@ -310,6 +338,7 @@ impl Parts {
             tag::UNSENT => self.unsent = field.value.to_vec(),
             tag::COUNT => self.count = Some(field.number()?),
             tag::SECRET => self.secret = Some(field.value.to_vec()),
+            tag::NOTE => self.note = Some(ListenNote::read(field.value)?),
             _ => field.unknown()?,
         }
         Ok(())
@@ -355,6 +384,11 @@ impl Parts {
             kind::CANCEL => Message::Cancel {
                 pid: self.pid.ok_or(need(tag::PID))?,
                 secret: self.secret.ok_or(need(tag::SECRET))?,
+            },
+            kind::LISTEN => Message::Listen {
+                pid: self.pid.ok_or(need(tag::PID))?,
+                secret: self.secret.ok_or(need(tag::SECRET))?,
+                note: self.note.ok_or(need(tag::NOTE))?,
             },
             kind => return Err(BadFrame::Kind(kind)),
         })

@@ -18,6 +18,7 @@
 //! old: Held ...                  of this pool's servers, so many are left with me
 //! old: Want ...                  clients of this pool wait here: lend me a server's place
 //! new: Lend ...                  it is your clients' turn: take one
+//! both: Listen ...               of a client that listens (see ListenNote)
 //! both: Cancel                   perhaps you know this key
 //! old: (closes)                  nothing is left
 //! ```
@@ -25,16 +26,18 @@
 //! Until a client's `Received`, it is the old process's: if the new one dies, it is served on.
 
 mod field;
+mod listen_note;
 mod message;
 mod record;
 mod server_record;
 
 pub use self::{
     field::BadFrame,
+    listen_note::ListenNote,
     message::{Begin, FRAME_MAX, HEADER, ListenerNote, Message, PoolNote, frame_len},
     record::{ClientRecord, Pairs, ServerPassword, SessionRecord},
     server_record::ServerRecord,
 };
 
 /// The version of what is said. Processes of different ones don't hand over to each other.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;

@@ -58,6 +58,8 @@ pub struct ClientRecord {
     pub server_keys: Option<[[u8; 32]; 2]>,
     /// Its server, which it takes along; a second descriptor.
     pub server: Option<ServerRecord>,
+    /// The channels that it hears: the process that it leaves still hears for it ([`ListenNote`](super::ListenNote)).
+    pub channels: Vec<Vec<u8>>,
 }
 
 /// A secret that servers may ask for.
@@ -111,6 +113,7 @@ mod tag {
     pub(super) const SERVER_KEY: u8 = 19;
     pub(super) const PARTIAL: u8 = 20;
     pub(super) const SERVER: u8 = 21;
+    pub(super) const CHANNEL: u8 = 23;
 
     pub(super) const TEXT: u8 = 1;
     pub(super) const IS_MD5: u8 = 2;
@@ -171,6 +174,9 @@ impl ClientRecord {
         if let Some(unnamed) = &self.unnamed {
             to.bytes(tag::UNNAMED, unnamed);
         }
+        for channel in &self.channels {
+            to.bytes(tag::CHANNEL, channel);
+        }
     }
 
     pub(super) fn read(bytes: &[u8]) -> Result<Self, BadFrame> {
@@ -217,6 +223,7 @@ impl ClientRecord {
             tag::PARTIAL if field.value.len() >= HEADER_LEN => return Err(field.bad()),
             tag::PARTIAL => self.partial = field.value.to_vec(),
             tag::SERVER => self.server = Some(ServerRecord::read(field.value)?),
+            tag::CHANNEL => self.channels.push(field.value.to_vec()),
             tag::EARLY => self.early = field.value.to_vec(),
             _ => field.unknown()?,
         }
@@ -248,6 +255,7 @@ impl ClientRecord {
             partial: Vec::new(),
             server_keys: None,
             server: None,
+            channels: Vec::new(),
         }
     }
 }

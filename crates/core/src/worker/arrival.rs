@@ -4,15 +4,16 @@ use std::sync::Arc;
 
 use pgweir_auth::scram::ClientKeys;
 
-use super::{Conn, Worker};
+use super::{Conn, Worker, forwarding::say};
 use crate::{
     Action, Actions, ReadMode, SharedPool, Time, Token, WorkerId,
+    cancel::CancelKey,
     fault::Fault,
     frontend::{Client, ClientDuty, Upstream},
     mail::Mail,
     pool::PoolKey,
     session::{Context, Names, SqlStatements},
-    takeover::{ClientRecord, PoolNote},
+    takeover::{ClientRecord, ListenNote, PoolNote},
 };
 
 impl Worker {
@@ -52,9 +53,18 @@ impl Worker {
             None => Ok(None),
         });
         match &server {
-            Err(fault) => self.refuse(conn, fault, now, out),
+            Err(fault) => {
+                if !record.channels.is_empty() {
+                    say(&key, ListenNote::Done, out);
+                }
+                self.refuse(conn, fault, now, out);
+            }
             Ok(Some(_)) => out.read(conn, ReadMode::Deliver),
-            Ok(None) => self.go_on(conn, record.is_welcome, now, out),
+            Ok(None) => match self.listens_on(conn, &record, now, out) {
+                Ok(true) => {}
+                Ok(false) => self.go_on(conn, record.is_welcome, now, out),
+                Err(fault) => self.refuse(conn, &fault, now, out),
+            },
         }
         Arrival {
             client: conn,
@@ -176,7 +186,7 @@ impl Worker {
     }
 
     /// From here on it is a client like any other.
-    fn go_on(&mut self, conn: Token, is_welcome: bool, now: Time, out: &mut Actions) {
+    pub(super) fn go_on(&mut self, conn: Token, is_welcome: bool, now: Time, out: &mut Actions) {
         let Some(client) = self.table.client(conn) else {
             return;
         };
@@ -235,6 +245,7 @@ impl Worker {
             let notes = shared.ledger.lock().end_elsewhere(now);
             self.deliver(notes, &shared, out);
         }
+        self.end_arriving(now, out);
     }
 
     /// What the process before this one says.
@@ -252,6 +263,8 @@ impl Worker {
             Word::Lend(note) => self.borrow(&note, now, out),
             Word::Gone { shared, .. } => self.along_gone(&shared, now, out),
             Word::Alone => self.predecessor_gone(now, out),
+            Word::Listening { key, note } => self.heard_of_listening(&key, note, now, out),
+            Word::AllBack => self.forget_forwards(out),
         }
     }
 }
@@ -290,6 +303,15 @@ pub enum Word {
     },
     /// It is gone.
     Alone,
+    /// The other process says something of a client that listens.
+    Listening {
+        /// The client's key.
+        key: CancelKey,
+        /// What.
+        note: ListenNote,
+    },
+    /// The next process has failed, and its clients are back as far as they come.
+    AllBack,
 }
 
 impl Word {
@@ -303,7 +325,12 @@ impl Word {
                 (next < workers).then_some(WorkerId(next as u8))
             }
             Self::Gone { worker: last, .. } => (*last != worker).then_some(*last),
-            Self::Depart | Self::Stay | Self::Over | Self::Lend(_) => None,
+            Self::Depart
+            | Self::Stay
+            | Self::Over
+            | Self::Lend(_)
+            | Self::Listening { .. }
+            | Self::AllBack => None,
         }
     }
 }

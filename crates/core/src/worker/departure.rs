@@ -93,6 +93,7 @@ impl Worker {
         for conn in left {
             self.refuse(conn, &Fault::TakeoverTimeout, now, out);
         }
+        self.end_forwards(out);
     }
 
     /// Time passes while clients leave.
@@ -106,7 +107,8 @@ impl Worker {
         let is_empty = !self
             .table
             .iter()
-            .any(|(_, conn)| matches!(conn, Conn::Client(client) if !is_own(client)));
+            .any(|(_, conn)| matches!(conn, Conn::Client(client) if !is_own(client)))
+            && self.forwards.is_empty();
         let Some(departure) = &mut self.departure else {
             return;
         };
@@ -217,7 +219,11 @@ impl Worker {
             record: Box::new(record),
             server,
         });
+        let forward = self.take_hearing(conn);
         self.forget_client(conn, now, out);
+        if let Some(forward) = forward {
+            self.forwards.insert(conn, forward);
+        }
     }
 
     /// All that is known of a client that may leave.
@@ -266,6 +272,10 @@ impl Worker {
             partial: client.stream.partial().to_vec(),
             server_keys: self.server_keys(client.pool),
             server: None,
+            channels: client
+                .hearing
+                .as_ref()
+                .map_or_else(Vec::new, |hearing| hearing.names()),
         })
     }
 
@@ -435,7 +445,10 @@ fn can_be_written(client: &Client) -> bool {
         && client.native.is_none()
         && client.login.is_none()
         && client.tls.is_none()
-        && client.hearing.is_none()
+        && client
+            .hearing
+            .as_ref()
+            .is_none_or(|hearing| hearing.is_quiet())
         && client.held.is_none()
         && !client.blocked
         && client.stream.is_at_boundary()

@@ -110,7 +110,7 @@ impl Worker {
         false
     }
 
-    fn question(&self, client: Token, number: u32, reads_all: bool) -> Question {
+    pub(super) fn question(&self, client: Token, number: u32, reads_all: bool) -> Question {
         Question {
             worker: self.id,
             client,
@@ -119,7 +119,7 @@ impl Worker {
         }
     }
 
-    fn ask_owner(
+    pub(super) fn ask_owner(
         &self,
         shared: Arc<SharedPool>,
         key: ListenerKey,
@@ -147,14 +147,14 @@ impl Worker {
     ) {
         let conn = question.client;
         let Some(hearing) = self.hearing(conn) else {
-            return;
+            return self.forward_answered(question, granted, out);
         };
         if !hearing.awaits(question.number) {
             return;
         }
         let (key, asked_at) = (hearing.key.clone(), hearing.asked_at);
         match std::mem::replace(&mut hearing.stage, Stage::Settled) {
-            Stage::Settled => {}
+            Stage::Settled | Stage::Elsewhere => {}
             Stage::Asking(channels) => {
                 let heard_by = granted.then_some(conn);
                 let former = if granted {
@@ -207,7 +207,7 @@ impl Worker {
         let most = self.snapshot.config.settings.notification_backlog as usize;
         let is_open = self.is_between_transactions(conn);
         let Some(hearing) = self.hearing(conn) else {
-            return;
+            return self.forward(conn, message, out);
         };
         if is_open && !hearing.has_backlog() {
             return out.send_made(conn, |bytes| bytes.extend_from_slice(message));
@@ -352,8 +352,10 @@ impl Worker {
         out: &mut Actions,
     ) {
         for client in self.hub.clients(key) {
-            let fault = Fault::ListenerLost(why.to_owned());
-            self.end_client(client, &fault, now, out);
+            if !self.lost_for_left(client, why, out) {
+                let fault = Fault::ListenerLost(why.to_owned());
+                self.end_client(client, &fault, now, out);
+            }
         }
     }
 
@@ -460,8 +462,10 @@ impl Worker {
         let Some(client) = self.table.client(conn) else {
             return;
         };
-        let ClientDuty::Preparing(server_conn) = client.duty else {
-            return;
+        let server_conn = match client.duty {
+            ClientDuty::Preparing(server_conn) => server_conn,
+            ClientDuty::Arriving => return self.arriving_answered(conn, granted, now, out),
+            _ => return,
         };
         self.pin_by_channels(server_conn, !granted, now, out);
         if granted {
@@ -556,9 +560,11 @@ impl Worker {
         let Some(client) = self.table.client(conn) else {
             return;
         };
-        let ClientDuty::Preparing(server_conn) = client.duty else {
+        let server_conn = match client.duty {
+            ClientDuty::Preparing(server_conn) => server_conn,
+            ClientDuty::Arriving => return self.has_arrived(conn, now, out),
             // It has lost its server meanwhile.
-            return self.tell_on(conn, out);
+            _ => return self.tell_on(conn, out),
         };
         match self.table.server(server_conn).map(|server| &server.duty) {
             Some(Duty::Judging(_)) => {

@@ -3,13 +3,14 @@
 use pgweir_config::PoolMode;
 use pgweir_wire::{MessageWriter, Severity};
 
-use super::{Conn, Worker, pins::uncount_kept};
+use super::{Conn, Worker, forwarding::say, pins::uncount_kept};
 use crate::{
     Action, Actions, Closed, Level, ReadMode, Shutdown, Time, Token,
     backend::{Duty, Own},
     fault::Fault,
     frontend::ClientDuty,
     session::CLEAN,
+    takeover::ListenNote,
 };
 
 /// Why a server goes that was opened for one client.
@@ -114,6 +115,9 @@ impl Worker {
         client.statements.clear(&mut self.bindings);
         self.drop_cancel_key(conn, &client);
         if let Some(hearing) = client.hearing.take() {
+            if hearing.arriving.is_some() {
+                say(&client.cancel_key(), ListenNote::Done, out);
+            }
             self.stop_hearing(conn, *hearing, out);
         }
         self.timed -= usize::from(client.duty.is_timed());

@@ -15,6 +15,7 @@ mod departure;
 mod diagnosis;
 mod discard;
 mod eviction;
+mod forwarding;
 mod hear;
 mod judge;
 mod keep;
@@ -117,6 +118,8 @@ pub struct Worker {
     pub(crate) suspension: Option<Box<suspension::Suspension>>,
     /// Its clients leave for the process that takes our place.
     pub(crate) departure: Option<Box<departure::Departure>>,
+    /// Clients that have left and listen.
+    pub(crate) forwards: forwarding::Forwards,
     pub(crate) clients: usize,
     /// Clients that log in, and are one too many.
     pub(crate) crowd: crowd::Crowd,
@@ -156,6 +159,7 @@ impl Worker {
             served: false,
             suspension: None,
             departure: None,
+            forwards: forwarding::Forwards::default(),
             clients: 0,
             crowd: crowd::Crowd::default(),
             past: Stats::default(),
@@ -194,6 +198,7 @@ impl Worker {
                 ClientDuty::Refused => self.refused_request(conn, bytes, now, out),
                 ClientDuty::CancelRequest { .. } => {}
                 ClientDuty::Idle
+                | ClientDuty::Arriving
                 | ClientDuty::Waiting { .. }
                 | ClientDuty::Opening(_)
                 | ClientDuty::Preparing(_) => {

@@ -79,7 +79,10 @@ impl Worker {
                 Some(Conn::Server(server)) => !server.replies.is_settled(),
                 _ => false,
             },
-            ClientDuty::Idle | ClientDuty::Console(_) | ClientDuty::CancelRequest { .. } => false,
+            ClientDuty::Idle
+            | ClientDuty::Arriving
+            | ClientDuty::Console(_)
+            | ClientDuty::CancelRequest { .. } => false,
         }
     }
 

@@ -28,7 +28,7 @@ use crate::{
     clock::Clock,
     control::{Deriver, Inquirer, Request, Resolver},
     log::LogBuffer,
-    takeover::{Arriving, Departing},
+    takeover::{Arriving, Outgoing},
 };
 
 /// How many events one wait returns at most.
@@ -48,7 +48,7 @@ pub(crate) struct Surroundings {
     pub(crate) inquirer: Inquirer,
     pub(crate) control: crossbeam_channel::Sender<Request>,
     /// Where clients go that leave for another process.
-    pub(crate) departures: crossbeam_channel::Sender<Departing>,
+    pub(crate) departures: crossbeam_channel::Sender<Outgoing>,
     pub(crate) log: LogBuffer,
     /// Size of the read buffer in bytes.
     pub(crate) read_buffer: usize,

@@ -9,7 +9,10 @@ use super::{
     io::{Io, Pending},
     send::PIECES_MAX,
 };
-use crate::control::{Overloaded, Request};
+use crate::{
+    control::{Overloaded, Request},
+    takeover::Outgoing,
+};
 
 /// Above this many bytes the scratch space is given back after use.
 const SCRATCH_KEPT: usize = 64 * 1024;
@@ -105,6 +108,10 @@ impl Io {
                 record,
                 server,
             } => self.depart(conn, record, server),
+            Action::Forward { key, note } => {
+                // Its receiver lives as long as the process.
+                let _ = self.departures.send(Outgoing::Listening(*key, note));
+            }
             Action::HandOver { conn, to, server } => self.hand_over(conn, to, server),
             Action::Mail { to, mail } if to == self.id => {
                 self.pending.push_back(Pending::Mail(mail))

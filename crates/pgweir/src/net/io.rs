@@ -21,7 +21,7 @@ use super::{
 use crate::{
     control::{Deriver, Inquirer, Request, Resolver},
     log::LogBuffer,
-    takeover::{Companion, Departing},
+    takeover::{Companion, Departing, Outgoing},
     tls::TlsSession,
 };
 
@@ -76,7 +76,7 @@ pub(super) struct Io {
     pub(super) deriver: Deriver,
     pub(super) inquirer: Inquirer,
     pub(super) control: crossbeam_channel::Sender<Request>,
-    pub(super) departures: crossbeam_channel::Sender<Departing>,
+    pub(super) departures: crossbeam_channel::Sender<Outgoing>,
     pub(super) log: LogBuffer,
     /// Left of this turn's share.
     pub(super) handshake_steps: u32,
@@ -192,7 +192,7 @@ impl Io {
                 unsent,
             };
             // Its receiver lives as long as the process.
-            let _ = self.departures.send(client);
+            let _ = self.departures.send(Outgoing::Client(client));
         }
     }
 

@@ -13,11 +13,11 @@ use pgweir_core::{
     Directory, Halt, Word, WorkerId,
     cancel::{CancelKey, ELSEWHERE},
     mail::Mail,
-    takeover::{Begin, ListenerNote, Message, VERSION},
+    takeover::{Begin, ListenNote, ListenerNote, Message, VERSION},
 };
 
 use super::{
-    Arriving, Companion, Departing, Partner, Post, TakeoverError,
+    Arriving, Companion, Departing, Outgoing, Partner, Post, TakeoverError,
     channel::{Channel, DESCRIPTORS_MAX},
 };
 use crate::{
@@ -56,7 +56,7 @@ pub(crate) struct Elder {
     pub(crate) mailboxes: Mailboxes,
     pub(crate) control: Sender<Request>,
     pub(crate) partner: Arc<Partner>,
-    pub(crate) departures: Receiver<Departing>,
+    pub(crate) departures: Receiver<Outgoing>,
     pub(crate) clock: Clock,
 }
 
@@ -70,9 +70,14 @@ impl Elder {
         let departures = self.departures.clone();
         let named = |name: &str| thread::Builder::new().name(name.to_owned());
         named("departures").spawn(move || {
-            for client in departures {
-                if let Err(client) = partner.send(client) {
-                    take_back(client, &mailboxes);
+            for outgoing in departures {
+                match outgoing {
+                    Outgoing::Client(client) => {
+                        if let Err(client) = partner.send(client) {
+                            take_back(client, &mailboxes);
+                        }
+                    }
+                    Outgoing::Listening(key, note) => partner.say(&Message::listen(&key, note)),
                 }
             }
         })?;
@@ -102,6 +107,8 @@ impl Elder {
             for client in self.partner.lost() {
                 take_back(client, &self.mailboxes);
             }
+            self.mailboxes
+                .send_all(|| Parcel::Mail(Word::AllBack.into()));
         }
     }
 
@@ -211,6 +218,9 @@ impl Elder {
                     let mail = Word::Lend(note).into();
                     self.mailboxes.send(WorkerId(0), Parcel::Mail(mail));
                 }
+                Ok((Message::Listen { pid, secret, note }, _)) => {
+                    listening(&self.mailboxes, self.directory.workers(), pid, secret, note);
+                }
                 Ok((Message::Cancel { pid, secret }, _)) => {
                     let secret = secret.into();
                     self.cancel(CancelKey { pid, secret });
@@ -269,6 +279,21 @@ pub(super) fn cancel_here(mailboxes: &Mailboxes, workers: usize, key: CancelKey)
         let to = key.worker(workers);
         mailboxes.send(to, Parcel::Mail(mail));
     }
+}
+
+/// Of a client that listens: said to the worker that has, or had it.
+pub(super) fn listening(
+    mailboxes: &Mailboxes,
+    workers: usize,
+    pid: u32,
+    secret: Vec<u8>,
+    note: ListenNote,
+) {
+    let secret = secret.into();
+    let key = CancelKey { pid, secret };
+    let to = key.worker(workers);
+    let word = Word::Listening { key, note };
+    mailboxes.send(to, Parcel::Mail(word.into()));
 }
 
 /// A client that could not leave is served on.

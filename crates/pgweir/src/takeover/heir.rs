@@ -15,7 +15,11 @@ use pgweir_core::{
     takeover::{Begin, ListenerNote, Message, VERSION},
 };
 
-use super::{Arriving, Partner, Post, TakeoverError, channel::Channel, elder::cancel_here};
+use super::{
+    Arriving, Partner, Post, TakeoverError,
+    channel::Channel,
+    elder::{cancel_here, listening},
+};
 use crate::{
     clock::Clock,
     log::LogBuffer,
@@ -224,6 +228,9 @@ fn receive(
             Message::Want(note) => {
                 let mail = Word::Want(note).into();
                 mailboxes.send(WorkerId(0), Parcel::Mail(mail));
+            }
+            Message::Listen { pid, secret, note } => {
+                listening(mailboxes, workers, pid, secret, note);
             }
             Message::Cancel { pid, secret } => {
                 let secret = secret.into();

@@ -19,7 +19,8 @@ use std::{io, os::fd::OwnedFd, path::PathBuf, sync::Arc};
 use pgweir_config::Settings;
 use pgweir_core::{
     SharedPool, Word, WorkerId,
-    takeover::{BadFrame, ClientRecord},
+    cancel::CancelKey,
+    takeover::{BadFrame, ClientRecord, ListenNote},
 };
 
 use crate::net::{Mailboxes, Parcel};
@@ -30,6 +31,15 @@ pub(crate) use self::{
     partner::Partner,
     post::Post,
 };
+
+/// What goes to the other process, in this order.
+#[derive(Debug)]
+pub(crate) enum Outgoing {
+    /// A client leaves.
+    Client(Departing),
+    /// Of a client that has left before.
+    Listening(CancelKey, ListenNote),
+}
 
 /// A client that leaves this process.
 #[derive(Debug)]

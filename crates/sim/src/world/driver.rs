@@ -216,6 +216,8 @@ impl World {
                 record,
                 server,
             } => self.depart(host, conn, record, server)?,
+            // There is nobody who would hear it.
+            Action::Forward { .. } => {}
             // Which worker reads what when is up to chance, as with the rest of its mail.
             Action::Mail { to, mail } | Action::MailOnceRead { to, mail } => {
                 self.send_mail(host, to, mail);

@@ -38,6 +38,16 @@ impl Dice {
         }
     }
 
+    fn note(&mut self) -> ListenNote {
+        match self.roll(5) {
+            0 => ListenNote::Notification(self.bytes()),
+            1 => ListenNote::Fence,
+            2 => ListenNote::Fenced,
+            3 => ListenNote::Lost(self.text()),
+            _ => ListenNote::Done,
+        }
+    }
+
     fn record(&mut self) -> ClientRecord {
         let session = SessionRecord {
             base: self.pairs(),
@@ -75,6 +85,7 @@ impl Dice {
             }),
             server_keys: self.flag().then_some([[3; 32], [4; 32]]),
             server: self.flag().then(|| self.server()),
+            channels: (0..self.roll(3)).map(|_| self.bytes()).collect(),
         }
     }
 
@@ -109,7 +120,7 @@ impl Dice {
     }
 
     fn message(&mut self) -> Message {
-        match self.roll(12) {
+        match self.roll(13) {
             0 => Message::Hello {
                 version: self.roll(65_536) as u16,
                 program: self.text(),
@@ -145,6 +156,11 @@ impl Dice {
             8 => Message::Held(self.pool()),
             9 => Message::Want(self.pool()),
             10 => Message::Lend(self.pool()),
+            11 => Message::Listen {
+                pid: self.roll(1 << 31) as u32,
+                secret: self.bytes(),
+                note: self.note(),
+            },
             _ => Message::Cancel {
                 pid: self.roll(1 << 31) as u32,
                 secret: self.bytes(),

@@ -1,0 +1,167 @@
+"""Online restart: clients that LISTEN move like others, and are told of each notification once."""
+
+import threading
+
+import pytest
+
+import machine
+import rawclient as wire
+from rawclient import query
+from restarting import Line
+
+pytestmark = pytest.mark.pgweir_only("PgBouncer carries no LISTEN")
+
+
+@pytest.fixture
+def line(start_pooler, newest_pg):
+    return lambda pg=newest_pg, **options: Line(start_pooler(pg, **options))
+
+
+def payloads(messages):
+    """What was said on whichever channel."""
+    bodies = (message.body[4:] for message in messages if message.kind == "A")
+    return [body.split(b"\0")[1].decode() for body in bodies]
+
+
+def listening(pooler, *channels, **parameters):
+    client = pooler.raw(**parameters)
+    for channel in channels:
+        client.query(f"LISTEN {channel}")
+    return client
+
+
+def test_listening_clients_move(line, newest_pg, workers):
+    """Old and new process end and begin, and nobody has to come back."""
+    one = line(workers=workers)
+    clients = [listening(one.pooler, "news", f"own_{n}") for n in range(4)]
+    latin = listening(one.pooler, "news", client_encoding="LATIN1")
+    for round_ in range(3):
+        one.full()
+        newest_pg.run(f"NOTIFY news, '{round_}'", dbname="app")
+        for client in (*clients, latin):
+            assert payloads([client.expect("A")[0]]) == [str(round_)]
+    for n, client in enumerate(clients):
+        # What it notifies itself comes before the end of its request, under the pid that it knows.
+        messages = client.query(f"NOTIFY own_{n}, 'mine'")
+        assert payloads(messages) == ["mine"]
+        assert int.from_bytes(messages[-2].body[:4], "big") == client.pid
+    clients[0].query("UNLISTEN news")
+    newest_pg.run("NOTIFY news, 'last'", dbname="app")
+    assert payloads([clients[1].expect("A")[0]]) == ["last"]
+    assert payloads(clients[0].query("SELECT 1")) == []
+
+
+def test_each_is_told_once_and_in_order(line, newest_pg, workers):
+    one = line(workers=workers)
+    clients = [listening(one.pooler, "numbers") for _ in range(6)]
+    done = threading.Event()
+    said = []
+
+    def say():
+        with newest_pg.connect("app") as db:
+            while not done.is_set():
+                said.append(str(len(said)))
+                db.execute("SELECT pg_notify('numbers', %s)", (said[-1],))
+                done.wait(0.001)
+
+    notifier = threading.Thread(target=say)
+    notifier.start()
+    try:
+        for _ in range(4):
+            one.full()
+    finally:
+        done.set()
+        notifier.join()
+    newest_pg.run("NOTIFY numbers, 'end'", dbname="app")
+    for client in clients:
+        told = []
+        while not told or told[-1] != "end":
+            told += payloads([client.expect("A")[0]])
+        assert told == [*said, "end"]
+
+
+def test_requests_that_wait_are_served_there(line, newest_pg):
+    one = line(default_pool_size=1)
+    holder = one.pooler.raw()
+    client = listening(one.pooler, "news")
+    holder.query("BEGIN")
+    client.send(query("SELECT 'served'"))
+    machine.wait_until(lambda: one.pooler.pool()["cl_waiting"] == 1, what="it waits")
+    old = one.restart()
+    one.pooler.expect_log("accepts clients, ours leave for it")
+    newest_pg.run("NOTIFY news, 'now'", dbname="app")
+    holder.query("COMMIT")
+    messages = client.until_ready()
+    assert wire.value(messages) == "served"
+    told = payloads(messages) or payloads([client.expect("A")[0]])
+    assert told == ["now"]
+    one.done(old)
+
+
+def test_who_has_not_arrived_is_heard_for_by_the_old_process(line, newest_pg):
+    """The new process stands still, and dies."""
+    one = line()
+    pooler = one.pooler
+    clients = [listening(pooler, "news") for _ in range(3)]
+    in_transaction = listening(pooler, "news")
+    in_transaction.query("BEGIN")
+    old = one.restart()
+    pooler.expect_log("accepts clients, ours leave for it")
+    pooler.process.kill()
+    pooler.process.wait()
+    pooler.process = old
+    pooler.expect_log("online restart failed")
+    newest_pg.run("NOTIFY news, 'still here'", dbname="app")
+    assert payloads(in_transaction.query("COMMIT")) == ["still here"]
+    for client in clients:
+        # It may have arrived there, and died with it.
+        try:
+            assert payloads([client.expect("A")[0]]) == ["still here"]
+        except wire.Closed:
+            pass
+    one.full()
+    newest_pg.run("NOTIFY news, 'again'", dbname="app")
+    assert payloads([in_transaction.expect("A")[0]]) == ["again"]
+
+
+def test_who_leaves_on_the_way_keeps_nobody(line):
+    one = line()
+    for _ in range(3):
+        clients = [listening(one.pooler, "news") for _ in range(20)]
+        old = one.restart()
+        for client in clients:
+            client.close()
+        one.done(old)
+
+
+def test_without_a_listener_there_the_client_is_told(line, newest_pg):
+    """Limits hold: the new process may have none."""
+    one = line()
+    client = listening(one.pooler, "news")
+    one.pooler.settings["max_listeners"] = 0
+    one.pooler.write_files()
+    old = one.restart()
+    error = client.error_and_close()
+    assert error.sqlstate == "57P01"
+    one.done(old)
+
+
+def test_a_lost_listener_is_told_of(line, newest_pg):
+    """Whichever process has it."""
+    one = line()
+    for _ in range(2):
+        client = listening(one.pooler, "news")
+        one.full()
+        newest_pg.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'pgweir listener'")
+        assert client.error_and_close().sqlstate == "57P01"
+
+
+def test_under_caps(line, newest_pg):
+    """There is room for one server and one listener."""
+    one = line(default_pool_size=1, max_db_connections=2)
+    client = listening(one.pooler, "news")
+    for round_ in range(3):
+        one.full()
+        newest_pg.run(f"NOTIFY news, '{round_}'", dbname="app")
+        assert payloads([client.expect("A")[0]]) == [str(round_)]
+        assert client.value("SELECT 1") == "1"
