@@ -165,3 +165,29 @@ def test_under_caps(line, newest_pg):
         newest_pg.run(f"NOTIFY news, '{round_}'", dbname="app")
         assert payloads([client.expect("A")[0]]) == [str(round_)]
         assert client.value("SELECT 1") == "1"
+
+
+def test_ones_own_notification_comes_with_the_request_amid_restarts(line, workers):
+    one = line(workers=workers, default_pool_size=3)
+    clients = [listening(one.pooler, f"own_{n}", "all_of_us") for n in range(8)]
+    done, faults = threading.Event(), []
+
+    def work(n, client):
+        count = 0
+        while not done.is_set() and not faults:
+            count += 1
+            told = payloads(client.query(f"NOTIFY own_{n}, 'own {count}'; SELECT {count}"))
+            if f"own {count}" not in told:
+                faults.append((n, count, told))
+
+    workers_ = [threading.Thread(target=work, args=pair) for pair in enumerate(clients)]
+    for worker in workers_:
+        worker.start()
+    try:
+        for _ in range(3):
+            one.full()
+    finally:
+        done.set()
+        for worker in workers_:
+            worker.join()
+    assert not faults
