@@ -388,6 +388,24 @@ def test_a_second_restart_waits_for_the_first(line, certificates):
     assert plain.value("SELECT 1") == "1"
 
 
+def test_one_that_is_refused_leaves_the_first_restart_alone(line):
+    """It has waited for ten seconds, in vain; clients move on all the same."""
+    one = line()
+    pooler = one.pooler
+    busy = pooler.raw()
+    busy.query("BEGIN")
+    first = one.restart()
+    pooler.expect_log("accepts clients, ours leave for it", seconds=20)
+    heir = pooler.process
+    pooler.spawn("-R")
+    assert pooler.process.wait(30) == 1
+    pooler.process = heir
+    pooler.expect_log(f"process {first.pid}, of the last online restart, still has clients")
+    assert busy.query("COMMIT")[-1].body == b"I"
+    one.done(first)
+    assert busy.value("SELECT 1") == "1"
+
+
 def test_a_pool_of_one_server_and_a_client_that_stays(line, newest_pg, certificates):
     """Both processes have the one server in turn."""
     one = line(default_pool_size=1, **certificates.pooler("allow"))

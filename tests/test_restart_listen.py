@@ -1,5 +1,6 @@
 """Online restart: clients that LISTEN move like others, and are told of each notification once."""
 
+import signal
 import threading
 
 import pytest
@@ -98,30 +99,37 @@ def test_requests_that_wait_are_served_there(line, newest_pg):
     one.done(old)
 
 
-def test_who_has_not_arrived_is_heard_for_by_the_old_process(line, newest_pg):
-    """The new process stands still, and dies."""
-    one = line()
+def test_who_comes_back_has_missed_nothing(line, newest_pg, workers):
+    """The new process stands still, and dies: its clients are on their way to it."""
+    one = line(workers=workers, default_pool_size=8)
     pooler = one.pooler
-    clients = [listening(pooler, "news") for _ in range(3)]
-    in_transaction = listening(pooler, "news")
-    in_transaction.query("BEGIN")
+    clients = [listening(pooler, "news") for _ in range(5)]
+    stays = listening(pooler, "news")
+    for client in (*clients, stays):
+        client.query("BEGIN")
     old = one.restart()
     pooler.expect_log("accepts clients, ours leave for it")
+    pooler.process.send_signal(signal.SIGSTOP)
+    for client in clients:
+        assert client.query("COMMIT")[-1].body == b"I"
+    for number in range(3):
+        newest_pg.run(f"NOTIFY news, '{number}'", dbname="app")
+    # Once it has heard them, the others' are on their way.
+    assert payloads(stays.query("COMMIT; SELECT 1")) == ["0", "1", "2"]
     pooler.process.kill()
     pooler.process.wait()
     pooler.process = old
     pooler.expect_log("online restart failed")
-    newest_pg.run("NOTIFY news, 'still here'", dbname="app")
-    assert payloads(in_transaction.query("COMMIT")) == ["still here"]
+    newest_pg.run("NOTIFY news, 'last'", dbname="app")
     for client in clients:
-        # It may have arrived there, and died with it.
-        try:
-            assert payloads([client.expect("A")[0]]) == ["still here"]
-        except wire.Closed:
-            pass
+        told = payloads(client.expect("AAAA"))
+        assert told == ["0", "1", "2", "last"]
+        assert client.value("SELECT 1") == "1"
     one.full()
     newest_pg.run("NOTIFY news, 'again'", dbname="app")
-    assert payloads([in_transaction.expect("A")[0]]) == ["again"]
+    for client in (*clients, stays):
+        while (told := payloads([client.expect("A")[0]])) != ["again"]:
+            assert client is stays and told == ["last"]
 
 
 def test_who_leaves_on_the_way_keeps_nobody(line):

@@ -130,6 +130,9 @@ pub enum Action {
         /// What.
         note: ListenNote,
     },
+    /// The online restart has failed. Once all clients that have left before are back, as far as they come, tell
+    /// this worker [`Word::AllBack`](crate::Word::AllBack).
+    AwaitReturns,
     /// Deliver a message to another worker (or this one, after the present call).
     Mail {
         /// Whose mailbox.

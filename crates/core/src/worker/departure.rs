@@ -82,6 +82,7 @@ impl Worker {
         if self.departure.take().is_none() {
             return;
         }
+        out.list.push(Action::AwaitReturns);
         let snapshot = Arc::clone(&self.snapshot);
         // Limits, and who keeps servers, are as the configuration says again.
         self.reconfigure(snapshot, now, out);

@@ -112,6 +112,9 @@ impl Io {
                 // Its receiver lives as long as the process.
                 let _ = self.departures.send(Outgoing::Listening(*key, note));
             }
+            Action::AwaitReturns => {
+                let _ = self.departures.send(Outgoing::NoMore(self.id));
+            }
             Action::HandOver { conn, to, server } => self.hand_over(conn, to, server),
             Action::Mail { to, mail } if to == self.id => {
                 self.pending.push_back(Pending::Mail(mail))

@@ -78,6 +78,9 @@ impl Elder {
                         }
                     }
                     Outgoing::Listening(key, note) => partner.say(&Message::listen(&key, note)),
+                    Outgoing::NoMore(worker) => {
+                        mailboxes.send(worker, Parcel::Mail(Word::AllBack.into()));
+                    }
                 }
             }
         })?;
@@ -95,20 +98,17 @@ impl Elder {
                 }
             };
             let outcome = Channel::new(stream).and_then(|channel| self.hand_over(channel));
-            match outcome {
-                Ok(()) => {
-                    // The conversation ends with the process: until then the servers are counted.
-                    loop {
-                        thread::park();
-                    }
+            let Err(error) = outcome else {
+                // The conversation ends with the process: until then the servers are counted.
+                loop {
+                    thread::park();
                 }
-                Err(error) => self.tell(Step::Failed(error.to_string())),
-            }
-            for client in self.partner.lost() {
+            };
+            // They are back before workers hear that nobody leaves any more.
+            for client in self.partner.lost_heir() {
                 take_back(client, &self.mailboxes);
             }
-            self.mailboxes
-                .send_all(|| Parcel::Mail(Word::AllBack.into()));
+            self.tell(Step::Failed(error.to_string()));
         }
     }
 

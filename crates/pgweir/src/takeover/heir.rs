@@ -181,7 +181,7 @@ impl Inheritance {
             let count = receive(&mut channel, &directory, &mailboxes, &partner);
             let alone = Parcel::Mail(Word::Alone.into());
             directory.set_partner(false);
-            drop(partner.lost());
+            partner.lost_elder();
             mailboxes.send(WorkerId(0), alone);
             let text =
                 format!("the process before this one has ended; {count} clients came from it");

@@ -39,6 +39,8 @@ pub(crate) enum Outgoing {
     Client(Departing),
     /// Of a client that has left before.
     Listening(CancelKey, ListenNote),
+    /// Clients of this worker leave no more: it is to know when those that come back are back.
+    NoMore(WorkerId),
 }
 
 /// A client that leaves this process.

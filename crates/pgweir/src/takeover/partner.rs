@@ -52,10 +52,15 @@ impl Partner {
         voice
     }
 
-    /// It is gone: the clients that have not arrived are still ours.
-    pub(super) fn lost(&self) -> VecDeque<Departing> {
-        let line = self.line.lock().take();
+    /// The one that was here before us is gone.
+    pub(super) fn lost_elder(&self) {
+        drop(self.line.lock().take_if(|line| line.elder.is_some()));
         self.gone.notify_all();
+    }
+
+    /// The one that was to take over is gone, or was refused: the clients that have not arrived are still ours.
+    pub(super) fn lost_heir(&self) -> VecDeque<Departing> {
+        let line = self.line.lock().take_if(|line| line.elder.is_none());
         line.map(|line| line.under_way).unwrap_or_default()
     }
 

@@ -7,8 +7,8 @@ use std::{
 
 use pgweir_auth::scram::DerivedKeys;
 use pgweir_core::{
-    Action, Actions, Closed, Endpoint, Finding, Inquiry, ReadMode, Source, Token, Worker, WorkerId,
-    backend::Server, mail::Mail, takeover::ClientRecord,
+    Action, Actions, Closed, Endpoint, Finding, Inquiry, ReadMode, Source, Token, Word, Worker,
+    WorkerId, backend::Server, mail::Mail, takeover::ClientRecord,
 };
 
 use pgweir_wire::Header;
@@ -218,6 +218,10 @@ impl World {
             } => self.depart(host, conn, record, server)?,
             // There is nobody who would hear it.
             Action::Forward { .. } => {}
+            Action::AwaitReturns => {
+                let control = self.hosts.len();
+                self.post(control, host, Parcel::Mail(Word::AllBack.into()));
+            }
             // Which worker reads what when is up to chance, as with the rest of its mail.
             Action::Mail { to, mail } | Action::MailOnceRead { to, mail } => {
                 self.send_mail(host, to, mail);

@@ -46,7 +46,6 @@ impl World {
         for client in std::mem::take(&mut self.departed) {
             self.send_back(client);
         }
-        self.tell_all(|| Word::AllBack.into());
     }
 
     /// A client leaves: what is said of it must be what it is made of again.
