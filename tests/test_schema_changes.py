@@ -48,10 +48,15 @@ def on_both(weir, client, message):
     parse("SELECT 1, 2", "gone") + describe("S", "gone") + close("S", "gone") + parse(TEXT, "S") + TRUSTS,
     # Another statement in the unnamed portal, by the time it is described.
     parse(TEXT, "S") + bind(name="S") + parse("SELECT 1, 2") + bind() + describe() + execute() + SYNC,
-], ids=["closed", "bound again"])
+    # A portal of another statement, whose description comes first.
+    parse("SELECT 1, 2", "other") + describe("S", "other") + SYNC + parse(TEXT, "S") + bind(name="other")
+    + describe() + execute() + describe("S", "S") + SYNC,
+], ids=["closed", "bound again", "a portal's"])
 def test_what_is_told_of_one_statement_is_not_told_of_another(weir, first):
     with weir.raw() as client, weir.raw() as other:
-        assert errors(send(client, first)) == []
+        client.send(first)
+        for _ in range(first.count(SYNC)):
+            assert errors(client.until_ready()) == []
         assert errors(other.query("CREATE TABLE unrelated (a int); DROP TABLE unrelated")) == []
         for heard in on_both(weir, client, TRUSTS):
             assert (errors(heard), rows(heard)) == ([], [("1",)])

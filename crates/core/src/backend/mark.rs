@@ -26,8 +26,10 @@ pub enum MarkKind {
     Parse,
     /// A Close.
     Close,
-    /// A Describe whose answer is to be noted.
+    /// A Describe of a statement, whose answer is to be noted.
     Describe(BindingId),
+    /// The same of the unnamed portal, which was made of this statement.
+    Portal(BindingId),
     /// A Describe of our own, to know whether a statement is still what its client was told.
     Check(BindingId),
     /// What brings startup values back within a request: Parse, Bind, Execute and two Closes. So many of
@@ -74,7 +76,16 @@ impl Mark {
     /// Is it a Describe?
     #[must_use]
     pub fn is_describe(&self) -> bool {
-        matches!(self.kind, MarkKind::Describe(_) | MarkKind::Check(_))
+        matches!(
+            self.kind,
+            MarkKind::Describe(_) | MarkKind::Portal(_) | MarkKind::Check(_)
+        )
+    }
+
+    /// Is it a Describe of a portal?
+    #[must_use]
+    pub fn is_of_portal(&self) -> bool {
+        matches!(self.kind, MarkKind::Portal(_))
     }
 
     /// Is it a Describe of our own?

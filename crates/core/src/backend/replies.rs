@@ -6,6 +6,7 @@
 //! some of their answers are swallowed, and what they change is undone if they are skipped.
 
 mod countdown;
+mod describing;
 mod restoring;
 
 use std::collections::VecDeque;
@@ -427,23 +428,12 @@ impl Replies {
         }
     }
 
-    /// The server has answered a Describe that is to be noted.
-    pub fn described(&mut self) -> Option<Mark> {
-        match self
-            .queue
-            .pop_front_if(|entry| matches!(entry, Entry::Mark(mark) if mark.is_describe()))
-        {
-            Some(Entry::Mark(mark)) => Some(mark),
-            _ => None,
-        }
-    }
-
     /// The server said ParseComplete or CloseComplete: the mark that this answers; `None` if it is
     /// not the one that comes next.
     #[inline]
     pub fn completed(&mut self, kind: MarkKind) -> Option<Mark> {
         // What was too long to be looked at is not noted.
-        while self.described().is_some() {}
+        while self.take_describe(|_| true).is_some() {}
         match self.queue.front() {
             Some(Entry::Mark(mark)) if mark.kind == kind => {}
             Some(Entry::Mark(mark))

@@ -132,11 +132,12 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return false;
         };
-        let Some(MarkKind::Check(binding)) = server.replies.marks().next().map(|mark| mark.kind)
+        let (Some(MarkKind::Check(binding)), Some(_)) =
+            (server.replies.marks().next().map(|mark| mark.kind), params)
         else {
             return false;
         };
-        server.replies.described();
+        server.replies.described(true);
         server.segment.params.clear();
         let schema = note(server, self.bindings.statement(binding), params, columns);
         let Duty::Lent(client) = server.duty else {

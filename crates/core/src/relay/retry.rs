@@ -44,8 +44,8 @@ impl Worker {
         }
         self.send_params(conn, out);
         if let Some(server) = self.table.server(conn)
-            && let Some(mark) = server.replies.described()
-            && let MarkKind::Describe(binding) = mark.kind
+            && let Some(mark) = server.replies.described(params.is_some())
+            && let MarkKind::Describe(binding) | MarkKind::Portal(binding) = mark.kind
         {
             let told = self.bindings.shape(binding);
             let schema = note(server, self.bindings.statement(binding), params, columns);

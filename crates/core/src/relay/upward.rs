@@ -330,7 +330,7 @@ impl Upward<'_> {
             frontend::DESCRIBE if body.starts_with(b"P\0") => {
                 let untold = |&bound: &BindingId| self.bindings.shape(bound).columns.is_none();
                 match self.bound.filter(untold) {
-                    Some(binding) => MarkKind::Describe(binding),
+                    Some(binding) => MarkKind::Portal(binding),
                     None => return,
                 }
             }
