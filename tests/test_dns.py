@@ -113,8 +113,9 @@ def test_servers_at_an_address_that_is_gone_are_left(start, dns, two_places):
 
     def is_there():
         # With one server more than before, the name is looked up again.
-        with pooler.raw() as one, pooler.raw() as other:
-            return {one.value("SELECT 1"), other.value("SELECT 1")} == {"there"}
+        with contextlib.ExitStack() as stack:
+            clients = [stack.enter_context(pooler.raw()) for _ in range(pooler.pool()["sv_idle"] + 1)]
+            return {client.value("SELECT 1") for client in clients} == {"there"}
 
     machine.wait_until(is_there, 10, "the new address is used")
     assert busy.value("SELECT 1") == "here"
