@@ -53,23 +53,33 @@ impl Worker {
             None => Ok(None),
         });
         match &server {
-            Err(fault) => {
-                if !record.channels.is_empty() {
-                    say(&key, ListenNote::Done, out);
-                }
-                self.refuse(conn, fault, now, out);
-            }
+            Err(fault) => self.refuse_arrival(conn, &record, fault, now, out),
             Ok(Some(_)) => out.read(conn, ReadMode::Deliver),
             Ok(None) => match self.listens_on(conn, &record, now, out) {
                 Ok(true) => {}
                 Ok(false) => self.go_on(conn, record.is_welcome, now, out),
-                Err(fault) => self.refuse(conn, &fault, now, out),
+                Err(fault) => self.refuse_arrival(conn, &record, &fault, now, out),
             },
         }
         Arrival {
             client: conn,
             server: server.ok().flatten(),
         }
+    }
+
+    /// It can't be taken in: nobody need hear for it any more.
+    fn refuse_arrival(
+        &mut self,
+        conn: Token,
+        record: &ClientRecord,
+        fault: &Fault,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        if !record.channels.is_empty() {
+            say(&record.cancel_key(), ListenNote::Done, out);
+        }
+        self.refuse(conn, fault, now, out);
     }
 
     fn made_of(&self, record: &ClientRecord, now: Time) -> Client {

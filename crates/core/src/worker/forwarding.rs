@@ -172,15 +172,11 @@ impl Worker {
         if record.channels.is_empty() {
             return Ok(false);
         }
-        let key = record.cancel_key();
-        if self.listens_again(conn, &key, out) {
+        if self.listens_again(conn, &record.cancel_key(), out) {
             return Ok(false);
         }
-        let outcome = self.ask_for_arriving(conn, record, now, out);
-        if outcome.is_err() {
-            say(&key, ListenNote::Done, out);
-        }
-        outcome.map(|()| true)
+        self.ask_for_arriving(conn, record, now, out)?;
+        Ok(true)
     }
 
     /// A client comes back that was still heard for here.
