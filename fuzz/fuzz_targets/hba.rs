@@ -37,7 +37,7 @@ fuzz_target!(|input: (&str, &str, &str, IpAddr, bool)| {
     for asked in [asked, Asked { address: None, is_physical: true, ..asked }] {
         match rules.find(&asked) {
             Found::Rule(rule) => check(text, [rule.line].into_iter()),
-            Found::RolesWanted => assert!(!flag && rules.name_roles()),
+            Found::RolesWanted(_) => assert!(!flag && rules.by_roles().is_some()),
             Found::Nothing => {}
         }
     }

@@ -183,9 +183,9 @@ impl World {
                 self.worker.secured(conn, facts, self.now, &mut self.out);
             }
             Action::Inquire { conn, .. } => self.worker.found(conn, Finding::Overloaded, self.now, &mut self.out),
-            Action::Mail { mail, .. } => self.mail.push_back(mail),
+            Action::Mail { mail, .. } | Action::MailOnceRead { mail, .. } => self.mail.push_back(mail),
             Action::Freeze(_) | Action::Thaw(_) | Action::Accept(_) => {}
-            Action::Peek(_) | Action::Depart { .. } | Action::HandOver { .. } | Action::Log(_) | Action::WriteLog | Action::Control(_) | Action::Finished => {}
+            Action::Peek(_) | Action::Depart { .. } | Action::Forward { .. } | Action::AwaitReturns | Action::HandOver { .. } | Action::Log(_) | Action::WriteLog | Action::Control(_) | Action::Finished => {}
         }
     }
 }
