@@ -14,6 +14,7 @@ import cluster as clusters
 import machine
 import pooler as poolers
 from fakeserver import FakeServer
+from restarting import Line
 from tlsfixtures import certificates, tls_pg  # noqa: F401 (fixtures)
 
 RUN_FOLDER = "PGWEIR_TEST_RUN"
@@ -291,6 +292,12 @@ def new_pooler(request, program, run_folder, pgbouncer):
 def start_pooler(new_pooler):
     """Starts poolers; `start_pooler(pg, pool_mode="session", ...)`."""
     return lambda pg=None, **options: new_pooler(pg, **options).start()
+
+
+@pytest.fixture
+def line(start_pooler, newest_pg):
+    """Starts a pooler that is restarted while it serves; `line(pool_mode="session", ...)`."""
+    return lambda pg=newest_pg, **options: Line(start_pooler(pg, **options))
 
 
 @pytest.fixture

@@ -13,15 +13,9 @@ import pytest
 import machine
 import rawclient as wire
 from rawclient import query
-from restarting import Line
 from tlsfixtures import connect
 
 pytestmark = pytest.mark.pgweir_only("PgBouncer's online restart has other ways")
-
-
-@pytest.fixture
-def line(start_pooler, newest_pg):
-    return lambda pg=newest_pg, **options: Line(start_pooler(pg, **options))
 
 
 def app_servers(pg):

@@ -8,14 +8,8 @@ import pytest
 import machine
 import rawclient as wire
 from rawclient import query
-from restarting import Line
 
 pytestmark = pytest.mark.pgweir_only("PgBouncer carries no LISTEN")
-
-
-@pytest.fixture
-def line(start_pooler, newest_pg):
-    return lambda pg=newest_pg, **options: Line(start_pooler(pg, **options))
 
 
 def payloads(messages):
