@@ -216,4 +216,6 @@ pub(crate) struct Said {
     /// Where it ends in all that the backend ever sent.
     pub(crate) end: u64,
     pub(crate) message: Vec<u8>,
+    /// The connection to the backend has been closed since.
+    pub(crate) is_last: bool,
 }

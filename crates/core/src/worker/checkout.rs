@@ -542,9 +542,10 @@ impl Worker {
         {
             self.place(server, now, out);
         }
-        self.yield_kept(pool_id, now, out);
         let notes = shared.ledger.lock().answered(self.id, now);
         self.deliver(notes, shared, out);
+        // Only now is it known whether another server may be opened instead.
+        self.yield_kept(pool_id, now, out);
     }
 
     /// A client that waits gives up its place.

@@ -354,6 +354,13 @@ impl Client {
         if tag != backend::ERROR_RESPONSE || said.get(unheard).is_some_and(is_servers) {
             said.drain(..unheard);
         }
+        // The same of a server that was lost with its answer to the pooler: the client has heard an error,
+        // and then what comes next.
+        let is_lost = |said: &&Said| said.is_last && own::is_description(said.message[0]);
+        let lost = said.iter().take_while(is_lost).count();
+        if said.get(lost).is_some_and(|said| said.message == message) {
+            said.drain(..lost);
+        }
         if said.front().is_some_and(|said| said.message == message) {
             said.pop_front();
             return self.server_message(tag, body);

@@ -82,6 +82,14 @@ struct Portal {
     number: u32,
 }
 
+/// Does it answer a Describe?
+pub(super) fn is_description(tag: u8) -> bool {
+    matches!(
+        tag,
+        backend::PARAMETER_DESCRIPTION | backend::ROW_DESCRIPTION | backend::NO_DATA
+    )
+}
+
 /// How a message ends, as far as one can know.
 enum Outcome {
     Good,
@@ -192,12 +200,6 @@ impl OwnSession {
     /// Has the pooler asked for this description, to know what a statement gives by now? The client has
     /// not, which waits for an answer to `ask`, and hears a message of the kind `heard`.
     pub(super) fn is_poolers(&self, ask: Option<&Ask>, said: u8, heard: u8) -> bool {
-        let is_description = |tag| {
-            matches!(
-                tag,
-                backend::PARAMETER_DESCRIPTION | backend::ROW_DESCRIPTION | backend::NO_DATA
-            )
-        };
         let is_of_server = matches!(heard, backend::BIND_COMPLETE | backend::ERROR_RESPONSE);
         is_of_server && is_description(said) && !ask.is_some_and(|ask| self.is_fit(ask, said))
     }

@@ -32,6 +32,7 @@ impl Output {
                 backend,
                 end: self.produced,
                 message: self.bytes[start..].to_vec(),
+                is_last: false,
             };
             self.said.push((client, said));
         }

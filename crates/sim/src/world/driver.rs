@@ -463,6 +463,9 @@ impl World {
             let read = backend_seen.delivered.min(backend_seen.cut);
             for said in &mut self.said {
                 said.retain(|said| said.backend != backend || said.end <= read);
+                for last in said.iter_mut().filter(|said| said.backend == backend) {
+                    last.is_last = true;
+                }
             }
         }
     }
