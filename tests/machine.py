@@ -5,6 +5,7 @@ import os
 import pwd
 import random
 import shutil
+import signal
 import socket
 import time
 from pathlib import Path
@@ -108,6 +109,16 @@ def wait_until(condition, seconds=10.0, what="the condition"):
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {seconds} s: {what}")
         time.sleep(0.02)
+
+
+def stand_still(process):
+    """Stops each thread of a process. A signal alone lets the others run until the first has taken it."""
+    process.send_signal(signal.SIGSTOP)
+
+    def states():
+        return [stat.read_text().rpartition(")")[2].split()[0] for stat in Path(f"/proc/{process.pid}/task").glob("*/stat")]
+
+    wait_until(lambda: set(states()) == {"T"}, what="all threads are stopped")
 
 
 def tail(path, lines=40):

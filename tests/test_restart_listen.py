@@ -1,6 +1,5 @@
 """Online restart: clients that LISTEN move like others, and are told of each notification once."""
 
-import signal
 import threading
 
 import pytest
@@ -103,7 +102,7 @@ def test_who_comes_back_has_missed_nothing(line, newest_pg, workers):
         client.query("BEGIN")
     old = one.restart()
     pooler.expect_log("accepts clients, ours leave for it")
-    pooler.process.send_signal(signal.SIGSTOP)
+    machine.stand_still(pooler.process)
     for client in clients:
         assert client.query("COMMIT")[-1].body == b"I"
     for number in range(3):

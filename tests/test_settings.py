@@ -169,7 +169,7 @@ def test_scram_iterations(start_pooler, newest_pg):
 def test_keys_of_scram_have_threads(start_pooler, newest_pg):
     """One key is derived, one waits; whose key would be the next is refused, and who needs none gets in."""
     users = {"admin": scram.secret("x")} | {f"u{number}": "clear text" for number in range(4)}
-    pooler = start_pooler(newest_pg, auth_type="scram-sha-256", users=users, client_login_timeout=2,
+    pooler = start_pooler(newest_pg, auth_type="scram-sha-256", users=users, client_login_timeout=5,
                           scram_iterations=200_000_000, scram_threads=1, scram_queue=1)
     outcomes = []
 
