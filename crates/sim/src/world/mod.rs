@@ -36,7 +36,7 @@ const STEPS_TO_END: u32 = 400_000;
 /// How often time may be moved on, with nothing else left to happen.
 const JUMPS_TO_END: u32 = 700;
 /// The trace keeps so many lines.
-const TRACE_KEPT: usize = 100000;
+const TRACE_KEPT: usize = 4000;
 
 /// See the module's documentation.
 #[derive(Debug)]
