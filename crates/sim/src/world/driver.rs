@@ -139,8 +139,9 @@ impl World {
                     self.send(host, to, bytes, is_input, call)?;
                 }
                 Action::Read { conn, mode } => {
-                    // What it sent before, and was kept, goes on now.
-                    if mode == ReadMode::Deliver {
+                    // What it sent before, and was kept, goes on now: all of it, or a part, and then the
+                    // rest waits and nothing more is read.
+                    if mode != ReadMode::Notify {
                         call.client = self.client_of(host, conn).or(call.client);
                     }
                     self.set_mode(host, conn, mode);
