@@ -168,7 +168,8 @@ impl Tap {
     fn message(&mut self, message: &[u8], caller: Option<usize>) -> Result<(), Violation> {
         let (tag, body) = (message[0], &message[5..]);
         let id = RequestId::of_message(tag, body).map(|id| id.client);
-        let own = id.is_none() && tag == b'Q';
+        // Clients' queries have an id, and their farewells go no further than the pooler.
+        let own = id.is_none() && matches!(tag, b'Q' | b'X');
         let client = if own {
             None
         } else {
