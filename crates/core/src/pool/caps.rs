@@ -56,12 +56,12 @@ pub struct CapLimits {
 }
 
 /// A pool got no slot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denied {
     /// The cap that is full.
     pub by: Scope,
-    /// Nobody looks for an idle server that could go yet: the caller is to begin.
-    pub search: bool,
+    /// Under these caps nobody looks yet for an idle server that could go: the caller is to begin.
+    pub search: Vec<Scope>,
 }
 
 /// See the module's documentation.
@@ -172,7 +172,8 @@ impl Caps {
         }
         let since = before.map_or(now, |(_, since)| since);
         self.change(pool, |holder| holder.denied = Some((by, since)));
-        let search = self.cap_mut(pool, by).is_some_and(Cap::begin_search);
+        let begins = self.cap_mut(pool, by).is_some_and(Cap::begin_search);
+        let search = begins.then_some(by).into_iter().collect();
         Err(Denied { by, search })
     }
 
@@ -202,10 +203,10 @@ impl Caps {
         }
     }
 
-    /// The pool has just got a slot: has it more than its share now of a cap that denies others? Then one
+    /// The pool has just got a slot: has it more than its share now of caps that deny others? Then one
     /// of its idle servers may go, which a search before has passed by: the caller is to begin one.
-    pub fn search_again(&mut self, pool: PoolId) -> Option<Scope> {
-        Scope::ALL.into_iter().find(|&scope| {
+    pub fn search_again(&mut self, pool: PoolId) -> Vec<Scope> {
+        let begins = |&scope: &Scope| {
             let (Some(name), Some(holder)) = (self.name(pool, scope), self.holder(pool)) else {
                 return false;
             };
@@ -213,7 +214,8 @@ impl Caps {
                 cap.is_full() && !cap.denied.is_empty() && cap.may_lose(scope, holder)
             });
             is_over && self.cap_mut(pool, scope).is_some_and(Cap::begin_search)
-        })
+        };
+        Scope::ALL.into_iter().filter(begins).collect()
     }
 
     /// A slot is free again: the pools to tell of room.

@@ -86,7 +86,7 @@ impl Seat {
         self.caps.with(|book| book.claim(self.pool))
     }
 
-    pub(super) fn search_again(&self) -> Option<Scope> {
+    pub(super) fn search_again(&self) -> Vec<Scope> {
         self.caps.with(|book| book.search_again(self.pool))
     }
 

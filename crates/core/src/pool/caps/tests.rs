@@ -46,14 +46,14 @@ fn the_first_full_cap_denies_and_one_search_is_enough() {
     };
     let mut caps = book(&[("d", "a", limits), ("d", "b", limits), ("e", "a", limits)]);
     take(&mut caps, 0, 1);
-    let denied = |search| {
+    let denied = |search: &[Scope]| {
         Err(Denied {
             by: Scope::Database,
-            search,
+            search: search.to_vec(),
         })
     };
-    assert_eq!(caps.take(PoolId(1), Time(0)), denied(true));
-    assert_eq!(caps.take(PoolId(1), Time(0)), denied(false));
+    assert_eq!(caps.take(PoolId(1), Time(0)), denied(&[Scope::Database]));
+    assert_eq!(caps.take(PoolId(1), Time(0)), denied(&[]));
     take(&mut caps, 2, 1);
     assert_eq!(caps.taken(Scope::User, "a"), 2);
     assert_eq!(caps.give_back(PoolId(0)), [PoolId(1)]);
@@ -94,7 +94,7 @@ fn a_pool_whose_other_cap_is_full_is_told_without_a_slot() {
     assert!(!caps.claim(PoolId(2)));
     let denied = Denied {
         by: Scope::User,
-        search: true,
+        search: vec![Scope::User],
     };
     assert_eq!(caps.take(PoolId(2), Time(0)), Err(denied));
     assert_eq!(caps.give_back(PoolId(1)), [PoolId(2)]);
