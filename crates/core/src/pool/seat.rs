@@ -78,8 +78,8 @@ impl Seat {
         self.caps.with(|book| book.take_spare(self.pool))
     }
 
-    pub(super) fn take_anyway(&self) {
-        self.caps.with(|book| book.take_anyway(self.pool));
+    pub(super) fn take_anyway(&self) -> Option<Scope> {
+        self.caps.with(|book| book.take_anyway(self.pool))
     }
 
     pub(super) fn claim(&self) -> bool {

@@ -127,6 +127,48 @@ fn from_the_process_each_pool_keeps_its_share() {
     );
 }
 
+/// Pool 3 has one server of three, and pool 1 is denied one; pool 2 comes, whose user has all that it may have.
+fn one_more_pool_comes(search_is_under_way: bool) -> (Caps, Vec<Scope>) {
+    let limits = CapLimits {
+        user: 2,
+        process: 3,
+        ..NONE
+    };
+    let names = [("d", "b"), ("d", "a"), ("e", "b"), ("e", "a")];
+    let mut caps = book(&names.map(|(d, u)| (d, u, limits)));
+    take(&mut caps, 0, 2);
+    take(&mut caps, 3, 1);
+    let first = caps
+        .take(PoolId(1), Time(0))
+        .map_err(|denied| denied.search);
+    assert_eq!(first, Err(vec![Scope::Process]));
+    let may_go = |caps: &Caps| caps.may_evict(PoolId(1), Scope::Process, PoolId(3), 0);
+    assert!(!may_go(&caps), "its share");
+    if !search_is_under_way {
+        assert!(!caps.searched(PoolId(1), Scope::Process, false));
+    }
+    let denied = caps
+        .take(PoolId(2), Time(0))
+        .map_err(|denied| denied.search);
+    assert!(may_go(&caps), "it has more than its share now");
+    (caps, denied.err().unwrap_or_default())
+}
+
+#[test]
+fn smaller_shares_are_a_reason_to_search() {
+    let (mut caps, search) = one_more_pool_comes(false);
+    assert_eq!(search, [Scope::User, Scope::Process]);
+    let again = caps
+        .take(PoolId(2), Time(0))
+        .map_err(|denied| denied.search);
+    assert_eq!(again, Err(vec![]), "once");
+    // One that is under way begins anew.
+    let (mut caps, search) = one_more_pool_comes(true);
+    assert_eq!(search, [Scope::User]);
+    assert!(caps.searched(PoolId(1), Scope::Process, false));
+    assert!(!caps.searched(PoolId(1), Scope::Process, false));
+}
+
 #[test]
 fn of_a_database_any_idle_server_may_go() {
     let limits = CapLimits {

@@ -120,8 +120,10 @@ impl Ledger {
     pub fn adopted(&mut self, worker: WorkerId) -> Notes {
         self.servers += 1;
         self.owned[worker.index()] += 1;
-        self.seat.take_anyway();
-        let mut notes = Notes::default();
+        let mut notes = Notes {
+            search: self.seat.take_anyway().into_iter().collect(),
+            ..Notes::default()
+        };
         if self.oldest().is_some() || self.has_natives() {
             self.tell_owners(&mut notes);
         }
