@@ -15,8 +15,8 @@
 //! 3. While a pool is denied, idle servers of other pools may have to go for it. A *search* asks
 //!    each worker for what is idle there, and sets the flag of those pools, so that what comes free
 //!    later goes through their ledgers, which ask [`Caps::must_go`]. A search that found something
-//!    begins anew while somebody is denied; in any case one begins with the first that is denied, and
-//!    with each tick of a ledger.
+//!    begins anew while somebody is denied; in any case one begins with the first that is denied, when
+//!    one more pool makes the others' shares smaller, and with each tick of a ledger.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -56,12 +56,12 @@ pub struct CapLimits {
 }
 
 /// A pool got no slot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denied {
     /// The cap that is full.
     pub by: Scope,
-    /// Nobody looks for an idle server that could go yet: the caller is to begin.
-    pub search: bool,
+    /// Under these caps nobody looks yet for an idle server that could go: the caller is to begin.
+    pub search: Vec<Scope>,
 }
 
 /// See the module's documentation.
@@ -84,7 +84,8 @@ struct Cap {
     weights: u64,
     denied: VecDeque<PoolId>,
     searching: bool,
-    /// A pool was denied since the search began: it may have passed by what is idle since.
+    /// A pool was denied since the search began, or shares are smaller: it may have passed by what is idle
+    /// since, or what may go since.
     denied_since: bool,
     holders: usize,
 }
@@ -162,6 +163,7 @@ impl Caps {
             return Ok(());
         };
         let before = self.holder(pool).and_then(|holder| holder.denied);
+        let was_active = self.is_active(pool);
         if before.is_none_or(|(scope, _)| scope != by) {
             self.withdraw(pool);
             self.short += 1;
@@ -172,7 +174,11 @@ impl Caps {
         }
         let since = before.map_or(now, |(_, since)| since);
         self.change(pool, |holder| holder.denied = Some((by, since)));
-        let search = self.cap_mut(pool, by).is_some_and(Cap::begin_search);
+        let begins = self.cap_mut(pool, by).is_some_and(Cap::begin_search);
+        let mut search: Vec<Scope> = begins.then_some(by).into_iter().collect();
+        if !was_active && by != Scope::Process {
+            search.extend(self.search_for_shares(pool));
+        }
         Err(Denied { by, search })
     }
 
@@ -185,9 +191,15 @@ impl Caps {
         free
     }
 
-    /// One more slot for a server that is there already, room or not.
-    pub fn take_anyway(&mut self, pool: PoolId) {
+    /// One more slot for a server that is there already, room or not. The caller is to begin a search under
+    /// this cap.
+    pub fn take_anyway(&mut self, pool: PoolId) -> Option<Scope> {
+        let was_active = self.is_active(pool);
         self.change(pool, |holder| holder.slots += 1);
+        if was_active {
+            return None;
+        }
+        self.search_for_shares(pool)
     }
 
     /// The pool has heard of room: the slot that it was granted, if it was.
@@ -202,10 +214,10 @@ impl Caps {
         }
     }
 
-    /// The pool has just got a slot: has it more than its share now of a cap that denies others? Then one
+    /// The pool has just got a slot: has it more than its share now of caps that deny others? Then one
     /// of its idle servers may go, which a search before has passed by: the caller is to begin one.
-    pub fn search_again(&mut self, pool: PoolId) -> Option<Scope> {
-        Scope::ALL.into_iter().find(|&scope| {
+    pub fn search_again(&mut self, pool: PoolId) -> Vec<Scope> {
+        let begins = |&scope: &Scope| {
             let (Some(name), Some(holder)) = (self.name(pool, scope), self.holder(pool)) else {
                 return false;
             };
@@ -213,7 +225,20 @@ impl Caps {
                 cap.is_full() && !cap.denied.is_empty() && cap.may_lose(scope, holder)
             });
             is_over && self.cap_mut(pool, scope).is_some_and(Cap::begin_search)
-        })
+        };
+        Scope::ALL.into_iter().filter(begins).collect()
+    }
+
+    /// The pool counts from now on, so that the others' shares of the process are smaller: what a search has
+    /// passed by may go now. The caller is to begin one.
+    fn search_for_shares(&mut self, pool: PoolId) -> Option<Scope> {
+        let cap = self.cap_mut(pool, Scope::Process)?;
+        if !cap.is_full() || cap.denied.is_empty() {
+            return None;
+        }
+        // One that is under way may have passed it by already.
+        cap.denied_since = true;
+        cap.begin_search().then_some(Scope::Process)
     }
 
     /// A slot is free again: the pools to tell of room.
@@ -373,6 +398,11 @@ impl Caps {
                 cap.weights = cap.weights + holder.active_weight() - weight;
             }
         }
+    }
+
+    fn is_active(&self, pool: PoolId) -> bool {
+        self.holder(pool)
+            .is_some_and(|holder| holder.active_weight() > 0)
     }
 
     fn holder(&self, pool: PoolId) -> Option<&Holder> {

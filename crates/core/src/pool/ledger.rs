@@ -68,8 +68,8 @@ pub struct Notes {
     pub room: Vec<PoolId>,
     /// The process before this one may have one server more.
     pub lend: bool,
-    /// This cap denies the pool a server: look for an idle one of another pool.
-    pub search: Option<Scope>,
+    /// These caps deny pools a server: look for an idle one of another pool.
+    pub search: Vec<Scope>,
 }
 
 /// Is the server to be opened that an [`Notes::open`] asked for?
@@ -366,7 +366,7 @@ impl Ledger {
             match self.needed_by(0, now) {
                 Some(need) => {
                     self.count_need(need, &mut notes, now);
-                    notes.search = self.seat.search_again();
+                    notes.search.extend(self.seat.search_again());
                 }
                 None => notes.room = self.seat.give_back(),
             }
@@ -488,7 +488,7 @@ impl Ledger {
             }
             Err(Denied { by, search }) => {
                 self.denied = Some(by);
-                notes.search = search.then_some(by);
+                notes.search.extend(search);
                 if self.must_make_room(now) {
                     self.tell_owners(notes);
                 }

@@ -78,15 +78,15 @@ impl Seat {
         self.caps.with(|book| book.take_spare(self.pool))
     }
 
-    pub(super) fn take_anyway(&self) {
-        self.caps.with(|book| book.take_anyway(self.pool));
+    pub(super) fn take_anyway(&self) -> Option<Scope> {
+        self.caps.with(|book| book.take_anyway(self.pool))
     }
 
     pub(super) fn claim(&self) -> bool {
         self.caps.with(|book| book.claim(self.pool))
     }
 
-    pub(super) fn search_again(&self) -> Option<Scope> {
+    pub(super) fn search_again(&self) -> Vec<Scope> {
         self.caps.with(|book| book.search_again(self.pool))
     }
 

@@ -40,7 +40,7 @@ impl Worker {
             let mail = Mail::Room(pool);
             out.list.push(Action::Mail { to, mail });
         }
-        if let Some(scope) = notes.search {
+        for &scope in &notes.search {
             let pool = Arc::clone(pool);
             self.begin_search(pool, scope, out);
         }

@@ -46,14 +46,14 @@ fn the_first_full_cap_denies_and_one_search_is_enough() {
     };
     let mut caps = book(&[("d", "a", limits), ("d", "b", limits), ("e", "a", limits)]);
     take(&mut caps, 0, 1);
-    let denied = |search| {
+    let denied = |search: &[Scope]| {
         Err(Denied {
             by: Scope::Database,
-            search,
+            search: search.to_vec(),
         })
     };
-    assert_eq!(caps.take(PoolId(1), Time(0)), denied(true));
-    assert_eq!(caps.take(PoolId(1), Time(0)), denied(false));
+    assert_eq!(caps.take(PoolId(1), Time(0)), denied(&[Scope::Database]));
+    assert_eq!(caps.take(PoolId(1), Time(0)), denied(&[]));
     take(&mut caps, 2, 1);
     assert_eq!(caps.taken(Scope::User, "a"), 2);
     assert_eq!(caps.give_back(PoolId(0)), [PoolId(1)]);
@@ -94,7 +94,7 @@ fn a_pool_whose_other_cap_is_full_is_told_without_a_slot() {
     assert!(!caps.claim(PoolId(2)));
     let denied = Denied {
         by: Scope::User,
-        search: true,
+        search: vec![Scope::User],
     };
     assert_eq!(caps.take(PoolId(2), Time(0)), Err(denied));
     assert_eq!(caps.give_back(PoolId(1)), [PoolId(2)]);
@@ -125,6 +125,48 @@ fn from_the_process_each_pool_keeps_its_share() {
         caps.may_evict(PoolId(1), Scope::Process, PoolId(0), PATIENCE),
         "nobody uses it"
     );
+}
+
+/// Pool 3 has one server of three, and pool 1 is denied one; pool 2 comes, whose user has all that it may have.
+fn one_more_pool_comes(search_is_under_way: bool) -> (Caps, Vec<Scope>) {
+    let limits = CapLimits {
+        user: 2,
+        process: 3,
+        ..NONE
+    };
+    let names = [("d", "b"), ("d", "a"), ("e", "b"), ("e", "a")];
+    let mut caps = book(&names.map(|(d, u)| (d, u, limits)));
+    take(&mut caps, 0, 2);
+    take(&mut caps, 3, 1);
+    let first = caps
+        .take(PoolId(1), Time(0))
+        .map_err(|denied| denied.search);
+    assert_eq!(first, Err(vec![Scope::Process]));
+    let may_go = |caps: &Caps| caps.may_evict(PoolId(1), Scope::Process, PoolId(3), 0);
+    assert!(!may_go(&caps), "its share");
+    if !search_is_under_way {
+        assert!(!caps.searched(PoolId(1), Scope::Process, false));
+    }
+    let denied = caps
+        .take(PoolId(2), Time(0))
+        .map_err(|denied| denied.search);
+    assert!(may_go(&caps), "it has more than its share now");
+    (caps, denied.err().unwrap_or_default())
+}
+
+#[test]
+fn smaller_shares_are_a_reason_to_search() {
+    let (mut caps, search) = one_more_pool_comes(false);
+    assert_eq!(search, [Scope::User, Scope::Process]);
+    let again = caps
+        .take(PoolId(2), Time(0))
+        .map_err(|denied| denied.search);
+    assert_eq!(again, Err(vec![]), "once");
+    // One that is under way begins anew.
+    let (mut caps, search) = one_more_pool_comes(true);
+    assert_eq!(search, [Scope::User]);
+    assert!(caps.searched(PoolId(1), Scope::Process, false));
+    assert!(!caps.searched(PoolId(1), Scope::Process, false));
 }
 
 #[test]

@@ -120,8 +120,10 @@ impl Ledger {
     pub fn adopted(&mut self, worker: WorkerId) -> Notes {
         self.servers += 1;
         self.owned[worker.index()] += 1;
-        self.seat.take_anyway();
-        let mut notes = Notes::default();
+        let mut notes = Notes {
+            search: self.seat.take_anyway().into_iter().collect(),
+            ..Notes::default()
+        };
         if self.oldest().is_some() || self.has_natives() {
             self.tell_owners(&mut notes);
         }
@@ -139,7 +141,7 @@ mod tests {
     use super::*;
     use crate::{
         Token,
-        pool::{Connecting, Grant, Opening, Order, PoolId, Seat},
+        pool::{Connecting, Grant, Opening, Order, PoolId, Scope, Seat, SharedCaps},
     };
 
     const A: WorkerId = WorkerId(0);
@@ -248,6 +250,34 @@ mod tests {
         assert!(notes.wanted.has(A) && notes.open.is_none());
         let _ = ledger.answered(A, NOW);
         assert!(matches!(ledger.offer(A, NOW), Grant::Other(to, _) if to == B));
+    }
+
+    #[test]
+    fn a_search_is_not_forgotten_when_a_place_is_lent() {
+        let caps = CapLimits {
+            database: 1,
+            ..CAPS
+        };
+        let book = std::sync::Arc::<SharedCaps>::default();
+        let [mut ann, mut bob] = ["ann", "bob"].map(|user| {
+            let id = PoolId(u32::from(user == "bob"));
+            let seat = Seat::new(&book, id, ["d", user], caps);
+            Ledger::new(1, limits(2), seat)
+        });
+        assert_eq!(ann.fill(A, NOW).open, Some(A));
+        assert!(matches!(ann.opening(A, NOW), Opening::Go { .. }));
+        let _ = ann.connected(A, Connecting::Done, NOW);
+        assert_eq!(bob.want_elsewhere(0, NOW).search, [Scope::Database]);
+        let client = Token {
+            slot: 1,
+            generation: 0,
+        };
+        let _ = bob.wait(A, client, NOW);
+        let _ = book.with(|book| book.searched(PoolId(1), Scope::Database, false));
+        assert_eq!(ann.closed(A, NOW).room, [PoolId(1)]);
+        let notes = bob.room(NOW);
+        assert!(notes.lend && notes.open.is_none());
+        assert_eq!(notes.search, [Scope::Database], "for the client");
     }
 
     #[test]

@@ -184,7 +184,7 @@ fn room_is_told_and_used() {
     let [mut ann, mut bob] = two_under_a_cap();
     with_server(&mut ann, A, 1);
     let (_, notes) = bob.wait(A, client(2), Time(0));
-    assert_eq!((notes.open, notes.search), (None, Some(Scope::Database)));
+    assert_eq!((notes.open, notes.search), (None, vec![Scope::Database]));
     let obstacle = Obstacle::Cap {
         by: Scope::Database,
         limit: 1,
