@@ -25,6 +25,7 @@ mod listeners;
 mod local_pool;
 mod login;
 mod lookup;
+mod loss;
 mod names;
 mod native;
 mod orders;

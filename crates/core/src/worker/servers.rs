@@ -1,23 +1,16 @@
-//! Servers are opened, log in, and are closed.
+//! Servers are opened and log in, and are forgotten when they are gone.
 
-use std::{
-    fmt::Display,
-    sync::{Arc, atomic::Ordering},
-};
+use std::sync::{Arc, atomic::Ordering};
 
 use pgweir_auth::{scram::DerivedKeys, userlist::Secret};
 use pgweir_config::LoadBalance;
-use pgweir_wire::MessageWriter;
 
 use super::{Conn, Worker, pins::uncount_kept};
 use crate::{
-    Action, Actions, Address, Closed, ConnectError, Level, SharedPool, Time, Token,
+    Action, Actions, Address, ConnectError, Level, SharedPool, Time, Token,
     backend::{Credentials, Duty, Failure, LoginError, Progress, Server, ServerLogin, Welcome},
-    fault::Fault,
     listen::ListenerKey,
     pool::{Above, Connecting, Opening},
-    relay::{Loss, send_early},
-    session::Suspicion,
 };
 
 impl Worker {
@@ -352,115 +345,6 @@ impl Worker {
         self.drop_login(conn, Failure::unreachable(short), now, out);
     }
 
-    /// A server's connection is gone without our doing.
-    pub(crate) fn server_gone(&mut self, conn: Token, why: &Closed, now: Time, out: &mut Actions) {
-        let fault = match self
-            .table
-            .server(conn)
-            .and_then(|server| server.last_words.take())
-        {
-            Some(words) => Fault::ServerSaid(words),
-            None => Fault::ServerCrashed,
-        };
-        let lost = match why {
-            Closed::Eof => None,
-            Closed::Error(error) => Some(format!("connection lost: {error}")),
-            Closed::Tls(error) => Some(format!("TLS handshake failed: {error}")),
-        };
-        if let Some(text) = lost {
-            out.log(Level::Warning, self.server_subject(conn), text);
-        }
-        let text = match why {
-            Closed::Tls(_) => "TLS handshake failed".to_owned(),
-            _ => fault.to_string(),
-        };
-        self.lose_server(conn, fault, &text, now, out);
-    }
-
-    /// A server did what it must not.
-    #[cold]
-    pub(crate) fn server_fault(
-        &mut self,
-        conn: Token,
-        what: &dyn Display,
-        now: Time,
-        out: &mut Actions,
-    ) {
-        let fault = Fault::ServerProtocol(what.to_string());
-        let text = fault.to_string();
-        out.list.push(Action::Close(conn));
-        self.lose_server(conn, fault, &text, now, out);
-    }
-
-    fn lose_server(&mut self, conn: Token, fault: Fault, text: &str, now: Time, out: &mut Actions) {
-        let is_pinned = self.has_pinned_client(conn);
-        let Some(server) = self.table.server(conn) else {
-            return;
-        };
-        match server.duty {
-            Duty::Login(_) => {
-                self.log_server_end(conn, text, now, out);
-                self.drop_login(conn, Failure::unreachable(text), now, out);
-            }
-            Duty::Idle | Duty::Listening | Duty::Cleaning { .. } => {
-                self.drop_server(conn, text, now, out);
-            }
-            Duty::Checking { client, .. } => {
-                self.drop_server(conn, text, now, out);
-                self.check_out_again(client, now, out);
-            }
-            Duty::Preparing(client) => {
-                self.drop_server(conn, text, now, out);
-                if self.ends_servers(client, &fault) {
-                    self.refuse(client, &fault, now, out);
-                } else {
-                    self.check_out_again(client, now, out);
-                }
-            }
-            Duty::Lent(client) | Duty::Judging(client) => {
-                let loss = Loss {
-                    // What a session holds that can't be moved is lost with it as well.
-                    was_in_transaction: server.owner.is_some()
-                        || server.status != b'I'
-                        || server.session.is_unjudged
-                        || is_pinned
-                        || matches!(server.duty, Duty::Judging(_))
-                        // It may have ended itself.
-                        || server.session.suspicion.contains(Suspicion::TERMINATES)
-                        || !server.replies.can_be_answered_for(),
-                    mid_message: !server.stream.is_at_boundary(),
-                    owed: server.replies.owed_to_client() + usize::from(server.retry.is_some()),
-                    fault,
-                };
-                // What we have answered in its place holds, whatever becomes of the rest.
-                send_early(client, server, out);
-                let marks = server.replies.take_all_marks();
-                self.undo(conn, marks);
-                self.drop_server(conn, text, now, out);
-                self.tell_of_loss(client, &loss, now, out);
-            }
-        }
-    }
-
-    /// Closes a server that nobody has.
-    pub(crate) fn close_server(&mut self, conn: Token, why: &str, now: Time, out: &mut Actions) {
-        let is_login = match self.table.server(conn) {
-            Some(server) => matches!(server.duty, Duty::Login(_)),
-            None => return,
-        };
-        if !is_login {
-            out.send_made(conn, |bytes| {
-                MessageWriter::new(bytes).terminate();
-            });
-        }
-        out.list.push(Action::Close(conn));
-        if is_login {
-            self.give_up_login(conn, now, out);
-        } else {
-            self.drop_server(conn, why, now, out);
-        }
-    }
-
     /// A login took too long.
     pub(crate) fn server_login_overdue(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let is_connected = self
@@ -478,7 +362,7 @@ impl Worker {
     }
 
     /// We end a login ourselves: nothing is wrong with the server.
-    fn give_up_login(&mut self, conn: Token, now: Time, out: &mut Actions) {
+    pub(super) fn give_up_login(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let Some(server) = self.forget_server(conn, now, out) else {
             return;
         };
@@ -496,7 +380,7 @@ impl Worker {
         self.deliver(notes, shared, out);
     }
 
-    fn drop_server(&mut self, conn: Token, why: &str, now: Time, out: &mut Actions) {
+    pub(super) fn drop_server(&mut self, conn: Token, why: &str, now: Time, out: &mut Actions) {
         let worker = self.id;
         self.log_server_end(conn, why, now, out);
         let Some(mut server) = self.forget_server(conn, now, out) else {
@@ -514,7 +398,7 @@ impl Worker {
     }
 
     /// A login has come to nothing.
-    fn drop_login(&mut self, conn: Token, why: Failure, now: Time, out: &mut Actions) {
+    pub(super) fn drop_login(&mut self, conn: Token, why: Failure, now: Time, out: &mut Actions) {
         let Some(server) = self.forget_server(conn, now, out) else {
             return;
         };

@@ -1,0 +1,125 @@
+//! Servers are lost or closed, and their clients are told.
+
+use std::fmt::Display;
+
+use pgweir_wire::MessageWriter;
+
+use super::Worker;
+use crate::{
+    Action, Actions, Closed, Level, Time, Token,
+    backend::{Duty, Failure},
+    fault::Fault,
+    relay::{Loss, send_early},
+    session::Suspicion,
+};
+
+impl Worker {
+    /// A server's connection is gone without our doing.
+    pub(crate) fn server_gone(&mut self, conn: Token, why: &Closed, now: Time, out: &mut Actions) {
+        let fault = match self
+            .table
+            .server(conn)
+            .and_then(|server| server.last_words.take())
+        {
+            Some(words) => Fault::ServerSaid(words),
+            None => Fault::ServerCrashed,
+        };
+        let lost = match why {
+            Closed::Eof => None,
+            Closed::Error(error) => Some(format!("connection lost: {error}")),
+            Closed::Tls(error) => Some(format!("TLS handshake failed: {error}")),
+        };
+        if let Some(text) = lost {
+            out.log(Level::Warning, self.server_subject(conn), text);
+        }
+        let text = match why {
+            Closed::Tls(_) => "TLS handshake failed".to_owned(),
+            _ => fault.to_string(),
+        };
+        self.lose_server(conn, fault, &text, now, out);
+    }
+
+    /// A server did what it must not.
+    #[cold]
+    pub(crate) fn server_fault(
+        &mut self,
+        conn: Token,
+        what: &dyn Display,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let fault = Fault::ServerProtocol(what.to_string());
+        let text = fault.to_string();
+        out.list.push(Action::Close(conn));
+        self.lose_server(conn, fault, &text, now, out);
+    }
+
+    fn lose_server(&mut self, conn: Token, fault: Fault, text: &str, now: Time, out: &mut Actions) {
+        let is_pinned = self.has_pinned_client(conn);
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
+        match server.duty {
+            Duty::Login(_) => {
+                self.log_server_end(conn, text, now, out);
+                self.drop_login(conn, Failure::unreachable(text), now, out);
+            }
+            Duty::Idle | Duty::Listening | Duty::Cleaning { .. } => {
+                self.drop_server(conn, text, now, out);
+            }
+            Duty::Checking { client, .. } => {
+                self.drop_server(conn, text, now, out);
+                self.check_out_again(client, now, out);
+            }
+            Duty::Preparing(client) => {
+                self.drop_server(conn, text, now, out);
+                if self.ends_servers(client, &fault) {
+                    self.refuse(client, &fault, now, out);
+                } else {
+                    self.check_out_again(client, now, out);
+                }
+            }
+            Duty::Lent(client) | Duty::Judging(client) => {
+                let loss = Loss {
+                    // What a session holds that can't be moved is lost with it as well.
+                    was_in_transaction: server.owner.is_some()
+                        || server.status != b'I'
+                        || server.session.is_unjudged
+                        || is_pinned
+                        || matches!(server.duty, Duty::Judging(_))
+                        // It may have ended itself.
+                        || server.session.suspicion.contains(Suspicion::TERMINATES)
+                        || !server.replies.can_be_answered_for(),
+                    mid_message: !server.stream.is_at_boundary(),
+                    owed: server.replies.owed_to_client() + usize::from(server.retry.is_some()),
+                    fault,
+                };
+                // What we have answered in its place holds, whatever becomes of the rest.
+                send_early(client, server, out);
+                let marks = server.replies.take_all_marks();
+                self.undo(conn, marks);
+                self.drop_server(conn, text, now, out);
+                self.tell_of_loss(client, &loss, now, out);
+            }
+        }
+    }
+
+    /// Closes a server that nobody has.
+    pub(crate) fn close_server(&mut self, conn: Token, why: &str, now: Time, out: &mut Actions) {
+        let is_login = match self.table.server(conn) {
+            Some(server) => matches!(server.duty, Duty::Login(_)),
+            None => return,
+        };
+        if !is_login {
+            out.send_made(conn, |bytes| {
+                MessageWriter::new(bytes).terminate();
+            });
+        }
+        out.list.push(Action::Close(conn));
+        if is_login {
+            self.give_up_login(conn, now, out);
+        } else {
+            self.drop_server(conn, why, now, out);
+        }
+    }
+}
