@@ -1,10 +1,14 @@
 """What one client does to its session on purpose, or to its server, is nobody else's business."""
 
+import contextlib
 import os
 import signal
+import socket
+import threading
 
 import pytest
 
+import fakeserver as fake
 import machine
 import rawclient as wire
 
@@ -155,6 +159,48 @@ def test_a_login_that_is_given_up_leaves_nothing(start_pooler, either_pg):
             os.kill(server, signal.SIGCONT)
         assert other.value("SHOW search_path") == '"$user", public'
         assert other.value("SELECT nullif(current_setting('app.handed', true), '')") is None
+
+
+@pytest.mark.parametrize("settings", ["", "SET work_mem = '5MB'"], ids=["alike", "different"])
+def test_sequences_that_could_not_be_discarded(start_pooler, either_pg, settings):
+    """It may be cancelled, or run into a timeout. Nobody sees the other's value for that."""
+    def behave(connection):
+        startup = connection.read_startup()
+        if startup is None:
+            return
+        with wire.RawClient.tcp(either_pg.host, either_pg.port) as server:
+            server.send(wire.u32(len(startup) + 4) + startup)
+            threading.Thread(target=forward, args=(server.sock, connection.sock), daemon=True).start()
+            while True:
+                message = connection.read()
+                refused = message.kind == "Q" and message.tag == "DISCARD SEQUENCES"
+                failures.extend([message.tag] * refused)
+                server.send(wire.query("SELECT 1/0") if refused else wire.frame(message.kind, message.body))
+
+    failures = []
+    with fake.FakeServer(behave) as between:
+        where = between.database.replace(" session_state=off", "")
+        pooler = start_pooler(databases={"app": where}, default_pool_size=1)
+        with pooler.raw() as one, pooler.raw() as other:
+            assert not wire.errors(other.query(settings))
+            one.query("CREATE SEQUENCE handed_on")
+            try:
+                assert one.value("SELECT nextval('handed_on')") == "1"
+                told = [wire.errors(other.query("SELECT lastval()"))[0][0] for _ in range(2)]
+                assert failures == ["DISCARD SEQUENCES"]
+                assert told == ["55000" if settings else "08006", "55000"]
+                assert other.value("SHOW work_mem") == ("5MB" if settings else "4MB")
+            finally:
+                one.query("DROP SEQUENCE handed_on")
+        pooler.expect_log("server can't be cleaned: division by zero")
+    assert between.problems == []
+
+
+def forward(source, target):
+    with contextlib.suppress(OSError):
+        while data := source.recv(1 << 16):
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
 
 
 def extremes(row):

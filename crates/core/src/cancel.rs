@@ -10,7 +10,7 @@ pub use self::key::CancelKey;
 pub(crate) use self::{keys::Keys, peers::PeerPools};
 use crate::{
     Action, Actions, Address, Control, Endpoint, ReadMode, Time, Token, WorkerId,
-    backend::Duty,
+    backend::{Duty, Own, Request},
     frontend::{Client, ClientDuty},
     mail::Mail,
     worker::{Conn, Worker},
@@ -182,7 +182,9 @@ impl Worker {
         let Some(server) = self.table.server(server_conn) else {
             return Err(IDLE);
         };
-        let is_idle = server.replies.is_settled() && server.status == b'I';
+        let is_idle = server.replies.is_settled() && server.status == b'I'
+            // What cleans the server for the client must not be cancelled in the place of its query.
+            || server.replies.current() == Some(Request::Own(Own::Sequences));
         let may = !is_idle && server.cancels < CANCELS_PER_SERVER_MAX && server.key.is_some();
         may.then_some(server_conn).ok_or(IDLE)
     }

@@ -159,6 +159,8 @@ pub enum Fault {
     ServerCrashed,
     /// The server broke the protocol (what it did).
     ServerProtocol(String),
+    /// What another client has left on the server could not be removed (what the server said).
+    ServerUnclean(String),
     /// The login of a server of the client's own failed: what that server said, or what went wrong
     /// on the way.
     OwnServer(String),
@@ -218,7 +220,9 @@ impl Fault {
             Self::InvalidParameters | Self::BadReplication(_) => sqlstate::INVALID_PARAMETER_VALUE,
             Self::ServerSaid(words) => &words.code,
             Self::SettingRefused(refused) => &refused.1.code,
-            Self::ServerCrashed | Self::ServerProtocol(_) => sqlstate::CONNECTION_FAILURE,
+            Self::ServerCrashed | Self::ServerProtocol(_) | Self::ServerUnclean(_) => {
+                sqlstate::CONNECTION_FAILURE
+            }
             Self::ReloadFailed => sqlstate::CONFIG_FILE_ERROR,
             Self::PinTimeout(_) => sqlstate::IDLE_SESSION_TIMEOUT,
             Self::CommandCanceled => sqlstate::QUERY_CANCELED,
@@ -240,6 +244,7 @@ impl Fault {
             | Self::SettingRefused(_)
             | Self::ServerCrashed
             | Self::ServerProtocol(_)
+            | Self::ServerUnclean(_)
             | Self::OwnServer(_)
             | Self::ListenerLost(_)
             | Self::ServerLogin(_)
@@ -443,7 +448,6 @@ impl fmt::Display for Fault {
             Self::Length(error) => error.fmt(f),
             Self::TooLong(tag) => write!(f, "message of type '{}' is too long", tag.escape_ascii()),
             Self::Malformed(tag) => write!(f, "malformed message of type '{}'", tag.escape_ascii()),
-            Self::MalformedSasl(what) => f.write_str(what),
             Self::QueryWaitTimeout(_) => f.write_str("query_wait_timeout"),
             Self::StatementMode => {
                 f.write_str("transaction blocks not allowed in statement pooling mode")
@@ -453,13 +457,14 @@ impl fmt::Display for Fault {
             Self::SettingRefused(refused) => f.write_str(&refused.1.message),
             Self::ServerCrashed => f.write_str("server conn crashed?"),
             Self::ServerProtocol(what) => write!(f, "server broke the protocol: {what}"),
+            Self::ServerUnclean(what) => write!(f, "server can't be cleaned: {what}"),
             Self::ServerLogin(why) => write!(
                 f,
                 "server login has been failing, cached error: {why} (server_login_retry)"
             ),
             Self::DatabaseChanged => f.write_str("database configuration changed"),
             Self::ServerRefused { what, .. } => write!(f, "server login failed: {what}"),
-            Self::Command(text) => f.write_str(text),
+            Self::MalformedSasl(text) | Self::Command(text) => f.write_str(text),
             Self::ConsoleExtended => {
                 f.write_str("extended query protocol not supported by admin console")
             }

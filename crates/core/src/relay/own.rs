@@ -88,6 +88,7 @@ impl Worker {
                 }
             }
             (Own::Step(at), _) => self.step_failed(conn, at, report),
+            (Own::Sequences, _) => self.sequences_are_left(conn, report, now, out),
             (Own::Parameters | Own::Startup, Duty::Preparing(_))
                 if is_residue(&server.session, own, report) =>
             {

@@ -54,7 +54,14 @@ impl Worker {
         self.lose_server(conn, fault, &text, now, out);
     }
 
-    fn lose_server(&mut self, conn: Token, fault: Fault, text: &str, now: Time, out: &mut Actions) {
+    pub(super) fn lose_server(
+        &mut self,
+        conn: Token,
+        fault: Fault,
+        text: &str,
+        now: Time,
+        out: &mut Actions,
+    ) {
         let is_pinned = self.has_pinned_client(conn);
         let Some(server) = self.table.server(conn) else {
             return;
