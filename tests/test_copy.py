@@ -20,8 +20,9 @@ GROWTH_KB = 8 << 10
 
 @pytest.fixture
 def table(pg):
-    """An empty table `copied (n int, t text)` in database app."""
-    pg.run("DROP TABLE IF EXISTS copied; CREATE TABLE copied (n int, t text)", dbname="app")
+    """An empty table `copied (n int, t text)` in database app, and `viewed`, which takes no rows."""
+    pg.run("DROP TABLE IF EXISTS copied CASCADE; CREATE TABLE copied (n int, t text);"
+           "CREATE VIEW viewed AS SELECT n + 1 AS n FROM copied", dbname="app")
     return "copied"
 
 
@@ -70,6 +71,10 @@ SCRIPTS = {
     "extended, bad row": [
         (wire.extended("COPY copied FROM STDIN") + SYNC, "G"),
         (copy_data(b"x\n") + COPY_DONE + SYNC, "Z"), (query("SELECT 1"), "Z")],
+    # It reads no data, so the first Sync is answered too: after a session that has to be looked at.
+    "extended, onto a view": [
+        (wire.extended("SELECT set_config('app.copied', 'x', false)") + wire.extended("COPY viewed FROM STDIN")
+         + SYNC + copy_data(b"1\n") + COPY_DONE + SYNC, "ZZ"), (query("SELECT 1"), "Z")],
     "out": [(query("COPY (SELECT n, 'x' FROM generate_series(1, 5) n) TO STDOUT"), "Z")],
     "out, binary": [
         (query("COPY (SELECT n, 'x' FROM generate_series(1, 5) n) TO STDOUT (FORMAT binary)"), "Z")],

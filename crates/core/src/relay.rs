@@ -244,6 +244,7 @@ impl Worker {
             return false;
         };
         let body = &message[HEADER_LEN..];
+        server.replies.said(message[0]);
         match message[0] {
             backend::READY_FOR_QUERY => {
                 server.status = body[0];
@@ -383,7 +384,7 @@ impl Worker {
         let (pool_id, is_idle) = (server.pool(), server.status == b'I');
         let is_native = server.owner.is_some();
         let Duty::Lent(client_conn) = server.duty else {
-            return;
+            return self.answered_while_judged(conn, out);
         };
         let Some(client) = self.table.client(client_conn) else {
             return;

@@ -7,6 +7,7 @@
 
 mod countdown;
 mod describing;
+mod doubt;
 mod restoring;
 
 use std::collections::VecDeque;
@@ -44,6 +45,8 @@ pub struct Replies {
     ignored_syncs: u32,
     /// It is not certain that no reply is outstanding.
     doubt: bool,
+    /// In doubt: something has been said since the last ReadyForQuery.
+    answering: bool,
     /// Marks with a change, of requests that were sent to their end: if one of those fails, what
     /// they changed is undone, though more has been sent meanwhile.
     unsure: usize,
@@ -459,6 +462,10 @@ impl Replies {
     pub fn ready(&mut self) -> Option<Request> {
         // An error too long to be looked at may have ended the COPY.
         self.copy_in = false;
+        if self.owes_client_first() {
+            return Some(Request::Sync);
+        }
+        self.answering = false;
         loop {
             match self.queue.pop_front() {
                 // The marks of a request that failed were taken before.
@@ -533,12 +540,6 @@ impl Replies {
     #[must_use]
     pub fn is_copy_in(&self) -> bool {
         self.copy_in
-    }
-
-    /// A reply may come that nobody counts on: close the server instead of lending it again.
-    #[must_use]
-    pub fn is_doubtful(&self) -> bool {
-        self.doubt
     }
 
     /// How many requests of the client are not answered yet.

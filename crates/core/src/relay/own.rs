@@ -1,6 +1,6 @@
 //! What servers answer to requests of our own.
 
-use pgweir_wire::Report;
+use pgweir_wire::{MessageWriter, Report};
 
 use crate::{
     Actions, Level, Time, Token,
@@ -41,6 +41,21 @@ impl Worker {
             (Own::Clean, _) => server.session.cleaned(),
             (Own::Reset, _) => self.was_reset(conn),
             _ => {}
+        }
+    }
+
+    /// A request of a client was answered that was thought to be ignored, while the client's session is being
+    /// looked at: it gets this ReadyForQuery beside the one that is held back.
+    #[cold]
+    pub(super) fn answered_while_judged(&mut self, conn: Token, out: &mut Actions) {
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
+        let status = server.status;
+        if let Duty::Judging(client) = server.duty {
+            out.send_made(client, |made| {
+                MessageWriter::new(made).ready_for_query(status);
+            });
         }
     }
 

@@ -56,6 +56,30 @@ fn scripts() {
     check("PBDEGSdcSz", true, false);
 }
 
+#[test]
+fn a_sync_that_was_not_ignored_is_answered_before_our_own_request() {
+    let mut replies = Replies::default();
+    for tag in *b"PBDES" {
+        replies.client_sent(tag);
+    }
+    replies.copy_in_started();
+    for tag in *b"cS" {
+        replies.client_sent(tag);
+    }
+    drop(replies.failed());
+    assert_eq!(replies.ready(), Some(Request::Sync));
+    assert!(replies.is_settled() && replies.is_doubtful());
+    replies.own_sent(Own::Probe);
+    assert_eq!(replies.ready(), Some(Request::Sync), "the client's");
+    replies.said(backend::DATA_ROW);
+    replies.said(backend::READY_FOR_QUERY);
+    assert_eq!(replies.ready(), Some(Request::Own(Own::Probe)));
+    // Where nothing is in doubt, nothing else can come first.
+    let mut certain = Replies::default();
+    certain.own_sent(Own::Probe);
+    assert!(!certain.owes_client_first());
+}
+
 fn changing(kind: MarkKind) -> Mark {
     Mark::own(kind, Change::Refused(Fault::TooManyStatements))
 }
