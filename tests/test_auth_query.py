@@ -189,6 +189,22 @@ def test_databases_that_cannot_tell(start_pooler, pg, role):
     assert refused(pooler, user=user, dbname="broken", password="x") == 'authentication database "app" is disabled'
 
 
+@pytest.mark.pgweir_only("looks again")
+def test_a_database_that_is_made_after_a_lookup_in_it(start_pooler, pg, role):
+    """That it lacks is told in PostgreSQL's words each time, and found out anew, by a look-up as well."""
+    user, name = role("secret"), f"d{uuid.uuid4().hex[:12]}"
+    pooler = launch(start_pooler, pg, {"*": "user=looker"}, server_login_retry=3600)
+    for _ in range(2):
+        with pytest.raises(LoginRefused, match=f'^3D000: database "{name}" does not exist$'):
+            pooler.raw(user=user, dbname=name, password="secret")
+    sql(pg, f"CREATE DATABASE {name}")
+    try:
+        with pooler.raw(user=user, dbname=name, password="secret") as client:
+            assert client.value("SELECT current_database()") == name
+    finally:
+        sql(pg, f"DROP DATABASE {name} WITH (FORCE)")
+
+
 @pytest.mark.shows("auth_query")
 def test_clients_have_no_influence_on_the_query(start_pooler, pg, role):
     """Neither what a client asks for at its start, nor what another left on the server."""

@@ -201,6 +201,21 @@ def test_refused(start_pooler, newest_pg, check_others, stage, name):
         check_others(pooler, other)
 
 
+@pytest.mark.pgweir_only("tells an error")
+@pytest.mark.parametrize("name", ["farewell", "length 3", "negative length", "http"])
+def test_what_is_no_startup_at_all_gets_no_answer(start_pooler, newest_pg, check_others, name):
+    """As from PostgreSQL: a client may say goodbye before it has begun (node-postgres does), and expects no error."""
+    pooler = start_pooler(newest_pg, users=USERS)
+    with pooler.raw(password=PASSWORD) as other:
+        for port in (newest_pg.port, pooler.port):
+            client = wire.RawClient.tcp(pooler.host, port, 5)
+            client.send({**STARTUP, "farewell": wire.TERMINATE}[name])
+            assert client.rest() == []
+            client.close()
+        pooler.expect_log("closing because: invalid length of startup packet")
+        check_others(pooler, other)
+
+
 @pytest.mark.parametrize("name", BROKEN_CONTENT)
 @pytest.mark.parametrize("within", ["alone", "in a transaction"])
 def test_broken_content(start_pooler, newest_pg, check_others, name, within):

@@ -236,6 +236,13 @@ impl Fault {
         }
     }
 
+    /// Does the client hear of it? Like PostgreSQL, we only log what may not be its protocol at all,
+    /// or a client's farewell before it has begun.
+    #[must_use]
+    pub fn is_told(&self) -> bool {
+        !matches!(self, Self::Startup(StartupError::Length(_)))
+    }
+
     /// Who can do something about it.
     #[must_use]
     pub fn blame(&self) -> Blame {

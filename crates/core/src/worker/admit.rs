@@ -8,12 +8,8 @@ use pgweir_wire::{Authentication, MessageWriter, Severity, sqlstate};
 
 use super::{Worker, authenticate::is_own_user};
 use crate::{
-    Actions, Answer, Level, ReadMode, Replication, SharedPool, Time, Token,
-    admin::Console,
-    backend::{Failure, Welcome},
-    fault::Fault,
-    frontend::ClientDuty,
-    pool::PoolKey,
+    Actions, Answer, Level, ReadMode, Replication, SharedPool, Time, Token, admin::Console,
+    backend::Welcome, fault::Fault, frontend::ClientDuty, pool::PoolKey,
 };
 
 impl Worker {
@@ -133,14 +129,6 @@ impl Worker {
         }
         // None of the past's is to answer for those to come.
         self.retire_outdated(shared.id, now, out);
-        let lacks_database = {
-            let facts = shared.facts.lock();
-            facts.failure.as_ref().is_some_and(Failure::lacks_database)
-        };
-        if lacks_database {
-            // It may be there by now.
-            shared.ledger.lock().forgive();
-        }
         self.check_hosts(shared, now)?;
         self.wait(conn, shared.id, true, now, out);
         Ok(())

@@ -35,7 +35,9 @@ impl Worker {
             self.log_pooler_error(conn, fault, out);
             // Who has heard of it finds it there.
             out.list.push(Action::WriteLog);
-            out.send_made(conn, |bytes| fault.write(Severity::Fatal, bytes));
+            if fault.is_told() {
+                out.send_made(conn, |bytes| fault.write(Severity::Fatal, bytes));
+            }
         }
         self.part(conn, now, out);
     }

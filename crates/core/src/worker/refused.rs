@@ -15,6 +15,14 @@ impl Worker {
     /// None of them lets us in, and none is to be tried for now.
     pub(super) fn check_hosts(&mut self, shared: &Arc<SharedPool>, now: Time) -> Result<(), Fault> {
         let hosts = self.local_pool(shared, now).terms.endpoints.len();
+        let lacks_database = {
+            let facts = shared.facts.lock();
+            facts.failure.as_ref().is_some_and(Failure::lacks_database)
+        };
+        if lacks_database {
+            // It may be there by now.
+            shared.ledger.lock().forgive();
+        }
         let retry_at = shared.ledger.lock().retry_at();
         if retry_at.is_none_or(|at| at <= now) {
             return Ok(());
