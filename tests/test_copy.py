@@ -21,8 +21,8 @@ GROWTH_KB = 8 << 10
 @pytest.fixture
 def table(pg):
     """An empty table `copied (n int, t text)` in database app, and `viewed`, which takes no rows."""
-    pg.run("DROP TABLE IF EXISTS copied CASCADE; CREATE TABLE copied (n int, t text);"
-           "CREATE VIEW viewed AS SELECT n + 1 AS n FROM copied", dbname="app")
+    pg.run("DROP TABLE IF EXISTS copied; CREATE TABLE copied (n int, t text);"
+           "CREATE OR REPLACE VIEW viewed AS SELECT 1 AS n", dbname="app")
     return "copied"
 
 
