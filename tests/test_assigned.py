@@ -239,3 +239,22 @@ def test_off_leaves_servers_alone(start_pooler, plain_pg):
         assert one.value(BACKEND) == backend
         with pooler.raw() as other:
             assert other.value(BACKEND) == backend
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("name", ["again", '"A gain"'])
+def test_a_role_is_dropped_and_made_again(start_pooler, pg, workers, name):
+    """The sessions that were there are nobody's: who logs in gets a new one."""
+    user = name.strip('"')
+    pooler = start_pooler(pg, users={"trusty": "", user: ""}, workers=workers, catalog_check_interval=FOR_EVER)
+    with pooler.raw() as one:
+        server = one.value(BACKEND)
+        for drop in ("DROP ROLE IF EXISTS {}", "drop user {}", "BEGIN; SELECT 1; DROP GROUP {}; COMMIT"):
+            assert not wire.errors(one.query(drop.format(name)))
+            assert not wire.errors(one.query(f"CREATE ROLE {name} LOGIN"))
+            for _ in range(2):
+                with pooler.raw(user) as client:
+                    assert client.value("SELECT current_user") == user
+                    assert client.value("SELECT session_user") == user
+        assert not wire.errors(one.query(f"DROP ROLE {name}"))
+        assert one.value(BACKEND) == server, "others keep their servers"

@@ -158,11 +158,21 @@ impl Beginnings {
             kept
         });
         self.present = self.present.wrapping_add(1);
-        self.kept.push_back(kept.unwrap_or_default());
+        self.keep(kept.unwrap_or_default());
+        true
+    }
+
+    /// Sessions begin with the same, and are no more what those are that have begun.
+    pub fn renew(&mut self) {
+        self.present = self.present.wrapping_add(1);
+        self.keep(Settings::default());
+    }
+
+    fn keep(&mut self, kept: Settings) {
+        self.kept.push_back(kept);
         if self.kept.len() > CHANGES_MAX {
             self.kept.pop_front();
         }
-        true
     }
 
     /// What sessions keep that were there when so many changes had been.

@@ -66,6 +66,8 @@ pub struct ServerSession {
     pub schema: Option<u32>,
     /// A text may have changed what sessions begin with.
     pub changes_defaults: bool,
+    /// Words of texts that may have dropped roles: whose sessions are of no use any more.
+    pub dropped_roles: Vec<String>,
     /// What it was asked of what they begin with, in this order.
     pub beginnings: VecDeque<BeginningRows>,
     /// The catalog, as far as it was read here.
@@ -85,6 +87,9 @@ pub struct ServerSession {
     /// The channels that it listens to itself, if that has just been learnt.
     pub channels: Option<Vec<Vec<u8>>>,
 }
+
+/// So many words of texts that drop roles are kept up to the end of a transaction.
+const DROPPED_MAX: usize = 1000;
 
 /// What leaves nothing that would have to be learnt of the server.
 const HARMLESS: Suspicion = Suspicion::SEQUENCE
@@ -238,10 +243,16 @@ impl ServerSession {
         }
     }
 
+    /// Words of a text among which are roles that it drops.
+    pub fn note_dropped(&mut self, roles: Vec<String>) {
+        self.dropped_roles.extend(roles);
+        self.dropped_roles.truncate(DROPPED_MAX);
+    }
+
     /// Has its client to wait for what is asked of it at the end of this transaction?
     #[must_use]
     pub fn is_to_judge(&self) -> bool {
-        self.changes_defaults || self.is_suspect()
+        self.changes_defaults || !self.dropped_roles.is_empty() || self.is_suspect()
     }
 
     /// May what it says of commands, and its notices, be of interest?

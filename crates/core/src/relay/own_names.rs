@@ -18,8 +18,8 @@ use crate::{
     Actions,
     backend::{Change, Mark, MarkKind, Own},
     session::{
-        Resets, Statement, Suspicion, changes_catalog, changes_schema, left_database, may_assign,
-        scan,
+        Resets, Statement, Suspicion, changes_catalog, changes_schema, dropped_roles,
+        left_database, may_assign, scan,
         scan::{Discard, Phrase, custom_names, phrases, statements},
     },
 };
@@ -195,6 +195,7 @@ impl Upward<'_> {
             // A text that has not come as a whole is empty here.
             self.server.session.changes_catalog |= text.is_empty() || changes_catalog(text);
             self.server.session.changes_defaults |= text.is_empty() || may_assign(text);
+            self.server.session.note_dropped(dropped_roles(text));
         }
         if suspicion.contains(Suspicion::TEMP)
             && let Some(name) = left_database(text)

@@ -4,6 +4,9 @@ use std::{collections::BTreeMap, fmt};
 
 use super::{Settings, SettingsTable, schema::words};
 
+/// Of a text that drops roles, so many words are looked at.
+const DROPPED_MAX: usize = 1000;
+
 /// A database and a role, each empty for all of them.
 type Whose = (Vec<u8>, Vec<u8>);
 /// Names and values, in the order in which they were assigned.
@@ -162,6 +165,23 @@ pub fn may_assign(text: &[u8]) -> bool {
     })
 }
 
+/// Words among which are the roles that a text drops; none if it drops none.
+#[must_use]
+pub fn dropped_roles(text: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(text);
+    let mut before = String::new();
+    let mut found = Vec::new();
+    let mut drops = false;
+    for word in words(&text) {
+        if drops && found.len() < DROPPED_MAX {
+            found.push(word.clone());
+        }
+        drops |= before == "drop" && matches!(word.as_str(), "role" | "user" | "group");
+        before = word;
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -188,6 +208,19 @@ mod tests {
         }
         for text in ["ALTER TABLE role SET (a = 1)", "walter role", "", "ALTER"] {
             assert!(!may_assign(text.as_bytes()), "{text}");
+        }
+    }
+
+    #[test]
+    fn roles_that_are_dropped() {
+        let among = |text: &str| dropped_roles(text.as_bytes());
+        assert_eq!(
+            among("DROP ROLE IF EXISTS a, B"),
+            ["if", "exists", "a", "b"]
+        );
+        assert_eq!(among("begin; drop\nuser \"A\"; drop group g")[0], "A");
+        for text in ["DROP TABLE a", "REVOKE a FROM role", "drop", ""] {
+            assert_eq!(among(text), Vec::<String>::new(), "{text}");
         }
     }
 

@@ -133,6 +133,23 @@ impl Worker {
         }
     }
 
+    /// These words name roles that may be gone, or others by now: what sessions of theirs are left PostgreSQL takes
+    /// for nobody's. So they begin anew, as they do directly.
+    pub(super) fn roles_dropped(&self, at: &Endpoint, names: &[String], out: &mut Actions) {
+        if names.is_empty() {
+            return;
+        }
+        for pool in self.directory.pools() {
+            let is_named = names.iter().any(|name| **name == *pool.key.user);
+            let terms = Terms::of(&pool, &self.snapshot);
+            if is_named && terms.engine && terms.endpoints.iter().any(|own| **own == *at) {
+                pool.beginnings.lock().renew();
+                pool.startups.lock().clear();
+            }
+        }
+        self.tell_all_to_obey(out);
+    }
+
     /// Sessions may begin with something else now. No server of those is here before the clients that were here
     /// earlier have what they keep.
     pub(super) fn heed_beginnings(&mut self, id: PoolId) {
