@@ -8,8 +8,8 @@ use super::{Lookup, Own, OwnNames};
 use crate::{
     Reading,
     session::{
-        Dialect, Lack, Probe, Settings, SqlStatements, State, Suspects, Suspicion, TakenBack,
-        Tracked, TrackedNames, Trial,
+        DROPPED_MAX, Dialect, Lack, Probe, Settings, SqlStatements, State, Suspects, Suspicion,
+        TakenBack, Tracked, TrackedNames, Trial,
     },
     signal::{Rights, Signals},
 };
@@ -87,9 +87,6 @@ pub struct ServerSession {
     /// The channels that it listens to itself, if that has just been learnt.
     pub channels: Option<Vec<Vec<u8>>>,
 }
-
-/// So many words of texts that drop roles are kept up to the end of a transaction.
-const DROPPED_MAX: usize = 1000;
 
 /// What leaves nothing that would have to be learnt of the server.
 const HARMLESS: Suspicion = Suspicion::SEQUENCE

@@ -103,7 +103,11 @@ impl Worker {
                 }
             }
             (Own::Step(at), _) => self.step_failed(conn, at, report),
-            (Own::Sequences, _) => self.sequences_are_left(conn, report, now, out),
+            // Another client's values are still there, and what this one has asked for may be next.
+            (Own::Sequences, _) => {
+                let what = String::from_utf8_lossy(report.message).into_owned();
+                self.close_for(conn, Fault::ServerUnclean(what), now, out);
+            }
             (Own::Parameters | Own::Startup, Duty::Preparing(_))
                 if is_residue(&server.session, own, report) =>
             {

@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, fmt};
 
 use super::{Settings, SettingsTable, schema::words};
 
-/// Of a text that drops roles, so many words are looked at.
-const DROPPED_MAX: usize = 1000;
+/// Of texts that drop roles, so many words are looked at up to the end of a transaction.
+pub const DROPPED_MAX: usize = 1000;
 
 /// A database and a role, each empty for all of them.
 type Whose = (Vec<u8>, Vec<u8>);

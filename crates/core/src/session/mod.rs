@@ -34,7 +34,7 @@ mod tracked;
 mod trial;
 mod unmade;
 
-pub use assigned::{ASSIGNED, Assigned, ORIGIN, Origin, dropped_roles, may_assign};
+pub use assigned::{ASSIGNED, Assigned, DROPPED_MAX, ORIGIN, Origin, dropped_roles, may_assign};
 pub use certificates::{Certificates, changes_catalog};
 pub use context::Context;
 pub use customs::Customs;

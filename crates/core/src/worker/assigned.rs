@@ -133,16 +133,21 @@ impl Worker {
         }
     }
 
-    /// These words name roles that may be gone, or others by now: what sessions of theirs are left PostgreSQL takes
+    /// A client has named roles that may be gone, or others by now: what sessions of theirs are left PostgreSQL takes
     /// for nobody's. So they begin anew, as they do directly.
-    pub(super) fn roles_dropped(&self, at: &Endpoint, names: &[String], out: &mut Actions) {
+    pub(super) fn heed_dropped_roles(&mut self, conn: Token, out: &mut Actions) {
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
+        let names = std::mem::take(&mut server.session.dropped_roles);
         if names.is_empty() {
             return;
         }
+        let at = Arc::clone(&server.endpoint);
         for pool in self.directory.pools() {
             let is_named = names.iter().any(|name| **name == *pool.key.user);
             let terms = Terms::of(&pool, &self.snapshot);
-            if is_named && terms.engine && terms.endpoints.iter().any(|own| **own == *at) {
+            if is_named && terms.engine && terms.endpoints.contains(&at) {
                 pool.beginnings.lock().renew();
                 pool.startups.lock().clear();
             }

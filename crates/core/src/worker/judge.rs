@@ -113,13 +113,11 @@ impl Worker {
         };
         server.duty = Duty::Judging(client_conn);
         let asks = std::mem::take(&mut server.session.changes_defaults);
-        let dropped = std::mem::take(&mut server.session.dropped_roles);
-        let endpoint = Arc::clone(&server.endpoint);
         if let Some(client) = self.table.client(client_conn) {
             client.duty = ClientDuty::Preparing(conn);
             out.read(client_conn, ReadMode::Hold);
         }
-        self.roles_dropped(&endpoint, &dropped, out);
+        self.heed_dropped_roles(conn, out);
         if !asks || !self.asks_what_was_assigned(conn, now, out) {
             self.judge_session(conn, now, out);
         }

@@ -48,20 +48,18 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) {
-        let fault = Fault::ServerProtocol(what.to_string());
+        self.close_for(conn, Fault::ServerProtocol(what.to_string()), now, out);
+    }
+
+    /// A server is of no use any more, and goes before it can say anything else.
+    #[cold]
+    pub(crate) fn close_for(&mut self, conn: Token, fault: Fault, now: Time, out: &mut Actions) {
         let text = fault.to_string();
         out.list.push(Action::Close(conn));
         self.lose_server(conn, fault, &text, now, out);
     }
 
-    pub(super) fn lose_server(
-        &mut self,
-        conn: Token,
-        fault: Fault,
-        text: &str,
-        now: Time,
-        out: &mut Actions,
-    ) {
+    fn lose_server(&mut self, conn: Token, fault: Fault, text: &str, now: Time, out: &mut Actions) {
         let is_pinned = self.has_pinned_client(conn);
         let Some(server) = self.table.server(conn) else {
             return;

@@ -3,13 +3,12 @@
 
 use std::sync::Arc;
 
-use pgweir_wire::{MessageWriter, Report};
+use pgweir_wire::MessageWriter;
 
 use super::{Worker, assigned::REDEFINED, checkout::begin};
 use crate::{
     Action, Actions, SharedPool, Source, Time, Token,
     backend::{Duty, Own, Sequences, Server},
-    fault::Fault,
     frontend::{Client, ClientDuty},
     session::{Context, Settings, Startup, is_who, login_plan, plan, shown},
 };
@@ -319,25 +318,6 @@ fn discard_sequences(conn: Token, server: &mut Server, out: &mut Actions) {
     server.session.sequences = Sequences::None;
     server.ask(Own::Sequences);
     query(conn, b"DISCARD SEQUENCES", out);
-}
-
-impl Worker {
-    /// Another client's values of sequences are still there, and what this client has asked for may be next: the
-    /// server goes before it can answer.
-    #[cold]
-    pub(crate) fn sequences_are_left(
-        &mut self,
-        conn: Token,
-        report: &Report<'_>,
-        now: Time,
-        out: &mut Actions,
-    ) {
-        let what = String::from_utf8_lossy(report.message).into_owned();
-        let fault = Fault::ServerUnclean(what);
-        let text = fault.to_string();
-        out.list.push(Action::Close(conn));
-        self.lose_server(conn, fault, &text, now, out);
-    }
 }
 
 fn query(conn: Token, text: &[u8], out: &mut Actions) {
