@@ -61,6 +61,7 @@ impl Worker {
                 .extend_from_slice(bytes);
         }
         server.heard_at = now;
+        server.session.settling.goes_on();
         let pool = self.pools.get_mut(server.pool().index());
         let Some(pool) = pool.and_then(Option::as_deref_mut) else {
             return;

@@ -288,7 +288,7 @@ impl Upward<'_> {
     pub(super) fn stand_in(&mut self, name: &[u8], out: &mut Actions) {
         self.server.session.own.insert(name);
         self.server.session.own.stood_in(name);
-        self.server.session.suspicion |= Suspicion::PREPARE;
+        self.server.session.note(Suspicion::PREPARE, b"");
         let begins = !self.server.replies.is_unsynced();
         if begins && self.is_of_sql(name) {
             // As one of SQL, which it is seen as.

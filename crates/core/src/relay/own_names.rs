@@ -189,7 +189,7 @@ impl Upward<'_> {
     /// This text may change the session.
     #[cold]
     pub(super) fn note(&mut self, suspicion: Suspicion, text: &[u8]) {
-        self.server.session.suspicion |= suspicion;
+        self.server.session.note(suspicion, text);
         self.server.session.suspects.note(suspicion, text);
         if suspicion.contains(CHANGE) {
             // A text that has not come as a whole is empty here.
@@ -247,7 +247,8 @@ impl Upward<'_> {
     /// A query that makes a session new is answered at once if there is nothing to do, or nothing that
     /// any server had to do with.
     fn answers_reset(&mut self, text: &[u8], out: &mut Actions) -> bool {
-        if !self.server.replies.is_settled() || self.server.status != b'I' {
+        let is_unknown = self.server.session.dirt.needs_look();
+        if !self.server.replies.is_settled() || self.server.status != b'I' || is_unknown {
             return false;
         }
         let (Some(resets), Some(context)) = (Resets::read(text), &mut self.client.context) else {
@@ -283,7 +284,7 @@ impl Upward<'_> {
             return;
         };
         let text = hearing.listen_commands();
-        self.server.session.suspicion |= Suspicion::LISTEN;
+        self.server.session.note(Suspicion::LISTEN, b"");
         // Whatever the extension says of it: it is to be taken back.
         self.server.session.has_reported = true;
         self.server.ask(Own::Channels);
@@ -341,7 +342,7 @@ impl Upward<'_> {
                 Some(Mark::clients(MarkKind::Parse, change))
             }
             Named::Close(name) => {
-                self.server.session.suspicion |= Suspicion::PREPARE;
+                self.server.session.note(Suspicion::PREPARE, b"");
                 let ahead = self.server.replies.owed_to_client();
                 self.server.session.own.leaves(name, ahead);
                 let known = self.client.statements.remove(self.bindings, name);

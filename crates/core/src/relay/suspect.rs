@@ -36,7 +36,7 @@ impl Upward<'_> {
     #[inline]
     pub(super) fn suspect_unknown(&mut self, named: &Named<'_>, is_ours: bool) {
         if self.is_carried && !is_ours && named.is_named() && !self.is_own(named) {
-            self.server.session.suspicion |= Suspicion::OPAQUE;
+            self.server.session.note(Suspicion::OPAQUE, b"");
         }
     }
 
