@@ -143,6 +143,11 @@ impl Client {
         self.login.begin(&mut self.output);
     }
 
+    /// Whom it logs in as, and the name that it asks for.
+    pub(crate) fn identity(&self) -> (&str, Option<&str>) {
+        self.login.identity()
+    }
+
     /// Does it have a server of its own?
     pub(crate) fn is_native(&self) -> bool {
         self.login.replicates
@@ -422,7 +427,7 @@ impl Client {
         let Some(ask) = unit.asks.front_mut() else {
             return Err(self.wrong(format!("gets '{}' unasked", tag.escape_ascii())));
         };
-        if ask.is_marked() && is_marked(tag) {
+        if ask.is_marked() && is_marked(tag, body) {
             let (id, numbers) = (RequestId::find_within(body), &unit.numbers);
             if !id.is_some_and(|id| id.client == self.index && numbers.contains(&id.number)) {
                 let what = format!("gets an answer to {id:?} for {numbers:?}");
@@ -556,17 +561,46 @@ fn is_of_waiting(body: &[u8]) -> bool {
 }
 
 /// Messages of a server that carry the id of a request.
-fn is_marked(tag: u8) -> bool {
-    matches!(
-        tag,
-        backend::COMMAND_COMPLETE
-            | backend::DATA_ROW
-            | backend::COPY_DATA
-            | backend::ERROR_RESPONSE
-            | backend::NOTICE_RESPONSE
-            | backend::FUNCTION_CALL_RESPONSE
-    )
+fn is_marked(tag: u8, body: &[u8]) -> bool {
+    let is_plain = tag == backend::COMMAND_COMPLETE && PLAIN.contains(&body);
+    !is_plain
+        && matches!(
+            tag,
+            backend::COMMAND_COMPLETE
+                | backend::DATA_ROW
+                | backend::COPY_DATA
+                | backend::ERROR_RESPONSE
+                | backend::NOTICE_RESPONSE
+                | backend::FUNCTION_CALL_RESPONSE
+        )
 }
+
+/// What PostgreSQL says of commands that work on the session or the transaction, and the pooler has to
+/// understand.
+const PLAIN: [&[u8]; 22] = [
+    b"BEGIN\0",
+    b"COMMIT\0",
+    b"ROLLBACK\0",
+    b"SAVEPOINT\0",
+    b"RELEASE\0",
+    b"SET\0",
+    b"RESET\0",
+    b"DISCARD ALL\0",
+    b"DISCARD TEMP\0",
+    b"DISCARD SEQUENCES\0",
+    b"DISCARD PLANS\0",
+    b"DECLARE CURSOR\0",
+    b"CLOSE CURSOR\0",
+    b"CLOSE CURSOR ALL\0",
+    b"LISTEN\0",
+    b"UNLISTEN\0",
+    b"PREPARE\0",
+    b"DEALLOCATE\0",
+    b"DEALLOCATE ALL\0",
+    b"CREATE TABLE\0",
+    b"DROP TABLE\0",
+    b"INSERT 0 1\0",
+];
 
 fn show(message: &[u8]) -> String {
     let shown = &message[5..message.len().min(70)];

@@ -4,14 +4,18 @@ mod extended;
 mod login;
 mod output;
 mod session;
+mod sql;
 mod statement;
+
+use std::{cell::RefCell, rc::Rc};
 
 use pgweir_auth::userlist::Secret;
 use pgweir_wire::{Authentication, Header, MessageWriter, Severity};
 
 pub(crate) use self::{
     login::Method,
-    session::{REFUSED, is_refused},
+    session::{Direct, REFUSED, is_refused},
+    sql::State,
     statement::{Command, Text, signature},
 };
 use self::{
@@ -84,6 +88,8 @@ pub(crate) struct Cluster {
     /// A backend has gone that nobody asked to go.
     pub(crate) lost: bool,
     pub(crate) census: Census,
+    /// The session that each client would have with a server of its own.
+    directs: Vec<Direct>,
     /// What was said to whom, since the world last asked.
     pub(crate) said: Vec<(usize, Said)>,
 }
@@ -96,8 +102,16 @@ impl Cluster {
             refuses: false,
             lost: false,
             census: Census::new(),
+            directs: Vec::new(),
             said: Vec::new(),
         }
+    }
+
+    /// A client comes, which asks for this name in its startup packet.
+    pub(crate) fn introduce(&mut self, user: &str, application_name: Option<&str>) {
+        let asked = application_name.map(|name| ("application_name", name));
+        let state = State::new(login::defaults(user, asked.into_iter()));
+        self.directs.push(Rc::new(RefCell::new(state)));
     }
 
     /// The index that the next backend will have.
@@ -286,7 +300,8 @@ impl Cluster {
         let mut writer = MessageWriter::new(&mut bytes);
         writer.authentication(Authentication::Ok);
         for name in REPORTED {
-            writer.parameter_status(name.as_bytes(), settings[name].as_bytes());
+            let value = &settings[&name.to_ascii_lowercase()];
+            writer.parameter_status(name.as_bytes(), value.as_bytes());
         }
         writer
             .parameter_status(b"server_version", b"18.0")
@@ -311,6 +326,9 @@ impl Cluster {
             *self.census.entry(what).or_default() += 1;
         }
         let whose = backend.tap.ahead.pop_front().and_then(|(_, client)| client);
+        if let Some(direct) = whose.and_then(|client| self.directs.get(client)) {
+            session.attach(direct);
+        }
         match session.message(header.tag, &message[5..], whose, &mut backend.out)? {
             Next::Go => {
                 let held = session.named_statements();

@@ -212,6 +212,8 @@ impl World {
         let host = self.rng.usize(..self.hosts.len());
         let link = client.link;
         self.note(|| format!("client {} comes to worker {host}", client.index));
+        let (user, name) = client.identity();
+        self.cluster.introduce(user, name);
         self.clients.push(client);
         self.said.push(Default::default());
         if self.hosts[host].stopped {
