@@ -83,6 +83,8 @@ pub struct Scenario {
     pub(crate) natives: bool,
     /// Clients use prepared statements that outlive a pipeline.
     pub(crate) prepares: bool,
+    /// Clients set, lock, listen, and all else that sessions are there for.
+    pub(crate) sessions: bool,
     /// `max_prepared_statements`.
     pub(crate) statements_max: u32,
     /// Caps on servers.
@@ -238,6 +240,7 @@ impl Scenario {
             chunk,
             query_wait_timeout,
             prepares,
+            sessions: rng.u8(..3) > 0,
             client_limits: ClientLimits::of(&mut rng),
             operators: rng.bool(),
             natives: rng.u8(..3) == 0,
@@ -271,7 +274,7 @@ impl Scenario {
         scenario.mishaps = Mishaps::default();
         scenario.client_limits = ClientLimits::default();
         scenario.shutdown = None;
-        scenario.caps = Caps::default();
+        scenario.caps = Caps::none();
         scenario.clients = scenario.clients.max(5);
         scenario
     }

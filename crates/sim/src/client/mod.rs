@@ -6,6 +6,7 @@ mod operator;
 mod own;
 mod pipeline;
 mod script;
+mod sessions;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -114,6 +115,8 @@ pub(crate) struct Client {
     began: bool,
     /// Settings that are not reported stay with the session.
     keeps_session: bool,
+    /// It does all that one can do with a session.
+    pub(crate) works_on_session: bool,
     /// It talks to the console.
     desk: Option<Box<Desk>>,
 }
@@ -195,6 +198,7 @@ impl Client {
             misbehaved: false,
             began: false,
             keeps_session: false,
+            works_on_session: false,
             desk: None,
         }
     }
@@ -351,7 +355,11 @@ impl Client {
         }
         let is_poolers = |said: &&Said| {
             let (of_server, ask) = (said.message[0], self.asked());
-            said.message != message && self.own.is_poolers(ask, of_server, tag)
+            // Behind a RESET the pooler has its client's startup values set again, in the same query.
+            let is_set = said.message.ends_with(b"SET\0") && said.message.len() == 9;
+            let is_inserted =
+                is_set && !matches!(tag, backend::PARAMETER_STATUS | backend::NOTICE_RESPONSE);
+            said.message != message && (is_inserted || self.own.is_poolers(ask, of_server, tag))
         };
         let unheard = said.iter().take_while(is_poolers).count();
         // An error of the pooler's own tells nothing of what servers say.

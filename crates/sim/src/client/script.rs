@@ -107,6 +107,9 @@ impl Client {
                 _ => self.prepared(rng),
             };
         }
+        if self.works_on_session && rng.u8(..3) > 0 {
+            return self.work_on_session(rng);
+        }
         if in_transaction && rng.u8(..3) == 0 {
             return self.simple(&[["commit", "rollback"][rng.usize(..2)]], true);
         }
@@ -132,7 +135,7 @@ impl Client {
         }
     }
 
-    fn simple(&mut self, commands: &[&str], claims: bool) {
+    pub(super) fn simple(&mut self, commands: &[&str], claims: bool) {
         let number = self.number();
         let text = self.text(number, commands, claims);
         self.write(|writer| {
@@ -269,7 +272,7 @@ impl Client {
             if let Some(name) = self.parameters.get("application_name") {
                 text.push_str(&format!(" a={name}"));
             }
-            if self.keeps_session {
+            if self.keeps_session && !self.works_on_session {
                 text.push_str(&format!(" w={}", self.work_mem));
             }
         }

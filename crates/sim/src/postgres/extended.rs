@@ -153,7 +153,9 @@ impl Session {
             return Ok(Next::Go);
         };
         self.shown = statement.shown();
+        // The pooler's own are made out of what a client has sent before.
         if let Some(claim) = &statement.text.claim
+            && self.client.is_some()
             && Some(claim.id) != self.id
         {
             let what = format!("a portal is bound to a foreign statement: {claim:?}");
@@ -237,6 +239,8 @@ impl Session {
         body.end()?;
         if kind == b'S' {
             self.statements.remove(name);
+            // Those of SQL have such names too: no client of this world closes them like that.
+            self.forget_prepared(&String::from_utf8_lossy(name));
         } else {
             self.portals.remove(name);
         }

@@ -238,6 +238,16 @@ impl Cluster {
         clean && link.up.is_empty() && backend.out.is_empty() && backend.tap.is_harmless()
     }
 
+    /// Does it hold what no other session can be given? So its client may keep it.
+    pub(crate) fn is_bound(&self, index: usize) -> bool {
+        match &self.backends[index].phase {
+            Phase::Session(session) => {
+                session.state().is_bound() || session.state().has_sequences()
+            }
+            _ => false,
+        }
+    }
+
     fn log_in(&mut self, index: usize, net: &mut Network) -> Result<(), Violation> {
         let backend = &mut self.backends[index];
         let Phase::Login(login) = &mut backend.phase else {

@@ -134,6 +134,11 @@ impl Session {
         self.direct = Some(Rc::clone(direct));
     }
 
+    /// The pooler takes away a statement of SQL.
+    pub(super) fn forget_prepared(&mut self, name: &str) {
+        self.state.forget_prepared(name);
+    }
+
     /// Does the same to this session and, if its client has asked for it, to the client's own.
     fn both(&mut self, change: impl Fn(&mut State)) {
         change(&mut self.state);

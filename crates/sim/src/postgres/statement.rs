@@ -145,9 +145,9 @@ impl Command {
             "fail" => Self::Fail,
             "slow" => Self::Slow(number().unwrap_or(1)),
             "die" => Self::Die,
-            // The second is what is left of a client that went in the middle of a message.
             "refused" => Self::Refused,
-            _ if text.starts_with(CUT) => Self::Refused,
+            // A client has gone in the middle of a message, and the pooler's farewell was taken for the rest.
+            _ if text.ends_with('X') => Self::Refused,
             _ => Self::of_transaction(text),
         }
     }
@@ -170,9 +170,6 @@ impl Command {
         }
     }
 }
-
-/// The text of a message that its client never ends.
-pub(crate) const CUT: &str = "a part of a mess";
 
 /// What tells a prepared statement from all others: its text and types, in full.
 pub(crate) fn signature(text: &str, types: &[u32]) -> String {

@@ -196,7 +196,8 @@ impl World {
     /// Could be lent, as far as one can see from outside.
     pub(super) fn is_free(&self, backend: usize) -> bool {
         let owner = self.cluster.backends[backend].tap.owner;
-        let is_kept = self.scenario.mode == PoolMode::Session
+        // What its session holds may bind a client to its server.
+        let is_kept = (self.scenario.mode == PoolMode::Session || self.cluster.is_bound(backend))
             && owner.is_some_and(|owner| self.net.see(self.clients[owner].link).held);
         let is_own = self.cluster.backends[backend].is_native();
         !is_kept && !is_own && self.cluster.is_quiet(backend, &self.net)

@@ -7,8 +7,9 @@ use super::eval::Rows;
 const HARMLESS: [&str; 4] = ["rows", "slow", "fail", "harmless"];
 
 /// Functions, and the statement that each of them runs; `$1` is the first argument.
-const HIDDEN: [(&str, &str); 8] = [
-    ("greet", "set app.tenant = '$1'"),
+const HIDDEN: [(&str, &str); 9] = [
+    ("greet", "set search_path = '$1'"),
+    ("whisper", "set app.whisper = '$1'"),
     ("measure", "set work_mem = '$1'"),
     ("impersonate", "set role = '$1'"),
     ("guard", "select pg_advisory_lock_shared('$1')"),
@@ -21,7 +22,7 @@ const HIDDEN: [(&str, &str); 8] = [
 /// Tables that are harmless, and those whose triggers run a statement for the first value of a row.
 const TABLES: [&str; 1] = ["plain"];
 const TRIGGERS: [(&str, &str); 2] = [
-    ("audited", "set app.tenant = '$1'"),
+    ("audited", "set search_path = '$1'"),
     ("locked", "select pg_advisory_lock_shared('$1')"),
 ];
 

@@ -105,6 +105,10 @@ impl State {
         self.statements.get(name).map(|(_, body)| body.as_str())
     }
 
+    pub(crate) fn forget_prepared(&mut self, name: &str) {
+        self.statements.remove(name);
+    }
+
     pub(super) fn sequence(&self, name: &str) -> Option<&String> {
         self.sequences.get(name)
     }

@@ -175,8 +175,8 @@ fn differences() {
 #[test]
 fn effects_that_are_hidden() {
     let mut state = state();
-    run(&mut state, "select greet('t2'), harmless()").unwrap();
-    assert_eq!(state.value("app.tenant"), Some("t2"));
+    run(&mut state, "select whisper('t2'), harmless()").unwrap();
+    assert_eq!(state.value("app.whisper"), Some("t2"));
     run(
         &mut state,
         "select learn('q9'); insert into locked values (3); insert into plain values (1)",

@@ -1,0 +1,108 @@
+//! What clients do with their sessions: openly, and by functions and triggers that tell nothing of it.
+
+use super::{Client, Unit};
+
+/// Names that all clients use for what each of them has for itself.
+const NAMES: [&str; 3] = ["q1", "q2", "q3"];
+
+impl Client {
+    /// One statement, or some in one query, that works on the session.
+    pub(super) fn work_on_session(&mut self, rng: &mut fastrand::Rng) {
+        let mark = format!("c{}n{}", self.index, self.next_number + 1);
+        let name = NAMES[rng.usize(..NAMES.len())];
+        let mut texts = vec![self.session_statement(&mark, name, rng)];
+        if rng.u8(..5) == 0 {
+            texts.push(self.session_statement(&mark, name, rng));
+        }
+        if rng.u8(..8) == 0 {
+            texts.push("select rows(1, 4)".to_owned());
+        }
+        if rng.u8(..12) == 0 {
+            // All of it is taken back.
+            texts.push("fail".to_owned());
+        }
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        // A text that makes a statement is sent again, to other servers.
+        self.simple(&texts, false);
+    }
+
+    /// The same in the extended protocol; only texts that are not sent again.
+    pub(super) fn work_on_session_extended(&mut self, unit: &mut Unit, rng: &mut fastrand::Rng) {
+        let mark = format!("c{}n{}", self.index, self.next_number + 1);
+        let text = match rng.u8(..5) {
+            0 => format!("set app.tenant = '{mark}'"),
+            1 => format!("select set_config('app.other', '{mark}', false)"),
+            2 => self.hidden(&mark, rng),
+            3 => "select harmless()".to_owned(),
+            _ => format!("select pg_advisory_lock_shared('{mark}')"),
+        };
+        self.unnamed(unit, &text, false, rng.bool());
+        self.execute_last(unit);
+    }
+
+    fn session_statement(&self, mark: &str, name: &str, rng: &mut fastrand::Rng) -> String {
+        match rng.u8(..30) {
+            0..=3 => setting(mark, rng),
+            4 => "reset all".to_owned(),
+            5 => [
+                "reset app.tenant",
+                "reset work_mem",
+                "reset statement_timeout",
+            ][rng.usize(..3)]
+            .to_owned(),
+            6 => ["set role r1", "set role r2", "reset role", "set role none"][rng.usize(..4)]
+                .to_owned(),
+            7 | 8 => format!(
+                "prepare {name} as select rows(1, {})",
+                1 + self.next_number % 90
+            ),
+            9 | 10 => format!("execute {name}"),
+            11 => format!("deallocate {name}"),
+            12 => format!("create temp table {name} (a int)"),
+            13 | 14 => {
+                ["discard temp".to_owned(), format!("drop table {name}")][rng.usize(..2)].clone()
+            }
+            15 => format!("declare {name} cursor with hold for select rows(1, 1)"),
+            16 => ["close all".to_owned(), format!("close {name}")][rng.usize(..2)].clone(),
+            17 => format!("select pg_advisory_lock_shared('{mark}')"),
+            18 | 19 => "select pg_advisory_unlock_all()".to_owned(),
+            20 => format!("select nextval('{name}')"),
+            21 if rng.u8(..3) == 0 => [
+                "select lastval()".to_owned(),
+                format!("select currval('{name}')"),
+            ][rng.usize(..2)]
+            .clone(),
+            22 => format!(
+                "insert into {} values ('{mark}')",
+                ["plain", "audited", "locked"][rng.usize(..3)]
+            ),
+            23 => "select harmless()".to_owned(),
+            24 => "insert into plain values (1)".to_owned(),
+            _ => self.hidden(mark, rng),
+        }
+    }
+
+    /// A call that looks like any other.
+    fn hidden(&self, mark: &str, rng: &mut fastrand::Rng) -> String {
+        match rng.u8(..8) {
+            0 | 1 => format!("select greet('{mark}')"),
+            2 => format!("select measure('{}MB')", 2 * rng.u8(3..90)),
+            3 => format!("select impersonate('r{}')", rng.u8(1..3)),
+            4 => format!("select guard('{mark}')"),
+            5 => format!("select learn('{}')", NAMES[rng.usize(..NAMES.len())]),
+            6 => format!("select scribble('{}')", NAMES[rng.usize(..NAMES.len())]),
+            _ => "select enumerate()".to_owned(),
+        }
+    }
+}
+
+fn setting(mark: &str, rng: &mut fastrand::Rng) -> String {
+    match rng.u8(..7) {
+        0 | 1 => format!("set app.tenant = '{mark}'"),
+        2 => format!("select set_config('app.tenant', '{mark}', false)"),
+        3 => format!("set local app.tenant = '{mark}'"),
+        4 => format!("select set_config('app.other', '{mark}', true)"),
+        5 => format!("set statement_timeout to '{}s'", rng.u8(10..90)),
+        _ => format!("set search_path = '{mark}'"),
+    }
+}
