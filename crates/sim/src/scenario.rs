@@ -83,6 +83,8 @@ pub struct Scenario {
     pub(crate) natives: bool,
     /// Clients use prepared statements that outlive a pipeline.
     pub(crate) prepares: bool,
+    /// The catalog is read, and says which functions and tables keep nothing in a session.
+    pub(crate) certifies: bool,
     /// Clients set, lock, listen, and all else that sessions are there for.
     pub(crate) sessions: bool,
     /// `max_prepared_statements`.
@@ -201,7 +203,10 @@ impl Scenario {
             ("plain", Method::Password),
         ][rng.usize(..5)];
         let accounts = accounts(method, &mut rng);
-        let (settings, query_wait_timeout) = settings(mode, auth_type, &mut rng);
+        let chunk = [1, 40, 1_000, 70_000][rng.usize(..4)].min(capacity);
+        // The text that reads the catalog is long.
+        let certifies = chunk >= 700 && rng.u8(..4) > 0;
+        let (settings, query_wait_timeout) = settings(mode, auth_type, certifies, &mut rng);
         let connect_query = ["", " connect_query='rows 1 3'"][rng.usize(..2)];
         let target = "host=10.0.0.1 port=5432";
         let databases = match rng.u8(..3) {
@@ -209,7 +214,6 @@ impl Scenario {
             1 => format!("alpha = {target}{connect_query}\n* = {target}\n"),
             _ => format!("alpha = {target}\nbeta = {target}{connect_query}\n"),
         };
-        let chunk = [1, 40, 1_000, 70_000][rng.usize(..4)].min(capacity);
         let mut mishaps = mishaps(&mut rng);
         let prepares = rng.u8(..4) > 0 && (mode == PoolMode::Session || PREPARED_EVERYWHERE);
         let stall = [60, 60, 400][rng.usize(..3)];
@@ -241,6 +245,7 @@ impl Scenario {
             query_wait_timeout,
             prepares,
             sessions: rng.u8(..3) > 0,
+            certifies,
             client_limits: ClientLimits::of(&mut rng),
             operators: rng.bool(),
             natives: rng.u8(..3) == 0,
@@ -324,16 +329,22 @@ impl Scenario {
 }
 
 /// The section `[pgbouncer]` but for `default_pool_size`, and its `query_wait_timeout`.
-fn settings(mode: PoolMode, auth_type: &str, rng: &mut fastrand::Rng) -> (String, u32) {
+fn settings(
+    mode: PoolMode,
+    auth_type: &str,
+    certifies: bool,
+    rng: &mut fastrand::Rng,
+) -> (String, u32) {
     let fair_window = ["auto", "0"][rng.usize(..2)];
     let query_wait_timeout = if rng.u8(..4) == 0 { 3 } else { 0 };
     let settings = format!(
-        "pool_mode = {}\ncatalog_check_interval = 0\nauth_type = {auth_type}\nfair_window = {fair_window}\n\
+        "pool_mode = {}\ncatalog_check_interval = {}\nauth_type = {auth_type}\nfair_window = {fair_window}\n\
              query_wait_timeout = {query_wait_timeout}\nserver_login_retry = {}\n\
              server_idle_timeout = {}\nserver_lifetime = {}\nautodb_idle_timeout = 2\n\
              server_connect_limit = {}\nscram_iterations = 2\nserver_reset_query_always = {}\n\
              admin_users = {ADMIN}\nstats_users = {ONLOOKER}\nserver_connect_timeout = 0\n",
         mode.as_str(),
+        if certifies { 10 } else { 0 },
         rng.u8(1..3),
         [5, 600][rng.usize(..2)],
         [20, 3600][rng.usize(..2)],

@@ -40,6 +40,8 @@ struct Unit {
     begun: bool,
     failed: bool,
     is_slow: bool,
+    /// Nothing is sent before it is answered.
+    is_alone: bool,
     /// `work_mem` from then on, if it succeeds.
     work_mem: Option<String>,
 }
@@ -115,6 +117,8 @@ pub(crate) struct Client {
     began: bool,
     /// Settings that are not reported stay with the session.
     keeps_session: bool,
+    /// What it asks for can be read: the catalog says that it keeps nothing in the session.
+    pub(crate) speaks_sql: bool,
     /// It does all that one can do with a session.
     pub(crate) works_on_session: bool,
     /// It talks to the console.
@@ -198,6 +202,7 @@ impl Client {
             misbehaved: false,
             began: false,
             keeps_session: false,
+            speaks_sql: false,
             works_on_session: false,
             desk: None,
         }

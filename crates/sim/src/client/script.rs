@@ -29,6 +29,7 @@ impl Client {
                 let open = self.open.as_ref();
                 self.units.is_empty() && open.is_none_or(|unit| unit.is_silent())
             }
+            None if self.units.iter().any(|unit| unit.is_alone) => false,
             None => self.confused || (self.units.len() < 3 && self.spare == 0),
         }
     }
@@ -277,8 +278,20 @@ impl Client {
             }
         }
         text.push_str("*/");
+        let commands: Vec<String> = commands.iter().map(|own| self.spell(own)).collect();
         text.push_str(&commands.join(";"));
         text
+    }
+
+    /// A command of this world, as a call of a function that is certified, where those are.
+    fn spell(&self, command: &str) -> String {
+        let (word, rest) = command.split_once(' ').unwrap_or((command, ""));
+        match word {
+            "rows" | "slow" | "fail" if self.speaks_sql => {
+                format!("select {word}({})", rest.replace(' ', ", "))
+            }
+            _ => command.to_owned(),
+        }
     }
 
     pub(super) fn number(&mut self) -> u32 {

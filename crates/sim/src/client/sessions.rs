@@ -8,6 +8,10 @@ const NAMES: [&str; 3] = ["q1", "q2", "q3"];
 impl Client {
     /// One statement, or some in one query, that works on the session.
     pub(super) fn work_on_session(&mut self, rng: &mut fastrand::Rng) {
+        // In session mode it returns to what the server began with.
+        if !self.is_hasty && self.units.is_empty() && rng.u8(..25) == 0 {
+            return self.reset_all();
+        }
         let mark = format!("c{}n{}", self.index, self.next_number + 1);
         let name = NAMES[rng.usize(..NAMES.len())];
         let mut texts = vec![self.session_statement(&mark, name, rng)];
@@ -24,6 +28,14 @@ impl Client {
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         // A text that makes a statement is sent again, to other servers.
         self.simple(&texts, false);
+    }
+
+    /// Its startup values come back at the end of the request: nothing is sent behind it until then.
+    fn reset_all(&mut self) {
+        self.simple(&["reset all"], false);
+        if let Some(unit) = self.units.back_mut() {
+            unit.is_alone = true;
+        }
     }
 
     /// The same in the extended protocol; only texts that are not sent again.
@@ -43,7 +55,6 @@ impl Client {
     fn session_statement(&self, mark: &str, name: &str, rng: &mut fastrand::Rng) -> String {
         match rng.u8(..30) {
             0..=3 => setting(mark, rng),
-            4 => "reset all".to_owned(),
             5 => [
                 "reset app.tenant",
                 "reset work_mem",

@@ -445,7 +445,10 @@ impl Session {
         simple: bool,
         out: &mut Output,
     ) {
-        let is_query = matches!(statement, Statement::Select(_) | Statement::ReadCatalog);
+        let is_query = matches!(
+            statement,
+            Statement::Select(_) | Statement::ReadCatalog | Statement::ReadAssigned
+        );
         if !is_query {
             return self.complete_as(tag_of(statement), simple, out);
         }
@@ -690,7 +693,10 @@ fn tag_of(statement: &Statement) -> &'static str {
         Statement::CreateTemp(_) => "CREATE TABLE",
         Statement::Drop(_) => "DROP TABLE",
         Statement::Insert { .. } => "INSERT 0 1",
-        Statement::Execute(_) | Statement::Select(_) | Statement::ReadCatalog => "SELECT 1",
+        Statement::Execute(_)
+        | Statement::Select(_)
+        | Statement::ReadCatalog
+        | Statement::ReadAssigned => "SELECT 1",
     }
 }
 

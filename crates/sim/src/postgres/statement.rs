@@ -147,7 +147,7 @@ impl Command {
             "die" => Self::Die,
             "refused" => Self::Refused,
             // A client has gone in the middle of a message, and the pooler's farewell was taken for the rest.
-            _ if text.ends_with('X') => Self::Refused,
+            _ if text.trim_end_matches(['\0', '\u{4}']).ends_with('X') => Self::Refused,
             _ => Self::of_transaction(text),
         }
     }

@@ -391,7 +391,7 @@ impl World {
     }
 
     fn write(&mut self, host: usize, to: Token, bytes: &[u8]) -> Result<(), Violation> {
-        let most_unsent = 8 * self.scenario.chunk + 16_384;
+        let most_unsent = 8 * self.scenario.chunk + UNSENT_MAX;
         let desk = &mut self.hosts[host];
         let Some(Conn::Open(open)) = desk.table.get_mut(&to) else {
             return Ok(());
@@ -538,6 +538,10 @@ impl World {
         (to, backend)
     }
 }
+
+/// Bytes that may wait for a connection, whatever it takes at once: the pooler's longest text, which reads
+/// the catalog, is among them.
+const UNSENT_MAX: usize = 49_152;
 
 fn sense(what: &str) -> Violation {
     Violation::new(Promise::Sense, what)

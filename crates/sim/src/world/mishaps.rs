@@ -35,6 +35,7 @@ impl World {
         let requests = self.rng.u32(..=self.scenario.requests);
         let mut client = Client::new(index, link, requests, keeps_session, account, &mut self.rng);
         client.prepares = self.scenario.prepares;
+        client.speaks_sql = self.scenario.certifies && self.rng.u8(..4) > 0;
         client.works_on_session = self.scenario.sessions && keeps_session && self.rng.bool();
         client.is_hasty = keeps_server;
         client.shares_servers(!keeps_server);

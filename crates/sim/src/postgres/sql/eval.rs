@@ -131,7 +131,10 @@ impl<'m> Machine<'m> {
         let text = |text: &str| Some(text.to_owned());
         let state = &*self.state;
         Ok(match name {
-            "pg_settings" => (&["name", "setting", "context", "source"], self.parameters()),
+            "pg_settings" => (
+                &["name", "setting", "context", "source", "reset_val"],
+                self.parameters(),
+            ),
             "pg_prepared_statements" | "pg_prepared_statement" => {
                 let sql = state.statements();
                 let sql = sql.map(|(name, source)| vec![text(name), text(source), text("t")]);
@@ -184,7 +187,8 @@ impl<'m> Machine<'m> {
                 false => "default",
             };
             let value = self.state.value(name).map(str::to_owned);
-            vec![text(name), value, text("user"), text(source)]
+            let reset = self.state.defaults().get(name).cloned();
+            vec![text(name), value, text("user"), text(source), reset]
         };
         listed.map(row).collect()
     }
@@ -328,6 +332,10 @@ impl<'m> Machine<'m> {
             "pg_my_temp_schema" => Some(TEMP_SCHEMA.to_owned()),
             "pg_backend_pid" => Some(PID.to_owned()),
             "session_user" | "current_user" => Some(self.facts.user.clone()),
+            "strpos" => {
+                let found = arg(0).find(&arg(1)).map_or(0, |at| at + 1);
+                Some(found.to_string())
+            }
             "starts_with" => Some(truth(arg(0).starts_with(&arg(1)))),
             "has_parameter_privilege" => Some("f".to_owned()),
             "gen_random_uuid" | "uuid_hash" => Some("7".to_owned()),

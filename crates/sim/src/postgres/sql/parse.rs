@@ -45,6 +45,8 @@ pub(crate) enum Statement {
     Select(Select),
     /// The reading of which functions and relations keep nothing in a session.
     ReadCatalog,
+    /// The reading of what ALTER ROLE and ALTER DATABASE have assigned.
+    ReadAssigned,
 }
 
 /// An expression.
@@ -105,8 +107,13 @@ pub(crate) enum Relation {
 /// The statement of this text; `None` if it is none that is known.
 pub(crate) fn parse(text: &str) -> Option<Statement> {
     let tokens = lex(text)?;
-    if is_reading_of_the_catalog(&tokens) {
+    // No other query of the pooler names these catalogs.
+    let names = |catalog: &str| tokens.contains(&Token::Word(catalog.to_owned()));
+    if names("pg_proc") {
         return Some(Statement::ReadCatalog);
+    }
+    if names("pg_db_role_setting") {
+        return Some(Statement::ReadAssigned);
     }
     let mut parser = Parser {
         tokens: &tokens,
@@ -114,11 +121,6 @@ pub(crate) fn parse(text: &str) -> Option<Statement> {
     };
     let statement = parser.statement(text)?;
     parser.ends().then_some(statement)
-}
-
-/// No other query of the pooler names the catalog of functions.
-fn is_reading_of_the_catalog(tokens: &[Token]) -> bool {
-    tokens.contains(&Token::Word("pg_proc".to_owned()))
 }
 
 struct Parser<'t> {

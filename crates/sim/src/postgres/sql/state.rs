@@ -206,6 +206,7 @@ impl State {
             Statement::Select(select) => {
                 return Machine::new(self, facts).select(select);
             }
+            Statement::ReadAssigned => {}
             Statement::ReadCatalog => return Ok(super::functions::catalog_rows()),
             Statement::Insert { table, value } => {
                 let value = Machine::new(self, facts).value_of(value)?;
