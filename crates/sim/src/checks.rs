@@ -175,7 +175,7 @@ impl Tap {
         let id = RequestId::of_message(tag, body).map(|id| id.client);
         self.remakes |= match tag {
             b'P' => is_remade(body),
-            // Clients close their own by SQL.
+            // Clients close those of SQL by SQL.
             b'C' => body.starts_with(b"Sq"),
             _ => false,
         };

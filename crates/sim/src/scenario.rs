@@ -26,6 +26,12 @@ pub enum Sabotage {
     SwallowReply(u32),
     /// Each so-and-so-many-th piece for a client is overtaken by the next.
     SwapReplies(u32),
+    /// Cleans are answered, and do nothing.
+    NoClean,
+    /// Looks are answered as if the session held nothing.
+    NoLook,
+    /// Each so-and-so-many-th piece of a client's bytes goes to a server that another client keeps.
+    LendKept(u32),
 }
 
 /// Likelihoods, in thousandths of a step.
@@ -276,6 +282,7 @@ impl Scenario {
     pub fn sabotaged(seed: u64, sabotage: Sabotage) -> Self {
         let mut scenario = Self::of(seed);
         scenario.sabotage = Some(sabotage);
+        scenario.sessions = true;
         scenario.mishaps = Mishaps::default();
         scenario.client_limits = ClientLimits::default();
         scenario.shutdown = None;
@@ -319,6 +326,7 @@ impl Scenario {
                 .collect(),
             eager_reports: self.eager_reports,
             tls: self.server_tls,
+            sabotage: self.sabotage,
             checks_all: self.mode != PoolMode::Statement,
             statements_max: match self.mode {
                 PoolMode::Session => usize::MAX,

@@ -54,6 +54,8 @@ impl Client {
 
     fn session_statement(&self, mark: &str, name: &str, rng: &mut fastrand::Rng) -> String {
         match rng.u8(..30) {
+            // Who has statements of the protocol too would have the pooler give them their names.
+            7..=11 if self.prepares => setting(mark, rng),
             0..=3 => setting(mark, rng),
             5 => [
                 "reset app.tenant",

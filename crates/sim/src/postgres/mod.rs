@@ -27,12 +27,15 @@ use crate::{
     Census,
     checks::{Promise, Said, Tap, Violation},
     network::{End, LinkId, Network},
+    scenario::Sabotage,
 };
 
 /// What a dying backend says.
 pub(crate) const LAST_WORDS: &str = "terminating connection due to administrator command";
 /// What it says at login when it takes nobody.
 pub(crate) const TOO_MANY: &str = "sorry, too many clients already";
+/// A client has statements of no more names at a time.
+const NAMES_MAX: usize = 7;
 const WRONG_PASSWORD: &str = "password authentication failed for user";
 
 /// How the model behaves in this world.
@@ -45,6 +48,8 @@ pub(crate) struct Conduct {
     pub(crate) eager_reports: bool,
     /// It can speak TLS.
     pub(crate) tls: bool,
+    /// A fault that the model plays.
+    pub(crate) sabotage: Option<Sabotage>,
     /// Settings that are not reported are checked too.
     pub(crate) checks_all: bool,
     /// Most named statements that a server may hold.
@@ -319,7 +324,8 @@ impl Cluster {
             .ready_for_query(b'I');
         backend.say_raw(&bytes);
         let (eager, checks_all) = (self.conduct.eager_reports, self.conduct.checks_all);
-        let session = Session::new(index, settings, eager, checks_all);
+        let mut session = Session::new(index, settings, eager, checks_all);
+        session.sabotage = self.conduct.sabotage;
         backend.phase = Phase::Session(Box::new(session));
     }
 
@@ -341,10 +347,14 @@ impl Cluster {
         }
         match session.message(header.tag, &message[5..], whose, &mut backend.out)? {
             Next::Go => {
-                let held = session.named_statements();
-                // On a server of its own it is the client that makes them.
-                if held > self.conduct.statements_max && !backend.wish.replicates {
-                    let what = format!("backend {index} holds {held} prepared statements");
+                let (held, given) = session.named_statements();
+                let most = self.conduct.statements_max;
+                // On a server of its own it is the client that makes them. Where its texts name statements, a
+                // server has all of the client's for a while.
+                let too_many = held > most || given > NAMES_MAX.max(most);
+                if too_many && !backend.wish.replicates {
+                    let what =
+                        format!("backend {index} holds {held} prepared statements, {given} given");
                     return Err(Violation::new(Promise::Memory, what));
                 }
             }

@@ -10,7 +10,10 @@ use super::{
     sql::{Facts, Failure, State, Statement, Values},
     statement::{Command, Text},
 };
-use crate::checks::{Promise, RequestId, Violation};
+use crate::{
+    checks::{Promise, RequestId, Violation},
+    scenario::Sabotage,
+};
 
 /// The session that a client would have with a server of its own. Whatever its statements do on a server
 /// of the pooler, they do there too.
@@ -84,6 +87,8 @@ pub(super) struct Session {
     eager: bool,
     /// The pool's mode is `session`: settings that are not reported are checked too.
     checks_all: bool,
+    /// A fault that this session plays.
+    pub(super) sabotage: Option<Sabotage>,
     /// The login user.
     user: String,
     /// Whom the present message belongs to.
@@ -111,6 +116,7 @@ impl Session {
             business: Business::None,
             eager,
             checks_all,
+            sabotage: None,
             user,
             client: None,
             id: None,
@@ -149,12 +155,11 @@ impl Session {
         }
     }
 
-    /// How many named statements it holds.
-    pub(super) fn named_statements(&self) -> usize {
-        self.statements
-            .keys()
-            .filter(|name| !name.is_empty())
-            .count()
+    /// How many named statements it holds: under the pooler's names, and under clients'.
+    pub(super) fn named_statements(&self) -> (usize, usize) {
+        let names = self.statements.keys().filter(|name| !name.is_empty());
+        let (ours, theirs): (Vec<_>, Vec<_>) = names.partition(|name| name.starts_with(b"PGWEIR"));
+        (ours.len(), theirs.len())
     }
 
     /// In no transaction, and nothing begun.
@@ -257,6 +262,22 @@ impl Session {
                 writer.empty_query_response();
             });
         }
+        // A fault: what the pooler's query does, or is to see, is that of another session.
+        let hidden = self.is_sabotaged(&text).then(|| {
+            let shown = match self.sabotage {
+                Some(Sabotage::NoLook) => State::new(self.state.defaults().clone()),
+                _ => self.state.clone(),
+            };
+            std::mem::replace(&mut self.state, shown)
+        });
+        let next = self.run_all(&text, out);
+        if let Some(hidden) = hidden {
+            self.state = hidden;
+        }
+        next
+    }
+
+    fn run_all(&mut self, text: &Text, out: &mut Output) -> Result<Next, Violation> {
         for command in &text.commands {
             match self.execute(command, &text.source, true, out) {
                 Outcome::Done => {}
@@ -271,6 +292,22 @@ impl Session {
         }
         self.after(true, out);
         Ok(Next::Go)
+    }
+
+    /// Does the planted fault strike at this query?
+    fn is_sabotaged(&self, text: &Text) -> bool {
+        let of_pooler = self.client.is_none();
+        let sql = text.commands.iter().filter_map(|command| match command {
+            Command::Sql(statement) => Some(&**statement),
+            _ => None,
+        });
+        let mut sql = sql.peekable();
+        of_pooler
+            && match self.sabotage {
+                Some(Sabotage::NoClean) => sql.any(Statement::is_of_clean),
+                Some(Sabotage::NoLook) => sql.peek().is_some() && sql.all(Statement::only_looks),
+                _ => false,
+            }
     }
 
     fn function_call(&mut self, body: &[u8], out: &mut Output) {

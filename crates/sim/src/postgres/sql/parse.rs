@@ -49,6 +49,55 @@ pub(crate) enum Statement {
     ReadAssigned,
 }
 
+impl Statement {
+    /// Does it take from a session whatever that holds of some kind?
+    pub(crate) fn is_of_clean(&self) -> bool {
+        match self {
+            Self::Reset(None)
+            | Self::DiscardAll
+            | Self::DiscardTemp
+            | Self::DiscardSequences
+            | Self::Close(None)
+            | Self::Unlisten(None) => true,
+            Self::Select(select) => select.calls("pg_advisory_unlock_all"),
+            _ => false,
+        }
+    }
+
+    /// Does it ask what the session holds, and do nothing else?
+    pub(crate) fn only_looks(&self) -> bool {
+        match self {
+            Self::Select(select) => {
+                !select.calls("set_config") && !select.calls("pg_advisory_unlock_all")
+            }
+            // Before the look.
+            Self::Set { local: true, .. } | Self::SetTransaction => true,
+            _ => false,
+        }
+    }
+}
+
+impl Select {
+    /// Is this function among the columns?
+    fn calls(&self, function: &str) -> bool {
+        let own = self.columns.iter().any(|column| column.calls(function));
+        own || self.next.as_ref().is_some_and(|next| next.calls(function))
+    }
+}
+
+impl Expr {
+    fn calls(&self, function: &str) -> bool {
+        match self {
+            Self::Call { name, args, .. } => {
+                name == function || args.iter().any(|arg| arg.calls(function))
+            }
+            Self::Not(inner) | Self::IsNull(inner) => inner.calls(function),
+            Self::Operator(_, left, right) => left.calls(function) || right.calls(function),
+            _ => false,
+        }
+    }
+}
+
 /// An expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Expr {

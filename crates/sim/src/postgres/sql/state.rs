@@ -74,7 +74,7 @@ impl State {
         &self.now.set
     }
 
-    pub(super) fn defaults(&self) -> &Values {
+    pub(crate) fn defaults(&self) -> &Values {
         &self.defaults
     }
 
