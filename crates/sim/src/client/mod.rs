@@ -275,7 +275,7 @@ impl Client {
             _ if excused => Ok(()),
             _ => Err(Violation::new(
                 Promise::Reasons,
-                format!("client {} is cut off without a word", self.index),
+                format!("cut off without a word: {}", self.state()),
             )),
         }
     }

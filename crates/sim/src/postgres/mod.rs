@@ -95,6 +95,8 @@ pub(crate) struct Cluster {
     pub(crate) census: Census,
     /// The session that each client would have with a server of its own.
     directs: Vec<Direct>,
+    /// Clients that have lost a server with its answers: what became of their statements is not known.
+    unsure: Vec<usize>,
     /// What was said to whom, since the world last asked.
     pub(crate) said: Vec<(usize, Said)>,
 }
@@ -108,6 +110,7 @@ impl Cluster {
             lost: false,
             census: Census::new(),
             directs: Vec::new(),
+            unsure: Vec::new(),
             said: Vec::new(),
         }
     }
@@ -207,6 +210,7 @@ impl Cluster {
 
     /// Ends a backend without a word.
     pub(crate) fn end(&mut self, index: usize, how: End, net: &mut Network) {
+        self.note_loss(index);
         self.backends[index].phase = Phase::Gone;
         net.hang_up(self.backends[index].link, how);
     }
@@ -214,6 +218,7 @@ impl Cluster {
     /// Ends a backend with words.
     pub(crate) fn shut(&mut self, index: usize, net: &mut Network) {
         self.lost = true;
+        self.note_loss(index);
         self.backends[index].cut = self.backends[index].out.released();
         let mut words = self.backends[index].out.ready().to_vec();
         MessageWriter::new(&mut words).error(Severity::Fatal, "57P01", LAST_WORDS, None, None);
@@ -221,6 +226,17 @@ impl Cluster {
         net.link(self.backends[index].link)
             .up
             .push_last(&words, End::Eof);
+    }
+
+    /// A backend goes: has it done what its client will not hear of?
+    fn note_loss(&mut self, index: usize) {
+        let backend = &self.backends[index];
+        let is_heard = backend.delivered >= backend.out.produced();
+        let is_quiet = match &backend.phase {
+            Phase::Session(session) => session.is_clean() && is_heard,
+            _ => true,
+        };
+        self.unsure.extend(backend.tap.owner.filter(|_| !is_quiet));
     }
 
     pub(crate) fn is_alive(&self, index: usize) -> bool {
@@ -344,6 +360,10 @@ impl Cluster {
         let whose = backend.tap.ahead.pop_front().and_then(|(_, client)| client);
         if let Some(direct) = whose.and_then(|client| self.directs.get(client)) {
             session.attach(direct);
+            if let Some(at) = self.unsure.iter().position(|&own| Some(own) == whose) {
+                self.unsure.swap_remove(at);
+                session.settle_what_was_lost();
+            }
         }
         match session.message(header.tag, &message[5..], whose, &mut backend.out)? {
             Next::Go => {

@@ -140,6 +140,13 @@ impl Session {
         self.direct = Some(Rc::clone(direct));
     }
 
+    /// The client's last server was lost before it had answered: what the pooler makes of that is believed.
+    pub(super) fn settle_what_was_lost(&self) {
+        if let Some(direct) = &self.direct {
+            direct.borrow_mut().become_like(&self.state);
+        }
+    }
+
     /// The pooler takes away a statement of SQL.
     pub(super) fn forget_prepared(&mut self, name: &str) {
         self.state.forget_prepared(name);

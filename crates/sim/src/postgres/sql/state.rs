@@ -432,6 +432,15 @@ impl State {
         self.foreign_to(direct)
     }
 
+    /// Holds the same as another session, with its own values to return to.
+    pub(crate) fn become_like(&mut self, other: &Self) {
+        let defaults = std::mem::take(&mut self.defaults);
+        *self = Self {
+            defaults,
+            ..other.clone()
+        };
+    }
+
     /// What a pooler may take from a session that stays, but may never give to another.
     fn foreign_to(&self, direct: &Self) -> Option<String> {
         let is_own = |(name, value): (&String, &String)| direct.sequences.get(name) == Some(value);
