@@ -89,6 +89,8 @@ pub struct Scenario {
     pub(crate) natives: bool,
     /// Clients use prepared statements that outlive a pipeline.
     pub(crate) prepares: bool,
+    /// Some clients send whatever they like.
+    pub(crate) is_wild: bool,
     /// The catalog is read, and says which functions and tables keep nothing in a session.
     pub(crate) certifies: bool,
     /// Clients set, lock, listen, and all else that sessions are there for.
@@ -252,6 +254,7 @@ impl Scenario {
             prepares,
             sessions: rng.u8(..3) > 0,
             certifies,
+            is_wild: rng.u8(..3) == 0,
             client_limits: ClientLimits::of(&mut rng),
             operators: rng.bool(),
             natives: rng.u8(..3) == 0,
@@ -283,6 +286,7 @@ impl Scenario {
         let mut scenario = Self::of(seed);
         scenario.sabotage = Some(sabotage);
         scenario.sessions = true;
+        scenario.is_wild = false;
         scenario.mishaps = Mishaps::default();
         scenario.client_limits = ClientLimits::default();
         scenario.shutdown = None;

@@ -7,6 +7,7 @@ mod own;
 mod pipeline;
 mod script;
 mod sessions;
+mod wild;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -117,6 +118,8 @@ pub(crate) struct Client {
     began: bool,
     /// Settings that are not reported stay with the session.
     keeps_session: bool,
+    /// It sends whatever it likes, so many times.
+    wild: Option<u8>,
     /// What it asks for can be read: the catalog says that it keeps nothing in the session.
     pub(crate) speaks_sql: bool,
     /// It does all that one can do with a session.
@@ -202,6 +205,7 @@ impl Client {
             misbehaved: false,
             began: false,
             keeps_session: false,
+            wild: None,
             speaks_sql: false,
             works_on_session: false,
             desk: None,
@@ -263,8 +267,11 @@ impl Client {
         let phase = std::mem::replace(&mut self.phase, Phase::Over);
         self.output.clear();
         let broken = !self.input.is_empty();
-        let excused =
-            self.leaves.is_some() || grounds.servers_lost || self.misbehaved || how == End::Reset;
+        let excused = self.leaves.is_some()
+            || self.is_wild()
+            || grounds.servers_lost
+            || self.misbehaved
+            || how == End::Reset;
         // Nobody waits for those who talk to the console; and who takes too long may be in the
         // middle of a message.
         let excused =
@@ -352,6 +359,10 @@ impl Client {
         }
         let is_fatal = tag == backend::ERROR_RESPONSE
             && Report::parse(body).is_ok_and(|report| report.severity == b"FATAL");
+        if self.is_wild() {
+            said.clear();
+            return self.wild_message(tag, body);
+        }
         if self.is_operator() && !is_fatal {
             return self.console_message(tag, body);
         }

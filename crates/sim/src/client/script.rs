@@ -20,6 +20,9 @@ impl Client {
         if self.phase != Phase::Ready || self.leaves.is_some() || self.output.len() > 50_000 {
             return false;
         }
+        if self.is_wild() {
+            return true;
+        }
         if self.is_operator() {
             return self.can_order();
         }
@@ -36,6 +39,9 @@ impl Client {
 
     /// Does the next thing. `size` is about the most that it asks for in bytes.
     pub(crate) fn act(&mut self, mood: Mood, size: usize, rng: &mut fastrand::Rng) {
+        if self.is_wild() {
+            return self.run_wild(mood == Mood::GoingHome, rng);
+        }
         if self.confused || self.is_operator() {
             return self.say_goodbye();
         }

@@ -147,6 +147,7 @@ impl Session {
         body.end()?;
         let of_value = given.first().and_then(|value| RequestId::find(value));
         self.id = RequestId::find(&portal).or(of_value);
+
         let Some(statement) = self.statements.get(name).cloned() else {
             self.shown = None;
             self.fail(false, "26000", &about(name, "does not exist"), out);
@@ -156,7 +157,7 @@ impl Session {
         // The pooler's own are made out of what a client has sent before.
         if let Some(claim) = &statement.text.claim
             && self.client.is_some()
-            && Some(claim.id) != self.id
+            && Some(claim.id.client) != self.id.map_or(self.client, |id| Some(id.client))
         {
             let what = format!("a portal is bound to a foreign statement: {claim:?}");
             return Err(Violation::new(Promise::Sessions, what).into());

@@ -43,6 +43,8 @@ impl World {
             client.becomes_operator(&mut self.rng);
         } else if self.scenario.natives && self.rng.u8(..4) == 0 {
             client.becomes_native();
+        } else if self.scenario.is_wild && self.rng.u8(..4) == 0 {
+            client.becomes_wild(&mut self.rng);
         }
         self.admit(client)
     }
