@@ -124,6 +124,9 @@ pub(crate) struct Client {
     pub(crate) speaks_sql: bool,
     /// It does all that one can do with a session.
     pub(crate) works_on_session: bool,
+    /// It has said LISTEN.
+    listens: bool,
+    pub(crate) notifications: u64,
     /// It talks to the console.
     desk: Option<Box<Desk>>,
 }
@@ -208,6 +211,8 @@ impl Client {
             wild: None,
             speaks_sql: false,
             works_on_session: false,
+            listens: false,
+            notifications: 0,
             desk: None,
         }
     }
@@ -365,6 +370,9 @@ impl Client {
         }
         if self.is_operator() && !is_fatal {
             return self.console_message(tag, body);
+        }
+        if tag == backend::NOTIFICATION_RESPONSE {
+            return self.is_notified(body).map_err(|what| self.wrong(what));
         }
         if self.made_error && tag == backend::READY_FOR_QUERY {
             return self.answered(tag, body);
@@ -601,7 +609,7 @@ fn is_marked(tag: u8, body: &[u8]) -> bool {
 
 /// What PostgreSQL says of commands that work on the session or the transaction, and the pooler has to
 /// understand.
-const PLAIN: [&[u8]; 22] = [
+const PLAIN: [&[u8]; 23] = [
     b"BEGIN\0",
     b"COMMIT\0",
     b"ROLLBACK\0",
@@ -618,6 +626,7 @@ const PLAIN: [&[u8]; 22] = [
     b"CLOSE CURSOR ALL\0",
     b"LISTEN\0",
     b"UNLISTEN\0",
+    b"NOTIFY\0",
     b"PREPARE\0",
     b"DEALLOCATE\0",
     b"DEALLOCATE ALL\0",

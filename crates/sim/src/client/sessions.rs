@@ -5,6 +5,8 @@ use super::{Client, Unit};
 /// Names that all clients use for what each of them has for itself.
 const NAMES: [&str; 3] = ["q1", "q2", "q3"];
 
+const CHANNELS: [&str; 3] = ["jobs", "mail", "news"];
+
 impl Client {
     /// One statement, or some in one query, that works on the session.
     pub(super) fn work_on_session(&mut self, rng: &mut fastrand::Rng) {
@@ -25,6 +27,7 @@ impl Client {
             // All of it is taken back.
             texts.push("fail".to_owned());
         }
+        self.listens |= texts.iter().any(|text| text.starts_with("listen"));
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         // A text that makes a statement is sent again, to other servers.
         self.simple(&texts, false);
@@ -89,9 +92,32 @@ impl Client {
                 "insert into {} values ('{mark}')",
                 ["plain", "audited", "locked"][rng.usize(..3)]
             ),
-            23 => "select harmless()".to_owned(),
+            23 => return self.on_channels(mark, rng),
+            24 if rng.bool() => return self.on_channels(mark, rng),
             24 => "insert into plain values (1)".to_owned(),
             _ => self.hidden(mark, rng),
+        }
+    }
+
+    fn on_channels(&self, mark: &str, rng: &mut fastrand::Rng) -> String {
+        let channel = CHANNELS[rng.usize(..CHANNELS.len())];
+        match rng.u8(..6) {
+            0..=2 => format!("listen {channel}"),
+            3 => ["unlisten *".to_owned(), format!("unlisten {channel}")][rng.usize(..2)].clone(),
+            _ => format!("notify {channel}, '{mark}'"),
+        }
+    }
+
+    /// A notification comes: only those come that this client has asked for at some time.
+    pub(super) fn is_notified(&mut self, body: &[u8]) -> Result<(), String> {
+        let channel = body.get(4..).unwrap_or_default();
+        let channel = channel.split(|&byte| byte == 0).next().unwrap_or_default();
+        match self.listens && CHANNELS.iter().any(|own| own.as_bytes() == channel) {
+            true => {
+                self.notifications += 1;
+                Ok(())
+            }
+            false => Err(format!("is notified of \"{}\"", channel.escape_ascii())),
         }
     }
 

@@ -367,6 +367,7 @@ impl Cluster {
         }
         match session.message(header.tag, &message[5..], whose, &mut backend.out)? {
             Next::Go => {
+                let sent = session.take_sent();
                 let (held, given) = session.named_statements();
                 let most = self.conduct.statements_max;
                 // On a server of its own it is the client that makes them. Where its texts name statements, a
@@ -377,11 +378,31 @@ impl Cluster {
                         format!("backend {index} holds {held} prepared statements, {given} given");
                     return Err(Violation::new(Promise::Memory, what));
                 }
+                self.notify(index, &sent);
             }
             Next::Die => self.shut(index, net),
             Next::End => self.end(index, End::Eof, net),
         }
         Ok(())
+    }
+
+    /// What a session has notified reaches all that listen in its database.
+    fn notify(&mut self, from: usize, sent: &[(String, String)]) {
+        let database = |backend: &Backend| backend.wish.database.clone();
+        let own = database(&self.backends[from]);
+        for (index, other) in self.backends.iter_mut().enumerate() {
+            let is_meant = index != from && database(other) == own && !sent.is_empty();
+            let Phase::Session(session) = &mut other.phase else {
+                continue;
+            };
+            for note in sent.iter().filter(|_| is_meant) {
+                session.hear(note);
+            }
+            if is_meant && session.is_clean() {
+                session.tell_heard(&mut other.out);
+            }
+        }
+        *self.census.entry("notification").or_default() += sent.len() as u64;
     }
 
     /// A cancel request: stops what the backend with this key does, and hangs up.
@@ -431,6 +452,12 @@ impl Backend {
     /// Was it opened for one client alone?
     pub(crate) fn is_native(&self) -> bool {
         self.wish.replicates
+    }
+
+    /// Does the pooler listen here, for all clients of a pool?
+    pub(crate) fn is_listener(&self) -> bool {
+        let name = ("application_name".to_owned(), "pgweir listener".to_owned());
+        self.wish.settings.contains(&name)
     }
 
     /// Login messages, which answer no client.

@@ -87,6 +87,9 @@ pub(super) struct Session {
     eager: bool,
     /// The pool's mode is `session`: settings that are not reported are checked too.
     checks_all: bool,
+    /// Notifications: what this session has sent, and what it was sent and has not said.
+    sent: Vec<(String, String)>,
+    heard: Vec<(String, String)>,
     /// A fault that this session plays.
     pub(super) sabotage: Option<Sabotage>,
     /// The login user.
@@ -116,6 +119,8 @@ impl Session {
             business: Business::None,
             eager,
             checks_all,
+            sent: Vec::new(),
+            heard: Vec::new(),
             sabotage: None,
             user,
             client: None,
@@ -607,10 +612,48 @@ impl Session {
     fn end_transaction(&mut self) {
         self.status = b'I';
         self.both(State::end);
+        if let Some(direct) = &self.direct {
+            direct.borrow_mut().take_sent();
+        }
+        for note in self.state.take_sent() {
+            self.hear(&note);
+            self.sent.push(note);
+        }
         self.portals.clear();
     }
 
+    /// Somebody notifies; it is said when the session is at rest.
+    pub(super) fn hear(&mut self, note: &(String, String)) {
+        if self.state.channels().contains(&note.0) {
+            self.heard.push(note.clone());
+        }
+    }
+
+    /// What this session has notified, for all others.
+    pub(super) fn take_sent(&mut self) -> Vec<(String, String)> {
+        std::mem::take(&mut self.sent)
+    }
+
+    /// Says what was heard.
+    pub(super) fn tell_heard(&mut self, out: &mut Output) {
+        for (channel, payload) in std::mem::take(&mut self.heard) {
+            out.say(self.backend, None, |writer| {
+                writer.message(backend::NOTIFICATION_RESPONSE, |body| {
+                    body.extend([0, 0, 0, 1]);
+                    body.extend(channel.as_bytes());
+                    body.push(0);
+                    body.extend(payload.as_bytes());
+                    body.push(0);
+                });
+            });
+        }
+        out.flush();
+    }
+
     fn ready(&mut self, out: &mut Output) {
+        if self.status == b'I' {
+            self.tell_heard(out);
+        }
         self.report(out);
         let status = self.status;
         self.say(out, |writer| {
@@ -731,6 +774,7 @@ fn tag_of(statement: &Statement) -> &'static str {
         Statement::Close(Some(_)) => "CLOSE CURSOR",
         Statement::Listen(_) => "LISTEN",
         Statement::Unlisten(_) => "UNLISTEN",
+        Statement::Notify { .. } => "NOTIFY",
         Statement::Prepare { .. } => "PREPARE",
         Statement::Deallocate(None) => "DEALLOCATE ALL",
         Statement::Deallocate(Some(_)) => "DEALLOCATE",

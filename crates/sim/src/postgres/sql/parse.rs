@@ -28,6 +28,10 @@ pub(crate) enum Statement {
     Close(Option<String>),
     Listen(String),
     Unlisten(Option<String>),
+    Notify {
+        channel: String,
+        payload: String,
+    },
     Prepare {
         name: String,
         /// The statement behind AS.
@@ -285,6 +289,17 @@ impl Parser<'_> {
                 true => Some(Statement::Unlisten(None)),
                 false => self.name().map(|name| Statement::Unlisten(Some(name))),
             };
+        }
+        if self.takes("notify") {
+            let channel = self.name()?;
+            let payload = match self.symbol(',') {
+                true => match self.next()? {
+                    Token::Text(payload) => payload,
+                    _ => return None,
+                },
+                false => String::new(),
+            };
+            return Some(Statement::Notify { channel, payload });
         }
         if self.takes("create temp table") || self.takes("create temporary table") {
             let name = self.name()?;

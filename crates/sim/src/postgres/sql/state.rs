@@ -39,6 +39,8 @@ pub(crate) struct State {
     last: Option<String>,
     /// `setseed` was called with this.
     seed: Option<String>,
+    /// What transactions that are over have notified.
+    sent: Vec<(String, String)>,
 }
 
 /// What a transaction that fails gives back.
@@ -52,6 +54,8 @@ struct Transactional {
     /// Cursors WITH HOLD.
     cursors: BTreeSet<String>,
     channels: BTreeSet<String>,
+    /// Channels and payloads that are notified when the transaction is over.
+    notified: Vec<(String, String)>,
 }
 
 impl State {
@@ -151,6 +155,7 @@ impl State {
     pub(crate) fn end(&mut self) {
         if self.before.take().is_some() {
             self.now.set = self.now.kept.clone();
+            self.sent.append(&mut self.now.notified);
         }
         self.savepoints.clear();
     }
@@ -265,6 +270,9 @@ impl State {
             Statement::Listen(name) => drop(now.channels.insert(name.clone())),
             Statement::Unlisten(None) => now.channels.clear(),
             Statement::Unlisten(Some(name)) => drop(now.channels.remove(name)),
+            Statement::Notify { channel, payload } => {
+                now.notified.push((channel.clone(), payload.clone()));
+            }
             Statement::CreateTemp(name) => {
                 if !now.temporary.insert(name.clone()) {
                     let what = format!("relation \"{name}\" already exists");
@@ -295,6 +303,11 @@ impl State {
                 Err(Failure::Sql("42P01", what))
             }
         }
+    }
+
+    /// Takes what was notified since the last call: channels and payloads.
+    pub(crate) fn take_sent(&mut self) -> Vec<(String, String)> {
+        std::mem::take(&mut self.sent)
     }
 
     /// What a function does.
