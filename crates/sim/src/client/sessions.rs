@@ -92,8 +92,8 @@ impl Client {
                 "insert into {} values ('{mark}')",
                 ["plain", "audited", "locked"][rng.usize(..3)]
             ),
-            23 => return self.on_channels(mark, rng),
-            24 if rng.bool() => return self.on_channels(mark, rng),
+            23 => self.on_channels(mark, rng),
+            24 if rng.bool() => self.on_channels(mark, rng),
             24 => "insert into plain values (1)".to_owned(),
             _ => self.hidden(mark, rng),
         }

@@ -269,6 +269,14 @@ impl Cluster {
         }
     }
 
+    /// What is held here that the next client would notice, or anybody else.
+    pub(crate) fn remains(&self, index: usize) -> Option<String> {
+        match &self.backends[index].phase {
+            Phase::Session(session) if self.conduct.checks_all => session.state().remains(),
+            _ => None,
+        }
+    }
+
     fn log_in(&mut self, index: usize, net: &mut Network) -> Result<(), Violation> {
         let backend = &mut self.backends[index];
         let Phase::Login(login) = &mut backend.phase else {

@@ -585,6 +585,8 @@ impl Session {
     /// A simple query, or a part of a pipeline, is done.
     pub(super) fn after(&mut self, simple: bool, out: &mut Output) {
         if simple {
+            // It ends what messages of the extended protocol have begun before it, as a Sync would.
+            self.unsynced = false;
             if self.status == b'I' {
                 self.end_transaction();
             }

@@ -31,6 +31,7 @@ impl World {
                 let what = format!("{} servers, and the ledger counts {servers}", present.len());
                 return Err(Violation::new(Promise::Counts, what));
             }
+            self.check_remains(&present)?;
             if waiting == 0 || self.is_shut() {
                 continue;
             }
@@ -59,6 +60,22 @@ impl World {
         });
         let allowed = self.pool_size as usize + self.scenario.caps.above_size();
         self.most_servers = most.max().unwrap_or(0).max(allowed);
+        Ok(())
+    }
+
+    /// What a client leaves behind does not outlive it, where others would notice.
+    fn check_remains(&self, present: &[usize]) -> Result<(), Violation> {
+        let is_over = |client: usize| !self.net.see(self.clients[client].link).held;
+        for &backend in present {
+            let owner = self.cluster.backends[backend].tap.owner;
+            if let Some(owner) = owner.filter(|&owner| is_over(owner))
+                && self.cluster.is_quiet(backend, &self.net)
+                && let Some(what) = self.cluster.remains(backend)
+            {
+                let what = format!("client {owner} has gone, and backend {backend} has {what}");
+                return Err(Violation::new(Promise::Sessions, what));
+            }
+        }
         Ok(())
     }
 

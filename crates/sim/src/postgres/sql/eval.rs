@@ -31,12 +31,15 @@ pub(super) struct Machine<'m> {
     state: &'m mut State,
     facts: &'m Facts,
     /// Sources in sight, with the columns of their present rows.
-    sight: Vec<(String, Vec<(String, Value)>)>,
+    sight: Sight,
     /// The rows of an aggregate.
-    group: Vec<Vec<(String, Vec<(String, Value)>)>>,
+    group: Vec<Sight>,
 }
 
-type Sight = Vec<(String, Vec<(String, Value)>)>;
+/// A row of each source: its name, and the columns.
+type Sight = Vec<(String, Row)>;
+/// Columns by name.
+type Row = Vec<(String, Value)>;
 
 impl<'m> Machine<'m> {
     pub(super) fn new(state: &'m mut State, facts: &'m Facts) -> Self {
@@ -108,7 +111,7 @@ impl<'m> Machine<'m> {
     }
 
     /// The rows of a source, with their columns' names.
-    fn rows_of(&mut self, source: &Source) -> Result<Vec<Vec<(String, Value)>>, Failure> {
+    fn rows_of(&mut self, source: &Source) -> Result<Vec<Row>, Failure> {
         let (names, rows): (&[&str], Vec<Vec<Value>>) = match &source.relation {
             Relation::Values(rows) => {
                 let rows: Result<_, _> = rows.iter().map(|row| self.eval_all(row)).collect();
