@@ -127,6 +127,11 @@ pub(crate) struct Tap {
     pub(crate) owner: Option<usize>,
     /// How often that has changed.
     pub(crate) owners: usize,
+    /// The pooler makes a client's SQL-prepared statement here, or takes one away: up to the Sync, that is
+    /// its own.
+    remakes: bool,
+    /// What was sent since the server was quiet is the pooler's own.
+    own_run: bool,
 }
 
 impl Tap {
@@ -168,18 +173,27 @@ impl Tap {
     fn message(&mut self, message: &[u8], caller: Option<usize>) -> Result<(), Violation> {
         let (tag, body) = (message[0], &message[5..]);
         let id = RequestId::of_message(tag, body).map(|id| id.client);
+        self.remakes |= match tag {
+            b'P' => is_remade(body),
+            // Clients close those of SQL by SQL.
+            b'C' => body.starts_with(b"Sq"),
+            _ => false,
+        };
         // Clients' queries have an id, and their farewells go no further than the pooler.
-        let own = id.is_none() && matches!(tag, b'Q' | b'X');
+        let own = self.remakes || id.is_none() && matches!(tag, b'Q' | b'X');
+        self.remakes &= tag != b'S';
+        // The pooler may send one thing behind the other.
+        self.own_run = own && (self.began_quiet || self.own_run);
         let client = if own {
             None
         } else {
             id.or(caller).or(self.owner)
         };
-        if own && body.starts_with(b"SET ") && !self.began_quiet {
+        if own && body.starts_with(b"SET ") && !self.own_run {
             return Err(self.too_early("parameters for the next client"));
         }
         if own && body == b"DISCARD SEQUENCES\0" {
-            if !self.began_quiet {
+            if !self.own_run {
                 return Err(self.too_early("cleaning for the next client"));
             }
             self.cleaned = true;
@@ -207,6 +221,15 @@ impl Tap {
             format!("{what} reach a server that is not done with {owner}"),
         )
     }
+}
+
+/// Is it the text of a client's PREPARE, as the pooler sends it to another server? Clients send theirs by
+/// simple queries.
+fn is_remade(parse: &[u8]) -> bool {
+    let text = parse.split(|&byte| byte == 0).nth(1).unwrap_or_default();
+    let end = text.windows(2).position(|two| two == b"*/");
+    let statement = text.get(end.map_or(0, |end| end + 2)..).unwrap_or_default();
+    statement.starts_with(b"prepare ")
 }
 
 /// A message that a server said to a client.

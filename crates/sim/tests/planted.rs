@@ -56,3 +56,28 @@ fn replies_out_of_order() {
     let also = [Promise::Waits, Promise::Reasons];
     check(Sabotage::SwapReplies(10), Promise::Replies, &also, 15);
 }
+
+/// The next client's statement finds what the last one has left.
+#[test]
+fn a_clean_that_does_nothing() {
+    check(Sabotage::NoClean, Promise::Sessions, &[], 5);
+}
+
+/// The client's next statement, on another server, lacks what the last one has set.
+#[test]
+fn a_look_that_sees_nothing() {
+    let also = [Promise::Counts];
+    check(Sabotage::NoLook, Promise::Sessions, &also, 5);
+}
+
+/// A statement of one client runs in the session of another, which is at rest: no reply tells.
+#[test]
+fn a_kept_server_lent_twice() {
+    let also = [
+        Promise::OneClient,
+        Promise::Sense,
+        Promise::Reasons,
+        Promise::Replies,
+    ];
+    check(Sabotage::LendKept(1), Promise::Sessions, &also, 5);
+}

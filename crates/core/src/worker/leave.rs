@@ -88,12 +88,14 @@ impl Worker {
         if client.server().is_some() {
             return;
         }
+        // In the middle of a header it is no tag: a length may have a byte like Terminate's.
+        let is_tag = client.stream.partial().is_empty();
         match first {
             None => {
                 out.list.push(Action::Close(conn));
                 self.client_gone(conn, &Closed::Eof, now, out);
             }
-            Some(pgweir_wire::tag::frontend::TERMINATE) => {
+            Some(pgweir_wire::tag::frontend::TERMINATE) if is_tag => {
                 self.dismiss(conn, "client close request", now, out)
             }
             Some(_) if client.peeked && matches!(client.duty, ClientDuty::Idle) => {

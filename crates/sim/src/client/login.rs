@@ -115,6 +115,11 @@ impl Login {
         &self.user
     }
 
+    /// Its user, and the name that it asks for.
+    pub(super) fn identity(&self) -> (&str, Option<&str>) {
+        (&self.user, self.application_name.as_deref())
+    }
+
     /// Does it give a wrong password?
     pub(super) fn is_wrong(&self) -> bool {
         self.is_wrong

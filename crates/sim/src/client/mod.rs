@@ -6,6 +6,8 @@ mod operator;
 mod own;
 mod pipeline;
 mod script;
+mod sessions;
+mod wild;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -39,6 +41,8 @@ struct Unit {
     begun: bool,
     failed: bool,
     is_slow: bool,
+    /// Nothing is sent before it is answered.
+    is_alone: bool,
     /// `work_mem` from then on, if it succeeds.
     work_mem: Option<String>,
 }
@@ -114,6 +118,15 @@ pub(crate) struct Client {
     began: bool,
     /// Settings that are not reported stay with the session.
     keeps_session: bool,
+    /// It sends whatever it likes, so many times.
+    wild: Option<u8>,
+    /// What it asks for can be read: the catalog says that it keeps nothing in the session.
+    pub(crate) speaks_sql: bool,
+    /// It does all that one can do with a session.
+    pub(crate) works_on_session: bool,
+    /// It has said LISTEN.
+    listens: bool,
+    pub(crate) notifications: u64,
     /// It talks to the console.
     desk: Option<Box<Desk>>,
 }
@@ -141,6 +154,11 @@ impl Client {
         self.output.clear();
         self.login.replicates = true;
         self.login.begin(&mut self.output);
+    }
+
+    /// Whom it logs in as, and the name that it asks for.
+    pub(crate) fn identity(&self) -> (&str, Option<&str>) {
+        self.login.identity()
     }
 
     /// Does it have a server of its own?
@@ -190,6 +208,11 @@ impl Client {
             misbehaved: false,
             began: false,
             keeps_session: false,
+            wild: None,
+            speaks_sql: false,
+            works_on_session: false,
+            listens: false,
+            notifications: 0,
             desk: None,
         }
     }
@@ -249,8 +272,11 @@ impl Client {
         let phase = std::mem::replace(&mut self.phase, Phase::Over);
         self.output.clear();
         let broken = !self.input.is_empty();
-        let excused =
-            self.leaves.is_some() || grounds.servers_lost || self.misbehaved || how == End::Reset;
+        let excused = self.leaves.is_some()
+            || self.is_wild()
+            || grounds.servers_lost
+            || self.misbehaved
+            || how == End::Reset;
         // Nobody waits for those who talk to the console; and who takes too long may be in the
         // middle of a message.
         let excused =
@@ -261,7 +287,7 @@ impl Client {
             _ if excused => Ok(()),
             _ => Err(Violation::new(
                 Promise::Reasons,
-                format!("client {} is cut off without a word", self.index),
+                format!("cut off without a word: {}", self.state()),
             )),
         }
     }
@@ -338,15 +364,26 @@ impl Client {
         }
         let is_fatal = tag == backend::ERROR_RESPONSE
             && Report::parse(body).is_ok_and(|report| report.severity == b"FATAL");
+        if self.is_wild() {
+            said.clear();
+            return self.wild_message(tag, body);
+        }
         if self.is_operator() && !is_fatal {
             return self.console_message(tag, body);
+        }
+        if tag == backend::NOTIFICATION_RESPONSE {
+            return self.is_notified(body).map_err(|what| self.wrong(what));
         }
         if self.made_error && tag == backend::READY_FOR_QUERY {
             return self.answered(tag, body);
         }
         let is_poolers = |said: &&Said| {
             let (of_server, ask) = (said.message[0], self.asked());
-            said.message != message && self.own.is_poolers(ask, of_server, tag)
+            // Behind a RESET the pooler has its client's startup values set again, in the same query.
+            let is_set = said.message.ends_with(b"SET\0") && said.message.len() == 9;
+            let is_inserted =
+                is_set && !matches!(tag, backend::PARAMETER_STATUS | backend::NOTICE_RESPONSE);
+            said.message != message && (is_inserted || self.own.is_poolers(ask, of_server, tag))
         };
         let unheard = said.iter().take_while(is_poolers).count();
         // An error of the pooler's own tells nothing of what servers say.
@@ -422,7 +459,7 @@ impl Client {
         let Some(ask) = unit.asks.front_mut() else {
             return Err(self.wrong(format!("gets '{}' unasked", tag.escape_ascii())));
         };
-        if ask.is_marked() && is_marked(tag) {
+        if ask.is_marked() && is_marked(tag, body) {
             let (id, numbers) = (RequestId::find_within(body), &unit.numbers);
             if !id.is_some_and(|id| id.client == self.index && numbers.contains(&id.number)) {
                 let what = format!("gets an answer to {id:?} for {numbers:?}");
@@ -556,17 +593,47 @@ fn is_of_waiting(body: &[u8]) -> bool {
 }
 
 /// Messages of a server that carry the id of a request.
-fn is_marked(tag: u8) -> bool {
-    matches!(
-        tag,
-        backend::COMMAND_COMPLETE
-            | backend::DATA_ROW
-            | backend::COPY_DATA
-            | backend::ERROR_RESPONSE
-            | backend::NOTICE_RESPONSE
-            | backend::FUNCTION_CALL_RESPONSE
-    )
+fn is_marked(tag: u8, body: &[u8]) -> bool {
+    let is_plain = tag == backend::COMMAND_COMPLETE && PLAIN.contains(&body);
+    !is_plain
+        && matches!(
+            tag,
+            backend::COMMAND_COMPLETE
+                | backend::DATA_ROW
+                | backend::COPY_DATA
+                | backend::ERROR_RESPONSE
+                | backend::NOTICE_RESPONSE
+                | backend::FUNCTION_CALL_RESPONSE
+        )
 }
+
+/// What PostgreSQL says of commands that work on the session or the transaction, and the pooler has to
+/// understand.
+const PLAIN: [&[u8]; 23] = [
+    b"BEGIN\0",
+    b"COMMIT\0",
+    b"ROLLBACK\0",
+    b"SAVEPOINT\0",
+    b"RELEASE\0",
+    b"SET\0",
+    b"RESET\0",
+    b"DISCARD ALL\0",
+    b"DISCARD TEMP\0",
+    b"DISCARD SEQUENCES\0",
+    b"DISCARD PLANS\0",
+    b"DECLARE CURSOR\0",
+    b"CLOSE CURSOR\0",
+    b"CLOSE CURSOR ALL\0",
+    b"LISTEN\0",
+    b"UNLISTEN\0",
+    b"NOTIFY\0",
+    b"PREPARE\0",
+    b"DEALLOCATE\0",
+    b"DEALLOCATE ALL\0",
+    b"CREATE TABLE\0",
+    b"DROP TABLE\0",
+    b"INSERT 0 1\0",
+];
 
 fn show(message: &[u8]) -> String {
     let shown = &message[5..message.len().min(70)];

@@ -109,7 +109,7 @@ impl Statement {
     }
 
     fn returns_rows(&self) -> bool {
-        matches!(self.command, Some(Command::Rows { .. }))
+        self.command.as_ref().is_some_and(Command::returns_rows)
     }
 
     fn ends(&self) -> bool {
@@ -247,7 +247,7 @@ impl OwnSession {
         let aborted = self.status == b'E';
         let error = match ask {
             Ask::Parse { name, statement } => match statement.command {
-                Some(Command::Unknown) => Some("42601"),
+                Some(Command::Refused) => Some("42601"),
                 Some(_) if aborted && !statement.ends() => Some("25P02"),
                 _ if !name.is_empty() && self.statements.contains_key(name) => Some("42P05"),
                 _ => None,
@@ -280,7 +280,9 @@ impl OwnSession {
                     None => None,
                     Some(command) if aborted && !command.ends() => Some("25P02"),
                     Some(Command::Fail) => Some("22012"),
-                    Some(Command::Slow(_) | Command::CopyIn { .. }) => return Outcome::Unknown,
+                    Some(Command::Slow(_) | Command::CopyIn { .. } | Command::Sql(_)) => {
+                        return Outcome::Unknown;
+                    }
                     Some(_) => None,
                 }
             }

@@ -19,8 +19,8 @@ const TEXTS: [&str; 15] = [
     "rows 3 5",
     "rows 0 0",
     "rows 4 9",
-    "rows 1 7 of table a",
-    "rows 1 7 of table b",
+    "select rows(1, 7) /* of a */",
+    "select rows(1, 7) /* of b */",
     "notice",
     "fail",
     "",
@@ -45,6 +45,10 @@ impl Client {
         for _ in 0..rng.u8(1..4) {
             let mut unit = Unit::default();
             for _ in 0..rng.u8(1..4) {
+                if self.works_on_session && rng.bool() {
+                    self.work_on_session_extended(&mut unit, rng);
+                    continue;
+                }
                 let rows = format!("rows {} {}", rng.u32(..4), rng.usize(..=size / 4));
                 let command = ["fail", "notice", &rows, &rows, &rows, ""][rng.usize(..6)];
                 self.unnamed(&mut unit, command, false, rng.bool());

@@ -20,6 +20,9 @@ impl Client {
         if self.phase != Phase::Ready || self.leaves.is_some() || self.output.len() > 50_000 {
             return false;
         }
+        if self.is_wild() {
+            return true;
+        }
         if self.is_operator() {
             return self.can_order();
         }
@@ -29,12 +32,16 @@ impl Client {
                 let open = self.open.as_ref();
                 self.units.is_empty() && open.is_none_or(|unit| unit.is_silent())
             }
+            None if self.units.iter().any(|unit| unit.is_alone) => false,
             None => self.confused || (self.units.len() < 3 && self.spare == 0),
         }
     }
 
     /// Does the next thing. `size` is about the most that it asks for in bytes.
     pub(crate) fn act(&mut self, mood: Mood, size: usize, rng: &mut fastrand::Rng) {
+        if self.is_wild() {
+            return self.run_wild(mood == Mood::GoingHome, rng);
+        }
         if self.confused || self.is_operator() {
             return self.say_goodbye();
         }
@@ -107,6 +114,9 @@ impl Client {
                 _ => self.prepared(rng),
             };
         }
+        if self.works_on_session && rng.u8(..3) > 0 {
+            return self.work_on_session(rng);
+        }
         if in_transaction && rng.u8(..3) == 0 {
             return self.simple(&[["commit", "rollback"][rng.usize(..2)]], true);
         }
@@ -132,7 +142,7 @@ impl Client {
         }
     }
 
-    fn simple(&mut self, commands: &[&str], claims: bool) {
+    pub(super) fn simple(&mut self, commands: &[&str], claims: bool) {
         let number = self.number();
         let text = self.text(number, commands, claims);
         self.write(|writer| {
@@ -269,13 +279,25 @@ impl Client {
             if let Some(name) = self.parameters.get("application_name") {
                 text.push_str(&format!(" a={name}"));
             }
-            if self.keeps_session {
+            if self.keeps_session && !self.works_on_session {
                 text.push_str(&format!(" w={}", self.work_mem));
             }
         }
         text.push_str("*/");
+        let commands: Vec<String> = commands.iter().map(|own| self.spell(own)).collect();
         text.push_str(&commands.join(";"));
         text
+    }
+
+    /// A command of this world, as a call of a function that is certified, where those are.
+    fn spell(&self, command: &str) -> String {
+        let (word, rest) = command.split_once(' ').unwrap_or((command, ""));
+        match word {
+            "rows" | "slow" | "fail" if self.speaks_sql => {
+                format!("select {word}({})", rest.replace(' ', ", "))
+            }
+            _ => command.to_owned(),
+        }
     }
 
     pub(super) fn number(&mut self) -> u32 {

@@ -6,7 +6,7 @@ use pgweir_wire::{Body, Malformed, tag::backend, tag::frontend};
 
 use super::{
     output::Output,
-    session::{ABORTED, Business, Next, Outcome, Session},
+    session::{ABORTED, Business, Next, Outcome, Session, check_known},
     statement::{Command, Text, signature},
 };
 use crate::checks::{Promise, RequestId, Violation};
@@ -51,7 +51,8 @@ impl From<Violation> for Trouble {
 impl Prepared {
     /// Rows come of it.
     fn returns_rows(&self) -> bool {
-        matches!(self.text.commands.first(), Some(Command::Rows { .. }))
+        let first = self.text.commands.first();
+        first.is_some_and(Command::returns_rows)
     }
 
     /// It ends a transaction: possible even in one that has failed.
@@ -105,6 +106,7 @@ impl Session {
             self.statements.remove(&name);
         }
         let text = Text::parse(source.as_bytes());
+        check_known(&text)?;
         self.check_claim(&text)?;
         self.id = text.claim.as_ref().map(|claim| claim.id);
         let statement = Prepared {
@@ -115,7 +117,7 @@ impl Session {
         self.shown = statement.shown();
         let taken = about(&name, "already exists");
         let first = statement.text.commands.first();
-        if first == Some(&Command::Unknown) {
+        if first == Some(&Command::Refused) {
             self.fail(false, "42601", "syntax error", out);
         } else if self.status == b'E' && first.is_some() && !statement.ends() {
             self.fail(false, "25P02", ABORTED, out);
@@ -145,14 +147,17 @@ impl Session {
         body.end()?;
         let of_value = given.first().and_then(|value| RequestId::find(value));
         self.id = RequestId::find(&portal).or(of_value);
+
         let Some(statement) = self.statements.get(name).cloned() else {
             self.shown = None;
             self.fail(false, "26000", &about(name, "does not exist"), out);
             return Ok(Next::Go);
         };
         self.shown = statement.shown();
+        // The pooler's own are made out of what a client has sent before.
         if let Some(claim) = &statement.text.claim
-            && Some(claim.id) != self.id
+            && self.client.is_some()
+            && Some(claim.id.client) != self.id.map_or(self.client, |id| Some(id.client))
         {
             let what = format!("a portal is bound to a foreign statement: {claim:?}");
             return Err(Violation::new(Promise::Sessions, what).into());
@@ -235,6 +240,8 @@ impl Session {
         body.end()?;
         if kind == b'S' {
             self.statements.remove(name);
+            // Those of SQL have such names too: no client of this world closes them like that.
+            self.forget_prepared(&String::from_utf8_lossy(name));
         } else {
             self.portals.remove(name);
         }
@@ -254,6 +261,7 @@ impl Session {
         };
         self.id = portal.id;
         self.shown = portal.statement.shown();
+        let source = portal.statement.source.clone();
         let command = portal.statement.text.commands.first().cloned();
         let command = match command {
             Some(Command::Rows { size, .. }) if self.status != b'E' => {
@@ -274,12 +282,14 @@ impl Session {
             });
             return Ok(Next::Go);
         };
-        Ok(match self.execute(&command, false, out) {
+        self.check_state(false)?;
+        Ok(match self.execute(&command, &source, false, out) {
             Outcome::Done | Outcome::Goes => Next::Go,
             Outcome::Failed(code, message) => {
-                self.fail(false, code, message, out);
+                self.fail(false, code, &message, out);
                 Next::Go
             }
+            Outcome::Broken(violation) => return Err(violation.into()),
             Outcome::Die => Next::Die,
         })
     }

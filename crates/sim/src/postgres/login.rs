@@ -3,7 +3,7 @@
 use pgweir_auth::{md5, scram, userlist::Secret};
 use pgweir_wire::{Authentication, Body, MessageWriter, Severity, Startup};
 
-use super::session::Settings;
+use super::sql::Values;
 
 /// How the model wants a user to prove who it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -180,31 +180,53 @@ impl Wish {
     }
 
     /// The settings that a session of this wish begins with.
-    pub(super) fn settings(&self) -> Settings {
-        let defaults = [
-            ("client_encoding", "UTF8"),
-            ("DateStyle", "ISO, MDY"),
-            ("TimeZone", "Etc/UTC"),
-            ("standard_conforming_strings", "on"),
-            ("application_name", ""),
-            ("IntervalStyle", "postgres"),
-            ("work_mem", "4MB"),
-        ];
-        let mut settings: Settings = defaults
-            .map(|(name, value)| (name, value.to_owned()))
-            .into();
-        for (name, value) in &self.settings {
-            let known = settings.keys().copied();
-            let known = known
-                .into_iter()
-                .find(|known| known.eq_ignore_ascii_case(name));
-            if let Some(known) = known {
-                settings.insert(known, value.clone());
-            }
-        }
-        settings
+    pub(super) fn settings(&self) -> Values {
+        let pairs = self.settings.iter();
+        defaults(
+            &self.user,
+            pairs.map(|(name, value)| (name.as_str(), value.as_str())),
+        )
     }
 }
+
+/// The settings that a session of this user begins with which asks for these.
+pub(super) fn defaults<'p>(user: &str, asked: impl Iterator<Item = (&'p str, &'p str)>) -> Values {
+    let lower = |name: &str| name.to_ascii_lowercase();
+    let defaults = DEFAULTS.iter();
+    let mut settings: Values = defaults
+        .map(|&(name, value)| (lower(name), value.to_owned()))
+        .collect();
+    settings.insert("session_authorization".to_owned(), user.to_owned());
+    for (name, value) in asked {
+        settings
+            .entry(lower(name))
+            .and_modify(|own| value.clone_into(own));
+    }
+    settings
+}
+
+/// All parameters that this model has, and their values.
+const DEFAULTS: [(&str, &str); 19] = [
+    ("client_encoding", "UTF8"),
+    ("DateStyle", "ISO, MDY"),
+    ("TimeZone", "Etc/UTC"),
+    ("standard_conforming_strings", "on"),
+    ("application_name", ""),
+    ("IntervalStyle", "postgres"),
+    ("work_mem", "4MB"),
+    ("role", "none"),
+    ("search_path", "public"),
+    ("statement_timeout", "0"),
+    ("lock_timeout", "0"),
+    ("transaction_timeout", "0"),
+    ("idle_session_timeout", "0"),
+    ("idle_in_transaction_session_timeout", "0"),
+    ("synchronous_commit", "on"),
+    ("default_transaction_deferrable", "off"),
+    ("client_min_messages", "notice"),
+    ("jit", "on"),
+    ("is_superuser", "off"),
+];
 
 fn prove_scram(
     exchange: &mut scram::ServerExchange,

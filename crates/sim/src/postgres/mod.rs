@@ -4,14 +4,18 @@ mod extended;
 mod login;
 mod output;
 mod session;
+mod sql;
 mod statement;
+
+use std::{cell::RefCell, rc::Rc};
 
 use pgweir_auth::userlist::Secret;
 use pgweir_wire::{Authentication, Header, MessageWriter, Severity};
 
 pub(crate) use self::{
     login::Method,
-    session::{REFUSED, is_refused},
+    session::{Direct, REFUSED, is_refused},
+    sql::State,
     statement::{Command, Text, signature},
 };
 use self::{
@@ -23,12 +27,15 @@ use crate::{
     Census,
     checks::{Promise, Said, Tap, Violation},
     network::{End, LinkId, Network},
+    scenario::Sabotage,
 };
 
 /// What a dying backend says.
 pub(crate) const LAST_WORDS: &str = "terminating connection due to administrator command";
 /// What it says at login when it takes nobody.
 pub(crate) const TOO_MANY: &str = "sorry, too many clients already";
+/// A client has statements of no more names at a time.
+const NAMES_MAX: usize = 7;
 const WRONG_PASSWORD: &str = "password authentication failed for user";
 
 /// How the model behaves in this world.
@@ -41,6 +48,8 @@ pub(crate) struct Conduct {
     pub(crate) eager_reports: bool,
     /// It can speak TLS.
     pub(crate) tls: bool,
+    /// A fault that the model plays.
+    pub(crate) sabotage: Option<Sabotage>,
     /// Settings that are not reported are checked too.
     pub(crate) checks_all: bool,
     /// Most named statements that a server may hold.
@@ -84,6 +93,10 @@ pub(crate) struct Cluster {
     /// A backend has gone that nobody asked to go.
     pub(crate) lost: bool,
     pub(crate) census: Census,
+    /// The session that each client would have with a server of its own.
+    directs: Vec<Direct>,
+    /// Clients that have lost a server with its answers: what became of their statements is not known.
+    unsure: Vec<usize>,
     /// What was said to whom, since the world last asked.
     pub(crate) said: Vec<(usize, Said)>,
 }
@@ -96,8 +109,17 @@ impl Cluster {
             refuses: false,
             lost: false,
             census: Census::new(),
+            directs: Vec::new(),
+            unsure: Vec::new(),
             said: Vec::new(),
         }
+    }
+
+    /// A client comes, which asks for this name in its startup packet.
+    pub(crate) fn introduce(&mut self, user: &str, application_name: Option<&str>) {
+        let asked = application_name.map(|name| ("application_name", name));
+        let state = State::new(login::defaults(user, asked.into_iter()));
+        self.directs.push(Rc::new(RefCell::new(state)));
     }
 
     /// The index that the next backend will have.
@@ -188,6 +210,7 @@ impl Cluster {
 
     /// Ends a backend without a word.
     pub(crate) fn end(&mut self, index: usize, how: End, net: &mut Network) {
+        self.note_loss(index);
         self.backends[index].phase = Phase::Gone;
         net.hang_up(self.backends[index].link, how);
     }
@@ -195,6 +218,7 @@ impl Cluster {
     /// Ends a backend with words.
     pub(crate) fn shut(&mut self, index: usize, net: &mut Network) {
         self.lost = true;
+        self.note_loss(index);
         self.backends[index].cut = self.backends[index].out.released();
         let mut words = self.backends[index].out.ready().to_vec();
         MessageWriter::new(&mut words).error(Severity::Fatal, "57P01", LAST_WORDS, None, None);
@@ -202,6 +226,17 @@ impl Cluster {
         net.link(self.backends[index].link)
             .up
             .push_last(&words, End::Eof);
+    }
+
+    /// A backend goes: has it done what its client will not hear of?
+    fn note_loss(&mut self, index: usize) {
+        let backend = &self.backends[index];
+        let is_heard = backend.delivered >= backend.out.produced();
+        let is_quiet = match &backend.phase {
+            Phase::Session(session) => session.is_clean() && is_heard,
+            _ => true,
+        };
+        self.unsure.extend(backend.tap.owner.filter(|_| !is_quiet));
     }
 
     pub(crate) fn is_alive(&self, index: usize) -> bool {
@@ -222,6 +257,24 @@ impl Cluster {
             _ => false,
         };
         clean && link.up.is_empty() && backend.out.is_empty() && backend.tap.is_harmless()
+    }
+
+    /// Does it hold what no other session can be given? So its client may keep it.
+    pub(crate) fn is_bound(&self, index: usize) -> bool {
+        match &self.backends[index].phase {
+            Phase::Session(session) => {
+                session.state().is_bound() || session.state().has_sequences()
+            }
+            _ => false,
+        }
+    }
+
+    /// What is held here that the next client would notice, or anybody else.
+    pub(crate) fn remains(&self, index: usize) -> Option<String> {
+        match &self.backends[index].phase {
+            Phase::Session(session) if self.conduct.checks_all => session.state().remains(),
+            _ => None,
+        }
     }
 
     fn log_in(&mut self, index: usize, net: &mut Network) -> Result<(), Violation> {
@@ -286,7 +339,8 @@ impl Cluster {
         let mut writer = MessageWriter::new(&mut bytes);
         writer.authentication(Authentication::Ok);
         for name in REPORTED {
-            writer.parameter_status(name.as_bytes(), settings[name].as_bytes());
+            let value = &settings[&name.to_ascii_lowercase()];
+            writer.parameter_status(name.as_bytes(), value.as_bytes());
         }
         writer
             .parameter_status(b"server_version", b"18.0")
@@ -294,7 +348,8 @@ impl Cluster {
             .ready_for_query(b'I');
         backend.say_raw(&bytes);
         let (eager, checks_all) = (self.conduct.eager_reports, self.conduct.checks_all);
-        let session = Session::new(index, settings, eager, checks_all);
+        let mut session = Session::new(index, settings, eager, checks_all);
+        session.sabotage = self.conduct.sabotage;
         backend.phase = Phase::Session(Box::new(session));
     }
 
@@ -311,19 +366,51 @@ impl Cluster {
             *self.census.entry(what).or_default() += 1;
         }
         let whose = backend.tap.ahead.pop_front().and_then(|(_, client)| client);
+        if let Some(direct) = whose.and_then(|client| self.directs.get(client)) {
+            session.attach(direct);
+            if let Some(at) = self.unsure.iter().position(|&own| Some(own) == whose) {
+                self.unsure.swap_remove(at);
+                session.settle_what_was_lost();
+            }
+        }
         match session.message(header.tag, &message[5..], whose, &mut backend.out)? {
             Next::Go => {
-                let held = session.named_statements();
-                // On a server of its own it is the client that makes them.
-                if held > self.conduct.statements_max && !backend.wish.replicates {
-                    let what = format!("backend {index} holds {held} prepared statements");
+                let sent = session.take_sent();
+                let (held, given) = session.named_statements();
+                let most = self.conduct.statements_max;
+                // On a server of its own it is the client that makes them. Where its texts name statements, a
+                // server has all of the client's for a while.
+                let too_many = held > most || given > NAMES_MAX.max(most);
+                if too_many && !backend.wish.replicates {
+                    let what =
+                        format!("backend {index} holds {held} prepared statements, {given} given");
                     return Err(Violation::new(Promise::Memory, what));
                 }
+                self.notify(index, &sent);
             }
             Next::Die => self.shut(index, net),
             Next::End => self.end(index, End::Eof, net),
         }
         Ok(())
+    }
+
+    /// What a session has notified reaches all that listen in its database.
+    fn notify(&mut self, from: usize, sent: &[(String, String)]) {
+        let database = |backend: &Backend| backend.wish.database.clone();
+        let own = database(&self.backends[from]);
+        for (index, other) in self.backends.iter_mut().enumerate() {
+            let is_meant = index != from && database(other) == own && !sent.is_empty();
+            let Phase::Session(session) = &mut other.phase else {
+                continue;
+            };
+            for note in sent.iter().filter(|_| is_meant) {
+                session.hear(note);
+            }
+            if is_meant && session.is_clean() {
+                session.tell_heard(&mut other.out);
+            }
+        }
+        *self.census.entry("notification").or_default() += sent.len() as u64;
     }
 
     /// A cancel request: stops what the backend with this key does, and hangs up.
@@ -373,6 +460,12 @@ impl Backend {
     /// Was it opened for one client alone?
     pub(crate) fn is_native(&self) -> bool {
         self.wish.replicates
+    }
+
+    /// Does the pooler listen here, for all clients of a pool?
+    pub(crate) fn is_listener(&self) -> bool {
+        let name = ("application_name".to_owned(), "pgweir listener".to_owned());
+        self.wish.settings.contains(&name)
     }
 
     /// Login messages, which answer no client.

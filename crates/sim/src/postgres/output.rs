@@ -58,6 +58,11 @@ impl Output {
         &self.bytes[..self.flushed]
     }
 
+    /// How many bytes were ever said.
+    pub(super) fn produced(&self) -> u64 {
+        self.produced
+    }
+
     /// How much was let go, of all that was ever said.
     pub(super) fn released(&self) -> u64 {
         self.produced - (self.bytes.len() - self.flushed) as u64

@@ -1,17 +1,23 @@
 //! One session of the model PostgreSQL: transactions, settings, both query protocols, COPY.
 
-use std::{collections::BTreeMap, rc::Rc};
+use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
 use pgweir_wire::{MessageWriter, Severity, tag::backend, tag::frontend};
 
 use super::{
     extended::{Portal, Prepared},
     output::Output,
+    sql::{Facts, Failure, State, Statement, Values},
     statement::{Command, Text},
 };
-use crate::checks::{Promise, RequestId, Violation};
+use crate::{
+    checks::{Promise, RequestId, Violation},
+    scenario::Sabotage,
+};
 
-pub(super) type Settings = BTreeMap<&'static str, String>;
+/// The session that a client would have with a server of its own. Whatever its statements do on a server
+/// of the pooler, they do there too.
+pub(crate) type Direct = Rc<RefCell<State>>;
 
 /// Reported to the client by ParameterStatus.
 pub(super) const REPORTED: [&str; 6] = [
@@ -53,7 +59,9 @@ pub(super) enum Outcome {
     Done,
     /// It goes on with later messages or steps.
     Goes,
-    Failed(&'static str, &'static str),
+    Failed(&'static str, String),
+    /// A text of the pooler's fails that never may.
+    Broken(Violation),
     Die,
 }
 
@@ -62,11 +70,12 @@ pub(super) enum Outcome {
 pub(super) struct Session {
     pub(super) backend: usize,
     pub(super) status: u8,
-    settings: Settings,
-    defaults: Settings,
-    reported: Settings,
-    /// The settings to return to when the transaction fails.
-    undo: Option<Settings>,
+    state: State,
+    /// Of the client whose message is at work, or was.
+    direct: Option<Direct>,
+    reported: Values,
+    /// How often a sequence was asked for its next value.
+    sequence: u64,
     /// Messages of the extended protocol came after the last Sync.
     unsynced: bool,
     /// An error came after the last Sync.
@@ -78,6 +87,13 @@ pub(super) struct Session {
     eager: bool,
     /// The pool's mode is `session`: settings that are not reported are checked too.
     checks_all: bool,
+    /// Notifications: what this session has sent, and what it was sent and has not said.
+    sent: Vec<(String, String)>,
+    heard: Vec<(String, String)>,
+    /// A fault that this session plays.
+    pub(super) sabotage: Option<Sabotage>,
+    /// The login user.
+    user: String,
     /// Whom the present message belongs to.
     pub(super) client: Option<usize>,
     pub(super) id: Option<RequestId>,
@@ -86,14 +102,16 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(backend: usize, settings: Settings, eager: bool, checks_all: bool) -> Self {
+    pub(super) fn new(backend: usize, settings: Values, eager: bool, checks_all: bool) -> Self {
+        let user = settings.get("session_authorization").cloned();
+        let user = user.unwrap_or_default();
         Self {
             backend,
             status: b'I',
-            defaults: settings.clone(),
             reported: settings.clone(),
-            settings,
-            undo: None,
+            state: State::new(settings),
+            direct: None,
+            sequence: 0,
             unsynced: false,
             skipping: false,
             statements: BTreeMap::new(),
@@ -101,18 +119,59 @@ impl Session {
             business: Business::None,
             eager,
             checks_all,
+            sent: Vec::new(),
+            heard: Vec::new(),
+            sabotage: None,
+            user,
             client: None,
             id: None,
             shown: None,
         }
     }
 
-    /// How many named statements it holds.
-    pub(super) fn named_statements(&self) -> usize {
-        self.statements
-            .keys()
-            .filter(|name| !name.is_empty())
-            .count()
+    /// What it holds.
+    pub(super) fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// The next message is this client's.
+    pub(super) fn attach(&mut self, direct: &Direct) {
+        if !self.state.is_in_transaction() && direct.borrow().is_in_transaction() {
+            // The one it had was lost with its server.
+            let mut direct = direct.borrow_mut();
+            direct.abort();
+            direct.end();
+        }
+        self.direct = Some(Rc::clone(direct));
+    }
+
+    /// The client's last server was lost before it had answered: what the pooler makes of that is believed.
+    pub(super) fn settle_what_was_lost(&self) {
+        if let Some(direct) = &self.direct {
+            direct.borrow_mut().become_like(&self.state);
+        }
+    }
+
+    /// The pooler takes away a statement of SQL.
+    pub(super) fn forget_prepared(&mut self, name: &str) {
+        self.state.forget_prepared(name);
+    }
+
+    /// Does the same to this session and, if its client has asked for it, to the client's own.
+    fn both(&mut self, change: impl Fn(&mut State)) {
+        change(&mut self.state);
+        if self.client.is_some()
+            && let Some(direct) = &self.direct
+        {
+            change(&mut direct.borrow_mut());
+        }
+    }
+
+    /// How many named statements it holds: under the pooler's names, and under clients'.
+    pub(super) fn named_statements(&self) -> (usize, usize) {
+        let names = self.statements.keys().filter(|name| !name.is_empty());
+        let (ours, theirs): (Vec<_>, Vec<_>) = names.partition(|name| name.starts_with(b"PGWEIR"));
+        (ours.len(), theirs.len())
     }
 
     /// In no transaction, and nothing begun.
@@ -203,7 +262,9 @@ impl Session {
 
     fn query(&mut self, body: &[u8], out: &mut Output) -> Result<Next, Violation> {
         let text = Text::parse(body.strip_suffix(b"\0").unwrap_or(body));
+        check_known(&text)?;
         self.check_claim(&text)?;
+        self.check_state(text.commands.is_empty())?;
         self.id = text.claim.as_ref().map(|claim| claim.id);
         self.shown = None;
         self.statements.remove(&b""[..]);
@@ -213,12 +274,29 @@ impl Session {
                 writer.empty_query_response();
             });
         }
+        // A fault: what the pooler's query does, or is to see, is that of another session.
+        let hidden = self.is_sabotaged(&text).then(|| {
+            let shown = match self.sabotage {
+                Some(Sabotage::NoLook) => State::new(self.state.defaults().clone()),
+                _ => self.state.clone(),
+            };
+            std::mem::replace(&mut self.state, shown)
+        });
+        let next = self.run_all(&text, out);
+        if let Some(hidden) = hidden {
+            self.state = hidden;
+        }
+        next
+    }
+
+    fn run_all(&mut self, text: &Text, out: &mut Output) -> Result<Next, Violation> {
         for command in &text.commands {
-            match self.execute(command, true, out) {
+            match self.execute(command, &text.source, true, out) {
                 Outcome::Done => {}
+                Outcome::Broken(violation) => return Err(violation),
                 Outcome::Goes => return Ok(Next::Go),
                 Outcome::Failed(code, message) => {
-                    self.fail(true, code, message, out);
+                    self.fail(true, code, &message, out);
                     return Ok(Next::Go);
                 }
                 Outcome::Die => return Ok(Next::Die),
@@ -226,6 +304,22 @@ impl Session {
         }
         self.after(true, out);
         Ok(Next::Go)
+    }
+
+    /// Does the planted fault strike at this query?
+    fn is_sabotaged(&self, text: &Text) -> bool {
+        let of_pooler = self.client.is_none();
+        let sql = text.commands.iter().filter_map(|command| match command {
+            Command::Sql(statement) => Some(&**statement),
+            _ => None,
+        });
+        let mut sql = sql.peekable();
+        of_pooler
+            && match self.sabotage {
+                Some(Sabotage::NoClean) => sql.any(Statement::is_of_clean),
+                Some(Sabotage::NoLook) => sql.peek().is_some() && sql.all(Statement::only_looks),
+                _ => false,
+            }
     }
 
     fn function_call(&mut self, body: &[u8], out: &mut Output) {
@@ -244,29 +338,27 @@ impl Session {
         self.after(true, out);
     }
 
-    pub(super) fn execute(&mut self, command: &Command, simple: bool, out: &mut Output) -> Outcome {
+    pub(super) fn execute(
+        &mut self,
+        command: &Command,
+        source: &str,
+        simple: bool,
+        out: &mut Output,
+    ) -> Outcome {
         if self.status == b'E' && !command.ends() {
-            return Outcome::Failed("25P02", ABORTED);
+            return Outcome::Failed("25P02", ABORTED.to_owned());
         }
         match command {
-            Command::Begin => {
-                self.undo.get_or_insert_with(|| self.settings.clone());
-                self.status = b'T';
-                self.complete("BEGIN", out);
-            }
-            Command::Commit if self.status != b'E' => {
-                self.end_transaction();
-                self.complete("COMMIT", out);
-            }
-            Command::Commit | Command::Rollback => {
-                self.abort();
-                self.end_transaction();
-                self.complete("ROLLBACK", out);
-            }
+            Command::Begin
+            | Command::Commit
+            | Command::Rollback
+            | Command::Savepoint(_)
+            | Command::RollbackTo(_)
+            | Command::Release(_) => return self.of_transaction(command, simple, out),
             Command::Rows { count, size } => self.rows(*count, *size, simple, out),
             Command::CopyOut { count, size } => self.copy_out(*count, *size, out),
             Command::CopyIn { fails_at } => return self.copy_in(*fails_at, simple, out),
-            Command::Set { name, value } => return self.set(name, value, out),
+            Command::Sql(statement) => return self.sql(statement, source, simple, out),
             Command::Notice => {
                 let text = self.marked("look out");
                 self.say(out, |writer| {
@@ -274,7 +366,7 @@ impl Session {
                 });
                 self.complete("NOTICE", out);
             }
-            Command::Fail => return Outcome::Failed("22012", "division by zero"),
+            Command::Fail => return Outcome::Failed("22012", "division by zero".to_owned()),
             Command::Slow(steps) => {
                 self.business = Business::Slow {
                     simple,
@@ -284,97 +376,158 @@ impl Session {
                 return Outcome::Goes;
             }
             Command::Die => return Outcome::Die,
-            Command::DiscardAll if self.status == b'T' => {
-                return Outcome::Failed(
-                    "25001",
-                    "DISCARD ALL cannot run inside a transaction block",
-                );
+            Command::Refused => return Outcome::Failed("42601", "syntax error".to_owned()),
+            Command::Unknown => {
+                let what = format!("the model does not know {source:?}");
+                return Outcome::Broken(Violation::new(Promise::Sense, what));
             }
-            Command::DiscardAll => {
-                self.settings = self.defaults.clone();
-                self.statements.clear();
-                self.complete("DISCARD ALL", out);
+        }
+        Outcome::Done
+    }
+
+    fn of_transaction(&mut self, command: &Command, simple: bool, out: &mut Output) -> Outcome {
+        let missing = || Outcome::Failed("3B001", "savepoint does not exist".to_owned());
+        let tag = match command {
+            Command::Begin => {
+                self.both(State::begin);
+                self.status = b'T';
+                "BEGIN"
             }
-            Command::DeallocateAll => {
-                self.statements.clear();
-                self.complete("DEALLOCATE ALL", out);
+            Command::Savepoint(name) => {
+                self.both(|state| state.savepoint(name));
+                "SAVEPOINT"
             }
-            Command::Probe => self.tell_settings(out),
-            Command::SetConfig(pairs) => {
-                for (name, value) in pairs {
-                    if name == "work_mem" && is_refused(value) {
-                        return Outcome::Failed("22023", REFUSED);
-                    }
-                    if let Outcome::Failed(code, why) = self.change(name, Some(value), out) {
-                        return Outcome::Failed(code, why);
-                    }
+            Command::RollbackTo(name) => {
+                if !self.state.clone().roll_back_to(name) {
+                    return missing();
                 }
-                self.complete("SELECT 1", out);
+                self.both(|state| {
+                    state.roll_back_to(name);
+                });
+                self.status = b'T';
+                "ROLLBACK"
             }
-            Command::Reset(name) => return self.reset(name.as_deref(), out),
-            Command::Clean => self.complete("CLEAN", out),
-            Command::Unknown => return Outcome::Failed("42601", "syntax error"),
-        }
+            Command::Release(name) => {
+                if !self.state.clone().release(name) {
+                    return missing();
+                }
+                self.both(|state| {
+                    state.release(name);
+                });
+                "RELEASE"
+            }
+            Command::Commit if self.status != b'E' => {
+                self.end_transaction();
+                "COMMIT"
+            }
+            _ => {
+                self.both(State::abort);
+                self.end_transaction();
+                "ROLLBACK"
+            }
+        };
+        self.complete_as(tag, simple, out);
         Outcome::Done
     }
 
-    fn set(&mut self, name: &str, value: &str, out: &mut Output) -> Outcome {
-        let outcome = self.change(name, Some(value), out);
-        if matches!(outcome, Outcome::Done) {
-            self.complete("SET", out);
+    /// A statement that works on the session, or looks at it.
+    fn sql(
+        &mut self,
+        statement: &Statement,
+        source: &str,
+        simple: bool,
+        out: &mut Output,
+    ) -> Outcome {
+        if *statement == Statement::DiscardAll && self.status == b'T' {
+            let what = "DISCARD ALL cannot run inside a transaction block";
+            return Outcome::Failed("25001", what.to_owned());
         }
-        outcome
-    }
-
-    fn reset(&mut self, name: Option<&str>, out: &mut Output) -> Outcome {
-        let names: Vec<_> = match name {
-            Some(name) => vec![name],
-            None => self.defaults.keys().copied().collect(),
+        if let Statement::Execute(name) = statement
+            && let Some(body) = self.state.prepared(name)
+        {
+            let command = Command::parse(body);
+            return self.execute(&command, source, simple, out);
+        }
+        self.sequence += 1;
+        let named = self.statements.keys();
+        let named = named.map(|name| String::from_utf8_lossy(name).into_owned());
+        let facts = Facts {
+            named: named.filter(|name| !name.is_empty()).collect(),
+            user: self.user.clone(),
+            next_value: self.backend as u64 * 1_000_000 + self.sequence,
+            refuses: self.client.is_none(),
         };
-        for name in names {
-            if let Outcome::Failed(code, why) = self.change(name, None, out) {
-                return Outcome::Failed(code, why);
+        self.both(State::begin);
+        let found = self.state.apply(statement, source, &facts);
+        if self.client.is_some()
+            && let Some(direct) = &self.direct
+        {
+            // What comes of it is not compared: the sessions are, before each statement.
+            let _ = direct.borrow_mut().apply(statement, source, &facts);
+        }
+        let rows = match found {
+            Ok(rows) => rows.0,
+            Err(Failure::Sql(code, what)) if self.client.is_some() || code == "22023" => {
+                return Outcome::Failed(code, what);
             }
-        }
-        self.complete("RESET", out);
-        Outcome::Done
-    }
-
-    /// What was set in this session, as the pooler asks for it.
-    fn tell_settings(&mut self, out: &mut Output) {
-        let set: Vec<_> = self
-            .settings
-            .iter()
-            .filter(|(name, value)| self.defaults.get(*name) != Some(value))
-            .map(|(name, value)| (*name, value.replace('\\', "\\\\")))
-            .collect();
-        for (name, value) in &set {
-            self.say(out, |writer| {
-                let columns = [b"g", name.as_bytes(), value.as_bytes()];
-                writer.data_row(columns.into_iter().map(Some));
-            });
-        }
-        self.complete(&format!("SELECT {}", set.len()), out);
-    }
-
-    /// Gives a setting this value, or the one of the beginning.
-    fn change(&mut self, name: &str, value: Option<&str>, out: &mut Output) -> Outcome {
-        let Some(name) = self
-            .defaults
-            .keys()
-            .copied()
-            .find(|known| known.eq_ignore_ascii_case(name))
-        else {
-            return Outcome::Failed("42704", "unrecognized configuration parameter");
+            Err(Failure::Sql(_, what) | Failure::Unknown(what)) => {
+                let what = format!("the model fails {source:?}: {what}");
+                return Outcome::Broken(Violation::new(Promise::Sense, what));
+            }
         };
-        self.undo.get_or_insert_with(|| self.settings.clone());
-        let default = || self.defaults[name].clone();
-        let value = value.map_or_else(default, str::to_owned);
-        self.settings.insert(name, value);
+        match statement {
+            Statement::DiscardAll | Statement::Deallocate(None) => self.statements.clear(),
+            _ => {}
+        }
         if self.eager {
             self.report(out);
         }
+        self.tell(statement, &rows, simple, out);
         Outcome::Done
+    }
+
+    /// The rows of a SELECT, or a tag.
+    fn tell(
+        &self,
+        statement: &Statement,
+        rows: &[Vec<Option<String>>],
+        simple: bool,
+        out: &mut Output,
+    ) {
+        let is_query = matches!(
+            statement,
+            Statement::Select(_) | Statement::ReadCatalog | Statement::ReadAssigned
+        );
+        if !is_query {
+            return self.complete_as(tag_of(statement), simple, out);
+        }
+        if simple && self.client.is_some() {
+            self.say(out, |writer| {
+                writer.row_description([("v", 25, -1)].into_iter());
+            });
+        }
+        for row in rows {
+            // A client's rows say whose they are.
+            let mark = self.client.and(self.id).map(|id| format!("{id}|"));
+            let columns = row.iter().map(|value| value.as_deref().map(str::as_bytes));
+            self.say(out, |writer| {
+                match &mark {
+                    Some(mark) => writer.data_row([Some(mark.as_bytes())].into_iter()),
+                    None => writer.data_row(columns),
+                };
+            });
+        }
+        self.complete(&format!("SELECT {}", rows.len()), out);
+    }
+
+    /// CommandComplete as PostgreSQL says it, if that is a simple query's.
+    fn complete_as(&self, tag: &str, simple: bool, out: &mut Output) {
+        if !simple {
+            return self.complete(tag, out);
+        }
+        self.say(out, |writer| {
+            writer.command_complete(tag);
+        });
     }
 
     fn rows(&mut self, count: u32, size: usize, simple: bool, out: &mut Output) {
@@ -418,7 +571,7 @@ impl Session {
         });
         if fails_at == Some(0) {
             // As for a view: noticed after the response, before anything was read.
-            return Outcome::Failed("42809", "cannot copy to view");
+            return Outcome::Failed("42809", "cannot copy to view".to_owned());
         }
         self.business = Business::CopyIn {
             simple,
@@ -432,6 +585,8 @@ impl Session {
     /// A simple query, or a part of a pipeline, is done.
     pub(super) fn after(&mut self, simple: bool, out: &mut Output) {
         if simple {
+            // It ends what messages of the extended protocol have begun before it, as a Sync would.
+            self.unsynced = false;
             if self.status == b'I' {
                 self.end_transaction();
             }
@@ -445,7 +600,7 @@ impl Session {
         self.say(out, |writer| {
             writer.error(Severity::Error, code, &text, None, None);
         });
-        self.abort();
+        self.both(State::abort);
         if self.status == b'T' {
             self.status = b'E';
         }
@@ -456,19 +611,51 @@ impl Session {
         }
     }
 
-    fn abort(&mut self) {
-        if let Some(before) = &self.undo {
-            self.settings = before.clone();
-        }
-    }
-
     fn end_transaction(&mut self) {
         self.status = b'I';
-        self.undo = None;
+        self.both(State::end);
+        if let Some(direct) = &self.direct {
+            direct.borrow_mut().take_sent();
+        }
+        for note in self.state.take_sent() {
+            self.hear(&note);
+            self.sent.push(note);
+        }
         self.portals.clear();
     }
 
+    /// Somebody notifies; it is said when the session is at rest.
+    pub(super) fn hear(&mut self, note: &(String, String)) {
+        if self.state.channels().contains(&note.0) {
+            self.heard.push(note.clone());
+        }
+    }
+
+    /// What this session has notified, for all others.
+    pub(super) fn take_sent(&mut self) -> Vec<(String, String)> {
+        std::mem::take(&mut self.sent)
+    }
+
+    /// Says what was heard.
+    pub(super) fn tell_heard(&mut self, out: &mut Output) {
+        for (channel, payload) in std::mem::take(&mut self.heard) {
+            out.say(self.backend, None, |writer| {
+                writer.message(backend::NOTIFICATION_RESPONSE, |body| {
+                    body.extend([0, 0, 0, 1]);
+                    body.extend(channel.as_bytes());
+                    body.push(0);
+                    body.extend(payload.as_bytes());
+                    body.push(0);
+                });
+            });
+        }
+        out.flush();
+    }
+
     fn ready(&mut self, out: &mut Output) {
+        if self.status == b'I' {
+            self.tell_heard(out);
+        }
         self.report(out);
         let status = self.status;
         self.say(out, |writer| {
@@ -479,17 +666,18 @@ impl Session {
 
     fn report(&mut self, out: &mut Output) {
         for name in REPORTED {
-            if self.settings.get(name) != self.reported.get(name) {
-                let value = self.settings[name].clone();
+            let value = self.state.value(name).unwrap_or_default().to_owned();
+            let known = self.reported.get(&name.to_ascii_lowercase());
+            if known != Some(&value) {
                 self.say(out, |writer| {
                     writer.parameter_status(name.as_bytes(), value.as_bytes());
                 });
-                self.reported.insert(name, value);
+                self.reported.insert(name.to_ascii_lowercase(), value);
             }
         }
     }
 
-    pub(super) fn complete(&mut self, tag: &str, out: &mut Output) {
+    pub(super) fn complete(&self, tag: &str, out: &mut Output) {
         let shown = self.shown.as_deref().unwrap_or_default();
         let tag = match self.id {
             Some(id) => format!("{tag} {id} {shown}"),
@@ -518,11 +706,11 @@ impl Session {
             return Ok(());
         };
         let check = |name: &str, believed: &Option<String>| match believed {
-            Some(believed) if self.settings.get(name) != Some(believed) => {
+            Some(believed) if self.state.value(name) != Some(believed) => {
                 let what = format!(
                     "request {} believes {name} to be {believed:?}, and it is {:?}",
                     claim.id,
-                    self.settings.get(name)
+                    self.state.value(name)
                 );
                 Err(Violation::new(Promise::Sessions, what))
             }
@@ -536,6 +724,69 @@ impl Session {
             check("work_mem", &claim.work_mem)?;
         }
         Ok(())
+    }
+
+    /// The session is what its client would have without a pooler. `does_nothing`: so does the statement.
+    pub(super) fn check_state(&self, does_nothing: bool) -> Result<(), Violation> {
+        let (Some(client), Some(direct)) = (self.client, &self.direct) else {
+            return Ok(());
+        };
+        let direct = direct.borrow();
+        let is_refused = |state: &State| state.value("work_mem").is_some_and(is_refused);
+        // Such a one may find a server that lacks what no server takes any more.
+        let may_lack = is_refused(&direct) && !is_refused(&self.state);
+        if !self.checks_all || may_lack || does_nothing {
+            return Ok(());
+        }
+        match self.state.difference_from(&direct) {
+            Some(what) => {
+                let what = format!(
+                    "client {client} gets backend {} as a session that is not its own: {what}",
+                    self.backend
+                );
+                Err(Violation::new(Promise::Sessions, what))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Nobody sends a text that the model does not know.
+pub(super) fn check_known(text: &Text) -> Result<(), Violation> {
+    match text.commands.contains(&Command::Unknown) {
+        true => {
+            let what = format!("the model does not know {:?}", text.source);
+            Err(Violation::new(Promise::Sense, what))
+        }
+        false => Ok(()),
+    }
+}
+
+/// CommandComplete's tag.
+fn tag_of(statement: &Statement) -> &'static str {
+    match statement {
+        Statement::Set { .. } | Statement::SetTransaction => "SET",
+        Statement::Reset(_) | Statement::ResetAuthorization => "RESET",
+        Statement::DiscardAll => "DISCARD ALL",
+        Statement::DiscardTemp => "DISCARD TEMP",
+        Statement::DiscardSequences => "DISCARD SEQUENCES",
+        Statement::DiscardPlans => "DISCARD PLANS",
+        Statement::Declare { .. } => "DECLARE CURSOR",
+        Statement::Close(None) => "CLOSE CURSOR ALL",
+        Statement::Close(Some(_)) => "CLOSE CURSOR",
+        Statement::Listen(_) => "LISTEN",
+        Statement::Unlisten(_) => "UNLISTEN",
+        Statement::Notify { .. } => "NOTIFY",
+        Statement::Prepare { .. } => "PREPARE",
+        Statement::Deallocate(None) => "DEALLOCATE ALL",
+        Statement::Deallocate(Some(_)) => "DEALLOCATE",
+        Statement::CreateTemp(_) => "CREATE TABLE",
+        Statement::Drop(_) => "DROP TABLE",
+        Statement::Insert { .. } => "INSERT 0 1",
+        Statement::Execute(_)
+        | Statement::Select(_)
+        | Statement::ReadCatalog
+        | Statement::ReadAssigned => "SELECT 1",
     }
 }
 

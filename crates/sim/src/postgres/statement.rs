@@ -1,6 +1,9 @@
-//! The little language that the model PostgreSQL speaks: enough to begin, end, fail and set, and
-//! to return as much as wanted.
+//! The language that the model PostgreSQL speaks: a few commands of its own, to fail and to return as
+//! much as wanted, and of SQL what works on sessions.
 
+use std::rc::Rc;
+
+use super::sql::{self, Statement};
 use crate::checks::RequestId;
 
 /// One command.
@@ -22,26 +25,20 @@ pub(crate) enum Command {
     CopyIn {
         fails_at: Option<u32>,
     },
-    Set {
-        name: String,
-        value: String,
-    },
     Notice,
     Fail,
     /// Takes so many steps, and can be cancelled.
     Slow(u32),
     /// The server says FATAL and goes.
     Die,
-    DiscardAll,
-    DeallocateAll,
-    /// Which settings are not those of the beginning.
-    Probe,
-    /// `set_config`, several times.
-    SetConfig(Vec<(String, String)>),
-    /// RESET of a parameter, or of all.
-    Reset(Option<String>),
-    /// Of cleaning: there is nothing of this kind here.
-    Clean,
+    Savepoint(String),
+    RollbackTo(String),
+    Release(String),
+    /// What works on the session, or looks at it.
+    Sql(Rc<Statement>),
+    /// A text that no PostgreSQL takes.
+    Refused,
+    /// A text that this model does not know: nobody may send one.
     Unknown,
 }
 
@@ -61,6 +58,8 @@ pub(crate) struct Text {
     /// Missing in queries of the pooler's own.
     pub(crate) claim: Option<Claim>,
     pub(crate) commands: Vec<Command>,
+    /// All of it.
+    pub(crate) source: String,
 }
 
 impl Text {
@@ -73,13 +72,14 @@ impl Text {
             Some((claim, rest)) => (Claim::parse(claim), rest),
             None => (None, text.as_ref()),
         };
-        let commands = rest.split(';').map(str::trim);
+        let commands = sql::split(rest).into_iter().map(str::trim);
         Self {
             claim,
             commands: commands
                 .filter(|command| !command.is_empty())
                 .map(Command::parse)
                 .collect(),
+            source: text.clone().into_owned(),
         }
     }
 }
@@ -107,66 +107,66 @@ impl Claim {
 impl Command {
     /// It ends a transaction: possible even in one that has failed.
     pub(crate) fn ends(&self) -> bool {
-        matches!(self, Self::Commit | Self::Rollback)
+        matches!(self, Self::Commit | Self::Rollback | Self::RollbackTo(_))
     }
 
-    /// `pg_catalog.set_config('name','value',false),...`
-    fn set_config(text: &str) -> Self {
-        let calls = text.split("pg_catalog.set_config(").skip(1);
-        let pairs: Option<Vec<_>> = calls
-            .map(|call| {
-                let (name, rest) = call.strip_prefix('\'')?.split_once("','")?;
-                let (value, _) = rest.rsplit_once("',false)")?;
-                Some((name.to_owned(), value.replace("''", "'")))
-            })
-            .collect();
-        match pairs {
-            Some(pairs) if !pairs.is_empty() => Self::SetConfig(pairs),
-            _ => Self::Unknown,
+    /// Rows come of it.
+    pub(crate) fn returns_rows(&self) -> bool {
+        match self {
+            Self::Rows { .. } => true,
+            Self::Sql(statement) => matches!(**statement, Statement::Select(_)),
+            _ => false,
         }
     }
 
-    fn parse(text: &str) -> Self {
-        let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
-        let mut numbers = rest.split(' ').map_while(|word| word.parse::<u32>().ok());
-        let mut number = || numbers.next().unwrap_or(1);
-        match word.to_ascii_lowercase().as_str() {
-            "begin" => Self::Begin,
-            "commit" => Self::Commit,
-            "rollback" => Self::Rollback,
+    pub(crate) fn parse(text: &str) -> Self {
+        let words = text.replace(['(', ')', ','], " ");
+        let mut words = words.split_ascii_whitespace();
+        let first = words.next().unwrap_or_default().to_ascii_lowercase();
+        let second = words.clone().next().unwrap_or_default();
+        let is_call = first == "select" && matches!(second, "rows" | "slow" | "fail");
+        let word = match is_call {
+            true => words.next().unwrap_or_default(),
+            false => &first,
+        };
+        let mut numbers = words.map_while(|word| word.parse::<u32>().ok());
+        let mut number = || numbers.next();
+        match word {
             "rows" => Self::Rows {
-                count: number(),
-                size: number() as usize,
+                count: number().unwrap_or(1),
+                size: number().unwrap_or(1) as usize,
             },
             "copyout" => Self::CopyOut {
-                count: number(),
-                size: number() as usize,
+                count: number().unwrap_or(1),
+                size: number().unwrap_or(1) as usize,
             },
-            "copyin" => Self::CopyIn {
-                fails_at: rest.parse().ok(),
-            },
+            "copyin" => Self::CopyIn { fails_at: number() },
             "notice" => Self::Notice,
             "fail" => Self::Fail,
-            "slow" => Self::Slow(number()),
+            "slow" => Self::Slow(number().unwrap_or(1)),
             "die" => Self::Die,
-            "discard" if rest == "ALL" || rest == "all" => Self::DiscardAll,
-            "deallocate" => Self::DeallocateAll,
-            "discard" | "close" | "unlisten" => Self::Clean,
-            "reset" if rest == "ROLE" || rest == "SESSION AUTHORIZATION" => Self::Clean,
-            "reset" if rest == "ALL" => Self::Reset(None),
-            "reset" => Self::Reset(Some(rest.trim_matches('"').to_owned())),
-            "select" if rest.contains("THEN 's' ELSE 'g' END") => Self::Probe,
-            "select" if rest.contains("advisory_unlock_all") => Self::Clean,
-            "select" => Self::set_config(rest),
-            "set" if rest.starts_with("TRANSACTION ") => Self::Clean,
-            "set" => match rest.split_once('=') {
-                Some((name, value)) => Self::Set {
-                    name: name.trim().to_owned(),
-                    value: value.trim().trim_matches('\'').replace("''", "'"),
-                },
+            "refused" => Self::Refused,
+            // A client has gone in the middle of a message, and the pooler's farewell was taken for the rest.
+            _ if text.trim_end_matches(['\0', '\u{4}']).ends_with('X') => Self::Refused,
+            _ => Self::of_transaction(text),
+        }
+    }
+
+    fn of_transaction(text: &str) -> Self {
+        let lower = text.to_ascii_lowercase();
+        let words: Vec<&str> = lower.split_ascii_whitespace().collect();
+        let name = |name: &str| name.trim_matches('"').to_owned();
+        match *words {
+            ["begin", ..] => Self::Begin,
+            ["commit"] => Self::Commit,
+            ["rollback"] => Self::Rollback,
+            ["savepoint", own] => Self::Savepoint(name(own)),
+            ["rollback", "to", own] => Self::RollbackTo(name(own)),
+            ["release", own] => Self::Release(name(own)),
+            _ => match sql::parse(text) {
+                Some(statement) => Self::Sql(Rc::new(statement)),
                 None => Self::Unknown,
             },
-            _ => Self::Unknown,
         }
     }
 }
@@ -193,17 +193,20 @@ mod tests {
             text.commands,
             [Command::Begin, Command::Rows { count: 2, size: 10 }]
         );
-        let own = Text::parse(b"SET application_name='it''s';SET TimeZone='UTC';");
-        let set = |name: &str, value: &str| Command::Set {
-            name: name.into(),
-            value: value.into(),
+        let calls = Text::parse(b"select rows(2, 10) /* of a */; SELECT slow(3)");
+        let rows = Command::Rows { count: 2, size: 10 };
+        assert_eq!(calls.commands, [rows, Command::Slow(3)]);
+        let own = Text::parse(b"SET application_name='it;''s';ROLLBACK TO \"P\"; what is it");
+        let set = Statement::Set {
+            local: false,
+            name: "application_name".into(),
+            value: Some("it;'s".into()),
         };
-        assert_eq!(
-            (own.claim, own.commands),
-            (
-                None,
-                vec![set("application_name", "it's"), set("TimeZone", "UTC")]
-            )
-        );
+        let expected = [
+            Command::Sql(Rc::new(set)),
+            Command::RollbackTo("p".into()),
+            Command::Unknown,
+        ];
+        assert_eq!((own.claim, own.commands), (None, expected.to_vec()));
     }
 }

@@ -7,6 +7,9 @@ use crate::checks::{Promise, Violation};
 /// Clients that wait in a pool before it uses its overflow.
 const OVERFLOW_WAITING: usize = 2;
 
+/// Most servers above a pool's size for the sake of clients that keep theirs.
+const PINNED_OVERFLOW: usize = 2;
+
 /// Most servers; 0 is no limit.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Caps {
@@ -15,16 +18,24 @@ pub(crate) struct Caps {
     process: usize,
     reserve: usize,
     overflow: usize,
+    pinned: usize,
     share_after: u32,
     check_delay: u32,
 }
 
 impl Caps {
+    pub(crate) fn none() -> Self {
+        Self {
+            pinned: PINNED_OVERFLOW,
+            ..Self::default()
+        }
+    }
+
     /// Half of the worlds have none.
     pub(crate) fn of(seed: u64) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed ^ 0x0ca9_5000);
         if rng.bool() {
-            return Self::default();
+            return Self::none();
         }
         let mut some = |most: usize| if rng.bool() { 0 } else { rng.usize(1..=most) };
         let (database, user, process, reserve) = (some(4), some(4), some(5), some(2));
@@ -34,6 +45,7 @@ impl Caps {
             process,
             reserve,
             check_delay: [0, 2, 30][rng.usize(..3)],
+            pinned: rng.usize(..=PINNED_OVERFLOW),
             overflow: if rng.bool() { 0 } else { rng.usize(1..=2) },
             share_after: if rng.bool() { 0 } else { rng.u32(1..=5) },
         }
@@ -41,7 +53,7 @@ impl Caps {
 
     /// The most servers that a pool may have above its size.
     pub(crate) fn above_size(self) -> usize {
-        self.reserve + self.overflow
+        self.reserve + self.overflow + self.pinned
     }
 
     /// The same while so many clients have waited for little time.
@@ -61,6 +73,7 @@ impl Caps {
             process,
             reserve,
             overflow,
+            pinned,
             share_after,
             check_delay,
         } = self;
@@ -68,7 +81,7 @@ impl Caps {
             "max_db_connections = {database}\nmax_user_connections = {user}\n\
              max_server_conn = {process}\nreserve_pool_size = {reserve}\n\
              reserve_pool_timeout = 1\noverflow_size = {overflow}\n\
-             overflow_waiting = {OVERFLOW_WAITING}\nshare_after = {share_after}\nserver_check_delay = {check_delay}\n"
+             overflow_waiting = {OVERFLOW_WAITING}\nshare_after = {share_after}\npinned_overflow = {pinned}\nserver_check_delay = {check_delay}\n"
         )
     }
 }

@@ -391,7 +391,7 @@ impl World {
     }
 
     fn write(&mut self, host: usize, to: Token, bytes: &[u8]) -> Result<(), Violation> {
-        let most_unsent = 8 * self.scenario.chunk + 16_384;
+        let most_unsent = 8 * self.scenario.chunk + UNSENT_MAX;
         let desk = &mut self.hosts[host];
         let Some(Conn::Open(open)) = desk.table.get_mut(&to) else {
             return Ok(());
@@ -513,20 +513,22 @@ impl World {
         let is_whole = matches!(Header::parse(bytes),
             Ok(Some(header)) if header.message_len() <= bytes.len());
         let boundary = |backend: usize| self.cluster.backends[backend].tap.is_at_boundary();
-        let Some(Sabotage::LendTwice(nth)) = self
-            .scenario
-            .sabotage
-            .filter(|_| is_input && is_whole && boundary(backend))
-        else {
-            return (to, backend);
+        let (nth, kept) = match self.scenario.sabotage {
+            _ if !is_input || !is_whole || !boundary(backend) => return (to, backend),
+            Some(Sabotage::LendTwice(nth)) => (nth, false),
+            Some(Sabotage::LendKept(nth)) => (nth, true),
+            _ => return (to, backend),
         };
         let others = self.hosts[host].table.iter().filter_map(|(token, conn)| {
             let Conn::Open(open) = conn else { return None };
             let Far::Backend(other) = self.net.see(open.link).far else {
                 return None;
             };
-            let busy = self.cluster.is_session(other) && !self.cluster.is_quiet(other, &self.net);
-            (other != backend && busy && boundary(other)).then_some((*token, other))
+            let is_quiet = self.cluster.is_quiet(other, &self.net);
+            // Kept: at rest, and with something in its session that binds its client to it.
+            let is_meant = is_quiet == kept && (!kept || self.cluster.is_bound(other));
+            let is_meant = is_meant && self.cluster.is_session(other);
+            (other != backend && is_meant && boundary(other)).then_some((*token, other))
         });
         let Some(other) = others.collect::<Vec<_>>().first().copied() else {
             return (to, backend);
@@ -538,6 +540,10 @@ impl World {
         (to, backend)
     }
 }
+
+/// Bytes that may wait for a connection, whatever it takes at once: the pooler's longest text, which reads
+/// the catalog, is among them.
+const UNSENT_MAX: usize = 49_152;
 
 fn sense(what: &str) -> Violation {
     Violation::new(Promise::Sense, what)

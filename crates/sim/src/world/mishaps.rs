@@ -35,12 +35,16 @@ impl World {
         let requests = self.rng.u32(..=self.scenario.requests);
         let mut client = Client::new(index, link, requests, keeps_session, account, &mut self.rng);
         client.prepares = self.scenario.prepares;
+        client.speaks_sql = self.scenario.certifies && self.rng.u8(..4) > 0;
+        client.works_on_session = self.scenario.sessions && keeps_session && self.rng.bool();
         client.is_hasty = keeps_server;
         client.shares_servers(!keeps_server);
         if self.scenario.operators && self.rng.u8(..5) == 0 {
             client.becomes_operator(&mut self.rng);
         } else if self.scenario.natives && self.rng.u8(..4) == 0 {
             client.becomes_native();
+        } else if self.scenario.is_wild && self.rng.u8(..4) == 0 {
+            client.becomes_wild(&mut self.rng);
         }
         self.admit(client)
     }
@@ -212,6 +216,8 @@ impl World {
         let host = self.rng.usize(..self.hosts.len());
         let link = client.link;
         self.note(|| format!("client {} comes to worker {host}", client.index));
+        let (user, name) = client.identity();
+        self.cluster.introduce(user, name);
         self.clients.push(client);
         self.said.push(Default::default());
         if self.hosts[host].stopped {

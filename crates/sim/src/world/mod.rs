@@ -153,6 +153,7 @@ impl World {
         for client in &self.clients {
             *self.census.entry("error of the pooler's").or_default() += client.errors_made;
             *self.census.entry("request withdrawn").or_default() += client.withdrawn;
+            *self.census.entry("notified").or_default() += client.notifications;
             *self.census.entry("request answered").or_default() += client.answers;
         }
         Ok(())

@@ -5,8 +5,11 @@ use std::sync::Arc;
 use pgweir_config::PoolMode;
 use pgweir_core::{SharedPool, Shutdown};
 
-use super::World;
-use crate::checks::{Promise, Violation};
+use super::{World, driver::Conn};
+use crate::{
+    checks::{Promise, Violation},
+    network::Far,
+};
 
 impl World {
     /// All mail has arrived and all bytes have flowed: the counts are right, and whoever waits has a
@@ -28,6 +31,7 @@ impl World {
                 let what = format!("{} servers, and the ledger counts {servers}", present.len());
                 return Err(Violation::new(Promise::Counts, what));
             }
+            self.check_remains(&present)?;
             if waiting == 0 || self.is_shut() {
                 continue;
             }
@@ -56,6 +60,22 @@ impl World {
         });
         let allowed = self.pool_size as usize + self.scenario.caps.above_size();
         self.most_servers = most.max().unwrap_or(0).max(allowed);
+        Ok(())
+    }
+
+    /// What a client leaves behind does not outlive it, where others would notice.
+    fn check_remains(&self, present: &[usize]) -> Result<(), Violation> {
+        let is_over = |client: usize| !self.net.see(self.clients[client].link).held;
+        for &backend in present {
+            let owner = self.cluster.backends[backend].tap.owner;
+            if let Some(owner) = owner.filter(|&owner| is_over(owner))
+                && self.cluster.is_quiet(backend, &self.net)
+                && let Some(what) = self.cluster.remains(backend)
+            {
+                let what = format!("client {owner} has gone, and backend {backend} has {what}");
+                return Err(Violation::new(Promise::Sessions, what));
+            }
+        }
         Ok(())
     }
 
@@ -100,7 +120,15 @@ impl World {
             return Err(Violation::new(Promise::Counts, what));
         }
         for (index, host) in self.hosts.iter().enumerate() {
-            let servers = host.table.len();
+            let listens = |conn: &&Conn| match conn {
+                Conn::Open(open) => match self.net.see(open.link).far {
+                    Far::Backend(index) => self.cluster.backends[index].is_listener(),
+                    Far::Client(_) => false,
+                },
+                Conn::Connecting { .. } => false,
+            };
+            // Listeners are counted apart.
+            let servers = host.table.values().filter(|conn| !listens(conn)).count();
             let counted: usize = self
                 .pools()
                 .iter()
@@ -188,7 +216,8 @@ impl World {
         (0..self.cluster.backends.len())
             .filter(|&index| {
                 let backend = &self.cluster.backends[index];
-                self.net.see(backend.link).held && is_of(&backend.pool)
+                let counts = is_of(&backend.pool) && !backend.is_listener();
+                self.net.see(backend.link).held && counts
             })
             .collect()
     }
@@ -196,9 +225,11 @@ impl World {
     /// Could be lent, as far as one can see from outside.
     pub(super) fn is_free(&self, backend: usize) -> bool {
         let owner = self.cluster.backends[backend].tap.owner;
-        let is_kept = self.scenario.mode == PoolMode::Session
+        // What its session holds may bind a client to its server.
+        let is_kept = (self.scenario.mode == PoolMode::Session || self.cluster.is_bound(backend))
             && owner.is_some_and(|owner| self.net.see(self.clients[owner].link).held);
-        let is_own = self.cluster.backends[backend].is_native();
+        let seen = &self.cluster.backends[backend];
+        let is_own = seen.is_native() || seen.is_listener();
         !is_kept && !is_own && self.cluster.is_quiet(backend, &self.net)
     }
 

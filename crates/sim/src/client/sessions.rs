@@ -1,0 +1,147 @@
+//! What clients do with their sessions: openly, and by functions and triggers that tell nothing of it.
+
+use super::{Client, Unit};
+
+/// Names that all clients use for what each of them has for itself.
+const NAMES: [&str; 3] = ["q1", "q2", "q3"];
+
+const CHANNELS: [&str; 3] = ["jobs", "mail", "news"];
+
+impl Client {
+    /// One statement, or some in one query, that works on the session.
+    pub(super) fn work_on_session(&mut self, rng: &mut fastrand::Rng) {
+        // In session mode it returns to what the server began with.
+        if !self.is_hasty && self.units.is_empty() && rng.u8(..25) == 0 {
+            return self.reset_all();
+        }
+        let mark = format!("c{}n{}", self.index, self.next_number + 1);
+        let name = NAMES[rng.usize(..NAMES.len())];
+        let mut texts = vec![self.session_statement(&mark, name, rng)];
+        if rng.u8(..5) == 0 {
+            texts.push(self.session_statement(&mark, name, rng));
+        }
+        if rng.u8(..8) == 0 {
+            texts.push("select rows(1, 4)".to_owned());
+        }
+        if rng.u8(..12) == 0 {
+            // All of it is taken back.
+            texts.push("fail".to_owned());
+        }
+        self.listens |= texts.iter().any(|text| text.starts_with("listen"));
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        // A text that makes a statement is sent again, to other servers.
+        self.simple(&texts, false);
+    }
+
+    /// Its startup values come back at the end of the request: nothing is sent behind it until then.
+    fn reset_all(&mut self) {
+        self.simple(&["reset all"], false);
+        if let Some(unit) = self.units.back_mut() {
+            unit.is_alone = true;
+        }
+    }
+
+    /// The same in the extended protocol; only texts that are not sent again.
+    pub(super) fn work_on_session_extended(&mut self, unit: &mut Unit, rng: &mut fastrand::Rng) {
+        let mark = format!("c{}n{}", self.index, self.next_number + 1);
+        let text = match rng.u8(..5) {
+            0 => format!("set app.tenant = '{mark}'"),
+            1 => format!("select set_config('app.other', '{mark}', false)"),
+            2 => self.hidden(&mark, rng),
+            3 => "select harmless()".to_owned(),
+            _ => format!("select pg_advisory_lock_shared('{mark}')"),
+        };
+        self.unnamed(unit, &text, false, rng.bool());
+        self.execute_last(unit);
+    }
+
+    fn session_statement(&self, mark: &str, name: &str, rng: &mut fastrand::Rng) -> String {
+        match rng.u8(..30) {
+            // Who has statements of the protocol too would have the pooler give them their names.
+            7..=11 if self.prepares => setting(mark, rng),
+            0..=3 => setting(mark, rng),
+            5 => [
+                "reset app.tenant",
+                "reset work_mem",
+                "reset statement_timeout",
+            ][rng.usize(..3)]
+            .to_owned(),
+            6 => ["set role r1", "set role r2", "reset role", "set role none"][rng.usize(..4)]
+                .to_owned(),
+            7 | 8 => format!(
+                "prepare {name} as select rows(1, {})",
+                1 + self.next_number % 90
+            ),
+            9 | 10 => format!("execute {name}"),
+            11 => format!("deallocate {name}"),
+            12 => format!("create temp table {name} (a int)"),
+            13 | 14 => {
+                ["discard temp".to_owned(), format!("drop table {name}")][rng.usize(..2)].clone()
+            }
+            15 => format!("declare {name} cursor with hold for select rows(1, 1)"),
+            16 => ["close all".to_owned(), format!("close {name}")][rng.usize(..2)].clone(),
+            17 => format!("select pg_advisory_lock_shared('{mark}')"),
+            18 | 19 => "select pg_advisory_unlock_all()".to_owned(),
+            20 => format!("select nextval('{name}')"),
+            21 if rng.u8(..3) == 0 => [
+                "select lastval()".to_owned(),
+                format!("select currval('{name}')"),
+            ][rng.usize(..2)]
+            .clone(),
+            22 => format!(
+                "insert into {} values ('{mark}')",
+                ["plain", "audited", "locked"][rng.usize(..3)]
+            ),
+            23 => self.on_channels(mark, rng),
+            24 if rng.bool() => self.on_channels(mark, rng),
+            24 => "insert into plain values (1)".to_owned(),
+            _ => self.hidden(mark, rng),
+        }
+    }
+
+    fn on_channels(&self, mark: &str, rng: &mut fastrand::Rng) -> String {
+        let channel = CHANNELS[rng.usize(..CHANNELS.len())];
+        match rng.u8(..6) {
+            0..=2 => format!("listen {channel}"),
+            3 => ["unlisten *".to_owned(), format!("unlisten {channel}")][rng.usize(..2)].clone(),
+            _ => format!("notify {channel}, '{mark}'"),
+        }
+    }
+
+    /// A notification comes: only those come that this client has asked for at some time.
+    pub(super) fn is_notified(&mut self, body: &[u8]) -> Result<(), String> {
+        let channel = body.get(4..).unwrap_or_default();
+        let channel = channel.split(|&byte| byte == 0).next().unwrap_or_default();
+        match self.listens && CHANNELS.iter().any(|own| own.as_bytes() == channel) {
+            true => {
+                self.notifications += 1;
+                Ok(())
+            }
+            false => Err(format!("is notified of \"{}\"", channel.escape_ascii())),
+        }
+    }
+
+    /// A call that looks like any other.
+    fn hidden(&self, mark: &str, rng: &mut fastrand::Rng) -> String {
+        match rng.u8(..8) {
+            0 | 1 => format!("select greet('{mark}')"),
+            2 => format!("select measure('{}MB')", 2 * rng.u8(3..90)),
+            3 => format!("select impersonate('r{}')", rng.u8(1..3)),
+            4 => format!("select guard('{mark}')"),
+            5 => format!("select learn('{}')", NAMES[rng.usize(..NAMES.len())]),
+            6 => format!("select scribble('{}')", NAMES[rng.usize(..NAMES.len())]),
+            _ => "select enumerate()".to_owned(),
+        }
+    }
+}
+
+fn setting(mark: &str, rng: &mut fastrand::Rng) -> String {
+    match rng.u8(..7) {
+        0 | 1 => format!("set app.tenant = '{mark}'"),
+        2 => format!("select set_config('app.tenant', '{mark}', false)"),
+        3 => format!("set local app.tenant = '{mark}'"),
+        4 => format!("select set_config('app.other', '{mark}', true)"),
+        5 => format!("set statement_timeout to '{}s'", rng.u8(10..90)),
+        _ => format!("set search_path = '{mark}'"),
+    }
+}
