@@ -92,6 +92,7 @@ pub struct ServerSession {
 const HARMLESS: Suspicion = Suspicion::SEQUENCE
     .and(Suspicion::READS_SEQUENCE)
     .and(Suspicion::STATEMENTS_VIEW)
+    .and(Suspicion::SAVEPOINT)
     .and(SIGNALS);
 
 /// What may be meant for other clients.

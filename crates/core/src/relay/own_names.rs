@@ -326,6 +326,7 @@ impl Upward<'_> {
                 // Whatever SQL had of that name.
                 self.server.session.own.insert(name);
                 let statement = self.statements.intern(definition);
+                self.note_parse(&statement);
                 if self.client.statements.find(self.bindings, name).is_some() {
                     // SQL may have taken the name away on the server.
                     let change = Change::Duplicate(name.into(), statement);

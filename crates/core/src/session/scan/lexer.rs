@@ -1,4 +1,5 @@
-//! SQL text as tokens, as PostgreSQL's lexer cuts it (`standard_conforming_strings` on).
+//! SQL text as tokens, as PostgreSQL's lexer cuts it (`standard_conforming_strings` on): the one reader of
+//! SQL, on which all others stand.
 //!
 //! Where versions of PostgreSQL differ, or a mistake of ours could hide something (`1e''`, an escape
 //! string that may be continued, `U&`), the answer is `Broken`: not understood.
@@ -7,7 +8,7 @@ use super::blocks;
 
 /// What a token is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(in crate::session) enum Kind {
     /// An identifier or key word.
     Word,
     /// An identifier in quotes.
@@ -32,27 +33,17 @@ pub(super) enum Kind {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Token {
-    pub(super) kind: Kind,
-    pub(super) start: usize,
-    pub(super) end: usize,
-}
-
-impl Token {
-    pub(super) const NONE: Self = Self {
-        kind: Kind::Semicolon,
-        start: 0,
-        end: 0,
-    };
+pub(in crate::session) struct Token {
+    pub(in crate::session) kind: Kind,
+    pub(in crate::session) start: usize,
+    pub(in crate::session) end: usize,
 }
 
 /// Cuts a text into tokens; a copy of it looks ahead.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Lexer<'a> {
+pub(in crate::session) struct Lexer<'a> {
     text: &'a [u8],
     at: usize,
-    /// The next token, and where it ends, if it was looked at.
-    ahead: Option<(Token, usize)>,
 }
 
 /// What a byte may be part of, by its value.
@@ -81,13 +72,13 @@ const IS_SPACE: u8 = 4;
 
 /// May an identifier begin so?
 #[inline]
-pub(super) fn starts_word(byte: u8) -> bool {
+pub(in crate::session) fn starts_word(byte: u8) -> bool {
     CLASSES[usize::from(byte)] & STARTS_WORD != 0
 }
 
 /// May an identifier go on so?
 #[inline]
-pub(super) fn is_of_word(byte: u8) -> bool {
+pub(in crate::session) fn is_of_word(byte: u8) -> bool {
     CLASSES[usize::from(byte)] & IS_OF_WORD != 0
 }
 
@@ -97,12 +88,13 @@ pub(super) fn is_space(byte: u8) -> bool {
 }
 
 impl<'a> Lexer<'a> {
-    pub(super) fn new(text: &'a [u8]) -> Self {
-        Self {
-            text,
-            at: 0,
-            ahead: None,
-        }
+    pub(in crate::session) fn new(text: &'a [u8]) -> Self {
+        Self { text, at: 0 }
+    }
+
+    /// From `at` on, where a token begins or blanks do.
+    pub(super) fn at(text: &'a [u8], at: usize) -> Self {
+        Self { text, at }
     }
 
     pub(super) fn text(&self) -> &'a [u8] {
@@ -110,29 +102,19 @@ impl<'a> Lexer<'a> {
     }
 
     /// The bytes of a token.
-    pub(super) fn bytes(&self, token: Token) -> &'a [u8] {
+    #[inline]
+    pub(in crate::session) fn bytes(&self, token: Token) -> &'a [u8] {
         &self.text[token.start..token.end]
     }
 
     /// The next token, without going on.
-    pub(super) fn peek(&self) -> Token {
+    pub(in crate::session) fn peek(&self) -> Token {
         let mut ahead = *self;
         ahead.next()
     }
 
-    /// The next token, which is then not cut once more.
-    pub(super) fn look_ahead(&mut self) -> Token {
-        let mut ahead = *self;
-        let token = ahead.next();
-        self.ahead = Some((token, ahead.at));
-        token
-    }
-
-    pub(super) fn next(&mut self) -> Token {
-        if let Some((token, end)) = self.ahead.take() {
-            self.at = end;
-            return token;
-        }
+    #[inline]
+    pub(in crate::session) fn next(&mut self) -> Token {
         if !self.skip_blank() {
             return self.broken();
         }
@@ -157,6 +139,8 @@ impl<'a> Lexer<'a> {
             b'$' => self.dollar(),
             b'0'..=b'9' | b'.' => self.number(),
             _ if starts_word(byte) => self.word(),
+            // PostgreSQL reads no further.
+            0 => Kind::Broken,
             _ => self.single(Kind::Other(byte)),
         };
         if kind == Kind::Broken {
@@ -296,10 +280,10 @@ impl<'a> Lexer<'a> {
 
     fn number(&mut self) -> Kind {
         let start = self.at;
-        self.skip_while(|byte| byte.is_ascii_digit());
+        self.skip_digits();
         if self.byte(0) == Some(b'.') && self.byte(1) != Some(b'.') {
             self.at += 1;
-            self.skip_while(|byte| byte.is_ascii_digit());
+            self.skip_digits();
         }
         if matches!(self.byte(0), Some(b'e' | b'E')) {
             let sign = usize::from(matches!(self.byte(1), Some(b'+' | b'-')));
@@ -308,14 +292,19 @@ impl<'a> Lexer<'a> {
                 .is_some_and(|byte| byte.is_ascii_digit())
             {
                 self.at += 1 + sign;
-                self.skip_while(|byte| byte.is_ascii_digit());
+                self.skip_digits();
             }
-        } else if self.at == start + 1 && matches!(self.byte(0), Some(b'x' | b'X')) {
+        } else if self.at == start + 1
+            && matches!(self.byte(0), Some(b'x' | b'X' | b'o' | b'O' | b'b' | b'B'))
+        {
             let mut ahead = *self;
             ahead.at += 1;
-            ahead.skip_while(|byte| byte.is_ascii_hexdigit());
+            ahead.skip_while(|byte| byte.is_ascii_hexdigit() || byte == b'_');
             // Else older versions take it for a number and a name, and newer ones for an error.
-            if !ahead.byte(0).is_some_and(is_of_word) {
+            if !ahead
+                .byte(0)
+                .is_some_and(|byte| is_of_word(byte) || is_quote(byte))
+            {
                 self.at = ahead.at;
             }
         }
@@ -335,6 +324,21 @@ impl<'a> Lexer<'a> {
             Kind::Broken
         } else {
             kind
+        }
+    }
+
+    /// Digits, since PostgreSQL 16 with `_` between them. For older versions that begins an alias, which
+    /// means nothing.
+    #[inline]
+    fn skip_digits(&mut self) {
+        loop {
+            self.skip_while(|byte| byte.is_ascii_digit());
+            let goes_on = self.byte(0) == Some(b'_')
+                && self.byte(1).is_some_and(|byte| byte.is_ascii_digit());
+            if !goes_on {
+                return;
+            }
+            self.at += 1;
         }
     }
 
@@ -361,6 +365,10 @@ impl<'a> Lexer<'a> {
             _ => Kind::Word,
         }
     }
+}
+
+fn is_quote(byte: u8) -> bool {
+    matches!(byte, b'\'' | b'"')
 }
 
 /// Where `wanted` stands first.
@@ -428,8 +436,8 @@ mod tests {
             "n:1 n:1.5 n:.5 n:1e5 n:1.e-5 n:0xff n:0 w:xffrom n:1 . n:.2",
         );
         check(
-            "1from 1.from $1from 1e5from 1_0",
-            "n:1 w:from n:1. w:from p:$1 w:from n:1e5 w:from n:1 w:_0",
+            "1from 1.from $1from 1e5from 1_0 1__0 0b1 0o7_7 0x1_Fg",
+            "n:1 w:from n:1. w:from p:$1 w:from n:1e5 w:from n:1_0 n:1 w:__0 n:0b1 n:0o7_7 n:0 w:x1_Fg",
         );
         check("f(a)::int", "w:f ( w:a ) : : w:int");
         check("gr\u{fc}n", "w:gr\u{fc}n");
@@ -455,6 +463,7 @@ mod tests {
             "1e'a'",
             "1ee'\\'",
             "$",
+            "a\0b",
         ] {
             assert!(tokens(text).ends_with('!'), "{text}: {}", tokens(text));
         }

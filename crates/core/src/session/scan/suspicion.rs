@@ -49,7 +49,11 @@ impl Suspicion {
     /// `pg_cancel_backend`.
     pub const CANCELS: Self = Self(1 << 15);
 
-    const NAMES: [&str; 16] = [
+    /// SAVEPOINT, RELEASE, ROLLBACK TO: nothing in itself, but what a SET in the same transaction has come
+    /// to is not told by its text any more.
+    pub const SAVEPOINT: Self = Self(1 << 16);
+
+    const NAMES: [&str; 17] = [
         "SETTING",
         "LISTEN",
         "PREPARE",
@@ -66,6 +70,7 @@ impl Suspicion {
         "STATEMENTS_VIEW",
         "TERMINATES",
         "CANCELS",
+        "SAVEPOINT",
     ];
 
     /// Has it all of `other`?
