@@ -26,6 +26,8 @@ pub(super) fn database() -> Certificates {
         ["r", "triggered", "", "OPAQUE"],
         ["r", "hidden_view", "OPAQUE", "OPAQUE"],
         ["r", "seeded_view", "SEED", "SEED"],
+        ["f", "Blank name", "OPAQUE", ""],
+        ["w", "dirty_type", "OPAQUE", ""],
         ["e", "utf8", "", ""],
     ];
     let clean = clean.map(|name| ["r", name, "", ""]);
