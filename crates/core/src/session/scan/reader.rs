@@ -105,7 +105,10 @@ struct Statement {
 impl Reader<'_> {
     fn read(&mut self) {
         loop {
-            let token = self.lexer.next();
+            let (token, passed) = self.lexer.next_name();
+            if passed {
+                self.other();
+            }
             match token.kind {
                 Kind::Word => self.word(token),
                 Kind::Quoted => self.quoted(token),
@@ -120,11 +123,10 @@ impl Reader<'_> {
                     self.statement = Statement::default();
                 }
                 Kind::End => return,
-                Kind::Broken => {
+                _ => {
                     self.found |= unreadable(self.lexer.text());
                     return;
                 }
-                _ => self.other(),
             }
         }
     }
@@ -175,8 +177,10 @@ impl Reader<'_> {
     }
 
     fn key(&self, token: Token) -> Option<Key> {
-        let meaning = match token.kind {
-            Kind::Word => words::meaning(self.lexer.text(), token.start, token.end),
+        let Token { kind, start, end } = token;
+        let text = self.lexer.text();
+        let meaning = match kind {
+            Kind::Word => words::meaning(Name::at(text, start, end), text, start, end),
             _ => None,
         };
         match meaning {
@@ -190,8 +194,10 @@ impl Reader<'_> {
         if self.place == Place::Constants {
             return;
         }
-        let meaning = words::meaning(self.lexer.text(), token.start, token.end);
-        if matches!(self.place, Place::Start | Place::Explain) {
+        let text = self.lexer.text();
+        let name = Name::at(text, token.start, token.end);
+        let meaning = words::meaning(name, text, token.start, token.end);
+        if self.place != Place::Within {
             self.first(token, meaning);
         } else {
             match meaning {
@@ -201,7 +207,7 @@ impl Reader<'_> {
                 Some(Meaning::SetConfig) => return self.set_config(),
             }
         }
-        self.name(self.lexer.bytes(token));
+        self.name(name, &text[token.start..token.end]);
     }
 
     fn quoted(&mut self, token: Token) {
@@ -210,25 +216,27 @@ impl Reader<'_> {
             return;
         }
         let (start, end) = (token.start + 1, token.end - 1);
-        match words::meaning(self.lexer.text(), start, end) {
+        let text = self.lexer.text();
+        let hash = Name::at(text, start, end);
+        match words::meaning(hash, text, start, end) {
             Some(Meaning::Name(read, write)) => self.known(read, write),
             Some(Meaning::SetConfig) => self.known(SETS, Suspicion::NONE),
             Some(Meaning::Key(_)) | None => {}
         }
-        let name = &self.lexer.text()[start..end];
+        let name = &text[start..end];
         if name.contains(&b'"') {
             self.found |= Suspicion::OPAQUE;
         }
-        self.name(name);
+        self.name(hash, name);
     }
 
     /// An identifier, whatever it means: a name of the database may be the same.
     #[inline]
-    fn name(&mut self, name: &[u8]) {
+    fn name(&mut self, hash: Name, name: &[u8]) {
         if name.len() > NAME_MAX || !self.utf8 && !name.is_ascii() {
             self.found |= Suspicion::OPAQUE;
         }
-        let Traces { read, write } = self.certificates.word(Name::of(name));
+        let Traces { read, write } = self.certificates.word(hash);
         self.found |= read;
         self.written |= write;
     }

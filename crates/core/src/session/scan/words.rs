@@ -2,6 +2,7 @@
 //! trace. One table, found by one hash.
 
 use super::{Suspicion, denied};
+use crate::session::certificates::Name;
 
 /// What a word means where it stands as it is, without quotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,12 +112,9 @@ const KEYS: [(&str, Key); 44] = [
     // WITH is looked up behind the array, so that its length shows a word forgotten here.
 ];
 
-const SLOTS_LEN: usize = 2048;
-const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
-/// Sets the bit that tells a lower-case letter.
-const FOLD: u64 = 0x2020_2020_2020_2020;
-/// The longest word of the table.
-const LEN_MAX: usize = 40;
+/// The table has 2^11 places.
+const BITS: u32 = 11;
+const PLACES: usize = 1 << BITS;
 
 /// How many words there are.
 const LEN: usize =
@@ -155,110 +153,52 @@ const fn all_words() -> [(&'static str, Meaning); LEN] {
     words
 }
 
-/// Places in [`WORDS`] by the hash of a word, counted from one; zero is a free slot. A taken one leads
+/// Places in [`WORDS`] by the hash of a word, counted from one; zero is a free place. A taken one leads
 /// to the next.
-static SLOTS: [u16; SLOTS_LEN] = {
-    let mut slots = [0; SLOTS_LEN];
+static TABLE: [u16; PLACES] = {
+    let mut table = [0; PLACES];
     let words = all_words();
     let mut number = 0;
     while number < LEN {
-        let word = words[number].0.as_bytes();
-        assert!(word.len() >= 2 && word.len() <= LEN_MAX);
-        let mut slot = Letters::of_any(word).slot(word.len());
-        while slots[slot] != 0 {
-            slot = (slot + 1) % SLOTS_LEN;
+        let mut place = Name::of(words[number].0.as_bytes()).place(BITS);
+        while table[place] != 0 {
+            place = (place + 1) % PLACES;
         }
-        slots[slot] = number as u16 + 1;
+        table[place] = number as u16 + 1;
         number += 1;
     }
-    slots
+    table
 };
 
-/// The first eight letters of a word and the last eight, in lower case, with zeros behind.
-#[derive(Clone, Copy)]
-struct Letters {
-    first: u64,
-    last: u64,
-}
-
-impl Letters {
-    const fn of_any(word: &[u8]) -> Self {
-        let (mut first, mut last) = (0, 0);
-        let mut at = 0;
-        while at < 8 && at < word.len() {
-            first |= ((word[at] | 0x20) as u64) << (8 * at);
-            let end = if word.len() > 8 {
-                word.len() - 8 + at
-            } else {
-                at
-            };
-            last |= ((word[end] | 0x20) as u64) << (8 * at);
-            at += 1;
-        }
-        Self { first, last }
-    }
-
-    /// Of the word that stands in `text` from `start` to `end`; it is not empty.
-    #[inline]
-    fn of(text: &[u8], start: usize, end: usize) -> Self {
-        let len = end - start;
-        let Some(first) = text.get(start..).and_then(<[u8]>::first_chunk::<8>) else {
-            return Self::of_any(&text[start..end]);
-        };
-        let first = u64::from_le_bytes(*first) | FOLD;
-        if len <= 8 {
-            let first = first & u64::MAX >> (64 - 8 * len);
-            return Self { first, last: first };
-        }
-        let last = text[start..end].last_chunk::<8>();
-        let last = last.map_or(0, |last| u64::from_le_bytes(*last) | FOLD);
-        Self { first, last }
-    }
-
-    #[inline]
-    const fn slot(self, len: usize) -> usize {
-        let hash = self.first ^ self.last.rotate_left(23) ^ len as u64;
-        (hash.wrapping_mul(MULTIPLIER) >> 53) as usize
-    }
-
-    #[inline]
-    fn begin(self, with: &[u8; 8], len: usize) -> bool {
-        let mask = u64::MAX >> (64 - 8 * len);
-        (self.first ^ (u64::from_le_bytes(*with) | FOLD)) & mask == 0
-    }
-}
-
-/// What the word means that stands in `text` from `start` to `end`, in any case. `None`: nothing, in
-/// every PostgreSQL.
+/// What the word means that stands in `text` from `start` to `end`, in any case, and that has the hash
+/// `name`. `None`: nothing, in every PostgreSQL.
 #[inline]
-pub(super) fn meaning(text: &[u8], start: usize, end: usize) -> Option<Meaning> {
-    let len = end - start;
-    if len < 2 {
-        return None;
-    }
-    let letters = Letters::of(text, start, end);
-    let mut slot = letters.slot(len);
-    while SLOTS[slot] != 0 {
-        let (word, meaning) = WORDS[usize::from(SLOTS[slot]) - 1];
-        if word.len() == len && text[start..end].eq_ignore_ascii_case(word.as_bytes()) {
+pub(super) fn meaning(name: Name, text: &[u8], start: usize, end: usize) -> Option<Meaning> {
+    let mut place = name.place(BITS);
+    while TABLE[place] != 0 {
+        let (word, meaning) = WORDS[usize::from(TABLE[place]) - 1];
+        if word.len() == end - start && text[start..end].eq_ignore_ascii_case(word.as_bytes()) {
             return Some(meaning);
         }
-        slot = (slot + 1) % SLOTS_LEN;
+        place = (place + 1) % PLACES;
     }
-    by_beginning(letters, len)
+    match text.get(start) {
+        Some(b'p' | b'P' | b'b' | b'B') => by_beginning(&text[start..end]),
+        _ => None,
+    }
 }
 
 /// Names that are known by how they begin.
-#[inline]
-fn by_beginning(letters: Letters, len: usize) -> Option<Meaning> {
-    if len >= 7 && letters.begin(b"pg_temp\0", 7) {
+fn by_beginning(name: &[u8]) -> Option<Meaning> {
+    let begins = |with: &[u8]| {
+        name.get(..with.len())
+            .is_some_and(|begin| begin.eq_ignore_ascii_case(with))
+    };
+    if begins(b"pg_temp") {
         let change = Suspicion::OPAQUE.and(Suspicion::TEMP);
         return Some(Meaning::Name(change, Suspicion::NONE));
     }
-    if len >= 8 && letters.begin(b"binary_u", 8) {
-        return Some(Meaning::Name(Suspicion::OPAQUE, Suspicion::NONE));
-    }
-    None
+    begins(b"binary_upgrade_").then_some(Meaning::Name(Suspicion::OPAQUE, Suspicion::NONE))
 }
 
 #[cfg(test)]
@@ -267,13 +207,14 @@ mod tests {
 
     #[test]
     fn finds_all() {
-        let of = |word: &str| meaning(word.as_bytes(), 0, word.len());
+        let of = |word: &str| meaning(Name::of(word.as_bytes()), word.as_bytes(), 0, word.len());
         for (word, expect) in WORDS {
             for text in [
                 word.to_owned(),
                 format!("{}; and more", word.to_uppercase()),
             ] {
-                let found = meaning(text.as_bytes(), 0, word.len());
+                let name = Name::at(text.as_bytes(), 0, word.len());
+                let found = meaning(name, text.as_bytes(), 0, word.len());
                 assert_eq!(found, Some(expect), "{text}");
             }
         }

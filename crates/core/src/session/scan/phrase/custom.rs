@@ -1,4 +1,7 @@
-//! Names of custom parameters.
+//! Names of custom parameters, and words of DDL, in texts that come in pieces.
+//!
+//! This reader does not stand on the lexer: names also stand in strings, which may be bodies of functions,
+//! and a text that is longer than a buffer is passed on without being held as a whole.
 
 use std::collections::BTreeSet;
 
