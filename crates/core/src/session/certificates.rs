@@ -206,7 +206,10 @@ impl Certificates {
     /// relation or a type of the database. Nothing, if it is none of them.
     #[inline]
     pub(crate) fn word(&self, name: Name) -> Traces {
-        self.known.suspects.get(name).unwrap_or_default()
+        match self.known.suspects.get(name) {
+            Some(traces) => traces,
+            None => Traces::default(),
+        }
     }
 
     /// Has the database a function named `set_config` of its own that leaves a trace?

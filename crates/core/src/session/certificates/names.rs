@@ -14,7 +14,6 @@ const FOLD: u64 = 0x2020_2020_2020_2020;
 impl Name {
     /// Of an identifier, without its quotes.
     #[must_use]
-    #[inline]
     pub const fn of(bytes: &[u8]) -> Self {
         let len = bytes.len();
         let mut hash = len as u64;
@@ -34,7 +33,7 @@ impl Name {
 
     /// The same of what stands in `text` from `start` to `end`, quicker where more text follows.
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub fn at(text: &[u8], start: usize, end: usize) -> Self {
         let len = end - start;
         match text.get(start..).and_then(<[u8]>::first_chunk::<8>) {

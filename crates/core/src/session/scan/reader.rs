@@ -28,7 +28,8 @@ pub(super) fn look(text: &[u8], utf8: bool, certificates: &Certificates) -> Look
         writes: false,
         by_literals: false,
         place: Place::Start,
-        last: Last::Other,
+        before: OTHER,
+        verb_end: 0,
         statement: Statement::default(),
     };
     reader.read();
@@ -52,6 +53,13 @@ pub(super) fn unreadable(text: &[u8]) -> Suspicion {
     }
 }
 
+/// Stands for all tokens that say nothing.
+const OTHER: Token = Token {
+    kind: Kind::Comma,
+    start: 0,
+    end: 0,
+};
+
 /// What every statement is suspected of that may change the catalog.
 const CHANGE: Suspicion = Suspicion::OPAQUE.and(Suspicion::TEMP);
 
@@ -66,7 +74,10 @@ struct Reader<'a> {
     writes: bool,
     by_literals: bool,
     place: Place,
-    last: Last,
+    /// The token before; a comma in the place of any that was passed over.
+    before: Token,
+    /// Where the last INSERT or MERGE ends that is a verb, and no name.
+    verb_end: usize,
     statement: Statement,
 }
 
@@ -80,17 +91,6 @@ enum Place {
     Within,
     /// The rest of a statement without expressions: SET, RESET, SHOW.
     Constants,
-}
-
-/// The token before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Last {
-    Open,
-    Close,
-    /// An INSERT or MERGE that is a verb, and no name.
-    Verb,
-    Key(Key),
-    Other,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -113,13 +113,9 @@ impl Reader<'_> {
                 Kind::Word => self.word(token),
                 Kind::Quoted => self.quoted(token),
                 Kind::Open => self.open(),
-                Kind::Close => {
-                    self.statement.depth = self.statement.depth.wrapping_sub(1);
-                    self.last = Last::Close;
-                }
+                Kind::Close => self.statement.depth = self.statement.depth.wrapping_sub(1),
                 Kind::Semicolon => {
                     self.place = Place::Start;
-                    self.last = Last::Other;
                     self.statement = Statement::default();
                 }
                 Kind::End => return,
@@ -128,12 +124,13 @@ impl Reader<'_> {
                     return;
                 }
             }
+            self.before = token;
         }
     }
 
     #[inline]
     fn other(&mut self) {
-        self.last = Last::Other;
+        self.before.kind = Kind::Comma;
         if matches!(self.place, Place::Start | Place::Explain) {
             self.not_a_statement();
         }
@@ -149,7 +146,6 @@ impl Reader<'_> {
     #[inline]
     fn open(&mut self) {
         self.statement.depth = self.statement.depth.wrapping_add(1);
-        self.last = Last::Open;
         if self.place == Place::Explain {
             self.skip_options();
         }
@@ -191,23 +187,32 @@ impl Reader<'_> {
 
     #[inline]
     fn word(&mut self, token: Token) {
+        let text = self.lexer.text();
+        let hash = Name::at(text, token.start, token.end);
+        let name = &text[token.start..token.end];
+        if self.place != Place::Within || words::may_mean(hash, name[0]) {
+            return self.word_with_meaning(token, hash, name);
+        }
+        self.name(hash, name);
+    }
+
+    #[inline(never)]
+    fn word_with_meaning(&mut self, token: Token, hash: Name, name: &[u8]) {
         if self.place == Place::Constants {
             return;
         }
-        let text = self.lexer.text();
-        let name = Name::at(text, token.start, token.end);
-        let meaning = words::meaning(name, text, token.start, token.end);
-        if self.place != Place::Within {
-            self.first(token, meaning);
-        } else {
+        let meaning = words::meaning(hash, self.lexer.text(), token.start, token.end);
+        if self.place == Place::Within {
             match meaning {
-                None => self.last = Last::Other,
-                Some(Meaning::Key(key)) => self.keyword(key),
+                None => {}
+                Some(Meaning::Key(key)) => self.keyword(key, token),
                 Some(Meaning::Name(read, write)) => self.known(read, write),
                 Some(Meaning::SetConfig) => return self.set_config(),
             }
+        } else {
+            self.first(token, meaning);
         }
-        self.name(name, &text[token.start..token.end]);
+        self.name(hash, name);
     }
 
     fn quoted(&mut self, token: Token) {
@@ -245,34 +250,40 @@ impl Reader<'_> {
     fn known(&mut self, read: Suspicion, write: Suspicion) {
         self.found |= read;
         self.written |= write;
-        self.last = Last::Other;
     }
 
     /// A key word within a statement.
-    fn keyword(&mut self, key: Key) {
-        let mut last = Last::Key(key);
+    fn keyword(&mut self, key: Key, token: Token) {
         match key {
             Key::Insert | Key::Merge => {
                 self.writes = true;
                 if self.is_verb() {
-                    last = Last::Verb;
+                    self.verb_end = token.end;
                 }
                 self.may_be_verb();
             }
             // A lock fires no trigger; FOR is reserved, so that no name is meant.
-            Key::Update if self.last == Last::Key(Key::For) => {}
+            Key::Update if self.is_behind(b"for") => {}
             Key::Update | Key::Delete | Key::Truncate | Key::Copy => {
                 self.writes = true;
                 self.may_be_verb();
             }
             Key::Select => self.may_be_verb(),
-            Key::Into if self.last != Last::Verb => self.found |= CHANGE,
+            Key::Into if !self.is_behind_verb() => self.found |= CHANGE,
             Key::Execute => self.found |= Suspicion::EXECUTE | Suspicion::OPAQUE,
-            Key::Hold if self.last == Last::Key(Key::With) => self.found |= Suspicion::CURSOR,
+            Key::Hold if self.is_behind(b"with") => self.found |= Suspicion::CURSOR,
             Key::Program if self.begins_with(Key::Copy) => self.found |= Suspicion::OPAQUE,
             _ => {}
         }
-        self.last = last;
+    }
+
+    /// Is the token before this word, without quotes?
+    fn is_behind(&self, word: &[u8]) -> bool {
+        self.before.kind == Kind::Word && self.lexer.bytes(self.before).eq_ignore_ascii_case(word)
+    }
+
+    fn is_behind_verb(&self) -> bool {
+        self.before.kind == Kind::Word && self.before.end == self.verb_end
     }
 
     fn begins_with(&self, key: Key) -> bool {
@@ -288,14 +299,13 @@ impl Reader<'_> {
     /// which makes a table. A verb is the body of a common table expression, or comes behind all of
     /// them; and in PREPARE there is no SELECT INTO.
     fn is_verb(&self) -> bool {
-        match self.last {
-            Last::Open => true,
-            Last::Close => {
+        match self.before.kind {
+            Kind::Open => true,
+            Kind::Close => {
                 let at = &self.statement;
                 at.depth == 0 && !at.has_verb && self.begins_with(Key::With)
             }
-            Last::Key(Key::As) => self.begins_with(Key::Prepare),
-            _ => false,
+            _ => self.begins_with(Key::Prepare) && self.is_behind(b"as"),
         }
     }
 
@@ -315,7 +325,6 @@ impl Reader<'_> {
             }
             _ => self.known(SETS, Suspicion::NONE),
         }
-        self.last = Last::Other;
     }
 }
 
@@ -339,7 +348,6 @@ impl Reader<'_> {
             return;
         }
         self.place = Place::Within;
-        self.last = Last::Key(key);
         self.statement.key = (!is_explained).then_some((key, token.end));
         match key {
             Key::Select => self.may_be_verb(),
@@ -347,7 +355,7 @@ impl Reader<'_> {
             Key::With => {}
             Key::Insert | Key::Merge => {
                 self.writes = true;
-                self.last = Last::Verb;
+                self.verb_end = token.end;
                 self.may_be_verb();
             }
             Key::Update | Key::Delete | Key::Truncate | Key::Copy => {

@@ -21,7 +21,6 @@ pub(super) enum Meaning {
 pub(super) enum Key {
     /// ANALYZE, ANALYSE, VERBOSE
     Analyze,
-    As,
     /// BEGIN, START, ABORT
     Begin,
     Call,
@@ -39,7 +38,6 @@ pub(super) enum Key {
     Explain,
     /// FETCH, MOVE
     Fetch,
-    For,
     Hold,
     Insert,
     Into,
@@ -64,11 +62,10 @@ pub(super) enum Key {
     With,
 }
 
-const KEYS: [(&str, Key); 44] = [
+const KEYS: [(&str, Key); 42] = [
     ("abort", Key::Begin),
     ("analyse", Key::Analyze),
     ("analyze", Key::Analyze),
-    ("as", Key::As),
     ("begin", Key::Begin),
     ("call", Key::Call),
     ("close", Key::Close),
@@ -83,7 +80,6 @@ const KEYS: [(&str, Key); 44] = [
     ("execute", Key::Execute),
     ("explain", Key::Explain),
     ("fetch", Key::Fetch),
-    ("for", Key::For),
     ("hold", Key::Hold),
     ("insert", Key::Insert),
     ("into", Key::Into),
@@ -170,9 +166,29 @@ static TABLE: [u16; PLACES] = {
     table
 };
 
+/// A bit for each hash of a word, by its upper bits: most words mean nothing.
+static FILTER: [u64; 128] = {
+    let mut filter = [0; 128];
+    let words = all_words();
+    let mut number = 0;
+    while number < LEN {
+        let bit = Name::of(words[number].0.as_bytes()).place(13);
+        filter[bit / 64] |= 1 << (bit % 64);
+        number += 1;
+    }
+    filter
+};
+
+/// May a word with this hash mean something? False for certain if it does not, and does not begin with
+/// p or b.
+#[inline]
+pub(super) fn may_mean(name: Name, first: u8) -> bool {
+    let bit = name.place(13);
+    FILTER[bit / 64] >> (bit % 64) & 1 == 1 || matches!(first | 0x20, b'p' | b'b')
+}
+
 /// What the word means that stands in `text` from `start` to `end`, in any case, and that has the hash
 /// `name`. `None`: nothing, in every PostgreSQL.
-#[inline]
 pub(super) fn meaning(name: Name, text: &[u8], start: usize, end: usize) -> Option<Meaning> {
     let mut place = name.place(BITS);
     while TABLE[place] != 0 {
@@ -216,6 +232,7 @@ mod tests {
                 let name = Name::at(text.as_bytes(), 0, word.len());
                 let found = meaning(name, text.as_bytes(), 0, word.len());
                 assert_eq!(found, Some(expect), "{text}");
+                assert!(may_mean(name, text.as_bytes()[0]), "{text}");
             }
         }
         for word in [
