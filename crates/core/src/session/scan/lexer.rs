@@ -143,19 +143,49 @@ impl<'a> Lexer<'a> {
                     return (Token { kind, start, end }, passed);
                 }
             }
-            let token = self.next();
-            match token.kind {
-                Kind::Word
-                | Kind::Quoted
-                | Kind::Open
-                | Kind::Close
-                | Kind::Semicolon
-                | Kind::Broken
-                | Kind::End => return (token, passed),
-                _ => passed = true,
+            let kind = match byte {
+                b'(' => Kind::Open,
+                b')' => Kind::Close,
+                b';' => Kind::Semicolon,
+                b'.' if !self.byte(1).is_some_and(|next| next.is_ascii_digit()) => Kind::Dot,
+                b'0'..=b'9' if self.skip_plain_number() => {
+                    passed = true;
+                    continue;
+                }
+                _ => {
+                    let token = self.next();
+                    match token.kind {
+                        Kind::Word | Kind::Quoted | Kind::Broken | Kind::End => {
+                            return (token, passed);
+                        }
+                        _ => passed = true,
+                    }
+                    continue;
+                }
+            };
+            let start = self.at;
+            self.at += 1;
+            if kind != Kind::Dot {
+                let end = self.at;
+                return (Token { kind, start, end }, passed);
             }
+            passed = true;
         }
         (self.next(), passed)
+    }
+
+    /// Skips digits, if they are a number that touches nothing else of a number, word or string.
+    #[inline]
+    fn skip_plain_number(&mut self) -> bool {
+        let end = self.at + blocks::digits(&self.text[self.at..]);
+        let touches = self
+            .text
+            .get(end)
+            .is_some_and(|&byte| is_of_word(byte) || matches!(byte, b'.' | b'\'' | b'"' | b'&'));
+        if !touches {
+            self.at = end;
+        }
+        !touches
     }
 
     pub(in crate::session) fn next(&mut self) -> Token {

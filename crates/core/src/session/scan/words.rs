@@ -193,7 +193,7 @@ pub(super) fn meaning(name: Name, text: &[u8], start: usize, end: usize) -> Opti
     let mut place = name.place(BITS);
     while TABLE[place] != 0 {
         let (word, meaning) = WORDS[usize::from(TABLE[place]) - 1];
-        if word.len() == end - start && text[start..end].eq_ignore_ascii_case(word.as_bytes()) {
+        if word.len() == end - start && is_same(&text[start..end], word.as_bytes()) {
             return Some(meaning);
         }
         place = (place + 1) % PLACES;
@@ -201,6 +201,29 @@ pub(super) fn meaning(name: Name, text: &[u8], start: usize, end: usize) -> Opti
     match text.get(start) {
         Some(b'p' | b'P' | b'b' | b'B') => by_beginning(&text[start..end]),
         _ => None,
+    }
+}
+
+/// Is it the same in any case? `word` is in lower case, and both are as long. Another byte than a letter
+/// may be taken for one that no identifier has without quotes.
+#[inline]
+fn is_same(found: &[u8], word: &[u8]) -> bool {
+    const FOLD: u64 = 0x2020_2020_2020_2020;
+    let eights = |bytes: &[u8]| {
+        let first = u64::from_le_bytes(*bytes.first_chunk()?) | FOLD;
+        Some((first, u64::from_le_bytes(*bytes.last_chunk()?) | FOLD))
+    };
+    let fours = |bytes: &[u8]| {
+        let first = u32::from_le_bytes(*bytes.first_chunk()?) | FOLD as u32;
+        Some((
+            first,
+            u32::from_le_bytes(*bytes.last_chunk()?) | FOLD as u32,
+        ))
+    };
+    match word.len() {
+        8..=16 => eights(found) == eights(word),
+        4..8 => fours(found) == fours(word),
+        _ => found.eq_ignore_ascii_case(word),
     }
 }
 
