@@ -1,4 +1,5 @@
-//! Words of statements that change the catalog, looked for in a text that can't be read as tokens.
+//! Words of statements that change the catalog, looked for in a text that can't be read as tokens, or that
+//! holds code in a string. EXECUTE is one of them: what it runs is made at run time.
 //!
 //! A key word is written in ASCII, in every encoding, with no escape, and touches no other byte of a
 //! word: so a text without these words holds no such statement, wherever its quotes are.
@@ -19,7 +20,7 @@ pub fn may_change_catalog(text: &[u8]) -> bool {
 pub(super) fn is_word(word: &[u8]) -> bool {
     matches!(
         word,
-        b"create" | b"alter" | b"drop" | b"import" | b"prepared"
+        b"create" | b"alter" | b"drop" | b"import" | b"prepared" | b"execute"
     )
 }
 

@@ -55,10 +55,15 @@ impl Dialect {
         }
         match client_encoding {
             b"UTF8" => Self::Utf8,
-            b"BIG5" | b"GBK" | b"GB18030" | b"UHC" | b"JOHAB" | b"SJIS" | b"SHIFT_JIS_2004" => {
-                Self::Unreadable
-            }
-            _ => Self::Ascii,
+            // In the others (BIG5, GBK, GB18030, UHC, JOHAB, SJIS, SHIFT_JIS_2004), a byte below 0x80 may
+            // be part of another character.
+            b"SQL_ASCII" | b"EUC_JP" | b"EUC_CN" | b"EUC_KR" | b"EUC_TW" | b"EUC_JIS_2004"
+            | b"MULE_INTERNAL" | b"LATIN1" | b"LATIN2" | b"LATIN3" | b"LATIN4" | b"LATIN5"
+            | b"LATIN6" | b"LATIN7" | b"LATIN8" | b"LATIN9" | b"LATIN10" | b"WIN866"
+            | b"WIN874" | b"WIN1250" | b"WIN1251" | b"WIN1252" | b"WIN1253" | b"WIN1254"
+            | b"WIN1255" | b"WIN1256" | b"WIN1257" | b"WIN1258" | b"ISO_8859_5" | b"ISO_8859_6"
+            | b"ISO_8859_7" | b"ISO_8859_8" | b"KOI8R" | b"KOI8U" => Self::Ascii,
+            _ => Self::Unreadable,
         }
     }
 

@@ -44,7 +44,8 @@ pub(super) fn look(text: &[u8], utf8: bool, certificates: &Certificates) -> Look
     }
 }
 
-/// A text that can't be cut into tokens may be anything, but not DDL without a word for it.
+/// A text that can't be cut into tokens, or has code in a string, may be anything, but not DDL without a
+/// word for it.
 #[cold]
 pub(super) fn unreadable(text: &[u8]) -> Suspicion {
     match ddl::may_change_catalog(text) {
@@ -387,9 +388,11 @@ impl Reader<'_> {
             Key::Prepare if self.is_prepare_transaction() => Suspicion::NONE,
             Key::Prepare => Suspicion::PREPARE,
             Key::Execute => Suspicion::EXECUTE,
-            Key::Close => Suspicion::CURSOR,
+            Key::Close if self.follows(b"all") => Suspicion::CURSOR,
+            Key::Close => Suspicion::NONE,
             Key::Load => Suspicion::LIBRARY,
-            Key::Do | Key::Call => Suspicion::OPAQUE,
+            Key::Do => unreadable(self.lexer.text()),
+            Key::Call => Suspicion::OPAQUE,
             _ => CHANGE,
         };
         self.found |= found;

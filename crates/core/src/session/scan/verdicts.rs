@@ -90,6 +90,9 @@ fn what_can_t_be_read() {
     assert_eq!(scan_as(Dialect::of(b"on", b"LATIN1")), Suspicion::NONE);
     assert_eq!(scan_as(Dialect::of(b"off", b"UTF8")), Suspicion::OPAQUE);
     assert_eq!(scan_as(Dialect::of(b"on", b"SJIS")), Suspicion::OPAQUE);
+    assert_eq!(scan_as(Dialect::of(b"on", b"NEW")), Suspicion::OPAQUE);
+    let ddl = scan(b"alter table a", Dialect::Unreadable, &Certificates::none());
+    assert_eq!(ddl, Suspicion::OPAQUE | Suspicion::TEMP);
     let named = |dialect| scan("select * from gr\u{fc}n".as_bytes(), dialect, &database());
     assert_eq!(named(Dialect::Utf8), Suspicion::NONE);
     assert_eq!(named(Dialect::Ascii), Suspicion::OPAQUE);
