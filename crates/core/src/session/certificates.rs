@@ -206,10 +206,7 @@ impl Certificates {
     /// relation or a type of the database. Nothing, if it is none of them.
     #[inline]
     pub(crate) fn word(&self, name: Name) -> Traces {
-        match self.known.suspects.get(name) {
-            Some(traces) => traces,
-            None => Traces::default(),
-        }
+        self.known.suspects.get(name).unwrap_or_default()
     }
 
     /// Has the database a function named `set_config` of its own that leaves a trace?
