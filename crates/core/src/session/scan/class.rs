@@ -20,6 +20,8 @@ impl Suspicion {
     const HARMLESS: Self = Self::STATEMENTS_VIEW
         .and(Self::TERMINATES)
         .and(Self::CANCELS)
+        // A cursor that lasts is opaque, too; CLOSE leaves nothing.
+        .and(Self::CURSOR)
         .and(Self::SAVEPOINT);
     const OF_SEQUENCES: Self = Self::HARMLESS.and(Self::SEQUENCE).and(Self::READS_SEQUENCE);
     const OF_SETTINGS: Self = Self::OF_SEQUENCES.and(Self::SETTING);

@@ -272,7 +272,9 @@ impl Reader<'_> {
             Key::Select => self.may_be_verb(),
             Key::Into if !self.is_behind_verb() => self.found |= CHANGE,
             Key::Execute => self.found |= Suspicion::EXECUTE | Suspicion::OPAQUE,
-            Key::Hold if self.is_behind(b"with") => self.found |= Suspicion::CURSOR,
+            Key::Hold if self.is_behind(b"with") => {
+                self.found |= Suspicion::CURSOR | Suspicion::OPAQUE;
+            }
             Key::Program if self.begins_with(Key::Copy) => self.found |= Suspicion::OPAQUE,
             _ => {}
         }
@@ -388,8 +390,7 @@ impl Reader<'_> {
             Key::Prepare if self.is_prepare_transaction() => Suspicion::NONE,
             Key::Prepare => Suspicion::PREPARE,
             Key::Execute => Suspicion::EXECUTE,
-            Key::Close if self.follows(b"all") => Suspicion::CURSOR,
-            Key::Close => Suspicion::NONE,
+            Key::Close => Suspicion::CURSOR,
             Key::Load => Suspicion::LIBRARY,
             Key::Do => unreadable(self.lexer.text()),
             Key::Call => Suspicion::OPAQUE,

@@ -26,7 +26,7 @@ impl Suspicion {
     pub const DISCARD: Self = Self(1 << 4);
     /// A temporary object was made or dropped, or made of something else.
     pub const TEMP: Self = Self(1 << 5);
-    /// A cursor WITH HOLD; CLOSE.
+    /// CLOSE; with [`OPAQUE`](Self::OPAQUE), a cursor WITH HOLD.
     pub const CURSOR: Self = Self(1 << 6);
     /// Advisory locks of the session, taken or released.
     pub const LOCK: Self = Self(1 << 7);
