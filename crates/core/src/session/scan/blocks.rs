@@ -1,5 +1,4 @@
 //! Bytes of a text that matter, found sixteen at a time.
-//!
 
 use wide::{i8x16, u8x16};
 
