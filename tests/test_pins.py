@@ -235,7 +235,7 @@ def test_a_session_is_looked_at_after_a_while(start_pooler, newest_pg, after):
     """While nobody waits, a server stays with the client that may have changed its session, for so long."""
     pooler = start_pooler(newest_pg, default_pool_size=2, workers=1, settle_after=f"{after}ms")
     client = pooler.raw()
-    client.query("DO ''")
+    client.query("DO 'BEGIN END'")
     begun = time.monotonic()
     (row,) = [row for row in pooler.console("SHOW SERVERS") if row["state"] == "active"]
     assert row["mode"] == "kept"
@@ -248,6 +248,6 @@ def test_a_session_is_looked_at_for_who_waits(start_pooler, newest_pg):
     """The server goes to the next client as soon as that asks, and no other is opened."""
     pooler = start_pooler(newest_pg, default_pool_size=5, workers=1, settle_after="1h")
     one, other = pooler.raw(), pooler.raw()
-    backend = one.value("DO ''; SELECT pg_backend_pid()")
+    backend = one.value("DO 'BEGIN END'; SELECT pg_backend_pid()")
     assert other.value("SET work_mem = '5MB'; SELECT pg_backend_pid()") == backend
     assert one.value("SHOW work_mem") == "4MB" and one.value(BACKEND) == backend

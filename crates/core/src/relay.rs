@@ -82,6 +82,10 @@ impl Worker {
         }
         pool.stats.now.received += bytes.len() as u64;
         let is_carried = is_shared && client.context.is_some();
+        if is_carried {
+            let generation = pool.certificates.generation();
+            server.session.certified_by.get_or_insert(generation);
+        }
         let mut upward = Upward {
             client_conn: conn,
             client,

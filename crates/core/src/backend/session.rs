@@ -30,6 +30,8 @@ pub struct ServerSession {
     pub own: OwnNames,
     /// What the texts of the requests that are not answered yet may touch.
     pub suspicion: Suspicion,
+    /// The generation of the certificates under which the first text of its transaction was read.
+    pub certified_by: Option<u64>,
     /// What ran since its last clean and its last look.
     pub dirt: Dirt,
     /// How far it is from being looked at and cleaned, while its client has it.
@@ -132,6 +134,7 @@ impl Settling {
 const HARMLESS: Suspicion = Suspicion::SEQUENCE
     .and(Suspicion::READS_SEQUENCE)
     .and(Suspicion::STATEMENTS_VIEW)
+    .and(Suspicion::SAVEPOINT)
     .and(SIGNALS);
 
 /// What may be meant for other clients.
@@ -311,6 +314,15 @@ impl ServerSession {
         self.hears | self.tells_notices | !self.suspicion.is_empty()
     }
 
+    /// All that was sent is answered, and these certificates are in force: texts that were read under others may have
+    /// done what those did not know.
+    #[inline]
+    pub fn check_certificates(&mut self, generation: u64) {
+        if self.certified_by.take().is_some_and(|by| by != generation) {
+            self.dirt.raise(Class::Opaque);
+        }
+    }
+
     /// Is it to be cleaned before another client uses it?
     #[must_use]
     #[inline]
@@ -329,7 +341,8 @@ impl ServerSession {
     /// A text of its client is sent, or something that is like one.
     pub fn note(&mut self, suspicion: Suspicion, text: &[u8]) {
         self.suspicion |= suspicion;
-        self.dirt.note(suspicion, text);
+        self.dirt
+            .note(suspicion, self.suspicion.class(), text, self.dialect);
     }
 
     /// Is its state to be learnt before its client hears that the request is done?

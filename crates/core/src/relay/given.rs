@@ -275,6 +275,7 @@ impl Upward<'_> {
         if begins {
             self.set_savepoint(out);
         }
+        self.note_parse(&statement);
         send_parse(self.server_conn, name, statement.definition(), out);
         let mark = Mark::own(MarkKind::Parse, Change::Given(name.into()));
         self.server.replies.mark_sent(mark);

@@ -18,7 +18,7 @@ use crate::{
     Actions,
     backend::{Change, Mark, MarkKind, Own},
     session::{
-        Resets, Statement, Suspicion, changes_catalog, changes_schema, dropped_roles,
+        Pin, Resets, Statement, Suspicion, changes_catalog, changes_schema, dropped_roles,
         left_database, may_assign, scan,
         scan::{Discard, Phrase, custom_names, phrases, statements},
     },
@@ -190,6 +190,13 @@ impl Upward<'_> {
     #[cold]
     pub(super) fn note(&mut self, suspicion: Suspicion, text: &[u8]) {
         self.server.session.note(suspicion, text);
+        let context = self.client.context.as_ref();
+        if suspicion.contains(Suspicion::CURSOR)
+            && context.is_some_and(|context| context.pins.contains(Pin::Cursor))
+        {
+            // CLOSE may have ended what pins the client.
+            self.server.session.dirt.wants_look();
+        }
         self.server.session.suspects.note(suspicion, text);
         if suspicion.contains(CHANGE) {
             // A text that has not come as a whole is empty here.
@@ -327,6 +334,7 @@ impl Upward<'_> {
                 // Whatever SQL had of that name.
                 self.server.session.own.insert(name);
                 let statement = self.statements.intern(definition);
+                self.note_parse(&statement);
                 if self.client.statements.find(self.bindings, name).is_some() {
                     // SQL may have taken the name away on the server.
                     let change = Change::Duplicate(name.into(), statement);
@@ -369,7 +377,11 @@ impl Upward<'_> {
 
     #[inline]
     pub(super) fn suspicion_of(&self, statement: &Statement) -> Suspicion {
-        statement.suspicion(self.server.session.dialect, self.certificates)
+        let suspicion = statement.suspicion(self.server.session.dialect, self.certificates);
+        match self.may_be_misread(statement.definition()) {
+            true => suspicion | Suspicion::OPAQUE,
+            false => suspicion,
+        }
     }
 
     /// A statement is used that may change the session.

@@ -9,47 +9,9 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Suspicion,
-    scan::{Phrase, phrases},
+    Class, Dialect, Suspicion, is_who,
+    scan::{Touched, touched_parameters},
 };
-
-/// How much of its session a text can change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub enum Class {
-    /// Nothing that outlives its transaction.
-    #[default]
-    Pure,
-    /// The values that `currval` and `lastval` return.
-    Sequences,
-    /// Parameters that the text names.
-    Settings,
-    /// Anything.
-    Opaque,
-}
-
-/// What keeps nothing in the session: the relay deals with it otherwise.
-const HARMLESS: Suspicion = Suspicion::STATEMENTS_VIEW
-    .and(Suspicion::TERMINATES)
-    .and(Suspicion::CANCELS);
-const SEQUENCES: Suspicion = Suspicion::SEQUENCE.and(Suspicion::READS_SEQUENCE);
-
-impl Class {
-    /// The class of a text with this suspicion.
-    #[must_use]
-    #[inline]
-    pub fn of(suspicion: Suspicion) -> Self {
-        let kept = suspicion.without(HARMLESS);
-        if kept.is_empty() {
-            Self::Pure
-        } else if kept.without(SEQUENCES).is_empty() {
-            Self::Sequences
-        } else if kept.without(SEQUENCES.and(Suspicion::SETTING)).is_empty() {
-            Self::Settings
-        } else {
-            Self::Opaque
-        }
-    }
-}
 
 /// The most parameters that are named one by one; of more, all are looked at.
 const NAMES_MAX: usize = 64;
@@ -72,13 +34,12 @@ pub struct Dirt {
 }
 
 impl Dirt {
-    /// A text is sent to the server.
-    pub fn note(&mut self, suspicion: Suspicion, text: &[u8]) {
-        let class = Class::of(suspicion);
+    /// A text is sent to the server. `class` is that of all that its transaction has run so far.
+    pub fn note(&mut self, suspicion: Suspicion, class: Class, text: &[u8], dialect: Dialect) {
         self.raise(class);
         self.suspicion |= suspicion;
-        if class == Class::Settings {
-            self.note_names(text);
+        if suspicion.class() == Class::Settings {
+            self.note_names(text, dialect);
         }
     }
 
@@ -89,16 +50,20 @@ impl Dirt {
         self.unseen = self.unseen.max(class);
     }
 
-    fn note_names(&mut self, text: &[u8]) {
-        for phrase in phrases(text) {
-            match phrase {
-                Phrase::Set { name, .. } | Phrase::Reset(name) | Phrase::SetConfig(Some(name)) => {
-                    self.changes_role |= super::is_who(&name.to_ascii_lowercase());
-                    self.names.insert(name.to_ascii_lowercase().into());
+    /// The session is to be looked at, whatever is sent to the server.
+    pub fn wants_look(&mut self) {
+        self.unseen = Class::Opaque;
+    }
+
+    fn note_names(&mut self, text: &[u8], dialect: Dialect) {
+        match touched_parameters(text, dialect) {
+            Touched::Names(names) => {
+                for name in names {
+                    self.changes_role |= is_who(&name);
+                    self.names.insert(name.into());
                 }
-                Phrase::ResetAll | Phrase::SetConfig(None) => self.any_name = true,
-                _ => {}
             }
+            Touched::All | Touched::Unknown => self.any_name = true,
         }
         self.any_name |= self.names.is_empty() || self.names.len() > NAMES_MAX;
         if self.any_name {
@@ -172,58 +137,62 @@ impl Dirt {
 mod tests {
     use super::*;
 
-    #[test]
-    fn classes_of_texts() {
-        for (suspicion, class) in [
-            (Suspicion::NONE, Class::Pure),
-            (Suspicion::CANCELS, Class::Pure),
-            (Suspicion::SEQUENCE, Class::Sequences),
-            (
-                Suspicion::READS_SEQUENCE.and(Suspicion::STATEMENTS_VIEW),
-                Class::Sequences,
-            ),
-            (Suspicion::SETTING, Class::Settings),
-            (Suspicion::SETTING.and(Suspicion::SEQUENCE), Class::Settings),
-            (Suspicion::SETTING.and(Suspicion::LOCK), Class::Opaque),
-            (Suspicion::TEMP, Class::Opaque),
-            (Suspicion::EXECUTE, Class::Opaque),
-        ] {
-            assert_eq!(Class::of(suspicion), class, "{suspicion}");
-        }
+    fn note(dirt: &mut Dirt, suspicion: Suspicion, text: &str) {
+        dirt.note(suspicion, suspicion.class(), text.as_bytes(), Dialect::Utf8);
     }
 
     #[test]
     fn dirt_grows_until_the_clean() {
         let mut dirt = Dirt::default();
         assert!(!dirt.needs_clean() && !dirt.needs_look());
-        dirt.note(Suspicion::SEQUENCE, b"SELECT nextval('s')");
+        note(&mut dirt, Suspicion::SEQUENCE, "SELECT nextval('s')");
         assert!(!dirt.needs_clean() && !dirt.needs_look());
-        dirt.note(Suspicion::SETTING, b"SET App.Tenant = 'a'; SET ROLE x");
+        note(
+            &mut dirt,
+            Suspicion::SETTING,
+            "SET App.Tenant = 'a'; SET ROLE x",
+        );
         assert!(dirt.needs_clean() && dirt.needs_look() && dirt.changes_role());
         let names: Vec<_> = dirt.names().unwrap().iter().map(|name| &**name).collect();
         assert_eq!(names, [&b"app.tenant"[..], b"role"]);
         dirt.looked_at();
         assert!(dirt.needs_clean() && !dirt.needs_look() && dirt.changes_role());
-        dirt.note(Suspicion::OPAQUE, b"DO 'x'");
+        note(&mut dirt, Suspicion::OPAQUE, "DO 'x'");
         assert_eq!(dirt.names(), None);
         dirt.cleaned();
         assert!(!dirt.needs_clean() && !dirt.needs_look() && !dirt.changes_role());
+        dirt.wants_look();
+        assert!(!dirt.needs_clean() && dirt.needs_look() && dirt.names().is_none());
     }
 
     #[test]
     fn all_parameters() {
         for text in ["RESET ALL", "SELECT set_config($1, $2, false)", ""] {
             let mut dirt = Dirt::default();
-            dirt.note(Suspicion::SETTING, text.as_bytes());
+            note(&mut dirt, Suspicion::SETTING, text);
             assert_eq!(dirt.names(), None, "{text}");
         }
         let mut dirt = Dirt::default();
         for number in 0..=NAMES_MAX {
-            dirt.note(
+            note(
+                &mut dirt,
                 Suspicion::SETTING,
-                format!("SET app.n{number} = 1").as_bytes(),
+                &format!("SET app.n{number} = 1"),
             );
         }
         assert_eq!(dirt.names(), None);
+    }
+
+    #[test]
+    fn a_setting_under_a_savepoint() {
+        let mut dirt = Dirt::default();
+        let both = Suspicion::SETTING | Suspicion::SAVEPOINT;
+        dirt.note(
+            Suspicion::SETTING,
+            both.class(),
+            b"SET app.x = 1",
+            Dialect::Utf8,
+        );
+        assert_eq!((dirt.class(), dirt.names()), (Class::Opaque, None));
     }
 }

@@ -6,7 +6,7 @@ use pgweir_wire::{MessageWriter, Severity};
 use super::{Conn, Worker, forwarding::say, pins::uncount_kept};
 use crate::{
     Action, Actions, Closed, Level, ReadMode, Shutdown, Time, Token,
-    backend::{Duty, Own},
+    backend::{Duty, Own, Sequences},
     fault::Fault,
     frontend::ClientDuty,
     session::Class,
@@ -189,6 +189,9 @@ impl Worker {
         // It may have been held back for the client.
         out.read(conn, ReadMode::Deliver);
         server.replies.client_left();
+        if server.session.dirt.class() >= Class::Sequences {
+            server.session.sequences = Sequences::Mixed;
+        }
         // Nobody has looked at what it leaves.
         server.session.unclean |= server.session.dirt.class() == Class::Opaque
             || server.session.has_reported

@@ -32,6 +32,8 @@ impl Worker {
         if !server.replies.is_settled() || server.status != b'I' || server.owner.is_some() {
             return;
         }
+        let generation = server.shared.catalog.generation();
+        server.session.check_certificates(generation);
         let (pool, is_counted) = (server.pool(), server.session.is_counted);
         let (is_retired, is_unjudged) = (server.retire.is_some(), server.session.is_unjudged);
         let is_dirty = server.session.dirt.needs_clean();
