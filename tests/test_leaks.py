@@ -10,6 +10,7 @@ import itertools
 import pytest
 
 import cluster as clusters
+import rawclient as wire
 from leaks import line as lines
 from leaks import stage as stages
 from leaks.lines import CLASSES
@@ -77,5 +78,100 @@ def test_no_state_crosses(cell, databases, start_pooler, kind):
                     leaks.append(f"{line.words} ({form}): {', '.join(sorted(set(found)))[:200]}")
                     stage.forget()
         stage.close()
-    assert not idle, "these keep no session state in a direct session:\n" + "\n".join(idle)
-    assert not leaks, f"{len(leaks)} leaks:\n" + "\n".join(leaks)
+    assert not idle and not leaks, "\n".join([f"{len(leaks)} leaks:", *leaks, "", "no state in a direct session:", *idle])
+
+
+# -- statements of the pooler's own that a client replaces, and plans that it leaves
+
+REPLACE = """
+CREATE FUNCTION replace_statements() RETURNS int LANGUAGE plpgsql AS $f$
+  DECLARE own record; replaced int := 0;
+  BEGIN
+    FOR own IN SELECT name FROM pg_catalog.pg_prepared_statement() WHERE NOT from_sql LOOP
+      EXECUTE format('DEALLOCATE %I', own.name);
+      EXECUTE format('PREPARE %I AS SELECT ''theirs''', own.name);
+      replaced := replaced + 1;
+    END LOOP;
+    RETURN replaced;
+  END $f$;
+CREATE FUNCTION replace_by_trigger() RETURNS trigger LANGUAGE plpgsql AS
+  'BEGIN PERFORM replace_statements(); RETURN NEW; END';
+CREATE TRIGGER t BEFORE INSERT ON plain FOR EACH ROW EXECUTE FUNCTION replace_by_trigger();
+CREATE TABLE large AS SELECT g AS a FROM generate_series(1, 20000) g;
+CREATE INDEX ON large (a);
+ANALYZE large;
+"""
+MINE = "SELECT 'mine'"
+REPLACED_BY = {
+    "a function": "SELECT replace_statements()",
+    "DO": "DO $$ BEGIN PERFORM replace_statements(); END $$",
+    "a trigger": "INSERT INTO plain VALUES (1)",
+    "a transaction that fails": "SELECT replace_statements(); SELECT 1/0",
+    "EXPLAIN ANALYZE": "EXPLAIN ANALYZE SELECT replace_statements()",
+}
+
+
+@pytest.fixture
+def shared(cell, start_pooler):
+    """A database with one server, whose clients share prepared statements; gives its pooler and its name."""
+    cluster, _ = cell
+    name = f"leaks{next(_numbers)}"
+    stages.make_database(cluster, name, [REPLACE])
+    where = f"host={cluster.host} port={cluster.port} dbname={name}"
+    yield start_pooler(cluster, databases={name: where}, default_pool_size=1, workers=1, query_wait_timeout=WAIT_S), name
+    cluster.run(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.mark.parametrize("leaves", [False, True], ids=["stays", "leaves"])
+@pytest.mark.parametrize("how", REPLACED_BY)
+def test_a_statement_that_was_replaced_is_never_run(shared, how, leaves):
+    """A neighbour's Bind runs the neighbour's text, whatever stands under the name on the server now."""
+    pooler, name = shared
+    with pooler.raw(stages.USER, name) as victim, pooler.raw(stages.USER, name) as client:
+        victim.send(lines.parse(MINE, "s") + lines.SYNC).until_ready()
+        run = lines.bind(name="s") + lines.execute() + lines.SYNC
+        assert wire.value(victim.send(run).until_ready()) == "mine"
+        for _ in range(2):
+            answer = client.query(REPLACED_BY[how])
+            if how == "a function":
+                assert wire.rows(answer)[:1] != [("0",)], "nothing was replaced"
+            if leaves:
+                client.close()
+            try:
+                seen = {row[0] for row in wire.rows(victim.send(run).until_ready())}
+            except wire.Closed:
+                break
+            assert seen <= {"mine"}
+            if leaves:
+                break
+
+
+def scans(cluster, name):
+    return cluster.value("SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 'large'", dbname=name)
+
+
+def test_a_plan_is_not_left_to_others(shared, cell):
+    """Planner settings under which everything costs nothing leave no plan that a neighbour then runs."""
+    cluster, _ = cell
+    pooler, name = shared
+    text, arguments = "SELECT a FROM large WHERE a = $1", ("7",)
+    free = ["plan_cache_mode = force_generic_plan", "enable_indexscan = off", "enable_bitmapscan = off",
+            "enable_indexonlyscan = off", "seq_page_cost = 0", "cpu_tuple_cost = 0", "cpu_operator_cost = 0"]
+
+    def run(client, count):
+        client.send(lines.parse(text, "s", types=(23,)) + lines.SYNC).until_ready()
+        for _ in range(count):
+            client.send(lines.bind(arguments, name="s") + lines.execute() + lines.SYNC).until_ready()
+
+    with pooler.raw(stages.USER, name) as victim, pooler.raw(stages.USER, name) as client:
+        for setting in free:
+            client.query(f"SET {setting}")
+        run(client, 3)
+        client.query("SELECT pg_stat_force_next_flush()")
+        client.query("RESET ALL")
+        before = scans(cluster, name)
+        assert before > 0, "the plan of the other client reads the whole table"
+        run(victim, 30)
+        victim.query("SELECT pg_stat_force_next_flush()")
+        victim.query("SELECT 1")
+        assert scans(cluster, name) == before
