@@ -73,15 +73,23 @@ def chained(number, first, second):
     keeps = one.state or two.state or edges.STATES[number % len(edges.STATES)]
     inner, (fired, *_) = made_of(two, y, keeps.replace("{x}", x))
     outer, fires = made_of(one, x, within(fired))
+    outer = outer.replace("$k$ BEGIN", "$k$\n#variable_conflict use_column\nBEGIN")
     return x, lines.Line(f"{first} by {second}", fires, inner + outer, forms=("simple",))
+
+
+def can_fire(first, second):
+    """A function that isn't VOLATILE may only read."""
+    one, two = edges.RECIPES[first], edges.RECIPES[second]
+    return first != second and not two.alone and ("IMMUTABLE" not in one.setup or two.fires[0].startswith("SELECT"))
 
 
 def pairs(is_full):
     """Which references are chained: each with some other, or each with each."""
-    seconds = [name for name, recipe in edges.RECIPES.items() if not recipe.alone]
+    every = [pair for pair in itertools.product(edges.RECIPES, repeat=2) if can_fire(*pair)]
     if is_full:
-        return [pair for pair in itertools.product(edges.RECIPES, seconds) if pair[0] != pair[1]]
-    return [(first, seconds[(7 * number + 3) % len(seconds)]) for number, first in enumerate(edges.RECIPES)]
+        return every
+    seconds = {first: [pair for pair in every if pair[0] == first] for first in edges.RECIPES}
+    return [some[(7 * number + 3) % len(some)] for number, some in enumerate(seconds.values())]
 
 
 def errors_of(stage, line):

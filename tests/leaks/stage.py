@@ -45,8 +45,7 @@ class Names:
 def make_database(cluster, name, setups):
     """A database with the objects of lines; `setups` are texts."""
     cluster.run(ROLES)
-    strategy = " STRATEGY file_copy" if cluster.version >= 15 else ""
-    cluster.run(f"CREATE DATABASE {name} TEMPLATE template0{strategy}")
+    cluster.run(f"CREATE DATABASE {name} TEMPLATE template0")
     with cluster.connect(dbname=name) as db:
         db.execute(DATABASE)
         for setup in setups:
