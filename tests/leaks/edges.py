@@ -214,6 +214,9 @@ RECIPES = {
                                        + "CREATE EVENT TRIGGER {x}_e ON ddl_command_start EXECUTE FUNCTION {x}_f(); "),
 }
 
+# Their functions run in a query that PostgreSQL itself makes, as the table's owner.
+AS_OWNER = {"pg_constraint.conpfeqop", "pg_constraint.confrelid", "pg_trigger.tgconstrindid"}
+
 IN_C = "its function takes or returns `internal` or `cstring`, so that it is in C: an uncertified C function is opaque"
 # Of these catalogs no column leads to code.
 RECORDS = {
