@@ -32,14 +32,13 @@ def cell(request, shared_clusters):
 @pytest.fixture
 def databases(cell):
     """Makes databases for lines: one for all of them that may share it, one for each that may not."""
-    cluster, assist = cell
+    cluster, _ = cell
     made = []
 
     def make(table):
         numbered = [(f"k{next(_numbers)}", line) for line in table]
-        # With the extension pgweir is told what a session holds; the catalog does not decide.
-        groups = [[pair] for pair in numbered if pair[1].alone and not assist]
-        shared = [pair for pair in numbered if assist or not pair[1].alone]
+        groups = [[pair] for pair in numbered if pair[1].alone]
+        shared = [pair for pair in numbered if not pair[1].alone]
         for group in [shared, *groups] if shared else groups:
             name = f"leaks{next(_numbers)}"
             made.append(name)
@@ -87,7 +86,7 @@ REPLACE = """
 CREATE FUNCTION replace_statements() RETURNS int LANGUAGE plpgsql AS $f$
   DECLARE own record; replaced int := 0;
   BEGIN
-    FOR own IN SELECT name FROM pg_catalog.pg_prepared_statement() WHERE NOT from_sql LOOP
+    FOR own IN EXECUTE 'SELECT name FROM pg_catalog.pg_prep' || 'ared_statement() WHERE NOT from_sql' LOOP
       EXECUTE format('DEALLOCATE %I', own.name);
       EXECUTE format('PREPARE %I AS SELECT ''theirs''', own.name);
       replaced := replaced + 1;
@@ -118,7 +117,7 @@ def shared(cell, start_pooler):
     name = f"leaks{next(_numbers)}"
     stages.make_database(cluster, name, [REPLACE])
     where = f"host={cluster.host} port={cluster.port} dbname={name}"
-    yield start_pooler(cluster, databases={name: where}, default_pool_size=1, workers=1, query_wait_timeout=WAIT_S), name
+    yield start_pooler(cluster, databases={name: where}, default_pool_size=1, workers=1, query_wait_timeout=3), name
     cluster.run(f"DROP DATABASE {name} WITH (FORCE)")
 
 
@@ -131,9 +130,9 @@ def test_a_statement_that_was_replaced_is_never_run(shared, how, leaves):
         victim.send(lines.parse(MINE, "s") + lines.SYNC).until_ready()
         run = lines.bind(name="s") + lines.execute() + lines.SYNC
         assert wire.value(victim.send(run).until_ready()) == "mine"
-        for _ in range(2):
+        for round_ in range(2):
             answer = client.query(REPLACED_BY[how])
-            if how == "a function":
+            if how == "a function" and round_ == 0:
                 assert wire.rows(answer)[:1] != [("0",)], "nothing was replaced"
             if leaves:
                 client.close()
