@@ -19,7 +19,7 @@ from leaks import stage as stages
 pytestmark = pytest.mark.pgweir_only("it carries no session state in transaction mode")
 
 CELLS = [(version, assist) for version in clusters.VERSIONS for assist in (False, True)]
-WAIT_S = 0.4
+WAIT_S = 1
 # Objects whose pools are in one pooler at a time.
 BATCH = 40
 REFERENCES = """

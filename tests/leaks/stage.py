@@ -71,7 +71,12 @@ class Stage:
         return client.login(USER, self.database, **parameters)
 
     def pooled(self, entry=None, **parameters):
-        return self.pooler.raw(USER, entry or self.database, timeout=WAIT_S, **parameters)
+        for _ in range(LOOKS):
+            try:
+                return self.pooler.raw(USER, entry or self.database, timeout=WAIT_S, **parameters)
+            except wire.LoginRefused as refused:  # the pool's first server is slow to start
+                last = refused
+        raise last
 
     def warm(self):
         """The pooler reads the database's catalog when a server comes free for the first time."""
