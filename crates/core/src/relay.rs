@@ -40,6 +40,7 @@ impl Worker {
         let settings = &self.snapshot.config.settings;
         let (longest, no_simple) = (settings.longest_message(), settings.disable_pqexec);
         let most_bytes = settings.max_client_prepared_bytes as usize;
+        let owed_max = settings.max_pipelined_messages as usize;
         let Some(ClientDuty::Active(server_conn)) =
             self.table.client(conn).map(|client| &client.duty)
         else {
@@ -101,6 +102,7 @@ impl Worker {
             as_pgbouncer: pool.terms.as_pgbouncer,
             retry_max: pool.terms.retry_max,
             bound: None,
+            owed_max,
             longest,
             no_simple,
             left_database: None,
@@ -312,7 +314,7 @@ impl Worker {
             run.flush(out);
             return self.server_fault(conn, &"ReadyForQuery with an unknown status", now, out);
         }
-        if server.replies.has_mark_in_front() {
+        if server.replies.front_mark().is_some() {
             // An error that was too long to be looked at.
             let marks = server.replies.take_marks();
             self.undo(conn, marks);
@@ -361,7 +363,12 @@ impl Worker {
         };
         match server.duty {
             // Who has just been lent it has yet to be read.
-            Duty::Lent(_) if was_lent => self.release_if_done(conn, now, out),
+            Duty::Lent(client) if was_lent => {
+                if server.replies.is_full() {
+                    self.read_on_if_answered(conn, client, out);
+                }
+                self.release_if_done(conn, now, out);
+            }
             Duty::Cleaning { .. } => self.clean_on(conn, now, out),
             Duty::Idle if !server.stream.is_quiet() => {
                 // It has begun to speak of itself, and is not lent until it has finished.
@@ -372,6 +379,18 @@ impl Worker {
                 self.begin_cleaning(conn, now, out);
             }
             _ => {}
+        }
+    }
+
+    /// A client was not read since its server owed too much: it is read on once half of that is answered.
+    #[cold]
+    fn read_on_if_answered(&mut self, conn: Token, client: Token, out: &mut Actions) {
+        let owed_max = self.snapshot.config.settings.max_pipelined_messages as usize;
+        if let Some(server) = self.table.server(conn)
+            && server.replies.take_full(owed_max)
+            && !server.blocked
+        {
+            out.read(client, ReadMode::Deliver);
         }
     }
 

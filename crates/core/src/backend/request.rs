@@ -13,6 +13,15 @@ pub enum Request {
     Own(Own),
 }
 
+impl Request {
+    /// Does it end with a ReadyForQuery for the client?
+    #[must_use]
+    #[inline]
+    pub fn is_owed_to_client(self) -> bool {
+        matches!(self, Self::Simple | Self::Sync)
+    }
+}
+
 /// What we ask of a server for ourselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Own {

@@ -26,7 +26,6 @@ impl Upward<'_> {
         };
         !replies.is_unsynced()
             && !replies.is_copy_in()
-            && replies.is_heeded()
             && replies.owed_to_client() > 0
             && TakenBack::default().note(text, base, 0)
     }
@@ -54,8 +53,7 @@ impl Upward<'_> {
         out.send_made(self.server_conn, |made| {
             MessageWriter::new(made).query(&text);
         });
-        self.server.replies.inserted(insertions);
-        self.server.replies.client_sent(frontend::QUERY);
+        self.server.replies.inserted_sent(insertions);
         true
     }
 
@@ -75,6 +73,7 @@ impl Upward<'_> {
             cursor.flush(self.server_conn, head, out);
             if self.server.replies.reset() == Reset::Executed {
                 self.fence(out);
+                self.server.replies.set_reset(Reset::Fenced);
                 return true;
             }
             let taken_back = &self.server.session.taken_back;
@@ -96,13 +95,11 @@ impl Upward<'_> {
         false
     }
 
-    /// Something was executed, perhaps what takes startup values away, and the client's request goes on:
-    /// what follows waits until that is known.
-    fn fence(&mut self, out: &mut Actions) {
+    /// What follows waits until all that was sent is answered, in a request that goes on.
+    pub(super) fn fence(&mut self, out: &mut Actions) {
         send_target(self.server_conn, frontend::CLOSE, NO_SUCH_NAME, out);
         let mark = Mark::own(MarkKind::Close, Change::Fence);
         self.server.replies.mark_sent(mark);
-        self.server.replies.set_reset(Reset::Fenced);
         out.send_made(self.server_conn, |made| {
             made.extend_from_slice(&[frontend::FLUSH, 0, 0, 0, 4]);
         });

@@ -7,7 +7,7 @@ use pgweir_wire::{tag::backend, tag::frontend};
 
 use super::{named::Named, own_names::NAMES};
 use crate::{
-    Actions, Token,
+    Actions, ReadMode, Token,
     backend::{Change, Mark, MarkKind, Server},
     fault::Fault,
     frontend::{Client, Head, Upstream},
@@ -42,6 +42,8 @@ pub(super) struct Upward<'w> {
     pub(super) verdicts: &'w mut VerdictCache,
     /// What ends a connection in PgBouncer ends it here (`session_state = off`).
     pub(super) as_pgbouncer: bool,
+    /// Most entries in the queue of replies before the client is held (`max_pipelined_messages`).
+    pub(super) owed_max: usize,
     /// The longest message (`max_packet_size`).
     pub(super) longest: u32,
     /// No simple queries (`disable_pqexec`).
@@ -126,6 +128,9 @@ impl Upward<'_> {
                     let kept = &bytes[cursor.kept..end];
                     self.server.segment.keep(kept, self.retry_max);
                     self.keep_unused(bytes, cursor.unused);
+                    if self.server.replies.outstanding() > self.owed_max {
+                        self.hold_back(out);
+                    }
                     return Ok(());
                 }
                 Err(fault) => {
@@ -140,7 +145,13 @@ impl Upward<'_> {
                 return Err(stopped);
             }
             let mut flow = Flow::Pass;
-            if self.is_carried {
+            if is_simple(tag) && self.server.replies.needs_fence() {
+                cursor.flush(self.server_conn, &head, out);
+                self.fence(out);
+                self.wait(&head, bytes, &mut cursor, out);
+                return Ok(());
+            }
+            if self.is_carried && !self.server.replies.is_skipping() {
                 flow = self.text(&head, bytes, &mut cursor, out);
             }
             if flow == Flow::Pass && self.follows(tag) {
@@ -150,6 +161,9 @@ impl Upward<'_> {
                 Flow::Pass => {}
                 Flow::Taken => continue,
                 Flow::Wait => return Ok(()),
+            }
+            if self.most == 0 {
+                self.mark_unfollowed(tag);
             }
             self.kept(&head, &mut cursor);
             if let Some(split) = head.split {
@@ -166,6 +180,25 @@ impl Upward<'_> {
             }
             self.server.replies.client_sent(tag);
         }
+    }
+
+    /// The server owes so much that the client is not read until it has answered: at the end of a message, so
+    /// that a Flush can follow. Without one, PostgreSQL answers messages that have no Sync yet only when its
+    /// buffer is full, and that Sync may be what the client is about to send.
+    #[cold]
+    fn hold_back(&mut self, out: &mut Actions) {
+        if !self.client.stream.is_at_boundary() {
+            return;
+        }
+        let replies = &mut self.server.replies;
+        replies.set_full();
+        if replies.is_unsynced() {
+            self.server.segment.spoil();
+            out.send_made(self.server_conn, |made| {
+                made.extend_from_slice(&[frontend::FLUSH, 0, 0, 0, 4]);
+            });
+        }
+        out.read(self.client_conn, ReadMode::Hold);
     }
 
     /// A message waits for answers to what came before it.
@@ -312,6 +345,19 @@ impl Upward<'_> {
             segment.spoil();
         } else {
             segment.sent(head.header.tag);
+        }
+    }
+
+    /// A Parse or Close where names are not followed: so that its answer is not taken for that to a fence.
+    #[inline]
+    fn mark_unfollowed(&mut self, tag: u8) {
+        let kind = match tag {
+            frontend::PARSE => MarkKind::Parse,
+            frontend::CLOSE => MarkKind::Close,
+            _ => return,
+        };
+        if !self.server.replies.is_skipping() {
+            self.server.replies.mark_sent(Mark::plain(kind));
         }
     }
 
@@ -554,12 +600,20 @@ impl Upward<'_> {
     }
 }
 
+/// Is it a request of its own, that needs no Sync? A server that skips all up to a Sync skips it too.
+fn is_simple(tag: u8) -> bool {
+    matches!(tag, frontend::QUERY | frontend::FUNCTION_CALL)
+}
+
 /// ParseCompletes that the client is owed.
 #[inline]
 pub(crate) fn send_early(client: Token, server: &mut Server, out: &mut Actions) {
-    for _ in 0..server.replies.take_early() {
+    let count = server.replies.take_early();
+    if count > 0 {
         out.send_made(client, |made| {
-            made.extend_from_slice(&[backend::PARSE_COMPLETE, 0, 0, 0, 4]);
+            for _ in 0..count {
+                made.extend_from_slice(&[backend::PARSE_COMPLETE, 0, 0, 0, 4]);
+            }
         });
     }
 }

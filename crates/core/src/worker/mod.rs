@@ -283,6 +283,7 @@ impl Worker {
                 server.blocked = false;
                 if let Duty::Lent(client) = server.duty
                     && !server.replies.is_awaited()
+                    && !server.replies.is_full()
                 {
                     out.read(client, ReadMode::Deliver);
                 }
