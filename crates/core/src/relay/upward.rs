@@ -151,6 +151,11 @@ impl Upward<'_> {
                 self.wait(&head, bytes, &mut cursor, out);
                 return Ok(());
             }
+            if is_simple(tag) && self.server.replies.is_unsynced() {
+                // PostgreSQL 18 fails the query after the next Sync: "unexpected state STARTED".
+                let retire = &mut self.server.retire;
+                retire.get_or_insert("a query came where a Sync was due");
+            }
             if self.is_carried && !self.server.replies.is_skipping() {
                 flow = self.text(&head, bytes, &mut cursor, out);
             }
