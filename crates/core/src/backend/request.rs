@@ -63,6 +63,8 @@ pub enum Own {
     Neutral,
     /// Ask it of a user who logs in.
     Lookup,
+    /// Let another listener take this one's place, or take another one's.
+    Succession,
     /// Tell all that was notified before a listener has the client's channels.
     ReadAll,
     /// Take its channels from it, which a listener has now.
@@ -85,6 +87,7 @@ impl Own {
             Self::Statements | Self::Sql(_) => "setting up the client's prepared statements",
             Self::Remake => "making a prepared statement anew",
             Self::Listen => "LISTEN",
+            Self::Succession => "taking a listener's place",
             Self::ReadAll => "reading notifications",
             Self::Probe => "asking for the state of the session",
             Self::Restore => "setting the client's startup parameters again",

@@ -39,6 +39,7 @@ mod servers;
 mod session;
 mod shutdown;
 mod signal;
+mod succession;
 mod suspension;
 mod table;
 mod timers;
