@@ -1,7 +1,10 @@
 //! Joins one client with one lent server while they belong together: the only module that moves
 //! bytes from one to the other.
 
+mod backpressure;
 mod demands;
+mod early;
+mod fence;
 mod given;
 mod held;
 mod named;
@@ -22,7 +25,7 @@ mod upward;
 use pgweir_config::PoolMode;
 use pgweir_wire::{HEADER_LEN, Report, Severity, tag::backend};
 
-pub(crate) use self::upward::send_early;
+pub(crate) use self::early::send_early;
 use self::upward::{Stopped, Upward};
 use crate::{
     Action, Actions, Closed, ReadMode, Time, Token,
@@ -40,7 +43,6 @@ impl Worker {
         let settings = &self.snapshot.config.settings;
         let (longest, no_simple) = (settings.longest_message(), settings.disable_pqexec);
         let most_bytes = settings.max_client_prepared_bytes as usize;
-        let owed_max = settings.max_pipelined_messages as usize;
         let Some(ClientDuty::Active(server_conn)) =
             self.table.client(conn).map(|client| &client.duty)
         else {
@@ -102,7 +104,7 @@ impl Worker {
             as_pgbouncer: pool.terms.as_pgbouncer,
             retry_max: pool.terms.retry_max,
             bound: None,
-            owed_max,
+            owed_max: self.snapshot.config.settings.max_pipelined_messages as usize,
             longest,
             no_simple,
             left_database: None,
@@ -130,7 +132,7 @@ impl Worker {
         let reader = server.client();
         let was_lent = matches!(server.duty, Duty::Lent(_) | Duty::Judging(_));
         if let Duty::Lent(client) = server.duty {
-            upward::send_early(client, server, out);
+            send_early(client, server, out);
         }
         let mut run = Run::default();
         let mut at = 0;
@@ -364,9 +366,7 @@ impl Worker {
         match server.duty {
             // Who has just been lent it has yet to be read.
             Duty::Lent(client) if was_lent => {
-                if server.replies.is_full() {
-                    self.read_on_if_answered(conn, client, out);
-                }
+                self.read_on_if_answered(conn, client, out);
                 self.release_if_done(conn, now, out);
             }
             Duty::Cleaning { .. } => self.clean_on(conn, now, out),
@@ -379,18 +379,6 @@ impl Worker {
                 self.begin_cleaning(conn, now, out);
             }
             _ => {}
-        }
-    }
-
-    /// A client was not read since its server owed too much: it is read on once half of that is answered.
-    #[cold]
-    fn read_on_if_answered(&mut self, conn: Token, client: Token, out: &mut Actions) {
-        let owed_max = self.snapshot.config.settings.max_pipelined_messages as usize;
-        if let Some(server) = self.table.server(conn)
-            && server.replies.take_full(owed_max)
-            && !server.blocked
-        {
-            out.read(client, ReadMode::Deliver);
         }
     }
 

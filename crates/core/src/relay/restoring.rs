@@ -5,9 +5,9 @@ use pgweir_wire::{MessageWriter, tag::backend, tag::frontend};
 use super::upward::{Cursor, Upward, send_parse, send_target};
 use crate::{
     Actions, Time, Token,
-    backend::{Change, Mark, MarkKind, Own, Reset},
+    backend::{Mark, MarkKind, Own, Reset},
     frontend::Head,
-    session::{Insertions, NO_SUCH_NAME, TakenBack},
+    session::{Insertions, TakenBack},
     worker::Worker,
 };
 
@@ -93,16 +93,6 @@ impl Upward<'_> {
             self.server.replies.set_reset(Reset::Restored);
         }
         false
-    }
-
-    /// What follows waits until all that was sent is answered, in a request that goes on.
-    pub(super) fn fence(&mut self, out: &mut Actions) {
-        send_target(self.server_conn, frontend::CLOSE, NO_SUCH_NAME, out);
-        let mark = Mark::own(MarkKind::Close, Change::Fence);
-        self.server.replies.mark_sent(mark);
-        out.send_made(self.server_conn, |made| {
-            made.extend_from_slice(&[frontend::FLUSH, 0, 0, 0, 4]);
-        });
     }
 
     /// It was `DISCARD ALL`, a transaction of its own. So is what brings startup values back.

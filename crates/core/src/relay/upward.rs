@@ -3,11 +3,11 @@
 
 use std::{ops::Range, sync::Arc};
 
-use pgweir_wire::{tag::backend, tag::frontend};
+use pgweir_wire::tag::frontend;
 
-use super::{named::Named, own_names::NAMES};
+use super::{fence::is_simple, named::Named, own_names::NAMES};
 use crate::{
-    Actions, ReadMode, Token,
+    Actions, Token,
     backend::{Change, Mark, MarkKind, Server},
     fault::Fault,
     frontend::{Client, Head, Upstream},
@@ -145,16 +145,8 @@ impl Upward<'_> {
                 return Err(stopped);
             }
             let mut flow = Flow::Pass;
-            if is_simple(tag) && self.server.replies.needs_fence() {
-                cursor.flush(self.server_conn, &head, out);
-                self.fence(out);
-                self.wait(&head, bytes, &mut cursor, out);
+            if is_simple(tag) && self.comes_before_sync(&head, bytes, &mut cursor, out) {
                 return Ok(());
-            }
-            if is_simple(tag) && self.server.replies.is_unsynced() {
-                // PostgreSQL 18 fails the query after the next Sync: "unexpected state STARTED".
-                let retire = &mut self.server.retire;
-                retire.get_or_insert("a query came where a Sync was due");
             }
             if self.is_carried && !self.server.replies.is_skipping() {
                 flow = self.text(&head, bytes, &mut cursor, out);
@@ -167,9 +159,7 @@ impl Upward<'_> {
                 Flow::Taken => continue,
                 Flow::Wait => return Ok(()),
             }
-            if self.most == 0 {
-                self.mark_unfollowed(tag);
-            }
+            self.mark_unfollowed(tag);
             self.kept(&head, &mut cursor);
             if let Some(split) = head.split {
                 out.send_made(self.server_conn, |made| made.extend_from_slice(&split));
@@ -187,28 +177,15 @@ impl Upward<'_> {
         }
     }
 
-    /// The server owes so much that the client is not read until it has answered: at the end of a message, so
-    /// that a Flush can follow. Without one, PostgreSQL answers messages that have no Sync yet only when its
-    /// buffer is full, and that Sync may be what the client is about to send.
-    #[cold]
-    fn hold_back(&mut self, out: &mut Actions) {
-        if !self.client.stream.is_at_boundary() {
-            return;
-        }
-        let replies = &mut self.server.replies;
-        replies.set_full();
-        if replies.is_unsynced() {
-            self.server.segment.spoil();
-            out.send_made(self.server_conn, |made| {
-                made.extend_from_slice(&[frontend::FLUSH, 0, 0, 0, 4]);
-            });
-        }
-        out.read(self.client_conn, ReadMode::Hold);
-    }
-
     /// A message waits for answers to what came before it.
     #[cold]
-    fn wait(&mut self, head: &Head, bytes: &[u8], cursor: &mut Cursor, out: &mut Actions) -> Flow {
+    pub(super) fn wait(
+        &mut self,
+        head: &Head,
+        bytes: &[u8],
+        cursor: &mut Cursor,
+        out: &mut Actions,
+    ) -> Flow {
         cursor.flush(self.server_conn, head, out);
         self.keep_unused(bytes, cursor.unused.take());
         self.put_off(head.header, &[&bytes[cursor.at..]], out);
@@ -350,19 +327,6 @@ impl Upward<'_> {
             segment.spoil();
         } else {
             segment.sent(head.header.tag);
-        }
-    }
-
-    /// A Parse or Close where names are not followed: so that its answer is not taken for that to a fence.
-    #[inline]
-    fn mark_unfollowed(&mut self, tag: u8) {
-        let kind = match tag {
-            frontend::PARSE => MarkKind::Parse,
-            frontend::CLOSE => MarkKind::Close,
-            _ => return,
-        };
-        if !self.server.replies.is_skipping() {
-            self.server.replies.mark_sent(Mark::plain(kind));
         }
     }
 
@@ -595,31 +559,6 @@ impl Upward<'_> {
         send_target(self.server_conn, frontend::CLOSE, statement.name(), out);
         let mark = Mark::own(MarkKind::Close, Change::Evicted(statement));
         self.server.replies.mark_sent(mark);
-    }
-
-    /// Flush: what we have answered ourselves goes out, unless the server's answer takes it along.
-    fn flush_early(&mut self, out: &mut Actions) {
-        if self.server.replies.is_fresh() {
-            send_early(self.client_conn, self.server, out);
-        }
-    }
-}
-
-/// Is it a request of its own, that needs no Sync? A server that skips all up to a Sync skips it too.
-fn is_simple(tag: u8) -> bool {
-    matches!(tag, frontend::QUERY | frontend::FUNCTION_CALL)
-}
-
-/// ParseCompletes that the client is owed.
-#[inline]
-pub(crate) fn send_early(client: Token, server: &mut Server, out: &mut Actions) {
-    let count = server.replies.take_early();
-    if count > 0 {
-        out.send_made(client, |made| {
-            for _ in 0..count {
-                made.extend_from_slice(&[backend::PARSE_COMPLETE, 0, 0, 0, 4]);
-            }
-        });
     }
 }
 
