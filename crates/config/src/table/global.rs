@@ -448,6 +448,11 @@ settings! {
         tcp_socket_buffer: u32 = "0" in "bytes", reloads, now;
         /// The largest message that is passed on, in either direction.
         max_packet_size: u32 = "2147483647" in "bytes", reloads, now, packet_size;
+        /// How many messages of one client a server may still have to answer (Query, FunctionCall and Sync,
+        /// and those that make or close prepared statements) before the client is not read any more. It is
+        /// read on when half of them are answered. The column `pipelined` of SHOW CLIENTS and SHOW SERVERS has
+        /// their present number.
+        max_pipelined_messages: u32 = "10000", reloads, now, between::<100, 1_000_000>;
         /// The largest startup packet that a client may send.
         startup_packet_limit: u32 = "10000" in "bytes", reloads, now, between::<1_024, 1_048_576>;
         /// Size of the buffer that each worker reads into.

@@ -115,6 +115,7 @@ impl Worker {
             told_to_wait: false,
             peeked: false,
             blocked: false,
+            hung_up_at: None,
             held: None,
             unread: None,
             statements: Names::default(),

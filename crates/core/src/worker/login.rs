@@ -55,6 +55,7 @@ impl Worker {
             told_to_wait: false,
             peeked: false,
             blocked: false,
+            hung_up_at: None,
             held: None,
             unread: None,
             statements: crate::session::Names::default(),
