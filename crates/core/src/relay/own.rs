@@ -81,7 +81,8 @@ impl Worker {
             (Own::Restore, Duty::Judging(_)) => self.restore_refused(conn, report, now, out),
             // What can't be made any more is missed when it is used; of what can't be kept, the client is
             // told what it is now.
-            (Own::Statements | Own::Defaults | Own::Rights | Own::ReadAll, _) => {}
+            // Without the right to ask for it, the address tells clusters apart.
+            (Own::Statements | Own::Defaults | Own::Rights | Own::ReadAll | Own::System, _) => {}
             (Own::Sql(at), _) => self.sql_statement_failed(conn, at, report),
             (Own::Beginning | Own::Catalog, _) => server.session.reading_failed(own),
             (Own::Lookup | Own::Neutral, _) => {

@@ -193,7 +193,11 @@ impl Upward<'_> {
         self.server.session.suspects.note(suspicion, text);
         if suspicion.contains(CHANGE) {
             // A text that has not come as a whole is empty here.
-            self.server.session.changes_catalog |= text.is_empty() || changes_catalog(text);
+            if text.is_empty() || changes_catalog(text) {
+                let catalog = &self.server.shared.catalog;
+                let ddl = &mut self.server.session.ddl;
+                ddl.get_or_insert_with(|| catalog.ddl_begins());
+            }
             self.server.session.changes_defaults |= text.is_empty() || may_assign(text);
             self.server.session.note_dropped(dropped_roles(text));
         }

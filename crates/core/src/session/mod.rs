@@ -35,7 +35,7 @@ mod trial;
 mod unmade;
 
 pub use assigned::{ASSIGNED, Assigned, DROPPED_MAX, ORIGIN, Origin, dropped_roles, may_assign};
-pub use certificates::{Certificates, changes_catalog};
+pub use certificates::{Certificates, Facts, changes_catalog};
 pub use context::Context;
 pub use customs::Customs;
 pub use fingerprint::Fingerprint;

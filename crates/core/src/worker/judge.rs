@@ -105,9 +105,7 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return;
         };
-        if std::mem::take(&mut server.session.changes_catalog) {
-            server.shared.catalog.changed();
-        }
+        server.session.ddl = None;
         let Duty::Lent(client_conn) = server.duty else {
             return;
         };

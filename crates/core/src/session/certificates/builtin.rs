@@ -6,6 +6,10 @@ use crate::session::scan::Suspicion;
 /// line, of PostgreSQL 15 and 18. A test holds it against both.
 pub(super) const CLEAN_FUNCTIONS: &str = include_str!("functions.txt");
 
+/// Functions of `pg_catalog` that keep something, or run what their arguments say, and that SQL can call: one
+/// name a line, of PostgreSQL 14 to 18, beside those in [`SUSPECT_FUNCTIONS`].
+pub(super) const DENIED_FUNCTIONS: &str = include_str!("denied.txt");
+
 /// Tables and views of `pg_catalog` and `information_schema` that leave no trace when read.
 pub(super) const CLEAN_RELATIONS: &str = include_str!("relations.txt");
 

@@ -10,6 +10,7 @@ mod first;
 mod keyword;
 mod lexer;
 mod phrase;
+pub(super) mod pieces;
 mod quick;
 mod quick_words;
 mod set;

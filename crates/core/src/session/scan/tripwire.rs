@@ -1,20 +1,15 @@
-//! Names and operators that are suspect wherever they stand. Few databases have any.
+//! Names that are suspect wherever they stand. Few databases have any.
 
 use super::{
     Suspicion,
     careful::unquoted,
-    lexer::{Kind, Lexer, find},
+    lexer::{Kind, Lexer},
 };
 use crate::session::certificates::{Certificates, Name};
 
-/// What the text is suspected of for the names and operators in it.
+/// What the text is suspected of for the names in it.
 pub(super) fn look(text: &[u8], certificates: &Certificates) -> Suspicion {
     let mut found = Suspicion::NONE;
-    for (spelling, suspicion) in certificates.operators() {
-        if find(text, spelling).is_some() {
-            found |= suspicion;
-        }
-    }
     let mut lexer = Lexer::new(text);
     loop {
         let token = lexer.next();
@@ -24,6 +19,6 @@ pub(super) fn look(text: &[u8], certificates: &Certificates) -> Suspicion {
             Kind::End | Kind::Broken => return found,
             _ => continue,
         };
-        found |= certificates.word(Name::of(name));
+        found |= certificates.tripwire(Name::of(name));
     }
 }
