@@ -29,6 +29,9 @@ const PAUSE_MIN: u64 = 5_000;
 /// A catalog is being read for at most one in so many microseconds.
 const SHARE: u64 = 20;
 
+/// What is said of an entry of `[databases]` that leads to several clusters.
+const MIXED: &str = "its servers are of different databases";
+
 /// The certificates of one database.
 #[derive(Debug, Default)]
 pub struct Catalog {
@@ -101,6 +104,34 @@ pub struct CatalogReport {
     pub readings: u64,
     /// Transactions under way that may change it.
     pub ddl: u32,
+    /// Servers of the entry have named different databases.
+    pub is_mixed: bool,
+}
+
+impl CatalogReport {
+    /// `unread` and `unknown`: every text is opaque until the catalog has been read, `unknown` for a change that
+    /// was seen; `opaque`: for what was read. Else `known`.
+    #[must_use]
+    pub fn state(&self) -> &'static str {
+        if self.is_mixed || self.certificates.opaque_reason().is_some() {
+            "opaque"
+        } else if self.is_known {
+            "known"
+        } else if self.readings > 0 {
+            "unknown"
+        } else {
+            "unread"
+        }
+    }
+
+    /// Why every text is opaque, if it is so for long.
+    #[must_use]
+    pub fn reason(&self) -> Option<&str> {
+        if self.is_mixed {
+            return Some(MIXED);
+        }
+        self.certificates.opaque_reason()
+    }
 }
 
 impl Catalogs {
@@ -340,6 +371,7 @@ impl Catalog {
             read_at: state.read_at,
             readings: state.readings,
             ddl: state.ddl,
+            is_mixed: state.is_mixed,
         }
     }
 
@@ -348,7 +380,7 @@ impl Catalog {
     pub fn news(&self) -> Option<Box<str>> {
         let mut state = self.real().state.lock();
         let reason = if state.is_mixed {
-            Some("its servers are of different databases")
+            Some(MIXED)
         } else {
             state.certificates.opaque_reason()
         };

@@ -33,7 +33,7 @@ impl Worker {
             (Own::Unlisten, Duty::Judging(_)) => self.conclude_hearing(conn, now, out),
             (Own::Startup, Duty::Preparing(_)) => self.startup_tried(conn, now, out),
             (Own::Defaults, Duty::Preparing(_)) => self.defaults_kept(conn, now, out),
-            (Own::Catalog, _) => self.catalog_read(conn, now),
+            (Own::Catalog, _) => self.catalog_read(conn, now, out),
             (Own::Beginning, _) => self.beginning_told(conn, now, out),
             (Own::Neutral, _) => self.is_neutral(conn),
             (Own::Lookup, _) => self.lookup_done(conn, now, out),

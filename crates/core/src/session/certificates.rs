@@ -89,8 +89,19 @@ struct Known {
     opaque_reason: Option<Box<str>>,
     unclean_reason: Option<Box<str>>,
     counts: Counts,
-    /// An object that is opaque, and why.
-    example: Option<Box<str>>,
+    /// Some that are not clean.
+    suspects: Arc<[Suspect]>,
+}
+
+/// A function or relation that is not clean, for people.
+#[derive(Clone, Debug)]
+pub(crate) struct Suspect {
+    /// `function`, `relation` or `built-in`.
+    pub(crate) kind: &'static str,
+    pub(crate) name: Box<str>,
+    pub(crate) traces: Traces,
+    /// Why it is opaque.
+    pub(crate) reason: Option<Box<str>>,
 }
 
 /// How much a reading of the catalog has found.
@@ -172,12 +183,13 @@ impl Certificates {
     /// relations and uses.
     #[must_use]
     pub fn from_facts(generation: u64, mut facts: Facts) -> Self {
-        let found = facts.conclude();
+        let mut found = facts.conclude();
         let mut known = std::mem::take(&mut facts.known);
         known.generation = generation;
         for name in &facts.unknown {
             known.add_function(name.as_bytes(), Suspicion::OPAQUE);
         }
+        known.suspects = std::mem::take(&mut found.suspects).into();
         for (name, bits) in &found.functions {
             known.counts.functions += 1;
             known.counts.opaque_functions += usize::from(bits.contains(Suspicion::OPAQUE));
@@ -199,7 +211,6 @@ impl Certificates {
         known.custom_names = std::mem::take(&mut facts.customs);
         known.opaque_reason = found.opaque_reason.map(Into::into);
         known.unclean_reason = found.unclean_reason.map(Into::into);
-        known.example = found.example.map(Into::into);
         if known.words.len() > NAMES_MAX {
             known.add_to_every_text(Suspicion::OPAQUE);
             known.opaque_reason = Some("too many of its functions and relations are opaque".into());
@@ -292,10 +303,9 @@ impl Certificates {
         self.known.unclean_reason.as_deref()
     }
 
-    /// One of the opaque functions, and why it is.
-    #[must_use]
-    pub fn example(&self) -> Option<&str> {
-        self.known.example.as_deref()
+    /// Functions and relations that are not clean, as many as are remembered.
+    pub(crate) fn suspects(&self) -> &[Suspect] {
+        &self.known.suspects
     }
 
     /// How much was found.

@@ -6,7 +6,7 @@ use pgweir_wire::MessageWriter;
 
 use super::{LocalPool, Worker};
 use crate::{
-    Actions, Time, Token,
+    Actions, Level, Time, Token,
     backend::{CatalogRows, Duty, Own},
     pool::PoolId,
     session::certificates::{FACTS, Facts, SYSTEM, Trust},
@@ -115,7 +115,7 @@ impl Worker {
     }
 
     /// The catalog was read.
-    pub(crate) fn catalog_read(&mut self, conn: Token, now: Time) {
+    pub(crate) fn catalog_read(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let Some(server) = self.table.server(conn) else {
             return;
         };
@@ -126,5 +126,14 @@ impl Worker {
         let address = server.endpoint.to_string();
         let facts = (!found.failed).then_some(found.facts);
         catalog.finish(found.reading, facts, &address, now);
+        if let Some(reason) = catalog.news() {
+            let database = &server.shared.key.database;
+            let text = format!(
+                "database {database}: no statement is certain to leave its session as it was: {reason}; \
+                 each server is cleaned before another client gets it; SHOW OPAQUE lists functions, and \
+                 certified_functions can name those that keep nothing in the session"
+            );
+            out.log(Level::Warning, "", text);
+        }
     }
 }

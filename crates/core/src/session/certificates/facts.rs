@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use pgweir_wire::Body as Row;
 
 use super::{
-    Known, Name, Trust,
+    Known, Name, Suspect, Traces, Trust,
     body::{self, ANYTHING, Language, Listener},
     builtin,
     extensions::{self, Extensions},
@@ -25,6 +25,8 @@ const GRAPH_MAX: usize = 4_000_000;
 const BYTES_MAX: usize = 512 * 1024 * 1024;
 /// More names of custom parameters are not watched.
 const CUSTOM_NAMES_MAX: usize = 256;
+/// So many functions and relations that are not clean are remembered, for SHOW OPAQUE.
+const SUSPECTS_MAX: usize = 1000;
 /// The columns of a row, at most.
 const COLUMNS: usize = 10;
 /// Objects of PostgreSQL itself have smaller OIDs.
@@ -509,8 +511,8 @@ pub(super) struct Conclusions {
     pub(super) functions: Vec<(Box<str>, Suspicion)>,
     /// Relations, and what reading and writing them leaves behind.
     pub(super) relations: Vec<(Box<str>, Suspicion, Suspicion)>,
-    /// An opaque function or relation, and why.
-    pub(super) example: Option<String>,
+    /// Functions and relations that are not clean, for people.
+    pub(super) suspects: Vec<Suspect>,
 }
 
 impl Facts {
@@ -525,62 +527,98 @@ impl Facts {
             return found;
         }
         self.graph.spread();
+        let names = self.named_nodes();
         if let Some(at) = self.graph.known(Node::EveryText) {
             found.every_text = self.graph.bits(at);
             if found.every_text.contains(Suspicion::OPAQUE) {
-                found.opaque_reason = Some(self.explain(at));
+                found.opaque_reason = self.explain(&names, at).map(Into::into);
             }
         }
-        if let Some(doubt) = self.doubt.take() {
+        if let Some(doubt) = &self.doubt {
             found.every_text |= Suspicion::OPAQUE;
-            found.opaque_reason = Some(doubt);
+            found.opaque_reason = Some(doubt.clone());
         }
-        found.unclean_reason = self.unclean.take();
+        found.unclean_reason.clone_from(&self.unclean);
+        for name in &self.unknown {
+            let reason = "pgweir does not know what this function of PostgreSQL does";
+            let traces = Traces {
+                read: Suspicion::OPAQUE,
+                write: Suspicion::NONE,
+            };
+            found.remember("built-in", name, traces, || Some(reason.into()));
+        }
         for (at, name) in &self.functions {
-            let bits = self.graph.bits(*at);
-            if bits.contains(Suspicion::OPAQUE) && found.example.is_none() {
-                found.example = Some(self.explain(*at));
-            }
-            found.functions.push((name.clone(), bits));
+            let read = self.graph.bits(*at);
+            let traces = Traces {
+                read,
+                write: Suspicion::NONE,
+            };
+            found.remember("function", name, traces, || self.explain(&names, *at));
+            found.functions.push((name.clone(), read));
         }
         for (oid, name) in &self.relations {
-            let bits = |node| {
-                self.graph
-                    .known(node)
-                    .map_or(Suspicion::NONE, |at| self.graph.bits(at))
-            };
+            let place = |node| self.graph.known(node);
+            let bits = |node| place(node).map_or(Suspicion::NONE, |at| self.graph.bits(at));
             let (read, write) = (bits(Node::Read(*oid)), bits(Node::Written(*oid)));
+            let reason = || self.explain(&names, place(Node::Written(*oid))?);
+            found.remember("relation", name, Traces { read, write }, reason);
             found.relations.push((name.clone(), read, write));
         }
         found
     }
 
+    /// What nodes are called in reasons.
+    fn named_nodes(&self) -> HashMap<u32, String> {
+        let functions = self.functions.iter();
+        let functions = functions.map(|(at, name)| (at.number(), format!("function {name}")));
+        let relations = self.relations.iter().flat_map(|(oid, name)| {
+            [Node::Read(*oid), Node::Written(*oid)]
+                .into_iter()
+                .filter_map(|node| self.graph.known(node))
+                .map(move |at| (at.number(), format!("relation {name}")))
+        });
+        let others = self.everywhere.iter();
+        let others = others.map(|(at, label)| (*at, label.to_string()));
+        functions.chain(relations).chain(others).collect()
+    }
+
     /// Why a node is opaque, in words.
-    fn explain(&self, at: At) -> String {
-        let names: HashMap<u32, &str> = self
-            .functions
-            .iter()
-            .map(|(at, name)| (at.number(), &**name))
-            .collect();
-        let labels: HashMap<u32, &str> = self
-            .everywhere
-            .iter()
-            .map(|(at, label)| (*at, &**label))
-            .collect();
-        let mut steps = Vec::new();
+    fn explain(&self, names: &HashMap<u32, String>, at: At) -> Option<Box<str>> {
+        if !self.graph.bits(at).contains(Suspicion::OPAQUE) {
+            return None;
+        }
+        let mut steps: Vec<&str> = Vec::new();
         let mut reason = None;
         for at in self.graph.causes(at) {
-            if let Some(label) = labels.get(&at.number()) {
-                steps.push((*label).to_owned());
-            } else if let Some(name) = names.get(&at.number()) {
-                steps.push(format!("function {name}"));
+            match names.get(&at.number()) {
+                Some(name) if steps.last() != Some(&name.as_str()) => steps.push(name),
+                _ => {}
             }
             reason = self.reasons.get(&at.number());
         }
         let chain = steps.join(" uses ");
-        match reason {
-            Some(reason) => format!("{chain}: {reason}"),
-            None => chain,
+        Some(match reason {
+            Some(reason) => format!("{chain}: {reason}").into(),
+            None => chain.into(),
+        })
+    }
+}
+
+impl Conclusions {
+    fn remember(
+        &mut self,
+        kind: &'static str,
+        name: &str,
+        traces: Traces,
+        reason: impl FnOnce() -> Option<Box<str>>,
+    ) {
+        if traces != Traces::default() && self.suspects.len() < SUSPECTS_MAX {
+            self.suspects.push(Suspect {
+                kind,
+                name: name.into(),
+                traces,
+                reason: reason(),
+            });
         }
     }
 }

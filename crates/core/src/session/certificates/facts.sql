@@ -14,7 +14,11 @@ SET LOCAL jit TO off;
 SET LOCAL quote_all_identifiers TO off;
 SELECT 'd', d.oid, current_setting('server_encoding') FROM pg_database d WHERE d.datname = current_database();
 -- Functions of PostgreSQL itself that may keep something: pgweir knows their names, or denies them.
-SELECT 'b', oid, proname FROM pg_proc WHERE oid < 16384 AND (provolatile = 'v' OR proparallel <> 's');
+SELECT 'b', oid, proname FROM pg_proc
+  WHERE oid < 16384 AND (provolatile = 'v' OR proparallel <> 's') AND pronamespace = 'pg_catalog'::regnamespace
+    AND prorettype NOT IN ('internal'::regtype, 'trigger'::regtype, 'event_trigger'::regtype, 'fdw_handler'::regtype,
+      'language_handler'::regtype, 'index_am_handler'::regtype, 'table_am_handler'::regtype, 'tsm_handler'::regtype)
+    AND NOT 'internal'::regtype = ANY (proargtypes);
 -- References to functions that this query does not follow.
 SELECT 'q', fktable::regclass::text, fkcols::text FROM pg_get_catalog_foreign_keys()
   WHERE pktable = 'pg_proc'::regclass AND concat(fktable::regclass::text, fkcols::text) <> ALL (ARRAY[
@@ -73,12 +77,7 @@ UNION ALL SELECT 't', 'w', tgrelid, tgqual::text FROM pg_trigger WHERE tgqual IS
 UNION ALL SELECT 't', 'r', partrelid, partexprs::text FROM pg_partitioned_table WHERE partexprs IS NOT NULL
 UNION ALL SELECT 't', 'w', stxrelid, stxexprs::text FROM pg_statistic_ext WHERE stxexprs IS NOT NULL;
 -- Functions that a relation fires.
-SELECT 'u', 'w', tgrelid, tgfoid::oid FROM pg_trigger WHERE tgfoid >= 16384
-UNION ALL SELECT 'u', 'r', c.oid, m.amhandler::oid FROM pg_class c JOIN pg_am m ON m.oid = c.relam
-  WHERE c.oid >= 16384 AND c.relam >= 16384 AND c.relkind <> 'i'
-UNION ALL SELECT 'u', 'r', i.indrelid, m.amhandler::oid
-  FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am m ON m.oid = c.relam
-  WHERE c.oid >= 16384 AND c.relam >= 16384;
+SELECT 'u', 'w', tgrelid, tgfoid::oid FROM pg_trigger WHERE tgfoid >= 16384;
 SELECT 'a', encode(tgargs, 'hex') FROM pg_trigger WHERE tgnargs > 0 AND tgfoid >= 16384;
 -- Relations whose use is the use of another one.
 SELECT DISTINCT 'k', conrelid, confrelid FROM pg_constraint WHERE contype = 'f';
@@ -98,6 +97,7 @@ UNION ALL SELECT 'x', concat('type ', t.typname), f.id
 UNION ALL SELECT 'x', concat('range type ', rngtypid::regtype), f.id
   FROM pg_range, LATERAL unnest(ARRAY[rngcanonical, rngsubdiff]::oid[]) AS f(id)
   WHERE rngtypid >= 16384 AND f.id <> 0
+UNION ALL SELECT 'x', concat('access method ', amname), amhandler::oid FROM pg_am WHERE oid >= 16384
 UNION ALL SELECT 'x', concat('conversion ', conname), conproc::oid FROM pg_conversion WHERE oid >= 16384
 UNION ALL SELECT 'x', concat('text search parser ', p.prsname), f.id
   FROM pg_ts_parser p, LATERAL unnest(ARRAY[p.prsstart, p.prstoken, p.prsend, p.prsheadline, p.prslextype]::oid[])
