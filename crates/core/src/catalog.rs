@@ -9,7 +9,7 @@
 
 use std::sync::{
     Arc, OnceLock, Weak,
-    atomic::{AtomicU32, AtomicU64, Ordering},
+    atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
 };
 
 use parking_lot::Mutex;
@@ -50,6 +50,8 @@ pub struct Catalog {
 /// All catalogs of the process.
 #[derive(Debug, Default)]
 pub struct Catalogs {
+    /// One of them has been read.
+    is_any_read: AtomicBool,
     list: Mutex<Vec<Weak<Catalog>>>,
 }
 
@@ -64,8 +66,14 @@ struct State {
     changes: u64,
     /// Transactions under way that may change it.
     ddl: u32,
+    /// Transactions under way whose DDL was judged quiet,
+    quiet: u32,
+    /// under the certificates before so many changes.
+    judged_at: u64,
     /// Something may have changed since the last reading.
     is_stale: bool,
+    /// Something has changed that leaves what is known in force.
+    is_behind: bool,
     /// A reading is under way since.
     begun_at: Option<Time>,
     /// When the last one ended, and how many microseconds it took.
@@ -87,6 +95,16 @@ pub struct Reading {
 #[derive(Debug)]
 pub struct Ddl {
     catalogs: Vec<Arc<Catalog>>,
+    /// Its DDL was judged quiet, under certificates of this number.
+    quiet: Option<u64>,
+}
+
+impl Ddl {
+    /// Was all DDL of the transaction judged quiet?
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.quiet.is_some()
+    }
 }
 
 /// What there is to tell of a catalog.
@@ -173,6 +191,13 @@ impl Catalog {
         self.real().state.lock().certificates.clone()
     }
 
+    /// Is anything certified of any database?
+    #[must_use]
+    #[inline]
+    pub fn is_any_read(&self) -> bool {
+        self.others.is_any_read.load(Ordering::Acquire)
+    }
+
     /// Does another catalog stand for it?
     #[must_use]
     pub fn is_alias(&self) -> bool {
@@ -195,7 +220,7 @@ impl Catalog {
         }
         if let Some((at, took)) = state.read_at {
             let pause = PAUSE_MIN.max(took.saturating_mul(SHARE));
-            let due = if state.is_stale {
+            let due = if state.is_stale || state.is_behind {
                 pause
             } else {
                 pause.max(interval)
@@ -226,6 +251,7 @@ impl Catalog {
             state.read_at = Some((now, now.since(reading.begun_at)));
             let is_current = state.changes == reading.changes && state.ddl == 0;
             state.is_stale = !is_current;
+            state.is_behind = state.quiet > 0;
             state.is_mixed |=
                 state.identity.is_some() && identity.is_some() && state.identity != identity;
             if let Some(read) = read
@@ -233,6 +259,7 @@ impl Catalog {
                 && !state.is_mixed
             {
                 state.readings += 1;
+                self.others.is_any_read.store(true, Ordering::Release);
                 // Other certificates with the same say change nothing for those who use them.
                 if state.certificates.id() != read.id() || state.readings == 1 {
                     real.put(&mut state, read);
@@ -284,13 +311,15 @@ impl Catalog {
             if other.same.set(Arc::clone(self)).is_err() {
                 return;
             }
-            (state.ddl, other.generation.load(Ordering::Acquire))
+            (
+                state.ddl + state.quiet,
+                other.generation.load(Ordering::Acquire),
+            )
         };
         let mut state = self.state.lock();
         state.ddl += ddl;
         if ddl > 0 {
-            state.changes += 1;
-            state.is_stale = true;
+            state.doubt();
         }
         // Who has looked at the other one notices.
         self.generation.fetch_max(generation, Ordering::AcqRel);
@@ -334,7 +363,38 @@ impl Catalog {
         for catalog in &catalogs {
             catalog.begin_ddl();
         }
-        Ddl { catalogs }
+        Ddl {
+            catalogs,
+            quiet: None,
+        }
+    }
+
+    /// A text with DDL is about to be sent that was judged quiet under the certificates in force: they stay. If
+    /// other DDL begins before the transaction has ended, it counts as such, since the judgement is of no use then.
+    #[must_use]
+    pub fn quiet_begins(self: &Arc<Self>) -> Ddl {
+        let mut state = self.real().state.lock();
+        state.quiet += 1;
+        Ddl {
+            catalogs: vec![Arc::clone(self)],
+            quiet: Some(state.judged_at),
+        }
+    }
+
+    fn end_quiet(&self, judged_at: u64) {
+        let mut state = self.state.lock();
+        if let Some(same) = self.same.get() {
+            drop(state);
+            // It was counted as DDL when that one took over.
+            return same.end_ddl();
+        }
+        if state.judged_at == judged_at {
+            state.quiet = state.quiet.saturating_sub(1);
+            state.is_behind = true;
+        } else {
+            state.ddl = state.ddl.saturating_sub(1);
+            state.changes += 1;
+        }
     }
 
     fn begin_ddl(&self) {
@@ -343,11 +403,14 @@ impl Catalog {
             drop(state);
             return same.begin_ddl();
         }
+        let was_certain = !state.is_stale || state.readings == 0;
         state.ddl += 1;
-        state.changes += 1;
-        state.is_stale = true;
-        let unknown = state.certificates.outdated(0);
-        self.put(&mut state, unknown);
+        state.doubt();
+        // What is unknown already does not change.
+        if was_certain {
+            let unknown = state.certificates.outdated(0);
+            self.put(&mut state, unknown);
+        }
     }
 
     fn end_ddl(&self) {
@@ -393,10 +456,23 @@ impl Catalog {
     }
 }
 
+impl State {
+    /// DDL has begun: what was read says nothing any more, and what was judged quiet was so under what was read.
+    fn doubt(&mut self) {
+        self.changes += 1;
+        self.is_stale = true;
+        self.ddl += std::mem::take(&mut self.quiet);
+        self.judged_at += 1;
+    }
+}
+
 impl Drop for Ddl {
     fn drop(&mut self) {
         for catalog in &self.catalogs {
-            catalog.end_ddl();
+            match self.quiet {
+                Some(judged_at) => catalog.end_quiet(judged_at),
+                None => catalog.end_ddl(),
+            }
         }
     }
 }
@@ -518,6 +594,36 @@ mod tests {
         assert_eq!(catalog.begin(0, at(9000)), None);
         assert!(catalog.news().unwrap().contains("different databases"));
         assert_eq!(catalog.news(), None, "told once");
+    }
+
+    #[test]
+    fn quiet_ddl_leaves_certificates_in_force() {
+        let catalogs = Arc::<Catalogs>::default();
+        let catalog = catalogs.add();
+        read(&catalog, 1, at(0));
+        let quiet = catalog.quiet_begins();
+        assert!(quiet.is_quiet() && is_certified(&catalog));
+        drop(quiet);
+        assert!(is_certified(&catalog));
+        assert!(
+            catalog.begin(60_000_000, at(1000)).is_some(),
+            "it is read soon"
+        );
+    }
+
+    #[test]
+    fn quiet_ddl_beside_other_ddl_is_not_quiet() {
+        let catalogs = Arc::<Catalogs>::default();
+        let catalog = catalogs.add();
+        read(&catalog, 1, at(0));
+        let quiet = catalog.quiet_begins();
+        let ddl = catalog.ddl_begins();
+        drop(ddl);
+        assert_eq!(catalog.begin(0, at(1000)), None, "it has not ended");
+        drop(quiet);
+        assert!(!is_certified(&catalog));
+        read(&catalog, 1, at(1000));
+        assert!(is_certified(&catalog));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Joins one client with one lent server while they belong together: the only module that moves
 //! bytes from one to the other.
 
+mod ddl;
 mod demands;
 mod given;
 mod held;
@@ -250,6 +251,9 @@ impl Worker {
                 server.status = body[0];
                 if server.session.schema.is_some() && body[0] == b'I' {
                     server.settle_schema();
+                }
+                if server.session.ddl.is_some() && body[0] == b'I' && server.replies.is_last() {
+                    server.session.ddl = None;
                 }
                 let is_known = matches!(body[0], b'I' | b'T' | b'E') && server.retry.is_none();
                 let is_plain = !server.session.wants_attention();

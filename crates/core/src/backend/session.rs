@@ -8,8 +8,8 @@ use super::{Lookup, Own, OwnNames};
 use crate::{
     Ddl, Reading,
     session::{
-        DROPPED_MAX, Dialect, Facts, Lack, Probe, Settings, SqlStatements, State, Suspects,
-        Suspicion, TakenBack, Tracked, TrackedNames, Trial,
+        DROPPED_MAX, DdlWords, Dialect, Facts, Lack, Probe, Settings, SqlStatements, State,
+        Suspects, Suspicion, TakenBack, Tracked, TrackedNames, Trial,
     },
     signal::{Rights, Signals},
 };
@@ -62,6 +62,8 @@ pub struct ServerSession {
     pub sequences: Sequences,
     /// A text of its transaction may change the catalog.
     pub ddl: Option<Ddl>,
+    /// A text that has not come as a whole is looked through.
+    pub ddl_words: Option<DdlWords>,
     /// Its transaction may have changed the schema: the number of the one that it sees.
     pub schema: Option<u32>,
     /// A text may have changed what sessions begin with.

@@ -18,8 +18,8 @@ use crate::{
     Actions,
     backend::{Change, Mark, MarkKind, Own},
     session::{
-        Resets, Statement, Suspicion, changes_catalog, changes_schema, dropped_roles,
-        left_database, may_assign, scan,
+        Resets, Statement, Suspicion, changes_schema, dropped_roles, left_database, may_assign,
+        scan,
         scan::{Discard, Phrase, custom_names, phrases, statements},
     },
 };
@@ -191,13 +191,11 @@ impl Upward<'_> {
     pub(super) fn note(&mut self, suspicion: Suspicion, text: &[u8]) {
         self.server.session.suspicion |= suspicion;
         self.server.session.suspects.note(suspicion, text);
+        if suspicion.contains(Suspicion::OPAQUE) {
+            self.note_ddl(text);
+        }
         if suspicion.contains(CHANGE) {
             // A text that has not come as a whole is empty here.
-            if text.is_empty() || changes_catalog(text) {
-                let catalog = &self.server.shared.catalog;
-                let ddl = &mut self.server.session.ddl;
-                ddl.get_or_insert_with(|| catalog.ddl_begins());
-            }
             self.server.session.changes_defaults |= text.is_empty() || may_assign(text);
             self.server.session.note_dropped(dropped_roles(text));
         }

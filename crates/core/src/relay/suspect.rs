@@ -44,6 +44,9 @@ impl Upward<'_> {
     #[cold]
     pub(super) fn read_on_later(&mut self, header: Header, begun: &[u8]) {
         let is_text = matches!(header.tag, frontend::QUERY | frontend::PARSE);
+        if is_text {
+            self.read_ddl_on_later(begun);
+        }
         self.client.unread = is_text.then(|| {
             let mut names = Box::new(CustomNames::default());
             names.read(begun);
@@ -55,6 +58,7 @@ impl Upward<'_> {
     #[cold]
     pub(super) fn read_on(&mut self, bytes: &[u8]) {
         let (count, is_end) = self.client.stream.left_of(bytes.len());
+        self.read_ddl_on(&bytes[..count], is_end);
         let Some(names) = &mut self.client.unread else {
             return;
         };

@@ -142,6 +142,8 @@ impl Upward<'_> {
             let mut flow = Flow::Pass;
             if self.is_carried {
                 flow = self.text(&head, bytes, &mut cursor, out);
+            } else {
+                self.note_ddl_elsewhere(&head, bytes, cursor.at);
             }
             if flow == Flow::Pass && self.follows(tag) {
                 flow = self.named(&head, bytes, &mut cursor, out)?;

@@ -17,7 +17,7 @@ mod names;
 mod tree;
 
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -25,7 +25,7 @@ pub use facts::{Facts, Identity};
 pub use names::Name;
 use names::NameTable;
 
-use super::{scan::Suspicion, schema::is_one_of};
+use super::scan::Suspicion;
 
 /// What a function or relation of some name leaves behind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,6 +80,8 @@ struct Known {
     relations: NameTable,
     /// Functions that may be called without a parenthesis behind them.
     tripwires: NameTable,
+    /// Functions by OID: users', and PostgreSQL's own that leave something.
+    calls: Arc<HashMap<u32, Suspicion>>,
     /// Of every text, whatever it says.
     every_text: Suspicion,
     custom_names: BTreeSet<Box<[u8]>>,
@@ -115,28 +117,6 @@ pub struct Counts {
     pub relations: usize,
     /// Those of them that can't be read, or not be written, without calling such a function.
     pub opaque_relations: usize,
-}
-
-/// May the text change what the catalog says of functions and relations? Beginnings of statements that
-/// certainly don't: what is dropped can't do any more harm, and temporary objects are their session's.
-/// CREATE INDEX and CREATE SCHEMA are not among them: an index calls the functions of its expressions when
-/// a row is written, and a schema can be made together with what is in it.
-#[must_use]
-pub fn changes_catalog(text: &[u8]) -> bool {
-    const HARMLESS: [&[u8]; 11] = [
-        b"drop ",
-        b"vacuum",
-        b"analyze",
-        b"reindex",
-        b"grant ",
-        b"revoke ",
-        b"comment ",
-        b"cluster",
-        b"refresh ",
-        b"create temp ",
-        b"create temporary ",
-    ];
-    !is_one_of(text, &HARMLESS)
 }
 
 impl Default for Certificates {
@@ -189,10 +169,9 @@ impl Certificates {
         for name in &facts.unknown {
             known.add_function(name.as_bytes(), Suspicion::OPAQUE);
         }
+        known.counts = Counts::default();
         known.suspects = std::mem::take(&mut found.suspects).into();
         for (name, bits) in &found.functions {
-            known.counts.functions += 1;
-            known.counts.opaque_functions += usize::from(bits.contains(Suspicion::OPAQUE));
             known.add_function(name.as_bytes(), *bits);
             if !bits.is_empty() {
                 let (hashed, write) = (Name::of(name.as_bytes()), Suspicion::NONE);
@@ -200,11 +179,9 @@ impl Certificates {
             }
         }
         for &(ref name, read, write) in &found.relations {
-            known.counts.relations += 1;
-            known.counts.opaque_relations +=
-                usize::from((read | write).contains(Suspicion::OPAQUE));
             known.add_relation(name.as_bytes(), Traces { read, write });
         }
+        known.calls = Arc::new(found.calls);
         known.add_to_every_text(found.every_text);
         known.utf8 = facts.utf8;
         known.has_event_triggers = facts.has_event_triggers;
@@ -285,9 +262,25 @@ impl Certificates {
     /// that may write. A name that is not known leaves nothing.
     #[inline]
     #[must_use]
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the reader of words"))]
     pub(crate) fn word(&self, name: Name) -> Traces {
         self.known.words.get(name).unwrap_or_default()
+    }
+
+    /// What a call of the function with this OID leaves behind.
+    #[expect(dead_code, reason = "for the reader of function calls")]
+    pub(crate) fn call_by_oid(&self, oid: u32) -> Suspicion {
+        let unknown = if oid < facts::FIRST_OF_USERS {
+            Suspicion::NONE
+        } else {
+            body::ANYTHING
+        };
+        self.known.calls.get(&oid).copied().unwrap_or(unknown)
+    }
+
+    /// Is there an event trigger, which any DDL may fire?
+    #[must_use]
+    pub(crate) fn has_event_triggers(&self) -> bool {
+        self.known.has_event_triggers
     }
 
     /// Why every text is opaque: the object and what it does, if a reading has found one.
@@ -420,6 +413,8 @@ impl Known {
         };
         let hashed = Name::of(name);
         self.note(b"f", name, traces);
+        self.counts.functions += 1;
+        self.counts.opaque_functions += usize::from(bits.contains(Suspicion::OPAQUE));
         self.functions.add_up_to(NAMES_MAX, hashed, traces);
         if !bits.is_empty() {
             self.words.add_up_to(NAMES_MAX + 1, hashed, traces);
@@ -429,6 +424,9 @@ impl Known {
     fn add_relation(&mut self, name: &[u8], traces: Traces) {
         let hashed = Name::of(name);
         self.note(b"r", name, traces);
+        let is_opaque = (traces.read | traces.write).contains(Suspicion::OPAQUE);
+        self.counts.relations += 1;
+        self.counts.opaque_relations += usize::from(is_opaque);
         if traces != Traces::default() {
             self.words.add_up_to(NAMES_MAX + 1, hashed, traces);
         }
@@ -450,6 +448,11 @@ impl Known {
 /// Do the bytes stand somewhere in these?
 fn contains(bytes: &[u8], wanted: &[u8]) -> bool {
     bytes.windows(wanted.len()).any(|window| window == wanted)
+}
+
+/// May what leaves this behind have done DDL?
+pub(super) fn may_do_ddl(found: Suspicion) -> bool {
+    found.contains(body::ANYTHING)
 }
 
 /// What code that is not SQL of a client leaves behind, if it does such things: they can't be read off its text,
@@ -528,22 +531,6 @@ mod tests {
             assert_eq!(word(name).read, Suspicion::OPAQUE, "{name}");
         }
         assert_eq!(word("nextval").read, Suspicion::SEQUENCE);
-    }
-
-    #[test]
-    fn what_changes_the_catalog() {
-        for text in [
-            "CREATE INDEX ON t (f(a))",
-            "create unique index on t (a)",
-            "CREATE SCHEMA s CREATE VIEW t AS SELECT f()",
-            "create domain d as text check (f(value))",
-            "DROP TABLE a; CREATE TABLE b ()",
-        ] {
-            assert!(changes_catalog(text.as_bytes()), "{text}");
-        }
-        for text in ["DROP TABLE a;", "create temp table a ()", " VACUUM "] {
-            assert!(!changes_catalog(text.as_bytes()), "{text}");
-        }
     }
 
     fn row<'a>(kind: &'a str, name: &'a str, read: &'a str, write: &'a str) -> [&'a [u8]; 4] {

@@ -117,6 +117,7 @@ impl Worker {
             blocked: false,
             held: None,
             unread: None,
+            prepares_ddl: false,
             statements: Names::default(),
             unnamed: record.unnamed.as_deref().map(Into::into),
             unnamed_is_opaque: false,

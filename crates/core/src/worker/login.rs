@@ -57,6 +57,7 @@ impl Worker {
             blocked: false,
             held: None,
             unread: None,
+            prepares_ddl: false,
             statements: crate::session::Names::default(),
             unnamed: None,
             unnamed_is_opaque: false,

@@ -30,7 +30,7 @@ const SUSPECTS_MAX: usize = 1000;
 /// The columns of a row, at most.
 const COLUMNS: usize = 10;
 /// Objects of PostgreSQL itself have smaller OIDs.
-const FIRST_OF_USERS: u32 = 16384;
+pub(super) const FIRST_OF_USERS: u32 = 16384;
 /// What range types are made by.
 const RANGE_CONSTRUCTORS: [&str; 5] = [
     "range_constructor2",
@@ -55,7 +55,7 @@ pub struct Facts {
     by_name: HashMap<Name, Suspicion>,
     /// Names of PostgreSQL's own functions that pgweir does not know.
     pub(super) unknown: Vec<String>,
-    pub(super) functions: Vec<(At, Box<str>)>,
+    functions: Vec<(At, u32, Box<str>)>,
     pub(super) relations: Vec<(u32, Box<str>)>,
     /// Why a function is opaque by itself.
     reasons: HashMap<u32, Box<str>>,
@@ -385,7 +385,7 @@ impl Facts {
         let at = self.graph.at(Node::Function(oid));
         let named = self.graph.at(Node::Named(Name::of(name.as_bytes())));
         self.graph.add_use(named, at);
-        self.functions.push((at, name.into()));
+        self.functions.push((at, oid, name.into()));
         if self.trust.pinning.contains(extension) || self.trust.pinning.contains(language) {
             let bits = Suspicion::LIBRARY.and(Suspicion::OPAQUE);
             self.found(at, bits, "pin_extensions names its extension");
@@ -507,6 +507,8 @@ pub(super) struct Conclusions {
     pub(super) opaque_reason: Option<String>,
     /// Why a server with opaque dirt can't be cleaned.
     pub(super) unclean_reason: Option<String>,
+    /// What calls by OID leave behind.
+    pub(super) calls: HashMap<u32, Suspicion>,
     /// Functions, and what a call leaves behind.
     pub(super) functions: Vec<(Box<str>, Suspicion)>,
     /// Relations, and what reading and writing them leaves behind.
@@ -547,7 +549,8 @@ impl Facts {
             };
             found.remember("built-in", name, traces, || Some(reason.into()));
         }
-        for (at, name) in &self.functions {
+        found.calls.clone_from(&self.builtin);
+        for (at, oid, name) in &self.functions {
             let read = self.graph.bits(*at);
             let traces = Traces {
                 read,
@@ -555,6 +558,7 @@ impl Facts {
             };
             found.remember("function", name, traces, || self.explain(&names, *at));
             found.functions.push((name.clone(), read));
+            found.calls.insert(*oid, read);
         }
         for (oid, name) in &self.relations {
             let place = |node| self.graph.known(node);
@@ -570,7 +574,7 @@ impl Facts {
     /// What nodes are called in reasons.
     fn named_nodes(&self) -> HashMap<u32, String> {
         let functions = self.functions.iter();
-        let functions = functions.map(|(at, name)| (at.number(), format!("function {name}")));
+        let functions = functions.map(|(at, _, name)| (at.number(), format!("function {name}")));
         let relations = self.relations.iter().flat_map(|(oid, name)| {
             [Node::Read(*oid), Node::Written(*oid)]
                 .into_iter()
