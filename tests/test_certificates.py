@@ -139,6 +139,8 @@ def test_every_function_that_may_keep_something_is_known(pg, start_pooler):
     ("pgcrypto", "known"), ("uuid-ossp", "known"), ("cube", "known"), ("intarray", "known"), ("unaccent", "known"),
 ])
 def test_types_and_operators_of_extensions_are_certified(pg, start_pooler, extension, state):
+    if not pg.value("SELECT count(*) FROM pg_available_extensions WHERE name = %s", extension):
+        pytest.skip(f"no {extension} in this build of PostgreSQL")
     pooler = start_pooler(pg)
     pg.run(f'CREATE EXTENSION "{extension}"', dbname="app")
     try:

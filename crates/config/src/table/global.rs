@@ -105,8 +105,9 @@ settings! {
         /// does: a prepared statement's name that is unknown, or taken, ends the connection.
         session_state: SessionState = "transparent", reloads, now;
         /// With `session_state = transparent`: how often to look for functions and relations that may change
-        /// a session in ways that can't be seen in a query's text. A change by clients of pgweir is
-        /// noticed at once; one that was made elsewhere, or inside of a function, after this time. The
+        /// a session in ways that can't be seen in a query's text. A change by clients of this process is
+        /// noticed when it is sent, through whichever entry; one that was made elsewhere, after this time:
+        /// until then, what a new trigger sets can be left to the next client of the server. The
         /// same holds for ALTER ROLE SET and ALTER DATABASE SET, for clients that log in later.
         /// 0: never look; then each transaction is followed by a look at the session.
         catalog_check_interval: Micros = "10", reloads, now;

@@ -5,18 +5,29 @@ use pgweir_wire::tag::frontend;
 use super::upward::Upward;
 use crate::{
     frontend::Head,
-    session::{Change, DdlWords, catalog_change},
+    session::{Change, DdlWords, Suspicion, catalog_change},
 };
 
 impl Upward<'_> {
     /// A text is about to be sent. One of which nothing is known is empty here.
-    pub(super) fn note_ddl(&mut self, text: &[u8]) {
+    pub(super) fn note_ddl(&mut self, suspicion: Suspicion, text: &[u8]) {
+        if !suspicion.contains(Suspicion::OPAQUE) {
+            return;
+        }
         let change = if text.is_empty() {
             Change::Any
         } else {
             catalog_change(text, self.server.session.dialect, self.certificates)
         };
         self.begin_ddl(change);
+    }
+
+    /// A function is called by its OID, with which the message begins.
+    pub(super) fn note_call(&mut self, body: &[u8]) {
+        let oid = body.first_chunk().map(|bytes| u32::from_be_bytes(*bytes));
+        if oid.is_none_or(|oid| self.certificates.calls_ddl(oid)) {
+            self.begin_ddl(Change::Any);
+        }
     }
 
     fn begin_ddl(&mut self, change: Change) {
@@ -60,7 +71,7 @@ impl Upward<'_> {
             _ => parts.next(),
         };
         if let Some(text) = text.filter(|text| !text.is_empty()) {
-            self.note_ddl(text);
+            self.note_ddl(Suspicion::OPAQUE, text);
         }
         let is_parse = head.header.tag == frontend::PARSE;
         self.client.prepares_ddl |= is_parse && self.server.session.ddl.is_some();

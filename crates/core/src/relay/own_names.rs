@@ -129,6 +129,10 @@ impl Upward<'_> {
         self.note(suspicion, text);
         if body.is_none() {
             self.read_on_later(header, rest);
+        } else if header.tag == frontend::FUNCTION_CALL {
+            self.note_call(rest);
+        } else {
+            self.note_ddl(suspicion, text);
         }
         if header.tag == frontend::QUERY
             && body.is_some()
@@ -191,9 +195,6 @@ impl Upward<'_> {
     pub(super) fn note(&mut self, suspicion: Suspicion, text: &[u8]) {
         self.server.session.suspicion |= suspicion;
         self.server.session.suspects.note(suspicion, text);
-        if suspicion.contains(Suspicion::OPAQUE) {
-            self.note_ddl(text);
-        }
         if suspicion.contains(CHANGE) {
             // A text that has not come as a whole is empty here.
             self.server.session.changes_defaults |= text.is_empty() || may_assign(text);
@@ -379,6 +380,7 @@ impl Upward<'_> {
         let text = up_to_zero(statement.definition());
         if !self.only_executes(text, suspicion) {
             self.note(suspicion, text);
+            self.note_ddl(suspicion, text);
         }
     }
 

@@ -266,8 +266,13 @@ impl Certificates {
         self.known.words.get(name).unwrap_or_default()
     }
 
+    /// May a call of the function with this OID do DDL?
+    #[must_use]
+    pub fn calls_ddl(&self, oid: u32) -> bool {
+        may_do_ddl(self.call_by_oid(oid))
+    }
+
     /// What a call of the function with this OID leaves behind.
-    #[expect(dead_code, reason = "for the reader of function calls")]
     pub(crate) fn call_by_oid(&self, oid: u32) -> Suspicion {
         let unknown = if oid < facts::FIRST_OF_USERS {
             Suspicion::NONE

@@ -51,7 +51,9 @@ pub struct Facts {
     names: HashSet<Name>,
     /// Functions of PostgreSQL itself that leave something, by OID.
     builtin: HashMap<u32, Suspicion>,
-    /// Those by name.
+    /// What those are called.
+    builtin_names: HashMap<u32, Box<str>>,
+    /// What they leave, by name.
     by_name: HashMap<Name, Suspicion>,
     /// Names of PostgreSQL's own functions that pgweir does not know.
     pub(super) unknown: Vec<String>,
@@ -136,6 +138,7 @@ impl Facts {
             graph: Graph::default(),
             names: HashSet::new(),
             builtin: HashMap::new(),
+            builtin_names: HashMap::new(),
             by_name,
             unknown: Vec::new(),
             functions: Vec::new(),
@@ -276,6 +279,7 @@ impl Facts {
             }
         };
         self.builtin.insert(oid, bits);
+        self.builtin_names.insert(oid, name.into());
     }
 
     fn add_relation(&mut self, oid: u32, row: &Columns<'_>) {
@@ -320,9 +324,9 @@ impl Facts {
             let called = self.graph.at(Node::Function(oid));
             self.graph.add(called, serious(bits));
             self.graph.add_use(user, called);
+            let name = self.builtin_names.get(&oid).map_or("", |name| name);
             self.reasons
-                .entry(called.number())
-                .or_insert_with(|| "it is one of PostgreSQL's own that keeps something".into());
+                .insert(called.number(), format!("it calls {name}").into());
         }
     }
 

@@ -24,6 +24,8 @@ pub(super) fn first(reader: &mut Reader<'_>, token: Token) {
         }
         b"with" => return reader.begins_with(),
         b"explain" => (Suspicion::NONE, Place::Explain),
+        // It may commit DDL.
+        b"commit" if commits_prepared(reader) => (Suspicion::OPAQUE, Place::Rest),
         b"begin" | b"start" | b"commit" | b"end" | b"rollback" | b"abort" | b"savepoint"
         | b"release" | b"fetch" | b"move" | b"show" | b"notify" | b"lock" | b"checkpoint" => {
             (Suspicion::NONE, Place::Rest)
@@ -64,6 +66,12 @@ pub(super) fn first(reader: &mut Reader<'_>, token: Token) {
     };
     reader.found |= found;
     reader.place = place;
+}
+
+/// `COMMIT PREPARED`
+fn commits_prepared(reader: &Reader<'_>) -> bool {
+    let next = reader.lexer.bytes(reader.lexer.peek());
+    next.eq_ignore_ascii_case(b"prepared")
 }
 
 /// `PREPARE name [(types)] AS statement`, or `PREPARE TRANSACTION 'id'`.
