@@ -151,6 +151,7 @@ def test_types_and_operators_of_extensions_are_certified(pg, start_pooler, exten
         pg.run(f'DROP EXTENSION "{extension}"', dbname="app")
 
 
+@pytest.mark.shows("unclean")
 def test_what_no_clean_takes_away_is_told(pg, start_pooler):
     pooler = start_pooler(pg)
     pg.run("CREATE EXTENSION dblink", dbname="app")
@@ -161,6 +162,7 @@ def test_what_no_clean_takes_away_is_told(pg, start_pooler):
         pg.run("DROP EXTENSION dblink", dbname="app")
 
 
+@pytest.mark.shows("certified_functions")
 def test_functions_that_the_configuration_certifies(pg, start_pooler):
     pg.run("CREATE FUNCTION mine() RETURNS int LANGUAGE plpgsql AS $$BEGIN EXECUTE 'x'; RETURN 1; END$$", dbname="app")
     try:
