@@ -107,127 +107,37 @@ fn functions_by_their_bodies() {
     assert_eq!(judge(&sql("SELECT \"dirty\"()")), ANY);
     assert_eq!(judge(&sql("SELECT pg_advisory_lock(1)")), "LOCK|OPAQUE");
     assert_eq!(judge(&sql("SELECT nextval('s')")), "SEQUENCE");
-    assert_eq!(
-        judge(&["f", "20010", "asked", "plperl", "f", "", "1", "", "", "0"]),
-        ANY
-    );
-    assert_eq!(
-        judge(&["f", "20010", "asked", "c", "f", "", "f", "", "", "0"]),
-        ANY
-    );
-    assert_eq!(
-        judge(&[
-            "f",
-            "20010",
-            "asked",
-            "internal",
-            "f",
-            "",
-            "range_constructor2",
-            "",
-            "",
-            "0"
-        ]),
-        NONE
-    );
-    assert_eq!(
-        judge(&[
-            "f",
-            "20010",
-            "asked",
-            "internal",
-            "f",
-            "",
-            "set_config_by_name",
-            "",
-            "",
-            "0"
-        ]),
-        ANY
-    );
-    assert_eq!(
-        judge(&[
-            "f",
-            "20010",
-            "similarity",
-            "c",
-            "f",
-            "pg_trgm",
-            "similarity",
-            "",
-            "",
-            "0"
-        ]),
-        NONE
-    );
-    // A body that is too long, a default, a SET clause, a support function.
-    assert_eq!(
-        judge(&["f", "20010", "asked", "plpgsql", "f", "", "", "", "", "0"]),
-        ANY
-    );
-    let default = call("20002");
-    assert_eq!(
-        judge(&[
-            "f", "20010", "asked", "plpgsql", "f", "", CLEAN, &default, "", "0"
-        ]),
-        ANY
-    );
-    let atomic = call("2078");
-    assert_eq!(
-        judge(&["f", "20010", "asked", "sql", "f", "", "", &atomic, "", "0"]),
-        "SETTING|OPAQUE"
-    );
-    assert_eq!(
-        judge(&[
-            "f",
-            "20010",
-            "asked",
-            "sql",
-            "f",
-            "",
-            "",
-            &call("65"),
-            "",
-            "0"
-        ]),
-        NONE
-    );
-    assert_eq!(
-        judge(&[
-            "f",
-            "20010",
-            "asked",
-            "plpgsql",
-            "f",
-            "",
-            CLEAN,
-            "",
-            "search_path",
-            "0"
-        ]),
-        NONE
-    );
-    assert_eq!(
-        judge(&[
-            "f",
-            "20010",
-            "asked",
-            "plpgsql",
-            "f",
-            "",
-            CLEAN,
-            "",
-            "work_mem,seed",
-            "0"
-        ]),
-        ANY
-    );
-    assert_eq!(
-        judge(&[
-            "f", "20010", "asked", "plpgsql", "f", "", CLEAN, "", "", "20002"
-        ]),
-        ANY
-    );
+}
+
+/// Functions as `name|language|kind|extension|source|trees|parameters|support`, and what they leave.
+#[test]
+fn functions_by_the_rest_of_them() {
+    let cases = [
+        ("asked|plperl|f||1|||0", ANY),
+        ("asked|c|f||f|||0", ANY),
+        ("asked|internal|f||range_constructor2|||0", NONE),
+        ("asked|internal|f||set_config_by_name|||0", ANY),
+        ("similarity|c|f|pg_trgm|similarity|||0", NONE),
+        ("set_limit|c|f|pg_trgm|set_limit|||0", ANY),
+        ("similarity|c|f|other|similarity|||0", ANY),
+        // A body that is too long, a default, a stored body, a SET clause, a support function.
+        ("asked|plpgsql|f|||||0", ANY),
+        ("asked|plpgsql|f||CLEAN|{F :funcid 20002 }||0", ANY),
+        ("asked|sql|f|||{F :funcid 2078 }||0", "SETTING|OPAQUE"),
+        ("asked|sql|f|||{F :funcid 65 }||0", NONE),
+        ("asked|plpgsql|f||CLEAN||search_path|0", NONE),
+        ("asked|plpgsql|f||CLEAN||work_mem,seed|0", ANY),
+        ("asked|plpgsql|f||CLEAN|||20002", ANY),
+    ];
+    for (function, expect) in cases {
+        let function = function.replace("CLEAN", CLEAN);
+        let row: Vec<_> = ["f", "20010"]
+            .into_iter()
+            .chain(function.split('|'))
+            .collect();
+        let database = Database::new().clean_and_dirty().with(&row);
+        database.check(&[(row[2], expect, NONE)]);
+    }
 }
 
 #[test]
