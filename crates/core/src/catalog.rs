@@ -26,8 +26,10 @@ use crate::{
 const READING_MAX: u64 = 30_000_000;
 /// At least so many microseconds lie between two readings.
 const PAUSE_MIN: u64 = 5_000;
-/// A catalog is being read for at most one in so many microseconds.
+/// A catalog is being read for at most one in so many microseconds,
 const SHARE: u64 = 20;
+/// and, while nothing is certified since it may have changed, in so many.
+const SHARE_AFTER_DDL: u64 = 4;
 
 /// What is said of an entry of `[databases]` that leads to several clusters.
 const MIXED: &str = "its servers are of different databases";
@@ -219,7 +221,12 @@ impl Catalog {
             return None;
         }
         if let Some((at, took)) = state.read_at {
-            let pause = PAUSE_MIN.max(took.saturating_mul(SHARE));
+            let share = if state.is_stale {
+                SHARE_AFTER_DDL
+            } else {
+                SHARE
+            };
+            let pause = PAUSE_MIN.max(took.saturating_mul(share));
             let due = if state.is_stale || state.is_behind {
                 pause
             } else {

@@ -5,7 +5,7 @@ use pgweir_wire::tag::frontend;
 use super::upward::Upward;
 use crate::{
     frontend::Head,
-    session::{Change, DdlWords, Suspicion, catalog_change},
+    session::{Change, DdlWords, Suspicion, begins_plainly, catalog_change},
 };
 
 impl Upward<'_> {
@@ -70,7 +70,7 @@ impl Upward<'_> {
             frontend::PARSE => parts.nth(1),
             _ => parts.next(),
         };
-        if let Some(text) = text.filter(|text| !text.is_empty()) {
+        if let Some(text) = text.filter(|text| !text.is_empty() && !begins_plainly(text)) {
             self.note_ddl(Suspicion::OPAQUE, text);
         }
         let is_parse = head.header.tag == frontend::PARSE;

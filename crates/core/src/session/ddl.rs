@@ -174,6 +174,38 @@ pub fn catalog_change(text: &[u8], dialect: Dialect, certificates: &Certificates
     reader.change
 }
 
+/// Is the text one statement that begins without DDL? Costs less than [`catalog_change`]; functions in the text are
+/// not looked at.
+#[must_use]
+pub fn begins_plainly(text: &[u8]) -> bool {
+    const WORDS: [&[u8]; 12] = [
+        b"select",
+        b"insert",
+        b"update",
+        b"delete",
+        b"values",
+        b"with",
+        b"begin",
+        b"rollback",
+        b"set",
+        b"show",
+        b"fetch",
+        b"savepoint",
+    ];
+    let text = text.trim_ascii();
+    let text = text.strip_suffix(b";").unwrap_or(text);
+    let len = text
+        .iter()
+        .take_while(|byte| byte.is_ascii_alphabetic())
+        .count();
+    let (word, rest) = text.split_at(len);
+    let ends = rest
+        .first()
+        .is_none_or(|&byte| byte.is_ascii_whitespace() || byte == b'(');
+    // Without a semicolon, however strings and comments are to be read, there is one statement.
+    ends && is_any(word, &WORDS) && !rest.contains(&b';')
+}
+
 struct Reader<'c> {
     certificates: &'c Certificates,
     utf8: bool,
@@ -453,6 +485,30 @@ mod tests {
             Change::Any,
             "what was known counts"
         );
+    }
+
+    #[test]
+    fn texts_that_begin_plainly() {
+        for text in [
+            "SELECT 1",
+            " insert into t values ('create');",
+            "values(1)",
+            "BEGIN",
+        ] {
+            assert!(begins_plainly(text.as_bytes()), "{text}");
+        }
+        for text in [
+            "select 1; create type t as ()",
+            "select '\\'; create type t as ()",
+            "selects",
+            "select_x",
+            "commit prepared 'x'",
+            "/* x */ create type t as ()",
+            "do $$begin end$$",
+            "",
+        ] {
+            assert!(!begins_plainly(text.as_bytes()), "{text}");
+        }
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub use assigned::{ASSIGNED, Assigned, DROPPED_MAX, ORIGIN, Origin, dropped_role
 pub use certificates::{Certificates, Facts};
 pub use context::Context;
 pub use customs::Customs;
-pub use ddl::{Change, DdlWords, catalog_change};
+pub use ddl::{Change, DdlWords, begins_plainly, catalog_change};
 pub use fingerprint::Fingerprint;
 pub use names::{BindingId, Bindings, Names};
 pub use pin::{Pin, Pins};
