@@ -2,6 +2,7 @@
 //! bytes from one to the other.
 
 mod backpressure;
+mod ddl;
 mod demands;
 mod early;
 mod fence;
@@ -259,6 +260,9 @@ impl Worker {
                 server.status = body[0];
                 if server.session.schema.is_some() && body[0] == b'I' {
                     server.settle_schema();
+                }
+                if server.session.ddl.is_some() && body[0] == b'I' && server.replies.is_last() {
+                    server.session.ddl = None;
                 }
                 let is_known = matches!(body[0], b'I' | b'T' | b'E') && server.retry.is_none();
                 let is_plain = !server.session.wants_attention();

@@ -61,6 +61,8 @@ pub enum Own {
     Defaults,
     /// Read which functions and relations are harmless.
     Catalog,
+    /// Which cluster it is of.
+    System,
     /// Take from it what clients have set, before it is asked of a user.
     Neutral,
     /// Ask it of a user who logs in.
@@ -96,7 +98,7 @@ impl Own {
             Self::Clean => "cleaning the session",
             Self::Baseline => "asking for the parameters' values",
             Self::Sequences => "DISCARD SEQUENCES",
-            Self::Catalog => "reading the catalog",
+            Self::Catalog | Self::System => "reading the catalog",
             Self::Beginning => "asking what sessions begin with",
             Self::Defaults => "keeping what the client's session began with",
             Self::Startup => "trying the client's startup parameters",

@@ -102,6 +102,8 @@ pub struct Client {
     pub held: Option<Box<Held>>,
     /// It may set parameters by a text of which more is to come: their names.
     pub unread: Option<Box<CustomNames>>,
+    /// It has prepared a statement that may change the catalog, where its session is not followed.
+    pub prepares_ddl: bool,
     /// Its prepared statements.
     pub statements: Names,
     /// The definition of its unnamed statement, if it may be used on another server than the one

@@ -150,6 +150,8 @@ impl Upward<'_> {
             }
             if self.is_carried && !self.server.replies.is_skipping() {
                 flow = self.text(&head, bytes, &mut cursor, out);
+            } else {
+                self.note_ddl_elsewhere(&head, bytes, cursor.at);
             }
             if flow == Flow::Pass && self.follows(tag) {
                 flow = self.named(&head, bytes, &mut cursor, out)?;

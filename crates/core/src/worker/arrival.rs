@@ -118,6 +118,7 @@ impl Worker {
             hung_up_at: None,
             held: None,
             unread: None,
+            prepares_ddl: false,
             statements: Names::default(),
             unnamed: record.unnamed.as_deref().map(Into::into),
             unnamed_is_opaque: false,

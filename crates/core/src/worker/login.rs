@@ -58,6 +58,7 @@ impl Worker {
             hung_up_at: None,
             held: None,
             unread: None,
+            prepares_ddl: false,
             statements: crate::session::Names::default(),
             unnamed: None,
             unnamed_is_opaque: false,

@@ -13,6 +13,7 @@ mod denied;
 mod lexer;
 mod parameters;
 mod phrase;
+pub(super) mod pieces;
 mod reader;
 mod suspicion;
 mod template;
