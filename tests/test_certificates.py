@@ -151,12 +151,18 @@ def test_types_and_operators_of_extensions_are_certified(pg, start_pooler, exten
 
 
 @pytest.mark.shows("unclean")
-def test_what_no_clean_takes_away_is_told(pg, start_pooler):
-    pooler = start_pooler(pg)
+@pytest.mark.parametrize("unclean", ["close", "ignore"])
+def test_what_no_clean_takes_away(pg, start_pooler, unclean):
+    """A server on which any code may have run is of no use to others where that code could keep something for good."""
+    pooler = start_pooler(pg, default_pool_size=1, workers=1, unclean=unclean)
     pg.run("CREATE EXTENSION dblink", dbname="app")
     try:
         assert "written in c" in read(pooler)["unclean"]
         assert ("function", "dblink_connect") in opaque(pooler)
+        with pooler.raw(USER) as one, pooler.raw(USER) as other:
+            assert one.value("SELECT pg_backend_pid()") == other.value("SELECT pg_backend_pid()"), "certified"
+            before = one.value("DO 'BEGIN END'; SELECT pg_backend_pid()")
+            assert (other.value("SELECT pg_backend_pid()") == before) == (unclean == "ignore")
     finally:
         pg.run("DROP EXTENSION dblink", dbname="app")
 

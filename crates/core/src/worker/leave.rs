@@ -178,6 +178,7 @@ impl Worker {
 
     /// A client left while it had this server: end what it began.
     fn abandon(&mut self, conn: Token, had: LeftBehind, now: Time, out: &mut Actions) {
+        let closes = self.keeps_what_no_clean_takes(conn);
         let Some(server) = self.table.server(conn) else {
             return;
         };
@@ -200,7 +201,7 @@ impl Worker {
         server.session.unclean |= server.session.dirt.class() == Class::Opaque
             || server.session.has_reported
             || had.must_be_cleaned;
-        if had.spoils {
+        if had.spoils || closes {
             server.retire.get_or_insert("its session can't be cleaned");
         }
         server.needs_reset |=
