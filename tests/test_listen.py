@@ -332,6 +332,7 @@ def test_a_client_that_dies_is_forgotten(start_pooler, pg, workers):
 
 def is_dedicated(pooler, client):
     """Does a server stay with the client between transactions, because nobody else listens for it?"""
+    pooler.settle()
     port = client.sock.getsockname()[1]
     (row,) = [row for row in pooler.console("SHOW CLIENTS") if row["port"] == port]
     assert (row["mode"], row["pin_reason"]) in (("shared", None), ("dedicated", "listen"))

@@ -67,6 +67,8 @@ pub struct ServerSession {
     pub named: BTreeSet<Box<[u8]>>,
     /// Parameters that its client has taken back to its startup values.
     pub taken_back: TakenBack,
+    /// Its client may have taken back to its default a parameter that it had asked for at login, and that was so anyway.
+    pub resets_implied: bool,
     /// A ReadyForQuery of it is held back,
     pub is_held: bool,
     /// since the startup values that its client has taken back are to come first, within the
@@ -348,6 +350,7 @@ impl ServerSession {
             || !self.own.is_empty()
             || self.lack.is_some()
             || !self.taken_back.is_empty()
+            || self.resets_implied
     }
 
     /// Is its state to be learnt before it may go to another client? The extension says so itself.
@@ -489,6 +492,7 @@ impl ServerSession {
         }
         self.named.clear();
         self.taken_back.clear();
+        self.resets_implied = false;
         self.has_reported = false;
         self.is_unjudged = false;
         self.unclean = false;
@@ -509,6 +513,7 @@ impl ServerSession {
         self.suspects.clear();
         self.named.clear();
         self.taken_back.clear();
+        self.resets_implied = false;
         self.has_reported = false;
         self.is_unjudged = false;
         self.is_held = false;

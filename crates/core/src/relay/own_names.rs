@@ -231,6 +231,23 @@ impl Upward<'_> {
         }
         if suspicion.intersects(TAKES_BACK)
             && let Some(context) = &self.client.context
+            && !context.implied.is_empty()
+        {
+            let implied = &context.implied;
+            let is_implied = |name: &[u8]| implied.get(&name.to_ascii_lowercase()).is_some();
+            self.server.session.resets_implied |= phrases(text).any(|phrase| match phrase {
+                Phrase::Reset(name)
+                | Phrase::Set {
+                    name,
+                    to_default: true,
+                    ..
+                } => is_implied(&name),
+                Phrase::ResetAll | Phrase::Discard(Discard::All) => true,
+                _ => false,
+            });
+        }
+        if suspicion.intersects(TAKES_BACK)
+            && let Some(context) = &self.client.context
             && !context.base.is_empty()
         {
             let taken_back = &mut self.server.session.taken_back;

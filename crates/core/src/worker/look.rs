@@ -46,7 +46,9 @@ impl Worker {
         customs.extend(server.shared.customs.lock().names().map(Box::from));
         // Whether a startup value was set anew or taken away, its value does not tell.
         let session = &server.session;
-        let baseline = baseline.filter(|_| session.taken_back.is_empty() && session.lack.is_none());
+        let baseline = baseline.filter(|_| {
+            session.taken_back.is_empty() && !session.resets_implied && session.lack.is_none()
+        });
         if baseline.is_some() {
             let base = client.context.iter().flat_map(|own| own.base.iter());
             let base = base.filter(|(name, _)| !is_who(name));
@@ -235,7 +237,8 @@ fn more_to_ask(probe: &Probe, state: &State) -> Option<Probe> {
 
 /// The names that texts of class settings have named, if a look can ask for these alone.
 fn named_only(server: &mut Server, baseline: Option<&Baseline>) -> Option<Vec<Box<[u8]>>> {
-    if !server.session.taken_back.is_empty() || server.session.lack.is_some() {
+    let session = &server.session;
+    if !session.taken_back.is_empty() || session.resets_implied || session.lack.is_some() {
         // Whether a startup value was set anew or taken away, its value does not tell.
         return None;
     }

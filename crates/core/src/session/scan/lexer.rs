@@ -155,9 +155,14 @@ impl<'a> Lexer<'a> {
                 _ => {
                     let token = self.next();
                     match token.kind {
-                        Kind::Word | Kind::Quoted | Kind::Broken | Kind::End => {
-                            return (token, passed);
-                        }
+                        // A comment may have stood in front of any of them.
+                        Kind::Word
+                        | Kind::Quoted
+                        | Kind::Open
+                        | Kind::Close
+                        | Kind::Semicolon
+                        | Kind::Broken
+                        | Kind::End => return (token, passed),
                         _ => passed = true,
                     }
                     continue;

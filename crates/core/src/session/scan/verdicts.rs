@@ -291,3 +291,50 @@ fn other_literals() {
     }
     assert!(fitting > 1000 && open > 900, "{fitting} {open}");
 }
+
+/// The reader of names passes over nothing that ends a statement, opens or closes a parenthesis, or is a name,
+/// whatever stands around it.
+#[test]
+fn names_and_what_is_passed_over() {
+    use super::lexer::{Kind, Lexer};
+    let pieces: Vec<_> = PIECES
+        .lines()
+        .map(|line| line.replace("\\n", "\n"))
+        .collect();
+    let is_name = |kind: Kind| {
+        matches!(
+            kind,
+            Kind::Word
+                | Kind::Quoted
+                | Kind::Open
+                | Kind::Close
+                | Kind::Semicolon
+                | Kind::Broken
+                | Kind::End
+        )
+    };
+    let ends = [";", "(", ")"].map(str::to_owned).to_vec();
+    let mut random = Random(0x7a3e);
+    for _ in 0..60_000 {
+        let mut text = String::new();
+        for _ in 0..random.below(12) {
+            let from = [&pieces, &ends][random.below(2)];
+            text.push_str(&from[random.below(from.len())]);
+            text.push_str(LITERALS[random.below(LITERALS.len())]);
+            text.push_str(
+                [" ", "", "/**/", " /* ; */", "--\n", "-- x\r", "\n", "-"][random.below(8)],
+            );
+        }
+        let (mut all, mut names) = (Lexer::new(text.as_bytes()), Lexer::new(text.as_bytes()));
+        loop {
+            let (mut token, mut passed) = (all.next(), false);
+            while !is_name(token.kind) {
+                (token, passed) = (all.next(), true);
+            }
+            assert_eq!(names.next_name(), (token, passed), "{text}");
+            if matches!(token.kind, Kind::Broken | Kind::End) {
+                break;
+            }
+        }
+    }
+}
