@@ -67,8 +67,9 @@ pub struct ServerSession {
     pub named: BTreeSet<Box<[u8]>>,
     /// Parameters that its client has taken back to its startup values.
     pub taken_back: TakenBack,
-    /// Its client may have taken back to its default a parameter that it had asked for at login, and that was so anyway.
-    pub resets_implied: bool,
+    /// A text may have changed what only an exact look tells: parameters that its client has asked for at login, and
+    /// that were so anyway, or SQL-prepared statements that go along with the client.
+    pub looks_at_once: bool,
     /// A ReadyForQuery of it is held back,
     pub is_held: bool,
     /// since the startup values that its client has taken back are to come first, within the
@@ -350,7 +351,7 @@ impl ServerSession {
             || !self.own.is_empty()
             || self.lack.is_some()
             || !self.taken_back.is_empty()
-            || self.resets_implied
+            || self.looks_at_once
     }
 
     /// Is its state to be learnt before it may go to another client? The extension says so itself.
@@ -492,7 +493,7 @@ impl ServerSession {
         }
         self.named.clear();
         self.taken_back.clear();
-        self.resets_implied = false;
+        self.looks_at_once = false;
         self.has_reported = false;
         self.is_unjudged = false;
         self.unclean = false;
@@ -513,7 +514,7 @@ impl ServerSession {
         self.suspects.clear();
         self.named.clear();
         self.taken_back.clear();
-        self.resets_implied = false;
+        self.looks_at_once = false;
         self.has_reported = false;
         self.is_unjudged = false;
         self.is_held = false;

@@ -18,7 +18,7 @@ use crate::{
     Actions,
     backend::{Change, Mark, MarkKind, Own},
     session::{
-        Pin, Resets, Statement, Suspicion, changes_schema, dropped_roles, left_database,
+        Context, Pin, Resets, Statement, Suspicion, changes_schema, dropped_roles, left_database,
         may_assign, scan,
         scan::{Discard, Phrase, custom_names, phrases, statements},
     },
@@ -229,13 +229,17 @@ impl Upward<'_> {
         {
             self.server.replies.statements_dropped();
         }
+        let has_sql = |context: &Context| !context.sql.is_empty();
+        if suspicion.intersects(DROPS) && self.client.context.as_deref().is_some_and(has_sql) {
+            self.server.session.looks_at_once = true;
+        }
         if suspicion.intersects(TAKES_BACK)
             && let Some(context) = &self.client.context
             && !context.implied.is_empty()
         {
             let implied = &context.implied;
             let is_implied = |name: &[u8]| implied.get(&name.to_ascii_lowercase()).is_some();
-            self.server.session.resets_implied |= phrases(text).any(|phrase| match phrase {
+            self.server.session.looks_at_once |= phrases(text).any(|phrase| match phrase {
                 Phrase::Reset(name)
                 | Phrase::Set {
                     name,
@@ -274,8 +278,9 @@ impl Upward<'_> {
     /// A query that makes a session new is answered at once if there is nothing to do, or nothing that
     /// any server had to do with.
     fn answers_reset(&mut self, text: &[u8], out: &mut Actions) -> bool {
-        let is_unknown = self.server.session.dirt.needs_look();
-        if !self.server.replies.is_settled() || self.server.status != b'I' || is_unknown {
+        // What the client has left in the session of its server, only the server can take away.
+        let is_dirty = self.server.session.dirt.needs_clean();
+        if !self.server.replies.is_settled() || self.server.status != b'I' || is_dirty {
             return false;
         }
         let (Some(resets), Some(context)) = (Resets::read(text), &mut self.client.context) else {

@@ -436,7 +436,7 @@ fn learn(
     server.session.is_unjudged = false;
     server.session.named.clear();
     server.session.taken_back.clear();
-    server.session.resets_implied = false;
+    server.session.looks_at_once = false;
     let pairs = || found.iter().map(|(name, value)| (name, value));
     let bytes: usize = pairs().map(|(name, value)| name.len() + value.len()).sum();
     if bytes > most as usize {

@@ -47,7 +47,7 @@ impl Worker {
         // Whether a startup value was set anew or taken away, its value does not tell.
         let session = &server.session;
         let baseline = baseline.filter(|_| {
-            session.taken_back.is_empty() && !session.resets_implied && session.lack.is_none()
+            session.taken_back.is_empty() && !session.looks_at_once && session.lack.is_none()
         });
         if baseline.is_some() {
             let base = client.context.iter().flat_map(|own| own.base.iter());
@@ -128,7 +128,8 @@ impl Worker {
             doubted.settle(&state, server);
         }
         if !failed && let AllSettings::Compared(baseline) = &probe.all {
-            let unexplained = unexplained(client.context.as_deref(), &state, &probe.names);
+            let context = client.context.as_deref();
+            let unexplained = unexplained(context, &state, &probe.names, baseline);
             if !unexplained.is_empty() {
                 // Or the defaults have changed: only the server knows.
                 let doubted = Doubted {
@@ -195,13 +196,20 @@ impl Doubted {
 
 /// Parameters that differ from the baseline, and of which it is not known that the client has set them so. These
 /// are custom ones: they are in no list.
-fn unexplained(context: Option<&Context>, state: &State, customs: &[Box<[u8]>]) -> Vec<Vec<u8>> {
+/// One that only superusers may set is looked up each time.
+fn unexplained(
+    context: Option<&Context>,
+    state: &State,
+    customs: &[Box<[u8]>],
+    baseline: &Baseline,
+) -> Vec<Vec<u8>> {
     let is_known = |name: &[u8], value: &[u8]| {
         is_who(name)
             || customs
                 .iter()
                 .any(|custom| custom.eq_ignore_ascii_case(name))
-            || context.is_some_and(|context| context.wanted.get(name) == Some(value))
+            || baseline.is_plain(name)
+                && context.is_some_and(|context| context.wanted.get(name) == Some(value))
     };
     let settings = state.settings.iter();
     let unknown = settings.filter(|(name, value)| !is_known(name, value));
@@ -238,7 +246,7 @@ fn more_to_ask(probe: &Probe, state: &State) -> Option<Probe> {
 /// The names that texts of class settings have named, if a look can ask for these alone.
 fn named_only(server: &mut Server, baseline: Option<&Baseline>) -> Option<Vec<Box<[u8]>>> {
     let session = &server.session;
-    if !session.taken_back.is_empty() || session.resets_implied || session.lack.is_some() {
+    if !session.taken_back.is_empty() || session.looks_at_once || session.lack.is_some() {
         // Whether a startup value was set anew or taken away, its value does not tell.
         return None;
     }

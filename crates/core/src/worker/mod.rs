@@ -412,6 +412,8 @@ impl Worker {
     /// that comes back, **before** it executes the actions.
     pub fn adopt(&mut self, mut server: Box<Server>, now: Time, out: &mut Actions) -> Token {
         let destined = server.destined.take();
+        // In the list of the worker that had it.
+        server.session.settling.is_listed = false;
         self.local_pool(&server.shared, now).servers += 1;
         let token = self.table.insert(Conn::Server(server));
         self.schedule(now);
