@@ -43,7 +43,7 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) -> bool {
-        let is_wanted = self.is_wanted(server_conn);
+        let is_wanted = self.is_wanted(server_conn, now);
         let Some(server) = self.table.server(server_conn) else {
             return true;
         };
@@ -72,14 +72,19 @@ impl Worker {
     }
 
     /// Does anybody want a server of this one's pool, or is it to be given up?
-    fn is_wanted(&mut self, server_conn: Token) -> bool {
+    fn is_wanted(&mut self, server_conn: Token, now: Time) -> bool {
+        let worker = self.id;
         let departs = self.departs() || self.shutdown == Some(Shutdown::WaitForServers);
         let Some(server) = self.table.server(server_conn) else {
             return false;
         };
         let pool = server.pool();
         let pool = self.pool(pool);
-        departs || pool.is_some_and(|pool| pool.told || pool.paused)
+        let Some(pool) = pool else { return departs };
+        if pool.told && !pool.paused && !departs {
+            pool.told = pool.shared.ledger.lock().is_wanted(worker, now);
+        }
+        departs || pool.told || pool.paused
     }
 
     fn list_kept(&mut self, server_conn: Token, now: Time) {
