@@ -6,6 +6,7 @@ mod output;
 mod session;
 mod sql;
 mod statement;
+mod work;
 
 use std::{cell::RefCell, rc::Rc};
 
@@ -482,9 +483,18 @@ impl Backend {
     }
 }
 
+/// Does this stand in it?
+fn has(body: &[u8], text: &[u8]) -> bool {
+    body.windows(text.len()).any(|window| window == text)
+}
+
 /// Messages that are counted.
 fn notable(tag: u8, body: &[u8]) -> Option<&'static str> {
     match tag {
+        b'Q' if has(body, b"pg_catalog.pg_advisory_unlock_all()") => Some("own clean"),
+        b'Q' if has(body, b"pg_catalog.current_setting(") => Some("own look"),
+        b'Q' if has(body, b"FROM pg_proc") => Some("own reading of the catalog"),
+        b'Q' if has(body, b"LISTEN \"") => Some("own listen"),
         b'Q' if body.starts_with(b"ROLLBACK") => Some("own rollback"),
         b'Q' if body.starts_with(b"DISCARD") => Some("own reset"),
         b'Q' if body.starts_with(b"SET ") => Some("own parameters"),

@@ -148,11 +148,10 @@ impl World {
         for _ in 0..30_000 {
             self.pass_time();
             self.calm_down()?;
-            if self
-                .pools()
-                .iter()
-                .all(|pool| pool.ledger.lock().servers() == 0)
-            {
+            let pools = self.pools();
+            let has_none = pools.iter().all(|pool| pool.ledger.lock().servers() == 0);
+            // Listeners go by themselves.
+            if has_none && self.hosts.iter().all(|host| host.table.is_empty()) {
                 break;
             }
         }
@@ -229,7 +228,9 @@ impl World {
         let is_kept = (self.scenario.mode == PoolMode::Session || self.cluster.is_bound(backend))
             && owner.is_some_and(|owner| self.net.see(self.clients[owner].link).held);
         let seen = &self.cluster.backends[backend];
-        let is_own = seen.is_native() || seen.is_listener();
+        // What a wild client leaves behind may be waited for, up to `abandoned_query_timeout`.
+        let is_waited_for = owner.is_some_and(|owner| self.clients[owner].is_wild());
+        let is_own = seen.is_native() || seen.is_listener() || is_waited_for;
         !is_kept && !is_own && self.cluster.is_quiet(backend, &self.net)
     }
 

@@ -2,8 +2,8 @@
 
 use super::{
     functions::{effect_of_call, is_harmless},
-    parse::{Expr, Relation, Select, Source},
     state::{Failure, State},
+    syntax::{Expr, Relation, Select, Source},
 };
 
 /// Of a row, or of anything else: NULL is `None`.

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{
     eval::{Facts, Machine, Rows},
     functions::effect_of_trigger,
-    parse::{Statement, parse},
+    parse::parse,
+    syntax::Statement,
 };
 
 /// Parameters by their names in lower case.
