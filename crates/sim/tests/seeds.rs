@@ -101,7 +101,6 @@ fn much_happens() {
         "own reading of the catalog",
         "own listen",
         "notification",
-        "notified",
         "SHOW",
         "RELOAD",
         "SET",

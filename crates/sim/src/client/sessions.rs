@@ -108,9 +108,11 @@ impl Client {
 
     fn on_channels(&self, mark: &str, rng: &mut fastrand::Rng) -> String {
         let channel = CHANNELS[rng.usize(..CHANNELS.len())];
-        match rng.u8(..6) {
-            0 | 1 => format!("listen {channel}"),
-            2 => ["unlisten *".to_owned(), format!("unlisten {channel}")][rng.usize(..2)].clone(),
+        match rng.u8(..8) {
+            // Who listens hears itself too.
+            _ if !self.listens => format!("listen {channel}"),
+            0 => ["unlisten *".to_owned(), format!("unlisten {channel}")][rng.usize(..2)].clone(),
+            1 => format!("listen {channel}"),
             _ => format!("notify {channel}, '{mark}'"),
         }
     }

@@ -127,6 +127,7 @@ impl State {
         !self.now.temporary.is_empty()
             || !self.now.cursors.is_empty()
             || !self.locks.is_empty()
+            || !self.now.channels.is_empty()
             || self.seed.is_some()
     }
 
