@@ -224,11 +224,21 @@ class Pooler:
         return client
 
     def console(self, command, user="admin", dbname="pgbouncer"):
-        """Runs a console command; rows as a list of dicts (empty if it returns none)."""
+        """Runs a console command; rows as a list of dicts (empty if it returns none). What pins clients is asked when
+        their sessions have been looked at."""
+        if command.startswith("SHOW PIN"):
+            self.settle()
         with self.connect(user, dbname, password=self.users.get(user),
                           row_factory=dict_row) as db:
             cursor = db.execute(command)
             return cursor.fetchall() if cursor.description else []
+
+    def settle(self):
+        """Waits until no server is kept with its client for a look at its session."""
+        def are_settled():
+            rows = self.console("SHOW SERVERS")
+            return not any(row["mode"] in ("kept", "settling") for row in rows)
+        machine.wait_until(are_settled, 10, "all sessions are settled")
 
     def pool(self, database="app", user="trusty"):
         """The row of SHOW POOLS of one pool, or None."""

@@ -6,6 +6,8 @@ stopped by what was there before. `PGWEIR_DIFFERENTIAL_SEED=N` plays another (`r
 other clients' and then its own steps are left out as long as it stays wrong.
 """
 
+import dataclasses
+import itertools
 import os
 import random
 
@@ -58,13 +60,13 @@ def seed(default=FIXED_SEED):
 def start(start_pooler, cluster, **settings):
     where = f"host={cluster.host} port={cluster.port}"
     pooler = start_pooler(
-        cluster, databases={world.POOLED: f"{where} dbname={world.POOLED}"}, workers=1, default_pool_size=SERVERS, pinned_overflow=0,
+        cluster, databases={name: f"{where} dbname={world.POOLED}" for name in (world.POOLED, world.ALIAS)}, workers=1, default_pool_size=SERVERS, pinned_overflow=0,
         users={role: "" for role in world.ROLES} | {"admin": "admin password"},
         # On a busy machine clients wait long for those that keep their servers.
         query_wait_notify=0, **settings)
-    for role in world.ROLES:
+    for role, database in itertools.product(world.ROLES, (world.POOLED, world.ALIAS)):
         # Servers are kept for sequence values once somebody has asked for one.
-        with pooler.raw(role, world.POOLED) as client:
+        with pooler.raw(role, database) as client:
             client.send(query("SELECT lastval()")).until_ready()
     return pooler
 
@@ -75,11 +77,14 @@ def round_of(number, run_seed, cluster, keeper, pooler):
     queues, expected, statements = [[] for _ in range(CLIENTS)], {}, 0
     for k in range(ROUND):
         script = scripts.script(seed, k, k % CLIENTS + 1)
+        if pooler is cluster:  # it has no aliases
+            script = dataclasses.replace(script, by_alias=False)
         keeper.fresh(script.who, world.TRUTH)
         expected[script.name] = play.truth((cluster.host, cluster.port), script)
         queues[k % CLIENTS].append(script)
         statements += sum(step.statements for step in script.steps)
-    neighbours = [scripts.script(seed, f"neighbour{n}", 90 + n) for n in range(NEIGHBOURS)]
+    neighbours = [dataclasses.replace(scripts.script(seed, f"neighbour{n}", 90 + n), by_alias=False)
+                  for n in range(NEIGHBOURS)]
     for script in neighbours:
         keeper.fresh(script.who, world.POOLED)
     wrong = play.play((pooler.host, pooler.port), queues, expected, keeper.fresh, neighbours)

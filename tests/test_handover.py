@@ -183,7 +183,7 @@ def test_sequences_that_could_not_be_discarded(start_pooler, either_pg, settings
         pooler = start_pooler(databases={"app": where}, default_pool_size=1)
         with pooler.raw() as one, pooler.raw() as other:
             assert not wire.errors(other.query(settings))
-            one.query("CREATE SEQUENCE handed_on")
+            either_pg.run("CREATE SEQUENCE handed_on", dbname="app")
             try:
                 assert one.value("SELECT nextval('handed_on')") == "1"
                 told = [wire.errors(other.query("SELECT lastval()"))[0][0] for _ in range(2)]
@@ -191,7 +191,7 @@ def test_sequences_that_could_not_be_discarded(start_pooler, either_pg, settings
                 assert told == ["55000" if settings else "08006", "55000"]
                 assert other.value("SHOW work_mem") == ("5MB" if settings else "4MB")
             finally:
-                one.query("DROP SEQUENCE handed_on")
+                either_pg.run("DROP SEQUENCE handed_on", dbname="app")
         pooler.expect_log("server can't be cleaned: division by zero")
     assert between.problems == []
 

@@ -1,6 +1,7 @@
 """Clients that keep a server, since their session holds what can't be moved: limits, and who is told."""
 
 import re
+import time
 
 import pytest
 
@@ -29,6 +30,7 @@ def pinned(pooler, sql=TEMP, **login):
 
 def mode(pooler, show, **found):
     """Mode, reason and time of the one connection that has these values."""
+    pooler.settle()
     (row,) = [row for row in pooler.console(f"SHOW {show}") if found.items() <= row.items()]
     return row["mode"], row["pin_reason"], row["pinned_since"]
 
@@ -222,3 +224,30 @@ def test_handover(start_pooler, newest_pg, when):
         machine.wait_until(is_cleaned, 5, "it is cleaned")
     else:
         assert not any(is_cleaned() for _ in range(3))
+
+
+# -- when a session is looked at
+
+
+@pytest.mark.shows("settle_after")
+@pytest.mark.parametrize("after", [300, 3000])
+def test_a_session_is_looked_at_after_a_while(start_pooler, newest_pg, after):
+    """While nobody waits, a server stays with the client that may have changed its session, for so long."""
+    pooler = start_pooler(newest_pg, default_pool_size=2, workers=1, settle_after=f"{after}ms")
+    client = pooler.raw()
+    client.query("DO 'BEGIN END'")
+    begun = time.monotonic()
+    (row,) = [row for row in pooler.console("SHOW SERVERS") if row["state"] == "active"]
+    assert row["mode"] == "kept"
+    pooler.settle()
+    assert time.monotonic() - begun >= after / 1000 - 0.1
+    assert pooler.pool()["sv_idle"] == 1
+
+
+def test_a_session_is_looked_at_for_who_waits(start_pooler, newest_pg):
+    """The server goes to the next client as soon as that asks, and no other is opened."""
+    pooler = start_pooler(newest_pg, default_pool_size=5, workers=1, settle_after="1h")
+    one, other = pooler.raw(), pooler.raw()
+    backend = one.value("DO 'BEGIN END'; SELECT pg_backend_pid()")
+    assert other.value("SET work_mem = '5MB'; SELECT pg_backend_pid()") == backend
+    assert one.value("SHOW work_mem") == "4MB" and one.value(BACKEND) == backend

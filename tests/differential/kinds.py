@@ -238,6 +238,41 @@ def _hostile(rng, names):
         f"SELECT E'\\'', set_config('app.a', '{word}', false)", "SELECT (((1", "SELEKT", "SELECT 'open"))
 
 
+def _reached(rng, names):
+    """Code that the text doesn't name."""
+    s, n, word = names.schema, rng.randint(1, 9), rng.choice(("r1", "r2"))
+    return rng.choice(REACHED).format(s=s, n=n, word=word)
+
+
+REACHED = (
+    'SELECT lib."odd name"()', "SELECT lib.long_" + "n" * 70 + "()", "SELECT ({n}::lib.wrapped).of_row",
+    "SELECT x.of_row FROM (SELECT {n}::lib.wrapped) AS y (x)", "SELECT lib.atomic()", "SELECT {n} LIKE '{word}'::text",
+    "SELECT {n} IN ('{word}'::text)", "SELECT CASE {n} WHEN '{word}'::text THEN 'yes' END", "SELECT NULLIF({n}, '{word}'::text)",
+    "SELECT {n} IS DISTINCT FROM '{word}'::text", "SELECT {n} = ANY (ARRAY['{word}'::text])",
+    "SELECT g FROM generate_series(1, {n}) g WHERE NOT (g OPERATOR(lib.===) {n})",
+    "SELECT g FROM generate_series(1, 3) g ORDER BY g USING OPERATOR(lib.<<<)", "SELECT lib.last_total(g) FROM generate_series(1, {n}) g",
+    "SELECT lib.last_total(g) OVER (ORDER BY g) FROM generate_series(1, 3) g", "SELECT '{{{word}}}'::lib.word[]",
+    "SELECT '({word},{n})'::lib.pair", "SELECT json_populate_record(NULL::lib.pair, '{{\"w\": \"{word}\"}}')",
+    "SELECT * FROM json_to_record('{{\"w\": \"{word}\"}}') AS t (w lib.word)", "SELECT ROW('{word}', {n})::lib.pair",
+    "INSERT INTO {s}.given (n) VALUES ({n})", "INSERT INTO {s}.parted VALUES ({n})", "INSERT INTO {s}.child VALUES ({n})",
+    "UPDATE {s}.parent SET n = {n}", "INSERT INTO {s}.keys VALUES ({n}); INSERT INTO {s}.refs VALUES ({n})",
+    "DELETE FROM {s}.keys", "TRUNCATE {s}.keys CASCADE", "INSERT INTO {s}.generated VALUES ({n})",
+    "INSERT INTO {s}.deferred VALUES ({n})", "SELECT {s}.later({n})", "SELECT {s}.made_function({n})",
+    "SELECT 1 FROM {s}.plain JOIN {s}.trig ON word OPERATOR(pg_catalog.<>) set_config('app.b', '{word}', false)",
+    "SELECT 1 AS a$b$, set_config($$app.a$$, '{word}', false), 2 AS c$b$",
+    "SELECT E'a'\n'\\'', set_config($$app.b$$, $${word}$$, false) --'",
+    "SELECT 1 -- it's\r, set_config('app.a', '{word}', false)",
+    "SELECT set_config('app.' || 'b', '{word}', false)", "SELECT query_to_xml('SELECT lib.hidden(''{word}'')', true, true, '') IS NULL",
+    "SELECT ts_stat('SELECT lib.hidden(''{word}'')::tsvector')",
+)
+
+
+def later(names):
+    """DDL that is committed by COMMIT PREPARED."""
+    return (f"CREATE OR REPLACE FUNCTION {names.schema}.later(int) RETURNS text LANGUAGE sql AS"
+            " $$ SELECT set_config('app.a', 'later ' || $1, false) $$")
+
+
 def _made(rng, names):
     """What calls a function without its name, made and used by the same client."""
     s, word = names.schema, rng.choice(("m1", "m2"))
@@ -252,7 +287,13 @@ MADE = (
     " CREATE CAST (int AS {s}.made_type) WITH FUNCTION {s}.made_cast(int)", "DROP TYPE {s}.made_type CASCADE",
     "CREATE TABLE {s}.made (n int, word text DEFAULT 'made')", "CREATE TABLE {s}.made (n int, word text DEFAULT 'made')",
     "CREATE INDEX ON {s}.made (lib.indexed(n))", "DROP TABLE {s}.made",
-    "CREATE SCHEMA {s}_made CREATE VIEW look AS SELECT lib.hidden('schema') AS v", "DROP SCHEMA {s}_made CASCADE")
+    "CREATE SCHEMA {s}_made CREATE VIEW look AS SELECT lib.hidden('schema') AS v", "DROP SCHEMA {s}_made CASCADE",
+    "CREATE TRIGGER made BEFORE INSERT ON {s}.made FOR EACH ROW EXECUTE FUNCTION lib.on_insert()",
+    "DROP TRIGGER made ON {s}.made", "ALTER TABLE {s}.made ADD CHECK (lib.check_word(word))",
+    "ALTER TABLE {s}.made ALTER word SET DEFAULT lib.hidden('made default')",
+    "CREATE OR REPLACE FUNCTION {s}.made_function(int) RETURNS int LANGUAGE sql AS 'SELECT $1 + 1'",
+    "CREATE OR REPLACE FUNCTION {s}.made_function(int) RETURNS int LANGUAGE plpgsql AS"
+    " $$ BEGIN PERFORM set_config('app.b', 'made ' || $1, false); RETURN $1; END $$")
 USES = (
     "SELECT '{word}'::{s}.made_domain", "SELECT 1 OPERATOR({s}.===) {n}", "SELECT {n}::{s}.made_type",
     "SELECT CAST({n} AS {s}.made_type)", "INSERT INTO {s}.made VALUES ({n})", "INSERT INTO {s}.made VALUES ({n})",
@@ -341,5 +382,5 @@ def _ordinary(rng, names):
 
 CHANGERS = (
     _role, _privileged, _special_set, _discard, _function, _procedure, _do, _hostile, _hostile, _prepare, _prepare, _listen, _temp,
-    _temp, _cursor, _lock, _sequence, _ordinary, _ordinary, _made,
+    _temp, _cursor, _lock, _sequence, _ordinary, _ordinary, _made, _reached, _reached,
 )

@@ -70,7 +70,8 @@ class Player:
         self.socket = RawClient.tcp(*address).sock
         self._buffer, self._messages, self._ready, self.step = bytearray(), [], 0, -1
         self._pid, self.closed = None, False
-        self._say(startup(user=script.user, database=world.POOLED, **script.parameters))
+        database = world.ALIAS if script.by_alias else world.POOLED
+        self._say(startup(user=script.user, database=database, **script.parameters))
 
     def readable(self):
         """Reads; returns a mismatch, or None."""

@@ -29,6 +29,8 @@ class Script:
     user: str
     parameters: dict
     steps: tuple
+    # By another entry of [databases] for the same database.
+    by_alias: bool = False
 
 
 # Startup parameters that a client may come with.
@@ -58,7 +60,7 @@ def script(seed, number, who):
         maker.block()
     maker.say("ROLLBACK")
     maker.say(kinds.read_everything(maker.names))
-    return Script(f"{seed}/{number}", who, user, login, tuple(maker.steps))
+    return Script(f"{seed}/{number}", who, user, login, tuple(maker.steps), rng.random() < 0.2)
 
 
 class Maker:
@@ -123,7 +125,8 @@ class Maker:
         self.say("ROLLBACK")
         self.say("BEGIN")
         self.say(rng.choice((f"INSERT INTO {names.schema}.plain VALUES (7)", "SET LOCAL work_mem = '3MB'",
-                             "SET work_mem = '2MB'", "SELECT lib.hidden('prepared')", "CREATE TEMP TABLE t1 (n int)")))
+                             "SET work_mem = '2MB'", "SELECT lib.hidden('prepared')", "CREATE TEMP TABLE t1 (n int)",
+                             kinds.later(names))))
         self.say(f"PREPARE TRANSACTION '{gid}'")
         self.any_form(self.one_of_several())
         self.say("ROLLBACK")

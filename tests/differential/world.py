@@ -2,6 +2,8 @@
 
 ROLES = ("diff", "diff_super")
 TRUTH, POOLED = "diff_truth", "diff_pooled"
+# Another entry of [databases] for the same database.
+ALIAS = "diff_alias"
 
 SETUP = r"""
 CREATE SCHEMA lib;
@@ -64,6 +66,39 @@ CREATE FUNCTION lib.sfunc(a int, b int) RETURNS int LANGUAGE plpgsql AS
 CREATE AGGREGATE lib.total(int) (SFUNC = lib.sfunc, STYPE = int, INITCOND = 0);
 CREATE FUNCTION lib.indexed(v int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS
   $$ BEGIN PERFORM set_config('app.b', 'index ' || v, false); RETURN v; END $$;
+-- Code that no text names, and bodies that a reader of SQL may misread.
+CREATE FUNCTION lib."odd name"() RETURNS text LANGUAGE plpgsql AS
+  $$ BEGIN -- it's hidden
+     RETURN lib.hidden('odd'); -- ' and again
+     END $$;
+CREATE FUNCTION lib.long_nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn() RETURNS text LANGUAGE sql AS
+  $$ SELECT U&"\0073et_config"('app.a', 'a, true)', false) $$;
+CREATE FUNCTION lib.of_row(lib.wrapped) RETURNS text LANGUAGE plpgsql AS
+  $$ BEGIN RETURN set_config('app.' || 'b', 'row ' || $1.v, false); END $$;
+CREATE FUNCTION lib.atomic() RETURNS text LANGUAGE sql BEGIN ATOMIC SELECT set_config('app.b', 'atomic', false); END;
+CREATE FUNCTION lib.like_it(a int, b text) RETURNS bool LANGUAGE plpgsql AS
+  $$ BEGIN PERFORM set_config('app.a', a || ' like ' || b, false); RETURN true; END $$;
+CREATE OPERATOR lib.~~ (LEFTARG = int, RIGHTARG = text, FUNCTION = lib.like_it);
+CREATE OPERATOR lib.= (LEFTARG = int, RIGHTARG = text, FUNCTION = lib.like_it);
+CREATE FUNCTION lib.unlike(a int, b int) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN RETURN false; END $$;
+CREATE FUNCTION lib.negated(a int, b int) RETURNS bool LANGUAGE plpgsql AS
+  $$ BEGIN PERFORM set_config('app.b', 'negated ' || b, false); RETURN true; END $$;
+CREATE OPERATOR lib.=== (LEFTARG = int, RIGHTARG = int, FUNCTION = lib.unlike, NEGATOR = OPERATOR(lib.!==));
+CREATE OPERATOR lib.!== (LEFTARG = int, RIGHTARG = int, FUNCTION = lib.negated, NEGATOR = OPERATOR(lib.===));
+CREATE FUNCTION lib.compared(a int, b int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS
+  $$ BEGIN PERFORM set_config('app.b', 'compared', false); RETURN btint4cmp(a, b); END $$;
+CREATE OPERATOR lib.<<< (LEFTARG = int, RIGHTARG = int, FUNCTION = int4lt);
+CREATE OPERATOR CLASS lib.ints FOR TYPE int USING btree AS OPERATOR 1 lib.<<<, OPERATOR 3 =,
+  FUNCTION 1 lib.compared(int, int);
+CREATE FUNCTION lib.final(a int) RETURNS int LANGUAGE plpgsql AS
+  $$ BEGIN PERFORM set_config('app.a', 'final ' || a, false); RETURN a; END $$;
+CREATE AGGREGATE lib.last_total(int) (SFUNC = int4pl, STYPE = int, INITCOND = 0, FINALFUNC = lib.final);
+CREATE FUNCTION lib.given() RETURNS int LANGUAGE plpgsql AS
+  $$ BEGIN PERFORM set_config('app.a', 'given', false); RETURN 5; END $$;
+CREATE DOMAIN lib.given_domain AS int DEFAULT lib.given();
+CREATE TYPE lib.pair AS (w lib.word, n int);
+CREATE FUNCTION lib.by_argument() RETURNS trigger LANGUAGE plpgsql AS
+  $$ BEGIN PERFORM set_config(TG_ARGV[0], TG_OP, false); RETURN COALESCE(NEW, OLD); END $$;
 GRANT ALL ON ALL TABLES IN SCHEMA lib TO PUBLIC;
 
 CREATE FUNCTION lib.fresh(who int) RETURNS void LANGUAGE plpgsql AS $$
@@ -73,7 +108,7 @@ CREATE FUNCTION lib.fresh(who int) RETURNS void LANGUAGE plpgsql AS $$
       PERFORM lib.make(s);
       RETURN;
     END IF;
-    FOREACH t IN ARRAY '{tab, plain, typed, defaulted, trig, ruled}'::text[] LOOP
+    FOREACH t IN ARRAY '{refs, keys, parent, parted, generated, deferred, given, tab, plain, typed, defaulted, trig, ruled}'::text[] LOOP
       EXECUTE format('DELETE FROM %I.%I', s, t);
     END LOOP;
     -- What scripts make themselves.
@@ -81,6 +116,7 @@ CREATE FUNCTION lib.fresh(who int) RETURNS void LANGUAGE plpgsql AS $$
     EXECUTE format('DROP DOMAIN IF EXISTS %I.made_domain CASCADE', s);
     EXECUTE format('DROP TYPE IF EXISTS %I.made_type CASCADE', s);
     EXECUTE format('DROP OPERATOR IF EXISTS %I.=== (int, int) CASCADE', s);
+    EXECUTE format('DROP FUNCTION IF EXISTS %I.made_function(int), %I.later(int)', s, s);
     EXECUTE format('DROP SCHEMA IF EXISTS %I CASCADE', s || '_made');
     PERFORM setval(s || '.tab_id_seq', 1, false), setval(s || '.seq', 1, false);
   END $$;
@@ -103,6 +139,22 @@ CREATE FUNCTION lib.make(s text) RETURNS void LANGUAGE plpgsql AS $$
     EXECUTE format('INSERT INTO %I.tenants VALUES (''one'', 1), (''two'', 2), (''two'', 3)', s);
     EXECUTE format('ALTER TABLE %I.tenants ENABLE ROW LEVEL SECURITY', s);
     EXECUTE format('CREATE POLICY p ON %I.tenants USING (t = nullif(current_setting(''app.a'', true), ''''))', s);
+    EXECUTE format($f$
+      CREATE TABLE %1$I.parted (n int) PARTITION BY LIST (n);
+      CREATE TABLE %1$I.part PARTITION OF %1$I.parted DEFAULT;
+      CREATE TRIGGER t BEFORE INSERT ON %1$I.part FOR EACH ROW EXECUTE FUNCTION lib.on_insert();
+      CREATE TABLE %1$I.parent (n int);
+      CREATE TABLE %1$I.child () INHERITS (%1$I.parent);
+      CREATE TRIGGER t BEFORE UPDATE ON %1$I.child FOR EACH ROW EXECUTE FUNCTION lib.by_argument('app.b');
+      CREATE TABLE %1$I.keys (n int PRIMARY KEY);
+      CREATE TABLE %1$I.refs (n int REFERENCES %1$I.keys ON DELETE CASCADE);
+      CREATE TRIGGER t BEFORE DELETE ON %1$I.refs FOR EACH ROW EXECUTE FUNCTION lib.by_argument('app.a');
+      CREATE TRIGGER u AFTER TRUNCATE ON %1$I.refs FOR EACH STATEMENT EXECUTE FUNCTION lib.by_argument('app.b');
+      CREATE TABLE %1$I.generated (n int, g int GENERATED ALWAYS AS (lib.indexed(n)) STORED);
+      CREATE TABLE %1$I.deferred (n int);
+      CREATE CONSTRAINT TRIGGER t AFTER INSERT ON %1$I.deferred DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW EXECUTE FUNCTION lib.on_insert();
+      CREATE TABLE %1$I.given (n int, d lib.given_domain)$f$, s);
     EXECUTE format('CREATE SEQUENCE %I.seq', s);
     EXECUTE format('CREATE VIEW %I.counted AS SELECT count(*) AS n FROM %I.plain', s, s);
     EXECUTE format('GRANT ALL ON SCHEMA %I TO PUBLIC', s);

@@ -30,7 +30,7 @@ use crate::{
     occupancy::Occupancies,
     operator::Operator,
     pool::{CapLimits, Epochs, Ledger, Limits, Order, PoolId, PoolKey, Scope, Seat, SharedCaps},
-    session::{Customs, SettingsTable, Startups, Statements, TrackedNames},
+    session::{Baseline, Customs, SettingsTable, Startups, Statements, TrackedNames},
     stats::Stats,
     time::Time,
     tls::TlsTerms,
@@ -167,6 +167,8 @@ pub struct Facts {
     pub is_checked: bool,
     /// SCRAM keys of a client, which are good for the server too if it has the same secret.
     pub keys: Option<ClientKeys>,
+    /// The values of a clean session's parameters, as a server told them last.
+    pub baseline: Option<Arc<Baseline>>,
 }
 
 impl Facts {

@@ -61,6 +61,7 @@ impl Worker {
                 .extend_from_slice(bytes);
         }
         server.heard_at = now;
+        server.session.settling.goes_on();
         let pool = self.pools.get_mut(server.pool().index());
         let Some(pool) = pool.and_then(Option::as_deref_mut) else {
             return;
@@ -81,6 +82,10 @@ impl Worker {
         }
         pool.stats.now.received += bytes.len() as u64;
         let is_carried = is_shared && client.context.is_some();
+        if is_carried {
+            let generation = pool.certificates.generation();
+            server.session.certified_by.get_or_insert(generation);
+        }
         let mut upward = Upward {
             client_conn: conn,
             client,

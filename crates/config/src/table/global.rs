@@ -186,6 +186,11 @@ settings! {
         /// As long as a pool has no more clients than this, each keeps the server that it has got, as far
         /// as there are enough. 0: servers go back at the end of each transaction.
         share_after: u32 = "0", reloads, now;
+        /// In `transaction` mode with `session_state = transparent`, a server on which a client may have changed its
+        /// session stays with that client until another client needs a server, or for at most this long. Only then
+        /// is the session looked at and cleaned. After texts that do nothing but set parameters, it stays for at
+        /// most 50 ms.
+        settle_after: Micros = "0.2", reloads, now;
         /// When a server is cleaned before another client gets it: `auto`, when it is known or suspected to
         /// hold something of a session; `always`, each time that it goes back, at the cost of a round trip
         /// and of its prepared statements.

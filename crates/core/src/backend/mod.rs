@@ -24,6 +24,7 @@ pub use request::{Own, Request};
 pub use segment::{Demands, Retry, Segment};
 pub use server::{Duty, Server, Unnamed};
 pub use session::{
-    Answers, Beginning, BeginningRows, CatalogRows, SIGNALS, Sequences, ServerSession,
+    Answers, Beginning, BeginningRows, CatalogRows, Doubted, SIGNALS, Sequences, ServerSession,
+    Settling,
 };
 pub use stream::{Downstream, Expected, Step, Tags, Violation};

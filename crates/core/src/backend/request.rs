@@ -40,6 +40,8 @@ pub enum Own {
     Restore,
     /// Take from it what the last client left.
     Clean,
+    /// Ask for the values of its parameters where nothing is set.
+    Baseline,
     /// Take from it the sequence values of another client.
     Sequences,
     /// Try the startup parameters of a client.
@@ -80,6 +82,7 @@ impl Own {
             Self::Probe => "asking for the state of the session",
             Self::Restore => "setting the client's startup parameters again",
             Self::Clean => "cleaning the session",
+            Self::Baseline => "asking for the parameters' values",
             Self::Sequences => "DISCARD SEQUENCES",
             Self::Catalog => "reading the catalog",
             Self::Beginning => "asking what sessions begin with",

@@ -203,12 +203,14 @@ impl Server {
         }
     }
 
-    /// Whatever it was asked, it has told, or is gone.
+    /// Whatever it was asked, it has told, or is gone. `false` if it was asked nothing.
     #[inline]
-    pub fn ends_reading(&mut self) {
-        if std::mem::take(&mut self.reads) {
+    pub fn ends_reading(&mut self) -> bool {
+        let has_read = std::mem::take(&mut self.reads);
+        if has_read {
             self.shared.ledger.lock().ended_reading();
         }
+        has_read
     }
 
     /// Its pool's id.

@@ -1,15 +1,18 @@
 //! What is known of the session on a server.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    sync::Arc,
+};
 
 use pgweir_wire::Body;
 
 use super::{Lookup, Own, OwnNames};
 use crate::{
-    Reading,
+    Reading, Time,
     session::{
-        DROPPED_MAX, Dialect, Lack, Probe, Settings, SqlStatements, State, Suspects, Suspicion,
-        TakenBack, Tracked, TrackedNames, Trial,
+        Baseline, Class, DROPPED_MAX, Dialect, Dirt, Lack, Probe, Settings, SqlStatements, State,
+        StatementCounts, Suspects, Suspicion, TakenBack, Tracked, TrackedNames, Trial,
     },
     signal::{Rights, Signals},
 };
@@ -25,8 +28,20 @@ pub struct ServerSession {
     pub sql: SqlStatements,
     /// The client's names of statements that it knows.
     pub own: OwnNames,
-    /// What may have been touched since its state was last learnt.
+    /// What the texts of the requests that are not answered yet may touch.
     pub suspicion: Suspicion,
+    /// The generation of the certificates under which the first text of its transaction was read.
+    pub certified_by: Option<u64>,
+    /// What ran since its last clean and its last look.
+    pub dirt: Dirt,
+    /// How far it is from being looked at and cleaned, while its client has it.
+    pub settling: Settling,
+    /// The values of its parameters where nothing is set.
+    pub baseline: Option<Arc<Baseline>>,
+    /// The answer to the question for these, as far as it has come.
+    pub baseline_rows: Option<Vec<[Vec<u8>; 4]>>,
+    /// A clean is under way that tells how many prepared statements there are: what it has told.
+    pub counts: Option<Option<StatementCounts>>,
     /// The texts that did.
     pub suspects: Suspects,
     /// Its pool counts it among those that clients keep.
@@ -88,10 +103,38 @@ pub struct ServerSession {
     pub channels: Option<Vec<Vec<u8>>>,
 }
 
+/// Between two transactions of its client: the server stays with the client until somebody wants it, or for a
+/// while, and only then is its session looked at and cleaned.
+#[derive(Debug, Default)]
+pub struct Settling {
+    /// Since when the server is kept with its client without having been looked at.
+    pub kept_at: Option<Time>,
+    /// Its pool has it in the list of those that are kept.
+    pub is_listed: bool,
+    /// The session is to be looked at now.
+    pub looks: bool,
+    /// The look takes the settings away as well, in one error scope.
+    pub cleans: bool,
+    /// The server goes back behind the look, if nothing pins it.
+    pub releases: bool,
+    /// When it was looked at last.
+    pub looked_at: Option<Time>,
+}
+
+impl Settling {
+    /// Its client goes on with it, or has given it back.
+    #[inline]
+    pub fn goes_on(&mut self) {
+        self.kept_at = None;
+        self.releases = false;
+    }
+}
+
 /// What leaves nothing that would have to be learnt of the server.
 const HARMLESS: Suspicion = Suspicion::SEQUENCE
     .and(Suspicion::READS_SEQUENCE)
     .and(Suspicion::STATEMENTS_VIEW)
+    .and(Suspicion::SAVEPOINT)
     .and(SIGNALS);
 
 /// What may be meant for other clients.
@@ -198,6 +241,16 @@ fn columns(row: &[u8]) -> Option<[Vec<u8>; 4]> {
     Some(columns)
 }
 
+/// A baseline that did not explain what a look has found: the client has set these parameters out of sight, or
+/// their defaults have changed.
+#[derive(Debug)]
+pub struct Doubted {
+    /// The baseline.
+    pub baseline: Arc<Baseline>,
+    /// The parameters, in lower case.
+    pub names: Vec<Vec<u8>>,
+}
+
 /// The answers to a probe.
 #[derive(Debug)]
 pub struct Answers {
@@ -207,6 +260,8 @@ pub struct Answers {
     pub state: State,
     /// The rest of it was reported.
     pub reported: bool,
+    /// What an earlier look could not explain.
+    pub doubted: Option<Doubted>,
     /// It has failed, or was not understood.
     pub failed: bool,
 }
@@ -249,7 +304,7 @@ impl ServerSession {
     /// Has its client to wait for what is asked of it at the end of this transaction?
     #[must_use]
     pub fn is_to_judge(&self) -> bool {
-        self.changes_defaults || !self.dropped_roles.is_empty() || self.is_suspect()
+        self.changes_defaults || !self.dropped_roles.is_empty() || self.is_to_look_at_once()
     }
 
     /// May what it says of commands, and its notices, be of interest?
@@ -257,6 +312,48 @@ impl ServerSession {
     #[inline]
     pub fn reads_tags(&self) -> bool {
         self.hears | self.tells_notices | !self.suspicion.is_empty()
+    }
+
+    /// All that was sent is answered, and these certificates are in force: texts that were read under others may have
+    /// done what those did not know.
+    #[inline]
+    pub fn check_certificates(&mut self, generation: u64) {
+        if self.certified_by.take().is_some_and(|by| by != generation) {
+            self.dirt.raise(Class::Opaque);
+        }
+    }
+
+    /// Is it to be cleaned before another client uses it?
+    #[must_use]
+    #[inline]
+    pub fn is_to_clean(&self) -> bool {
+        self.unclean || self.dirt.needs_clean()
+    }
+
+    /// The extension sees what ran: where it has reported nothing, nothing is left but sequence values.
+    pub fn trust_report(&mut self) {
+        let tells_all = self.report.as_ref().is_some_and(|report| !report.unclear);
+        if tells_all && !self.has_reported {
+            self.dirt.looked_at();
+        }
+    }
+
+    /// A text of its client is sent, or something that is like one.
+    pub fn note(&mut self, suspicion: Suspicion, text: &[u8]) {
+        self.suspicion |= suspicion;
+        self.dirt
+            .note(suspicion, self.suspicion.class(), text, self.dialect);
+    }
+
+    /// Is its state to be learnt before its client hears that the request is done?
+    #[must_use]
+    pub fn is_to_look_at_once(&self) -> bool {
+        let is_reported = self.report.is_some() && self.is_suspect();
+        is_reported
+            || self.suspicion.intersects(Suspicion::LISTEN)
+            || !self.own.is_empty()
+            || self.lack.is_some()
+            || !self.taken_back.is_empty()
     }
 
     /// Is its state to be learnt before it may go to another client? The extension says so itself.
@@ -307,12 +404,30 @@ impl ServerSession {
         self.answers.is_some()
             || self.catalog.is_some()
             || self.lookup.is_some()
+            || self.counts.is_some()
+            || self.baseline_rows.is_some()
             || !self.beginnings.is_empty()
             || self.asks_for_rights()
     }
 
     /// A row of the answer to one of them.
-    pub fn take_row(&mut self, row: &[u8]) {
+    pub fn take_row(&mut self, own: Option<Own>, row: &[u8]) {
+        match own {
+            Some(Own::Clean) => {
+                let counts = StatementCounts::of_row(row);
+                if let Some(told) = self.counts.as_mut().filter(|_| counts.is_some()) {
+                    *told = counts;
+                }
+                return;
+            }
+            Some(Own::Baseline) => {
+                if let Some(rows) = &mut self.baseline_rows {
+                    rows.extend(columns(row));
+                }
+                return;
+            }
+            _ => {}
+        }
         if let Some(told) = self.beginnings.front_mut() {
             told.take(row);
         } else if let Some(catalog) = &mut self.catalog {
@@ -371,12 +486,32 @@ impl ServerSession {
         self.news.clear();
     }
 
+    /// The settings were taken from it: of what a text of class settings can leave, nothing is left.
+    pub fn settings_cleaned(&mut self) {
+        self.held = Settings::default();
+        self.dirt.cleaned();
+        if self.sequences != Sequences::None {
+            self.dirt.raise(Class::Sequences);
+        }
+        self.named.clear();
+        self.taken_back.clear();
+        self.has_reported = false;
+        self.is_unjudged = false;
+        self.unclean = false;
+    }
+
     /// It is as it was after its login.
     pub fn cleaned(&mut self) {
         self.held = Settings::default();
         self.sql = SqlStatements::default();
         self.own.clear();
         self.suspicion = Suspicion::default();
+        self.dirt.cleaned();
+        self.counts = None;
+        self.settling = Settling {
+            is_listed: self.settling.is_listed,
+            ..Settling::default()
+        };
         self.suspects.clear();
         self.named.clear();
         self.taken_back.clear();

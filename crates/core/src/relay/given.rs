@@ -275,6 +275,7 @@ impl Upward<'_> {
         if begins {
             self.set_savepoint(out);
         }
+        self.note_parse(&statement);
         send_parse(self.server_conn, name, statement.definition(), out);
         let mark = Mark::own(MarkKind::Parse, Change::Given(name.into()));
         self.server.replies.mark_sent(mark);
@@ -288,7 +289,7 @@ impl Upward<'_> {
     pub(super) fn stand_in(&mut self, name: &[u8], out: &mut Actions) {
         self.server.session.own.insert(name);
         self.server.session.own.stood_in(name);
-        self.server.session.suspicion |= Suspicion::PREPARE;
+        self.server.session.note(Suspicion::PREPARE, b"");
         let begins = !self.server.replies.is_unsynced();
         if begins && self.is_of_sql(name) {
             // As one of SQL, which it is seen as.

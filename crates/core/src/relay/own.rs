@@ -37,8 +37,12 @@ impl Worker {
             (Own::Beginning, _) => self.beginning_told(conn, now, out),
             (Own::Neutral, _) => self.is_neutral(conn),
             (Own::Lookup, _) => self.lookup_done(conn, now, out),
-            (Own::Clean, Duty::Preparing(_)) => self.cleaned_for_client(conn, now, out),
-            (Own::Clean, _) => server.session.cleaned(),
+            (Own::Clean, Duty::Preparing(_)) => {
+                self.session_cleaned(conn);
+                self.cleaned_for_client(conn, now, out);
+            }
+            (Own::Clean, _) => self.session_cleaned(conn),
+            (Own::Baseline, _) => self.baseline_told(conn),
             (Own::Reset, _) => self.was_reset(conn),
             _ => {}
         }
@@ -81,6 +85,7 @@ impl Worker {
             (Own::Restore, Duty::Judging(_)) => self.restore_refused(conn, report, now, out),
             // What can't be made any more is missed when it is used; of what can't be kept, the client is
             // told what it is now.
+            (Own::Baseline, _) => server.session.baseline_rows = None,
             (Own::Statements | Own::Defaults | Own::Rights | Own::ReadAll, _) => {}
             (Own::Sql(at), _) => self.sql_statement_failed(conn, at, report),
             (Own::Beginning | Own::Catalog, _) => server.session.reading_failed(own),

@@ -18,7 +18,7 @@ use crate::{
     Actions,
     backend::{Change, Mark, MarkKind, Own},
     session::{
-        Resets, Statement, Suspicion, changes_catalog, changes_schema, dropped_roles,
+        Pin, Resets, Statement, Suspicion, changes_catalog, changes_schema, dropped_roles,
         left_database, may_assign, scan,
         scan::{Discard, Phrase, custom_names, phrases, statements},
     },
@@ -189,7 +189,14 @@ impl Upward<'_> {
     /// This text may change the session.
     #[cold]
     pub(super) fn note(&mut self, suspicion: Suspicion, text: &[u8]) {
-        self.server.session.suspicion |= suspicion;
+        self.server.session.note(suspicion, text);
+        let context = self.client.context.as_ref();
+        if suspicion.contains(Suspicion::CURSOR)
+            && context.is_some_and(|context| context.pins.contains(Pin::Cursor))
+        {
+            // CLOSE may have ended what pins the client.
+            self.server.session.dirt.wants_look();
+        }
         self.server.session.suspects.note(suspicion, text);
         if suspicion.contains(CHANGE) {
             // A text that has not come as a whole is empty here.
@@ -247,7 +254,8 @@ impl Upward<'_> {
     /// A query that makes a session new is answered at once if there is nothing to do, or nothing that
     /// any server had to do with.
     fn answers_reset(&mut self, text: &[u8], out: &mut Actions) -> bool {
-        if !self.server.replies.is_settled() || self.server.status != b'I' {
+        let is_unknown = self.server.session.dirt.needs_look();
+        if !self.server.replies.is_settled() || self.server.status != b'I' || is_unknown {
             return false;
         }
         let (Some(resets), Some(context)) = (Resets::read(text), &mut self.client.context) else {
@@ -283,7 +291,7 @@ impl Upward<'_> {
             return;
         };
         let text = hearing.listen_commands();
-        self.server.session.suspicion |= Suspicion::LISTEN;
+        self.server.session.note(Suspicion::LISTEN, b"");
         // Whatever the extension says of it: it is to be taken back.
         self.server.session.has_reported = true;
         self.server.ask(Own::Channels);
@@ -326,6 +334,7 @@ impl Upward<'_> {
                 // Whatever SQL had of that name.
                 self.server.session.own.insert(name);
                 let statement = self.statements.intern(definition);
+                self.note_parse(&statement);
                 if self.client.statements.find(self.bindings, name).is_some() {
                     // SQL may have taken the name away on the server.
                     let change = Change::Duplicate(name.into(), statement);
@@ -341,7 +350,7 @@ impl Upward<'_> {
                 Some(Mark::clients(MarkKind::Parse, change))
             }
             Named::Close(name) => {
-                self.server.session.suspicion |= Suspicion::PREPARE;
+                self.server.session.note(Suspicion::PREPARE, b"");
                 let ahead = self.server.replies.owed_to_client();
                 self.server.session.own.leaves(name, ahead);
                 let known = self.client.statements.remove(self.bindings, name);
@@ -368,7 +377,11 @@ impl Upward<'_> {
 
     #[inline]
     pub(super) fn suspicion_of(&self, statement: &Statement) -> Suspicion {
-        statement.suspicion(self.server.session.dialect, self.certificates)
+        let suspicion = statement.suspicion(self.server.session.dialect, self.certificates);
+        match self.may_be_misread(statement.definition()) {
+            true => suspicion | Suspicion::OPAQUE,
+            false => suspicion,
+        }
     }
 
     /// A statement is used that may change the session.

@@ -5,38 +5,83 @@ use std::collections::BTreeSet;
 use pgweir_wire::{Body, Header, tag::frontend};
 
 use super::{named::Named, upward::Upward};
-use crate::session::{Customs, Suspicion, scan::CustomNames};
+use crate::session::{Class, Customs, Statement, Suspicion, scan::CustomNames, suspicion_of_types};
 
 impl Upward<'_> {
     /// What may a text do to the session?
     #[inline]
     pub(super) fn suspect(&mut self, tag: u8, body: &[u8], len: usize) -> Suspicion {
-        let text = match tag {
-            frontend::QUERY | frontend::PARSE if body.len() < len => None,
-            frontend::QUERY => body.strip_suffix(b"\0"),
-            // A named one is looked at when it is used.
-            frontend::PARSE if self.most > 0 && body.first() != Some(&0) => {
-                return Suspicion::default();
+        let is_whole = body.len() >= len;
+        match tag {
+            frontend::QUERY if is_whole => self.suspect_text(body.strip_suffix(b"\0")),
+            // A named one is looked at when it goes to the server, and when it is used.
+            frontend::PARSE if is_whole && self.most > 0 && body.first() != Some(&0) => {
+                Suspicion::NONE
             }
-            frontend::PARSE => {
-                let mut rest = Body::new(body);
-                rest.cstr().and_then(|_| rest.cstr()).ok()
+            frontend::PARSE if is_whole => self.suspect_parse(body),
+            frontend::PARSE if self.most > 0 && body.first().is_some_and(|&byte| byte != 0) => {
+                Suspicion::NONE
             }
-            frontend::FUNCTION_CALL => None,
-            _ => return Suspicion::default(),
-        };
-        // What has not come as a whole may be anything.
+            // What has not come as a whole may be anything.
+            frontend::QUERY | frontend::PARSE | frontend::FUNCTION_CALL => Suspicion::OPAQUE,
+            _ => Suspicion::NONE,
+        }
+    }
+
+    /// What may a text do? One without its end is not understood.
+    #[inline]
+    fn suspect_text(&mut self, text: Option<&[u8]>) -> Suspicion {
         let dialect = self.server.session.dialect;
+        let text = text.filter(|text| !self.may_be_misread(text));
         text.map_or(Suspicion::OPAQUE, |text| {
             self.verdicts.scan(text, dialect, self.certificates)
         })
+    }
+
+    /// A request that is not answered yet may change `standard_conforming_strings` or `client_encoding`, and with it
+    /// what this text is to the server.
+    #[inline]
+    pub(super) fn may_be_misread(&self, text: &[u8]) -> bool {
+        let session = &self.server.session;
+        session.suspicion.class() >= Class::Settings
+            && text.iter().any(|&byte| byte == b'\\' || byte >= 0x80)
+    }
+
+    /// What may a Parse do, with its text and the types of its parameters?
+    #[inline]
+    fn suspect_parse(&mut self, body: &[u8]) -> Suspicion {
+        let mut rest = Body::new(body);
+        match rest.cstr() {
+            Ok(_) => self.suspect_definition(rest.rest()),
+            Err(_) => Suspicion::OPAQUE,
+        }
+    }
+
+    /// What may a statement do, by its Parse without the name?
+    #[inline]
+    pub(super) fn suspect_definition(&mut self, definition: &[u8]) -> Suspicion {
+        let mut rest = Body::new(definition);
+        let text = rest.cstr().ok();
+        self.suspect_text(text) | suspicion_of_types(rest.rest(), self.certificates)
+    }
+
+    /// A statement goes to the server, whose analysis and planning run code.
+    #[inline]
+    pub(super) fn note_parse(&mut self, statement: &Statement) {
+        if !self.is_carried {
+            return;
+        }
+        let suspicion = self.suspicion_of(statement);
+        if !suspicion.is_empty() {
+            self.note_use(statement, suspicion);
+        }
     }
 
     /// Is it about a statement that we know nothing of: one that SQL's PREPARE made?
     #[inline]
     pub(super) fn suspect_unknown(&mut self, named: &Named<'_>, is_ours: bool) {
         if self.is_carried && !is_ours && named.is_named() && !self.is_own(named) {
-            self.server.session.suspicion |= Suspicion::OPAQUE;
+            self.server.session.note(Suspicion::OPAQUE, b"");
         }
     }
 
@@ -49,6 +94,19 @@ impl Upward<'_> {
             names.read(begun);
             names
         });
+        self.note_streamed_ddl();
+    }
+
+    /// So much has come of a text that is not held as a whole that it may change the catalog.
+    fn note_streamed_ddl(&mut self) {
+        let text = &self.client.unread;
+        let session = &mut self.server.session;
+        if session.changes_catalog || !text.as_ref().is_some_and(|text| text.may_change_catalog()) {
+            return;
+        }
+        session.changes_catalog = true;
+        session.changes_defaults = true;
+        session.schema = Some(self.server.shared.catalog.schema_within());
     }
 
     /// More of a message has come that was begun before.
@@ -59,6 +117,7 @@ impl Upward<'_> {
             return;
         };
         names.read(&bytes[..count]);
+        self.note_streamed_ddl();
         if is_end && let Some(names) = self.client.unread.take() {
             self.learn_customs(&names.finish());
         }

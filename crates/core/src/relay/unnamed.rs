@@ -86,11 +86,9 @@ impl Upward<'_> {
         let Some(definition) = self.client.unnamed.take() else {
             return self.note(Suspicion::OPAQUE, b"");
         };
-        let text = up_to_zero(&definition);
-        let dialect = self.server.session.dialect;
-        let suspicion = self.verdicts.scan(text, dialect, self.certificates);
+        let suspicion = self.suspect_definition(&definition);
         if !suspicion.is_empty() {
-            self.attend_text(text, suspicion, out);
+            self.attend_text(up_to_zero(&definition), suspicion, out);
         }
         self.client.unnamed = Some(definition);
     }

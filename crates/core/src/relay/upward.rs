@@ -457,6 +457,7 @@ impl Upward<'_> {
         let statement = self.statements.intern(definition);
         let ours = Ours::Statement(taken);
         let ours = self.make_sure(ours, out);
+        self.note_parse(&statement);
         let server_name = ours.server_name(self.bindings);
         send_parse(self.server_conn, server_name, definition, out);
         let mark = Mark::clients(MarkKind::Refused, Change::Duplicate(name.into(), statement));
@@ -519,6 +520,7 @@ impl Upward<'_> {
         client_name: Option<Box<[u8]>>,
         out: &mut Actions,
     ) {
+        self.note_parse(&statement);
         while let Some(evicted) = self.server.prepared.evict(self.most) {
             self.send_close(evicted, out);
         }

@@ -156,9 +156,8 @@ pub const ORIGIN: &str = "SELECT \
 /// May a text assign something? What only looks like it costs one question.
 #[must_use]
 pub fn may_assign(text: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(text);
     let mut before = String::new();
-    words(&text).any(|word| {
+    words(text).any(|word| {
         let is_one = before == "alter" && matches!(word.as_str(), "role" | "user" | "database");
         before = word;
         is_one
@@ -168,11 +167,10 @@ pub fn may_assign(text: &[u8]) -> bool {
 /// Words among which are the roles that a text drops; none if it drops none.
 #[must_use]
 pub fn dropped_roles(text: &[u8]) -> Vec<String> {
-    let text = String::from_utf8_lossy(text);
     let mut before = String::new();
     let mut found = Vec::new();
     let mut drops = false;
-    for word in words(&text) {
+    for word in words(text) {
         if drops && found.len() < DROPPED_MAX {
             found.push(word.clone());
         }

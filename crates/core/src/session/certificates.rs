@@ -49,10 +49,13 @@ pub const QUERY: &str = include_str!("certificates/query.sql");
 const NAMES_MAX: usize = 60_000;
 /// More words or operators that are suspect wherever they stand make every text opaque.
 const TRIPWIRES_MAX: usize = 64;
+/// PostgreSQL's own objects have smaller OIDs (`FirstNormalObjectId`).
+const FIRST_USER_OID: u32 = 16_384;
 /// More names of custom parameters are not watched.
 const CUSTOM_NAMES_MAX: usize = 256;
 
 /// What is not known.
+#[cfg(test)]
 const OPAQUE: Traces = Traces {
     read: Suspicion::OPAQUE,
     write: Suspicion::OPAQUE,
@@ -81,8 +84,8 @@ struct Known {
     every_text: Suspicion,
     /// Of names wherever they stand: types that run something, functions that read as columns.
     words: NameTable,
-    /// Of texts in which such bytes stand.
-    operators: Vec<(Box<[u8]>, Suspicion)>,
+    /// All names of the database that leave a trace, wherever they stand.
+    suspects: NameTable,
     custom_names: BTreeSet<Box<[u8]>>,
     /// Whether the catalog is in UTF8.
     utf8: bool,
@@ -147,7 +150,7 @@ impl Certificates {
         known.tripwires = self.known.tripwires;
         known.every_text = self.known.every_text;
         known.words = self.known.words.clone();
-        known.operators = self.known.operators.clone();
+        known.suspects = self.known.suspects.clone();
         known.custom_names = self.known.custom_names.clone();
         known.doubt_every_text();
         Self {
@@ -199,24 +202,22 @@ impl Certificates {
         self.known.utf8
     }
 
-    /// Is there anything that is suspect wherever it stands?
+    /// What a word or quoted identifier leaves behind wherever it stands: as the name of a function, a
+    /// relation or a type of the database. Nothing, if it is none of them.
     #[inline]
-    pub(crate) fn has_tripwires(&self) -> bool {
-        self.known.words.len() > 0 || !self.known.operators.is_empty()
+    pub(crate) fn word(&self, name: Name) -> Traces {
+        self.known.suspects.get(name).unwrap_or_default()
     }
 
-    /// What a word or quoted identifier leaves behind wherever it stands.
-    pub(crate) fn word(&self, name: Name) -> Suspicion {
-        let traces = self.known.words.get(name).unwrap_or_default();
-        traces.read | traces.write
+    /// Has the database a function named `set_config` of its own that leaves a trace?
+    pub(crate) fn redefines_set_config(&self) -> bool {
+        let traces = self.word(Name::of(b"set_config"));
+        !(traces.read | traces.write).is_empty()
     }
 
-    /// Operators, and what a text is suspected of that has their characters.
-    pub(crate) fn operators(&self) -> impl Iterator<Item = (&[u8], Suspicion)> {
-        self.known
-            .operators
-            .iter()
-            .map(|(spelling, suspicion)| (&**spelling, *suspicion))
+    /// May values of the type with this OID run something that leaves a trace?
+    pub(crate) fn is_type_suspect(&self, oid: u32) -> bool {
+        oid >= FIRST_USER_OID && self.known.words.len() > 0
     }
 
     /// Custom parameters that functions and policies of the database name, in lower case. Nothing in
@@ -226,7 +227,7 @@ impl Certificates {
     }
 
     /// What a call of a function with this name leaves behind.
-    #[inline]
+    #[cfg(test)]
     pub(crate) fn function(&self, name: Name) -> Suspicion {
         self.known
             .functions
@@ -234,14 +235,8 @@ impl Certificates {
             .map_or(Suspicion::OPAQUE, |traces| traces.read)
     }
 
-    /// The same; `write` has [`CALL_WITH_FROM`] where FROM is part of the call.
-    #[inline]
-    pub(crate) fn call(&self, name: Name) -> Traces {
-        self.known.functions.get(name).unwrap_or(OPAQUE)
-    }
-
     /// What the use of a relation with this name leaves behind.
-    #[inline]
+    #[cfg(test)]
     pub(crate) fn relation(&self, name: Name) -> Traces {
         self.known.relations.get(name).unwrap_or(OPAQUE)
     }
@@ -289,6 +284,18 @@ impl Known {
         self.digest = self.digest.wrapping_add(Name::of(DOUBT).mixed_with(0));
     }
 
+    /// Adds to what leaves a trace. What does not fit makes every text opaque.
+    fn suspect(&mut self, name: Name, read: Suspicion, write: Suspicion) {
+        if (read | write).is_empty() {
+            return;
+        }
+        if self.suspects.len() >= NAMES_MAX && self.suspects.get(name).is_none() {
+            self.every_text |= Suspicion::OPAQUE;
+            return;
+        }
+        self.suspects.add(name, Traces { read, write });
+    }
+
     fn add(&mut self, kind: &[u8], name: &[u8], read: Suspicion, write: Suspicion) {
         let traces = Traces { read, write };
         let hashed = Name::of(name);
@@ -298,6 +305,13 @@ impl Known {
         self.digest = self.digest.wrapping_add(hash);
         if !matches!(kind, b"f" | b"r" | b"s") && name != b"utf8" {
             self.tripwires = self.tripwires.wrapping_add(hash);
+        }
+        match kind {
+            b"f" | b"w" => self.suspect(hashed, read | write, Suspicion::NONE),
+            b"r" => self.suspect(hashed, read, write),
+            // Casts, comparisons and key words call operators without their symbols.
+            b"o" => self.every_text |= read | write,
+            _ => {}
         }
         match kind {
             b"f" => {
@@ -313,9 +327,7 @@ impl Known {
             b"w" if self.words.len() < TRIPWIRES_MAX && is_plain(name) => {
                 self.words.add(hashed, traces);
             }
-            b"o" if self.operators.len() < TRIPWIRES_MAX => {
-                self.operators.push((name.into(), read | write));
-            }
+            b"o" => {}
             b"s" if self.custom_names.len() < CUSTOM_NAMES_MAX => {
                 self.custom_names.insert(name.into());
             }
@@ -359,7 +371,6 @@ mod tests {
             outdated.relation(Name::of(b"accounts")).read,
             Suspicion::OPAQUE
         );
-        assert!(outdated.has_tripwires());
     }
 
     #[test]
@@ -429,7 +440,7 @@ mod tests {
             (Suspicion::NONE, Suspicion::SEQUENCE)
         );
         assert_eq!(certificates.custom_names().collect::<Vec<_>>(), [b"a.b"]);
-        assert!(!certificates.has_tripwires() && certificates.every_text().is_empty());
+        assert!(certificates.every_text().is_empty());
     }
 
     #[test]

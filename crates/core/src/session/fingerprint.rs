@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::scan::{Kind, Lexer};
+
 /// So much of the text is kept.
 const TEXT_MAX: usize = 160;
 
@@ -15,19 +17,47 @@ pub struct Fingerprint {
 }
 
 impl Fingerprint {
-    /// Of a text that may hold several statements.
+    /// Of a text that may hold several statements. Where a literal ends may depend on settings, or be
+    /// unknown: nothing behind such a one is shown or counted.
     #[must_use]
     pub fn of(sql: &[u8]) -> Self {
         let mut normal = Normal::default();
-        let mut rest = sql;
-        while let Some(len) = normal.token(rest) {
-            rest = &rest[len..];
+        let mut lexer = Lexer::new(sql);
+        let mut end = 0;
+        loop {
+            let token = lexer.next();
+            if token.kind == Kind::End {
+                break;
+            }
+            if token.start > end {
+                normal.blank();
+            }
+            end = token.end;
+            let bytes = lexer.bytes(token);
+            match token.kind {
+                Kind::Text | Kind::OtherText | Kind::Number | Kind::Broken => normal.push(b"?"),
+                _ => normal.push(bytes),
+            }
+            if token.kind == Kind::Broken || may_escape(token.kind, bytes) {
+                break;
+            }
         }
         Self {
             hash: normal.hash,
             text: String::from_utf8_lossy(&normal.text).into(),
         }
     }
+}
+
+/// May a backslash be an escape in this string, so that it ends elsewhere? That depends on
+/// `standard_conforming_strings`.
+fn may_escape(kind: Kind, bytes: &[u8]) -> bool {
+    let is_plain =
+        kind == Kind::Text || kind == Kind::OtherText && matches!(bytes.first(), Some(b'n' | b'N'));
+    is_plain
+        && bytes
+            .windows(2)
+            .any(|pair| matches!(pair, b"\\'" | b"\\\\"))
 }
 
 impl fmt::Display for Fingerprint {
@@ -54,66 +84,9 @@ impl Default for Normal {
 }
 
 impl Normal {
-    /// Takes the first token of `sql`: its length. `None` at the end, and where it can't be told what is
-    /// a literal and what is not.
-    fn token(&mut self, sql: &[u8]) -> Option<usize> {
-        let first = *sql.first()?;
-        let len = match first {
-            b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c => 1,
-            b'-' if sql.starts_with(b"--") => position(sql, b'\n').unwrap_or(sql.len()),
-            b'/' if sql.starts_with(b"/*") => comment(sql)?,
-            b'\'' => return self.literal(string(&sql[1..], false).map(|len| len + 1)),
-            b'"' => {
-                let len = position(&sql[1..], b'"')? + 2;
-                self.push(&sql[..len]);
-                return Some(len);
-            }
-            b'0'..=b'9' => return self.literal(Some(while_in(sql, is_of_number))),
-            b'$' => return self.dollar(sql),
-            _ if is_of_name(first) => return self.name(sql),
-            _ => {
-                self.push(&sql[..1]);
-                return Some(1);
-            }
-        };
+    /// White space or comments came.
+    fn blank(&mut self) {
         self.space = true;
-        Some(len)
-    }
-
-    /// A name, or the letter before a string.
-    fn name(&mut self, sql: &[u8]) -> Option<usize> {
-        let len = while_in(sql, |byte| is_of_name(byte) || byte == b'$');
-        match (&sql[..len], sql.get(len)) {
-            ([b'e' | b'E'], Some(b'\'')) => {
-                self.literal(string(&sql[len + 1..], true).map(|rest| len + 1 + rest))
-            }
-            ([b'b' | b'B' | b'x' | b'X' | b'n' | b'N'], Some(b'\'')) => {
-                self.literal(string(&sql[len + 1..], false).map(|rest| len + 1 + rest))
-            }
-            (name, _) => {
-                self.push(name);
-                Some(len)
-            }
-        }
-    }
-
-    /// A parameter, or a string between dollars.
-    fn dollar(&mut self, sql: &[u8]) -> Option<usize> {
-        let len = 1 + while_in(&sql[1..], is_of_name);
-        if sql.get(len) != Some(&b'$') || sql[1].is_ascii_digit() {
-            self.push(&sql[..len]);
-            return Some(len);
-        }
-        let mark = &sql[..=len];
-        let body = &sql[mark.len()..];
-        let end = body.windows(mark.len()).position(|window| window == mark);
-        self.literal(end.map(|end| end + 2 * mark.len()))
-    }
-
-    /// A value takes a question mark's place; nothing follows one whose end is not known.
-    fn literal(&mut self, len: Option<usize>) -> Option<usize> {
-        self.push(b"?");
-        len
     }
 
     fn push(&mut self, bytes: &[u8]) {
@@ -125,58 +98,6 @@ impl Normal {
             }
         }
     }
-}
-
-/// The length of a string's rest after its first quote, with the last one. Where a backslash may or may
-/// not escape, its end is not known.
-fn string(sql: &[u8], escapes: bool) -> Option<usize> {
-    let mut at = 0;
-    loop {
-        match *sql.get(at)? {
-            b'\\' if escapes => at += 2,
-            b'\\' if matches!(sql.get(at + 1), Some(b'\'' | b'\\')) => return None,
-            b'\'' if sql.get(at + 1) == Some(&b'\'') => at += 2,
-            b'\'' => return Some(at + 1),
-            _ => at += 1,
-        }
-    }
-}
-
-/// The length of a comment, with those inside of it.
-fn comment(sql: &[u8]) -> Option<usize> {
-    let (mut at, mut depth) = (2, 1);
-    while depth > 0 {
-        match sql.get(at..at + 2)? {
-            b"/*" => {
-                depth += 1;
-                at += 2;
-            }
-            b"*/" => {
-                depth -= 1;
-                at += 2;
-            }
-            _ => at += 1,
-        }
-    }
-    Some(at)
-}
-
-fn position(bytes: &[u8], wanted: u8) -> Option<usize> {
-    bytes.iter().position(|&byte| byte == wanted)
-}
-
-fn while_in(bytes: &[u8], is_in: impl Fn(u8) -> bool) -> usize {
-    let end = bytes.iter().position(|&byte| !is_in(byte));
-    end.unwrap_or(bytes.len())
-}
-
-fn is_of_name(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || byte == b'_' || !byte.is_ascii()
-}
-
-/// Also letters, for `0x1F` and `1e5`: what is too much is a value's neighbour at most.
-fn is_of_number(byte: u8) -> bool {
-    is_of_name(byte) || byte == b'.'
 }
 
 #[cfg(test)]
@@ -209,8 +130,9 @@ mod tests {
         check("SELECT $$open", "SELECT ?");
         // It depends on a setting what follows.
         check("SELECT 'a\\', 'secret'", "SELECT ?");
-        check("SELECT U&'\\0061'", "SELECT U&?");
-        check("SELECT /* open", "SELECT");
+        check("SELECT U&'\\0061'", "SELECT ?");
+        check("SELECT /* open", "SELECT ?");
+        check("SELECT 1_000, 0x1F, 0b01", "SELECT ?, ?, ?");
         check("", "");
     }
 

@@ -6,10 +6,13 @@
 //! with its client.
 
 mod assigned;
+mod baseline;
 pub mod certificates;
+mod clean;
 mod context;
 mod customs;
 pub mod defaults;
+mod dirt;
 mod fingerprint;
 mod ids;
 mod names;
@@ -35,24 +38,28 @@ mod trial;
 mod unmade;
 
 pub use assigned::{ASSIGNED, Assigned, DROPPED_MAX, ORIGIN, Origin, dropped_roles, may_assign};
+pub use baseline::{BASELINE, Baseline, SHOWN};
 pub use certificates::{Certificates, changes_catalog};
+pub use clean::{Clean, StatementCounts, ToDeallocate};
 pub use context::Context;
 pub use customs::Customs;
+pub use dirt::Dirt;
 pub use fingerprint::Fingerprint;
 pub use names::{BindingId, Bindings, Names};
 pub use pin::{Pin, Pins};
-pub use plan::{CLEAN, is_who, login_plan, plan, shown};
-pub use probe::Probe;
+pub use plan::{is_who, login_plan, plan, shown};
+pub use probe::{AllSettings, Probe};
 pub use refusal::{Changes, Lack, Refusal, is_dispensable, is_removed};
 pub use resets::Resets;
-pub use scan::{Dialect, Suspicion, VerdictCache, scan};
+pub use scan::{Class, Dialect, Suspicion, VerdictCache, scan};
 pub use schema::{changes_schema, left_database};
 pub use settings::{Settings, SettingsTable};
 pub use shape::Shape;
 pub use sql_statements::{SqlStatements, stand_in};
 pub use startup_values::{Insertions, TakenBack};
 pub use startups::{Startup, Startups};
-pub use state::{BadState, State};
+pub use state::{BadState, State, Summary};
+pub(crate) use statement::suspicion_of_types;
 pub use statement::{NO_SUCH_NAME, RESERVED, Statement, Statements};
 pub use suspects::Suspects;
 pub use tracked::{Tracked, TrackedNames};

@@ -170,10 +170,6 @@ fn set_config(text: &mut Vec<u8>, name: &[u8], write_value: impl Fn(&mut Vec<u8>
     text.extend_from_slice(b",false) IS NULL");
 }
 
-/// The statements that take from a session whatever it may hold, prepared statements excepted.
-pub const CLEAN: &str = "SET TRANSACTION NOT DEFERRABLE;RESET SESSION AUTHORIZATION;RESET ROLE;RESET ALL;CLOSE ALL;UNLISTEN *;\
-    SELECT pg_catalog.pg_advisory_unlock_all();DISCARD TEMP;DISCARD SEQUENCES";
-
 #[cfg(test)]
 mod tests {
     use super::super::SettingsTable;

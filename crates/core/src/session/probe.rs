@@ -1,31 +1,46 @@
-//! The query that asks a server what its session holds.
+//! The look at a server's session: what does it hold?
 //!
-//! It runs with the client's role, search_path and other settings: everything in it is qualified.
+//! A look runs with the client's role, search_path and other settings: everything in it is qualified, and settings
+//! that could disturb it are read first and then set for its transaction only. It is one simple query of several
+//! statements: in one error scope, and parsed under the settings of the session as it stands.
 
-use super::quote;
+use std::sync::Arc;
+
+use super::{Baseline, baseline::SHOWN, quote};
+
+/// How all parameters are asked for.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub enum AllSettings {
+    /// Not at all.
+    #[default]
+    Unasked,
+    /// Those whose values differ from these.
+    Compared(Arc<Baseline>),
+    /// Those of which `pg_settings` says that the session has set them.
+    Listed,
+}
 
 /// What is to be asked.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Probe {
     /// All parameters that were set in the session.
-    pub all_settings: bool,
+    pub all: AllSettings,
     /// These parameters, whether they were set or not: custom ones, which no list has, and those that
     /// were named.
     pub names: Vec<Box<[u8]>>,
+    /// Fail rather than tell a value that is too long for a row that is looked at: something else depends on it.
+    pub must_fit: bool,
     /// The server knows grants of parameters (PostgreSQL 15 and above).
     pub knows_grants: bool,
     /// Which of these parameters, that only superusers may set, is the login user granted?
     pub privileged: Vec<Vec<u8>>,
-    /// Temporary objects.
-    pub temporary: bool,
-    /// Cursors WITH HOLD.
-    pub cursors: bool,
-    /// SQL-prepared statements.
+    /// Temporary objects, cursors WITH HOLD, session-level advisory locks, and how many prepared statements and
+    /// channels there are: see [`Summary`](super::Summary).
+    pub summary: bool,
+    /// SQL-prepared statements, and those of the protocol under names that are not pgweir's.
     pub statements: bool,
     /// Channels.
     pub channels: bool,
-    /// Session-level advisory locks.
-    pub locks: bool,
 }
 
 /// `encode(convert_to(.., server's encoding), 'escape')`, around what comes between.
@@ -35,30 +50,57 @@ const ESCAPED: [&str; 2] = [
 ];
 /// Other servers are made ready with the rights of the session's user, if that is no superuser.
 const NOT_GRANTED: &str = " AND NOT pg_catalog.has_parameter_privilege(SESSION_USER, name, 'SET')";
-const TEMPORARY: &str = "SELECT 't', '', '' WHERE EXISTS (SELECT FROM pg_catalog.pg_depend \
+const SUMMARY: &str = "SELECT CASE WHEN pg_catalog.pg_my_temp_schema() OPERATOR(pg_catalog.=) 0::pg_catalog.oid \
+    THEN false ELSE EXISTS (SELECT FROM pg_catalog.pg_depend \
     WHERE refclassid OPERATOR(pg_catalog.=) 2615::pg_catalog.oid \
-    AND refobjid OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema())";
-const CURSORS: &str =
-    "SELECT 'h', '', '' WHERE EXISTS (SELECT FROM pg_catalog.pg_cursors WHERE is_holdable)";
-const LOCKS: &str = "SELECT 'a', '', '' WHERE EXISTS (SELECT FROM pg_catalog.pg_locks \
+    AND refobjid OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema()) END,\
+    EXISTS (SELECT FROM pg_catalog.pg_cursor() WHERE is_holdable),\
+    EXISTS (SELECT FROM pg_catalog.pg_lock_status() \
     WHERE locktype OPERATOR(pg_catalog.=) 'advisory'::pg_catalog.text \
-    AND pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid())";
+    AND pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()),\
+    EXISTS (SELECT FROM pg_catalog.pg_listening_channels()),\
+    pg_catalog.count(*) FILTER (WHERE from_sql),\
+    pg_catalog.count(*) FILTER (WHERE NOT from_sql AND NOT pg_catalog.starts_with(name, 'PGWEIR_')),\
+    pg_catalog.count(*) FILTER (WHERE NOT from_sql AND pg_catalog.starts_with(name, 'PGWEIR_')) \
+    FROM pg_catalog.pg_prepared_statement()";
+const VALUE: &str = "pg_catalog.current_setting(name, true)";
+/// Divides by zero where the value is too long. Nothing of this is constant: the planner must not compute it.
+const VALUE_THAT_FITS: &str = "CASE WHEN \
+    pg_catalog.length(pg_catalog.current_setting(name, true)) OPERATOR(pg_catalog.>) 8000 \
+    THEN (1 OPERATOR(pg_catalog./) (0 OPERATOR(pg_catalog.*) \
+    pg_catalog.length(pg_catalog.current_setting(name, true))))::pg_catalog.text \
+    ELSE pg_catalog.current_setting(name, true) END";
+const AT_ONCE: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED,NOT DEFERRABLE";
+const ROLE: &str = "SELECT 'g', 'role', pg_catalog.encode(pg_catalog.convert_to(\
+    pg_catalog.current_setting('role'), pg_catalog.getdatabaseencoding()), 'escape') \
+    WHERE pg_catalog.current_setting('role') OPERATOR(pg_catalog.<>) 'none'::pg_catalog.text";
 
 impl Probe {
-    /// Asks for everything.
+    /// Asks for everything; these are names of custom parameters. Statements and channels are counted.
     #[must_use]
     pub fn full(names: Vec<Box<[u8]>>) -> Self {
         Self {
-            all_settings: true,
+            all: AllSettings::Listed,
             names,
-            knows_grants: false,
-            privileged: Vec::new(),
-            temporary: true,
-            cursors: true,
+            summary: true,
+            ..Self::default()
+        }
+    }
+
+    /// Everything that the extension reports, and these custom parameters.
+    #[must_use]
+    pub fn reported(names: Vec<Box<[u8]>>) -> Self {
+        Self {
             statements: true,
             channels: true,
-            locks: true,
+            ..Self::full(names)
         }
+    }
+
+    /// Does it ask for all parameters?
+    #[must_use]
+    pub fn asks_all_settings(&self) -> bool {
+        self.all != AllSettings::Unasked
     }
 
     /// Is there nothing to ask?
@@ -71,23 +113,20 @@ impl Probe {
     #[must_use]
     pub fn text(&self) -> Vec<u8> {
         let mut parts: Vec<Vec<u8>> = Vec::new();
-        let [open, close] = ESCAPED;
-        if self.all_settings {
-            let unless = if self.knows_grants { NOT_GRANTED } else { "" };
-            let text = format!(
-                "SELECT CASE WHEN context OPERATOR(pg_catalog.=) 'superuser'::pg_catalog.text\
-                 {unless} THEN 's' ELSE 'g' END, name, {open}setting{close} FROM pg_catalog.pg_settings \
-                 WHERE source OPERATOR(pg_catalog.=) 'session'::pg_catalog.text"
-            );
-            parts.push(text.into());
-            // Not in that list, whatever it is.
-            parts.push(
-                "SELECT 'g', 'role', pg_catalog.encode(pg_catalog.convert_to(\
-                 pg_catalog.current_setting('role'), pg_catalog.getdatabaseencoding()), 'escape') \
-                 WHERE pg_catalog.current_setting('role') OPERATOR(pg_catalog.<>) \
-                 'none'::pg_catalog.text"
-                    .into(),
-            );
+        match self.asks_all_settings() {
+            true => parts.extend(guard()),
+            // A snapshot that is safe for a deferrable transaction may be long in coming.
+            false if !self.is_empty() => parts.push(AT_ONCE.into()),
+            false => {}
+        }
+        match &self.all {
+            AllSettings::Unasked => {}
+            AllSettings::Compared(baseline) => parts.push(compared(baseline)),
+            AllSettings::Listed => parts.push(self.listed()),
+        }
+        if self.asks_all_settings() {
+            // Not among the parameters that can be listed.
+            parts.push(ROLE.into());
         }
         if !self.names.is_empty() {
             parts.push(self.named());
@@ -95,38 +134,35 @@ impl Probe {
         if !self.privileged.is_empty() {
             parts.push(self.granted());
         }
-        for (wanted, text) in [
-            (self.temporary, TEMPORARY),
-            (self.cursors, CURSORS),
-            (self.locks, LOCKS),
-        ] {
-            if wanted {
-                parts.push(text.into());
-            }
+        if self.summary {
+            parts.push(SUMMARY.into());
         }
         if self.statements {
-            let text = format!(
-                "SELECT CASE WHEN from_sql THEN 'p' ELSE 'q' END, {open}name{close}, \
-                 {open}CASE WHEN from_sql THEN statement ELSE '' END{close} \
-                 FROM pg_catalog.pg_prepared_statements WHERE from_sql \
-                 OR NOT pg_catalog.starts_with(name, 'PGWEIR_')"
-            );
-            parts.push(text.into());
-            parts.push(
-                "SELECT 'n', '', pg_catalog.count(*)::pg_catalog.text \
-                 FROM pg_catalog.pg_prepared_statements \
-                 WHERE pg_catalog.starts_with(name, 'PGWEIR_')"
-                    .into(),
-            );
+            parts.push(statements());
         }
         if self.channels {
+            let [open, close] = ESCAPED;
             let text = format!(
                 "SELECT 'c', {open}channel{close}, '' \
                  FROM pg_catalog.pg_listening_channels() AS listening(channel)"
             );
             parts.push(text.into());
         }
-        parts.join(&b" UNION ALL "[..])
+        parts.join(&b";"[..])
+    }
+
+    fn listed(&self) -> Vec<u8> {
+        let [open, close] = ESCAPED;
+        let unless = if self.knows_grants { NOT_GRANTED } else { "" };
+        // Those that are shown were set just now.
+        let shown = SHOWN.join("','");
+        format!(
+            "SELECT CASE WHEN context OPERATOR(pg_catalog.=) 'superuser'::pg_catalog.text\
+             {unless} THEN 's' ELSE 'g' END, name, {open}pg_catalog.current_setting(name){close} \
+             FROM pg_catalog.pg_settings WHERE source OPERATOR(pg_catalog.=) 'session'::pg_catalog.text \
+             AND name OPERATOR(pg_catalog.<>) ALL (ARRAY['{shown}']::pg_catalog.text[])"
+        )
+        .into()
     }
 
     fn granted(&self) -> Vec<u8> {
@@ -145,11 +181,13 @@ impl Probe {
 
     fn named(&self) -> Vec<u8> {
         let [open, close] = ESCAPED;
-        let mut text = format!(
-            "SELECT 'g', {open}name{close}, {open}pg_catalog.current_setting(name, true){close} \
-             FROM (VALUES "
-        )
-        .into_bytes();
+        let value = if self.must_fit {
+            VALUE_THAT_FITS
+        } else {
+            VALUE
+        };
+        let mut text = format!("SELECT 'g', {open}name{close}, {open}{value}{close} FROM (VALUES ")
+            .into_bytes();
         for (at, name) in self.names.iter().enumerate() {
             text.extend_from_slice(if at == 0 { b"(" } else { b",(" });
             quote::literal_of_bytes(&mut text, name);
@@ -162,6 +200,56 @@ impl Probe {
     }
 }
 
+/// Shows what the parameters that could disturb the look are, and what they would be if the session had not set them,
+/// and sets them for the transaction.
+fn guard() -> Vec<Vec<u8>> {
+    let show = |name: &str| format!("SHOW {name}").into_bytes();
+    let set =
+        |value: &'static str| move |name: &str| format!("SET LOCAL {name} TO {value}").into_bytes();
+    let is_switch = |name: &&str| *name == "jit";
+    let mut parts: Vec<Vec<u8>> = SHOWN.map(show).into();
+    parts.extend(SHOWN.map(set("DEFAULT")));
+    parts.extend(SHOWN.map(show));
+    parts.extend(
+        SHOWN
+            .into_iter()
+            .filter(|name| !is_switch(name))
+            .map(set("0")),
+    );
+    parts.extend(SHOWN.into_iter().filter(is_switch).map(set("off")));
+    parts.push(AT_ONCE.into());
+    parts
+}
+
+fn compared(baseline: &Baseline) -> Vec<u8> {
+    let [open, close] = ESCAPED;
+    let [names, values] = baseline.arrays();
+    let mut text = format!(
+        "SELECT 'g', name, {open}pg_catalog.current_setting(name, true){close} \
+         FROM ROWS FROM (pg_catalog.unnest("
+    )
+    .into_bytes();
+    text.extend_from_slice(names);
+    text.extend_from_slice(b"::pg_catalog.text[]), pg_catalog.unnest(");
+    text.extend_from_slice(values);
+    text.extend_from_slice(
+        b"::pg_catalog.text[])) AS usual(name, value) \
+        WHERE pg_catalog.current_setting(name, true) OPERATOR(pg_catalog.<>) value",
+    );
+    text
+}
+
+fn statements() -> Vec<u8> {
+    let [open, close] = ESCAPED;
+    format!(
+        "SELECT CASE WHEN from_sql THEN 'p' ELSE 'q' END, {open}name{close}, \
+         {open}CASE WHEN from_sql THEN statement ELSE '' END{close} \
+         FROM pg_catalog.pg_prepared_statement() WHERE from_sql \
+         OR NOT pg_catalog.starts_with(name, 'PGWEIR_')"
+    )
+    .into()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,19 +259,26 @@ mod tests {
         assert!(Probe::default().is_empty() && Probe::default().text().is_empty());
         let probe = Probe {
             names: vec![b"app.tenant"[..].into(), b"it's"[..].into()],
-            locks: true,
+            summary: true,
             ..Probe::default()
         };
         let text = String::from_utf8(probe.text()).unwrap();
         assert!(text.contains("(VALUES ('app.tenant'::pg_catalog.text),('it''s')) AS"));
-        assert!(text.ends_with("pg_catalog.pg_backend_pid())"));
+        assert!(text.ends_with("FROM pg_catalog.pg_prepared_statement()"));
         let probe = Probe {
             privileged: vec![b"lc_messages".to_vec()],
             ..Probe::default()
         };
         let text = String::from_utf8(probe.text()).unwrap();
-        assert!(text.starts_with("SELECT 'm', name, '' FROM (VALUES ('lc_messages'::"));
-        let full = String::from_utf8(Probe::full(Vec::new()).text()).unwrap();
-        assert_eq!(full.matches(" UNION ALL ").count(), 7);
+        assert!(text.contains(";SELECT 'm', name, '' FROM (VALUES ('lc_messages'::"));
+    }
+
+    #[test]
+    fn hostile_settings_are_read_before_they_are_set() {
+        let text = String::from_utf8(Probe::full(Vec::new()).text()).unwrap();
+        let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part}: {text}"));
+        assert!(at("SHOW statement_timeout") < at("SET LOCAL statement_timeout TO DEFAULT"));
+        assert!(at("SET LOCAL jit TO off") < at("NOT DEFERRABLE"));
+        assert!(at("NOT DEFERRABLE") < at("SELECT "));
     }
 }

@@ -6,6 +6,8 @@ use pgweir_wire::{MessageWriter, tag::backend};
 
 use Answer::Tag;
 
+use super::scan::{Kind, Lexer};
+
 /// The longest text that is looked at.
 const TEXT_MAX: usize = 256;
 
@@ -138,25 +140,46 @@ impl Resets {
 
 /// The statements of a text; of those that are not known, nothing.
 fn statements(text: &[u8]) -> impl Iterator<Item = (&'static str, Option<Answer>, Option<Resets>)> {
-    let parts = text.split(|&byte| byte == b';').map(<[u8]>::trim_ascii);
-    parts.filter(|part| !part.is_empty()).map(|part| {
-        let found = KNOWN.iter().find(|(known, ..)| is_same(part, known));
-        found.map_or(("", None, None), |&(known, answer, resets)| {
-            (known, Some(answer), Some(resets))
-        })
+    let mut lexer = Lexer::new(text);
+    std::iter::from_fn(move || {
+        while lexer.peek().kind == Kind::Semicolon {
+            lexer.next();
+        }
+        if lexer.peek().kind == Kind::End {
+            return None;
+        }
+        let known = KNOWN.iter().find_map(|&(known, answer, resets)| {
+            let end = behind(lexer, known)?;
+            Some((end, (known, Some(answer), Some(resets))))
+        });
+        let Some((end, found)) = known else {
+            // Nothing more of it is asked.
+            lexer = Lexer::new(b"");
+            return Some(("", None, None));
+        };
+        lexer = end;
+        Some(found)
     })
 }
 
-/// The same words, in any case and with any white space between them?
-fn is_same(statement: &[u8], known: &str) -> bool {
-    let words = statement.split(u8::is_ascii_whitespace);
-    let mut words = words.filter(|word| !word.is_empty());
-    let mut known = known.split(' ');
-    known.all(|known| {
-        words
-            .next()
-            .is_some_and(|word| word.eq_ignore_ascii_case(known.as_bytes()))
-    }) && words.next().is_none()
+/// What follows a statement that has the same tokens, its words in any case.
+fn behind<'a>(mut statement: Lexer<'a>, known: &str) -> Option<Lexer<'a>> {
+    let mut known = Lexer::new(known.as_bytes());
+    loop {
+        let expected = known.next();
+        if expected.kind == Kind::End {
+            let end = statement.peek().kind;
+            return matches!(end, Kind::Semicolon | Kind::End).then_some(statement);
+        }
+        let token = statement.next();
+        let is_same = token.kind == expected.kind
+            && statement
+                .bytes(token)
+                .eq_ignore_ascii_case(known.bytes(expected));
+        if !is_same {
+            return None;
+        }
+    }
 }
 
 /// RowDescription and DataRow of a function that returns void.
@@ -192,6 +215,7 @@ mod tests {
         check("DISCARD ALL", Some(ALL));
         check("discard\n ALL ;; ", Some(ALL));
         check("deallocate all", Some(STATEMENTS));
+        check("RESET /* it */ ALL -- now", Some(SETTINGS));
         let resets = Resets {
             settings: true,
             pins: true,
@@ -217,7 +241,9 @@ mod tests {
             "SELECT 1",
             "SELECT pg_advisory_unlock_all (1)",
             "SELECT pg_advisory_unlock_all() FROM t",
-            "RESET ALL -- no",
+            "RESET ALL 'x",
+            "RESET ALL /* no",
+            "RESET \"all\"",
             "RESETALL",
             "RESET",
             "DISCARD ALLES",

@@ -1,6 +1,9 @@
 //! Which texts may change what prepared statements give.
 
-use super::Suspicion;
+use super::{
+    Suspicion,
+    scan::{Kind, Lexer, is_of_word},
+};
 
 /// May a text change what statements give that were prepared before? What it may do to its session is
 /// known. Beginnings of statements that certainly don't: what is dropped gives nothing more, and what
@@ -48,7 +51,6 @@ pub(super) fn is_one_of(text: &[u8], beginnings: &[&[u8]]) -> bool {
 #[must_use]
 pub fn left_database(text: &[u8]) -> Option<String> {
     const WORDS_MAX: usize = 32;
-    let text = std::str::from_utf8(text).ok()?;
     let words: Vec<_> = words(text).take(WORDS_MAX).collect();
     let is = |at: usize, word: &str| words.get(at).is_some_and(|found| found == word);
     if !is(1, "database") {
@@ -66,21 +68,43 @@ pub fn left_database(text: &[u8]) -> Option<String> {
     words.get(at).cloned()
 }
 
-/// The words of a text, folded; what is quoted as it is.
-pub(super) fn words(text: &str) -> impl Iterator<Item = String> {
-    let mut rest = text;
+/// The words of a text, folded; what is quoted as it is. Those in strings too, since settings decide
+/// where a string ends, and all that are behind what can't be cut into tokens.
+pub(super) fn words(text: &[u8]) -> impl Iterator<Item = String> {
+    let mut lexer = Lexer::new(text);
+    let mut end = 0;
+    let mut rest: &[u8] = b"";
     std::iter::from_fn(move || {
-        rest = rest.trim_start_matches(|c: char| c.is_whitespace() || "=;,()".contains(c));
-        if let Some(quoted) = rest.strip_prefix('"') {
-            let end = quoted.find('"')?;
-            rest = &quoted[end + 1..];
-            return Some(quoted[..end].to_owned());
+        loop {
+            while !rest.is_empty() {
+                let len = rest.iter().position(|&byte| !is_of_word(byte));
+                let (word, others) = rest.split_at(len.unwrap_or(rest.len()));
+                rest = others.get(1..).unwrap_or_default();
+                if !word.is_empty() {
+                    return Some(lower(word));
+                }
+            }
+            let token = lexer.next();
+            let bytes = lexer.bytes(token);
+            let before = std::mem::replace(&mut end, token.end);
+            match token.kind {
+                Kind::Word => return Some(lower(bytes)),
+                Kind::Quoted => return Some(text_of(&bytes[1..bytes.len() - 1])),
+                Kind::Text | Kind::OtherText => rest = bytes,
+                Kind::Broken => rest = &text[before..],
+                Kind::End => return None,
+                _ => {}
+            }
         }
-        let end = rest.find(|c: char| c.is_whitespace() || "=;,()\"".contains(c));
-        let (word, others) = rest.split_at(end.unwrap_or(rest.len()));
-        rest = others;
-        (!word.is_empty()).then(|| word.to_lowercase())
     })
+}
+
+fn lower(word: &[u8]) -> String {
+    text_of(&word.to_ascii_lowercase())
+}
+
+fn text_of(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 fn begins(text: &[u8], with: &[u8]) -> bool {
@@ -122,11 +146,27 @@ mod tests {
             ("create database y", None),
             ("alter database x set a = b", None),
             ("drop table database", None),
-            ("drop database \"x", None),
+            ("drop/**/database x", Some("x")),
+            ("drop database \"x", Some("x")),
             ("", None),
         ] {
             assert_eq!(left_database(text.as_bytes()).as_deref(), name, "{text}");
         }
+    }
+
+    #[test]
+    fn words_of_texts() {
+        let of = |text: &str| words(text.as_bytes()).collect::<Vec<_>>().join(" ");
+        assert_eq!(
+            of("ALTER/**/Role \"A b\" SET x='it''s', y=1"),
+            "alter role A b set x it s y"
+        );
+        assert_eq!(
+            of("select U&'\\' ; drop/**/ROLE a'"),
+            "select u drop role a"
+        );
+        assert_eq!(of("it's open"), "it s open");
+        assert_eq!(of("'"), "");
     }
 
     #[test]

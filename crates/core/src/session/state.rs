@@ -22,6 +22,11 @@ pub struct State {
     pub named: Vec<Vec<u8>>,
     /// How many there are under names of ours, as far as is known.
     pub ours: Option<usize>,
+    /// What a look has shown one by one: values of [`SHOWN`](super::baseline::SHOWN), and what they would be if the
+    /// session had not set them.
+    pub shown: Vec<Vec<u8>>,
+    /// How many statements and channels there are, if a look has counted them.
+    pub summary: Option<Summary>,
     /// It has temporary objects.
     pub temporary: bool,
     /// It holds session-level advisory locks.
@@ -38,6 +43,19 @@ pub struct State {
     pub customs: Vec<Vec<u8>>,
     /// It can't tell all.
     pub unclear: bool,
+}
+
+/// What a look counts.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Summary {
+    /// The session listens.
+    pub listens: bool,
+    /// SQL-prepared statements.
+    pub from_sql: usize,
+    /// Statements of the protocol under names that are not pgweir's.
+    pub named: usize,
+    /// Statements of the protocol under pgweir's names.
+    pub ours: usize,
 }
 
 /// A report that can't be understood.
@@ -82,6 +100,15 @@ impl State {
     /// It is none.
     pub fn take_row(&mut self, row: &[u8]) -> Result<(), BadState> {
         let mut body = Body::new(row);
+        match row.get(1) {
+            Some(1) => {
+                let [value] = columns(&mut body).ok_or(BadState)?;
+                self.shown.push(value.to_vec());
+                return Ok(());
+            }
+            Some(7) => return self.take_summary(columns(&mut body).ok_or(BadState)?),
+            _ => {}
+        }
         let [kind, name, value] = columns(&mut body).ok_or(BadState)?;
         let &[kind] = kind else { return Err(BadState) };
         match kind {
@@ -91,17 +118,37 @@ impl State {
                 let granted = unescape(name)?;
                 self.privileged.retain(|name| *name != granted);
             }
-            b'n' => {
-                let count = std::str::from_utf8(value).ok();
-                let count = count.and_then(|count| count.parse().ok());
-                self.ours = Some(count.ok_or(BadState)?);
-            }
             b'q' => self.named.push(unescape(name)?),
             b'p' => self
                 .statements
                 .push((unescape(name)?, Some(unescape(value)?))),
             _ => self.flag(kind, b"")?,
         }
+        Ok(())
+    }
+
+    fn take_summary(&mut self, columns: [&[u8]; 7]) -> Result<(), BadState> {
+        let [temporary, cursors, locks, listens, from_sql, named, ours] = columns;
+        let is = |text: &[u8]| match text {
+            b"t" => Ok(true),
+            b"f" => Ok(false),
+            _ => Err(BadState),
+        };
+        let count = |text: &[u8]| {
+            let text = std::str::from_utf8(text).map_err(|_| BadState)?;
+            text.parse::<usize>().map_err(|_| BadState)
+        };
+        self.temporary = is(temporary)?;
+        self.cursors = is(cursors)?;
+        self.locks = is(locks)?;
+        let summary = Summary {
+            listens: is(listens)?,
+            from_sql: count(from_sql)?,
+            named: count(named)?,
+            ours: count(ours)?,
+        };
+        self.ours = Some(summary.ours);
+        self.summary = Some(summary);
         Ok(())
     }
 
@@ -146,13 +193,13 @@ impl State {
     }
 }
 
-/// The columns of a DataRow that has three, none of them null.
-fn columns<'b>(body: &mut Body<'b>) -> Option<[&'b [u8]; 3]> {
+/// The columns of a DataRow that has so many, none of them null.
+fn columns<'b, const COUNT: usize>(body: &mut Body<'b>) -> Option<[&'b [u8]; COUNT]> {
     let count = body.bytes(2).ok()?;
-    if count != [0, 3] {
+    if count != (COUNT as u16).to_be_bytes() {
         return None;
     }
-    let mut columns = [&b""[..]; 3];
+    let mut columns = [&b""[..]; COUNT];
     for column in &mut columns {
         let len = usize::try_from(body.i32().ok()?).ok()?;
         *column = body.bytes(len).ok()?;
@@ -244,10 +291,12 @@ mod tests {
             ["m", "wal_compression", ""],
             ["p", "s", "PREPARE s AS SELECT 1"],
             ["c", "jobs", ""],
-            ["a", "", ""],
         ] {
             assert_eq!(state.take_row(&row(&columns)), Ok(()), "{columns:?}");
         }
+        assert_eq!(state.take_row(&row(&["1500ms"])), Ok(()));
+        let summary = ["f", "f", "t", "t", "1", "0", "12"];
+        assert_eq!(state.take_row(&row(&summary)), Ok(()));
         let expect = State {
             settings: vec![
                 (b"timezone".to_vec(), "aä\\".into()),
@@ -258,11 +307,21 @@ mod tests {
             channels: vec![b"jobs".to_vec()],
             statements: vec![(b"s".to_vec(), Some(b"PREPARE s AS SELECT 1".to_vec()))],
             locks: true,
+            shown: vec![b"1500ms".to_vec()],
+            ours: Some(12),
+            summary: Some(Summary {
+                listens: true,
+                from_sql: 1,
+                named: 0,
+                ours: 12,
+            }),
             ..State::default()
         };
         assert_eq!(state, expect);
         for bad in [
             &row(&["g", "x"])[..],
+            &row(&["f", "f", "x", "t", "1", "0", "12"]),
+            &row(&["f", "f", "t", "t", "1", "-1", "12"]),
             &row(&["gg", "x", ""]),
             b"",
             b"\0\x03",

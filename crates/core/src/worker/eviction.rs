@@ -76,8 +76,9 @@ impl Worker {
             let any_may_go = may_go(0);
             if any_may_go && let Some(pool) = self.pool(id) {
                 pool.told = true;
-                if pool.keeps {
-                    self.release_kept(id, now, out);
+                match pool.keeps {
+                    true => self.release_kept(id, now, out),
+                    false => self.settle_kept(id, now, out),
                 }
             }
             let Some(Some(pool)) = self.pools.get_mut(id.index()) else {

@@ -3,19 +3,20 @@
 //! The client's ReadyForQuery is held back meanwhile. What is found becomes the client's context, and
 //! says whether the client can go on with any server.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, atomic::Ordering},
-};
+use std::sync::{Arc, atomic::Ordering};
 
 use pgweir_wire::MessageWriter;
 
-use super::{Worker, checkout::begin, restore::restores_within, signal::signals_at_end};
+use super::{
+    Worker, checkout::begin, look::Rights, restore::restores_within, signal::signals_at_end,
+};
 use crate::{
-    Actions, ReadMode, Time, Token,
-    backend::{Answers, Duty, Own, Request, Server, ServerSession},
+    Actions, Directory, ReadMode, Time, Token,
+    backend::{Duty, Own, Request, Server, ServerSession},
     frontend::{Client, ClientDuty},
-    session::{Context, Pin, Pins, Probe, SettingsTable, State, Suspicion, TrackedNames, plan},
+    session::{
+        Context, Pin, Pins, Probe, Settings, SettingsTable, State, Suspicion, TrackedNames, plan,
+    },
 };
 
 impl Worker {
@@ -48,16 +49,21 @@ impl Worker {
         }
         let is_end = is_last && client.stream.is_at_boundary();
         note_sequences(client, server, is_end, now);
-        let is_to_wait = server.session.hears || server.session.is_to_judge();
-        server.session.is_held = is_end && is_to_wait;
+        let is_to_judge = server.session.is_to_judge();
+        server.session.is_held = is_end && (server.session.hears || is_to_judge);
+        server.session.settling.looks = is_end && server.session.is_to_look_at_once();
         server.session.signals = signals;
         if server.session.is_held {
             return false;
         }
+        server.session.is_unjudged |= is_to_judge;
         if is_end {
             server.session.suspicion = Suspicion::default();
+            server.session.trust_report();
         }
-        server.session.is_unjudged |= server.session.is_suspect();
+        if server.status == b'I' && std::mem::take(&mut server.session.changes_catalog) {
+            server.shared.catalog.changed();
+        }
         if server.session.asks_for_rights() {
             return false;
         }
@@ -91,6 +97,7 @@ impl Worker {
         if let Some(server) = self.table.server(conn) {
             server.session.is_told = true;
             server.session.is_unjudged = false;
+            server.session.settling.looks = true;
             self.judge(conn, now, out);
         }
         // The extension has said it all already.
@@ -128,15 +135,15 @@ impl Worker {
         let Some((client_conn, _, server)) = self.table.pair_of(conn) else {
             return;
         };
-        let is_suspect = server.session.is_suspect();
+        let looks = std::mem::take(&mut server.session.settling.looks);
         let reported = server
             .session
             .report
             .as_ref()
             .filter(|report| !report.unclear && !report.cut)
             .map(|report| (**report).clone());
-        if !is_suspect {
-            // It listens, and nothing else is to be seen to.
+        if !looks {
+            // It listens, and the rest can wait.
             if let Some(server) = self.table.server(conn) {
                 server.session.suspicion = Suspicion::default();
             }
@@ -167,91 +174,13 @@ impl Worker {
             ..Probe::default()
         };
         if probe.is_empty() {
-            return self.judged(conn, &Probe::full(Vec::new()), state, false, now, out);
+            return self.judged(conn, &Probe::reported(Vec::new()), state, false, now, out);
         }
-        self.ask_state(conn, probe, Some(state), out);
-    }
-
-    /// Asks the server what its session holds.
-    fn probe(&mut self, conn: Token, out: &mut Actions) {
-        let Some((_, client, server)) = self.table.pair_of(conn) else {
-            return;
-        };
-        let wanted = client.context.iter().flat_map(|own| own.wanted.iter());
-        let mut customs: BTreeSet<Box<[u8]>> = wanted
-            .filter(|(name, _)| name.contains(&b'.'))
-            .map(|(name, _)| name.into())
-            .collect();
-        customs.extend(server.session.named.iter().cloned());
-        let report = server.session.report.as_deref();
-        let told = report.iter().flat_map(|report| &report.customs);
-        customs.extend(told.map(|name| name.as_slice().into()));
-        customs.extend(server.shared.customs.lock().names().map(Box::from));
-        let probe = Probe {
-            knows_grants: Rights::of(self.directory.names(), server) == Rights::Granted,
-            ..Probe::full(customs.into_iter().collect())
-        };
-        self.ask_state(conn, probe, None, out);
-    }
-
-    fn ask_state(&mut self, conn: Token, probe: Probe, reported: Option<State>, out: &mut Actions) {
-        let Some(server) = self.table.server(conn) else {
-            return;
-        };
-        let text = probe.text();
-        server.session.answers = Some(Box::new(Answers {
-            probe,
-            reported: reported.is_some(),
-            state: reported.unwrap_or_default(),
-            failed: false,
-        }));
-        server.ask(Own::Probe);
-        out.send_made(conn, |bytes| {
-            MessageWriter::new(bytes).query(&text);
-        });
-    }
-
-    /// A row of the answer to a probe.
-    #[cold]
-    pub(crate) fn take_answer(&mut self, conn: Token, row: &[u8]) {
-        if let Some(server) = self.table.server(conn) {
-            server.session.take_row(row);
-        }
-    }
-
-    /// The probe was answered.
-    pub(crate) fn probed(&mut self, conn: Token, now: Time, out: &mut Actions) {
-        let Some(server) = self.table.server(conn) else {
-            return;
-        };
-        let Some(answers) = server.session.answers.take() else {
-            return;
-        };
-        let Answers {
-            mut probe,
-            mut state,
-            reported,
-            failed,
-        } = *answers;
-        if reported {
-            probe = Probe::full(probe.names);
-        }
-        let names = self.directory.names();
-        let who = names.value(&server.tracked, b"session_authorization");
-        if probe.all_settings
-            && !reported
-            && let Some(who) = who
-            && who != server.shared.key.user.as_bytes()
-        {
-            state
-                .settings
-                .push((b"session_authorization".to_vec(), who.to_vec()));
-        }
-        self.judged(conn, &probe, state, failed, now, out);
+        self.ask_state(conn, probe, Some(state), None, out);
     }
 
     /// What the session holds is known: it is the client's context from here on.
-    fn judged(
+    pub(super) fn judged(
         &mut self,
         conn: Token,
         probe: &Probe,
@@ -266,48 +195,25 @@ impl Worker {
             return;
         };
         let client_conn = *client_conn;
-        if probe.statements && !failed {
+        if !failed && (probe.statements || state.summary.is_some()) {
             self.learn_statements(client_conn, conn, &mut state, out);
         }
+        let most = self.snapshot.config.settings.max_client_settings_bytes;
+        let pinning = &self.snapshot.config.settings.pin_parameters;
         let Some((client, server)) = self.table.pair(client_conn, conn) else {
             return;
         };
         let Some(context) = client.context.as_deref_mut() else {
             return;
         };
-        let mut pins = pins(context, probe, &state, server.session.suspicion);
-        pins.insert_if(
-            Pin::Privileged,
-            !state.privileged.is_empty() && Rights::of(directory.names(), server) != Rights::All,
-        );
-        let report = server.session.report.as_deref();
-        // What it can't tell, no probe finds for sure.
-        pins.insert_if(
-            Pin::Unknown,
-            failed || report.is_some_and(|own| own.unclear),
-        );
-        let channels = probe.channels.then(|| std::mem::take(&mut state.channels));
-        let mut restored = None;
-        if !failed {
-            let found = settings(context, probe, state, &server.session);
-            context.recall_implied(
-                &found,
-                directory.names(),
-                &server.tracked,
-                directory.settings(),
-            );
-            let most = self.snapshot.config.settings.max_client_settings_bytes;
-            let (text, is_too_much) = adopt(context, server, &found, most, directory.settings());
-            restored = text;
-            pins.insert_if(Pin::Parameter, is_too_much);
-            server.session.channels = channels;
-            server.session.suspicion = Suspicion::default();
-            server.session.is_unjudged = false;
-            server.session.named.clear();
-            server.session.taken_back.clear();
-        }
-        let pinning = &self.snapshot.config.settings.pin_parameters;
-        pins.insert_if(Pin::Parameter, Self::is_pinning(context, server, pinning));
+        let mut pins = found_pins(context, server, probe, &state, directory.names(), failed);
+        let adopted = match failed {
+            true => None,
+            false => Some(learn(context, server, probe, state, most, &directory)),
+        };
+        let is_too_much = adopted.as_ref().is_some_and(|adopted| adopted.is_too_much);
+        let pins_by_parameter = is_too_much || Self::is_pinning(context, server, pinning);
+        pins.insert_if(Pin::Parameter, pins_by_parameter);
         if server.session.lack.is_some() && context.refused.is_some() {
             // It does not stay with a server that lacks something.
             if failed || pins.contains(Pin::Parameter) {
@@ -315,6 +221,48 @@ impl Worker {
             }
             pins = pins.only(Pin::Configured);
         }
+        server.session.dirt.looked_at();
+        let goes_back = server.session.settling.releases && pins.is_empty();
+        let is_cleaned = std::mem::take(&mut server.session.settling.cleans) && !failed;
+        if is_cleaned {
+            server.session.settings_cleaned();
+        }
+        let restored = adopted.and_then(|adopted| match is_cleaned {
+            true => plan(&adopted.target, &server.session.held),
+            false => plan(&adopted.target, &adopted.held),
+        });
+        self.pin_by(client_conn, conn, pins, failed, now, out);
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
+        // Another server will be given them.
+        match restored.filter(|_| !goes_back) {
+            Some(text) => {
+                server.ask(Own::Restore);
+                out.send_made(conn, |bytes| {
+                    MessageWriter::new(bytes).query(&text);
+                });
+            }
+            None => self.conclude(conn, now, out),
+        }
+    }
+
+    /// These are the reasons for which the client keeps the server from here on.
+    fn pin_by(
+        &mut self,
+        client_conn: Token,
+        conn: Token,
+        pins: Pins,
+        failed: bool,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let Some((client, server)) = self.table.pair(client_conn, conn) else {
+            return;
+        };
+        let Some(context) = client.context.as_deref_mut() else {
+            return;
+        };
         let new = pins.new_since(context.pins);
         context.pin(pins, now);
         if let Some(first) = new.iter().next()
@@ -327,18 +275,6 @@ impl Worker {
         }
         if !new.is_empty() {
             self.count_reasons(client_conn, conn, new, now, out);
-        }
-        let Some(server) = self.table.server(conn) else {
-            return;
-        };
-        match restored {
-            Some(text) => {
-                server.ask(Own::Restore);
-                out.send_made(conn, |bytes| {
-                    MessageWriter::new(bytes).query(&text);
-                });
-            }
-            None => self.conclude(conn, now, out),
         }
     }
 
@@ -408,7 +344,11 @@ impl Worker {
                 MessageWriter::new(bytes).ready_for_query(b'I');
             });
         }
+        let is_pinned = client.context.as_ref().is_some_and(|own| own.is_pinned());
         let early = begin(client_conn, client, conn, server, out);
+        if is_pinned {
+            self.settled_in_vain(conn, now, out);
+        }
         self.relay_early(client_conn, early, now, out);
     }
 }
@@ -471,27 +411,56 @@ fn no_longer_set(context: &Context, state: &State) -> Vec<Box<[u8]>> {
     gone.map(|(name, _)| name.into()).collect()
 }
 
-/// What was found becomes the client's context: gives what RESET has taken away of its startup values. If it is
-/// too much to be carried, it stays with the server, and the client too.
-fn adopt(
+/// What a look has made of a client's settings.
+struct Adopted {
+    /// What the session is to have: what it has, and startup values that RESET has taken away.
+    target: Settings,
+    /// What it has.
+    held: Settings,
+    /// That is more than a client may carry to another server.
+    is_too_much: bool,
+}
+
+/// What a look has found becomes the client's context. If it is too much to be carried, it stays with the server, and
+/// the client too.
+fn learn(
     context: &mut Context,
     server: &mut Server,
-    found: &[(Vec<u8>, Vec<u8>)],
+    probe: &Probe,
+    mut state: State,
     most: u32,
-    table: &SettingsTable,
-) -> (Option<Vec<u8>>, bool) {
+    directory: &Directory,
+) -> Adopted {
+    let table = directory.settings();
+    let knows_channels = probe.channels || state.summary.is_some();
+    let channels = knows_channels.then(|| std::mem::take(&mut state.channels));
+    let found = settings(context, probe, state, &server.session);
+    context.recall_implied(&found, directory.names(), &server.tracked, table);
+    server.session.channels = channels;
+    server.session.suspicion = Suspicion::default();
+    server.session.is_unjudged = false;
+    server.session.named.clear();
+    server.session.taken_back.clear();
     let pairs = || found.iter().map(|(name, value)| (name, value));
     let bytes: usize = pairs().map(|(name, value)| name.len() + value.len()).sum();
     if bytes > most as usize {
         // It is nobody else's.
         let own = SettingsTable::default();
         let held = own.intern(pairs());
-        return (plan(&own.overlay(&context.base, &held), &held), true);
+        return Adopted {
+            target: own.overlay(&context.base, &held),
+            held,
+            is_too_much: true,
+        };
     }
     let held = table.intern(pairs());
     let target = context.learn(&held, server.session.lack.as_deref(), table);
     server.session.holds(&held);
-    (plan(&target, &held), false)
+    Adopted {
+        target,
+        held,
+        is_too_much: false,
+    }
 }
 
 /// What was set in the session, by what it was before and what was asked.
@@ -503,7 +472,7 @@ fn settings(
 ) -> Vec<(Vec<u8>, Vec<u8>)> {
     let wanted = &context.wanted;
     let is_asked = |name: &[u8]| {
-        probe.all_settings
+        probe.asks_all_settings()
             || probe
                 .names
                 .iter()
@@ -528,52 +497,49 @@ fn settings(
             b"transaction_isolation" | b"transaction_read_only" | b"transaction_deferrable"
         )
     };
+    // A parameter that was asked for by its name may not be set at all.
+    let is_usual = |name: &[u8], value: &[u8]| {
+        !probe.asks_all_settings()
+            && context.base.get(name).is_none()
+            && (name == b"role" && value == b"none"
+                || session.baseline.as_ref().and_then(|usual| usual.get(name)) == Some(value))
+    };
     let found = state.settings.into_iter();
-    settings.extend(
-        found.filter(|(name, value)| !is_left_over(name, value) && !is_of_transaction(name)),
-    );
+    settings.extend(found.filter(|(name, value)| {
+        !is_left_over(name, value) && !is_of_transaction(name) && !is_usual(name, value)
+    }));
     settings
 }
 
-/// What a login user may set of what only superusers may.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Rights {
-    /// It is one.
-    All,
-    /// What it was granted.
-    Granted,
-    /// Nothing: the server knows no such grants.
-    None,
-}
-
-impl Rights {
-    fn of(names: &TrackedNames, server: &Server) -> Self {
-        let facts = server.shared.facts.lock();
-        let Some(welcome) = &facts.welcome else {
-            return Self::None;
-        };
-        if names.value(&welcome.tracked, b"is_superuser") == Some(b"on") {
-            return Self::All;
-        }
-        let version = welcome.parameter(b"server_version").unwrap_or_default();
-        let major = version.split(|byte| !byte.is_ascii_digit()).next();
-        let major = major.and_then(|major| std::str::from_utf8(major).ok()?.parse::<u32>().ok());
-        if major.is_some_and(|major| major >= 15) {
-            Self::Granted
-        } else {
-            Self::None
-        }
-    }
+/// What a look has found that can't be moved, parameters excepted.
+fn found_pins(
+    context: &Context,
+    server: &Server,
+    probe: &Probe,
+    state: &State,
+    names: &TrackedNames,
+    failed: bool,
+) -> Pins {
+    let mut pins = pins(context, probe, state, server.session.dirt.suspicion());
+    let is_privileged = !state.privileged.is_empty() && Rights::of(names, server) != Rights::All;
+    pins.insert_if(Pin::Privileged, is_privileged);
+    // What the extension can't tell, no look finds for sure.
+    let report = server.session.report.as_deref();
+    pins.insert_if(
+        Pin::Unknown,
+        failed || report.is_some_and(|own| own.unclear),
+    );
+    pins
 }
 
 /// What the session holds that can't be moved; of what was not asked, what was known before.
 fn pins(context: &Context, probe: &Probe, state: &State, suspicion: Suspicion) -> Pins {
     let mut pins = state.pins();
     for (pin, was_asked) in [
-        (Pin::Temporary, probe.temporary),
-        (Pin::Lock, probe.locks),
-        (Pin::Cursor, probe.cursors),
-        (Pin::Statement, probe.statements),
+        (Pin::Temporary, probe.summary),
+        (Pin::Lock, probe.summary),
+        (Pin::Cursor, probe.summary),
+        (Pin::Statement, probe.summary || probe.statements),
         // Until a listener takes the channels.
         (Pin::Listen, false),
         // Nothing that is asked takes these away.

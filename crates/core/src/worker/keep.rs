@@ -106,6 +106,7 @@ impl Worker {
             super::Conn::Server(server) => matches!(server.duty, Duty::Lent(_)),
             _ => false,
         };
+        self.settle_kept(id, now, out);
         for server in self.tokens(|conn| is_server_of(conn, id) && lent(conn)) {
             self.release_if_done(server, now, out);
         }

@@ -156,7 +156,7 @@ impl Worker {
             server.session.unclean = true;
             let subject = self.server_subject(conn);
             out.log(Level::Log, subject, text);
-            return self.clean_session(conn, out);
+            return self.clean_session(conn, now, out);
         }
         let Some(context) = client.context.as_ref().filter(|own| own.unproven) else {
             return self.settings_tried(conn, &trial, now, out);
@@ -328,7 +328,7 @@ impl Worker {
         server.duty = Duty::Lent(client_conn);
         server.session.lack = Some(Box::new(Lack::new(changes)));
         // Whatever it does, the session is looked at behind it.
-        server.session.suspicion |= Suspicion::OPAQUE;
+        server.session.note(Suspicion::OPAQUE, b"");
         server.session.has_reported = true;
         server.session.is_unjudged = true;
         server.replies.wait_no_longer();

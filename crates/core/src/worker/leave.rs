@@ -6,10 +6,10 @@ use pgweir_wire::{MessageWriter, Severity};
 use super::{Conn, Worker, forwarding::say, pins::uncount_kept};
 use crate::{
     Action, Actions, Closed, Level, ReadMode, Shutdown, Time, Token,
-    backend::{Duty, Own},
+    backend::{Duty, Own, Sequences},
     fault::Fault,
     frontend::ClientDuty,
-    session::CLEAN,
+    session::Class,
     takeover::ListenNote,
 };
 
@@ -189,7 +189,11 @@ impl Worker {
         // It may have been held back for the client.
         out.read(conn, ReadMode::Deliver);
         server.replies.client_left();
-        server.session.unclean |= !server.session.suspicion.is_empty()
+        if server.session.dirt.class() >= Class::Sequences {
+            server.session.sequences = Sequences::Mixed;
+        }
+        // Nobody has looked at what it leaves.
+        server.session.unclean |= server.session.dirt.class() == Class::Opaque
             || server.session.has_reported
             || had.must_be_cleaned;
         if had.spoils {
@@ -200,7 +204,7 @@ impl Worker {
         if server.replies.is_settled()
             && server.status == b'I'
             && !server.needs_reset
-            && !server.session.unclean
+            && !server.session.is_to_clean()
         {
             return self.give_back(conn, false, now, out);
         }
@@ -295,24 +299,10 @@ impl Worker {
                 });
             }
         }
-        if server.session.unclean {
-            return self.clean_session(conn, out);
+        if server.session.is_to_clean() {
+            return self.clean_session(conn, now, out);
         }
         self.place(conn, now, out);
-    }
-
-    /// Takes from a server's session whatever it may hold.
-    pub(super) fn clean_session(&mut self, conn: Token, out: &mut Actions) {
-        let Some(server) = self.table.server(conn) else {
-            return;
-        };
-        // Who fails at this is closed.
-        server.session.unclean = false;
-        server.prepared.clear();
-        server.ask(Own::Clean);
-        out.send_made(conn, |bytes| {
-            MessageWriter::new(bytes).query(format!("{CLEAN};DEALLOCATE ALL").as_bytes());
-        });
     }
 
     /// `server_reset_query` was run.

@@ -1,6 +1,9 @@
 //! A worker's part of a pool.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    collections::VecDeque,
+    sync::{Arc, atomic::Ordering},
+};
 
 use pgweir_config::{Database, PoolMode, SessionState, Settings};
 
@@ -22,6 +25,9 @@ pub(crate) struct LocalPool {
     pub(crate) shared: Arc<SharedPool>,
     /// Idle servers; the one that was used last is lent first.
     pub(crate) idle: Vec<Token>,
+    /// Servers that are kept with their clients until somebody wants them (see `worker/settle.rs`), in the order in
+    /// which they were; some may have gone on or gone by now. Each server stands in it once at most.
+    pub(crate) kept: VecDeque<Token>,
     /// Somebody may wait: every server that comes free goes through the ledger (see there).
     pub(crate) told: bool,
     /// Clients of this worker.
@@ -242,6 +248,7 @@ impl LocalPool {
         let keeps = terms.are_few(shared.clients.load(Ordering::Relaxed));
         Self {
             keeps,
+            kept: VecDeque::new(),
             shared: Arc::clone(shared),
             idle: Vec::new(),
             told: false,

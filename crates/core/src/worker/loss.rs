@@ -91,7 +91,9 @@ impl Worker {
                         || server.status != b'I'
                         || server.session.is_unjudged
                         || is_pinned
-                        || matches!(server.duty, Duty::Judging(_))
+                        // Nobody knows what the client has set there.
+                        || server.session.dirt.needs_look()
+                        || matches!(server.duty, Duty::Judging(_)) && !server.session.is_told
                         // It may have ended itself.
                         || server.session.suspicion.contains(Suspicion::TERMINATES)
                         || !server.replies.can_be_answered_for(),

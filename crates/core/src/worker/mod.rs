@@ -24,6 +24,7 @@ mod leave;
 mod listeners;
 mod local_pool;
 mod login;
+mod look;
 mod lookup;
 mod loss;
 mod names;
@@ -32,10 +33,12 @@ mod orders;
 mod patience;
 mod pins;
 mod refused;
+mod release;
 mod restore;
 mod scheduling;
 mod servers;
 mod session;
+mod settle;
 mod shutdown;
 mod signal;
 mod suspension;
@@ -101,6 +104,8 @@ pub struct Worker {
     /// whatever has a deadline.
     pub(crate) timed: usize,
     pub(crate) next_tick: Option<Time>,
+    /// When the first server that is kept with its client is to be looked at.
+    pub(crate) settle_at: Option<Time>,
     /// A server that was last in use so many microseconds ago is checked before it is lent.
     pub(crate) check_after: u64,
     /// Each decision about who gets a server is logged.
@@ -151,6 +156,7 @@ impl Worker {
             logs_scheduling,
             // The first worker opens what is to be there before the first client.
             next_tick: (id == WorkerId(0)).then_some(Time(0)),
+            settle_at: None,
             period_ends: Time(0),
             period: 0,
             began: None,
@@ -418,6 +424,7 @@ impl Worker {
 
     /// Time has come as far as [`Worker::next_tick`].
     pub fn tick(&mut self, now: Time, out: &mut Actions) {
+        self.settle_due(now, out);
         self.check_timers(now, out);
         self.check_shutdown(now, out);
     }
@@ -426,7 +433,10 @@ impl Worker {
     #[must_use]
     #[inline]
     pub fn next_tick(&self) -> Option<Time> {
-        self.next_tick
+        match (self.next_tick, self.settle_at) {
+            (Some(tick), Some(settle)) => Some(tick.min(settle)),
+            (tick, settle) => tick.or(settle),
+        }
     }
 
     /// This worker's part of a pool, made if need be.

@@ -121,7 +121,6 @@ impl Worker {
         if let Some(why) = server.retire {
             return self.check_failed(conn, why, now, out);
         }
-        server.session.cleaned();
         if self.is_unproven(client_conn) {
             self.try_startup(conn, client_conn, now, out);
         } else if !self.send_plan(conn, client_conn, out) {
@@ -231,7 +230,7 @@ impl Worker {
             return self.trial_done(server_conn, now, out);
         }
         if server.session.unclean {
-            return self.clean_session(server_conn, out);
+            return self.clean_session(server_conn, now, out);
         }
         let shared = Arc::clone(&server.shared);
         let is_redefined = server.retire == Some(REDEFINED);

@@ -187,24 +187,28 @@ fn mode_of(worker: &Worker, token: Token) -> [Cell; 3] {
     }
     let pool = client.and_then(|client| worker.pools.get(client.pool?.index())?.as_deref());
     match (pool, client) {
-        (Some(pool), Some(client)) => mode_in(pool, client),
+        (Some(pool), Some(client)) => mode_in(worker, pool, client),
         // The console, and what logs in.
         (None, Some(_)) => [Cell::Null, Cell::Null, Cell::Null],
         (_, None) => ["shared".into(), Cell::Null, Cell::Null],
     }
 }
 
-fn mode_in(pool: &LocalPool, client: &Client) -> [Cell; 3] {
+/// `kept`: the server stays with the client until somebody wants it, and nobody has looked yet what keeps it there.
+/// `settling`: that is being done. `dedicated`: something in the session pins the client.
+fn mode_in(worker: &Worker, pool: &LocalPool, client: &Client) -> [Cell; 3] {
     if pool.terms.mode == PoolMode::Session && client.server().is_some() {
         return ["dedicated".into(), "pool_mode".into(), Cell::Null];
     }
+    let unsettled = client.server().and_then(|server| worker.unsettled(server));
     let Some(pins) = pins_of(client) else {
-        return ["shared".into(), Cell::Null, Cell::Null];
+        return [unsettled.unwrap_or("shared").into(), Cell::Null, Cell::Null];
     };
     let context = client.context.as_ref();
     let since = context.and_then(|context| context.pinned_at);
     let since = since.map_or(Cell::Null, date);
-    ["dedicated".into(), pins.to_string().into(), since]
+    let mode = unsettled.unwrap_or("dedicated");
+    [mode.into(), pins.to_string().into(), since]
 }
 
 fn client_row(client: &Client, state: &'static str, link: Option<u64>, now: Time) -> Vec<Cell> {

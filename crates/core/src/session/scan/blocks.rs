@@ -1,77 +1,8 @@
-//! Where in 64 bytes of text something stands that matters, one bit for each byte.
+//! Bytes of a text that matter, found sixteen at a time.
 
 use wide::{i8x16, u8x16};
 
 use super::lexer::is_of_word;
-
-/// So many bytes are looked at together.
-pub(super) const LEN: usize = 64;
-
-/// What stands where in a block; the lowest bit is the first byte.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Masks {
-    /// ASCII letters and `_`.
-    pub(super) letters: u64,
-    /// `"#$%&'()` and `-`, `/`, `;`.
-    pub(super) special: u64,
-}
-
-/// A text, cut into blocks.
-#[derive(Debug)]
-pub(super) struct Blocks<'a> {
-    whole: &'a [[u8; LEN]],
-    /// What is left behind them, with zeros after it.
-    last: [u8; LEN],
-}
-
-impl<'a> Blocks<'a> {
-    #[inline]
-    pub(super) fn of(text: &'a [u8]) -> Self {
-        let (whole, rest) = text.as_chunks();
-        let mut last = [0; LEN];
-        let (pieces, tail) = rest.as_chunks::<16>();
-        let mut quarters = last.as_chunks_mut().0.iter_mut();
-        for (piece, quarter) in pieces.iter().zip(quarters.by_ref()) {
-            *quarter = *piece;
-        }
-        if let Some(quarter) = quarters.next() {
-            *quarter = padded(tail).to_le_bytes();
-        }
-        Self { whole, last }
-    }
-
-    /// The block of this number: one of those whole, or the last.
-    #[inline]
-    fn quarters(&self, number: usize) -> &[[u8; 16]] {
-        let block = self.whole.get(number).unwrap_or(&self.last);
-        block.as_chunks().0
-    }
-
-    #[inline]
-    pub(super) fn masks(&self, number: usize) -> Masks {
-        let (mut letters, mut special) = (0, 0);
-        for (number, quarter) in self.quarters(number).iter().enumerate() {
-            let bytes = u8x16::from(*quarter).cast_signed();
-            let of_words = between(bytes | i8x16::splat(0x20), b'a', b'z') | is(bytes, b'_');
-            let dashes = is(bytes | i8x16::splat(2), b'/');
-            let of_signs = between(bytes, b'"', b')') | dashes | is(bytes, b';');
-            letters |= u64::from(of_words.to_bitmask()) << (16 * number);
-            special |= u64::from(of_signs.to_bitmask()) << (16 * number);
-        }
-        Masks { letters, special }
-    }
-
-    /// Where commas are.
-    #[inline]
-    pub(super) fn commas(&self, number: usize) -> u64 {
-        let mut commas = 0;
-        for (number, quarter) in self.quarters(number).iter().enumerate() {
-            let bytes = u8x16::from(*quarter).cast_signed();
-            commas |= u64::from(is(bytes, b',').to_bitmask()) << (16 * number);
-        }
-        commas
-    }
-}
 
 /// Where plain literals and comments may begin: digits, quotes and slashes, a bit for each byte.
 #[inline]
@@ -137,20 +68,6 @@ pub(super) fn word_len(text: &[u8], at: usize) -> usize {
     let rest = text.get(from..).unwrap_or_default();
     let len = rest.iter().take_while(|&&byte| is_of_word(byte)).count();
     from + len - at
-}
-
-/// How many bytes right before `end` may be part of a word.
-#[inline]
-pub(super) fn word_len_before(text: &[u8], end: usize) -> usize {
-    let rest = text.get(..end).unwrap_or_default();
-    if let Some(name) = rest.last_chunk::<NAME>() {
-        let len = (of_words(name) << (32 - NAME)).leading_ones() as usize;
-        if len < NAME {
-            return len;
-        }
-    }
-    let before = rest.iter().rposition(|&byte| !is_of_word(byte));
-    before.map_or(rest.len(), |before| rest.len() - before - 1)
 }
 
 /// Which bytes may be part of a word.
@@ -219,43 +136,6 @@ pub(super) fn comment_end(text: &[u8], at: usize) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// The same, byte by byte.
-    fn plainly(block: &[u8; LEN]) -> Masks {
-        let mask = |which: fn(u8) -> bool| {
-            let bits = block.iter().enumerate();
-            bits.fold(0, |mask, (at, &byte)| mask | u64::from(which(byte)) << at)
-        };
-        Masks {
-            letters: mask(|byte| byte.is_ascii_alphabetic() || byte == b'_'),
-            special: mask(|byte| matches!(byte, b'"'..=b')' | b'-' | b'/' | b';')),
-        }
-    }
-
-    #[test]
-    fn every_byte_is_told_apart() {
-        for start in (0..=255_u8).step_by(LEN) {
-            let block: [u8; LEN] = std::array::from_fn(|at| start + at as u8);
-            assert_eq!(Blocks::of(&block).masks(0), plainly(&block), "from {start}");
-            let commas = (0..LEN).filter(|&at| block[at] == b',').map(|at| 1 << at);
-            assert_eq!(Blocks::of(&block).commas(0), commas.sum::<u64>());
-        }
-        let text: Vec<_> = b"a(_,;\xe9 1"
-            .iter()
-            .copied()
-            .cycle()
-            .take(2 * LEN)
-            .collect();
-        for len in 0..text.len() {
-            let mut whole = text[..len].to_vec();
-            whole.resize(2 * LEN, b' ');
-            let (blocks, whole) = (Blocks::of(&text[..len]), Blocks::of(&whole));
-            for number in 0..len.div_ceil(LEN) {
-                assert_eq!(blocks.masks(number), whole.masks(number), "{len}");
-                assert_eq!(blocks.commas(number), whole.commas(number), "{len}");
-            }
-        }
-    }
-
     #[test]
     fn words_end() {
         let mut text = b"; ".to_vec();
@@ -266,20 +146,11 @@ mod tests {
         for at in 0..=text.len() {
             let after = text[at..].iter().take_while(|&&byte| is_of_word(byte));
             assert_eq!(word_len(&text, at), after.count(), "at {at}");
-            let before = text[..at]
-                .iter()
-                .rev()
-                .take_while(|&&byte| is_of_word(byte));
-            assert_eq!(word_len_before(&text, at), before.count(), "before {at}");
         }
         for byte in 0..=255 {
             let text = [byte; 16 + 1];
             let len = if is_of_word(byte) { 17 } else { 0 };
-            assert_eq!(
-                (word_len(&text, 0), word_len_before(&text, 17)),
-                (len, len),
-                "{byte}"
-            );
+            assert_eq!(word_len(&text, 0), len, "{byte}");
         }
     }
 

@@ -1,4 +1,5 @@
-//! SQL text as tokens, as PostgreSQL's lexer cuts it (`standard_conforming_strings` on).
+//! SQL text as tokens, as PostgreSQL's lexer cuts it (`standard_conforming_strings` on): the one reader of
+//! SQL, on which all others stand.
 //!
 //! Where versions of PostgreSQL differ, or a mistake of ours could hide something (`1e''`, an escape
 //! string that may be continued, `U&`), the answer is `Broken`: not understood.
@@ -7,7 +8,7 @@ use super::blocks;
 
 /// What a token is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(in crate::session) enum Kind {
     /// An identifier or key word.
     Word,
     /// An identifier in quotes.
@@ -32,27 +33,17 @@ pub(super) enum Kind {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Token {
-    pub(super) kind: Kind,
-    pub(super) start: usize,
-    pub(super) end: usize,
-}
-
-impl Token {
-    pub(super) const NONE: Self = Self {
-        kind: Kind::Semicolon,
-        start: 0,
-        end: 0,
-    };
+pub(in crate::session) struct Token {
+    pub(in crate::session) kind: Kind,
+    pub(in crate::session) start: usize,
+    pub(in crate::session) end: usize,
 }
 
 /// Cuts a text into tokens; a copy of it looks ahead.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Lexer<'a> {
+pub(in crate::session) struct Lexer<'a> {
     text: &'a [u8],
     at: usize,
-    /// The next token, and where it ends, if it was looked at.
-    ahead: Option<(Token, usize)>,
 }
 
 /// What a byte may be part of, by its value.
@@ -70,6 +61,12 @@ static CLASSES: [u8; 256] = {
         if matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c) {
             classes[number] |= IS_SPACE;
         }
+        if matches!(
+            byte,
+            b',' | b'=' | b'<' | b'>' | b'+' | b'*' | b':' | b'|' | b'[' | b']' | b'%'
+        ) {
+            classes[number] |= IS_SIGN;
+        }
         number += 1;
     }
     classes
@@ -78,16 +75,18 @@ static CLASSES: [u8; 256] = {
 const STARTS_WORD: u8 = 1;
 const IS_OF_WORD: u8 = 2;
 const IS_SPACE: u8 = 4;
+/// A token of one character, whatever comes before and behind it.
+const IS_SIGN: u8 = 8;
 
 /// May an identifier begin so?
 #[inline]
-pub(super) fn starts_word(byte: u8) -> bool {
+pub(in crate::session) fn starts_word(byte: u8) -> bool {
     CLASSES[usize::from(byte)] & STARTS_WORD != 0
 }
 
 /// May an identifier go on so?
 #[inline]
-pub(super) fn is_of_word(byte: u8) -> bool {
+pub(in crate::session) fn is_of_word(byte: u8) -> bool {
     CLASSES[usize::from(byte)] & IS_OF_WORD != 0
 }
 
@@ -97,12 +96,13 @@ pub(super) fn is_space(byte: u8) -> bool {
 }
 
 impl<'a> Lexer<'a> {
-    pub(super) fn new(text: &'a [u8]) -> Self {
-        Self {
-            text,
-            at: 0,
-            ahead: None,
-        }
+    pub(in crate::session) fn new(text: &'a [u8]) -> Self {
+        Self { text, at: 0 }
+    }
+
+    /// From `at` on, where a token begins or blanks do.
+    pub(super) fn at(text: &'a [u8], at: usize) -> Self {
+        Self { text, at }
     }
 
     pub(super) fn text(&self) -> &'a [u8] {
@@ -110,29 +110,85 @@ impl<'a> Lexer<'a> {
     }
 
     /// The bytes of a token.
-    pub(super) fn bytes(&self, token: Token) -> &'a [u8] {
+    #[inline]
+    pub(in crate::session) fn bytes(&self, token: Token) -> &'a [u8] {
         &self.text[token.start..token.end]
     }
 
     /// The next token, without going on.
-    pub(super) fn peek(&self) -> Token {
+    pub(in crate::session) fn peek(&self) -> Token {
         let mut ahead = *self;
         ahead.next()
     }
 
-    /// The next token, which is then not cut once more.
-    pub(super) fn look_ahead(&mut self) -> Token {
-        let mut ahead = *self;
-        let token = ahead.next();
-        self.ahead = Some((token, ahead.at));
-        token
+    /// The next word, quoted identifier, parenthesis, semicolon or end, and whether other tokens were
+    /// passed over: as [`next`](Self::next) would give them, in fewer steps.
+    #[inline]
+    pub(super) fn next_name(&mut self) -> (Token, bool) {
+        let mut passed = false;
+        while let Some(byte) = self.byte(0) {
+            let class = CLASSES[usize::from(byte)];
+            if class & (IS_SPACE | IS_SIGN) != 0 {
+                passed |= class & IS_SIGN != 0;
+                self.at += 1;
+                continue;
+            }
+            if class & STARTS_WORD != 0 {
+                let start = self.at;
+                let end = start + blocks::word_len(self.text, start);
+                let is_prefix = matches!(self.text.get(end), Some(b'\'' | b'&'));
+                if end - start > 1 || !is_prefix {
+                    self.at = end;
+                    let kind = Kind::Word;
+                    return (Token { kind, start, end }, passed);
+                }
+            }
+            let kind = match byte {
+                b'(' => Kind::Open,
+                b')' => Kind::Close,
+                b';' => Kind::Semicolon,
+                b'.' if !self.byte(1).is_some_and(|next| next.is_ascii_digit()) => Kind::Dot,
+                b'0'..=b'9' if self.skip_plain_number() => {
+                    passed = true;
+                    continue;
+                }
+                _ => {
+                    let token = self.next();
+                    match token.kind {
+                        Kind::Word | Kind::Quoted | Kind::Broken | Kind::End => {
+                            return (token, passed);
+                        }
+                        _ => passed = true,
+                    }
+                    continue;
+                }
+            };
+            let start = self.at;
+            self.at += 1;
+            if kind != Kind::Dot {
+                let end = self.at;
+                return (Token { kind, start, end }, passed);
+            }
+            passed = true;
+        }
+        (self.next(), passed)
     }
 
-    pub(super) fn next(&mut self) -> Token {
-        if let Some((token, end)) = self.ahead.take() {
+    /// Skips digits, if they are a number that touches nothing else of a number, word or string.
+    #[inline]
+    fn skip_plain_number(&mut self) -> bool {
+        let end = self.at + blocks::digits(&self.text[self.at..]);
+        let touches = self
+            .text
+            .get(end)
+            .is_some_and(|&byte| is_of_word(byte) || matches!(byte, b'.' | b'\'' | b'"' | b'&'));
+        if !touches {
             self.at = end;
-            return token;
         }
+        !touches
+    }
+
+    pub(in crate::session) fn next(&mut self) -> Token {
         if !self.skip_blank() {
             return self.broken();
         }
@@ -157,6 +213,8 @@ impl<'a> Lexer<'a> {
             b'$' => self.dollar(),
             b'0'..=b'9' | b'.' => self.number(),
             _ if starts_word(byte) => self.word(),
+            // PostgreSQL reads no further.
+            0 => Kind::Broken,
             _ => self.single(Kind::Other(byte)),
         };
         if kind == Kind::Broken {
@@ -212,37 +270,20 @@ impl<'a> Lexer<'a> {
 
     /// Skips `/* .. */`, which may hold others.
     fn skip_comment(&mut self) -> bool {
-        let mut depth = 0_usize;
-        while let (Some(byte), Some(next)) = (self.byte(0), self.byte(1)) {
-            match (byte, next) {
-                (b'/', b'*') => {
-                    depth += 1;
-                    self.at += 2;
-                }
-                (b'*', b'/') => {
-                    depth -= 1;
-                    self.at += 2;
-                    if depth == 0 {
-                        return true;
-                    }
-                }
-                _ => self.at += 1,
-            }
-        }
-        false
+        let end = blocks::comment_end(self.text, self.at);
+        self.at = end.unwrap_or(self.text.len());
+        end.is_some()
     }
 
     /// From one quote to the next that is not doubled.
     fn quoted(&mut self, quote: u8, kind: Kind) -> Kind {
         self.at += 1;
-        while let Some(byte) = self.byte(0) {
-            self.at += 1;
-            if byte == quote {
-                if self.byte(0) != Some(quote) {
-                    return kind;
-                }
-                self.at += 1;
+        while let Some(found) = blocks::find(self.text, self.at, quote) {
+            self.at = found + 1;
+            if self.byte(0) != Some(quote) {
+                return kind;
             }
+            self.at += 1;
         }
         Kind::Broken
     }
@@ -296,10 +337,10 @@ impl<'a> Lexer<'a> {
 
     fn number(&mut self) -> Kind {
         let start = self.at;
-        self.skip_while(|byte| byte.is_ascii_digit());
+        self.skip_digits();
         if self.byte(0) == Some(b'.') && self.byte(1) != Some(b'.') {
             self.at += 1;
-            self.skip_while(|byte| byte.is_ascii_digit());
+            self.skip_digits();
         }
         if matches!(self.byte(0), Some(b'e' | b'E')) {
             let sign = usize::from(matches!(self.byte(1), Some(b'+' | b'-')));
@@ -308,14 +349,19 @@ impl<'a> Lexer<'a> {
                 .is_some_and(|byte| byte.is_ascii_digit())
             {
                 self.at += 1 + sign;
-                self.skip_while(|byte| byte.is_ascii_digit());
+                self.skip_digits();
             }
-        } else if self.at == start + 1 && matches!(self.byte(0), Some(b'x' | b'X')) {
+        } else if self.at == start + 1
+            && matches!(self.byte(0), Some(b'x' | b'X' | b'o' | b'O' | b'b' | b'B'))
+        {
             let mut ahead = *self;
             ahead.at += 1;
-            ahead.skip_while(|byte| byte.is_ascii_hexdigit());
+            ahead.skip_while(|byte| byte.is_ascii_hexdigit() || byte == b'_');
             // Else older versions take it for a number and a name, and newer ones for an error.
-            if !ahead.byte(0).is_some_and(is_of_word) {
+            if !ahead
+                .byte(0)
+                .is_some_and(|byte| is_of_word(byte) || is_quote(byte))
+            {
                 self.at = ahead.at;
             }
         }
@@ -335,6 +381,21 @@ impl<'a> Lexer<'a> {
             Kind::Broken
         } else {
             kind
+        }
+    }
+
+    /// Digits, since PostgreSQL 16 with `_` between them. For older versions that begins an alias, which
+    /// means nothing.
+    #[inline]
+    fn skip_digits(&mut self) {
+        loop {
+            self.skip_while(|byte| byte.is_ascii_digit());
+            let goes_on = self.byte(0) == Some(b'_')
+                && self.byte(1).is_some_and(|byte| byte.is_ascii_digit());
+            if !goes_on {
+                return;
+            }
+            self.at += 1;
         }
     }
 
@@ -361,6 +422,10 @@ impl<'a> Lexer<'a> {
             _ => Kind::Word,
         }
     }
+}
+
+fn is_quote(byte: u8) -> bool {
+    matches!(byte, b'\'' | b'"')
 }
 
 /// Where `wanted` stands first.
@@ -428,8 +493,8 @@ mod tests {
             "n:1 n:1.5 n:.5 n:1e5 n:1.e-5 n:0xff n:0 w:xffrom n:1 . n:.2",
         );
         check(
-            "1from 1.from $1from 1e5from 1_0",
-            "n:1 w:from n:1. w:from p:$1 w:from n:1e5 w:from n:1 w:_0",
+            "1from 1.from $1from 1e5from 1_0 1__0 0b1 0o7_7 0x1_Fg",
+            "n:1 w:from n:1. w:from p:$1 w:from n:1e5 w:from n:1_0 n:1 w:__0 n:0b1 n:0o7_7 n:0 w:x1_Fg",
         );
         check("f(a)::int", "w:f ( w:a ) : : w:int");
         check("gr\u{fc}n", "w:gr\u{fc}n");
@@ -455,6 +520,7 @@ mod tests {
             "1e'a'",
             "1ee'\\'",
             "$",
+            "a\0b",
         ] {
             assert!(tokens(text).ends_with('!'), "{text}: {}", tokens(text));
         }

@@ -1,26 +1,33 @@
 //! What a text of SQL may do to its session, without asking the server.
 //!
-//! Reading is cheap: one pass, nothing allocated. It knows no catalog but what the certificates
-//! say, and no setting but what [`Dialect`] says.
+//! The rules: the text must be cut into tokens with certainty, each of its statements begins with a word of
+//! a closed list, and every word and quoted identifier is looked up wherever it stands, among the key words,
+//! among PostgreSQL's own functions that leave a trace, and in the certificates of the database. No
+//! grammar is understood beyond that, so no place in a statement hides a name. Reading is one pass in which
+//! nothing is allocated.
 
 mod blocks;
-mod careful;
-mod ctes;
-mod first;
-mod keyword;
+mod class;
+mod ddl;
+mod denied;
 mod lexer;
+mod parameters;
 mod phrase;
-mod quick;
-mod quick_words;
-mod set;
+mod reader;
 mod suspicion;
 mod template;
-mod tripwire;
 mod verdict_cache;
 #[cfg(test)]
 mod verdicts;
+mod words;
 
+pub use class::Class;
+pub use ddl::may_change_catalog;
+pub use denied::INNOCENT;
+pub(in crate::session) use lexer::{Kind, Lexer, is_of_word};
+pub use parameters::{Touched, touched_parameters};
 pub use phrase::{CustomNames, Discard, Phrase, Phrases, custom_names, phrases, statements};
+use reader::Look;
 pub use suspicion::Suspicion;
 pub use verdict_cache::VerdictCache;
 
@@ -48,10 +55,15 @@ impl Dialect {
         }
         match client_encoding {
             b"UTF8" => Self::Utf8,
-            b"BIG5" | b"GBK" | b"GB18030" | b"UHC" | b"JOHAB" | b"SJIS" | b"SHIFT_JIS_2004" => {
-                Self::Unreadable
-            }
-            _ => Self::Ascii,
+            // In the others (BIG5, GBK, GB18030, UHC, JOHAB, SJIS, SHIFT_JIS_2004), a byte below 0x80 may
+            // be part of another character.
+            b"SQL_ASCII" | b"EUC_JP" | b"EUC_CN" | b"EUC_KR" | b"EUC_TW" | b"EUC_JIS_2004"
+            | b"MULE_INTERNAL" | b"LATIN1" | b"LATIN2" | b"LATIN3" | b"LATIN4" | b"LATIN5"
+            | b"LATIN6" | b"LATIN7" | b"LATIN8" | b"LATIN9" | b"LATIN10" | b"WIN866"
+            | b"WIN874" | b"WIN1250" | b"WIN1251" | b"WIN1252" | b"WIN1253" | b"WIN1254"
+            | b"WIN1255" | b"WIN1256" | b"WIN1257" | b"WIN1258" | b"ISO_8859_5" | b"ISO_8859_6"
+            | b"ISO_8859_7" | b"ISO_8859_8" | b"KOI8R" | b"KOI8U" => Self::Ascii,
+            _ => Self::Unreadable,
         }
     }
 
@@ -71,37 +83,13 @@ pub fn scan(text: &[u8], dialect: Dialect, certificates: &Certificates) -> Suspi
     look(text, dialect, certificates).found
 }
 
-/// What was found of a text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Look {
-    found: Suspicion,
-    /// The same text with other numbers and strings in it might have another verdict.
-    by_literals: bool,
-}
-
 fn look(text: &[u8], dialect: Dialect, certificates: &Certificates) -> Look {
     if dialect == Dialect::Unreadable {
         return Look {
-            found: Suspicion::OPAQUE,
+            found: reader::unreadable(text),
             by_literals: true,
         };
     }
     let utf8 = dialect == Dialect::Utf8 && certificates.is_utf8();
-    // The quick reading looks into no literal.
-    let quick = quick::read(text, utf8, certificates).map(|found| Look {
-        found,
-        by_literals: false,
-    });
-    debug_assert!(
-        quick.is_none_or(|quick| quick == careful::look(text, utf8, certificates)),
-        "the quick reading takes a text for what it is not: {}",
-        text.escape_ascii()
-    );
-    let mut seen = quick.unwrap_or_else(|| careful::look(text, utf8, certificates));
-    seen.found |= certificates.every_text();
-    if certificates.has_tripwires() {
-        seen.found |= tripwire::look(text, certificates);
-        seen.by_literals = true;
-    }
-    seen
+    reader::look(text, utf8, certificates)
 }

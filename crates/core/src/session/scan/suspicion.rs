@@ -26,7 +26,7 @@ impl Suspicion {
     pub const DISCARD: Self = Self(1 << 4);
     /// A temporary object was made or dropped, or made of something else.
     pub const TEMP: Self = Self(1 << 5);
-    /// A cursor WITH HOLD; CLOSE.
+    /// CLOSE; with [`OPAQUE`](Self::OPAQUE), a cursor WITH HOLD.
     pub const CURSOR: Self = Self(1 << 6);
     /// Advisory locks of the session, taken or released.
     pub const LOCK: Self = Self(1 << 7);
@@ -49,7 +49,11 @@ impl Suspicion {
     /// `pg_cancel_backend`.
     pub const CANCELS: Self = Self(1 << 15);
 
-    const NAMES: [&str; 16] = [
+    /// SAVEPOINT, RELEASE, ROLLBACK TO: nothing in itself, but what a SET in the same transaction has come
+    /// to is not told by its text any more.
+    pub const SAVEPOINT: Self = Self(1 << 16);
+
+    const NAMES: [&str; 17] = [
         "SETTING",
         "LISTEN",
         "PREPARE",
@@ -66,6 +70,7 @@ impl Suspicion {
         "STATEMENTS_VIEW",
         "TERMINATES",
         "CANCELS",
+        "SAVEPOINT",
     ];
 
     /// Has it all of `other`?

@@ -1,3 +1,5 @@
+use pgweir_core::session::{Class, Clean, ToDeallocate};
+
 use super::{eval::Rows, *};
 
 fn state() -> State {
@@ -138,8 +140,14 @@ fn a_clean_takes_all() {
     assert_eq!(state.difference_from(&self::state()), None);
     assert!(!state.is_bound() && !state.has_sequences() && state.remains().is_none());
     let mut state = dirty();
-    run(&mut state, pgweir_core::session::CLEAN).unwrap();
-    run(&mut state, "DEALLOCATE ALL").unwrap();
+    let clean = Clean {
+        class: Class::Opaque,
+        changes_role: true,
+        reseeds: false,
+        version: 18,
+    };
+    let text = String::from_utf8(clean.text(&ToDeallocate::All)).unwrap();
+    run(&mut state, &text).unwrap();
     let left = state.difference_from(&self::state()).expect("the seed");
     assert!(left.contains("seed"), "{left}");
 }

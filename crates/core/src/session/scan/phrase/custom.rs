@@ -1,10 +1,16 @@
-//! Names of custom parameters.
+//! Names of custom parameters, and words of DDL, in texts that come in pieces.
+//!
+//! This reader does not stand on the lexer: names also stand in strings, which may be bodies of functions,
+//! and a text that is longer than a buffer is passed on without being held as a whole.
 
 use std::collections::BTreeSet;
 
 use crate::session::{
     Customs,
-    scan::lexer::{is_of_word, starts_word},
+    scan::{
+        ddl,
+        lexer::{is_of_word, starts_word},
+    },
 };
 
 /// The longest of the words that names follow.
@@ -22,6 +28,8 @@ pub struct CustomNames {
     /// The word that is being read; of a longer one, the beginning.
     word: Vec<u8>,
     is_word: bool,
+    /// See [`CustomNames::may_change_catalog`].
+    may_change_catalog: bool,
     /// What may become names. No more than a few at a time, since one character ends most.
     readers: Vec<Reader>,
 }
@@ -94,8 +102,16 @@ impl CustomNames {
         }
     }
 
+    /// Stands one of the words of DDL in what has come? As
+    /// [`may_change_catalog`](crate::session::scan::may_change_catalog) says of a whole text.
+    #[must_use]
+    pub fn may_change_catalog(&self) -> bool {
+        self.may_change_catalog || self.is_word && ddl::is_word(&self.word)
+    }
+
     fn word_ended(&mut self) {
         self.is_word = false;
+        self.may_change_catalog |= ddl::is_word(&self.word);
         match self.word.as_slice() {
             b"set_config" | b"current_setting" => self.readers.push(Reader::Open),
             b"set" | b"show" | b"reset" | b"local" | b"session" => {

@@ -1,0 +1,198 @@
+//! What ran on a server since its session was last cleaned and last looked at.
+//!
+//! The class of a text says how much of the session the text can change ([`Class`]). A server's dirt is
+//! the highest class of all texts that were sent to it: errors and ROLLBACK do not lower it. The clean
+//! that the class demands runs before another client, or pgweir itself, uses the server. A look at the
+//! session of the client that owns it is a separate matter: it finds what the client has set, so that the
+//! client finds the same on its next server.
+
+use std::collections::BTreeSet;
+
+use super::{
+    Class, Dialect, Suspicion, is_who,
+    scan::{Touched, touched_parameters},
+};
+
+/// The most parameters that are named one by one; of more, all are looked at.
+const NAMES_MAX: usize = 64;
+
+/// The dirt of one server.
+#[derive(Debug, Default)]
+pub struct Dirt {
+    /// Since the last clean.
+    class: Class,
+    /// Since the last look.
+    unseen: Class,
+    /// What the texts since the last look may have touched.
+    suspicion: Suspicion,
+    /// The parameters that texts of class settings have named since the last look, in lower case.
+    names: BTreeSet<Box<[u8]>>,
+    /// More parameters were set than `names` tells.
+    any_name: bool,
+    /// A role or the session's user was set since the last clean.
+    changes_role: bool,
+}
+
+impl Dirt {
+    /// A text is sent to the server. `class` is that of all that its transaction has run so far.
+    pub fn note(&mut self, suspicion: Suspicion, class: Class, text: &[u8], dialect: Dialect) {
+        self.raise(class);
+        self.suspicion |= suspicion;
+        if suspicion.class() == Class::Settings {
+            self.note_names(text, dialect);
+        }
+    }
+
+    /// Something of this class is sent to the server.
+    #[inline]
+    pub fn raise(&mut self, class: Class) {
+        self.class = self.class.max(class);
+        self.unseen = self.unseen.max(class);
+    }
+
+    /// The session is to be looked at, whatever is sent to the server.
+    pub fn wants_look(&mut self) {
+        self.unseen = Class::Opaque;
+    }
+
+    fn note_names(&mut self, text: &[u8], dialect: Dialect) {
+        match touched_parameters(text, dialect) {
+            Touched::Names(names) => {
+                for name in names {
+                    self.changes_role |= is_who(&name);
+                    self.names.insert(name.into());
+                }
+            }
+            Touched::All | Touched::Unknown => self.any_name = true,
+        }
+        self.any_name |= self.names.is_empty() || self.names.len() > NAMES_MAX;
+        if self.any_name {
+            self.changes_role = true;
+            self.names.clear();
+        }
+    }
+
+    /// The class since the last clean.
+    #[must_use]
+    #[inline]
+    pub fn class(&self) -> Class {
+        self.class
+    }
+
+    /// The class since the last look.
+    #[must_use]
+    #[inline]
+    pub fn unseen(&self) -> Class {
+        self.unseen
+    }
+
+    /// What the texts since the last look may have touched.
+    #[inline]
+    pub fn suspicion(&self) -> Suspicion {
+        self.suspicion
+    }
+
+    /// Is the session to be cleaned before anybody else uses the server? Sequence values are discarded in front
+    /// of the next client's statements.
+    #[must_use]
+    #[inline]
+    pub fn needs_clean(&self) -> bool {
+        self.class > Class::Sequences
+    }
+
+    /// Is the session to be looked at before its client can go on with another server?
+    #[must_use]
+    #[inline]
+    pub fn needs_look(&self) -> bool {
+        self.unseen > Class::Sequences
+    }
+
+    /// The parameters that a look has to ask for; `None` if that is all of them and everything else.
+    #[must_use]
+    pub fn names(&self) -> Option<&BTreeSet<Box<[u8]>>> {
+        (self.unseen == Class::Settings && !self.any_name).then_some(&self.names)
+    }
+
+    /// May the session have another user or role than its login's?
+    #[must_use]
+    pub fn changes_role(&self) -> bool {
+        self.changes_role || self.class == Class::Opaque
+    }
+
+    /// The session was looked at.
+    pub fn looked_at(&mut self) {
+        self.unseen = Class::Pure;
+        self.suspicion = Suspicion::NONE;
+        self.names.clear();
+        self.any_name = false;
+    }
+
+    /// The session was cleaned.
+    pub fn cleaned(&mut self) {
+        *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn note(dirt: &mut Dirt, suspicion: Suspicion, text: &str) {
+        dirt.note(suspicion, suspicion.class(), text.as_bytes(), Dialect::Utf8);
+    }
+
+    #[test]
+    fn dirt_grows_until_the_clean() {
+        let mut dirt = Dirt::default();
+        assert!(!dirt.needs_clean() && !dirt.needs_look());
+        note(&mut dirt, Suspicion::SEQUENCE, "SELECT nextval('s')");
+        assert!(!dirt.needs_clean() && !dirt.needs_look());
+        note(
+            &mut dirt,
+            Suspicion::SETTING,
+            "SET App.Tenant = 'a'; SET ROLE x",
+        );
+        assert!(dirt.needs_clean() && dirt.needs_look() && dirt.changes_role());
+        let names: Vec<_> = dirt.names().unwrap().iter().map(|name| &**name).collect();
+        assert_eq!(names, [&b"app.tenant"[..], b"role"]);
+        dirt.looked_at();
+        assert!(dirt.needs_clean() && !dirt.needs_look() && dirt.changes_role());
+        note(&mut dirt, Suspicion::OPAQUE, "DO 'x'");
+        assert_eq!(dirt.names(), None);
+        dirt.cleaned();
+        assert!(!dirt.needs_clean() && !dirt.needs_look() && !dirt.changes_role());
+        dirt.wants_look();
+        assert!(!dirt.needs_clean() && dirt.needs_look() && dirt.names().is_none());
+    }
+
+    #[test]
+    fn all_parameters() {
+        for text in ["RESET ALL", "SELECT set_config($1, $2, false)", ""] {
+            let mut dirt = Dirt::default();
+            note(&mut dirt, Suspicion::SETTING, text);
+            assert_eq!(dirt.names(), None, "{text}");
+        }
+        let mut dirt = Dirt::default();
+        for number in 0..=NAMES_MAX {
+            note(
+                &mut dirt,
+                Suspicion::SETTING,
+                &format!("SET app.n{number} = 1"),
+            );
+        }
+        assert_eq!(dirt.names(), None);
+    }
+
+    #[test]
+    fn a_setting_under_a_savepoint() {
+        let mut dirt = Dirt::default();
+        let both = Suspicion::SETTING | Suspicion::SAVEPOINT;
+        dirt.note(
+            Suspicion::SETTING,
+            both.class(),
+            b"SET app.x = 1",
+            Dialect::Utf8,
+        );
+        assert_eq!((dirt.class(), dirt.names()), (Class::Opaque, None));
+    }
+}

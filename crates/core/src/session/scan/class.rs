@@ -1,0 +1,75 @@
+//! Classes of texts, by what it takes to make a server new that has run them.
+
+use super::Suspicion;
+
+/// What ran on a server since it was new, the least first. Errors and ROLLBACK do not lower it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    /// Nothing that can keep state.
+    #[default]
+    Pure,
+    /// Also values of sequences: DISCARD SEQUENCES takes them away.
+    Sequences,
+    /// Also SET and RESET of parameters, which [`touched_parameters`](super::touched_parameters) names.
+    Settings,
+    /// Anything.
+    Opaque,
+}
+
+impl Suspicion {
+    /// Leaves nothing in the session.
+    const HARMLESS: Self = Self::STATEMENTS_VIEW
+        .and(Self::TERMINATES)
+        .and(Self::CANCELS)
+        // A cursor that lasts is opaque, too; CLOSE leaves nothing.
+        .and(Self::CURSOR)
+        .and(Self::SAVEPOINT);
+    const OF_SEQUENCES: Self = Self::HARMLESS.and(Self::SEQUENCE).and(Self::READS_SEQUENCE);
+    const OF_SETTINGS: Self = Self::OF_SEQUENCES.and(Self::SETTING);
+    /// A SET under a savepoint: its outcome is not in the text.
+    const UNDER_SAVEPOINT: Self = Self::SETTING.and(Self::SAVEPOINT);
+
+    /// The class of a text, or of all that ran in a transaction of one server.
+    #[must_use]
+    pub const fn class(self) -> Class {
+        if self.without(Self::HARMLESS).is_empty() {
+            Class::Pure
+        } else if self.without(Self::OF_SEQUENCES).is_empty() {
+            Class::Sequences
+        } else if self.without(Self::OF_SETTINGS).is_empty()
+            && !self.contains(Self::UNDER_SAVEPOINT)
+        {
+            Class::Settings
+        } else {
+            Class::Opaque
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes() {
+        let check =
+            |suspicion: Suspicion, class| assert_eq!(suspicion.class(), class, "{suspicion}");
+        check(Suspicion::NONE, Class::Pure);
+        check(
+            Suspicion::TERMINATES | Suspicion::STATEMENTS_VIEW,
+            Class::Pure,
+        );
+        check(Suspicion::SAVEPOINT, Class::Pure);
+        check(Suspicion::SEQUENCE | Suspicion::SAVEPOINT, Class::Sequences);
+        check(
+            Suspicion::READS_SEQUENCE | Suspicion::SETTING,
+            Class::Settings,
+        );
+        check(Suspicion::SETTING | Suspicion::SAVEPOINT, Class::Opaque);
+        for bit in (0..32).map(|bit| Suspicion::from_bits(1 << bit)) {
+            let is_known = Suspicion::OF_SETTINGS.contains(bit);
+            assert_eq!(bit.class() == Class::Opaque, !is_known, "{bit}");
+        }
+        assert!(Class::Pure < Class::Sequences && Class::Settings < Class::Opaque);
+    }
+}

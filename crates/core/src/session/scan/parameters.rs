@@ -1,0 +1,284 @@
+//! What SET, RESET and `set_config` leave behind, and which parameters a text of theirs touches.
+
+use super::{
+    Dialect, Suspicion,
+    lexer::{Kind, Lexer, Token},
+    phrase::{Phrase, phrases},
+};
+
+/// PostgreSQL cuts longer names.
+pub(super) const NAME_MAX: usize = 62;
+
+/// The parameters that a text sets for longer than its transaction, or takes back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Touched {
+    /// These, in lower case: `role` and `session_authorization` are parameters like others.
+    Names(Vec<Vec<u8>>),
+    /// All that the client has set: RESET ALL.
+    All,
+    /// A text that does not tell.
+    Unknown,
+}
+
+/// The parameters that a text of the class [`Settings`](super::Class::Settings) touches. Names of other
+/// texts may be missing. For a text that is suspect: it allocates.
+#[must_use]
+pub fn touched_parameters(text: &[u8], dialect: Dialect) -> Touched {
+    if dialect == Dialect::Unreadable || is_broken(text) {
+        return Touched::Unknown;
+    }
+    let mut names = Vec::new();
+    let mut all = false;
+    for phrase in phrases(text) {
+        let name = match phrase {
+            Phrase::ResetAll => {
+                all = true;
+                continue;
+            }
+            Phrase::Set { name, .. } | Phrase::Reset(name) | Phrase::SetConfig(Some(name)) => name,
+            Phrase::SetConfig(None) => return Touched::Unknown,
+            _ => continue,
+        };
+        if !lasting(&name).is_empty() {
+            return Touched::Unknown;
+        }
+        let name = name.to_ascii_lowercase();
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    if all {
+        Touched::All
+    } else {
+        Touched::Names(names)
+    }
+}
+
+fn is_broken(text: &[u8]) -> bool {
+    let mut lexer = Lexer::new(text);
+    loop {
+        match lexer.next().kind {
+            Kind::Broken => return true,
+            Kind::End => return false,
+            _ => {}
+        }
+    }
+}
+
+/// What is left of a parameter although it was set for the transaction only.
+///
+/// `seed` acts when it is set. The others change how the texts after it are read, and those may
+/// have been looked at before that is known here.
+pub(super) fn lasting(parameter: &[u8]) -> Suspicion {
+    let is = |name: &str| parameter.eq_ignore_ascii_case(name.as_bytes());
+    if is("seed") {
+        Suspicion::SEED
+    } else if is("standard_conforming_strings") || is("client_encoding") || is("names") {
+        Suspicion::OPAQUE
+    } else if parameter.len() <= NAME_MAX && parameter.iter().all(|byte| byte.is_ascii_graphic()) {
+        Suspicion::NONE
+    } else {
+        Suspicion::OPAQUE
+    }
+}
+
+/// What a SET leaves behind; `lexer` stands behind that word.
+pub(super) fn set(mut lexer: Lexer<'_>) -> Suspicion {
+    let scope = lexer.next();
+    let is_qualified = lexer.peek().kind == Kind::Dot;
+    let is = |name: &str| !is_qualified && is_word(&lexer, scope, name);
+    if is("local") {
+        let name = lexer.next();
+        parameter(&lexer, name) | to_default(lexer)
+    } else if is("transaction") || is("constraints") {
+        Suspicion::NONE
+    } else if is("session") {
+        let name = lexer.next();
+        parameter(&lexer, name) | Suspicion::SETTING
+    } else {
+        parameter(&lexer, scope) | Suspicion::SETTING
+    }
+}
+
+/// What a RESET leaves behind; `lexer` stands behind that word.
+pub(super) fn reset(mut lexer: Lexer<'_>) -> Suspicion {
+    let name = lexer.next();
+    parameter(&lexer, name) | Suspicion::SETTING
+}
+
+/// `TO DEFAULT` brings back what the client has started with, which its server need not have.
+fn to_default(mut lexer: Lexer<'_>) -> Suspicion {
+    loop {
+        let token = lexer.next();
+        match token.kind {
+            Kind::Semicolon | Kind::End | Kind::Broken => return Suspicion::NONE,
+            _ if is_word(&lexer, token, "default") || is_word(&lexer, token, "local") => {
+                return Suspicion::SETTING;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What is left of the parameter of this name, or that begins so.
+fn parameter(lexer: &Lexer<'_>, name: Token) -> Suspicion {
+    let bytes = lexer.bytes(name);
+    match name.kind {
+        Kind::Word if bytes.eq_ignore_ascii_case(b"session") => Suspicion::SETTING,
+        Kind::Word => lasting(bytes),
+        Kind::Quoted => lasting(unquoted(bytes)),
+        _ => Suspicion::OPAQUE,
+    }
+}
+
+/// Reads the rest of `SELECT set_config(N, V, L) [AS word] [, ...]` behind SELECT, to the end of the
+/// statement: what it leaves behind, and where it ends. `None` if it is anything else.
+///
+/// N is a plain string that is the name of a parameter, V a plain string or `$n`, L the word true or
+/// false: no function but `set_config` is called, and no operator or cast.
+pub(super) fn set_config<'a>(mut lexer: Lexer<'a>) -> Option<(Suspicion, Lexer<'a>)> {
+    let mut found = Suspicion::NONE;
+    loop {
+        found |= call(&mut lexer)?;
+        let mut ahead = lexer;
+        let mut next = ahead.next();
+        if is_word(&ahead, next, "as") {
+            let alias = ahead.next();
+            if alias.kind != Kind::Word || !is_plain_alias(ahead.bytes(alias)) {
+                return None;
+            }
+            lexer = ahead;
+            next = ahead.next();
+        }
+        match next.kind {
+            Kind::Comma => lexer = ahead,
+            Kind::Semicolon | Kind::End => return Some((found, lexer)),
+            _ => return None,
+        }
+    }
+}
+
+/// The alias is not looked up, so that it must not be cut.
+fn is_plain_alias(alias: &[u8]) -> bool {
+    alias.len() <= NAME_MAX && alias.is_ascii()
+}
+
+/// One `[pg_catalog.]set_config(N, V, L)`.
+fn call(lexer: &mut Lexer<'_>) -> Option<Suspicion> {
+    let mut token = lexer.next();
+    if is_word(lexer, token, "pg_catalog") {
+        if lexer.next().kind != Kind::Dot {
+            return None;
+        }
+        token = lexer.next();
+    }
+    if !is_word(lexer, token, "set_config") || lexer.next().kind != Kind::Open {
+        return None;
+    }
+    let name = lexer.next();
+    let name = match name.kind {
+        Kind::Text => unquoted(lexer.bytes(name)),
+        _ => return None,
+    };
+    if !is_parameter_name(name) || lexer.next().kind != Kind::Comma {
+        return None;
+    }
+    if !matches!(lexer.next().kind, Kind::Text | Kind::Parameter) {
+        return None;
+    }
+    if lexer.next().kind != Kind::Comma {
+        return None;
+    }
+    let is_local = lexer.next();
+    let scope = if is_word(lexer, is_local, "true") {
+        Suspicion::NONE
+    } else if is_word(lexer, is_local, "false") {
+        Suspicion::SETTING
+    } else {
+        return None;
+    };
+    (lexer.next().kind == Kind::Close).then_some(scope | lasting(name))
+}
+
+/// Is it a name of PostgreSQL's own, or a custom one in two parts?
+fn is_parameter_name(name: &[u8]) -> bool {
+    let is_part = |part: &[u8]| {
+        part.first()
+            .is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_')
+            && part
+                .iter()
+                .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$'))
+    };
+    let mut parts = name.split(|&byte| byte == b'.');
+    name.len() <= NAME_MAX && parts.by_ref().take(2).all(is_part) && parts.next().is_none()
+}
+
+fn is_word(lexer: &Lexer<'_>, token: Token, word: &str) -> bool {
+    token.kind == Kind::Word && lexer.bytes(token).eq_ignore_ascii_case(word.as_bytes())
+}
+
+/// What stands between quotes, doubled ones as they are.
+fn unquoted(quoted: &[u8]) -> &[u8] {
+    &quoted[1..quoted.len() - 1]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn touched() {
+        let check = |text: &str, expect: &[&str]| {
+            let names = expect.iter().map(|name| name.as_bytes().to_vec()).collect();
+            let found = touched_parameters(text.as_bytes(), Dialect::Utf8);
+            assert_eq!(found, Touched::Names(names), "{text}");
+        };
+        check("SET search_path = a, b", &["search_path"]);
+        check(
+            "SET App.Tenant TO 'x'; SET app.tenant = 'y'",
+            &["app.tenant"],
+        );
+        check(
+            "SET SESSION work_mem = 1; RESET \"DateStyle\"",
+            &["work_mem", "datestyle"],
+        );
+        check("SET TIME ZONE 'UTC'", &["timezone"]);
+        check("SET SCHEMA 'a'", &["search_path"]);
+        check("SET XML OPTION DOCUMENT", &["xmloption"]);
+        check("SET ROLE a", &["role"]);
+        check("SET SESSION AUTHORIZATION a", &["session_authorization"]);
+        check(
+            "RESET SESSION AUTHORIZATION; RESET ROLE",
+            &["session_authorization", "role"],
+        );
+        check("SELECT set_config('a.b', $1, false) AS x", &["a.b"]);
+        check("BEGIN; SET x.y = 1; COMMIT", &["x.y"]);
+        check("SELECT 1", &[]);
+        check(
+            "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
+            &[
+                "default_transaction_isolation",
+                "default_transaction_read_only",
+                "default_transaction_deferrable",
+            ],
+        );
+    }
+
+    #[test]
+    fn touched_without_names() {
+        let of = |text: &str, dialect| touched_parameters(text.as_bytes(), dialect);
+        assert_eq!(of("SET a.b = 1; RESET ALL", Dialect::Utf8), Touched::All);
+        for text in [
+            "SET seed = 0.5",
+            "SET NAMES 'LATIN1'",
+            "SET standard_conforming_strings = off",
+            "SELECT set_config($1, 'a', false)",
+            "SET U&\"a\" = 1",
+            "SET gr\u{fc}n.x = 1",
+            &format!("SET {}.x = 1", "x".repeat(63)),
+        ] {
+            assert_eq!(of(text, Dialect::Utf8), Touched::Unknown, "{text}");
+        }
+        assert_eq!(of("SET a.b = 1", Dialect::Unreadable), Touched::Unknown);
+    }
+}

@@ -1,0 +1,432 @@
+//! What a text leaves behind: words count wherever they stand, and no grammar is understood but how
+//! statements begin.
+
+use super::{
+    Suspicion, ddl,
+    lexer::{Kind, Lexer, Token},
+    parameters::{self, NAME_MAX},
+    words::{self, Key, Meaning},
+};
+use crate::session::certificates::{Certificates, Name, Traces};
+
+/// What was found of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Look {
+    pub(super) found: Suspicion,
+    /// The same text with other numbers and strings in it might have another verdict.
+    pub(super) by_literals: bool,
+}
+
+/// Reads a text. `utf8`: names beyond ASCII stand in it as the catalog writes them.
+pub(super) fn look(text: &[u8], utf8: bool, certificates: &Certificates) -> Look {
+    let mut reader = Reader {
+        lexer: Lexer::new(text),
+        certificates,
+        utf8,
+        found: Suspicion::NONE,
+        written: Suspicion::NONE,
+        writes: false,
+        by_literals: false,
+        place: Place::Start,
+        before: OTHER,
+        verb_end: 0,
+        statement: Statement::default(),
+    };
+    reader.read();
+    let written = if reader.writes {
+        reader.written
+    } else {
+        Suspicion::NONE
+    };
+    Look {
+        found: reader.found | written | certificates.every_text(),
+        by_literals: reader.by_literals,
+    }
+}
+
+/// A text that can't be cut into tokens, or has code in a string, may be anything, but not DDL without a
+/// word for it.
+#[cold]
+pub(super) fn unreadable(text: &[u8]) -> Suspicion {
+    match ddl::may_change_catalog(text) {
+        true => Suspicion::OPAQUE | Suspicion::TEMP,
+        false => Suspicion::OPAQUE,
+    }
+}
+
+/// Stands for all tokens that say nothing.
+const OTHER: Token = Token {
+    kind: Kind::Comma,
+    start: 0,
+    end: 0,
+};
+
+/// What every statement is suspected of that may change the catalog.
+const CHANGE: Suspicion = Suspicion::OPAQUE.and(Suspicion::TEMP);
+
+struct Reader<'a> {
+    lexer: Lexer<'a>,
+    certificates: &'a Certificates,
+    utf8: bool,
+    found: Suspicion,
+    /// What names leave behind if the text writes.
+    written: Suspicion,
+    /// A verb that writes stands somewhere.
+    writes: bool,
+    by_literals: bool,
+    place: Place,
+    /// The token before; a comma in the place of any that was passed over.
+    before: Token,
+    /// Where the last INSERT or MERGE ends that is a verb, and no name.
+    verb_end: usize,
+    statement: Statement,
+}
+
+/// Where in a statement a token stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Nothing but parentheses came before.
+    Start,
+    /// Behind EXPLAIN and its options.
+    Explain,
+    Within,
+    /// The rest of a statement without expressions: SET, RESET, SHOW.
+    Constants,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Statement {
+    /// The word that it begins with, if that matters, and where the word ends.
+    key: Option<(Key, usize)>,
+    depth: u32,
+    /// A word that may be its verb has come, outside of parentheses.
+    has_verb: bool,
+}
+
+impl Reader<'_> {
+    fn read(&mut self) {
+        loop {
+            let (token, passed) = self.lexer.next_name();
+            if passed {
+                self.other();
+            }
+            match token.kind {
+                Kind::Word => self.word(token),
+                Kind::Quoted => self.quoted(token),
+                Kind::Open => self.open(),
+                Kind::Close => self.statement.depth = self.statement.depth.wrapping_sub(1),
+                Kind::Semicolon => {
+                    self.place = Place::Start;
+                    self.statement = Statement::default();
+                }
+                Kind::End => return,
+                _ => {
+                    self.found |= unreadable(self.lexer.text());
+                    return;
+                }
+            }
+            self.before = token;
+        }
+    }
+
+    #[inline]
+    fn other(&mut self) {
+        self.before.kind = Kind::Comma;
+        if matches!(self.place, Place::Start | Place::Explain) {
+            self.not_a_statement();
+        }
+    }
+
+    /// No statement begins so.
+    #[cold]
+    fn not_a_statement(&mut self) {
+        self.found |= CHANGE;
+        self.place = Place::Within;
+    }
+
+    #[inline]
+    fn open(&mut self) {
+        self.statement.depth = self.statement.depth.wrapping_add(1);
+        if self.place == Place::Explain {
+            self.skip_options();
+        }
+    }
+
+    /// The options of EXPLAIN, unless the parenthesis holds a query.
+    fn skip_options(&mut self) {
+        let mut ahead = self.lexer;
+        let first = ahead.next();
+        let key = self.key(first);
+        if first.kind == Kind::Open || matches!(key, Some(Key::Select | Key::With)) {
+            return;
+        }
+        loop {
+            let token = self.lexer.next();
+            match token.kind {
+                Kind::Close => break,
+                Kind::Open | Kind::Semicolon | Kind::Broken | Kind::End => {
+                    return self.not_a_statement();
+                }
+                _ => {}
+            }
+        }
+        self.statement.depth = self.statement.depth.wrapping_sub(1);
+    }
+
+    fn key(&self, token: Token) -> Option<Key> {
+        let Token { kind, start, end } = token;
+        let text = self.lexer.text();
+        let meaning = match kind {
+            Kind::Word => words::meaning(Name::at(text, start, end), text, start, end),
+            _ => None,
+        };
+        match meaning {
+            Some(Meaning::Key(key)) => Some(key),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn word(&mut self, token: Token) {
+        let text = self.lexer.text();
+        let hash = Name::at(text, token.start, token.end);
+        let name = &text[token.start..token.end];
+        if self.place != Place::Within || words::may_mean(hash, name[0]) {
+            return self.word_with_meaning(token, hash, name);
+        }
+        self.name(hash, name);
+    }
+
+    #[inline(never)]
+    fn word_with_meaning(&mut self, token: Token, hash: Name, name: &[u8]) {
+        if self.place == Place::Constants {
+            return;
+        }
+        let meaning = words::meaning(hash, self.lexer.text(), token.start, token.end);
+        if self.place == Place::Within {
+            match meaning {
+                None => {}
+                Some(Meaning::Key(key)) => self.keyword(key, token),
+                Some(Meaning::Name(read, write)) => self.known(read, write),
+                Some(Meaning::SetConfig) => return self.set_config(),
+            }
+        } else {
+            self.first(token, meaning);
+        }
+        self.name(hash, name);
+    }
+
+    fn quoted(&mut self, token: Token) {
+        self.other();
+        if self.place == Place::Constants {
+            return;
+        }
+        let (start, end) = (token.start + 1, token.end - 1);
+        let text = self.lexer.text();
+        let hash = Name::at(text, start, end);
+        match words::meaning(hash, text, start, end) {
+            Some(Meaning::Name(read, write)) => self.known(read, write),
+            Some(Meaning::SetConfig) => self.known(SETS, Suspicion::NONE),
+            Some(Meaning::Key(_)) | None => {}
+        }
+        let name = &text[start..end];
+        if name.contains(&b'"') {
+            self.found |= Suspicion::OPAQUE;
+        }
+        self.name(hash, name);
+    }
+
+    /// An identifier, whatever it means: a name of the database may be the same.
+    #[inline]
+    fn name(&mut self, hash: Name, name: &[u8]) {
+        if name.len() > NAME_MAX || !self.utf8 && !name.is_ascii() {
+            self.found |= Suspicion::OPAQUE;
+        }
+        let Traces { read, write } = self.certificates.word(hash);
+        self.found |= read;
+        self.written |= write;
+    }
+
+    #[cold]
+    fn known(&mut self, read: Suspicion, write: Suspicion) {
+        self.found |= read;
+        self.written |= write;
+    }
+
+    /// A key word within a statement.
+    fn keyword(&mut self, key: Key, token: Token) {
+        match key {
+            Key::Insert | Key::Merge => {
+                self.writes = true;
+                if self.is_verb() {
+                    self.verb_end = token.end;
+                }
+                self.may_be_verb();
+            }
+            // A lock fires no trigger; FOR is reserved, so that no name is meant.
+            Key::Update if self.is_behind(b"for") => {}
+            Key::Update | Key::Delete | Key::Truncate | Key::Copy => {
+                self.writes = true;
+                self.may_be_verb();
+            }
+            Key::Select => self.may_be_verb(),
+            Key::Into if !self.is_behind_verb() => self.found |= CHANGE,
+            Key::Execute => self.found |= Suspicion::EXECUTE | Suspicion::OPAQUE,
+            Key::Hold if self.is_behind(b"with") => {
+                self.found |= Suspicion::CURSOR | Suspicion::OPAQUE;
+            }
+            Key::Program if self.begins_with(Key::Copy) => self.found |= Suspicion::OPAQUE,
+            _ => {}
+        }
+    }
+
+    /// Is the token before this word, without quotes?
+    fn is_behind(&self, word: &[u8]) -> bool {
+        self.before.kind == Kind::Word && self.lexer.bytes(self.before).eq_ignore_ascii_case(word)
+    }
+
+    fn is_behind_verb(&self) -> bool {
+        self.before.kind == Kind::Word && self.before.end == self.verb_end
+    }
+
+    fn begins_with(&self, key: Key) -> bool {
+        self.statement.key.is_some_and(|(first, _)| first == key)
+    }
+
+    #[inline]
+    fn may_be_verb(&mut self) {
+        self.statement.has_verb |= self.statement.depth == 0;
+    }
+
+    /// Is an INSERT or MERGE within a statement a verb? Else it may be the alias before `SELECT .. INTO`,
+    /// which makes a table. A verb is the body of a common table expression, or comes behind all of
+    /// them; and in PREPARE there is no SELECT INTO.
+    fn is_verb(&self) -> bool {
+        match self.before.kind {
+            Kind::Open => true,
+            Kind::Close => {
+                let at = &self.statement;
+                at.depth == 0 && !at.has_verb && self.begins_with(Key::With)
+            }
+            _ => self.begins_with(Key::Prepare) && self.is_behind(b"as"),
+        }
+    }
+
+    /// A call of `set_config`, or a name like it.
+    fn set_config(&mut self) {
+        self.by_literals = true;
+        let begin = match self.statement.key {
+            Some((Key::Select, end)) if self.place == Place::Within => {
+                Lexer::at(self.lexer.text(), end)
+            }
+            _ => Lexer::at(b"", 0),
+        };
+        match parameters::set_config(begin) {
+            Some((found, end)) if !self.certificates.redefines_set_config() => {
+                self.found |= found;
+                self.lexer = end;
+            }
+            _ => self.known(SETS, Suspicion::NONE),
+        }
+    }
+}
+
+/// A call of `set_config` of which no more is known.
+const SETS: Suspicion = Suspicion::SETTING.and(Suspicion::OPAQUE);
+
+/// The word that a statement begins with.
+impl Reader<'_> {
+    #[inline]
+    fn first(&mut self, token: Token, meaning: Option<Meaning>) {
+        let key = match meaning {
+            Some(Meaning::Key(key)) => key,
+            Some(Meaning::Name(read, write)) => {
+                self.known(read, write);
+                return self.not_a_statement();
+            }
+            _ => return self.not_a_statement(),
+        };
+        let is_explained = self.place == Place::Explain;
+        if is_explained && key == Key::Analyze {
+            return;
+        }
+        self.place = Place::Within;
+        self.statement.key = (!is_explained).then_some((key, token.end));
+        match key {
+            Key::Select => self.may_be_verb(),
+            Key::With if is_explained => self.statement.key = Some((key, token.end)),
+            Key::With => {}
+            Key::Insert | Key::Merge => {
+                self.writes = true;
+                self.verb_end = token.end;
+                self.may_be_verb();
+            }
+            Key::Update | Key::Delete | Key::Truncate | Key::Copy => {
+                self.writes = true;
+                self.may_be_verb();
+            }
+            _ => self.command(key),
+        }
+    }
+
+    /// A statement that is no query.
+    fn command(&mut self, key: Key) {
+        let found = match key {
+            Key::Begin | Key::Fetch | Key::Lock | Key::Declare => Suspicion::NONE,
+            Key::Show => self.constants(Suspicion::NONE),
+            Key::Set => self.constants(parameters::set(self.lexer)),
+            Key::Reset => self.constants(parameters::reset(self.lexer)),
+            Key::Commit if self.follows(b"prepared") => CHANGE,
+            Key::Commit => Suspicion::NONE,
+            Key::Rollback if !self.is_to_savepoint() => Suspicion::NONE,
+            Key::Rollback | Key::Savepoint => Suspicion::SAVEPOINT,
+            Key::Explain => {
+                self.place = Place::Explain;
+                Suspicion::NONE
+            }
+            Key::Listen => Suspicion::LISTEN,
+            Key::Discard => Suspicion::DISCARD,
+            Key::Deallocate => Suspicion::PREPARE,
+            Key::Prepare if self.is_prepare_transaction() => Suspicion::NONE,
+            Key::Prepare => Suspicion::PREPARE,
+            Key::Execute => Suspicion::EXECUTE,
+            Key::Close => Suspicion::CURSOR,
+            Key::Load => Suspicion::LIBRARY,
+            Key::Do => unreadable(self.lexer.text()),
+            Key::Call => Suspicion::OPAQUE,
+            _ => CHANGE,
+        };
+        self.found |= found;
+    }
+
+    /// What follows are constants, up to the end of the statement.
+    fn constants(&mut self, found: Suspicion) -> Suspicion {
+        self.place = Place::Constants;
+        found
+    }
+
+    fn follows(&self, word: &[u8]) -> bool {
+        let next = self.lexer.peek();
+        next.kind == Kind::Word && self.lexer.bytes(next).eq_ignore_ascii_case(word)
+    }
+
+    /// `ROLLBACK [WORK | TRANSACTION] TO`
+    fn is_to_savepoint(&self) -> bool {
+        let mut ahead = self.lexer;
+        for _ in 0..2 {
+            let token = ahead.next();
+            if token.kind == Kind::Word && ahead.bytes(token).eq_ignore_ascii_case(b"to") {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// `PREPARE TRANSACTION 'id'`; a statement may have the name, too.
+    fn is_prepare_transaction(&self) -> bool {
+        let mut ahead = self.lexer;
+        self.follows(b"transaction")
+            && ahead.next().kind == Kind::Word
+            && matches!(ahead.next().kind, Kind::Text | Kind::OtherText)
+    }
+}

@@ -1,0 +1,289 @@
+//! The words that decide something in a text: key words, and names of PostgreSQL's own that leave a
+//! trace. One table, found by one hash.
+
+use super::{Suspicion, denied};
+use crate::session::certificates::Name;
+
+/// What a word means where it stands as it is, without quotes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Meaning {
+    /// A name, with or without quotes: what its use leaves behind, and what it leaves in a text that
+    /// writes.
+    Name(Suspicion, Suspicion),
+    /// The function `set_config`.
+    SetConfig,
+    /// A key word.
+    Key(Key),
+}
+
+/// The key words that matter, several of them together where they mean the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Key {
+    /// ANALYZE, ANALYSE, VERBOSE
+    Analyze,
+    /// BEGIN, START, ABORT
+    Begin,
+    Call,
+    /// CLOSE
+    Close,
+    /// COMMIT, END
+    Commit,
+    Copy,
+    Deallocate,
+    Declare,
+    Delete,
+    Discard,
+    Do,
+    Execute,
+    Explain,
+    /// FETCH, MOVE
+    Fetch,
+    Hold,
+    Insert,
+    Into,
+    /// LISTEN, UNLISTEN
+    Listen,
+    Load,
+    /// LOCK, NOTIFY
+    Lock,
+    Merge,
+    Prepare,
+    Program,
+    Reset,
+    Rollback,
+    /// SAVEPOINT, RELEASE
+    Savepoint,
+    /// SELECT, VALUES, TABLE
+    Select,
+    Set,
+    Show,
+    Truncate,
+    Update,
+    With,
+}
+
+const KEYS: [(&str, Key); 42] = [
+    ("abort", Key::Begin),
+    ("analyse", Key::Analyze),
+    ("analyze", Key::Analyze),
+    ("begin", Key::Begin),
+    ("call", Key::Call),
+    ("close", Key::Close),
+    ("commit", Key::Commit),
+    ("copy", Key::Copy),
+    ("deallocate", Key::Deallocate),
+    ("declare", Key::Declare),
+    ("delete", Key::Delete),
+    ("discard", Key::Discard),
+    ("do", Key::Do),
+    ("end", Key::Commit),
+    ("execute", Key::Execute),
+    ("explain", Key::Explain),
+    ("fetch", Key::Fetch),
+    ("hold", Key::Hold),
+    ("insert", Key::Insert),
+    ("into", Key::Into),
+    ("listen", Key::Listen),
+    ("load", Key::Load),
+    ("lock", Key::Lock),
+    ("merge", Key::Merge),
+    ("move", Key::Fetch),
+    ("notify", Key::Lock),
+    ("prepare", Key::Prepare),
+    ("program", Key::Program),
+    ("release", Key::Savepoint),
+    ("reset", Key::Reset),
+    ("rollback", Key::Rollback),
+    ("savepoint", Key::Savepoint),
+    ("select", Key::Select),
+    ("set", Key::Set),
+    ("show", Key::Show),
+    ("start", Key::Begin),
+    ("table", Key::Select),
+    ("truncate", Key::Truncate),
+    ("unlisten", Key::Listen),
+    ("update", Key::Update),
+    ("values", Key::Select),
+    ("verbose", Key::Analyze),
+    // WITH is looked up behind the array, so that its length shows a word forgotten here.
+];
+
+/// The table has 2^11 places.
+const BITS: u32 = 11;
+const PLACES: usize = 1 << BITS;
+
+/// How many words there are.
+const LEN: usize =
+    KEYS.len() + 2 + denied::TRACES.len() + denied::OPAQUE.len() + denied::CATALOGS.len();
+
+/// All words, in lower case.
+static WORDS: [(&str, Meaning); LEN] = all_words();
+
+const fn all_words() -> [(&'static str, Meaning); LEN] {
+    let mut words = [("with", Meaning::Key(Key::With)); LEN];
+    words[1] = ("set_config", Meaning::SetConfig);
+    let mut len = 2;
+    let mut at = 0;
+    while at < KEYS.len() {
+        words[len] = (KEYS[at].0, Meaning::Key(KEYS[at].1));
+        (at, len) = (at + 1, len + 1);
+    }
+    at = 0;
+    while at < denied::TRACES.len() {
+        let (name, read, write) = denied::TRACES[at];
+        words[len] = (name, Meaning::Name(read, write));
+        (at, len) = (at + 1, len + 1);
+    }
+    at = 0;
+    while at < denied::OPAQUE.len() {
+        let name = denied::OPAQUE[at];
+        words[len] = (name, Meaning::Name(Suspicion::OPAQUE, Suspicion::NONE));
+        (at, len) = (at + 1, len + 1);
+    }
+    at = 0;
+    while at < denied::CATALOGS.len() {
+        let change = Suspicion::OPAQUE.and(Suspicion::TEMP);
+        words[len] = (denied::CATALOGS[at], Meaning::Name(Suspicion::NONE, change));
+        (at, len) = (at + 1, len + 1);
+    }
+    words
+}
+
+/// Places in [`WORDS`] by the hash of a word, counted from one; zero is a free place. A taken one leads
+/// to the next.
+static TABLE: [u16; PLACES] = {
+    let mut table = [0; PLACES];
+    let words = all_words();
+    let mut number = 0;
+    while number < LEN {
+        let mut place = Name::of(words[number].0.as_bytes()).place(BITS);
+        while table[place] != 0 {
+            place = (place + 1) % PLACES;
+        }
+        table[place] = number as u16 + 1;
+        number += 1;
+    }
+    table
+};
+
+/// A bit for each hash of a word, by its upper bits: most words mean nothing.
+static FILTER: [u64; 128] = {
+    let mut filter = [0; 128];
+    let words = all_words();
+    let mut number = 0;
+    while number < LEN {
+        let bit = Name::of(words[number].0.as_bytes()).place(13);
+        filter[bit / 64] |= 1 << (bit % 64);
+        number += 1;
+    }
+    filter
+};
+
+/// May a word with this hash mean something? False for certain if it does not, and does not begin with
+/// p or b.
+#[inline]
+pub(super) fn may_mean(name: Name, first: u8) -> bool {
+    let bit = name.place(13);
+    FILTER[bit / 64] >> (bit % 64) & 1 == 1 || matches!(first | 0x20, b'p' | b'b')
+}
+
+/// What the word means that stands in `text` from `start` to `end`, in any case, and that has the hash
+/// `name`. `None`: nothing, in every PostgreSQL.
+pub(super) fn meaning(name: Name, text: &[u8], start: usize, end: usize) -> Option<Meaning> {
+    let mut place = name.place(BITS);
+    while TABLE[place] != 0 {
+        let (word, meaning) = WORDS[usize::from(TABLE[place]) - 1];
+        if word.len() == end - start && is_same(&text[start..end], word.as_bytes()) {
+            return Some(meaning);
+        }
+        place = (place + 1) % PLACES;
+    }
+    match text.get(start) {
+        Some(b'p' | b'P' | b'b' | b'B') => by_beginning(&text[start..end]),
+        _ => None,
+    }
+}
+
+/// Is it the same in any case? `word` is in lower case, and both are as long. Another byte than a letter
+/// may be taken for one that no identifier has without quotes.
+#[inline]
+fn is_same(found: &[u8], word: &[u8]) -> bool {
+    const FOLD: u64 = 0x2020_2020_2020_2020;
+    let eights = |bytes: &[u8]| {
+        let first = u64::from_le_bytes(*bytes.first_chunk()?) | FOLD;
+        Some((first, u64::from_le_bytes(*bytes.last_chunk()?) | FOLD))
+    };
+    let fours = |bytes: &[u8]| {
+        let first = u32::from_le_bytes(*bytes.first_chunk()?) | FOLD as u32;
+        Some((
+            first,
+            u32::from_le_bytes(*bytes.last_chunk()?) | FOLD as u32,
+        ))
+    };
+    match word.len() {
+        8..=16 => eights(found) == eights(word),
+        4..8 => fours(found) == fours(word),
+        _ => found.eq_ignore_ascii_case(word),
+    }
+}
+
+/// Names that are known by how they begin.
+fn by_beginning(name: &[u8]) -> Option<Meaning> {
+    let begins = |with: &[u8]| {
+        name.get(..with.len())
+            .is_some_and(|begin| begin.eq_ignore_ascii_case(with))
+    };
+    if begins(b"pg_temp") {
+        let change = Suspicion::OPAQUE.and(Suspicion::TEMP);
+        return Some(Meaning::Name(change, Suspicion::NONE));
+    }
+    begins(b"binary_upgrade_").then_some(Meaning::Name(Suspicion::OPAQUE, Suspicion::NONE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_all() {
+        let of = |word: &str| meaning(Name::of(word.as_bytes()), word.as_bytes(), 0, word.len());
+        for (word, expect) in WORDS {
+            for text in [
+                word.to_owned(),
+                format!("{}; and more", word.to_uppercase()),
+            ] {
+                let name = Name::at(text.as_bytes(), 0, word.len());
+                let found = meaning(name, text.as_bytes(), 0, word.len());
+                assert_eq!(found, Some(expect), "{text}");
+                assert!(may_mean(name, text.as_bytes()[0]), "{text}");
+            }
+        }
+        for word in [
+            "a",
+            "fro",
+            "selects",
+            "selec",
+            "set_confi",
+            "set_configs",
+            "pg_tem",
+            "pg_catalog",
+            "binary",
+            "nextva",
+            "_nextval",
+        ] {
+            assert_eq!(of(word), None, "{word}");
+        }
+        assert!(of("pg_temp_12").is_some() && of("PG_TEMP").is_some());
+        assert!(of("Binary_upgrade_set_next_pg_enum_oid").is_some());
+    }
+
+    #[test]
+    fn no_word_stands_twice() {
+        let mut words: Vec<_> = WORDS.iter().map(|(word, _)| *word).collect();
+        words.sort_unstable();
+        let len = words.len();
+        words.dedup();
+        assert_eq!(words.len(), len);
+        assert!(words.iter().all(|word| *word == word.to_ascii_lowercase()));
+    }
+}

@@ -1,0 +1,253 @@
+//! Servers come back: at the end of a transaction, from cleaning, from a login.
+
+use std::sync::Arc;
+
+use pgweir_config::{HandoverClean, PoolMode};
+
+use super::{Worker, pins::uncount_kept, scheduling::Decision};
+use crate::{
+    Action, Actions, ReadMode, SharedPool, Shutdown, Time, Token,
+    backend::Duty,
+    frontend::ClientDuty,
+    pool::{Grant, PoolId},
+};
+
+impl Worker {
+    /// The end of a transaction gives the server back, where the pool's mode says so.
+    #[inline]
+    pub(crate) fn release_if_done(&mut self, server_conn: Token, now: Time, out: &mut Actions) {
+        let Some(server) = self.table.server(server_conn) else {
+            return;
+        };
+        let Duty::Lent(client_conn) = server.duty else {
+            return;
+        };
+        if server.replies.is_awaited() && server.last_words.is_some() {
+            // It takes nothing more. What waits goes elsewhere when it is gone.
+            return;
+        }
+        if server.replies.take_awaited() {
+            return self.take_up(client_conn, server_conn, now, out);
+        }
+        if !server.replies.is_settled() || server.status != b'I' || server.owner.is_some() {
+            return;
+        }
+        let generation = server.shared.catalog.generation();
+        server.session.check_certificates(generation);
+        let (pool, is_counted) = (server.pool(), server.session.is_counted);
+        let (is_retired, is_unjudged) = (server.retire.is_some(), server.session.is_unjudged);
+        let is_dirty = server.session.dirt.needs_clean();
+        let (sharing, keeps) = self.pool(pool).map_or((false, false), |pool| {
+            (pool.terms.mode != PoolMode::Session, pool.keeps_servers())
+        });
+        let Some(client) = self.table.client(client_conn) else {
+            return;
+        };
+        let context = client.context.as_deref_mut();
+        let is_pinned = context.is_some_and(|own| own.is_pinned() && own.stays_pinned());
+        let is_kept = is_pinned || keeps && client.context.is_some() && !is_retired;
+        let is_carried = client.context.is_some();
+        let is_at_rest = client.stream.is_at_boundary() && !client.blocked;
+        if is_unjudged && is_carried && client.stream.is_at_boundary() {
+            return self.judge_late(server_conn, now, out);
+        }
+        if sharing
+            && is_dirty
+            && is_carried
+            && is_at_rest
+            && self.stays_unsettled(server_conn, is_pinned, now, out)
+        {
+            return;
+        }
+        let Some((client, _)) = self.table.pair(client_conn, server_conn) else {
+            return;
+        };
+        // A slow reader keeps its server until it has taken all: so what is kept for clients is bounded
+        // by the number of servers.
+        if !sharing || client.blocked || is_kept || !client.stream.is_at_boundary() {
+            if !sharing {
+                if self.logs_scheduling {
+                    self.log_kept(client_conn, server_conn, now, out);
+                }
+                if let Some(departure) = &mut self.departure {
+                    departure.done.push(client_conn);
+                }
+                self.close_if_outdated(server_conn, now, out);
+            } else if is_pinned && !is_counted {
+                self.count_kept(server_conn, now, out);
+            } else if self.logs_scheduling {
+                self.log_kept(client_conn, server_conn, now, out);
+            }
+            return;
+        }
+        client.duty = ClientDuty::Idle;
+        out.read(client_conn, ReadMode::Notify);
+        if self.logs_scheduling {
+            self.log_given_back(client_conn, server_conn, now, out);
+        }
+        self.give_back(server_conn, false, now, out);
+        if let Some(departure) = &mut self.departure {
+            departure.done.push(client_conn);
+        }
+    }
+
+    /// A server without a client: clean it if need be, and let the next one have it.
+    #[inline]
+    pub(crate) fn give_back(
+        &mut self,
+        conn: Token,
+        was_session: bool,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let settings = &self.snapshot.config.settings;
+        let wants_reset = was_session || settings.server_reset_query_always;
+        let cleans = settings.handover_clean == HandoverClean::Always;
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
+        server.freed_at = now;
+        if uncount_kept(server) {
+            server.retire.get_or_insert("above pool_size");
+        }
+        server.session.suspects.clear();
+        server.session.settling.goes_on();
+        server.session.unclean |= cleans;
+        if server.replies.is_doubtful() {
+            server.retire.get_or_insert("unexpected replies may follow");
+        }
+        if wants_reset || server.needs_reset || server.session.is_to_clean() {
+            server.needs_reset |= wants_reset;
+            self.begin_cleaning(conn, now, out);
+        } else {
+            server.duty = Duty::Idle;
+            self.place(conn, now, out);
+        }
+    }
+
+    /// A clean server: who gets it?
+    #[inline]
+    pub(crate) fn place(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
+        let pool_id = server.pool();
+        server.ends_reading();
+        // A lifetime of 0 means that it is lent once.
+        let was_lent = server.lent_at > server.connected_at;
+        let (id, age) = (server.id, now.since(server.connected_at));
+        if server.cancels > 0 {
+            // A cancel request is on its way to it, and must not hit the next client's query.
+            server.change(
+                Duty::Cleaning {
+                    until: Time(u64::MAX),
+                    rolled_back: false,
+                },
+                &mut self.timed,
+            );
+            return self.schedule(now);
+        }
+        server.change(Duty::Idle, &mut self.timed);
+        if let Some(why) = server.retire {
+            return self.close_server(conn, why, now, out);
+        }
+        if self.shutdown == Some(Shutdown::WaitForServers) {
+            return self.close_server(conn, "pause mode", now, out);
+        }
+        if self.reads_catalog(conn, pool_id, now, out) {
+            return;
+        }
+        match self.pool(pool_id) {
+            Some(pool) if was_lent && pool.terms.end_age(id) <= age => {
+                self.close_server(conn, "server lifetime over", now, out);
+            }
+            Some(pool) if pool.paused => {
+                let database = pool.shared.key.database.clone();
+                if self.is_paused(true, &database) {
+                    return self.close_server(conn, "pause mode", now, out);
+                }
+                self.offer(conn, pool_id, now, out);
+            }
+            Some(pool) if !pool.told => pool.idle.push(conn),
+            Some(_) => self.offer(conn, pool_id, now, out),
+            None => {}
+        }
+    }
+
+    fn offer(&mut self, conn: Token, pool_id: PoolId, now: Time, out: &mut Actions) {
+        let worker = self.id;
+        let Some(shared) = self.pool(pool_id).map(|pool| Arc::clone(&pool.shared)) else {
+            return;
+        };
+        let server = self.table.server(conn);
+        let was_lent = server.is_some_and(|server| server.lent_at > server.connected_at);
+        loop {
+            let (grant, surplus) = {
+                let mut ledger = shared.ledger.lock();
+                let surplus = ledger.is_above_size();
+                (
+                    if surplus {
+                        Grant::Keep
+                    } else if was_lent {
+                        ledger.offer(worker, now)
+                    } else {
+                        ledger.offer_fresh(worker, now)
+                    },
+                    surplus,
+                )
+            };
+            match grant {
+                Grant::Keep if surplus => {
+                    return self.close_server(conn, "above pool_size", now, out);
+                }
+                Grant::Keep => {
+                    if let Some(pool) = self.pool(pool_id) {
+                        pool.told = false;
+                        pool.idle.push(conn);
+                    }
+                    return;
+                }
+                Grant::Evict => return self.close_server(conn, "evicted", now, out),
+                Grant::Own(waiter) => {
+                    if self.lend_to(conn, waiter, now, out) {
+                        return;
+                    }
+                }
+                Grant::Other(to, waiter) => {
+                    if self.logs_scheduling {
+                        self.log_decision(conn, Decision::Moves(to), now, out);
+                    }
+                    let Some(super::Conn::Server(mut server)) = self.table.remove(conn) else {
+                        return;
+                    };
+                    server.destined = Some(waiter);
+                    if let Some(pool) = self.pool(pool_id) {
+                        pool.servers -= 1;
+                        pool.empty_since = now;
+                    }
+                    out.list.push(Action::HandOver { conn, to, server });
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Clients wait somewhere: show what we have.
+    pub(crate) fn heard_wanted(&mut self, shared: &Arc<SharedPool>, now: Time, out: &mut Actions) {
+        let pool = self.local_pool(shared, now);
+        pool.told = true;
+        let pool_id = shared.id;
+        while let Some(server) = self
+            .pool(pool_id)
+            .filter(|pool| pool.told)
+            .and_then(|pool| pool.idle.pop())
+        {
+            self.place(server, now, out);
+        }
+        self.settle_kept(pool_id, now, out);
+        let notes = shared.ledger.lock().answered(self.id, now);
+        self.deliver(notes, shared, out);
+        // Only now is it known whether another server may be opened instead.
+        self.yield_kept(pool_id, now, out);
+    }
+}

@@ -1,0 +1,376 @@
+//! A server between two transactions of its client, whose session may not go to anybody else as it is.
+//!
+//! The server is *kept*: it stays with its client, and nobody pays anything as long as the client goes on. When
+//! somebody waits for a server of the pool, when the pool is to be quiet (PAUSE, a restart, eviction), or after a
+//! while, it is *settled*: a look at the session tells what of it the client must find on its next server, or what
+//! pins the client to this one; a clean takes the rest away, and the server goes back.
+//!
+//! ```text
+//! Lent -> kept -> Lent (its client speaks)
+//!           \-> Judging (the look) -> Cleaning -> Idle
+//!                          \-> Lent (pinned, or nobody waits)
+//! ```
+
+use std::sync::Arc;
+
+use pgweir_wire::MessageWriter;
+
+use super::{Conn, Worker, orders::is_server_of, pins::uncount_kept};
+use crate::{
+    Actions, Shutdown, Time, Token,
+    backend::{Duty, Own, Server},
+    pool::PoolId,
+    session::{BASELINE, Baseline, Class, Clean, ToDeallocate, is_who},
+};
+
+/// Microseconds that a server is kept at most after texts that set parameters they name.
+const SETTINGS_KEPT: u64 = 50_000;
+/// Microseconds between two looks at the session of a client that is pinned.
+const LOOK_PAUSE: u64 = 100_000;
+/// So many servers are settled at a time because time has passed: with [`SETTINGS_KEPT`] between two times, that is
+/// a twentieth of a worker's time at 300 microseconds each.
+const SETTLED_AT_A_TIME: usize = 8;
+/// Microseconds that a clean may take.
+const CLEAN_PATIENCE: u64 = 2_000_000;
+
+impl Worker {
+    /// The transaction is over, and what is known of the session does not allow another client in it. `true` if the
+    /// server stays with its client for now; `false` if it may be released, and cleaned.
+    pub(super) fn stays_unsettled(
+        &mut self,
+        server_conn: Token,
+        is_pinned: bool,
+        now: Time,
+        out: &mut Actions,
+    ) -> bool {
+        let is_wanted = self.is_wanted(server_conn);
+        let Some(server) = self.table.server(server_conn) else {
+            return true;
+        };
+        if !is_pinned && uncount_kept(server) {
+            server.retire.get_or_insert("above pool_size");
+        }
+        let is_retired = server.retire.is_some();
+        let settling = &mut server.session.settling;
+        let is_due = is_wanted || is_retired || settling.releases;
+        if !server.session.dirt.needs_look() {
+            if !is_due && !is_pinned {
+                self.list_kept(server_conn, now);
+            }
+            return !is_due && !is_pinned;
+        }
+        let looked_lately = settling
+            .looked_at
+            .is_some_and(|at| is_pinned && now.since(at) < LOOK_PAUSE);
+        if is_due && !looked_lately {
+            self.settle(server_conn, now, out);
+            return true;
+        }
+        self.list_kept(server_conn, now);
+        // What pins a client is for others to count.
+        !is_pinned
+    }
+
+    /// Does anybody want a server of this one's pool, or is it to be given up?
+    fn is_wanted(&mut self, server_conn: Token) -> bool {
+        let departs = self.departs() || self.shutdown == Some(Shutdown::WaitForServers);
+        let Some(server) = self.table.server(server_conn) else {
+            return false;
+        };
+        let pool = server.pool();
+        let pool = self.pool(pool);
+        departs || pool.is_some_and(|pool| pool.told || pool.paused)
+    }
+
+    fn list_kept(&mut self, server_conn: Token, now: Time) {
+        let after = self.snapshot.config.settings.settle_after.0;
+        let Some(server) = self.table.server(server_conn) else {
+            return;
+        };
+        let after = match server.session.dirt.class() {
+            Class::Opaque => after,
+            _ => after.min(SETTINGS_KEPT),
+        };
+        let settling = &mut server.session.settling;
+        settling.kept_at = Some(now);
+        let is_listed = std::mem::replace(&mut settling.is_listed, true);
+        let pool = server.pool();
+        if !is_listed && let Some(pool) = self.pool(pool) {
+            pool.kept.push_back(server_conn);
+        }
+        let at = now.after(after);
+        if self.settle_at.is_none_or(|next| next > at) {
+            self.settle_at = Some(at);
+        }
+    }
+
+    /// Looks at the session of a server that is kept, and gives the server back if nothing pins its client.
+    pub(super) fn settle(&mut self, server_conn: Token, now: Time, out: &mut Actions) {
+        let pinning = !self.snapshot.config.settings.pin_parameters.is_empty();
+        let Some((_, client, server)) = self.table.pair_of(server_conn) else {
+            return;
+        };
+        let is_pinned = client.context.as_ref().is_some_and(|own| own.is_pinned());
+        let pool = server.pool();
+        let keeps = self.pool(pool).is_some_and(|pool| pool.keeps_servers());
+        let Some(server) = self.table.server(server_conn) else {
+            return;
+        };
+        let dirt = &server.session.dirt;
+        let (looks, is_of_settings) = (dirt.needs_look(), dirt.class() == Class::Settings);
+        let settling = &mut server.session.settling;
+        settling.kept_at = None;
+        settling.looked_at = Some(now);
+        settling.releases = !keeps;
+        settling.cleans = looks && is_of_settings && !keeps && !is_pinned && !pinning;
+        if !keeps {
+            // Those who wait get this one: none is opened for them meanwhile.
+            server.begins_reading(now);
+        }
+        if looks {
+            self.judge_late(server_conn, now, out);
+        } else {
+            self.release_if_done(server_conn, now, out);
+        }
+    }
+
+    /// A client is about to wait: no server is opened for its sake while some that are kept are being settled.
+    pub(super) fn announce_kept(&mut self, id: PoolId, now: Time) {
+        let kept = self.pool(id).map_or(0, |pool| pool.kept.len());
+        for at in 0..kept {
+            let conn = self.pool(id).and_then(|pool| pool.kept.get(at).copied());
+            if let Some(conn) = conn.filter(|&conn| self.is_kept(conn, id))
+                && let Some(server) = self.table.server(conn)
+            {
+                server.begins_reading(now);
+            }
+        }
+    }
+
+    /// The look has found what keeps the server with its client: who waits for it needs another one.
+    pub(super) fn settled_in_vain(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
+        if !server.ends_reading() {
+            return;
+        }
+        let shared = Arc::clone(&server.shared);
+        let notes = shared.ledger.lock().tick(now);
+        self.deliver(notes, &shared, out);
+    }
+
+    /// Settles all servers of a pool that are kept: somebody waits for one, or the pool is to be quiet.
+    pub(super) fn settle_kept(&mut self, id: PoolId, now: Time, out: &mut Actions) {
+        let Some(pool) = self.pool(id) else { return };
+        for server in std::mem::take(&mut pool.kept) {
+            if self.is_kept(server, id) {
+                self.unlist(server);
+                self.release_if_done(server, now, out);
+            } else {
+                self.unlist(server);
+            }
+        }
+    }
+
+    /// Is this server of the pool kept with its client?
+    fn is_kept(&mut self, conn: Token, id: PoolId) -> bool {
+        match self.table.get(conn) {
+            Some(conn) if is_server_of(conn, id) => match conn {
+                Conn::Server(server) => {
+                    matches!(server.duty, Duty::Lent(_))
+                        && server.session.settling.kept_at.is_some()
+                }
+                _ => false,
+            },
+            _ => false,
+        }
+    }
+
+    /// How the console calls the mode of a server that nobody has looked at since its last transaction.
+    pub(crate) fn unsettled(&self, conn: Token) -> Option<&'static str> {
+        let Some(Conn::Server(server)) = self.table.look(conn) else {
+            return None;
+        };
+        let settling = &server.session.settling;
+        match server.duty {
+            Duty::Judging(_) if settling.looked_at.is_some() => Some("settling"),
+            Duty::Lent(_) if settling.kept_at.is_some() && server.session.is_to_clean() => {
+                Some("kept")
+            }
+            _ => None,
+        }
+    }
+
+    fn unlist(&mut self, conn: Token) {
+        if let Some(server) = self.table.server(conn) {
+            server.session.settling.is_listed = false;
+        }
+    }
+
+    /// Settles what has been kept for long enough.
+    pub(super) fn settle_due(&mut self, now: Time, out: &mut Actions) {
+        if self.settle_at.is_none_or(|at| at > now) {
+            return;
+        }
+        self.settle_at = None;
+        let mut left = SETTLED_AT_A_TIME;
+        for id in self.pool_ids() {
+            let listed = self.pool(id).map_or(0, |pool| pool.kept.len());
+            for _ in 0..listed {
+                let Some(conn) = self.pool(id).and_then(|pool| pool.kept.pop_front()) else {
+                    break;
+                };
+                self.settle_if_due(conn, id, &mut left, now, out);
+            }
+        }
+    }
+
+    fn settle_if_due(
+        &mut self,
+        conn: Token,
+        id: PoolId,
+        left: &mut usize,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let is_kept = self.is_kept(conn, id);
+        self.unlist(conn);
+        if !is_kept {
+            return;
+        }
+        let after = self.snapshot.config.settings.settle_after.0;
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
+        let dirt = &server.session.dirt;
+        let after = match dirt.class() {
+            Class::Opaque => after,
+            _ => after.min(SETTINGS_KEPT),
+        };
+        let since = server.session.settling.kept_at.unwrap_or(now);
+        let needs_look = dirt.needs_look();
+        if now.since(since) < after || *left == 0 {
+            self.list_kept(conn, now);
+            if let Some(server) = self.table.server(conn) {
+                server.session.settling.kept_at = Some(since);
+            }
+            let at = since.after(after).max(now.after(SETTINGS_KEPT / 8));
+            self.settle_at = self.settle_at.min(Some(at)).or(Some(at));
+            return;
+        }
+        *left -= 1;
+        let keeps = self.pool(id).is_some_and(|pool| pool.keeps_servers());
+        // Where clients keep their servers anyway, there is nothing to do but to know the session.
+        if needs_look || !keeps {
+            self.settle(conn, now, out);
+        }
+    }
+
+    /// Takes from a server's session whatever it may hold.
+    pub(super) fn clean_session(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
+        if let Duty::Cleaning { until, .. } = &mut server.duty {
+            *until = now.after(CLEAN_PATIENCE).min(*until);
+        }
+        // Who fails at this is closed.
+        let is_unknown = std::mem::take(&mut server.session.unclean);
+        let mut clean = clean_of(server);
+        if is_unknown {
+            clean.class = Class::Opaque;
+            clean.changes_role = true;
+        }
+        let follows = self.snapshot.config.settings.max_prepared_statements > 0;
+        let knows_all = !is_unknown && follows && server.session.own.is_empty();
+        let sql = server.session.sql.clone();
+        let statements = match knows_all {
+            true => ToDeallocate::Named(sql.pairs().map(|(name, _)| name).collect()),
+            false => {
+                server.prepared.clear();
+                ToDeallocate::All
+            }
+        };
+        let text = clean.text(&statements);
+        let is_opaque = clean.class == Class::Opaque;
+        server.session.counts = is_opaque.then_some(None);
+        server.ask(Own::Clean);
+        out.send_made(conn, |bytes| {
+            MessageWriter::new(bytes).query(&text);
+        });
+        if is_opaque && server.session.baseline.is_none() {
+            server.session.baseline_rows = Some(Vec::new());
+            server.ask(Own::Baseline);
+            out.send_made(conn, |bytes| {
+                MessageWriter::new(bytes).query(BASELINE.as_bytes());
+            });
+        }
+    }
+
+    /// The clean was answered: is the session as it was after the login?
+    pub(crate) fn session_cleaned(&mut self, conn: Token) {
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
+        match server.session.counts.take() {
+            None => server.session.settings_cleaned(),
+            Some(counts) => {
+                let expected = server.prepared.len();
+                let is_as_expected = counts
+                    .is_some_and(|counts| counts.from_sql == 0 && counts.from_protocol == expected);
+                if !is_as_expected {
+                    server
+                        .retire
+                        .get_or_insert("its prepared statements are not those that it was given");
+                }
+                server.session.cleaned();
+            }
+        }
+    }
+
+    /// The values of a clean session's parameters have come.
+    pub(crate) fn baseline_told(&mut self, conn: Token) {
+        let directory = Arc::clone(&self.directory);
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
+        let rows = server.session.baseline_rows.take().unwrap_or_default();
+        let told = Baseline::from_rows(&rows, directory.settings());
+        if let Some(told) = told {
+            let mut facts = server.shared.facts.lock();
+            // Most servers of a pool have the same.
+            let same = facts.baseline.clone().filter(|known| **known == told);
+            let baseline = same.unwrap_or_else(|| Arc::new(told));
+            facts.baseline = Some(Arc::clone(&baseline));
+            drop(facts);
+            server.session.baseline = Some(baseline);
+        }
+    }
+}
+
+/// What the clean of this server has to take away.
+pub(super) fn clean_of(server: &Server) -> Clean {
+    let dirt = &server.session.dirt;
+    let held = &server.session.held;
+    let has_role = held.iter().any(|(name, _)| is_who(name));
+    Clean {
+        class: dirt.class().max(Class::Settings),
+        changes_role: dirt.changes_role() || has_role,
+        reseeds: server.session.report.is_none(),
+        version: major_version(server),
+    }
+}
+
+/// The server's major version; 0 if it has said nothing that is one.
+pub(super) fn major_version(server: &Server) -> u32 {
+    let facts = server.shared.facts.lock();
+    let welcome = facts.welcome.as_ref();
+    let version = welcome.and_then(|welcome| welcome.parameter(b"server_version"));
+    let major = version
+        .unwrap_or_default()
+        .split(|byte| !byte.is_ascii_digit())
+        .next();
+    let major = major.and_then(|major| std::str::from_utf8(major).ok()?.parse().ok());
+    major.unwrap_or(0)
+}

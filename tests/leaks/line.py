@@ -1,0 +1,90 @@
+"""A line of the table: objects of a database, and what a client says to leave session state behind."""
+
+from dataclasses import dataclass, field
+
+from rawclient import SYNC, bind, execute, parse, query
+
+# `{keep}` in a plpgsql body keeps session state: a custom parameter, and a setting that PostgreSQL knows.
+KEEP = ("PERFORM pg_catalog.set_config('app.{x}', 'A', false); "
+        "PERFORM pg_catalog.set_config('work_mem', '77MB', false);")
+# What setseed() is called with where a line hides it.
+SEED = "0.42"
+
+
+@dataclass(frozen=True)
+class Query:
+    """A simple Query, also where the other texts are said by the extended protocol."""
+
+    sql: str
+
+
+@dataclass(frozen=True)
+class Wire:
+    """Messages as bytes, all in one write."""
+
+    said: object  # from a `Names` to bytes
+
+
+@dataclass(frozen=True)
+class By:
+    """A statement of another client, through another entry of [databases]."""
+
+    entry: str
+    sql: str
+
+
+@dataclass(frozen=True)
+class Leave:
+    """Messages as bytes, after which the client closes its socket without reading the answers."""
+
+    said: object
+
+
+@dataclass(frozen=True)
+class Line:
+    """Setup is done past the pooler, by a superuser, before the pooler has seen the database.
+
+    In all texts `{x}` is a name of the line's own. `alone`: its objects are in a database of their own, since they
+    would make pgweir trust no text of the database. `forms`: by simple Query, by the extended protocol, or both.
+    """
+
+    words: str
+    says: tuple
+    setup: str = ""
+    alone: bool = False
+    forms: tuple = ("simple", "extended")
+    customs: tuple = ()
+    login: dict = field(default_factory=dict)
+    rare: bool = False  # needs what a build of PostgreSQL may lack (libxml)
+    sequence: str = ""  # whose currval() the neighbour asks, beside lastval()
+
+
+def line(words, *says, **more):
+    return Line(words, says, **more)
+
+
+def keeper(args="", returns="int", value="1", how="VOLATILE", name="{x}_f"):
+    """A function that keeps session state, by a body that hides nothing."""
+    return (f"CREATE FUNCTION {name}({args}) RETURNS {returns} {how} LANGUAGE plpgsql AS "
+            f"$k$ BEGIN {KEEP} RETURN {value}; END $k$; ")
+
+
+TRIGGER = keeper(returns="trigger", value="COALESCE(NEW, OLD)")
+
+
+def setting(value="A"):
+    """A call that sets the line's custom parameter."""
+    return f"set_config('app.{{x}}', '{value}', false)"
+
+
+def filled(text, x):
+    return text.replace("{keep}", KEEP).replace("{x}", x)
+
+
+def messages(sql, form):
+    """A text as it is said: bytes of one write."""
+    return query(sql) if form == "simple" else parse(sql) + bind() + execute() + SYNC
+
+
+__all__ = ["By", "KEEP", "Leave", "Line", "Query", "SEED", "SYNC", "TRIGGER", "Wire", "bind", "execute", "filled",
+           "keeper", "line", "messages", "parse", "query", "setting"]

@@ -1,0 +1,5 @@
+"""The table: classes of what keeps session state without saying so, a line for each text or object."""
+
+from leaks import bodies, objects, protocol, texts
+
+CLASSES = texts.CLASSES | bodies.CLASSES | objects.CLASSES | protocol.CLASSES

@@ -1,0 +1,203 @@
+"""Plays lines: directly, which shows that they keep session state, and through the pooler with one server."""
+
+import rawclient as wire
+from leaks import line as lines
+from leaks.look import Looker, Refused
+from rawclient import RawClient
+
+USER = "trusty"
+WAIT_S = 20
+# Rounds of looking for the server of a client that has left.
+LOOKS = 8
+
+ROLES = """
+DO $$ BEGIN
+  IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'leak_role') THEN
+    CREATE ROLE leak_role; GRANT leak_role TO trusty;
+  END IF;
+END $$"""
+DATABASE = """
+GRANT ALL ON SCHEMA public TO PUBLIC;
+ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO PUBLIC;
+ALTER DEFAULT PRIVILEGES GRANT ALL ON SEQUENCES TO PUBLIC;
+CREATE TABLE plain (a int, b text);
+INSERT INTO plain VALUES (1, 'one');
+CREATE TABLE one (a int);
+INSERT INTO one VALUES (1);
+CREATE FUNCTION certified(int) RETURNS int LANGUAGE sql AS 'SELECT $1 + 1';
+"""
+
+
+class Names:
+    """What a line's messages are made with."""
+
+    def __init__(self, x, cluster, database):
+        self.x, self._cluster, self._database = x, cluster, database
+
+    def sql(self, text):
+        return lines.filled(text, self.x)
+
+    def oid(self, expression):
+        """An OID by an expression like `'{x}_d'::regtype`."""
+        return self._cluster.value(f"SELECT ({self.sql(expression)})::oid", dbname=self._database)
+
+
+def make_database(cluster, name, setups):
+    """A database with the objects of lines; `setups` are texts."""
+    cluster.run(ROLES)
+    cluster.run(f"CREATE DATABASE {name} TEMPLATE template0")
+    with cluster.connect(dbname=name) as db:
+        db.execute(DATABASE)
+        for setup in setups:
+            db.execute("RESET ALL")
+            if setup:
+                db.execute(setup)
+    cluster.run(f"ALTER DATABASE {name} OWNER TO {USER}")
+
+
+class Stage:
+    """One database behind a pooler with one server for it."""
+
+    def __init__(self, cluster, pooler, database):
+        self.cluster, self.pooler, self.database = cluster, pooler, database
+        self._admin = cluster.connect()
+        self._looker = Looker(self.direct)
+
+    def close(self):
+        self._admin.close()
+
+    def direct(self, **parameters):
+        client = RawClient.tcp(self.cluster.host, self.cluster.port, WAIT_S)
+        return client.login(USER, self.database, **parameters)
+
+    def pooled(self, entry=None, **parameters):
+        for _ in range(LOOKS):
+            try:
+                return self.pooler.raw(USER, entry or self.database, timeout=WAIT_S, **parameters)
+            except wire.LoginRefused as refused:  # the pool's first server is slow to start
+                last = refused
+        raise last
+
+    def warm(self):
+        """The pooler reads the database's catalog when a server comes free for the first time."""
+        with self.pooled() as client:
+            for _ in range(2):
+                client.query("SELECT 1")
+
+    # -- one line
+
+    def directly(self, line, x, form):
+        """What a direct session holds after the line, in words."""
+        with self.direct(**line.login) as client:
+            self._says(line, x, form, client, self._by_direct)
+            found = self._looker.dirt(client, _customs(line, x), lines.filled(line.sequence, x))
+            client.send(wire.TERMINATE).rest()
+            return found
+
+    def through(self, line, x, form):
+        """What neighbours see of a client that says the line: while it is there, and after it has left."""
+        customs, sequence = _customs(line, x), lines.filled(line.sequence, x)
+        with self.pooled(**line.login) as client:
+            client.query("SELECT 1")
+            self._says(line, x, form, client, self._by_pooled)
+            with self.pooled() as neighbour:
+                found = self._seen(neighbour, customs, sequence)
+        return found + self._on_all_servers(customs, sequence)
+
+    def _by_direct(self, entry, sql):
+        with self.direct() as other:
+            return other.query(sql)
+
+    def _by_pooled(self, entry, sql):
+        with self.pooled(f"{self.database}{entry}") as other:
+            return other.query(sql)
+
+    def _says(self, line, x, form, client, by):
+        names, status = Names(x, self.cluster, self.database), b"I"
+        for said in line.says:
+            if isinstance(said, lines.By):
+                by(said.entry, names.sql(said.sql))
+                continue
+            try:
+                status = _say(client, said, names, form)
+            except wire.Closed:
+                return
+            if status is None:
+                client.close()
+                return
+        if status != b"I":
+            client.query("ROLLBACK")
+
+    def _seen(self, neighbour, customs, sequence):
+        try:
+            return self._looker.dirt(neighbour, customs, sequence)
+        except Refused:
+            return []
+
+    def _on_all_servers(self, customs, sequence):
+        """Looks at each server that the pooler holds, one neighbour for each."""
+        found, seen, kept = [], set(), []
+        for _ in range(LOOKS):
+            neighbour = self.pooled()
+            kept.append(neighbour)
+            try:
+                neighbour.query("BEGIN")
+                seen.add(int(neighbour.value("SELECT pg_catalog.pg_backend_pid()")))
+            except (wire.Closed, TimeoutError, AssertionError):
+                if seen:  # what else there is, listens
+                    break
+            else:
+                found += self._seen(neighbour, customs, sequence)
+            if self._servers() <= seen:
+                break
+        for neighbour in kept:
+            neighbour.close()
+        return found
+
+    def _servers(self):
+        rows = self._admin.execute(
+            "SELECT pid FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()", (self.database,))
+        return {pid for (pid,) in rows.fetchall()}
+
+    def forget(self):
+        """Ends all servers, so that a leak is found once."""
+        self._admin.execute("SELECT pg_terminate_backend(pid, 2000) FROM pg_stat_activity WHERE datname = %s",
+                            (self.database,))
+        self.warm()
+
+
+def _customs(line, x):
+    return [lines.filled(name, x) for name in ("app.{x}", *line.customs)]
+
+
+def _say(client, said, names, form):
+    """Says something; returns the transaction's state after it, or None for a client that leaves."""
+    if isinstance(said, lines.Leave):
+        client.send(said.said(names))
+        return None
+    if isinstance(said, lines.Query):
+        raw = wire.query(names.sql(said.sql))
+    elif isinstance(said, lines.Wire):
+        raw = said.said(names)
+    else:
+        raw = lines.messages(names.sql(said), form)
+    client.send(raw)
+    status = b"I"
+    for _ in range(_answers(raw)):
+        status = client.until_ready()[-1].body
+    return status
+
+
+def _answers(raw):
+    """How many ReadyForQuery answer some messages."""
+    count, at = 0, 0
+    while at < len(raw):
+        count += raw[at : at + 1] in (b"Q", b"S", b"F")
+        at += 1 + int.from_bytes(raw[at + 1 : at + 5], "big")
+    return count
+
+
+def by_extended_and_simple(line):
+    """The forms in which a line differs."""
+    plain = [said for said in line.says if isinstance(said, str)]
+    return line.forms if plain else line.forms[:1]

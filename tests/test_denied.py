@@ -1,0 +1,50 @@
+"""PostgreSQL's own functions that leave a trace: the scanner's list against real servers.
+
+No pooler is asked here. The list is a file of crates/core, and so is that of the functions which somebody has
+looked at and found harmless. A new PostgreSQL makes these tests fail until its functions were looked at.
+"""
+
+import re
+from pathlib import Path
+
+SCAN = Path(__file__).parent.parent / "crates/core/src/session/scan"
+DENIED = set(re.findall(r'"([a-z0-9_]+)"', (SCAN / "denied.rs").read_text())) | {"set_config"}
+INNOCENT = (SCAN / "innocent.txt").read_text().split()
+# What a client can't call: arguments or a result that SQL can't give or take.
+UNCALLABLE = """'internal'::regtype = ANY (proargtypes) OR prorettype = ANY ('{trigger, event_trigger, internal,
+    language_handler, fdw_handler, index_am_handler, table_am_handler, tsm_handler}'::regtype[])"""
+
+
+def callable_ones(pg, condition):
+    """Names of the server's own functions."""
+    return {name for (name,) in pg.rows(
+        f"SELECT proname FROM pg_proc WHERE oid < 16384 AND NOT ({UNCALLABLE}) AND ({condition})")}
+
+
+def is_denied(name):
+    return name in DENIED or name.startswith("binary_upgrade_")
+
+
+def test_every_function_that_may_keep_state_was_looked_at(pg):
+    found = callable_ones(pg, "provolatile = 'v' OR proparallel <> 's'")
+    unknown = {name for name in found - set(INNOCENT) if not is_denied(name)}
+    assert unknown == set(), "look at these, and add them to denied.rs or innocent.txt"
+
+
+def test_functions_that_run_queries_are_denied(pg):
+    by_name = callable_ones(
+        pg, "proname ~ '_to_xml|^lo_|^lo(read|write)$|replication_origin_(session|xact)|_validator$|backup_st'")
+    harmless = {"pg_replication_origin_session_is_setup"}
+    assert {name for name in by_name - harmless if not is_denied(name)} == set()
+
+
+def test_what_is_innocent_is_not_denied():
+    assert [name for name in INNOCENT if is_denied(name)] == []
+    assert INNOCENT == sorted(set(INNOCENT))
+
+
+def test_every_table_of_the_catalog_is_on_the_list(pg):
+    tables = {name for (name,) in pg.rows(
+        "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'pg_catalog'::regnamespace"
+        " AND oid < 16384")}
+    assert tables - DENIED == set(), "who writes to these changes what objects are"

@@ -1,0 +1,176 @@
+"""No session state crosses from one client to another: one test per class of what keeps state without saying so.
+
+Each line of `leaks/lines.py` is played twice. A direct session shows that the line keeps session state at all. Then a
+client plays it through a pool of one server, and neighbours look at all that a session can hold, while the client is
+connected and after it has left. A server that the pooler has closed instead is no leak.
+"""
+
+import itertools
+
+import pytest
+
+import cluster as clusters
+import rawclient as wire
+from leaks import line as lines
+from leaks import stage as stages
+from leaks.lines import CLASSES
+
+pytestmark = pytest.mark.pgweir_only("it carries no session state in transaction mode")
+
+CELLS = [(version, assist) for version in clusters.VERSIONS for assist in (False, True)]
+# Seconds that a neighbour waits for a server which its client keeps.
+WAIT_S = 1
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(params=CELLS, ids=lambda cell: f"pg{cell[0]}-{'assisted' if cell[1] else 'plain'}")
+def cell(request, shared_clusters):
+    version, assist = request.param
+    return shared_clusters(version, assist=assist), assist
+
+
+@pytest.fixture
+def databases(cell):
+    """Makes databases for lines: one for all of them that may share it, one for each that may not."""
+    cluster, _ = cell
+    made = []
+
+    def make(table):
+        numbered = [(f"k{next(_numbers)}", line) for line in table]
+        groups = [[pair] for pair in numbered if pair[1].alone]
+        shared = [pair for pair in numbered if not pair[1].alone]
+        for group in [shared, *groups] if shared else groups:
+            name = f"leaks{next(_numbers)}"
+            made.append(name)
+            stages.make_database(cluster, name, [lines.filled(line.setup, x) for x, line in group])
+            yield name, group
+
+    yield make
+    for name in made:
+        cluster.run(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("kind", CLASSES)
+def test_no_state_crosses(cell, databases, start_pooler, kind):
+    cluster, _ = cell
+    made = list(databases(CLASSES[kind]))
+    where = f"host={cluster.host} port={cluster.port}"
+    entries = {}
+    for name, _ in made:
+        entries |= {name: f"{where} dbname={name}", f"{name}_alias": f"{where} dbname={name}",
+                    f"{name}_elsewhere": f"host=localhost port={cluster.port} dbname={name}",
+                    f"{name}_session": f"{where} dbname={name} pool_mode=session"}
+    pooler = start_pooler(cluster, databases=entries, default_pool_size=1, workers=1, query_wait_timeout=WAIT_S,
+                          catalog_check_interval=3600)
+    leaks, idle = [], []
+    for name, group in made:
+        stage = stages.Stage(cluster, pooler, name)
+        stage.warm()
+        for x, line in group:
+            for form in stages.by_extended_and_simple(line):
+                is_live = line.rare or any(isinstance(said, lines.Leave) for said in line.says)
+                if not is_live and not stage.directly(line, x, form):
+                    idle.append(f"{line.words} ({form})")
+                found = stage.through(line, x, form)
+                if found:
+                    leaks.append(f"{line.words} ({form}): {', '.join(sorted(set(found)))[:200]}")
+                    stage.forget()
+        stage.close()
+    assert not idle and not leaks, "\n".join([f"{len(leaks)} leaks:", *leaks, "", "no state in a direct session:", *idle])
+
+
+# -- statements of the pooler's own that a client replaces, and plans that it leaves
+
+REPLACE = """
+CREATE FUNCTION replace_statements() RETURNS int LANGUAGE plpgsql AS $f$
+  DECLARE own record; replaced int := 0;
+  BEGIN
+    FOR own IN EXECUTE 'SELECT name FROM pg_catalog.pg_prep' || 'ared_statement() WHERE NOT from_sql' LOOP
+      EXECUTE format('DEALLOCATE %I', own.name);
+      EXECUTE format('PREPARE %I AS SELECT ''theirs''', own.name);
+      replaced := replaced + 1;
+    END LOOP;
+    RETURN replaced;
+  END $f$;
+CREATE FUNCTION replace_by_trigger() RETURNS trigger LANGUAGE plpgsql AS
+  'BEGIN PERFORM replace_statements(); RETURN NEW; END';
+CREATE TRIGGER t BEFORE INSERT ON plain FOR EACH ROW EXECUTE FUNCTION replace_by_trigger();
+CREATE TABLE large AS SELECT g AS a FROM generate_series(1, 20000) g;
+CREATE INDEX ON large (a);
+ANALYZE large;
+"""
+MINE = "SELECT 'mine'"
+REPLACED_BY = {
+    "a function": "SELECT replace_statements()",
+    "DO": "DO $$ BEGIN PERFORM replace_statements(); END $$",
+    "a trigger": "INSERT INTO plain VALUES (1)",
+    "a transaction that fails": "SELECT replace_statements(); SELECT 1/0",
+    "EXPLAIN ANALYZE": "EXPLAIN ANALYZE SELECT replace_statements()",
+}
+
+
+@pytest.fixture
+def shared(cell, start_pooler):
+    """A database with one server, whose clients share prepared statements; gives its pooler and its name."""
+    cluster, _ = cell
+    name = f"leaks{next(_numbers)}"
+    stages.make_database(cluster, name, [REPLACE])
+    where = f"host={cluster.host} port={cluster.port} dbname={name}"
+    yield start_pooler(cluster, databases={name: where}, default_pool_size=1, workers=1, query_wait_timeout=3), name
+    cluster.run(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.mark.parametrize("leaves", [False, True], ids=["stays", "leaves"])
+@pytest.mark.parametrize("how", REPLACED_BY)
+def test_a_statement_that_was_replaced_is_never_run(shared, how, leaves):
+    """A neighbour's Bind runs the neighbour's text, whatever stands under the name on the server now."""
+    pooler, name = shared
+    with pooler.raw(stages.USER, name) as victim, pooler.raw(stages.USER, name) as client:
+        victim.send(lines.parse(MINE, "s") + lines.SYNC).until_ready()
+        run = lines.bind(name="s") + lines.execute() + lines.SYNC
+        assert wire.value(victim.send(run).until_ready()) == "mine"
+        for round_ in range(2):
+            answer = client.query(REPLACED_BY[how])
+            if how == "a function" and round_ == 0:
+                assert wire.rows(answer)[:1] != [("0",)], "nothing was replaced"
+            if leaves:
+                client.close()
+            try:
+                seen = {row[0] for row in wire.rows(victim.send(run).until_ready())}
+            except wire.Closed:
+                break
+            assert seen <= {"mine"}
+            if leaves:
+                break
+
+
+def scans(cluster, name):
+    return cluster.value("SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 'large'", dbname=name)
+
+
+def test_a_plan_is_not_left_to_others(shared, cell):
+    """Planner settings under which everything costs nothing leave no plan that a neighbour then runs."""
+    cluster, _ = cell
+    pooler, name = shared
+    text, arguments = "SELECT a FROM large WHERE a = $1", ("7",)
+    free = ["plan_cache_mode = force_generic_plan", "enable_indexscan = off", "enable_bitmapscan = off",
+            "enable_indexonlyscan = off", "seq_page_cost = 0", "cpu_tuple_cost = 0", "cpu_operator_cost = 0"]
+
+    def run(client, count):
+        client.send(lines.parse(text, "s", types=(23,)) + lines.SYNC).until_ready()
+        for _ in range(count):
+            client.send(lines.bind(arguments, name="s") + lines.execute() + lines.SYNC).until_ready()
+
+    with pooler.raw(stages.USER, name) as victim, pooler.raw(stages.USER, name) as client:
+        for setting in free:
+            client.query(f"SET {setting}")
+        run(client, 3)
+        client.query("SELECT pg_stat_force_next_flush()")
+        client.query("RESET ALL")
+        before = scans(cluster, name)
+        assert before > 0, "the plan of the other client reads the whole table"
+        run(victim, 30)
+        victim.query("SELECT pg_stat_force_next_flush()")
+        victim.query("SELECT 1")
+        assert scans(cluster, name) == before
