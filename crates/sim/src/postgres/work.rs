@@ -121,7 +121,10 @@ impl Session {
     ) {
         let is_query = matches!(
             statement,
-            Statement::Select(_) | Statement::ReadCatalog | Statement::ReadAssigned
+            Statement::Select(_)
+                | Statement::Show(_)
+                | Statement::ReadCatalog
+                | Statement::ReadAssigned
         );
         if !is_query {
             return self.complete_as(tag_of(statement), simple, out);
@@ -242,6 +245,7 @@ fn tag_of(statement: &Statement) -> &'static str {
         Statement::Insert { .. } => "INSERT 0 1",
         Statement::Execute(_)
         | Statement::Select(_)
+        | Statement::Show(_)
         | Statement::ReadCatalog
         | Statement::ReadAssigned => "SELECT 1",
     }

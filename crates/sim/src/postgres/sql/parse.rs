@@ -95,6 +95,9 @@ impl Parser<'_> {
         if self.takes("reset") {
             return self.reset();
         }
+        if self.takes("show") {
+            return self.dotted().map(Statement::Show);
+        }
         if self.takes("discard") {
             return Some(match self.name()?.as_str() {
                 "all" => Statement::DiscardAll,
@@ -286,6 +289,8 @@ impl Parser<'_> {
         let relation = if self.symbol('(') {
             let values = self.takes("values").then(|| self.values())??;
             self.symbol(')').then_some(Relation::Values(values))?
+        } else if self.takes("rows from") {
+            self.unnested()?
         } else {
             let name = self.dotted()?;
             if self.symbol('(') && !self.symbol(')') {
@@ -315,6 +320,21 @@ impl Parser<'_> {
             alias,
             names,
         })
+    }
+
+    /// `(unnest(array), ...)`.
+    fn unnested(&mut self) -> Option<Relation> {
+        self.symbol('(').then_some(())?;
+        let mut arrays = Vec::new();
+        for call in self.list(')')? {
+            match call {
+                Expr::Call { name, mut args, .. } if name == "unnest" && args.len() == 1 => {
+                    arrays.append(&mut args);
+                }
+                _ => return None,
+            }
+        }
+        Some(Relation::Unnested(arrays))
     }
 
     fn values(&mut self) -> Option<Vec<Vec<Expr>>> {

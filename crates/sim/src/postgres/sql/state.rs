@@ -206,6 +206,7 @@ impl State {
                 self.forget("session_authorization");
                 self.forget("role");
             }
+            Statement::Show(name) => return self.show(name),
             Statement::SetTransaction | Statement::DiscardPlans => {}
             Statement::DiscardAll => self.discard_all(),
             Statement::DiscardTemp => self.now.temporary.clear(),
@@ -225,6 +226,13 @@ impl State {
             _ => self.apply_to_objects(statement)?,
         }
         Ok(Rows::default())
+    }
+
+    fn show(&self, name: &str) -> Result<Rows, Failure> {
+        match self.value(name) {
+            Some(value) => Ok(Rows(vec![vec![Some(value.to_owned())]])),
+            None => Err(unrecognized(name)),
+        }
     }
 
     fn apply_to_statements(&mut self, statement: &Statement, source: &str) -> Result<(), Failure> {
@@ -329,8 +337,7 @@ impl State {
     ) -> Result<(), Failure> {
         let name = name.to_ascii_lowercase();
         if !name.contains('.') && !self.defaults.contains_key(&name) {
-            let what = format!("unrecognized configuration parameter \"{name}\"");
-            return Err(Failure::Sql("42704", what));
+            return Err(unrecognized(&name));
         }
         let now = &mut self.now;
         let change = |values: &mut Values| match value {
@@ -484,6 +491,11 @@ impl State {
         }
         None
     }
+}
+
+pub(super) fn unrecognized(name: &str) -> Failure {
+    let what = format!("unrecognized configuration parameter \"{name}\"");
+    Failure::Sql("42704", what)
 }
 
 fn differs(

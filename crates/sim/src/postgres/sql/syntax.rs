@@ -12,6 +12,8 @@ pub(crate) enum Statement {
     /// RESET of a parameter, or of all.
     Reset(Option<String>),
     ResetAuthorization,
+    /// SHOW of a parameter.
+    Show(String),
     /// SET TRANSACTION: of the present transaction alone.
     SetTransaction,
     DiscardAll,
@@ -73,7 +75,7 @@ impl Statement {
                 !select.calls("set_config") && !select.calls("pg_advisory_unlock_all")
             }
             // Before the look.
-            Self::Set { local: true, .. } | Self::SetTransaction => true,
+            Self::Set { local: true, .. } | Self::SetTransaction | Self::Show(_) => true,
             _ => false,
         }
     }
@@ -153,4 +155,6 @@ pub(crate) enum Relation {
     /// A table, a view or a function without arguments.
     Named(String),
     Values(Vec<Vec<Expr>>),
+    /// `ROWS FROM (unnest(..), ..)`: arrays side by side.
+    Unnested(Vec<Expr>),
 }
