@@ -357,6 +357,10 @@ impl<'m> Machine<'m> {
                 let found = arg(0).find(&arg(1)).map_or(0, |at| at + 1);
                 Some(found.to_string())
             }
+            "length" => {
+                let value = args.first().cloned().flatten();
+                value.map(|value| value.chars().count().to_string())
+            }
             "starts_with" => Some(truth(arg(0).starts_with(&arg(1)))),
             "has_parameter_privilege" => Some("f".to_owned()),
             "gen_random_uuid" | "uuid_hash" => Some("7".to_owned()),
