@@ -3,7 +3,7 @@
 
 use super::eval::Rows;
 
-/// What the catalog says: functions that are harmless. The first three are commands of this world.
+/// Functions that are harmless. The first three are commands of this world.
 const HARMLESS: [&str; 4] = ["rows", "slow", "fail", "harmless"];
 
 /// Functions, and the statement that each of them runs; `$1` is the first argument.
@@ -45,13 +45,17 @@ pub(super) fn is_table(name: &str) -> bool {
     TABLES.contains(&name)
 }
 
-/// What the pooler finds when it reads the catalog: names that are not there are not certified.
+/// What the pooler finds when it reads the catalog: kinds and names, what a use leaves behind, and what writing
+/// to it does.
 pub(super) fn catalog_rows() -> Rows {
-    let row = |kind: &str, name: &str| {
-        let columns = [Some(kind.to_owned()), Some(name.to_owned()), None, None];
-        columns.to_vec()
+    let row = |kind: &str, name: &str, used: &str, written: &str| {
+        [kind, name, used, written].map(|column| Some(column.to_owned()))
     };
-    let functions = HARMLESS.iter().map(|name| row("f", name));
-    let tables = TABLES.iter().map(|name| row("r", name));
-    Rows(functions.chain(tables).chain([row("e", "utf8")]).collect())
+    let harmless = HARMLESS.iter().map(|name| row("f", name, "", ""));
+    let hidden = HIDDEN.iter().map(|(name, _)| row("f", name, "OPAQUE", ""));
+    let tables = TABLES.iter().map(|name| row("r", name, "", ""));
+    let triggers = TRIGGERS.iter().map(|(name, _)| row("r", name, "", "OPAQUE"));
+    let all = harmless.chain(hidden).chain(tables).chain(triggers);
+    let all = all.chain([row("e", "utf8", "", "")]);
+    Rows(all.map(Vec::from).collect())
 }
