@@ -84,8 +84,12 @@ impl Worker {
         let Some(client) = self.table.client(conn) else {
             return;
         };
-        // With a server, it is in the middle of something, and read to its end in its turn.
-        if client.server().is_some() {
+        // With a server, it is in the middle of something, and read to its end in its turn, unless all that it has
+        // sent is with the server.
+        let has_sent_all = matches!(client.duty, ClientDuty::Active(_))
+            && first.is_none()
+            && client.early.is_none();
+        if client.server().is_some() && !has_sent_all {
             return;
         }
         // In the middle of a header it is no tag: a length may have a byte like Terminate's.
@@ -124,7 +128,7 @@ impl Worker {
             }
             self.stop_hearing(conn, *hearing, out);
         }
-        self.timed -= usize::from(client.duty.is_timed());
+        self.timed -= usize::from(client.is_timed());
         self.clients -= 1;
         self.directory
             .client_left(client.names.as_deref(), client.is_aside());

@@ -147,6 +147,7 @@ impl Worker {
             );
             return self.schedule(now);
         }
+        server.session.ddl = None;
         server.change(Duty::Idle, &mut self.timed);
         if let Some(why) = server.retire {
             return self.close_server(conn, why, now, out);

@@ -351,6 +351,7 @@ impl Cluster {
         let (eager, checks_all) = (self.conduct.eager_reports, self.conduct.checks_all);
         let mut session = Session::new(index, settings, eager, checks_all);
         session.sabotage = self.conduct.sabotage;
+        session.database = backend.wish.database.bytes().map(u32::from).sum();
         backend.phase = Phase::Session(Box::new(session));
     }
 

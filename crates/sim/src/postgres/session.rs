@@ -95,6 +95,8 @@ pub(super) struct Session {
     pub(super) sabotage: Option<Sabotage>,
     /// The login user.
     pub(super) user: String,
+    /// The OID of the database.
+    pub(super) database: u32,
     /// Whom the present message belongs to.
     pub(super) client: Option<usize>,
     pub(super) id: Option<RequestId>,
@@ -124,6 +126,7 @@ impl Session {
             heard: Vec::new(),
             sabotage: None,
             user,
+            database: 0,
             client: None,
             id: None,
             shown: None,

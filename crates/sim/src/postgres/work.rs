@@ -80,6 +80,7 @@ impl Session {
             named: named.filter(|name| !name.is_empty()).collect(),
             user: self.user.clone(),
             next_value: self.backend as u64 * 1_000_000 + self.sequence,
+            database: self.database,
             refuses: self.client.is_none(),
         };
         self.both(State::begin);
@@ -123,7 +124,7 @@ impl Session {
             statement,
             Statement::Select(_)
                 | Statement::Show(_)
-                | Statement::ReadCatalog
+                | Statement::ReadCatalog(_)
                 | Statement::ReadAssigned
         );
         if !is_query {
@@ -246,7 +247,7 @@ fn tag_of(statement: &Statement) -> &'static str {
         Statement::Execute(_)
         | Statement::Select(_)
         | Statement::Show(_)
-        | Statement::ReadCatalog
+        | Statement::ReadCatalog(_)
         | Statement::ReadAssigned => "SELECT 1",
     }
 }

@@ -22,6 +22,8 @@ pub(crate) struct Facts {
     pub(crate) user: String,
     /// The next value of every sequence.
     pub(crate) next_value: u64,
+    /// The database's OID.
+    pub(crate) database: u32,
     /// Values that only clients may set are refused.
     pub(crate) refuses: bool,
 }
@@ -173,6 +175,7 @@ impl<'m> Machine<'m> {
                 let rows = all.map(|_| vec![text("advisory"), text(PID), text("t")]);
                 (&["locktype", "pid", "granted"], rows.collect())
             }
+            "pg_control_system" => (&["system_identifier"], vec![vec![text("77")]]),
             "pg_listening_channels" => {
                 let rows = state.channels().iter().map(|name| vec![text(name)]);
                 (&["pg_listening_channels"], rows.collect())

@@ -45,17 +45,52 @@ pub(super) fn is_table(name: &str) -> bool {
     TABLES.contains(&name)
 }
 
-/// What the pooler finds when it reads the catalog: kinds and names, what a use leaves behind, and what writing
-/// to it does.
-pub(super) fn catalog_rows() -> Rows {
-    let row = |kind: &str, name: &str, used: &str, written: &str| {
-        [kind, name, used, written].map(|column| Some(column.to_owned()))
+/// Bodies of functions that keep nothing, and of those that pgweir can't read.
+const CLEAN: &str = "BEGIN RETURN 1; END";
+const OPAQUE: &str = "BEGIN EXECUTE 'x'; RETURN 1; END";
+/// OIDs of the first function and of the first relation.
+const FUNCTIONS: usize = 20_000;
+const RELATIONS: usize = 30_000;
+
+/// What the pooler finds when it reads the catalog: the rows of its statement that tells of this kind.
+pub(super) fn catalog_rows(kind: &str, database: u32) -> Rows {
+    let harmless = HARMLESS.iter().map(|name| (*name, CLEAN));
+    let functions = harmless.chain(HIDDEN.iter().map(|(name, _)| (*name, OPAQUE)));
+    let functions = functions.zip(FUNCTIONS..);
+    let tables = TRIGGERS.iter().map(|(name, _)| *name).chain(TABLES);
+    let tables = tables.zip(RELATIONS..);
+    let rows: Vec<Vec<String>> = match kind {
+        "d" => vec![vec![database.to_string(), "UTF8".to_owned()]],
+        "n" => functions
+            .map(|((name, _), _)| vec![name.to_owned()])
+            .collect(),
+        "f" => functions
+            .map(|((name, body), oid)| {
+                let oid = oid.to_string();
+                let columns = [&*oid, name, "plpgsql", "f", "", body, "", "", "0"];
+                columns.map(str::to_owned).into()
+            })
+            .collect(),
+        "r" => tables
+            .map(|(name, oid)| {
+                let oid = oid.to_string();
+                [&*oid, name, "r", "f"].map(str::to_owned).into()
+            })
+            .collect(),
+        // The tables with triggers come first.
+        "u" => tables
+            .take(TRIGGERS.len())
+            .map(|(_, table)| {
+                let trigger = FUNCTIONS + HARMLESS.len();
+                ["w".to_owned(), table.to_string(), trigger.to_string()].into()
+            })
+            .collect(),
+        "end" => vec![Vec::new()],
+        _ => Vec::new(),
     };
-    let harmless = HARMLESS.iter().map(|name| row("f", name, "", ""));
-    let hidden = HIDDEN.iter().map(|(name, _)| row("f", name, "OPAQUE", ""));
-    let tables = TABLES.iter().map(|name| row("r", name, "", ""));
-    let triggers = TRIGGERS.iter().map(|(name, _)| row("r", name, "", "OPAQUE"));
-    let all = harmless.chain(hidden).chain(tables).chain(triggers);
-    let all = all.chain([row("e", "utf8", "", "")]);
-    Rows(all.map(Vec::from).collect())
+    let row = |row: Vec<String>| {
+        let columns = std::iter::once(kind.to_owned()).chain(row);
+        columns.map(Some).collect()
+    };
+    Rows(rows.into_iter().map(row).collect())
 }

@@ -8,11 +8,11 @@ use super::{
 /// The statement of this text; `None` if it is none that is known.
 pub(crate) fn parse(text: &str) -> Option<Statement> {
     let tokens = lex(text)?;
-    // No other query of the pooler names these catalogs.
     let names = |catalog: &str| tokens.contains(&Token::Word(catalog.to_owned()));
-    if names("pg_proc") {
-        return Some(Statement::ReadCatalog);
+    if let Some(kind) = kind_of_facts(&tokens) {
+        return Some(Statement::ReadCatalog(kind));
     }
+    // No other query of the pooler names this catalog.
     if names("pg_db_role_setting") {
         return Some(Statement::ReadAssigned);
     }
@@ -22,6 +22,43 @@ pub(crate) fn parse(text: &str) -> Option<Statement> {
     };
     let statement = parser.statement(text)?;
     parser.ends().then_some(statement)
+}
+
+/// Catalogs that only the reading of the catalog names.
+const CATALOGS: [&str; 16] = [
+    "pg_database",
+    "pg_proc",
+    "pg_get_catalog_foreign_keys",
+    "pg_language",
+    "pg_event_trigger",
+    "pg_class",
+    "pg_aggregate",
+    "pg_rewrite",
+    "pg_trigger",
+    "pg_constraint",
+    "pg_inherits",
+    "pg_cast",
+    "pg_operator",
+    "pg_type",
+    "pg_range",
+    "pg_am",
+];
+
+/// Of a statement by which the pooler reads the catalog: its rows' first column.
+fn kind_of_facts(tokens: &[Token]) -> Option<String> {
+    let is = |token: &Token, word: &str| matches!(token, Token::Word(own) if own == word);
+    let (first, rest) = tokens.split_first()?;
+    let rest = rest
+        .strip_prefix(&[Token::Word("distinct".to_owned())])
+        .unwrap_or(rest);
+    let Some(Token::Text(kind)) = rest.first().filter(|_| is(first, "select")) else {
+        return None;
+    };
+    let catalogs = || {
+        rest.iter()
+            .any(|token| CATALOGS.iter().any(|own| is(token, own)))
+    };
+    (kind == "end" && rest.len() == 1 || catalogs()).then(|| kind.clone())
 }
 
 struct Parser<'t> {

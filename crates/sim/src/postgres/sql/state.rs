@@ -215,7 +215,9 @@ impl State {
                 return Machine::new(self, facts).select(select);
             }
             Statement::ReadAssigned => {}
-            Statement::ReadCatalog => return Ok(super::functions::catalog_rows()),
+            Statement::ReadCatalog(kind) => {
+                return Ok(super::functions::catalog_rows(kind, facts.database));
+            }
             Statement::Insert { table, value } => {
                 let value = Machine::new(self, facts).value_of(value)?;
                 self.fire(table, &value.unwrap_or_default(), facts)?;

@@ -47,8 +47,8 @@ pub(crate) enum Statement {
         value: Expr,
     },
     Select(Select),
-    /// The reading of which functions and relations keep nothing in a session.
-    ReadCatalog,
+    /// A statement of the reading of the catalog: rows of this kind.
+    ReadCatalog(String),
     /// The reading of what ALTER ROLE and ALTER DATABASE have assigned.
     ReadAssigned,
 }

@@ -30,6 +30,7 @@ fn run(state: &mut State, text: &str) -> Result<Vec<Vec<Option<String>>>, Failur
         named: vec!["PGWEIR_1".to_owned()],
         user: "ann".to_owned(),
         next_value: 17,
+        database: 5,
         refuses: true,
     };
     state.begin();
@@ -181,6 +182,7 @@ fn a_clean_takes_all() {
     let clean = |reseeds| Clean {
         class: Class::Opaque,
         changes_role: true,
+        changes_plans: true,
         reseeds,
         version: 18,
     };
