@@ -49,8 +49,10 @@ impl World {
                 && servers < self.pool_size as usize + self.scenario.caps.overflow(waiting)
                 && !self.is_denied_rightly(&pool.key.database, &pool.key.user)
             {
-                let what =
-                    format!("{waiting} clients wait, and the pool has room: {servers} servers");
+                let what = format!(
+                    "{waiting} clients wait, and the pool {} has room: {servers} servers, the backends {present:?}",
+                    pool.key.database
+                );
                 return Err(Violation::new(Promise::Waits, what));
             }
         }
