@@ -192,7 +192,9 @@ impl Tap {
         } else {
             id.or(self.began_by).or(caller).or(self.owner)
         };
-        if own && body.starts_with(b"SET ") && !self.own_run {
+        // Startup values that the client has taken back return within its transaction.
+        let is_between = self.own_run || self.ahead.is_empty();
+        if own && body.starts_with(b"SET ") && !is_between {
             return Err(self.too_early("parameters for the next client"));
         }
         if own && body == b"DISCARD SEQUENCES\0" {

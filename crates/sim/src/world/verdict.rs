@@ -11,6 +11,9 @@ use crate::{
     network::Far,
 };
 
+/// Microseconds that a server without a reason stays with a client that has pinned itself before.
+const KEPT_MAX: u64 = 1_000_000;
+
 impl World {
     /// All mail has arrived and all bytes have flowed: the counts are right, and whoever waits has a
     /// reason to.
@@ -35,7 +38,7 @@ impl World {
             if waiting == 0 || self.is_shut() {
                 continue;
             }
-            if let Some(&idle) = present.iter().find(|&&backend| self.is_free(backend)) {
+            if let Some(idle) = self.idle_for_long(&present) {
                 let what = format!("{waiting} clients wait, and backend {idle} is idle");
                 return Err(Violation::new(Promise::Waits, what));
             }
@@ -221,6 +224,30 @@ impl World {
                 self.net.see(backend.link).held && counts
             })
             .collect()
+    }
+
+    /// A backend that could be lent, and has been for long if it is kept with its client: the session of one that
+    /// pinned its client is looked at only once in a while.
+    fn idle_for_long(&mut self, present: &[usize]) -> Option<usize> {
+        let free: Vec<usize> = present
+            .iter()
+            .copied()
+            .filter(|&backend| self.is_free(backend))
+            .collect();
+        let has_owner = |world: &Self, backend: usize| {
+            let owner = world.cluster.backends[backend].tap.owner;
+            owner.is_some_and(|owner| world.net.see(world.clients[owner].link).held)
+        };
+        for &backend in present {
+            if !free.contains(&backend) {
+                self.could_be_free.remove(&backend);
+            }
+        }
+        free.into_iter().find(|&backend| {
+            let now = self.now;
+            let since = *self.could_be_free.entry(backend).or_insert(now);
+            !has_owner(self, backend) || now.since(since) > KEPT_MAX
+        })
     }
 
     /// Could be lent, as far as one can see from outside.
