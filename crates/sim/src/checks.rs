@@ -118,6 +118,8 @@ pub(crate) struct Tap {
     partial: Vec<u8>,
     /// The server was quiet when the present message began.
     began_quiet: bool,
+    /// Whose bytes the pooler was handling then: its farewell may end what this client has begun.
+    began_by: Option<usize>,
     /// Since then only what cleans it for the next client was sent, which goes in front of that client's
     /// bytes.
     cleaned: bool,
@@ -146,6 +148,7 @@ impl Tap {
         for &byte in bytes {
             if self.partial.is_empty() {
                 self.began_quiet = quiet;
+                self.began_by = caller;
                 quiet = false;
             }
             self.partial.push(byte);
@@ -187,9 +190,11 @@ impl Tap {
         let client = if own {
             None
         } else {
-            id.or(caller).or(self.owner)
+            id.or(self.began_by).or(caller).or(self.owner)
         };
-        if own && body.starts_with(b"SET ") && !self.own_run {
+        // Startup values that the client has taken back return within its transaction.
+        let is_between = self.own_run || self.ahead.is_empty();
+        if own && body.starts_with(b"SET ") && !is_between {
             return Err(self.too_early("parameters for the next client"));
         }
         if own && body == b"DISCARD SEQUENCES\0" {

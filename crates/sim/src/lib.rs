@@ -6,6 +6,13 @@
 //! watch from outside, by the bytes that reach PostgreSQL and the clients; the core's own state is
 //! only asked for counts.
 //!
+//! The model PostgreSQL understands statements on sessions by their words (`postgres/sql`): settings,
+//! roles, SQL-prepared statements, temporary tables, cursors, locks, channels, sequences, and functions
+//! and triggers whose effects no text tells. Beside each client runs its *direct* session, the one that it
+//! would have with a server of its own: all its statements run there too, and before each of them the
+//! pooler's server must hold the same. What a client has left may be on no idle server once it has gone.
+//! A text that the model does not know ends the world.
+//!
 //! What is not covered: a call of the core is one step here, so two workers never run at the very
 //! same time; the ledger's lock is all that they share.
 

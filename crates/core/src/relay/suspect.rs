@@ -122,6 +122,10 @@ impl Upward<'_> {
             return;
         };
         names.read(&bytes[..count]);
+        let context = self.client.context.as_ref();
+        if names.may_reset() && context.is_some_and(|own| !own.base.is_empty()) {
+            self.server.session.taken_back.note_unread();
+        }
         self.note_streamed_ddl();
         if is_end && let Some(names) = self.client.unread.take() {
             self.learn_customs(&names.finish());

@@ -22,6 +22,8 @@ pub struct TakenBack {
     undone: bool,
     /// The last text was `DISCARD ALL`: a transaction of its own, whatever comes behind it.
     discards: bool,
+    /// A text that was not held as a whole may have taken back any of them.
+    unread: bool,
 }
 
 #[derive(Debug)]
@@ -158,11 +160,16 @@ impl TakenBack {
         self.names.iter().any(|taken| *taken.name == *name)
     }
 
+    /// A text that is not held as a whole has a word by which it may take startup values back.
+    pub fn note_unread(&mut self) {
+        self.unread = true;
+    }
+
     /// Was nothing taken back?
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.names.is_empty()
+        self.names.is_empty() && !self.unread
     }
 
     /// The session has been judged.
@@ -171,6 +178,7 @@ impl TakenBack {
         self.names.clear();
         self.undone = false;
         self.discards = false;
+        self.unread = false;
     }
 
     /// Within a transaction: what brings the startup values to the server before the client looks.

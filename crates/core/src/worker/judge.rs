@@ -221,6 +221,8 @@ impl Worker {
         let is_cleaned = std::mem::take(&mut server.session.settling.cleans) && !failed;
         if is_cleaned {
             server.session.settings_cleaned();
+            // What the server has said of parameters is of the clean: the client's are as they were.
+            server.session.forget_news();
         }
         let restored = adopted.and_then(|adopted| match is_cleaned {
             true => plan(&adopted.target, &server.session.held),

@@ -172,6 +172,15 @@ impl Worker {
             if self.is_kept(server, id) {
                 self.unlist(server);
                 self.release_if_done(server, now, out);
+                let stays = |server: &Server| matches!(server.duty, Duty::Lent(_));
+                if self
+                    .table
+                    .server(server)
+                    .is_some_and(|server| stays(server))
+                {
+                    // It was announced, and pins its client.
+                    self.settled_in_vain(server, now, out);
+                }
             } else {
                 self.unlist(server);
             }

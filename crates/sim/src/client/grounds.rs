@@ -33,6 +33,9 @@ impl Client {
             text if text.ends_with("(takeover_timeout)") => grounds.takeover,
             CANCELED => self.was_named,
             REFUSED => is_refused(&self.work_mem),
+            "the connection that listened for it was lost" => {
+                self.listens() && (grounds.servers_lost || grounds.logins_failed)
+            }
             "server conn crashed?" | LAST_WORDS => grounds.servers_lost,
             "login failed" => self.is_native() && (grounds.logins_failed || grounds.servers_lost),
             "query_wait_timeout" => grounds.wait_timeout,

@@ -7,6 +7,7 @@ mod own;
 mod pipeline;
 mod script;
 mod sessions;
+mod tags;
 mod wild;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -17,6 +18,7 @@ use self::{
     grounds::CANCELED,
     login::Login,
     own::{Ask, OwnSession, Reply},
+    tags::{is_marked, is_of_waiting, show},
 };
 pub(crate) use self::{
     grounds::Grounds,
@@ -580,66 +582,4 @@ impl Client {
     fn wrong(&self, what: String) -> Violation {
         Violation::new(Promise::Replies, format!("client {} {what}", self.index))
     }
-}
-
-/// Is it the notice of `query_wait_notify`?
-fn is_of_waiting(body: &[u8]) -> bool {
-    Report::parse(body).is_ok_and(|report| {
-        report
-            .message
-            .starts_with(b"No server connection available")
-            && report.detail.is_some()
-    })
-}
-
-/// Messages of a server that carry the id of a request.
-fn is_marked(tag: u8, body: &[u8]) -> bool {
-    let is_plain = tag == backend::COMMAND_COMPLETE && PLAIN.contains(&body);
-    !is_plain
-        && matches!(
-            tag,
-            backend::COMMAND_COMPLETE
-                | backend::DATA_ROW
-                | backend::COPY_DATA
-                | backend::ERROR_RESPONSE
-                | backend::NOTICE_RESPONSE
-                | backend::FUNCTION_CALL_RESPONSE
-        )
-}
-
-/// What PostgreSQL says of commands that work on the session or the transaction, and the pooler has to
-/// understand.
-const PLAIN: [&[u8]; 23] = [
-    b"BEGIN\0",
-    b"COMMIT\0",
-    b"ROLLBACK\0",
-    b"SAVEPOINT\0",
-    b"RELEASE\0",
-    b"SET\0",
-    b"RESET\0",
-    b"DISCARD ALL\0",
-    b"DISCARD TEMP\0",
-    b"DISCARD SEQUENCES\0",
-    b"DISCARD PLANS\0",
-    b"DECLARE CURSOR\0",
-    b"CLOSE CURSOR\0",
-    b"CLOSE CURSOR ALL\0",
-    b"LISTEN\0",
-    b"UNLISTEN\0",
-    b"NOTIFY\0",
-    b"PREPARE\0",
-    b"DEALLOCATE\0",
-    b"DEALLOCATE ALL\0",
-    b"CREATE TABLE\0",
-    b"DROP TABLE\0",
-    b"INSERT 0 1\0",
-];
-
-fn show(message: &[u8]) -> String {
-    let shown = &message[5..message.len().min(70)];
-    format!(
-        "'{}' \"{}\"",
-        message[0].escape_ascii(),
-        shown.escape_ascii()
-    )
 }

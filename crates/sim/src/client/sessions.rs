@@ -5,7 +5,7 @@ use super::{Client, Unit};
 /// Names that all clients use for what each of them has for itself.
 const NAMES: [&str; 3] = ["q1", "q2", "q3"];
 
-const CHANNELS: [&str; 3] = ["jobs", "mail", "news"];
+const CHANNELS: [&str; 2] = ["jobs", "mail"];
 
 impl Client {
     /// One statement, or some in one query, that works on the session.
@@ -56,6 +56,9 @@ impl Client {
     }
 
     fn session_statement(&self, mark: &str, name: &str, rng: &mut fastrand::Rng) -> String {
+        if !self.listens && rng.u8(..5) == 0 {
+            return format!("listen {}", CHANNELS[rng.usize(..CHANNELS.len())]);
+        }
         match rng.u8(..30) {
             // Who has statements of the protocol too would have the pooler give them their names.
             7..=11 if self.prepares => setting(mark, rng),
@@ -92,18 +95,24 @@ impl Client {
                 "insert into {} values ('{mark}')",
                 ["plain", "audited", "locked"][rng.usize(..3)]
             ),
-            23 => self.on_channels(mark, rng),
-            24 if rng.bool() => self.on_channels(mark, rng),
-            24 => "insert into plain values (1)".to_owned(),
+            23..=26 => self.on_channels(mark, rng),
+            27 => "insert into plain values (1)".to_owned(),
             _ => self.hidden(mark, rng),
         }
     }
 
+    /// Has it said LISTEN?
+    pub(super) fn listens(&self) -> bool {
+        self.listens
+    }
+
     fn on_channels(&self, mark: &str, rng: &mut fastrand::Rng) -> String {
         let channel = CHANNELS[rng.usize(..CHANNELS.len())];
-        match rng.u8(..6) {
-            0..=2 => format!("listen {channel}"),
-            3 => ["unlisten *".to_owned(), format!("unlisten {channel}")][rng.usize(..2)].clone(),
+        match rng.u8(..8) {
+            // Who listens hears itself too.
+            _ if !self.listens => format!("listen {channel}"),
+            0 => ["unlisten *".to_owned(), format!("unlisten {channel}")][rng.usize(..2)].clone(),
+            1 => format!("listen {channel}"),
             _ => format!("notify {channel}, '{mark}'"),
         }
     }

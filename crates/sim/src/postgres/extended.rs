@@ -6,8 +6,9 @@ use pgweir_wire::{Body, Malformed, tag::backend, tag::frontend};
 
 use super::{
     output::Output,
-    session::{ABORTED, Business, Next, Outcome, Session, check_known},
+    session::{ABORTED, Business, Next, Outcome, Session},
     statement::{Command, Text, signature},
+    work::check_known,
 };
 use crate::checks::{Promise, RequestId, Violation};
 

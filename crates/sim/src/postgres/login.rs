@@ -206,7 +206,7 @@ pub(super) fn defaults<'p>(user: &str, asked: impl Iterator<Item = (&'p str, &'p
 }
 
 /// All parameters that this model has, and their values.
-const DEFAULTS: [(&str, &str); 19] = [
+const DEFAULTS: [(&str, &str); 20] = [
     ("client_encoding", "UTF8"),
     ("DateStyle", "ISO, MDY"),
     ("TimeZone", "Etc/UTC"),
@@ -225,6 +225,7 @@ const DEFAULTS: [(&str, &str); 19] = [
     ("default_transaction_deferrable", "off"),
     ("client_min_messages", "notice"),
     ("jit", "on"),
+    ("quote_all_identifiers", "off"),
     ("is_superuser", "off"),
 ];
 

@@ -6,6 +6,7 @@ mod output;
 mod session;
 mod sql;
 mod statement;
+mod work;
 
 use std::{cell::RefCell, rc::Rc};
 
@@ -350,6 +351,7 @@ impl Cluster {
         let (eager, checks_all) = (self.conduct.eager_reports, self.conduct.checks_all);
         let mut session = Session::new(index, settings, eager, checks_all);
         session.sabotage = self.conduct.sabotage;
+        session.database = backend.wish.database.bytes().map(u32::from).sum();
         backend.phase = Phase::Session(Box::new(session));
     }
 
@@ -482,9 +484,18 @@ impl Backend {
     }
 }
 
+/// Does this stand in it?
+fn has(body: &[u8], text: &[u8]) -> bool {
+    body.windows(text.len()).any(|window| window == text)
+}
+
 /// Messages that are counted.
 fn notable(tag: u8, body: &[u8]) -> Option<&'static str> {
     match tag {
+        b'Q' if has(body, b"pg_catalog.pg_advisory_unlock_all()") => Some("own clean"),
+        b'Q' if has(body, b"pg_catalog.current_setting(") => Some("own look"),
+        b'Q' if has(body, b"FROM pg_proc") => Some("own reading of the catalog"),
+        b'Q' if has(body, b"LISTEN \"") => Some("own listen"),
         b'Q' if body.starts_with(b"ROLLBACK") => Some("own rollback"),
         b'Q' if body.starts_with(b"DISCARD") => Some("own reset"),
         b'Q' if body.starts_with(b"SET ") => Some("own parameters"),

@@ -7,8 +7,9 @@ use pgweir_wire::{MessageWriter, Severity, tag::backend, tag::frontend};
 use super::{
     extended::{Portal, Prepared},
     output::Output,
-    sql::{Facts, Failure, State, Statement, Values},
+    sql::{State, Values},
     statement::{Command, Text},
+    work::check_known,
 };
 use crate::{
     checks::{Promise, RequestId, Violation},
@@ -70,12 +71,12 @@ pub(super) enum Outcome {
 pub(super) struct Session {
     pub(super) backend: usize,
     pub(super) status: u8,
-    state: State,
+    pub(super) state: State,
     /// Of the client whose message is at work, or was.
-    direct: Option<Direct>,
+    pub(super) direct: Option<Direct>,
     reported: Values,
     /// How often a sequence was asked for its next value.
-    sequence: u64,
+    pub(super) sequence: u64,
     /// Messages of the extended protocol came after the last Sync.
     unsynced: bool,
     /// An error came after the last Sync.
@@ -84,16 +85,18 @@ pub(super) struct Session {
     pub(super) portals: BTreeMap<Vec<u8>, Portal>,
     pub(super) business: Business,
     /// Says changed settings at once, as before PostgreSQL 14.
-    eager: bool,
+    pub(super) eager: bool,
     /// The pool's mode is `session`: settings that are not reported are checked too.
-    checks_all: bool,
+    pub(super) checks_all: bool,
     /// Notifications: what this session has sent, and what it was sent and has not said.
-    sent: Vec<(String, String)>,
-    heard: Vec<(String, String)>,
+    pub(super) sent: Vec<(String, String)>,
+    pub(super) heard: Vec<(String, String)>,
     /// A fault that this session plays.
     pub(super) sabotage: Option<Sabotage>,
     /// The login user.
-    user: String,
+    pub(super) user: String,
+    /// The OID of the database.
+    pub(super) database: u32,
     /// Whom the present message belongs to.
     pub(super) client: Option<usize>,
     pub(super) id: Option<RequestId>,
@@ -123,6 +126,7 @@ impl Session {
             heard: Vec::new(),
             sabotage: None,
             user,
+            database: 0,
             client: None,
             id: None,
             shown: None,
@@ -134,31 +138,8 @@ impl Session {
         &self.state
     }
 
-    /// The next message is this client's.
-    pub(super) fn attach(&mut self, direct: &Direct) {
-        if !self.state.is_in_transaction() && direct.borrow().is_in_transaction() {
-            // The one it had was lost with its server.
-            let mut direct = direct.borrow_mut();
-            direct.abort();
-            direct.end();
-        }
-        self.direct = Some(Rc::clone(direct));
-    }
-
-    /// The client's last server was lost before it had answered: what the pooler makes of that is believed.
-    pub(super) fn settle_what_was_lost(&self) {
-        if let Some(direct) = &self.direct {
-            direct.borrow_mut().become_like(&self.state);
-        }
-    }
-
-    /// The pooler takes away a statement of SQL.
-    pub(super) fn forget_prepared(&mut self, name: &str) {
-        self.state.forget_prepared(name);
-    }
-
     /// Does the same to this session and, if its client has asked for it, to the client's own.
-    fn both(&mut self, change: impl Fn(&mut State)) {
+    pub(super) fn both(&mut self, change: impl Fn(&mut State)) {
         change(&mut self.state);
         if self.client.is_some()
             && let Some(direct) = &self.direct
@@ -306,22 +287,6 @@ impl Session {
         Ok(Next::Go)
     }
 
-    /// Does the planted fault strike at this query?
-    fn is_sabotaged(&self, text: &Text) -> bool {
-        let of_pooler = self.client.is_none();
-        let sql = text.commands.iter().filter_map(|command| match command {
-            Command::Sql(statement) => Some(&**statement),
-            _ => None,
-        });
-        let mut sql = sql.peekable();
-        of_pooler
-            && match self.sabotage {
-                Some(Sabotage::NoClean) => sql.any(Statement::is_of_clean),
-                Some(Sabotage::NoLook) => sql.peek().is_some() && sql.all(Statement::only_looks),
-                _ => false,
-            }
-    }
-
     fn function_call(&mut self, body: &[u8], out: &mut Output) {
         self.id = RequestId::of_message(frontend::FUNCTION_CALL, body);
         self.shown = None;
@@ -430,106 +395,6 @@ impl Session {
         Outcome::Done
     }
 
-    /// A statement that works on the session, or looks at it.
-    fn sql(
-        &mut self,
-        statement: &Statement,
-        source: &str,
-        simple: bool,
-        out: &mut Output,
-    ) -> Outcome {
-        if *statement == Statement::DiscardAll && self.status == b'T' {
-            let what = "DISCARD ALL cannot run inside a transaction block";
-            return Outcome::Failed("25001", what.to_owned());
-        }
-        if let Statement::Execute(name) = statement
-            && let Some(body) = self.state.prepared(name)
-        {
-            let command = Command::parse(body);
-            return self.execute(&command, source, simple, out);
-        }
-        self.sequence += 1;
-        let named = self.statements.keys();
-        let named = named.map(|name| String::from_utf8_lossy(name).into_owned());
-        let facts = Facts {
-            named: named.filter(|name| !name.is_empty()).collect(),
-            user: self.user.clone(),
-            next_value: self.backend as u64 * 1_000_000 + self.sequence,
-            refuses: self.client.is_none(),
-        };
-        self.both(State::begin);
-        let found = self.state.apply(statement, source, &facts);
-        if self.client.is_some()
-            && let Some(direct) = &self.direct
-        {
-            // What comes of it is not compared: the sessions are, before each statement.
-            let _ = direct.borrow_mut().apply(statement, source, &facts);
-        }
-        let rows = match found {
-            Ok(rows) => rows.0,
-            Err(Failure::Sql(code, what)) if self.client.is_some() || code == "22023" => {
-                return Outcome::Failed(code, what);
-            }
-            Err(Failure::Sql(_, what) | Failure::Unknown(what)) => {
-                let what = format!("the model fails {source:?}: {what}");
-                return Outcome::Broken(Violation::new(Promise::Sense, what));
-            }
-        };
-        match statement {
-            Statement::DiscardAll | Statement::Deallocate(None) => self.statements.clear(),
-            _ => {}
-        }
-        if self.eager {
-            self.report(out);
-        }
-        self.tell(statement, &rows, simple, out);
-        Outcome::Done
-    }
-
-    /// The rows of a SELECT, or a tag.
-    fn tell(
-        &self,
-        statement: &Statement,
-        rows: &[Vec<Option<String>>],
-        simple: bool,
-        out: &mut Output,
-    ) {
-        let is_query = matches!(
-            statement,
-            Statement::Select(_) | Statement::ReadCatalog | Statement::ReadAssigned
-        );
-        if !is_query {
-            return self.complete_as(tag_of(statement), simple, out);
-        }
-        if simple && self.client.is_some() {
-            self.say(out, |writer| {
-                writer.row_description([("v", 25, -1)].into_iter());
-            });
-        }
-        for row in rows {
-            // A client's rows say whose they are.
-            let mark = self.client.and(self.id).map(|id| format!("{id}|"));
-            let columns = row.iter().map(|value| value.as_deref().map(str::as_bytes));
-            self.say(out, |writer| {
-                match &mark {
-                    Some(mark) => writer.data_row([Some(mark.as_bytes())].into_iter()),
-                    None => writer.data_row(columns),
-                };
-            });
-        }
-        self.complete(&format!("SELECT {}", rows.len()), out);
-    }
-
-    /// CommandComplete as PostgreSQL says it, if that is a simple query's.
-    fn complete_as(&self, tag: &str, simple: bool, out: &mut Output) {
-        if !simple {
-            return self.complete(tag, out);
-        }
-        self.say(out, |writer| {
-            writer.command_complete(tag);
-        });
-    }
-
     fn rows(&mut self, count: u32, size: usize, simple: bool, out: &mut Output) {
         if simple {
             self.say(out, |writer| {
@@ -624,34 +489,6 @@ impl Session {
         self.portals.clear();
     }
 
-    /// Somebody notifies; it is said when the session is at rest.
-    pub(super) fn hear(&mut self, note: &(String, String)) {
-        if self.state.channels().contains(&note.0) {
-            self.heard.push(note.clone());
-        }
-    }
-
-    /// What this session has notified, for all others.
-    pub(super) fn take_sent(&mut self) -> Vec<(String, String)> {
-        std::mem::take(&mut self.sent)
-    }
-
-    /// Says what was heard.
-    pub(super) fn tell_heard(&mut self, out: &mut Output) {
-        for (channel, payload) in std::mem::take(&mut self.heard) {
-            out.say(self.backend, None, |writer| {
-                writer.message(backend::NOTIFICATION_RESPONSE, |body| {
-                    body.extend([0, 0, 0, 1]);
-                    body.extend(channel.as_bytes());
-                    body.push(0);
-                    body.extend(payload.as_bytes());
-                    body.push(0);
-                });
-            });
-        }
-        out.flush();
-    }
-
     fn ready(&mut self, out: &mut Output) {
         if self.status == b'I' {
             self.tell_heard(out);
@@ -664,7 +501,7 @@ impl Session {
         out.flush();
     }
 
-    fn report(&mut self, out: &mut Output) {
+    pub(super) fn report(&mut self, out: &mut Output) {
         for name in REPORTED {
             let value = self.state.value(name).unwrap_or_default().to_owned();
             let known = self.reported.get(&name.to_ascii_lowercase());
@@ -724,69 +561,6 @@ impl Session {
             check("work_mem", &claim.work_mem)?;
         }
         Ok(())
-    }
-
-    /// The session is what its client would have without a pooler. `does_nothing`: so does the statement.
-    pub(super) fn check_state(&self, does_nothing: bool) -> Result<(), Violation> {
-        let (Some(client), Some(direct)) = (self.client, &self.direct) else {
-            return Ok(());
-        };
-        let direct = direct.borrow();
-        let is_refused = |state: &State| state.value("work_mem").is_some_and(is_refused);
-        // Such a one may find a server that lacks what no server takes any more.
-        let may_lack = is_refused(&direct) && !is_refused(&self.state);
-        if !self.checks_all || may_lack || does_nothing {
-            return Ok(());
-        }
-        match self.state.difference_from(&direct) {
-            Some(what) => {
-                let what = format!(
-                    "client {client} gets backend {} as a session that is not its own: {what}",
-                    self.backend
-                );
-                Err(Violation::new(Promise::Sessions, what))
-            }
-            None => Ok(()),
-        }
-    }
-}
-
-/// Nobody sends a text that the model does not know.
-pub(super) fn check_known(text: &Text) -> Result<(), Violation> {
-    match text.commands.contains(&Command::Unknown) {
-        true => {
-            let what = format!("the model does not know {:?}", text.source);
-            Err(Violation::new(Promise::Sense, what))
-        }
-        false => Ok(()),
-    }
-}
-
-/// CommandComplete's tag.
-fn tag_of(statement: &Statement) -> &'static str {
-    match statement {
-        Statement::Set { .. } | Statement::SetTransaction => "SET",
-        Statement::Reset(_) | Statement::ResetAuthorization => "RESET",
-        Statement::DiscardAll => "DISCARD ALL",
-        Statement::DiscardTemp => "DISCARD TEMP",
-        Statement::DiscardSequences => "DISCARD SEQUENCES",
-        Statement::DiscardPlans => "DISCARD PLANS",
-        Statement::Declare { .. } => "DECLARE CURSOR",
-        Statement::Close(None) => "CLOSE CURSOR ALL",
-        Statement::Close(Some(_)) => "CLOSE CURSOR",
-        Statement::Listen(_) => "LISTEN",
-        Statement::Unlisten(_) => "UNLISTEN",
-        Statement::Notify { .. } => "NOTIFY",
-        Statement::Prepare { .. } => "PREPARE",
-        Statement::Deallocate(None) => "DEALLOCATE ALL",
-        Statement::Deallocate(Some(_)) => "DEALLOCATE",
-        Statement::CreateTemp(_) => "CREATE TABLE",
-        Statement::Drop(_) => "DROP TABLE",
-        Statement::Insert { .. } => "INSERT 0 1",
-        Statement::Execute(_)
-        | Statement::Select(_)
-        | Statement::ReadCatalog
-        | Statement::ReadAssigned => "SELECT 1",
     }
 }
 

@@ -114,7 +114,9 @@ impl Command {
     pub(crate) fn returns_rows(&self) -> bool {
         match self {
             Self::Rows { .. } => true,
-            Self::Sql(statement) => matches!(**statement, Statement::Select(_)),
+            Self::Sql(statement) => {
+                matches!(**statement, Statement::Select(_) | Statement::Show(_))
+            }
             _ => false,
         }
     }

@@ -47,6 +47,8 @@ pub(crate) struct World {
     pub(crate) trace: Option<Vec<String>>,
     pub(crate) census: Census,
     rng: fastrand::Rng,
+    /// Backends that could be lent, if the pooler took them from their clients, and since when.
+    could_be_free: BTreeMap<usize, Time>,
     now: Time,
     net: Network,
     cluster: Cluster,
@@ -91,6 +93,7 @@ impl World {
             trace: traces.then(Vec::new),
             census: Census::new(),
             rng,
+            could_be_free: BTreeMap::new(),
             now: Time(1_700_000_000_000_000),
             net: Network::default(),
             cluster: Cluster::new(scenario.conduct()),

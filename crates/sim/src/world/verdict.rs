@@ -11,6 +11,9 @@ use crate::{
     network::Far,
 };
 
+/// Microseconds that a server without a reason stays with a client that has pinned itself before.
+const KEPT_MAX: u64 = 1_000_000;
+
 impl World {
     /// All mail has arrived and all bytes have flowed: the counts are right, and whoever waits has a
     /// reason to.
@@ -35,7 +38,7 @@ impl World {
             if waiting == 0 || self.is_shut() {
                 continue;
             }
-            if let Some(&idle) = present.iter().find(|&&backend| self.is_free(backend)) {
+            if let Some(idle) = self.idle_for_long(&present) {
                 let what = format!("{waiting} clients wait, and backend {idle} is idle");
                 return Err(Violation::new(Promise::Waits, what));
             }
@@ -49,8 +52,10 @@ impl World {
                 && servers < self.pool_size as usize + self.scenario.caps.overflow(waiting)
                 && !self.is_denied_rightly(&pool.key.database, &pool.key.user)
             {
-                let what =
-                    format!("{waiting} clients wait, and the pool has room: {servers} servers");
+                let what = format!(
+                    "{waiting} clients wait, and the pool {} has room: {servers} servers, the backends {present:?}",
+                    pool.key.database
+                );
                 return Err(Violation::new(Promise::Waits, what));
             }
         }
@@ -148,11 +153,10 @@ impl World {
         for _ in 0..30_000 {
             self.pass_time();
             self.calm_down()?;
-            if self
-                .pools()
-                .iter()
-                .all(|pool| pool.ledger.lock().servers() == 0)
-            {
+            let pools = self.pools();
+            let has_none = pools.iter().all(|pool| pool.ledger.lock().servers() == 0);
+            // Listeners go by themselves.
+            if has_none && self.hosts.iter().all(|host| host.table.is_empty()) {
                 break;
             }
         }
@@ -222,6 +226,30 @@ impl World {
             .collect()
     }
 
+    /// A backend that could be lent, and has been for long if it is kept with its client: the session of one that
+    /// pinned its client is looked at only once in a while.
+    fn idle_for_long(&mut self, present: &[usize]) -> Option<usize> {
+        let free: Vec<usize> = present
+            .iter()
+            .copied()
+            .filter(|&backend| self.is_free(backend))
+            .collect();
+        let has_owner = |world: &Self, backend: usize| {
+            let owner = world.cluster.backends[backend].tap.owner;
+            owner.is_some_and(|owner| world.net.see(world.clients[owner].link).held)
+        };
+        for &backend in present {
+            if !free.contains(&backend) {
+                self.could_be_free.remove(&backend);
+            }
+        }
+        free.into_iter().find(|&backend| {
+            let now = self.now;
+            let since = *self.could_be_free.entry(backend).or_insert(now);
+            !has_owner(self, backend) || now.since(since) > KEPT_MAX
+        })
+    }
+
     /// Could be lent, as far as one can see from outside.
     pub(super) fn is_free(&self, backend: usize) -> bool {
         let owner = self.cluster.backends[backend].tap.owner;
@@ -229,7 +257,9 @@ impl World {
         let is_kept = (self.scenario.mode == PoolMode::Session || self.cluster.is_bound(backend))
             && owner.is_some_and(|owner| self.net.see(self.clients[owner].link).held);
         let seen = &self.cluster.backends[backend];
-        let is_own = seen.is_native() || seen.is_listener();
+        // What a wild client leaves behind may be waited for, up to `abandoned_query_timeout`.
+        let is_waited_for = owner.is_some_and(|owner| self.clients[owner].is_wild());
+        let is_own = seen.is_native() || seen.is_listener() || is_waited_for;
         !is_kept && !is_own && self.cluster.is_quiet(backend, &self.net)
     }
 

@@ -2,8 +2,8 @@
 
 use super::{
     functions::{effect_of_call, is_harmless},
-    parse::{Expr, Relation, Select, Source},
-    state::{Failure, State},
+    state::{Failure, State, unrecognized},
+    syntax::{Expr, Relation, Select, Source},
 };
 
 /// Of a row, or of anything else: NULL is `None`.
@@ -22,6 +22,8 @@ pub(crate) struct Facts {
     pub(crate) user: String,
     /// The next value of every sequence.
     pub(crate) next_value: u64,
+    /// The database's OID.
+    pub(crate) database: u32,
     /// Values that only clients may set are refused.
     pub(crate) refuses: bool,
 }
@@ -71,7 +73,7 @@ impl<'m> Machine<'m> {
                 .clone()
                 .unwrap_or_else(|| match &source.relation {
                     Relation::Named(name) => name.clone(),
-                    Relation::Values(_) => String::new(),
+                    Relation::Values(_) | Relation::Unnested(_) => String::new(),
                 });
             let joined = seen.iter().flat_map(|left| {
                 rows.iter()
@@ -117,6 +119,7 @@ impl<'m> Machine<'m> {
                 let rows: Result<_, _> = rows.iter().map(|row| self.eval_all(row)).collect();
                 (&["column1", "column2", "column3"], rows?)
             }
+            Relation::Unnested(arrays) => (&[], self.side_by_side(arrays)?),
             Relation::Named(name) => self.relation(name)?,
         };
         let name_of = |at: usize| {
@@ -128,6 +131,20 @@ impl<'m> Machine<'m> {
             columns.map(|(at, value)| (name_of(at), value)).collect()
         };
         Ok(rows.into_iter().map(named).collect())
+    }
+
+    /// Arrays as columns; the shorter ones are filled up with NULL.
+    fn side_by_side(&mut self, arrays: &[Expr]) -> Result<Vec<Vec<Value>>, Failure> {
+        let mut columns = Vec::new();
+        for array in self.eval_all(arrays)? {
+            columns.push(elements(array)?);
+        }
+        let longest = columns.iter().map(Vec::len).max().unwrap_or_default();
+        let row = |at| {
+            let values = columns.iter().map(|column| column.get(at).cloned());
+            values.map(Option::flatten).collect()
+        };
+        Ok((0..longest).map(row).collect())
     }
 
     fn relation(&self, name: &str) -> Result<(&'static [&'static str], Vec<Vec<Value>>), Failure> {
@@ -158,6 +175,7 @@ impl<'m> Machine<'m> {
                 let rows = all.map(|_| vec![text("advisory"), text(PID), text("t")]);
                 (&["locktype", "pid", "granted"], rows.collect())
             }
+            "pg_control_system" => (&["system_identifier"], vec![vec![text("77")]]),
             "pg_listening_channels" => {
                 let rows = state.channels().iter().map(|name| vec![text(name)]);
                 (&["pg_listening_channels"], rows.collect())
@@ -191,7 +209,11 @@ impl<'m> Machine<'m> {
             };
             let value = self.state.value(name).map(str::to_owned);
             let reset = self.state.defaults().get(name).cloned();
-            vec![text(name), value, text("user"), text(source), reset]
+            let context = match name.as_str() {
+                "is_superuser" => "internal",
+                _ => "user",
+            };
+            vec![text(name), value, text(context), text(source), reset]
         };
         listed.map(row).collect()
     }
@@ -243,7 +265,7 @@ impl<'m> Machine<'m> {
                 let left = self.eval(left)?;
                 let items = match &**array {
                     Expr::Array(items) => self.eval_all(items)?,
-                    other => elements(self.eval(other)?),
+                    other => elements(self.eval(other)?)?,
                 };
                 let mut hits = Vec::new();
                 for item in items {
@@ -311,8 +333,7 @@ impl<'m> Machine<'m> {
             "current_setting" => {
                 let found = self.state.value(&arg(0)).map(str::to_owned);
                 if found.is_none() && args.len() < 2 {
-                    let what = format!("unrecognized configuration parameter \"{}\"", arg(0));
-                    return Err(Failure::Sql("42704", what));
+                    return Err(unrecognized(&arg(0)));
                 }
                 found
             }
@@ -338,6 +359,10 @@ impl<'m> Machine<'m> {
             "strpos" => {
                 let found = arg(0).find(&arg(1)).map_or(0, |at| at + 1);
                 Some(found.to_string())
+            }
+            "length" => {
+                let value = args.first().cloned().flatten();
+                value.map(|value| value.chars().count().to_string())
             }
             "starts_with" => Some(truth(arg(0).starts_with(&arg(1)))),
             "has_parameter_privilege" => Some("f".to_owned()),
@@ -433,14 +458,34 @@ fn is_aggregate(expr: &Expr) -> bool {
     }
 }
 
-/// The elements of an array in its text form.
-fn elements(array: Value) -> Vec<Value> {
+/// The elements of an array in its text form: of one dimension, quoted or not.
+fn elements(array: Value) -> Result<Vec<Value>, Failure> {
     let text = array.unwrap_or_default();
-    let inner = text.trim_start_matches('{').trim_end_matches('}');
-    let parts = inner.split(',').filter(|part| !part.is_empty());
-    parts
-        .map(|part| Some(part.trim_matches('"').to_owned()))
-        .collect()
+    let unknown = || Failure::Unknown(format!("the array {text}"));
+    let inner = text
+        .strip_prefix('{')
+        .and_then(|rest| rest.strip_suffix('}'));
+    let mut rest = inner.ok_or_else(unknown)?.chars().peekable();
+    let mut found = Vec::new();
+    while rest.peek().is_some() {
+        let mut item = String::new();
+        let is_quoted = rest.next_if_eq(&'"').is_some();
+        loop {
+            match rest.next() {
+                Some('"') if is_quoted => match rest.next() {
+                    None | Some(',') => break,
+                    Some(_) => return Err(unknown()),
+                },
+                None | Some(',') if !is_quoted => break,
+                Some('\\') => item.push(rest.next().ok_or_else(unknown)?),
+                Some('{' | '}' | '"') if !is_quoted => return Err(unknown()),
+                Some(other) => item.push(other),
+                None => return Err(unknown()),
+            }
+        }
+        found.push(Some(item));
+    }
+    Ok(found)
 }
 
 fn operate(name: &str, left: Value, right: Value) -> Result<Value, Failure> {

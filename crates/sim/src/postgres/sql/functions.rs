@@ -3,7 +3,7 @@
 
 use super::eval::Rows;
 
-/// What the catalog says: functions that are harmless. The first three are commands of this world.
+/// Functions that are harmless. The first three are commands of this world.
 const HARMLESS: [&str; 4] = ["rows", "slow", "fail", "harmless"];
 
 /// Functions, and the statement that each of them runs; `$1` is the first argument.
@@ -45,13 +45,52 @@ pub(super) fn is_table(name: &str) -> bool {
     TABLES.contains(&name)
 }
 
-/// What the pooler finds when it reads the catalog: names that are not there are not certified.
-pub(super) fn catalog_rows() -> Rows {
-    let row = |kind: &str, name: &str| {
-        let columns = [Some(kind.to_owned()), Some(name.to_owned()), None, None];
-        columns.to_vec()
+/// Bodies of functions that keep nothing, and of those that pgweir can't read.
+const CLEAN: &str = "BEGIN RETURN 1; END";
+const OPAQUE: &str = "BEGIN EXECUTE 'x'; RETURN 1; END";
+/// OIDs of the first function and of the first relation.
+const FUNCTIONS: usize = 20_000;
+const RELATIONS: usize = 30_000;
+
+/// What the pooler finds when it reads the catalog: the rows of its statement that tells of this kind.
+pub(super) fn catalog_rows(kind: &str, database: u32) -> Rows {
+    let harmless = HARMLESS.iter().map(|name| (*name, CLEAN));
+    let functions = harmless.chain(HIDDEN.iter().map(|(name, _)| (*name, OPAQUE)));
+    let functions = functions.zip(FUNCTIONS..);
+    let tables = TRIGGERS.iter().map(|(name, _)| *name).chain(TABLES);
+    let tables = tables.zip(RELATIONS..);
+    let rows: Vec<Vec<String>> = match kind {
+        "d" => vec![vec![database.to_string(), "UTF8".to_owned()]],
+        "n" => functions
+            .map(|((name, _), _)| vec![name.to_owned()])
+            .collect(),
+        "f" => functions
+            .map(|((name, body), oid)| {
+                let oid = oid.to_string();
+                let columns = [&*oid, name, "plpgsql", "f", "", body, "", "", "0"];
+                columns.map(str::to_owned).into()
+            })
+            .collect(),
+        "r" => tables
+            .map(|(name, oid)| {
+                let oid = oid.to_string();
+                [&*oid, name, "r", "f"].map(str::to_owned).into()
+            })
+            .collect(),
+        // The tables with triggers come first.
+        "u" => tables
+            .take(TRIGGERS.len())
+            .map(|(_, table)| {
+                let trigger = FUNCTIONS + HARMLESS.len();
+                ["w".to_owned(), table.to_string(), trigger.to_string()].into()
+            })
+            .collect(),
+        "end" => vec![Vec::new()],
+        _ => Vec::new(),
     };
-    let functions = HARMLESS.iter().map(|name| row("f", name));
-    let tables = TABLES.iter().map(|name| row("r", name));
-    Rows(functions.chain(tables).chain([row("e", "utf8")]).collect())
+    let row = |row: Vec<String>| {
+        let columns = std::iter::once(kind.to_owned()).chain(row);
+        columns.map(Some).collect()
+    };
+    Rows(rows.into_iter().map(row).collect())
 }

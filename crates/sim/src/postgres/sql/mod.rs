@@ -8,13 +8,15 @@ mod eval;
 mod functions;
 mod parse;
 mod state;
+mod syntax;
 #[cfg(test)]
 mod tests;
 mod token;
 
 pub(crate) use self::{
     eval::Facts,
-    parse::{Statement, parse},
+    parse::parse,
     state::{Failure, State, Values},
+    syntax::Statement,
     token::split,
 };

@@ -1,170 +1,18 @@
 //! Statements and expressions out of tokens. What is not understood is no statement.
 
-use super::token::{Token, lex};
-
-/// A statement that works on the session's state, or looks at it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Statement {
-    Set {
-        local: bool,
-        name: String,
-        /// `None`: DEFAULT.
-        value: Option<String>,
-    },
-    /// RESET of a parameter, or of all.
-    Reset(Option<String>),
-    ResetAuthorization,
-    /// SET TRANSACTION: of the present transaction alone.
-    SetTransaction,
-    DiscardAll,
-    DiscardTemp,
-    DiscardSequences,
-    DiscardPlans,
-    /// DECLARE of a cursor: with HOLD or not.
-    Declare {
-        name: String,
-        holds: bool,
-    },
-    Close(Option<String>),
-    Listen(String),
-    Unlisten(Option<String>),
-    Notify {
-        channel: String,
-        payload: String,
-    },
-    Prepare {
-        name: String,
-        /// The statement behind AS.
-        body: String,
-    },
-    Execute(String),
-    Deallocate(Option<String>),
-    CreateTemp(String),
-    Drop(String),
-    /// Into a table: its triggers fire, for the first value.
-    Insert {
-        table: String,
-        value: Expr,
-    },
-    Select(Select),
-    /// The reading of which functions and relations keep nothing in a session.
-    ReadCatalog,
-    /// The reading of what ALTER ROLE and ALTER DATABASE have assigned.
-    ReadAssigned,
-}
-
-impl Statement {
-    /// Does it take from a session whatever that holds of some kind?
-    pub(crate) fn is_of_clean(&self) -> bool {
-        match self {
-            Self::Reset(None)
-            | Self::DiscardAll
-            | Self::DiscardTemp
-            | Self::DiscardSequences
-            | Self::Close(None)
-            | Self::Unlisten(None) => true,
-            Self::Select(select) => select.calls("pg_advisory_unlock_all"),
-            _ => false,
-        }
-    }
-
-    /// Does it ask what the session holds, and do nothing else?
-    pub(crate) fn only_looks(&self) -> bool {
-        match self {
-            Self::Select(select) => {
-                !select.calls("set_config") && !select.calls("pg_advisory_unlock_all")
-            }
-            // Before the look.
-            Self::Set { local: true, .. } | Self::SetTransaction => true,
-            _ => false,
-        }
-    }
-}
-
-impl Select {
-    /// Is this function among the columns?
-    fn calls(&self, function: &str) -> bool {
-        let own = self.columns.iter().any(|column| column.calls(function));
-        own || self.next.as_ref().is_some_and(|next| next.calls(function))
-    }
-}
-
-impl Expr {
-    fn calls(&self, function: &str) -> bool {
-        match self {
-            Self::Call { name, args, .. } => {
-                name == function || args.iter().any(|arg| arg.calls(function))
-            }
-            Self::Not(inner) | Self::IsNull(inner) => inner.calls(function),
-            Self::Operator(_, left, right) => left.calls(function) || right.calls(function),
-            _ => false,
-        }
-    }
-}
-
-/// An expression.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Expr {
-    Null,
-    Text(String),
-    Parameter(usize),
-    /// Of whichever source has it, or of the one that is named.
-    Column(Option<String>, String),
-    Call {
-        name: String,
-        args: Vec<Expr>,
-        /// `FILTER (WHERE ...)`.
-        filter: Option<Box<Expr>>,
-    },
-    Case(Vec<(Expr, Expr)>, Option<Box<Expr>>),
-    Exists(Box<Select>),
-    /// The one value of a SELECT in parentheses.
-    Scalar(Box<Select>),
-    Operator(String, Box<Expr>, Box<Expr>),
-    /// Compared with each of an array: with ANY, or with ALL.
-    Each {
-        operator: String,
-        left: Box<Expr>,
-        array: Box<Expr>,
-        all: bool,
-    },
-    Array(Vec<Expr>),
-    Not(Box<Expr>),
-    IsNull(Box<Expr>),
-}
-
-/// A SELECT, and those behind UNION ALL.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Select {
-    pub(super) columns: Vec<Expr>,
-    pub(super) sources: Vec<Source>,
-    pub(super) filter: Option<Expr>,
-    pub(super) next: Option<Box<Select>>,
-}
-
-/// What stands in a FROM list.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Source {
-    pub(super) relation: Relation,
-    pub(super) alias: Option<String>,
-    pub(super) names: Vec<String>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Relation {
-    /// A table, a view or a function without arguments.
-    Named(String),
-    Values(Vec<Vec<Expr>>),
-}
+use super::{
+    syntax::{Expr, Relation, Select, Source, Statement},
+    token::{Token, lex},
+};
 
 /// The statement of this text; `None` if it is none that is known.
 pub(crate) fn parse(text: &str) -> Option<Statement> {
     let tokens = lex(text)?;
-    // No other query of the pooler names these catalogs.
     let names = |catalog: &str| tokens.contains(&Token::Word(catalog.to_owned()));
-    if names("pg_proc") {
-        return Some(Statement::ReadCatalog);
+    if let Some(kind) = kind_of_facts(&tokens) {
+        return Some(Statement::ReadCatalog(kind));
     }
+    // No other query of the pooler names this catalog.
     if names("pg_db_role_setting") {
         return Some(Statement::ReadAssigned);
     }
@@ -174,6 +22,43 @@ pub(crate) fn parse(text: &str) -> Option<Statement> {
     };
     let statement = parser.statement(text)?;
     parser.ends().then_some(statement)
+}
+
+/// Catalogs that only the reading of the catalog names.
+const CATALOGS: [&str; 16] = [
+    "pg_database",
+    "pg_proc",
+    "pg_get_catalog_foreign_keys",
+    "pg_language",
+    "pg_event_trigger",
+    "pg_class",
+    "pg_aggregate",
+    "pg_rewrite",
+    "pg_trigger",
+    "pg_constraint",
+    "pg_inherits",
+    "pg_cast",
+    "pg_operator",
+    "pg_type",
+    "pg_range",
+    "pg_am",
+];
+
+/// Of a statement by which the pooler reads the catalog: its rows' first column.
+fn kind_of_facts(tokens: &[Token]) -> Option<String> {
+    let is = |token: &Token, word: &str| matches!(token, Token::Word(own) if own == word);
+    let (first, rest) = tokens.split_first()?;
+    let rest = rest
+        .strip_prefix(&[Token::Word("distinct".to_owned())])
+        .unwrap_or(rest);
+    let Some(Token::Text(kind)) = rest.first().filter(|_| is(first, "select")) else {
+        return None;
+    };
+    let catalogs = || {
+        rest.iter()
+            .any(|token| CATALOGS.iter().any(|own| is(token, own)))
+    };
+    (kind == "end" && rest.len() == 1 || catalogs()).then(|| kind.clone())
 }
 
 struct Parser<'t> {
@@ -246,6 +131,9 @@ impl Parser<'_> {
         }
         if self.takes("reset") {
             return self.reset();
+        }
+        if self.takes("show") {
+            return self.dotted().map(Statement::Show);
         }
         if self.takes("discard") {
             return Some(match self.name()?.as_str() {
@@ -438,6 +326,8 @@ impl Parser<'_> {
         let relation = if self.symbol('(') {
             let values = self.takes("values").then(|| self.values())??;
             self.symbol(')').then_some(Relation::Values(values))?
+        } else if self.takes("rows from") {
+            self.unnested()?
         } else {
             let name = self.dotted()?;
             if self.symbol('(') && !self.symbol(')') {
@@ -467,6 +357,21 @@ impl Parser<'_> {
             alias,
             names,
         })
+    }
+
+    /// `(unnest(array), ...)`.
+    fn unnested(&mut self) -> Option<Relation> {
+        self.symbol('(').then_some(())?;
+        let mut arrays = Vec::new();
+        for call in self.list(')')? {
+            match call {
+                Expr::Call { name, mut args, .. } if name == "unnest" && args.len() == 1 => {
+                    arrays.append(&mut args);
+                }
+                _ => return None,
+            }
+        }
+        Some(Relation::Unnested(arrays))
     }
 
     fn values(&mut self) -> Option<Vec<Vec<Expr>>> {

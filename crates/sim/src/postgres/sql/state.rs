@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{
     eval::{Facts, Machine, Rows},
     functions::effect_of_trigger,
-    parse::{Statement, parse},
+    parse::parse,
+    syntax::Statement,
 };
 
 /// Parameters by their names in lower case.
@@ -126,6 +127,7 @@ impl State {
         !self.now.temporary.is_empty()
             || !self.now.cursors.is_empty()
             || !self.locks.is_empty()
+            || !self.now.channels.is_empty()
             || self.seed.is_some()
     }
 
@@ -204,6 +206,7 @@ impl State {
                 self.forget("session_authorization");
                 self.forget("role");
             }
+            Statement::Show(name) => return self.show(name),
             Statement::SetTransaction | Statement::DiscardPlans => {}
             Statement::DiscardAll => self.discard_all(),
             Statement::DiscardTemp => self.now.temporary.clear(),
@@ -212,7 +215,9 @@ impl State {
                 return Machine::new(self, facts).select(select);
             }
             Statement::ReadAssigned => {}
-            Statement::ReadCatalog => return Ok(super::functions::catalog_rows()),
+            Statement::ReadCatalog(kind) => {
+                return Ok(super::functions::catalog_rows(kind, facts.database));
+            }
             Statement::Insert { table, value } => {
                 let value = Machine::new(self, facts).value_of(value)?;
                 self.fire(table, &value.unwrap_or_default(), facts)?;
@@ -223,6 +228,13 @@ impl State {
             _ => self.apply_to_objects(statement)?,
         }
         Ok(Rows::default())
+    }
+
+    fn show(&self, name: &str) -> Result<Rows, Failure> {
+        match self.value(name) {
+            Some(value) => Ok(Rows(vec![vec![Some(value.to_owned())]])),
+            None => Err(unrecognized(name)),
+        }
     }
 
     fn apply_to_statements(&mut self, statement: &Statement, source: &str) -> Result<(), Failure> {
@@ -327,8 +339,7 @@ impl State {
     ) -> Result<(), Failure> {
         let name = name.to_ascii_lowercase();
         if !name.contains('.') && !self.defaults.contains_key(&name) {
-            let what = format!("unrecognized configuration parameter \"{name}\"");
-            return Err(Failure::Sql("42704", what));
+            return Err(unrecognized(&name));
         }
         let now = &mut self.now;
         let change = |values: &mut Values| match value {
@@ -482,6 +493,11 @@ impl State {
         }
         None
     }
+}
+
+pub(super) fn unrecognized(name: &str) -> Failure {
+    let what = format!("unrecognized configuration parameter \"{name}\"");
+    Failure::Sql("42704", what)
 }
 
 fn differs(

@@ -1,4 +1,8 @@
-use pgweir_core::session::{Class, Clean, ToDeallocate};
+use std::sync::Arc;
+
+use pgweir_core::session::{
+    AllSettings, BASELINE, Baseline, Class, Clean, Probe, SettingsTable, ToDeallocate,
+};
 
 use super::{eval::Rows, *};
 
@@ -9,6 +13,8 @@ fn state() -> State {
         ("role", "none"),
         ("lock_timeout", "0"),
         ("statement_timeout", "0"),
+        ("transaction_timeout", "0"),
+        ("jit", "on"),
         ("session_authorization", "ann"),
     ];
     State::new(
@@ -18,34 +24,38 @@ fn state() -> State {
     )
 }
 
-/// What the last statement of a text gives, as one simple query.
+/// All rows of a text's statements, as one simple query.
 fn run(state: &mut State, text: &str) -> Result<Vec<Vec<Option<String>>>, Failure> {
     let facts = Facts {
         named: vec!["PGWEIR_1".to_owned()],
         user: "ann".to_owned(),
         next_value: 17,
+        database: 5,
         refuses: true,
     };
     state.begin();
-    let mut last = Ok(Rows::default());
+    let mut found = Ok(Rows::default());
     for part in split(text)
         .into_iter()
         .filter(|part| !part.trim().is_empty())
     {
         let Some(statement) = parse(part) else {
-            last = Err(Failure::Unknown(part.to_owned()));
+            found = Err(Failure::Unknown(part.to_owned()));
             break;
         };
-        last = state.apply(&statement, text, &facts);
-        if last.is_err() {
-            break;
+        match (&mut found, state.apply(&statement, text, &facts)) {
+            (Ok(found), Ok(mut rows)) => found.0.append(&mut rows.0),
+            (_, result) => {
+                found = result;
+                break;
+            }
         }
     }
-    if last.is_err() {
+    if found.is_err() {
         state.abort();
     }
     state.end();
-    last.map(|rows| rows.0)
+    found.map(|rows| rows.0)
 }
 
 /// The rows of a query, columns and rows between blanks and bars.
@@ -107,15 +117,35 @@ fn settings_are_transactional() {
     assert_eq!(state.value("app.x"), None);
 }
 
+/// What a look finds in a session of its own; its settings are compared with this baseline, or listed.
+fn look(state: &mut State, baseline: Option<Baseline>) -> String {
+    let mut probe = Probe::full(vec![b"app.tenant"[..].into()]);
+    if let Some(baseline) = baseline {
+        probe.all = AllSettings::Compared(Arc::new(baseline));
+    }
+    rows(state, &String::from_utf8(probe.text()).unwrap())
+}
+
 #[test]
 fn what_a_look_finds() {
-    let probe = pgweir_core::session::Probe::full(vec![b"app.tenant"[..].into()]);
-    let text = String::from_utf8(probe.text()).unwrap();
-    assert_eq!(rows(&mut state(), &text), "n  0".replace('0', "1"));
+    // Three parameters as they are, and as they would be by default.
+    let usual = "0|0|on|0|0|on";
+    assert_eq!(look(&mut state(), None), format!("{usual}|f f f f 0 0 1"));
+    let found = "g work_mem 9MB|g role r1|g app.tenant t1|t t t t 1 0 1";
+    assert_eq!(look(&mut dirty(), None), format!("{usual}|{found}"));
+    let mut hostile = state();
+    run(&mut hostile, "set statement_timeout = 1; set jit = off").unwrap();
+    let shown = "1|0|off|0|0|on";
+    assert_eq!(look(&mut hostile, None), format!("{shown}|f f f f 0 0 1"));
+    assert_eq!(hostile.value("statement_timeout"), Some("1"));
+    let probe = Probe {
+        statements: true,
+        channels: true,
+        ..Probe::default()
+    };
     assert_eq!(
-        rows(&mut dirty(), &text),
-        "g work_mem 9MB|g role r1|g app.tenant t1|t  |h  |a  |\
-         p q1 /*c1r1*/prepare q1 as select rows(1, 2)|n  1|c Ch "
+        rows(&mut dirty(), &String::from_utf8(probe.text()).unwrap()),
+        "p q1 /*c1r1*/prepare q1 as select rows(1, 2)|c Ch "
     );
     assert_eq!(
         rows(
@@ -127,30 +157,50 @@ fn what_a_look_finds() {
 }
 
 #[test]
+fn a_look_compares() {
+    let of_clean = run(&mut state(), BASELINE).unwrap();
+    let of_clean: Vec<[Vec<u8>; 4]> = of_clean
+        .into_iter()
+        .map(|row| {
+            let row: Vec<Vec<u8>> = row.into_iter().map(|v| v.unwrap().into()).collect();
+            row.try_into().unwrap()
+        })
+        .collect();
+    let baseline = || Baseline::from_rows(&of_clean, &SettingsTable::default());
+    assert_eq!(
+        look(&mut state(), baseline()),
+        "0|0|on|0|0|on|f f f f 0 0 1"
+    );
+    assert_eq!(
+        look(&mut dirty(), baseline()),
+        "0|0|on|0|0|on|g work_mem 9MB|g role r1|g app.tenant t1|t t t t 1 0 1"
+    );
+}
+
+#[test]
 fn a_clean_takes_all() {
-    let clean = "SET LOCAL statement_timeout=0;SET TRANSACTION ISOLATION LEVEL READ COMMITTED,NOT DEFERRABLE;\
-        RESET SESSION AUTHORIZATION;RESET ROLE;RESET ALL;SET LOCAL lock_timeout='1s';\
-        CLOSE ALL;UNLISTEN *;DISCARD SEQUENCES;DISCARD TEMP;DEALLOCATE \"q1\";\
-        SELECT pg_catalog.pg_advisory_unlock_all(),pg_catalog.setseed(pg_catalog.float8(\
-        pg_catalog.uuid_hash(pg_catalog.gen_random_uuid())) OPERATOR(pg_catalog./) 2147483648::pg_catalog.float8),\
-        pg_catalog.count(*) FILTER (WHERE from_sql),pg_catalog.count(*) FILTER (WHERE NOT from_sql)\
-        FROM pg_catalog.pg_prepared_statement()";
-    let mut state = dirty();
-    assert_eq!(rows(&mut state, clean), "  0 1");
-    assert_eq!(state.difference_from(&self::state()), None);
-    assert!(!state.is_bound() && !state.has_sequences() && state.remains().is_none());
-    let mut state = dirty();
-    let clean = Clean {
+    let clean = |reseeds| Clean {
         class: Class::Opaque,
         changes_role: true,
         changes_plans: true,
-        reseeds: false,
+        reseeds,
         version: 18,
     };
-    let text = String::from_utf8(clean.text(&ToDeallocate::All)).unwrap();
-    run(&mut state, &text).unwrap();
+    let text = |clean: Clean, statements| String::from_utf8(clean.text(&statements)).unwrap();
+    let own = || ToDeallocate::Named(vec![b"q1"]);
+    let mut state = dirty();
+    let found = rows(&mut state, &text(clean(true), own()));
+    // Of setseed, of the locks, and the counts.
+    assert_eq!(found, "||0 1");
+    assert_eq!(state.difference_from(&self::state()), None);
+    assert!(!state.is_bound() && !state.has_sequences() && state.remains().is_none());
+    let mut state = dirty();
+    run(&mut state, &text(clean(false), own())).unwrap();
     let left = state.difference_from(&self::state()).expect("the seed");
     assert!(left.contains("seed"), "{left}");
+    let mut state = dirty();
+    run(&mut state, &text(clean(true), ToDeallocate::All)).unwrap();
+    assert_eq!(state.difference_from(&self::state()), None);
 }
 
 #[test]

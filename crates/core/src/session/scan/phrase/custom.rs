@@ -30,6 +30,8 @@ pub struct CustomNames {
     is_word: bool,
     /// See [`CustomNames::may_change_catalog`].
     may_change_catalog: bool,
+    /// See [`CustomNames::may_reset`].
+    may_reset: bool,
     /// What may become names. No more than a few at a time, since one character ends most.
     readers: Vec<Reader>,
 }
@@ -109,8 +111,15 @@ impl CustomNames {
         self.may_change_catalog || self.is_word && ddl::is_word(&self.word)
     }
 
+    /// Stands a word in what has come by which parameters return to what they were at the start?
+    #[must_use]
+    pub fn may_reset(&self) -> bool {
+        self.may_reset
+    }
+
     fn word_ended(&mut self) {
         self.is_word = false;
+        self.may_reset |= matches!(self.word.as_slice(), b"reset" | b"discard" | b"default");
         self.may_change_catalog |= ddl::is_word(&self.word);
         match self.word.as_slice() {
             b"set_config" | b"current_setting" => self.readers.push(Reader::Open),

@@ -225,3 +225,20 @@ fn custom_parameters_in_pieces() {
         }
     }
 }
+
+/// Startup values may come back by such a text.
+#[test]
+fn resets_in_pieces() {
+    for (pieces, may_reset) in [
+        (["/* a */res", "et all\0"], true),
+        (["set a.b to DEF", "AULT;"], true),
+        (["discard", " all\0"], true),
+        (["select resets, ", "preset\0"], false),
+    ] {
+        let mut names = CustomNames::default();
+        for piece in pieces {
+            names.read(piece.as_bytes());
+        }
+        assert_eq!(names.may_reset(), may_reset, "{pieces:?}");
+    }
+}

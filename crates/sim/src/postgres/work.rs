@@ -1,0 +1,253 @@
+//! Statements on the session, held against the direct session of their client.
+
+use std::rc::Rc;
+
+use pgweir_wire::tag::backend;
+
+use super::{
+    output::Output,
+    session::{Direct, Outcome, Session, is_refused},
+    sql::{Facts, Failure, State, Statement},
+    statement::{Command, Text},
+};
+use crate::{
+    checks::{Promise, Violation},
+    scenario::Sabotage,
+};
+
+impl Session {
+    /// The next message is this client's.
+    pub(super) fn attach(&mut self, direct: &Direct) {
+        if !self.state.is_in_transaction() && direct.borrow().is_in_transaction() {
+            // The one it had was lost with its server.
+            let mut direct = direct.borrow_mut();
+            direct.abort();
+            direct.end();
+        }
+        self.direct = Some(Rc::clone(direct));
+    }
+
+    /// The client's last server was lost before it had answered: what the pooler makes of that is believed.
+    pub(super) fn settle_what_was_lost(&self) {
+        if let Some(direct) = &self.direct {
+            direct.borrow_mut().become_like(&self.state);
+        }
+    }
+
+    /// The pooler takes away a statement of SQL.
+    pub(super) fn forget_prepared(&mut self, name: &str) {
+        self.state.forget_prepared(name);
+    }
+
+    /// Does the planted fault strike at this query?
+    pub(super) fn is_sabotaged(&self, text: &Text) -> bool {
+        let of_pooler = self.client.is_none();
+        let sql = text.commands.iter().filter_map(|command| match command {
+            Command::Sql(statement) => Some(&**statement),
+            _ => None,
+        });
+        let mut sql = sql.peekable();
+        of_pooler
+            && match self.sabotage {
+                Some(Sabotage::NoClean) => sql.any(Statement::is_of_clean),
+                Some(Sabotage::NoLook) => sql.peek().is_some() && sql.all(Statement::only_looks),
+                _ => false,
+            }
+    }
+
+    /// A statement that works on the session, or looks at it.
+    pub(super) fn sql(
+        &mut self,
+        statement: &Statement,
+        source: &str,
+        simple: bool,
+        out: &mut Output,
+    ) -> Outcome {
+        if *statement == Statement::DiscardAll && self.status == b'T' {
+            let what = "DISCARD ALL cannot run inside a transaction block";
+            return Outcome::Failed("25001", what.to_owned());
+        }
+        if let Statement::Execute(name) = statement
+            && let Some(body) = self.state.prepared(name)
+        {
+            let command = Command::parse(body);
+            return self.execute(&command, source, simple, out);
+        }
+        self.sequence += 1;
+        let named = self.statements.keys();
+        let named = named.map(|name| String::from_utf8_lossy(name).into_owned());
+        let facts = Facts {
+            named: named.filter(|name| !name.is_empty()).collect(),
+            user: self.user.clone(),
+            next_value: self.backend as u64 * 1_000_000 + self.sequence,
+            database: self.database,
+            refuses: self.client.is_none(),
+        };
+        self.both(State::begin);
+        let found = self.state.apply(statement, source, &facts);
+        if self.client.is_some()
+            && let Some(direct) = &self.direct
+        {
+            // What comes of it is not compared: the sessions are, before each statement.
+            let _ = direct.borrow_mut().apply(statement, source, &facts);
+        }
+        let rows = match found {
+            Ok(rows) => rows.0,
+            Err(Failure::Sql(code, what)) if self.client.is_some() || code == "22023" => {
+                return Outcome::Failed(code, what);
+            }
+            Err(Failure::Sql(_, what) | Failure::Unknown(what)) => {
+                let what = format!("the model fails {source:?}: {what}");
+                return Outcome::Broken(Violation::new(Promise::Sense, what));
+            }
+        };
+        match statement {
+            Statement::DiscardAll | Statement::Deallocate(None) => self.statements.clear(),
+            _ => {}
+        }
+        if self.eager {
+            self.report(out);
+        }
+        self.tell(statement, &rows, simple, out);
+        Outcome::Done
+    }
+
+    /// The rows of a SELECT, or a tag.
+    pub(super) fn tell(
+        &self,
+        statement: &Statement,
+        rows: &[Vec<Option<String>>],
+        simple: bool,
+        out: &mut Output,
+    ) {
+        let is_query = matches!(
+            statement,
+            Statement::Select(_)
+                | Statement::Show(_)
+                | Statement::ReadCatalog(_)
+                | Statement::ReadAssigned
+        );
+        if !is_query {
+            return self.complete_as(tag_of(statement), simple, out);
+        }
+        if simple && self.client.is_some() {
+            self.say(out, |writer| {
+                writer.row_description([("v", 25, -1)].into_iter());
+            });
+        }
+        for row in rows {
+            // A client's rows say whose they are.
+            let mark = self.client.and(self.id).map(|id| format!("{id}|"));
+            let columns = row.iter().map(|value| value.as_deref().map(str::as_bytes));
+            self.say(out, |writer| {
+                match &mark {
+                    Some(mark) => writer.data_row([Some(mark.as_bytes())].into_iter()),
+                    None => writer.data_row(columns),
+                };
+            });
+        }
+        self.complete(&format!("SELECT {}", rows.len()), out);
+    }
+
+    /// CommandComplete as PostgreSQL says it, if that is a simple query's.
+    pub(super) fn complete_as(&self, tag: &str, simple: bool, out: &mut Output) {
+        if !simple {
+            return self.complete(tag, out);
+        }
+        self.say(out, |writer| {
+            writer.command_complete(tag);
+        });
+    }
+
+    /// Somebody notifies; it is said when the session is at rest.
+    pub(super) fn hear(&mut self, note: &(String, String)) {
+        if self.state.channels().contains(&note.0) {
+            self.heard.push(note.clone());
+        }
+    }
+
+    /// What this session has notified, for all others.
+    pub(super) fn take_sent(&mut self) -> Vec<(String, String)> {
+        std::mem::take(&mut self.sent)
+    }
+
+    /// Says what was heard.
+    pub(super) fn tell_heard(&mut self, out: &mut Output) {
+        for (channel, payload) in std::mem::take(&mut self.heard) {
+            out.say(self.backend, None, |writer| {
+                writer.message(backend::NOTIFICATION_RESPONSE, |body| {
+                    body.extend([0, 0, 0, 1]);
+                    body.extend(channel.as_bytes());
+                    body.push(0);
+                    body.extend(payload.as_bytes());
+                    body.push(0);
+                });
+            });
+        }
+        out.flush();
+    }
+
+    /// The session is what its client would have without a pooler. `does_nothing`: so does the statement.
+    pub(super) fn check_state(&self, does_nothing: bool) -> Result<(), Violation> {
+        let (Some(client), Some(direct)) = (self.client, &self.direct) else {
+            return Ok(());
+        };
+        let direct = direct.borrow();
+        let is_refused = |state: &State| state.value("work_mem").is_some_and(is_refused);
+        // Such a one may find a server that lacks what no server takes any more.
+        let may_lack = is_refused(&direct) && !is_refused(&self.state);
+        if !self.checks_all || may_lack || does_nothing {
+            return Ok(());
+        }
+        match self.state.difference_from(&direct) {
+            Some(what) => {
+                let what = format!(
+                    "client {client} gets backend {} as a session that is not its own: {what}",
+                    self.backend
+                );
+                Err(Violation::new(Promise::Sessions, what))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Nobody sends a text that the model does not know.
+pub(super) fn check_known(text: &Text) -> Result<(), Violation> {
+    match text.commands.contains(&Command::Unknown) {
+        true => {
+            let what = format!("the model does not know {:?}", text.source);
+            Err(Violation::new(Promise::Sense, what))
+        }
+        false => Ok(()),
+    }
+}
+
+/// CommandComplete's tag.
+fn tag_of(statement: &Statement) -> &'static str {
+    match statement {
+        Statement::Set { .. } | Statement::SetTransaction => "SET",
+        Statement::Reset(_) | Statement::ResetAuthorization => "RESET",
+        Statement::DiscardAll => "DISCARD ALL",
+        Statement::DiscardTemp => "DISCARD TEMP",
+        Statement::DiscardSequences => "DISCARD SEQUENCES",
+        Statement::DiscardPlans => "DISCARD PLANS",
+        Statement::Declare { .. } => "DECLARE CURSOR",
+        Statement::Close(None) => "CLOSE CURSOR ALL",
+        Statement::Close(Some(_)) => "CLOSE CURSOR",
+        Statement::Listen(_) => "LISTEN",
+        Statement::Unlisten(_) => "UNLISTEN",
+        Statement::Notify { .. } => "NOTIFY",
+        Statement::Prepare { .. } => "PREPARE",
+        Statement::Deallocate(None) => "DEALLOCATE ALL",
+        Statement::Deallocate(Some(_)) => "DEALLOCATE",
+        Statement::CreateTemp(_) => "CREATE TABLE",
+        Statement::Drop(_) => "DROP TABLE",
+        Statement::Insert { .. } => "INSERT 0 1",
+        Statement::Execute(_)
+        | Statement::Select(_)
+        | Statement::Show(_)
+        | Statement::ReadCatalog(_)
+        | Statement::ReadAssigned => "SELECT 1",
+    }
+}
