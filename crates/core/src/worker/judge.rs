@@ -365,7 +365,9 @@ fn note_sequences(client: &mut Client, server: &mut Server, is_end: bool, now: T
     let reads = suspicion.contains(Suspicion::READS_SEQUENCE);
     let makes = suspicion.intersects(MAKES_VALUES);
     let asked_for = &server.shared.sequences_read;
-    if reads && !makes {
+    // A text may be opaque since the catalog was not read yet.
+    let makes_for_sure = suspicion.intersects(Suspicion::SEQUENCE.and(Suspicion::EXECUTE));
+    if reads && !makes_for_sure {
         asked_for.store(true, Ordering::Relaxed);
     }
     if (reads || makes)
