@@ -18,7 +18,7 @@ _PEERS = """type user database replication state addr port local_addr local_port
     request_time wait wait_us close_needed ptr link remote_pid tls application_name
     prepared_statements id"""
 _BUFFERS = " recv_pos pkt_pos pkt_remain send_pos send_remain pkt_avail send_avail"
-_MODES = " mode pin_reason pinned_since"
+_MODES = " mode pin_reason pinned_since pipelined"
 _COUNTED = """server_assignment_count xact_count query_count received sent xact_time query_time
     wait_time client_parse_count server_parse_count bind_count client_login_count"""
 COLUMNS = {

@@ -95,7 +95,7 @@ const BANS: &[Ban] = &[
     },
     Ban {
         under: &["crates"],
-        text: concat!("Once", "Lock<"),
+        text: concat!("Once", "Lock::new"),
         instead: "no global state",
     },
 ];

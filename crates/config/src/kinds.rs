@@ -126,6 +126,16 @@ choices! {
 }
 
 choices! {
+    /// What becomes of a server that may keep what no clean takes away.
+    pub enum Unclean {
+        /// It is closed.
+        Close = "close",
+        /// It is cleaned all the same.
+        Ignore = "ignore",
+    }
+}
+
+choices! {
     /// When servers are cleaned before another client gets them.
     pub enum HandoverClean {
         /// When they hold, or may hold, something of a session.

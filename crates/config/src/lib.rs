@@ -24,7 +24,7 @@ pub use bypass::BypassUsers;
 pub use config::{Config, ConfigRow, RESERVED_DATABASES, is_console};
 pub use kinds::{
     AuthType, FairWindow, FileMode, HandoverClean, LoadBalance, Micros, PoolMode, Secret,
-    SessionState, SslMode, SyslogFacility, TlsNegotiation,
+    SessionState, SslMode, SyslogFacility, TlsNegotiation, Unclean,
 };
 pub use problem::{Note, Place, Problem, ProblemKind, Problems};
 pub use share::Share;

@@ -23,7 +23,7 @@ use crate::{
     backend::{Failure, Welcome},
     beginnings::{Assignments, Beginnings},
     bypass::Bypass,
-    catalog::Catalog,
+    catalog::{Catalog, Catalogs},
     client_counts::ClientCounts,
     listen::Holders,
     lookups::Lookups,
@@ -90,6 +90,7 @@ struct Pools {
     by_id: Vec<Weak<SharedPool>>,
     /// By database.
     catalogs: HashMap<Box<str>, Weak<Catalog>>,
+    all_catalogs: Arc<Catalogs>,
 }
 
 impl Pools {
@@ -99,7 +100,7 @@ impl Pools {
             .retain(|_, catalog| catalog.strong_count() > 0);
         let known = self.catalogs.get(database).and_then(Weak::upgrade);
         known.unwrap_or_else(|| {
-            let catalog = Arc::<Catalog>::default();
+            let catalog = self.all_catalogs.add();
             self.catalogs
                 .insert(database.into(), Arc::downgrade(&catalog));
             catalog

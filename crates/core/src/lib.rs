@@ -40,7 +40,7 @@ pub use action::{
 };
 pub use beginnings::{Assignments, Beginnings};
 pub use bypass::Bypass;
-pub use catalog::{Catalog, Reading};
+pub use catalog::{Catalog, CatalogReport, Catalogs, Ddl, Reading};
 pub use directory::{Directory, Facts, SharedPool, Snapshot};
 pub use inquiry::{Finding, Inquiry, Service};
 pub use login_fault::LoginFault;

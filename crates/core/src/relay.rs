@@ -1,7 +1,11 @@
 //! Joins one client with one lent server while they belong together: the only module that moves
 //! bytes from one to the other.
 
+mod backpressure;
+mod ddl;
 mod demands;
+mod early;
+mod fence;
 mod given;
 mod held;
 mod named;
@@ -22,7 +26,7 @@ mod upward;
 use pgweir_config::PoolMode;
 use pgweir_wire::{HEADER_LEN, Report, Severity, tag::backend};
 
-pub(crate) use self::upward::send_early;
+pub(crate) use self::early::send_early;
 use self::upward::{Stopped, Upward};
 use crate::{
     Action, Actions, Closed, ReadMode, Time, Token,
@@ -106,6 +110,7 @@ impl Worker {
             as_pgbouncer: pool.terms.as_pgbouncer,
             retry_max: pool.terms.retry_max,
             bound: None,
+            owed_max: self.snapshot.config.settings.max_pipelined_messages as usize,
             longest,
             no_simple,
             left_database: None,
@@ -133,7 +138,7 @@ impl Worker {
         let reader = server.client();
         let was_lent = matches!(server.duty, Duty::Lent(_) | Duty::Judging(_));
         if let Duty::Lent(client) = server.duty {
-            upward::send_early(client, server, out);
+            send_early(client, server, out);
         }
         let mut run = Run::default();
         let mut at = 0;
@@ -256,6 +261,9 @@ impl Worker {
                 if server.session.schema.is_some() && body[0] == b'I' {
                     server.settle_schema();
                 }
+                if server.session.ddl.is_some() && body[0] == b'I' && server.replies.is_last() {
+                    server.session.ddl = None;
+                }
                 let is_known = matches!(body[0], b'I' | b'T' | b'E') && server.retry.is_none();
                 let is_plain = !server.session.wants_attention();
                 is_known && (is_plain || self.before_ready(conn, now, out))
@@ -317,7 +325,7 @@ impl Worker {
             run.flush(out);
             return self.server_fault(conn, &"ReadyForQuery with an unknown status", now, out);
         }
-        if server.replies.has_mark_in_front() {
+        if server.replies.front_mark().is_some() {
             // An error that was too long to be looked at.
             let marks = server.replies.take_marks();
             self.undo(conn, marks);
@@ -366,7 +374,10 @@ impl Worker {
         };
         match server.duty {
             // Who has just been lent it has yet to be read.
-            Duty::Lent(_) if was_lent => self.release_if_done(conn, now, out),
+            Duty::Lent(client) if was_lent => {
+                self.read_on_if_answered(conn, client, out);
+                self.release_if_done(conn, now, out);
+            }
             Duty::Cleaning { .. } => self.clean_on(conn, now, out),
             Duty::Idle if !server.stream.is_quiet() => {
                 // It has begun to speak of itself, and is not lent until it has finished.

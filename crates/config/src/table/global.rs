@@ -3,7 +3,7 @@
 use super::settings;
 use crate::{
     AuthType, BypassUsers, FairWindow, FileMode, HandoverClean, Micros, PoolMode, Secret,
-    SessionState, Share, SslMode, TlsNegotiation,
+    SessionState, Share, SslMode, TlsNegotiation, Unclean,
     check::{
         allow_prefers, between, extension_names, facility, not_console, packet_size,
         port_to_listen_on,
@@ -105,8 +105,9 @@ settings! {
         /// does: a prepared statement's name that is unknown, or taken, ends the connection.
         session_state: SessionState = "transparent", reloads, now;
         /// With `session_state = transparent`: how often to look for functions and relations that may change
-        /// a session in ways that can't be seen in a query's text. A change by clients of pgweir is
-        /// noticed at once; one that was made elsewhere, or inside of a function, after this time. The
+        /// a session in ways that can't be seen in a query's text. A change by clients of this process is
+        /// noticed when it is sent, through whichever entry; one that was made elsewhere, after this time:
+        /// until then, what a new trigger sets can be left to the next client of the server. The
         /// same holds for ALTER ROLE SET and ALTER DATABASE SET, for clients that log in later.
         /// 0: never look; then each transaction is followed by a look at the session.
         catalog_check_interval: Micros = "10", reloads, now;
@@ -183,6 +184,15 @@ settings! {
         /// theirs, also by way of views and other functions: those that keep something in the session that
         /// nothing tells. A change counts from the next reading of a database's catalog on.
         pin_extensions: Vec<String> = "", reloads, now, extension_names;
+        /// Functions that keep nothing in the session, whatever pgweir reads of them: names without a schema. A
+        /// change counts from the next reading of a database's catalog on. SHOW CATALOG names functions that
+        /// make statements opaque.
+        certified_functions: Vec<String> = "", reloads, now;
+        /// What becomes of a server on which statements ran that pgweir can't judge, in a database whose functions
+        /// may keep what no clean takes away (those in languages like PL/Perl and PL/Python, those in C that pgweir
+        /// does not know, dblink; SHOW CATALOG names one). `close`: it is closed. `ignore`: it is cleaned as far as
+        /// that goes, and what those functions keep is left to the next client.
+        unclean: Unclean = "close", reloads, now;
         /// As long as a pool has no more clients than this, each keeps the server that it has got, as far
         /// as there are enough. 0: servers go back at the end of each transaction.
         share_after: u32 = "0", reloads, now;
@@ -448,6 +458,11 @@ settings! {
         tcp_socket_buffer: u32 = "0" in "bytes", reloads, now;
         /// The largest message that is passed on, in either direction.
         max_packet_size: u32 = "2147483647" in "bytes", reloads, now, packet_size;
+        /// How many messages of one client a server may still have to answer (Query, FunctionCall and Sync,
+        /// and those that make or close prepared statements) before the client is not read any more. It is
+        /// read on when half of them are answered. The column `pipelined` of SHOW CLIENTS and SHOW SERVERS has
+        /// their present number.
+        max_pipelined_messages: u32 = "10000", reloads, now, between::<100, 1_000_000>;
         /// The largest startup packet that a client may send.
         startup_packet_limit: u32 = "10000" in "bytes", reloads, now, between::<1_024, 1_048_576>;
         /// Size of the buffer that each worker reads into.

@@ -49,6 +49,7 @@ pub(crate) enum Right {
 pub(crate) enum Show {
     ActiveSockets,
     AuthCache,
+    Catalog,
     Clients,
     Config,
     Databases,
@@ -60,6 +61,7 @@ pub(crate) enum Show {
     Listeners,
     Lists,
     Mem,
+    Opaque,
     PeerPools,
     Peers,
     PinStats,
@@ -91,6 +93,7 @@ impl Show {
     const ALL: &[(&'static str, Self)] = &[
         ("ACTIVE_SOCKETS", Self::ActiveSockets),
         ("AUTH_CACHE", Self::AuthCache),
+        ("CATALOG", Self::Catalog),
         ("CLIENTS", Self::Clients),
         ("CONFIG", Self::Config),
         ("DATABASES", Self::Databases),
@@ -102,6 +105,7 @@ impl Show {
         ("LISTENERS", Self::Listeners),
         ("LISTS", Self::Lists),
         ("MEM", Self::Mem),
+        ("OPAQUE", Self::Opaque),
         ("PEERS", Self::Peers),
         ("PEER_POOLS", Self::PeerPools),
         ("PINS", Self::Pins),
@@ -121,8 +125,10 @@ impl Show {
     pub(crate) fn source(self) -> Source {
         match self {
             Self::AuthCache
+            | Self::Catalog
             | Self::Config
             | Self::Help
+            | Self::Opaque
             | Self::Peers
             | Self::State
             | Self::Version => Source::Here,

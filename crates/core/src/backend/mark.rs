@@ -97,7 +97,13 @@ impl Mark {
     /// Is it an answer of our own that the client's next messages wait for?
     #[must_use]
     pub fn is_awaited(&self) -> bool {
-        self.is_check() || matches!(self.change(), Some(Change::Fence))
+        self.is_check() || self.is_fence()
+    }
+
+    /// Does its answer say that all before it was done?
+    #[must_use]
+    pub fn is_fence(&self) -> bool {
+        matches!(self.change(), Some(Change::Fence))
     }
 
     /// A mark that changes nothing.

@@ -2,20 +2,27 @@
 //!
 //! Only ReadyForQuery ends a request for sure, so the queue has one entry for each message that
 //! will be answered by one: Query, FunctionCall and Sync of the client, and our own queries. Where
-//! prepared statements are followed, there is a mark between them for each Parse and Close, since
-//! some of their answers are swallowed, and what they change is undone if they are skipped.
+//! prepared statements are followed, a request has a mark for each Parse and Close in it, since
+//! some of their answers are swallowed, and what they change is undone if they are skipped. Marks
+//! lie in a queue of their own, and a request knows where its marks end.
+//!
+//! A client may send a million messages before the first is answered. No question that is asked for
+//! each message walks through either queue.
 
+mod copy_ends;
+mod copy_in;
 mod countdown;
 mod describing;
 mod doubt;
+mod marks;
 mod restoring;
 
 use std::collections::VecDeque;
 
 use pgweir_wire::tag::frontend;
 
-use self::countdown::Countdown;
 pub use self::restoring::Reset;
+use self::{copy_ends::CopyEnds, countdown::Countdown, marks::Marks};
 use super::{
     mark::{Change, Mark, MarkKind},
     request::{Own, Request},
@@ -24,17 +31,27 @@ use crate::session::Insertions;
 
 /// What a server owes.
 ///
-/// COPY FROM STDIN in the extended protocol needs care: while it reads data, a server ignores
-/// Sync (PostgreSQL's manual, "COPY Operations"), and libpq sends one right after Execute, and
-/// another after CopyDone. So at CopyInResponse the Syncs that were sent before the end of the
-/// data are taken off the queue.
+/// COPY FROM STDIN needs care: while it reads data, a server ignores Sync (PostgreSQL's manual, "COPY
+/// Operations"), and in the extended protocol libpq sends one right after Execute, and another after
+/// CopyDone. So at CopyInResponse the Syncs that were sent before the end of the data are taken off the
+/// queue.
 #[derive(Debug, Default)]
 pub struct Replies {
-    queue: VecDeque<Entry>,
+    requests: VecDeque<Sent>,
+    /// How many requests have left the queue: the number of the first one that is there.
+    answered: u64,
+    /// How many of them are the client's, and end with an answer to it.
+    owed_to_client: usize,
+    marks: Marks,
+    copy_ends: CopyEnds,
+    /// The statements of ours in the texts of those requests that have such.
+    insertions: VecDeque<Box<Insertions>>,
     /// Messages of the extended protocol came after the last Sync.
     unsynced: bool,
     /// Some of them were sent to the server.
     asked: bool,
+    /// All of these have been answered, since the client's next message waited for that.
+    is_fenced: bool,
     /// One of them has failed: the server skips all up to the next Sync.
     skipping: bool,
     /// ParseCompletes in the server's place, to be sent before anything else that it says.
@@ -47,11 +64,6 @@ pub struct Replies {
     doubt: bool,
     /// In doubt: something has been said since the last ReadyForQuery.
     answering: bool,
-    /// Marks with a change, of requests that were sent to their end: if one of those fails, what
-    /// they changed is undone, though more has been sent meanwhile.
-    unsure: usize,
-    /// The same of the request that is being sent: it fails as a whole.
-    present: usize,
     /// It is not certain which names of statements there are: a text takes them all away, if it
     /// succeeds.
     dropping: Countdown,
@@ -61,9 +73,8 @@ pub struct Replies {
     reset: Reset,
     /// The client's next messages wait until all is certain.
     awaited: bool,
-    /// A Query came where a Sync was due: if what came before it has failed, the server skips all up to
-    /// the next Sync, and nothing that waits for its answers may keep that back.
-    needs_sync: bool,
+    /// So much is owed that the client is not read.
+    is_full: bool,
 }
 
 /// What the next answer may be to, before the end of a request.
@@ -77,14 +88,14 @@ pub struct Front {
     pub restores: bool,
 }
 
+/// A request that was sent to its end.
 #[derive(Debug)]
-enum Entry {
-    Request(Request),
-    Mark(Mark),
-    /// CopyDone or CopyFail, sent before the server said that it reads.
-    CopyEnd,
-    /// The text of the Query behind it has statements of ours in it.
-    Inserted(Box<Insertions>),
+struct Sent {
+    request: Request,
+    /// Its text has statements of ours in it.
+    is_inserted: bool,
+    /// Its marks end before the mark with this number.
+    marks_end: u64,
 }
 
 impl Replies {
@@ -92,19 +103,19 @@ impl Replies {
     #[inline]
     pub fn client_sent(&mut self, tag: u8) {
         match tag {
+            frontend::QUERY | frontend::FUNCTION_CALL if self.skipping => {}
             frontend::QUERY | frontend::FUNCTION_CALL => self.simple(),
             // Ignored, unless the COPY has failed and we have not heard of it yet.
             frontend::SYNC if self.copy_in => self.ignored_syncs += 1,
             frontend::SYNC => {
-                self.needs_sync = false;
                 self.end_segment();
                 self.request_sent(Request::Sync);
             }
             frontend::COPY_DONE | frontend::COPY_FAIL if self.copy_in => self.copy_in = false,
             frontend::COPY_DONE | frontend::COPY_FAIL
-                if !self.queue.is_empty() || self.unsynced =>
+                if !self.is_queue_empty() || self.unsynced =>
             {
-                self.queue.push_back(Entry::CopyEnd);
+                self.copy_ends.push(self.next_request(), self.marks.next());
             }
             frontend::PARSE
             | frontend::BIND
@@ -113,8 +124,7 @@ impl Replies {
             | frontend::CLOSE => {
                 // In the middle of COPY data they are an error; the server's answer is not ours to guess.
                 self.doubt |= self.copy_in;
-                self.unsynced = true;
-                self.asked = true;
+                self.begins_or_goes_on();
             }
             _ => {}
         }
@@ -123,24 +133,30 @@ impl Replies {
     /// Notes a Parse or Close that goes to the server, ours or the client's.
     #[inline]
     pub fn mark_sent(&mut self, mark: Mark) {
+        self.begins_or_goes_on();
+        self.marks.push(mark);
+    }
+
+    /// A message of the extended protocol goes to the server.
+    #[inline]
+    fn begins_or_goes_on(&mut self) {
         self.unsynced = true;
         self.asked = true;
-        self.present += usize::from(mark.change.is_some());
-        self.queue.push_back(Entry::Mark(mark));
+        self.is_fenced = false;
     }
 
     /// The answer that comes next may be to a check of ours.
     #[must_use]
     #[inline]
     pub fn is_checking(&self) -> bool {
-        self.awaited && self.marks().any(Mark::is_awaited)
+        self.awaited && self.marks.are_awaited()
     }
 
     /// What the client's names stand for depends on answers to come: an earlier request may fail.
     #[must_use]
     #[inline]
     pub fn is_unsure(&self) -> bool {
-        (self.unsure > 0 || self.dropping.is_pending()) && !self.needs_sync
+        self.marks.are_unsure() || self.dropping.is_pending()
     }
 
     /// A text goes to the server that takes all statements away.
@@ -156,7 +172,7 @@ impl Replies {
 
     /// Nothing is certain before all requests that have been sent are answered.
     pub fn wait_for_all(&mut self) {
-        self.dropping.set(self.requests());
+        self.dropping.set(self.requests.len());
     }
 
     /// The client's next messages wait until all is certain.
@@ -168,6 +184,7 @@ impl Replies {
     #[inline]
     pub fn wait_no_longer(&mut self) {
         self.awaited = false;
+        self.is_full = false;
     }
 
     /// Do the client's next messages wait?
@@ -184,13 +201,6 @@ impl Replies {
         done
     }
 
-    /// Marks have left the queue; the oldest go first.
-    fn marks_gone(&mut self, count: usize) {
-        let old = count.min(self.unsure);
-        self.unsure -= old;
-        self.present = self.present.saturating_sub(count - old);
-    }
-
     /// A Parse of the client that needs nothing of the server.
     pub fn answered_early(&mut self) {
         self.unsynced = true;
@@ -200,7 +210,7 @@ impl Replies {
     /// Nothing is outstanding that would have to be answered before a message that comes now.
     #[must_use]
     pub fn is_fresh(&self) -> bool {
-        self.queue.is_empty() && !self.asked && !self.copy_in && !self.doubt
+        self.is_queue_empty() && !self.asked && !self.copy_in && !self.doubt
     }
 
     /// The server skips what is sent now.
@@ -219,7 +229,7 @@ impl Replies {
     /// The client has left: what only it would have waited for is not owed.
     pub fn client_left(&mut self) {
         self.early = 0;
-        self.awaited = false;
+        self.wait_no_longer();
         self.dropping.forget_begun();
         self.restoring.forget_begun();
         self.unsynced &= self.asked;
@@ -228,29 +238,61 @@ impl Replies {
     fn end_segment(&mut self) {
         self.unsynced = false;
         self.asked = false;
+        self.is_fenced = false;
         self.skipping = false;
-        self.unsure += std::mem::take(&mut self.present);
+        self.marks.end_request();
     }
 
     fn simple(&mut self) {
-        // In COPY data it is an error, and behind a failed pipeline without Sync it is skipped.
-        self.doubt |= self.copy_in || self.asked;
-        self.needs_sync |= self.asked;
+        // In COPY data it is an error.
+        self.doubt |= self.copy_in;
         self.end_segment();
         self.request_sent(Request::Simple);
     }
 
     fn request_sent(&mut self, request: Request) {
-        self.queue.push_back(Entry::Request(request));
+        self.push(request, false);
         if !Countdown::are_over([self.dropping, self.restoring]) {
-            let requests = self.requests();
-            self.dropping.request_sent(requests);
-            self.restoring.request_sent(requests);
+            self.dropping.request_sent(self.requests.len());
+            self.restoring.request_sent(self.requests.len());
         }
     }
 
-    fn requests(&self) -> usize {
-        self.queue.iter().filter(|entry| entry.is_request()).count()
+    fn push(&mut self, request: Request, is_inserted: bool) {
+        self.owed_to_client += usize::from(request.is_owed_to_client());
+        self.requests.push_back(Sent {
+            request,
+            is_inserted,
+            marks_end: self.marks.next(),
+        });
+    }
+
+    fn pop(&mut self) -> Option<Request> {
+        let sent = self.requests.pop_front()?;
+        self.answered += 1;
+        self.owed_to_client -= usize::from(sent.request.is_owed_to_client());
+        self.marks.forget(sent.marks_end);
+        if sent.is_inserted {
+            self.insertions.pop_front();
+        }
+        Some(sent.request)
+    }
+
+    /// The number of the next request that is sent.
+    fn next_request(&self) -> u64 {
+        self.answered + self.requests.len() as u64
+    }
+
+    #[inline]
+    fn is_queue_empty(&self) -> bool {
+        self.requests.is_empty() && self.marks.is_empty() && self.copy_ends.is_empty()
+    }
+
+    /// The number at which the marks of the present request end.
+    #[inline]
+    fn present_marks_end(&self) -> u64 {
+        let present = self.requests.front();
+        present.map_or(self.marks.next(), |sent| sent.marks_end)
     }
 
     /// So many requests have left the queue.
@@ -270,10 +312,10 @@ impl Replies {
 
     /// The present request has failed. `true` if it was the first part of a Query: it is all of it.
     pub fn part_failed(&mut self) -> bool {
-        let first = self.queue.iter_mut().find(|entry| entry.is_request());
-        match first {
-            Some(Entry::Request(request @ Request::Part)) => {
-                *request = Request::Simple;
+        match self.requests.front_mut() {
+            Some(sent) if sent.request == Request::Part => {
+                sent.request = Request::Simple;
+                self.owed_to_client += 1;
                 true
             }
             _ => false,
@@ -282,44 +324,13 @@ impl Replies {
 
     /// Notes a request of our own.
     pub fn own_sent(&mut self, own: Own) {
-        self.queue.push_back(Entry::Request(Request::Own(own)));
+        self.push(Request::Own(own), false);
     }
 
     /// Notes a Sync of our own, behind messages that were noted before.
     pub fn own_synced(&mut self, own: Own) {
         self.end_segment();
         self.own_sent(own);
-    }
-
-    /// The server said CopyInResponse.
-    pub fn copy_in_started(&mut self) {
-        self.copy_in = true;
-        self.ignored_syncs = 0;
-        let end = self.position(Entry::is_copy_end);
-        let before_end = end.unwrap_or(self.queue.len());
-        let is_extended = match self.queue.front() {
-            Some(Entry::Request(request)) => *request == Request::Sync,
-            Some(Entry::Mark(_)) => true,
-            Some(Entry::CopyEnd | Entry::Inserted(_)) => false,
-            None => true,
-        };
-        if is_extended {
-            // Messages other than data are an error in COPY.
-            self.doubt |= self.queue.range(..before_end).any(Entry::is_mark);
-            let changes = self.queue.range(..before_end).filter(|e| e.changes());
-            self.marks_gone(changes.count());
-            let syncs = self.queue.drain(..before_end).count();
-            self.dropping.ends_ignored(syncs);
-            self.restoring.ends_ignored(syncs);
-            self.ignored_syncs = syncs as u32;
-            self.unsynced |= self.queue.is_empty() || syncs > 0 && end.is_none();
-            self.asked |= self.unsynced;
-        }
-        if end.is_some() {
-            self.copy_in = false;
-            let end = self.position(Entry::is_copy_end);
-            end.map(|at| self.queue.remove(at));
-        }
     }
 
     /// The server reported an error: it reads no more COPY data, and in the extended protocol it
@@ -338,96 +349,63 @@ impl Replies {
     /// The marks before the end of the present request.
     #[must_use = "what they changed is to be undone"]
     pub fn take_marks(&mut self) -> Vec<Mark> {
-        let end = self.position(|entry| matches!(entry, Entry::Request(_)));
-        let end = end.unwrap_or(self.queue.len());
-        if !self.queue.range(..end).any(Entry::is_mark) {
+        let end = self.present_marks_end();
+        if self.marks.first() >= end {
             return Vec::new();
         }
-        let taken = self.queue.drain(..end).filter_map(|entry| match entry {
-            Entry::Mark(mark) => Some(mark),
-            _ => None,
-        });
-        let taken: Vec<_> = taken.collect();
-        self.marks_gone(taken.iter().filter(|mark| mark.change.is_some()).count());
+        let taken = self.marks.take(end);
+        self.copy_ends.forget(self.answered, end);
+        if let Some(sent) = self.requests.front_mut()
+            && std::mem::take(&mut sent.is_inserted)
+        {
+            self.insertions.pop_front();
+        }
         taken
     }
 
     /// All marks that there are: the server is lost.
     #[must_use = "what they changed is to be undone"]
     pub fn take_all_marks(&mut self) -> Vec<Mark> {
-        (self.unsure, self.present) = (0, 0);
-        let (marks, rest): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut self.queue)
-            .into_iter()
-            .partition(Entry::is_mark);
-        self.queue = rest;
-        let taken = marks.into_iter().filter_map(|entry| match entry {
-            Entry::Mark(mark) => Some(mark),
-            _ => None,
-        });
-        taken.collect()
+        self.marks.take(self.marks.next())
     }
 
-    /// The marks that are not answered yet.
+    /// The marks that are not answered yet. There may be many: not to be asked for each message.
     pub fn marks(&self) -> impl Iterator<Item = &Mark> {
-        self.queue.iter().filter_map(|entry| match entry {
-            Entry::Mark(mark) => Some(mark),
-            _ => None,
-        })
+        self.marks.iter()
+    }
+
+    /// Was a Parse of the unnamed statement sent that is not answered yet?
+    #[must_use]
+    pub fn make_unnamed(&self) -> bool {
+        self.marks.make_unnamed()
     }
 
     /// All statements are gone: nothing of them is to be taken back.
     pub fn statements_gone(&mut self) {
-        for entry in &mut self.queue {
-            if let Entry::Mark(mark) = entry
-                && matches!(
-                    mark.change(),
-                    Some(Change::Evicted(_) | Change::Unnamed(..))
-                )
-            {
-                mark.change = None;
-            }
-        }
-        self.count_changes();
+        self.marks.statements_gone();
     }
 
-    /// Counts anew what is unsure.
-    fn count_changes(&mut self) {
-        let last = self
-            .queue
-            .iter()
-            .rposition(|entry| matches!(entry, Entry::Request(_)));
-        let sent = last.map_or(0, |last| last + 1);
-        let all = self.queue.iter().filter(|entry| entry.changes()).count();
-        self.unsure = self
-            .queue
-            .range(..sent)
-            .filter(|entry| entry.changes())
-            .count();
-        self.present = all - self.unsure;
-    }
-
-    /// The next answer may be to a mark.
+    /// The mark that the next answer may be to.
     #[must_use]
     #[inline]
-    pub fn has_mark_in_front(&self) -> bool {
-        matches!(self.queue.front(), Some(Entry::Mark(_)))
+    pub fn front_mark(&self) -> Option<&Mark> {
+        self.marks.front(self.present_marks_end())
     }
 
     /// What the next answer may be to.
     #[must_use]
     #[inline]
     pub fn front(&self) -> Front {
-        match self.queue.front() {
-            Some(Entry::Mark(mark)) => Front {
+        match self.front_mark() {
+            Some(mark) => Front {
                 is_mark: true,
                 is_describe: mark.is_describe(),
                 restores: matches!(mark.kind, MarkKind::Restore(1..)),
             },
-            Some(Entry::Inserted(_)) => Front {
-                restores: true,
+            None => Front {
+                restores: self.requests.front().is_some_and(|sent| sent.is_inserted),
                 ..Front::default()
             },
-            _ => Front::default(),
         }
     }
 
@@ -437,24 +415,21 @@ impl Replies {
     pub fn completed(&mut self, kind: MarkKind) -> Option<Mark> {
         // What was too long to be looked at is not noted.
         while self.take_describe(|_| true).is_some() {}
-        match self.queue.front() {
-            Some(Entry::Mark(mark)) if mark.kind == kind => {}
-            Some(Entry::Mark(mark))
-                if kind == MarkKind::Parse
-                    && matches!(mark.change(), Some(Change::Duplicate(..))) => {}
-            _ => return None,
+        let mark = self.front_mark()?;
+        let is_duplicate = || matches!(mark.change(), Some(Change::Duplicate(..)));
+        if mark.kind != kind && !(kind == MarkKind::Parse && is_duplicate()) {
+            return None;
         }
-        match self.queue.pop_front() {
-            Some(Entry::Mark(mark)) => {
-                self.marks_gone(usize::from(mark.change.is_some()));
-                Some(mark)
-            }
-            _ => None,
-        }
+        let mark = self.take_front_mark();
+        self.is_fenced = mark.as_ref().is_some_and(Mark::is_fence);
+        mark
     }
 
-    fn position(&self, wanted: impl Fn(&Entry) -> bool) -> Option<usize> {
-        self.queue.iter().position(wanted)
+    /// The first mark is answered.
+    fn take_front_mark(&mut self) -> Option<Mark> {
+        // What ends a COPY, in front of it, has ended none.
+        self.copy_ends.forget(self.answered, self.marks.first());
+        self.marks.pop()
     }
 
     /// The server said ReadyForQuery: the request that this ends, or `None` if it owed none.
@@ -466,55 +441,40 @@ impl Replies {
             return Some(Request::Sync);
         }
         self.answering = false;
-        loop {
-            match self.queue.pop_front() {
-                // The marks of a request that failed were taken before.
-                Some(Entry::Mark(mark)) => self.marks_gone(usize::from(mark.change.is_some())),
-                Some(Entry::CopyEnd | Entry::Inserted(_)) => {}
-                Some(Entry::Request(request)) => {
-                    self.requests_gone(1);
-                    if request == Request::Sync {
-                        self.ignored_syncs = 0;
-                    }
-                    self.drop_copy_ends();
-                    return Some(request);
-                }
-                None if self.ignored_syncs > 0 => {
-                    self.ignored_syncs = 0;
-                    self.end_segment();
-                    return Some(Request::Sync);
-                }
-                // The answer to a Sync that was thought ignored, or to what came after that one.
-                None if self.doubt => return Some(Request::Sync),
-                None => return None,
-            }
+        if let Some(request) = self.pop() {
+            self.requests_gone(1);
+            self.ignored_syncs = 0;
+            self.copy_ends.forget(self.answered, self.marks.first());
+            return Some(request);
         }
+        self.marks.forget(self.marks.next());
+        self.copy_ends = CopyEnds::default();
+        if std::mem::take(&mut self.ignored_syncs) > 0 {
+            self.end_segment();
+            return Some(Request::Sync);
+        }
+        // The answer to a Sync that was thought ignored, or to what came after that one.
+        self.doubt.then_some(Request::Sync)
     }
 
     /// The request whose replies arrive now.
     #[must_use]
     #[inline]
     pub fn current(&self) -> Option<Request> {
-        self.queue.iter().find_map(|entry| match entry {
-            Entry::Request(request) => Some(*request),
-            _ => None,
-        })
+        self.requests.front().map(|sent| sent.request)
     }
 
     /// The request whose replies arrive now is the last one.
     #[must_use]
     pub fn is_last(&self) -> bool {
-        let is_counted = |e: &&Entry| e.is_request() || e.is_copy_end();
-        let mut requests = self.queue.iter().filter(is_counted);
-        let one = requests.next();
-        one.is_some() && requests.next().is_none() && !self.unsynced && !self.copy_in
+        self.requests.len() + self.copy_ends.len() == 1 && !self.unsynced && !self.copy_in
     }
 
     /// Nothing is owed, and nothing was begun that only a Sync could end.
     #[must_use]
     #[inline]
     pub fn is_settled(&self) -> bool {
-        self.queue.is_empty() && !self.unsynced && !self.copy_in
+        self.is_queue_empty() && !self.unsynced && !self.copy_in
     }
 
     /// May the server say more than what it says of itself?
@@ -542,45 +502,53 @@ impl Replies {
         self.copy_in
     }
 
+    /// Is it unknown whether the server skips a Query that is sent now, since messages of the extended
+    /// protocol without a Sync are not answered yet?
+    #[must_use]
+    #[inline]
+    pub fn needs_fence(&self) -> bool {
+        self.asked && !self.skipping && !self.is_fenced && !self.copy_in
+    }
+
     /// How many requests of the client are not answered yet.
     #[must_use]
+    #[inline]
     pub fn owed_to_client(&self) -> usize {
-        let own = |entry: &&Entry| matches!(entry, Entry::Request(Request::Simple | Request::Sync));
-        self.queue.iter().filter(own).count()
+        self.owed_to_client
     }
 
     /// Only complete requests are outstanding: each can be answered with an error in the server's
     /// place.
     #[must_use]
     pub fn can_be_answered_for(&self) -> bool {
-        !self.unsynced
-            && !self.copy_in
-            && self.ignored_syncs == 0
-            && !self.queue.iter().any(Entry::is_copy_end)
+        !self.unsynced && !self.copy_in && self.ignored_syncs == 0 && self.copy_ends.is_empty()
     }
 
-    fn drop_copy_ends(&mut self) {
-        while self.queue.front().is_some_and(Entry::is_copy_end) {
-            self.queue.pop_front();
-        }
-    }
-}
-
-impl Entry {
-    fn is_copy_end(&self) -> bool {
-        matches!(self, Self::CopyEnd)
+    /// How many entries there are: requests, and messages about statements.
+    #[must_use]
+    #[inline]
+    pub fn outstanding(&self) -> usize {
+        self.requests.len() + self.marks.len()
     }
 
-    fn is_mark(&self) -> bool {
-        matches!(self, Self::Mark(_))
+    /// Is so much owed that the client is not read?
+    #[must_use]
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.is_full
     }
 
-    fn is_request(&self) -> bool {
-        matches!(self, Self::Request(_))
+    /// More is owed than is to be: the client is not read until half of `most` is left.
+    pub fn set_full(&mut self) {
+        self.is_full = true;
     }
 
-    fn changes(&self) -> bool {
-        matches!(self, Self::Mark(mark) if mark.change.is_some())
+    /// Is the client read again, after it was not? Said once.
+    #[inline]
+    pub fn take_full(&mut self, most: usize) -> bool {
+        let done = self.is_full && self.outstanding() <= most / 2;
+        self.is_full &= !done;
+        done
     }
 }
 

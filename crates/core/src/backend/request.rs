@@ -13,6 +13,15 @@ pub enum Request {
     Own(Own),
 }
 
+impl Request {
+    /// Does it end with a ReadyForQuery for the client?
+    #[must_use]
+    #[inline]
+    pub fn is_owed_to_client(self) -> bool {
+        matches!(self, Self::Simple | Self::Sync)
+    }
+}
+
 /// What we ask of a server for ourselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Own {
@@ -52,10 +61,14 @@ pub enum Own {
     Defaults,
     /// Read which functions and relations are harmless.
     Catalog,
+    /// Which cluster it is of.
+    System,
     /// Take from it what clients have set, before it is asked of a user.
     Neutral,
     /// Ask it of a user who logs in.
     Lookup,
+    /// Let another listener take this one's place, or take another one's.
+    Succession,
     /// Tell all that was notified before a listener has the client's channels.
     ReadAll,
     /// Take its channels from it, which a listener has now.
@@ -78,13 +91,14 @@ impl Own {
             Self::Statements | Self::Sql(_) => "setting up the client's prepared statements",
             Self::Remake => "making a prepared statement anew",
             Self::Listen => "LISTEN",
+            Self::Succession => "taking a listener's place",
             Self::ReadAll => "reading notifications",
             Self::Probe => "asking for the state of the session",
             Self::Restore => "setting the client's startup parameters again",
             Self::Clean => "cleaning the session",
             Self::Baseline => "asking for the parameters' values",
             Self::Sequences => "DISCARD SEQUENCES",
-            Self::Catalog => "reading the catalog",
+            Self::Catalog | Self::System => "reading the catalog",
             Self::Beginning => "asking what sessions begin with",
             Self::Defaults => "keeping what the client's session began with",
             Self::Startup => "trying the client's startup parameters",

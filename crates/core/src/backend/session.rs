@@ -9,10 +9,11 @@ use pgweir_wire::Body;
 
 use super::{Lookup, Own, OwnNames};
 use crate::{
-    Reading, Time,
+    Ddl, Reading, Time,
     session::{
-        Baseline, Class, DROPPED_MAX, Dialect, Dirt, Lack, Probe, Settings, SqlStatements, State,
-        StatementCounts, Suspects, Suspicion, TakenBack, Tracked, TrackedNames, Trial,
+        Baseline, Class, DROPPED_MAX, DdlWords, Dialect, Dirt, Facts, Lack, Probe, Settings,
+        SqlStatements, State, StatementCounts, Suspects, Suspicion, TakenBack, Tracked,
+        TrackedNames, Trial,
     },
     signal::{Rights, Signals},
 };
@@ -75,8 +76,10 @@ pub struct ServerSession {
     pub is_told: bool,
     /// Whose sequence values it has.
     pub sequences: Sequences,
-    /// A text may have changed the catalog.
-    pub changes_catalog: bool,
+    /// A text of its transaction may change the catalog.
+    pub ddl: Option<Ddl>,
+    /// A text that has not come as a whole is looked through.
+    pub ddl_words: Option<DdlWords>,
     /// Its transaction may have changed the schema: the number of the one that it sees.
     pub schema: Option<u32>,
     /// A text may have changed what sessions begin with.
@@ -158,10 +161,8 @@ pub struct CatalogRows {
     /// For [`Catalog::finish`](crate::Catalog::finish).
     pub reading: Reading,
     /// What has come of it.
-    pub rows: Vec<[Vec<u8>; 4]>,
-    /// How many bytes that is.
-    pub bytes: usize,
-    /// It has failed, was not understood, or there is too much of it.
+    pub facts: Facts,
+    /// It has failed, or was not understood.
     pub failed: bool,
 }
 
@@ -213,16 +214,9 @@ impl BeginningRows {
 }
 
 impl CatalogRows {
-    /// A catalog that has more to tell is not read.
-    const BYTES_MAX: usize = 64 * 1024 * 1024;
-
     /// Takes one row.
     pub fn take(&mut self, row: &[u8]) {
-        self.bytes += row.len();
-        match columns(row) {
-            Some(row) if self.bytes <= Self::BYTES_MAX => self.rows.push(row),
-            _ => self.failed = true,
-        }
+        self.failed |= !self.facts.take(row);
     }
 }
 

@@ -102,6 +102,8 @@ pub struct Client {
     pub held: Option<Box<Held>>,
     /// It may set parameters by a text of which more is to come: their names.
     pub unread: Option<Box<CustomNames>>,
+    /// It has prepared a statement that may change the catalog, where its session is not followed.
+    pub prepares_ddl: bool,
     /// Its prepared statements.
     pub statements: Names,
     /// The definition of its unnamed statement, if it may be used on another server than the one
@@ -129,6 +131,8 @@ pub struct Client {
     pub peeked: bool,
     /// Its socket takes no more at present.
     pub blocked: bool,
+    /// When it hung up, if it was not read then: what it has sent before may still be in its socket.
+    pub hung_up_at: Option<Time>,
     /// Bytes that were read before they could be passed on: they came together with the end of its
     /// login, or wait for the answers to earlier ones.
     pub early: Option<Box<Vec<u8>>>,
@@ -164,9 +168,16 @@ impl Client {
     /// Moves on to another duty; `timed` counts what has a deadline.
     #[inline]
     pub fn change(&mut self, duty: ClientDuty, timed: &mut usize) {
-        *timed += usize::from(duty.is_timed());
-        *timed -= usize::from(self.duty.is_timed());
+        let was_timed = self.is_timed();
         self.duty = duty;
+        *timed += usize::from(self.is_timed());
+        *timed -= usize::from(was_timed);
+    }
+
+    /// Is there a deadline for what it does?
+    #[inline]
+    pub(crate) fn is_timed(&self) -> bool {
+        self.duty.is_timed() || self.hung_up_at.is_some()
     }
 
     /// What it needs to cancel its queries.

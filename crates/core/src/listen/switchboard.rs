@@ -146,6 +146,15 @@ impl Switchboard {
         true
     }
 
+    /// Appends what makes another connection listen to all that this one was asked to listen to.
+    pub fn listen_again(&self, text: &mut Vec<u8>) {
+        for (channel, line) in &self.channels {
+            if line.held {
+                command(text, b"LISTEN ", channel);
+            }
+        }
+    }
+
     /// The query was answered: these questions are.
     pub fn answered(&mut self) -> Vec<(Question, bool)> {
         let query = self.present.take().unwrap_or_default();

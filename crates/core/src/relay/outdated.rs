@@ -44,10 +44,6 @@ impl Upward<'_> {
             // It is a SET or RESET.
             return false;
         }
-        if !self.server.replies.is_heeded() {
-            // An answer may not come before the client's Sync, which would wait for it.
-            return false;
-        }
         let Some(statement) = self.bindings.statement(binding) else {
             return false;
         };
@@ -132,8 +128,8 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return false;
         };
-        let (Some(MarkKind::Check(binding)), Some(_)) =
-            (server.replies.marks().next().map(|mark| mark.kind), params)
+        let front = server.replies.front_mark();
+        let (Some(MarkKind::Check(binding)), Some(_)) = (front.map(|mark| mark.kind), params)
         else {
             return false;
         };

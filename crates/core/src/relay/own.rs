@@ -33,7 +33,7 @@ impl Worker {
             (Own::Unlisten, Duty::Judging(_)) => self.conclude_hearing(conn, now, out),
             (Own::Startup, Duty::Preparing(_)) => self.startup_tried(conn, now, out),
             (Own::Defaults, Duty::Preparing(_)) => self.defaults_kept(conn, now, out),
-            (Own::Catalog, _) => self.catalog_read(conn, now),
+            (Own::Catalog, _) => self.catalog_read(conn, now, out),
             (Own::Beginning, _) => self.beginning_told(conn, now, out),
             (Own::Neutral, _) => self.is_neutral(conn),
             (Own::Lookup, _) => self.lookup_done(conn, now, out),
@@ -86,7 +86,8 @@ impl Worker {
             // What can't be made any more is missed when it is used; of what can't be kept, the client is
             // told what it is now.
             (Own::Baseline, _) => server.session.baseline_rows = None,
-            (Own::Statements | Own::Defaults | Own::Rights | Own::ReadAll, _) => {}
+            // Without the right to ask for it, the address tells clusters apart.
+            (Own::Statements | Own::Defaults | Own::Rights | Own::ReadAll | Own::System, _) => {}
             (Own::Sql(at), _) => self.sql_statement_failed(conn, at, report),
             (Own::Beginning | Own::Catalog, _) => server.session.reading_failed(own),
             (Own::Lookup | Own::Neutral, _) => {

@@ -18,8 +18,8 @@ use crate::{
     Actions,
     backend::{Change, Mark, MarkKind, Own},
     session::{
-        Pin, Resets, Statement, Suspicion, changes_catalog, changes_schema, dropped_roles,
-        left_database, may_assign, scan,
+        Pin, Resets, Statement, Suspicion, changes_schema, dropped_roles, left_database,
+        may_assign, scan,
         scan::{Discard, Phrase, custom_names, phrases, statements},
     },
 };
@@ -129,6 +129,10 @@ impl Upward<'_> {
         self.note(suspicion, text);
         if body.is_none() {
             self.read_on_later(header, rest);
+        } else if header.tag == frontend::FUNCTION_CALL {
+            self.note_call(rest);
+        } else {
+            self.note_ddl(suspicion, text);
         }
         if header.tag == frontend::QUERY
             && body.is_some()
@@ -200,7 +204,6 @@ impl Upward<'_> {
         self.server.session.suspects.note(suspicion, text);
         if suspicion.contains(CHANGE) {
             // A text that has not come as a whole is empty here.
-            self.server.session.changes_catalog |= text.is_empty() || changes_catalog(text);
             self.server.session.changes_defaults |= text.is_empty() || may_assign(text);
             self.server.session.note_dropped(dropped_roles(text));
         }
@@ -390,6 +393,7 @@ impl Upward<'_> {
         let text = up_to_zero(statement.definition());
         if !self.only_executes(text, suspicion) {
             self.note(suspicion, text);
+            self.note_ddl(suspicion, text);
         }
     }
 

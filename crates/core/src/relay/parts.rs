@@ -40,6 +40,7 @@ impl Upward<'_> {
         };
         let (first, later) = text.split_at(end);
         self.note(suspicion, text);
+        self.note_ddl(suspicion, text);
         self.forget_unnamed();
         out.send_made(self.server_conn, |made| {
             MessageWriter::new(made).query(first);

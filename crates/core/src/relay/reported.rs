@@ -82,7 +82,11 @@ impl Worker {
             Some(Request::Own(own)) => {
                 self.own_request_failed(conn, own, &UNREAD, now, out);
             }
-            _ => server.session.has_failed(),
+            _ => {
+                server.session.has_failed();
+                let marks = server.replies.failed();
+                self.undo(conn, marks);
+            }
         }
     }
 

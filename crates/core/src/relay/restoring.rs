@@ -5,9 +5,9 @@ use pgweir_wire::{MessageWriter, tag::backend, tag::frontend};
 use super::upward::{Cursor, Upward, send_parse, send_target};
 use crate::{
     Actions, Time, Token,
-    backend::{Change, Mark, MarkKind, Own, Reset},
+    backend::{Mark, MarkKind, Own, Reset},
     frontend::Head,
-    session::{Insertions, NO_SUCH_NAME, TakenBack},
+    session::{Insertions, TakenBack},
     worker::Worker,
 };
 
@@ -26,7 +26,6 @@ impl Upward<'_> {
         };
         !replies.is_unsynced()
             && !replies.is_copy_in()
-            && replies.is_heeded()
             && replies.owed_to_client() > 0
             && TakenBack::default().note(text, base, 0)
     }
@@ -54,8 +53,7 @@ impl Upward<'_> {
         out.send_made(self.server_conn, |made| {
             MessageWriter::new(made).query(&text);
         });
-        self.server.replies.inserted(insertions);
-        self.server.replies.client_sent(frontend::QUERY);
+        self.server.replies.inserted_sent(insertions);
         true
     }
 
@@ -75,6 +73,7 @@ impl Upward<'_> {
             cursor.flush(self.server_conn, head, out);
             if self.server.replies.reset() == Reset::Executed {
                 self.fence(out);
+                self.server.replies.set_reset(Reset::Fenced);
                 return true;
             }
             let taken_back = &self.server.session.taken_back;
@@ -94,18 +93,6 @@ impl Upward<'_> {
             self.server.replies.set_reset(Reset::Restored);
         }
         false
-    }
-
-    /// Something was executed, perhaps what takes startup values away, and the client's request goes on:
-    /// what follows waits until that is known.
-    fn fence(&mut self, out: &mut Actions) {
-        send_target(self.server_conn, frontend::CLOSE, NO_SUCH_NAME, out);
-        let mark = Mark::own(MarkKind::Close, Change::Fence);
-        self.server.replies.mark_sent(mark);
-        self.server.replies.set_reset(Reset::Fenced);
-        out.send_made(self.server_conn, |made| {
-            made.extend_from_slice(&[frontend::FLUSH, 0, 0, 0, 4]);
-        });
     }
 
     /// It was `DISCARD ALL`, a transaction of its own. So is what brings startup values back.

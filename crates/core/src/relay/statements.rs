@@ -119,9 +119,8 @@ impl Worker {
 
     /// A Parse of the unnamed statement failed, or was skipped.
     fn unnamed_is_unclear(&mut self, server: Token, client: Option<Token>) {
-        let is_unnamed = |mark: &Mark| mark.kind == MarkKind::Parse && mark.change.is_none();
         if let Some(server) = self.table.server(server) {
-            if server.replies.marks().any(is_unnamed) {
+            if server.replies.make_unnamed() {
                 // A later request makes it anew.
                 return;
             }
@@ -356,20 +355,21 @@ impl Worker {
 
     /// What the client of a server calls this statement, or did so when it sent what failed.
     fn clients_name(&mut self, server: Token, failed: &[Mark], id: u64) -> Option<Vec<u8>> {
-        let server = self.table.server(server)?;
-        let &Duty::Lent(client) = &server.duty else {
+        let (_, client, server) = self.table.pair_of(server)?;
+        if !matches!(server.duty, Duty::Lent(_)) {
             return None;
-        };
-        let closed = failed.iter().chain(server.replies.marks());
-        let closed = closed
-            .filter_map(Mark::change)
-            .find_map(|change| match change {
-                Change::Unnamed(name, statement) if statement.id() == id => Some(name.to_vec()),
-                _ => None,
-            });
-        let client = self.table.client(client)?;
-        let name = client.statements.name_of(&self.bindings, id);
-        name.map(<[u8]>::to_vec).or(closed)
+        }
+        if let Some(name) = client.statements.name_of(&self.bindings, id) {
+            return Some(name.to_vec());
+        }
+        let mut changes = failed
+            .iter()
+            .chain(server.replies.marks())
+            .filter_map(Mark::change);
+        changes.find_map(|change| match change {
+            Change::Unnamed(name, statement) if statement.id() == id => Some(name.to_vec()),
+            _ => None,
+        })
     }
 
     fn client_subject_of(&mut self, server: Token) -> String {

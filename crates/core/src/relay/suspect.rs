@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use pgweir_wire::{Body, Header, tag::frontend};
 
 use super::{named::Named, upward::Upward};
-use crate::session::{Class, Customs, Statement, Suspicion, scan::CustomNames, suspicion_of_types};
+use crate::session::{Class, Customs, Statement, Suspicion, scan::CustomNames};
 
 impl Upward<'_> {
     /// What may a text do to the session?
@@ -61,8 +61,9 @@ impl Upward<'_> {
     #[inline]
     pub(super) fn suspect_definition(&mut self, definition: &[u8]) -> Suspicion {
         let mut rest = Body::new(definition);
+        // A type that runs something makes every text of its database opaque.
         let text = rest.cstr().ok();
-        self.suspect_text(text) | suspicion_of_types(rest.rest(), self.certificates)
+        self.suspect_text(text)
     }
 
     /// A statement goes to the server, whose analysis and planning run code.
@@ -89,6 +90,9 @@ impl Upward<'_> {
     #[cold]
     pub(super) fn read_on_later(&mut self, header: Header, begun: &[u8]) {
         let is_text = matches!(header.tag, frontend::QUERY | frontend::PARSE);
+        if is_text {
+            self.read_ddl_on_later(begun);
+        }
         self.client.unread = is_text.then(|| {
             let mut names = Box::new(CustomNames::default());
             names.read(begun);
@@ -101,10 +105,10 @@ impl Upward<'_> {
     fn note_streamed_ddl(&mut self) {
         let text = &self.client.unread;
         let session = &mut self.server.session;
-        if session.changes_catalog || !text.as_ref().is_some_and(|text| text.may_change_catalog()) {
+        if session.changes_defaults || !text.as_ref().is_some_and(|text| text.may_change_catalog())
+        {
             return;
         }
-        session.changes_catalog = true;
         session.changes_defaults = true;
         session.schema = Some(self.server.shared.catalog.schema_within());
     }
@@ -113,6 +117,7 @@ impl Upward<'_> {
     #[cold]
     pub(super) fn read_on(&mut self, bytes: &[u8]) {
         let (count, is_end) = self.client.stream.left_of(bytes.len());
+        self.read_ddl_on(&bytes[..count], is_end);
         let Some(names) = &mut self.client.unread else {
             return;
         };

@@ -84,7 +84,8 @@ impl Upward<'_> {
 
     fn attend_kept(&mut self, out: &mut Actions) {
         let Some(definition) = self.client.unnamed.take() else {
-            return self.note(Suspicion::OPAQUE, b"");
+            self.note(Suspicion::OPAQUE, b"");
+            return self.note_ddl(Suspicion::OPAQUE, b"");
         };
         let suspicion = self.suspect_definition(&definition);
         if !suspicion.is_empty() {

@@ -3,9 +3,9 @@
 
 use std::{ops::Range, sync::Arc};
 
-use pgweir_wire::{tag::backend, tag::frontend};
+use pgweir_wire::tag::frontend;
 
-use super::{named::Named, own_names::NAMES};
+use super::{fence::is_simple, named::Named, own_names::NAMES};
 use crate::{
     Actions, Token,
     backend::{Change, Mark, MarkKind, Server},
@@ -42,6 +42,8 @@ pub(super) struct Upward<'w> {
     pub(super) verdicts: &'w mut VerdictCache,
     /// What ends a connection in PgBouncer ends it here (`session_state = off`).
     pub(super) as_pgbouncer: bool,
+    /// Most entries in the queue of replies before the client is held (`max_pipelined_messages`).
+    pub(super) owed_max: usize,
     /// The longest message (`max_packet_size`).
     pub(super) longest: u32,
     /// No simple queries (`disable_pqexec`).
@@ -126,6 +128,9 @@ impl Upward<'_> {
                     let kept = &bytes[cursor.kept..end];
                     self.server.segment.keep(kept, self.retry_max);
                     self.keep_unused(bytes, cursor.unused);
+                    if self.server.replies.outstanding() > self.owed_max {
+                        self.hold_back(out);
+                    }
                     return Ok(());
                 }
                 Err(fault) => {
@@ -140,8 +145,13 @@ impl Upward<'_> {
                 return Err(stopped);
             }
             let mut flow = Flow::Pass;
-            if self.is_carried {
+            if is_simple(tag) && self.comes_before_sync(&head, bytes, &mut cursor, out) {
+                return Ok(());
+            }
+            if self.is_carried && !self.server.replies.is_skipping() {
                 flow = self.text(&head, bytes, &mut cursor, out);
+            } else {
+                self.note_ddl_elsewhere(&head, bytes, cursor.at);
             }
             if flow == Flow::Pass && self.follows(tag) {
                 flow = self.named(&head, bytes, &mut cursor, out)?;
@@ -151,6 +161,7 @@ impl Upward<'_> {
                 Flow::Taken => continue,
                 Flow::Wait => return Ok(()),
             }
+            self.mark_unfollowed(tag);
             self.kept(&head, &mut cursor);
             if let Some(split) = head.split {
                 out.send_made(self.server_conn, |made| made.extend_from_slice(&split));
@@ -170,7 +181,13 @@ impl Upward<'_> {
 
     /// A message waits for answers to what came before it.
     #[cold]
-    fn wait(&mut self, head: &Head, bytes: &[u8], cursor: &mut Cursor, out: &mut Actions) -> Flow {
+    pub(super) fn wait(
+        &mut self,
+        head: &Head,
+        bytes: &[u8],
+        cursor: &mut Cursor,
+        out: &mut Actions,
+    ) -> Flow {
         cursor.flush(self.server_conn, head, out);
         self.keep_unused(bytes, cursor.unused.take());
         self.put_off(head.header, &[&bytes[cursor.at..]], out);
@@ -546,23 +563,6 @@ impl Upward<'_> {
         send_target(self.server_conn, frontend::CLOSE, statement.name(), out);
         let mark = Mark::own(MarkKind::Close, Change::Evicted(statement));
         self.server.replies.mark_sent(mark);
-    }
-
-    /// Flush: what we have answered ourselves goes out, unless the server's answer takes it along.
-    fn flush_early(&mut self, out: &mut Actions) {
-        if self.server.replies.is_fresh() {
-            send_early(self.client_conn, self.server, out);
-        }
-    }
-}
-
-/// ParseCompletes that the client is owed.
-#[inline]
-pub(crate) fn send_early(client: Token, server: &mut Server, out: &mut Actions) {
-    for _ in 0..server.replies.take_early() {
-        out.send_made(client, |made| {
-            made.extend_from_slice(&[backend::PARSE_COMPLETE, 0, 0, 0, 4]);
-        });
     }
 }
 

@@ -9,6 +9,8 @@ pub struct Clean {
     pub class: Class,
     /// A role or the session's user may have been set.
     pub changes_role: bool,
+    /// Parameters on which plans depend may have been set.
+    pub changes_plans: bool,
     /// `random()` is to go on from a number that nobody knows. With the extension the server tells if it has to.
     pub reseeds: bool,
     /// PostgreSQL's major version.
@@ -65,7 +67,7 @@ const ROLE: &str = "RESET SESSION AUTHORIZATION;RESET ROLE;";
 const REST: &str =
     "SET LOCAL lock_timeout='1s';CLOSE ALL;UNLISTEN *;DISCARD SEQUENCES;DISCARD TEMP;";
 /// Planner settings may have left plans that are bad for others.
-const PLANS: &str = "DISCARD PLANS;";
+const PLANS: &str = ";DISCARD PLANS";
 const SEED: &str = "SELECT pg_catalog.setseed(pg_catalog.float8(\
     pg_catalog.uuid_hash(pg_catalog.gen_random_uuid())) OPERATOR(pg_catalog./) 2147483648::pg_catalog.float8);";
 /// The last row tells how many prepared statements there are: opaque code may have replaced one of pgweir's.
@@ -77,7 +79,8 @@ impl Clean {
     #[must_use]
     pub fn settings_text(&self) -> Vec<u8> {
         let role = if self.changes_role { ROLE } else { "" };
-        format!("{role}RESET ALL").into()
+        let plans = if self.changes_plans { PLANS } else { "" };
+        format!("{role}RESET ALL{plans}").into()
     }
 
     /// The text, one simple query. After [`Class::Opaque`], one of its rows is for [`StatementCounts::of_row`].
@@ -93,7 +96,7 @@ impl Clean {
         if self.class != Class::Opaque {
             return text;
         }
-        for part in [";", REST, PLANS] {
+        for part in [";", REST] {
             text.extend_from_slice(part.as_bytes());
         }
         match statements {
@@ -124,6 +127,7 @@ mod tests {
             let clean = Clean {
                 class,
                 changes_role: class == Class::Opaque,
+                changes_plans: class == Class::Opaque,
                 reseeds: false,
                 version,
             };
@@ -136,7 +140,7 @@ mod tests {
         );
         let opaque = text(Class::Opaque, 18, &[b"a\"b"]);
         assert!(opaque.starts_with("SET LOCAL transaction_timeout=0;"));
-        assert!(opaque.contains("RESET ROLE;RESET ALL;SET LOCAL lock_timeout"));
+        assert!(opaque.contains("RESET ROLE;RESET ALL;DISCARD PLANS;SET LOCAL lock_timeout"));
         assert!(opaque.contains(";DEALLOCATE \"a\"\"b\";SELECT "));
     }
 

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 use super::{
     Class, Dialect, Suspicion, is_who,
-    scan::{Touched, touched_parameters},
+    scan::{Touched, shapes_plans, touched_parameters},
 };
 
 /// The most parameters that are named one by one; of more, all are looked at.
@@ -33,6 +33,8 @@ pub struct Dirt {
     beyond_channels: bool,
     /// A role or the session's user was set since the last clean.
     changes_role: bool,
+    /// Parameters were set on which plans depend, since the last clean.
+    changes_plans: bool,
 }
 
 impl Dirt {
@@ -68,6 +70,7 @@ impl Dirt {
             Touched::Names(names) => {
                 for name in names {
                     self.changes_role |= is_who(&name);
+                    self.changes_plans |= shapes_plans(&name);
                     self.names.insert(name.into());
                 }
             }
@@ -76,6 +79,7 @@ impl Dirt {
         self.any_name |= self.names.is_empty() || self.names.len() > NAMES_MAX;
         if self.any_name {
             self.changes_role = true;
+            self.changes_plans = true;
             self.names.clear();
         }
     }
@@ -131,6 +135,12 @@ impl Dirt {
     #[must_use]
     pub fn changes_role(&self) -> bool {
         self.changes_role || self.class == Class::Opaque
+    }
+
+    /// May plans have been made that are bad for others?
+    #[must_use]
+    pub fn changes_plans(&self) -> bool {
+        self.changes_plans || self.class == Class::Opaque
     }
 
     /// The session was looked at.

@@ -62,7 +62,7 @@ impl Statement {
         &self.definition
     }
 
-    /// What its text and the types of its parameters may do to a session, as [`scan`] and
+    /// What its text may do to a session, as [`scan`] and
     /// [`Certificates`] say: analysis and planning run code, too, so this holds from its Parse on.
     /// Remembered for texts that are read as the catalog is; the others are rare.
     #[inline]
@@ -77,9 +77,8 @@ impl Statement {
     #[cold]
     fn read(&self, dialect: Dialect, certificates: &Certificates) -> Suspicion {
         let end = self.definition.iter().position(|&byte| byte == 0);
-        let (text, types) = self.definition.split_at(end.unwrap_or_default());
-        let suspicion = scan(text, dialect, certificates)
-            | suspicion_of_types(types.get(1..).unwrap_or_default(), certificates);
+        let text = &self.definition[..end.unwrap_or_default()];
+        let suspicion = scan(text, dialect, certificates);
         if dialect == Dialect::Utf8 {
             let verdict = certificates.id() << SUSPICION_BITS | u64::from(suspicion.bits());
             self.verdict.store(verdict, Ordering::Relaxed);
@@ -92,17 +91,6 @@ impl Statement {
     pub fn id_of_name(name: &[u8]) -> Option<u64> {
         let digits = name.strip_prefix(RESERVED)?;
         std::str::from_utf8(digits).ok()?.parse().ok()
-    }
-}
-
-/// What the types of parameters may do, which stand at the end of a Parse as their number (two bytes)
-/// and their OIDs (four bytes each).
-pub(crate) fn suspicion_of_types(types: &[u8], certificates: &Certificates) -> Suspicion {
-    let oids = types.get(2..).unwrap_or_default().as_chunks::<4>().0;
-    let mut oids = oids.iter().map(|oid| u32::from_be_bytes(*oid));
-    match oids.any(|oid| certificates.is_type_suspect(oid)) {
-        true => Suspicion::OPAQUE,
-        false => Suspicion::NONE,
     }
 }
 
@@ -178,23 +166,6 @@ mod tests {
         assert_eq!(Statement::id_of_name(typed.name()), Some(typed.id()));
         assert_eq!(statements.size(), (2, 11 + 15));
         assert!(!format!("{one:?}").contains("select"));
-    }
-
-    #[test]
-    fn types_of_parameters_count() {
-        let rows = [[&b"w"[..], b"dirty_domain", b"OPAQUE", b""]];
-        let certificates = Certificates::from_rows(1, rows);
-        let statements = Statements::default();
-        let of = |definition: &[u8], certificates: &Certificates| {
-            statements
-                .intern(definition)
-                .suspicion(Dialect::Utf8, certificates)
-        };
-        let builtin = b"select $1\0\0\x01\0\0\0\x17";
-        let users = b"select $1, $2\0\0\x02\0\0\0\x17\0\0\x40\x01";
-        assert_eq!(of(builtin, &certificates), Suspicion::NONE);
-        assert_eq!(of(users, &certificates), Suspicion::OPAQUE);
-        assert_eq!(of(users, &Certificates::none()), Suspicion::NONE);
     }
 
     #[test]

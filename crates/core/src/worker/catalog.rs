@@ -6,14 +6,16 @@ use pgweir_wire::MessageWriter;
 
 use super::{LocalPool, Worker};
 use crate::{
-    Actions, Time, Token,
+    Actions, Level, Time, Token,
     backend::{CatalogRows, Duty, Own},
     pool::PoolId,
-    session::certificates::query,
+    session::certificates::{FACTS, Facts, SYSTEM, Trust},
 };
 
-/// A worker asks at most so often, in microseconds, if the catalog is to be read.
+/// A worker asks at most so often, in microseconds, if the catalog is to be read,
 const ASKED_EVERY: u64 = 250_000;
+/// and if it may have changed.
+const ASKED_AGAIN: u64 = 1_000;
 /// How many microseconds a server may take to tell.
 const PATIENCE: u64 = 30_000_000;
 
@@ -29,6 +31,9 @@ impl LocalPool {
     #[cold]
     fn take_certificates(&mut self) {
         self.certificates = self.shared.catalog.certificates();
+        if self.shared.catalog.is_stale() {
+            self.catalog_due = Time(0);
+        }
         // It was read in UTF-8.
         let is_utf8 = self.shared.is_utf8();
         let mut customs = self.shared.customs.lock();
@@ -49,9 +54,14 @@ impl Worker {
         let interval = self.snapshot.config.settings.catalog_check_interval.0;
         match self.pool(pool) {
             Some(pool) if pool.terms.engine && pool.catalog_due <= now && interval > 0 => {
-                pool.catalog_due = now.after(ASKED_EVERY);
                 let catalog = Arc::clone(&pool.shared.catalog);
                 let reading = catalog.begin(interval, now);
+                let pause = if reading.is_none() && catalog.is_stale() {
+                    ASKED_AGAIN
+                } else {
+                    ASKED_EVERY
+                };
+                pool.catalog_due = now.after(pause);
                 let asks = self.asks_beginnings(conn, now, out);
                 if let Some(reading) = reading {
                     self.read_catalog(conn, reading, out);
@@ -68,19 +78,26 @@ impl Worker {
 
     #[cold]
     fn read_catalog(&mut self, conn: Token, reading: crate::Reading, out: &mut Actions) {
-        let text = query(&self.snapshot.config.settings.pin_extensions);
+        let settings = &self.snapshot.config.settings;
+        let names = |list: &[String]| list.iter().map(|name| name.as_str().into()).collect();
+        let trust = Trust {
+            certified: names(&settings.certified_functions),
+            pinning: names(&settings.pin_extensions),
+        };
         let Some(server) = self.table.server(conn) else {
             return;
         };
         server.session.catalog = Some(Box::new(CatalogRows {
             reading,
-            rows: Vec::new(),
-            bytes: 0,
+            facts: Facts::new(trust),
             failed: false,
         }));
+        server.ask(Own::System);
         server.ask(Own::Catalog);
         out.send_made(conn, |bytes| {
-            MessageWriter::new(bytes).query(text.as_bytes());
+            let mut writer = MessageWriter::new(bytes);
+            writer.query(SYSTEM.as_bytes());
+            writer.query(FACTS.as_bytes());
         });
     }
 
@@ -98,7 +115,7 @@ impl Worker {
     }
 
     /// The catalog was read.
-    pub(crate) fn catalog_read(&mut self, conn: Token, now: Time) {
+    pub(crate) fn catalog_read(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let Some(server) = self.table.server(conn) else {
             return;
         };
@@ -106,7 +123,17 @@ impl Worker {
             return;
         };
         let catalog = Arc::clone(&server.shared.catalog);
-        let rows = (!found.failed).then_some(found.rows.as_slice());
-        catalog.finish(found.reading, rows, now);
+        let address = server.endpoint.to_string();
+        let facts = (!found.failed).then_some(found.facts);
+        catalog.finish(found.reading, facts, &address, now);
+        if let Some(reason) = catalog.news() {
+            let database = &server.shared.key.database;
+            let text = format!(
+                "database {database}: no statement is certain to leave its session as it was: {reason}; \
+                 each server is cleaned before another client gets it; SHOW OPAQUE lists functions, and \
+                 certified_functions can name those that keep nothing in the session"
+            );
+            out.log(Level::Warning, "", text);
+        }
     }
 }

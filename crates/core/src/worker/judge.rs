@@ -61,9 +61,6 @@ impl Worker {
             server.session.suspicion = Suspicion::default();
             server.session.trust_report();
         }
-        if server.status == b'I' && std::mem::take(&mut server.session.changes_catalog) {
-            server.shared.catalog.changed();
-        }
         if server.session.asks_for_rights() {
             return false;
         }
@@ -112,9 +109,7 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return;
         };
-        if std::mem::take(&mut server.session.changes_catalog) {
-            server.shared.catalog.changed();
-        }
+        server.session.ddl = None;
         let Duty::Lent(client_conn) = server.duty else {
             return;
         };

@@ -84,8 +84,12 @@ impl Worker {
         let Some(client) = self.table.client(conn) else {
             return;
         };
-        // With a server, it is in the middle of something, and read to its end in its turn.
-        if client.server().is_some() {
+        // With a server, it is in the middle of something, and read to its end in its turn, unless all that it has
+        // sent is with the server.
+        let has_sent_all = matches!(client.duty, ClientDuty::Active(_))
+            && first.is_none()
+            && client.early.is_none();
+        if client.server().is_some() && !has_sent_all {
             return;
         }
         // In the middle of a header it is no tag: a length may have a byte like Terminate's.
@@ -124,7 +128,7 @@ impl Worker {
             }
             self.stop_hearing(conn, *hearing, out);
         }
-        self.timed -= usize::from(client.duty.is_timed());
+        self.timed -= usize::from(client.is_timed());
         self.clients -= 1;
         self.directory
             .client_left(client.names.as_deref(), client.is_aside());
@@ -174,6 +178,7 @@ impl Worker {
 
     /// A client left while it had this server: end what it began.
     fn abandon(&mut self, conn: Token, had: LeftBehind, now: Time, out: &mut Actions) {
+        let closes = self.keeps_what_no_clean_takes(conn);
         let Some(server) = self.table.server(conn) else {
             return;
         };
@@ -196,7 +201,7 @@ impl Worker {
         server.session.unclean |= server.session.dirt.class() == Class::Opaque
             || server.session.has_reported
             || had.must_be_cleaned;
-        if had.spoils {
+        if had.spoils || closes {
             server.retire.get_or_insert("its session can't be cleaned");
         }
         server.needs_reset |=

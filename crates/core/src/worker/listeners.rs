@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use pgweir_wire::{HEADER_LEN, MessageWriter, Report, tag::backend};
 
-use super::Worker;
+use super::{Worker, orders::OUTDATED, succession::Successor};
 use crate::{
     Action, Actions, Level, SharedPool, Time, Token, WorkerId,
     backend::{Duty, Expected, Own, Request, Step, Tags},
@@ -39,6 +39,10 @@ pub(crate) struct Listener {
     failures: u32,
     /// When its present query was sent, or the last one.
     asked_at: Time,
+    /// The connection that is to take its place, since it is out of date.
+    pub(super) successor: Option<Box<Successor>>,
+    /// When one may be opened.
+    pub(super) succeeds_at: Time,
 }
 
 impl Worker {
@@ -104,6 +108,8 @@ impl Worker {
                 heard: 0,
                 failures: 0,
                 asked_at: now,
+                successor: None,
+                succeeds_at: Time(0),
             };
             self.listeners.insert(key.clone(), listener);
         }
@@ -128,6 +134,17 @@ impl Worker {
         {
             return None;
         }
+        self.open_listening(shared, key, now, out)
+    }
+
+    /// Opens a connection to listen, if the caps allow one more.
+    pub(super) fn open_listening(
+        &mut self,
+        shared: &Arc<SharedPool>,
+        key: &ListenerKey,
+        now: Time,
+        out: &mut Actions,
+    ) -> Option<Token> {
         let (endpoint, mut credentials) = self.terms_of_login(shared, now)?;
         if !shared.ledger.lock().take_aside() {
             return None;
@@ -158,17 +175,25 @@ impl Worker {
         out.send_made(conn, |bytes| {
             MessageWriter::new(bytes).query(SETTINGS);
         });
-        if let Some(listener) = self.listeners.get_mut(&key) {
-            listener.board.logged_in();
+        match self.listeners.get_mut(&key) {
+            Some(listener) if listener.conn == conn => listener.board.logged_in(),
+            _ => return self.successor_ready(&key, now, out),
         }
         self.query_listener(&key, now, out);
     }
 
     /// Sends what is to be sent next, if its last query was answered.
-    fn query_listener(&mut self, key: &ListenerKey, now: Time, out: &mut Actions) {
+    pub(super) fn query_listener(&mut self, key: &ListenerKey, now: Time, out: &mut Actions) {
         let Some(listener) = self.listeners.get_mut(key) else {
             return;
         };
+        if listener
+            .successor
+            .as_ref()
+            .is_some_and(|new| new.is_asked())
+        {
+            return;
+        }
         let Some(server) = self.table.server(listener.conn) else {
             return;
         };
@@ -218,7 +243,7 @@ impl Worker {
 
     fn listener_said(&mut self, conn: Token, message: &[u8], now: Time, out: &mut Actions) {
         match message[0] {
-            backend::NOTIFICATION_RESPONSE => self.spread(conn, message, out),
+            backend::NOTIFICATION_RESPONSE => self.spread(conn, message, now, out),
             backend::READY_FOR_QUERY => self.listener_query_done(conn, now, out),
             backend::ERROR_RESPONSE => {
                 let Some(server) = self.table.server(conn) else {
@@ -248,6 +273,12 @@ impl Worker {
         let has_failed = std::mem::take(&mut server.needs_reset);
         match server.replies.ready() {
             Some(Request::Own(Own::Listen)) => {}
+            Some(Request::Own(Own::Succession)) => {
+                if let Some(key) = server.listens.clone() {
+                    self.succession_answered(&key, has_failed, now, out);
+                }
+                return;
+            }
             Some(_) => return,
             None => {
                 let what = "ReadyForQuery that nobody asked for";
@@ -274,12 +305,20 @@ impl Worker {
         if is_hopeless {
             return self.close_server(conn, "LISTEN failed too often", now, out);
         }
+        self.succeed(&key, now, out);
         self.query_listener(&key, now, out);
         self.schedule(now);
     }
 
     /// A notification goes to every worker with a client that wants it.
-    fn spread(&mut self, conn: Token, message: &[u8], out: &mut Actions) {
+    pub(super) fn spread(&mut self, conn: Token, message: &[u8], now: Time, out: &mut Actions) {
+        let key = self
+            .table
+            .server(conn)
+            .and_then(|server| server.listens.clone());
+        if key.is_none_or(|key| !self.is_told_by(&key, conn, message, now, out)) {
+            return;
+        }
         let Some(server) = self.table.server(conn) else {
             return;
         };
@@ -313,13 +352,19 @@ impl Worker {
     /// A listener is gone, or its login has failed.
     pub(super) fn listener_lost(
         &mut self,
+        conn: Token,
         shared: &Arc<SharedPool>,
         key: &ListenerKey,
         why: &str,
         now: Time,
         out: &mut Actions,
     ) {
-        if let Some(mut listener) = self.listeners.remove(key) {
+        let own = self.listeners.get(key).map(|listener| {
+            let successor = listener.successor.as_ref().map(|new| new.conn());
+            (listener.conn == conn, successor)
+        });
+        let (is_listener, successor) = own.unwrap_or_default();
+        if is_listener && let Some(mut listener) = self.listeners.remove(key) {
             let why: Arc<str> = why.into();
             // First of all: who hears of that is not interested in an answer any more.
             for to in listener.board.workers().iter() {
@@ -332,6 +377,11 @@ impl Worker {
         }
         let notes = shared.ledger.lock().give_back_aside(now);
         self.deliver(notes, shared, out);
+        match successor {
+            Some(new) if is_listener => self.close_server(new, why, now, out),
+            Some(new) if new == conn => self.successor_lost(key, now, out),
+            _ => {}
+        }
     }
 
     /// Closes listeners that nobody has wanted for a while, and those that don't answer.
@@ -347,10 +397,14 @@ impl Worker {
         for (conn, why) in over {
             self.close_server(conn, why, now, out);
         }
+        self.open_successors(now, out);
     }
 
     /// When the first of them is to be closed.
     pub(super) fn first_listener_deadline(&self) -> Option<Time> {
+        if self.are_listeners_outdated() {
+            return Some(Time(0));
+        }
         let ends = self.listeners.values();
         ends.filter_map(|listener| Some(self.end_of_listener(listener)?.0))
             .min()
@@ -361,6 +415,9 @@ impl Worker {
         if let Some(since) = listener.board.idle_since() {
             let at = since.after(settings.listener_idle_timeout.0);
             return Some((at, "nobody listens any more"));
+        }
+        if let Some(at) = listener.successor.as_ref().and_then(|new| new.ends_at()) {
+            return Some((at, OUTDATED));
         }
         let patience = settings.listener_timeout.0;
         let is_asked = listener.board.is_asked() && patience > 0;

@@ -172,10 +172,11 @@ impl Worker {
         let Some(client) = self.table.client(conn) else {
             return Ok(());
         };
-        self.timed -= usize::from(client.duty.is_timed());
+        self.timed -= usize::from(client.is_timed());
         if let ClientDuty::Login(login) = std::mem::replace(&mut client.duty, ClientDuty::Idle) {
             client.login = Some(login);
         }
+        self.timed += usize::from(client.is_timed());
         client.pool = Some(shared.id);
         self.directory.stays();
         self.local_pool(shared, now).clients += 1;

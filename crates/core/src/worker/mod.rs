@@ -11,6 +11,7 @@ mod check;
 mod checkout;
 mod crowd;
 mod defaults;
+mod departed;
 mod departure;
 mod diagnosis;
 mod discard;
@@ -41,6 +42,7 @@ mod session;
 mod settle;
 mod shutdown;
 mod signal;
+mod succession;
 mod suspension;
 mod table;
 mod timers;
@@ -226,8 +228,9 @@ impl Worker {
 
     /// The peer of a connection in mode `Notify` or `Hold` will send no more; unread bytes may be
     /// left. Said once per connection; in mode `Deliver` the end comes through `closed` instead.
-    pub fn hung_up(&mut self, conn: Token, _now: Time, out: &mut Actions) {
+    pub fn hung_up(&mut self, conn: Token, now: Time, out: &mut Actions) {
         if self.table.client(conn).is_some() {
+            self.note_hang_up(conn, now);
             // Terminate and end of stream need no server; anything else waits for its turn.
             out.list.push(Action::Peek(conn));
         }
@@ -289,6 +292,7 @@ impl Worker {
                 server.blocked = false;
                 if let Duty::Lent(client) = server.duty
                     && !server.replies.is_awaited()
+                    && !server.replies.is_full()
                 {
                     out.read(client, ReadMode::Deliver);
                 }

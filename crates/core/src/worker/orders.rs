@@ -132,6 +132,12 @@ impl Worker {
             return;
         };
         server.retire = Some(why);
+        if server.listens.is_some() && self.is_succeeded(conn, why, now) {
+            return;
+        }
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
         if let (Some(owner), Some(_)) = (server.owner, server.client()) {
             // It would never come free.
             self.end_client(owner, &Fault::DatabaseChanged, now, out);

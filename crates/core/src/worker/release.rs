@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pgweir_config::{HandoverClean, PoolMode};
+use pgweir_config::{HandoverClean, PoolMode, Unclean};
 
 use super::{Worker, pins::uncount_kept, scheduling::Decision};
 use crate::{
@@ -10,6 +10,7 @@ use crate::{
     backend::Duty,
     frontend::ClientDuty,
     pool::{Grant, PoolId},
+    session::Class,
 };
 
 impl Worker {
@@ -103,6 +104,7 @@ impl Worker {
         let settings = &self.snapshot.config.settings;
         let wants_reset = was_session || settings.server_reset_query_always;
         let cleans = settings.handover_clean == HandoverClean::Always;
+        let closes = self.keeps_what_no_clean_takes(conn);
         let Some(server) = self.table.server(conn) else {
             return;
         };
@@ -113,6 +115,11 @@ impl Worker {
         server.session.suspects.clear();
         server.session.settling.goes_on();
         server.session.unclean |= cleans;
+        if closes {
+            server
+                .retire
+                .get_or_insert("its session may keep what no clean takes away");
+        }
         if server.replies.is_doubtful() {
             server.retire.get_or_insert("unexpected replies may follow");
         }
@@ -123,6 +130,20 @@ impl Worker {
             server.duty = Duty::Idle;
             self.place(conn, now, out);
         }
+    }
+
+    /// May a client have left something in this server's session that stays, whatever is done to it? Any text that is
+    /// not certified may have, in a database with code of which nobody knows what it keeps.
+    pub(super) fn keeps_what_no_clean_takes(&mut self, conn: Token) -> bool {
+        if self.snapshot.config.settings.unclean == Unclean::Ignore {
+            return false;
+        }
+        let Some(server) = self.table.server(conn) else {
+            return false;
+        };
+        let (pool, is_opaque) = (server.pool(), server.session.dirt.class() == Class::Opaque);
+        let pool = self.pool(pool).filter(|_| is_opaque);
+        pool.is_some_and(|pool| pool.certificates.unclean_reason().is_some())
     }
 
     /// A clean server: who gets it?
@@ -147,6 +168,7 @@ impl Worker {
             );
             return self.schedule(now);
         }
+        server.session.ddl = None;
         server.change(Duty::Idle, &mut self.timed);
         if let Some(why) = server.retire {
             return self.close_server(conn, why, now, out);

@@ -370,7 +370,7 @@ impl Worker {
             return self.native_given_up(&server, owner, now, out);
         }
         if let Some(key) = &server.listens {
-            return self.listener_lost(&server.shared, key, "it was closed", now, out);
+            return self.listener_lost(conn, &server.shared, key, "it was closed", now, out);
         }
         let shared = &server.shared;
         let notes = shared
@@ -390,7 +390,7 @@ impl Worker {
             return;
         }
         if let Some(key) = &server.listens {
-            return self.listener_lost(&server.shared, key, why, now, out);
+            return self.listener_lost(conn, &server.shared, key, why, now, out);
         }
         server.ends_reading();
         let notes = server.shared.ledger.lock().closed(worker, now);
@@ -416,7 +416,7 @@ impl Worker {
             }
         }
         if let Some(key) = &server.listens {
-            return self.listener_lost(shared, key, &why.text, now, out);
+            return self.listener_lost(conn, shared, key, &why.text, now, out);
         }
         match server.owner {
             Some(owner) => self.native_failed(&server, owner, &why.text, now, out),

@@ -281,6 +281,7 @@ impl Worker {
         if is_unknown {
             clean.class = Class::Opaque;
             clean.changes_role = true;
+            clean.changes_plans = true;
         }
         let follows = self.snapshot.config.settings.max_prepared_statements > 0;
         let knows_all = !is_unknown && follows && server.session.own.is_empty();
@@ -357,6 +358,7 @@ pub(super) fn clean_of(server: &Server) -> Clean {
     Clean {
         class: dirt.class().max(Class::Settings),
         changes_role: dirt.changes_role() || has_role,
+        changes_plans: dirt.changes_plans(),
         reseeds: server.session.report.is_none(),
         version: major_version(server),
     }

@@ -9,6 +9,8 @@ const INTERVAL: u64 = 333_000;
 /// Why something has to end.
 enum Overdue {
     Client(Token, Fault),
+    /// It has left, and its server does not answer.
+    Departed(Token),
     /// Clients that wait for a server are to hear why.
     Waiter(PoolId),
     ServerLogin(Token),
@@ -73,6 +75,9 @@ impl Worker {
         let (mut found, mut waiters) = (Vec::new(), Vec::new());
         for (token, conn) in self.table.iter() {
             match conn {
+                Conn::Client(client) if self.has_left_server(client, now) => {
+                    found.push(Overdue::Departed(token));
+                }
                 Conn::Client(client) => {
                     let pool = client.pool.filter(|_| self.is_to_be_told_why(client, now));
                     waiters.extend(pool);
@@ -110,6 +115,7 @@ impl Worker {
     fn end_overdue(&mut self, overdue: Overdue, now: Time, out: &mut Actions) {
         match overdue {
             Overdue::Waiter(pool) => self.diagnose(pool, now, out),
+            Overdue::Departed(conn) => self.end_departed(conn, now, out),
             Overdue::Client(conn, fault) => self.end_client(conn, &fault, now, out),
             Overdue::ServerLogin(conn) => self.server_login_overdue(conn, now, out),
             Overdue::Cleaning(conn) => {

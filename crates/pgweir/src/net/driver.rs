@@ -65,7 +65,7 @@ pub(crate) struct Driver<P = Worker> {
     pub(super) buffer: Box<[u8]>,
     pub(super) actions: Actions,
     pub(super) secure: SecureBuffers,
-    clock: Clock,
+    pub(super) clock: Clock,
     parcels: Vec<Parcel>,
     carried: Vec<Token>,
 }

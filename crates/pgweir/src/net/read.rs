@@ -1,6 +1,6 @@
 //! The incoming side: one shared buffer, and never a read before somebody wants the bytes.
 
-use pgweir_core::{Closed, ReadMode, Token};
+use pgweir_core::{Closed, ReadMode, Time, Token};
 use rustix::{
     io::Errno,
     net::{RecvFlags, recv},
@@ -15,6 +15,11 @@ use super::{
 
 /// How often one connection is read in a turn before the others have theirs.
 const READS_PER_TURN: u8 = 4;
+/// When it takes longer than this to handle what one read has brought, the others have their turn, and the next
+/// read is half as long.
+const SLICE_US: u64 = 1_000;
+/// Reads are not made shorter than this, and what they bring is handled in less than a slice.
+const READ_MIN: usize = 16 * 1024;
 
 impl<P: Pooler> Driver<P> {
     /// Does for a connection what its mode allows: one read, or one notice.
@@ -86,22 +91,47 @@ impl<P: Pooler> Driver<P> {
         if connection.tls.is_some() {
             return self.read_secure(token);
         }
-        match recv(&connection.fd, &mut *self.buffer, RecvFlags::empty()) {
+        let room = connection.read_max(self.buffer.len());
+        match recv(&connection.fd, &mut self.buffer[..room], RecvFlags::empty()) {
             Ok((_, 0)) => self.end(token, Closed::Eof),
             Ok((_, length)) => {
                 connection.answered = false;
                 // A short read has emptied the socket: more bytes will be a new edge. Only the
                 // end of the stream may have been told already.
-                connection.readable = length == self.buffer.len() || connection.hung_up;
+                connection.readable = length == room || connection.hung_up;
+                let began = self.begin_slice(length);
                 let bytes = &self.buffer[..length];
                 self.pooler
                     .received(token, bytes, self.io.now, &mut self.actions);
                 self.io.execute(&mut self.actions, bytes);
+                self.end_slice(token, began);
                 self.queue_if_readable(token);
             }
             Err(Errno::AGAIN) if connection.failed.is_none() => connection.readable = false,
             Err(Errno::INTR) => self.io.queue(token),
             Err(error) => self.end(token, error_text(error)),
+        }
+    }
+
+    /// So many bytes of one read are about to be handled: the time, if that may take long.
+    pub(super) fn begin_slice(&self, length: usize) -> Option<Time> {
+        (length >= READ_MIN).then(|| self.clock.now())
+    }
+
+    /// They are handled.
+    pub(super) fn end_slice(&mut self, token: Token, began: Option<Time>) {
+        let Some(took_us) = began.map(|began| self.clock.now().since(began)) else {
+            return;
+        };
+        let most = self.buffer.len();
+        let Some(connection) = self.io.table.get(token) else {
+            return;
+        };
+        if took_us > SLICE_US {
+            connection.reads = READS_PER_TURN;
+            connection.halvings += u8::from(connection.read_max(most) > READ_MIN);
+        } else if took_us < SLICE_US / 4 {
+            connection.halvings = connection.halvings.saturating_sub(1);
         }
     }
 
@@ -136,6 +166,15 @@ impl<P: Pooler> Driver<P> {
             }
             self.call(|pooler, now, out| pooler.readable(token, now, out));
         }
+    }
+}
+
+impl Connection {
+    /// How many bytes its next read takes at most, into a buffer of this size.
+    pub(super) fn read_max(&self, buffer: usize) -> usize {
+        // Each message of a client is looked at; of a server's, many are passed on unread.
+        let most = if self.client { buffer / 4 } else { buffer };
+        (most >> self.halvings).max(READ_MIN).min(buffer)
     }
 }
 

@@ -157,7 +157,13 @@ impl<P: Pooler> Driver<P> {
         if !was_established && !self.io.may_shake_hands() {
             return self.io.carry(token);
         }
-        let read = self.receive(token, usize::MAX);
+        // A record takes a few reads at most.
+        let most = self
+            .io
+            .table
+            .get(token)
+            .map_or(0, |own| own.read_max(self.buffer.len()));
+        let read = self.receive(token, most.max(2 * RECORD_MAX));
         self.send_answer(token);
         match read {
             Read::Interrupted => return self.io.queue(token),
@@ -334,9 +340,11 @@ impl<P: Pooler> Driver<P> {
 
     /// Gives the core plaintext.
     fn deliver(&mut self, token: Token, plain: &[u8]) {
+        let began = self.begin_slice(plain.len());
         self.pooler
             .received(token, plain, self.io.now, &mut self.actions);
         self.io.execute(&mut self.actions, plain);
+        self.end_slice(token, began);
         self.queue_if_readable(token);
     }
 }

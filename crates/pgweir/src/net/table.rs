@@ -34,6 +34,8 @@ pub(crate) struct Connection {
     /// Reads during turn number `turn`.
     pub(crate) reads: u8,
     pub(crate) turn: u32,
+    /// How often the length of its reads was halved, since what they brought took long to handle.
+    pub(crate) halvings: u8,
     /// Writing failed with this; what is sent from now on is dropped.
     pub(crate) failed: Option<Errno>,
     /// What the socket did not take.
@@ -59,6 +61,7 @@ impl Connection {
             answered: false,
             reads: 0,
             turn: 0,
+            halvings: 0,
             failed: None,
             unsent: None,
             tls: None,

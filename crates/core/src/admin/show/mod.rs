@@ -1,5 +1,6 @@
 //! The tables behind SHOW, with PgBouncer's columns.
 
+mod catalog;
 mod fds;
 mod few;
 mod group;
@@ -77,6 +78,8 @@ pub(super) fn table(worker: &Worker, mut collection: Collection, now: Time) -> T
         Show::StatsTotals => stats::totals_of_databases(&collection),
         Show::StatsAverages => stats::averages_of_databases(worker, &collection, now),
         Show::Totals => stats::totals(worker, &collection, now),
+        Show::Catalog => catalog::catalogs(worker, now),
+        Show::Opaque => catalog::opaque(worker),
         Show::Peers => group::peers(worker),
         Show::PeerPools => group::peer_pools(worker, &collection),
         Show::State => few::state(worker),

@@ -46,7 +46,12 @@ const PEER_COLUMNS: [Column; 21] = [
 ];
 
 /// What SHOW CLIENTS and SHOW SERVERS have besides: how a client is served, or a server serves.
-const MODE_COLUMNS: [Column; 3] = [("mode", Text), ("pin_reason", Text), ("pinned_since", Text)];
+const MODE_COLUMNS: [Column; 4] = [
+    ("mode", Text),
+    ("pin_reason", Text),
+    ("pinned_since", Text),
+    ("pipelined", Int4),
+];
 
 /// What SHOW SOCKETS has besides, of PgBouncer's buffer for each connection. Here a connection has
 /// none, so that these are zero.
@@ -66,6 +71,7 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
     for token in tokens {
         let link = linked_id(worker, token);
         let mode = mode_of(worker, token);
+        let pipelined = pipelined(worker, token);
         let (id, mut row) = match worker.table.get(token) {
             Some(Conn::Client(client)) => {
                 let row = client_row(client, client_state(client, show), link, now);
@@ -82,6 +88,7 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
             row.extend([0u32; 7].map(Cell::from));
         } else {
             row.extend(mode);
+            row.push(pipelined.into());
         }
         collection.rows.push((id, row));
     }
@@ -191,6 +198,18 @@ fn mode_of(worker: &Worker, token: Token) -> [Cell; 3] {
         // The console, and what logs in.
         (None, Some(_)) => [Cell::Null, Cell::Null, Cell::Null],
         (_, None) => ["shared".into(), Cell::Null, Cell::Null],
+    }
+}
+
+/// How many messages of a client its server has yet to answer.
+fn pipelined(worker: &Worker, token: Token) -> u32 {
+    let server = match worker.table.look(token) {
+        Some(Conn::Client(client)) => client.server().and_then(|own| worker.table.look(own)),
+        other => other,
+    };
+    match server {
+        Some(Conn::Server(server)) => server.replies.outstanding() as u32,
+        _ => 0,
     }
 }
 

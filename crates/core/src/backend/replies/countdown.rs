@@ -60,6 +60,14 @@ impl Countdown {
         self.set(left.saturating_sub(count));
     }
 
+    /// So many requests behind the first were none.
+    pub(super) fn next_ignored(&mut self, count: u32) {
+        if self.is_pending() {
+            let left = (self.0 & !BEGUN).saturating_sub(count).max(1);
+            self.set(left as usize);
+        }
+    }
+
     /// So many ends of requests were none: the request goes on.
     pub(super) fn ends_ignored(&mut self, count: usize) {
         let goes_on = self.is_pending() && (self.0 & !BEGUN) as usize <= count;

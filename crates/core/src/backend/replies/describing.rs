@@ -1,6 +1,6 @@
 //! What answers a Describe.
 
-use super::{Entry, Replies};
+use super::Replies;
 use crate::backend::Mark;
 
 impl Replies {
@@ -15,11 +15,8 @@ impl Replies {
     }
 
     pub(super) fn take_describe(&mut self, is_it: impl Fn(&Mark) -> bool) -> Option<Mark> {
-        match self.queue.pop_front_if(
-            |entry| matches!(entry, Entry::Mark(mark) if mark.is_describe() && is_it(mark)),
-        ) {
-            Some(Entry::Mark(mark)) => Some(mark),
-            _ => None,
-        }
+        self.front_mark()
+            .filter(|mark| mark.is_describe() && is_it(mark))?;
+        self.take_front_mark()
     }
 }

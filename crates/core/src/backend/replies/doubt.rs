@@ -2,7 +2,7 @@
 
 use pgweir_wire::tag::backend;
 
-use super::{Entry, Replies};
+use super::Replies;
 use crate::backend::request::Request;
 
 impl Replies {
@@ -25,6 +25,7 @@ impl Replies {
     pub fn owes_client_first(&self) -> bool {
         self.doubt
             && !self.answering
-            && matches!(self.queue.front(), Some(Entry::Request(Request::Own(_))))
+            && matches!(self.current(), Some(Request::Own(_)))
+            && self.front_mark().is_none()
     }
 }

@@ -2,8 +2,11 @@
 
 use pgweir_wire::tag::{backend, frontend};
 
-use super::{Entry, Replies};
-use crate::{backend::MarkKind, session::Insertions};
+use super::Replies;
+use crate::{
+    backend::{MarkKind, Request},
+    session::Insertions,
+};
 
 /// How far a text has come that takes startup values away, in a request that goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -30,9 +33,7 @@ impl Replies {
     /// A message of the client comes in a request that takes startup values away. `true` if that may have
     /// been executed, and they are to come back first.
     pub fn comes_behind_reset(&mut self, tag: u8) -> bool {
-        let is_due = matches!(self.reset, Reset::Executed | Reset::Fenced)
-            && !self.skipping
-            && !self.needs_sync;
+        let is_due = matches!(self.reset, Reset::Executed | Reset::Fenced) && !self.skipping;
         match tag {
             frontend::EXECUTE if self.restoring.has_begun() && self.reset == Reset::Said => {
                 self.reset = Reset::Executed;
@@ -46,12 +47,6 @@ impl Replies {
             | frontend::FUNCTION_CALL => is_due,
             _ => false,
         }
-    }
-
-    /// Will what was sent be answered, whatever has failed of it?
-    #[must_use]
-    pub fn is_heeded(&self) -> bool {
-        !self.needs_sync
     }
 
     /// It has come so far.
@@ -75,7 +70,7 @@ impl Replies {
     #[must_use]
     #[inline]
     pub fn holds_back(&self) -> bool {
-        self.restoring.is_pending() && !self.copy_in && !self.needs_sync
+        self.restoring.is_pending() && !self.copy_in
     }
 
     /// A text goes to the server that takes startup values away.
@@ -84,27 +79,35 @@ impl Replies {
         self.reset = Reset::Said;
     }
 
-    /// The text of the Query that comes next has these statements of ours in it.
-    pub fn inserted(&mut self, insertions: Insertions) {
-        self.queue.push_back(Entry::Inserted(Box::new(insertions)));
+    /// Notes a Query of the client that goes to the server with these statements of ours in its text.
+    pub fn inserted_sent(&mut self, insertions: Insertions) {
+        self.client_sent(frontend::QUERY);
+        if let Some(sent) = self.requests.back_mut()
+            && sent.request == Request::Simple
+        {
+            sent.is_inserted = true;
+            self.insertions.push_back(Box::new(insertions));
+        }
     }
 
     /// Those of the request whose replies arrive now.
     #[must_use]
     pub fn insertions(&self) -> Option<&Insertions> {
-        match self.queue.front() {
-            Some(Entry::Inserted(insertions)) => Some(insertions),
-            _ => None,
-        }
+        let is_in_front = self.front().restores && self.front_mark().is_none();
+        self.insertions
+            .front()
+            .filter(|_| is_in_front)
+            .map(|own| &**own)
     }
 
     /// A message of the server with this tag: `true` if it answers what brings startup values back.
     #[cold]
     pub fn restores(&mut self, tag: u8) -> bool {
-        let mark = match self.queue.front_mut() {
-            Some(Entry::Mark(mark)) => mark,
-            Some(Entry::Inserted(insertions)) => return insertions.take(tag),
-            _ => return false,
+        let end = self.present_marks_end();
+        let Some(mark) = self.marks.front_mut(end) else {
+            let is_inserted = self.requests.front().is_some_and(|sent| sent.is_inserted);
+            let insertions = self.insertions.front_mut().filter(|_| is_inserted);
+            return insertions.is_some_and(|insertions| insertions.take(tag));
         };
         let MarkKind::Restore(ends) = &mut mark.kind else {
             return false;
@@ -112,7 +115,7 @@ impl Replies {
         match (*ends, tag) {
             (0, backend::PARSE_COMPLETE) | (1, backend::CLOSE_COMPLETE) => *ends += 1,
             (0, _) => return false,
-            (2, backend::CLOSE_COMPLETE) => drop(self.queue.pop_front()),
+            (2, backend::CLOSE_COMPLETE) => drop(self.take_front_mark()),
             _ => {}
         }
         true

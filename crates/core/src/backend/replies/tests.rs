@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use super::*;
 use crate::fault::Fault;
 use pgweir_wire::tag::backend;
@@ -141,20 +143,164 @@ fn what_comes_behind_a_reset_waits() {
 }
 
 #[test]
-fn nothing_waits_where_a_sync_is_due() {
+fn a_query_where_a_sync_is_due_waits_for_a_fence() {
     let mut replies = Replies::default();
+    assert!(!replies.needs_fence());
     for tag in b"PBE" {
         replies.client_sent(*tag);
     }
-    replies.startup_values_taken();
-    replies.statements_dropped();
+    assert!(replies.needs_fence(), "it may be skipped");
+    let fence = || Mark::own(MarkKind::Close, Change::Fence);
+    replies.mark_sent(fence());
+    replies.wait();
+    assert!(!replies.take_awaited());
+    assert!(replies.completed(MarkKind::Close).is_some());
+    assert!(replies.take_awaited() && !replies.needs_fence());
     replies.client_sent(frontend::QUERY);
-    assert!(
-        !replies.is_unsure() && !replies.holds_back(),
-        "it may be skipped"
-    );
+    assert_eq!(replies.ready(), Some(Request::Simple));
+    assert!(replies.is_settled() && !replies.is_doubtful());
+
+    // What it waits for fails: then it is skipped, and not answered.
+    replies.client_sent(frontend::EXECUTE);
+    replies.mark_sent(fence());
+    replies.wait();
+    assert_eq!(replies.failed().len(), 1);
+    assert!(replies.take_awaited() && !replies.needs_fence());
+    replies.client_sent(frontend::QUERY);
+    assert_eq!(replies.owed_to_client(), 0);
     replies.client_sent(frontend::SYNC);
-    assert!(replies.is_unsure() && replies.holds_back());
+    assert_eq!(replies.ready(), Some(Request::Sync));
+    assert!(replies.is_settled() && !replies.is_doubtful());
+}
+
+#[test]
+fn what_is_sent_after_a_fence_needs_another_one() {
+    let mut replies = Replies::default();
+    replies.client_sent(frontend::EXECUTE);
+    replies.mark_sent(Mark::own(MarkKind::Close, Change::Fence));
+    assert!(replies.completed(MarkKind::Close).is_some());
+    assert!(!replies.needs_fence());
+    replies.client_sent(frontend::EXECUTE);
+    assert!(replies.needs_fence());
+    replies.client_sent(frontend::SYNC);
+    assert!(!replies.needs_fence());
+}
+
+#[test]
+fn syncs_behind_a_query_that_reads_copy_data() {
+    let mut replies = Replies::default();
+    for tag in *b"QSSdcQ" {
+        replies.client_sent(tag);
+    }
+    assert_eq!(replies.owed_to_client(), 4);
+    replies.copy_in_started();
+    assert_eq!(replies.owed_to_client(), 2);
+    assert_eq!(replies.ready(), Some(Request::Simple));
+    assert_eq!(replies.ready(), Some(Request::Simple));
+    assert!(replies.is_settled() && !replies.is_doubtful());
+    assert_eq!(play("QSGdcz"), (true, false));
+    assert_eq!(
+        play("QSG!z"),
+        (true, true),
+        "it may have failed before it read"
+    );
+    assert_eq!(play("QcSGzz"), (true, false));
+}
+
+#[test]
+fn names_that_are_gone_are_not_given_back() {
+    let statements = crate::session::Statements::default();
+    let statement = statements.intern(b"x");
+    let taken = || {
+        let change = Change::Unnamed((*b"x").into(), Arc::clone(&statement));
+        Mark::clients(MarkKind::Close, change)
+    };
+    let mut replies = Replies::default();
+    replies.mark_sent(taken());
+    replies.client_sent(frontend::SYNC);
+    replies.mark_sent(taken());
+    replies.mark_sent(changing(MarkKind::Parse));
+    assert!(replies.is_unsure());
+    replies.statements_gone();
+    assert!(!replies.is_unsure());
+    replies.mark_sent(taken());
+    let marks = replies.failed();
+    assert!(marks[0].change.is_none());
+    assert!(replies.ready().is_some());
+    let marks = replies.failed();
+    let changes: Vec<_> = marks.iter().map(|mark| mark.change.is_some()).collect();
+    assert_eq!(changes, [false, true, true]);
+}
+
+#[test]
+fn a_client_is_held_until_half_is_answered() {
+    let mut replies = Replies::default();
+    for _ in 0..4 {
+        replies.client_sent(frontend::SYNC);
+    }
+    assert!(!replies.is_full() && !replies.take_full(4));
+    replies.set_full();
+    assert!(replies.ready().is_some() && !replies.take_full(4) && replies.is_full());
+    assert!(replies.ready().is_some() && replies.take_full(4) && !replies.is_full());
+    assert!(!replies.take_full(4), "once");
+}
+
+/// Whatever is sent and answered, the counters say what a walk through the queues would find.
+#[test]
+fn counters() {
+    let mut state = 1u64;
+    let mut random = move |below: u64| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (state >> 33) % below
+    };
+    for _ in 0..300 {
+        let mut replies = Replies::default();
+        for _ in 0..random(60) {
+            step(&mut replies, random(16));
+            check_counters(&replies);
+        }
+    }
+}
+
+fn step(replies: &mut Replies, kind: u64) {
+    match kind {
+        0 => replies.client_sent(frontend::QUERY),
+        1 | 2 => replies.client_sent(frontend::SYNC),
+        3 => replies.client_sent(frontend::COPY_DONE),
+        4 => replies.mark_sent(Mark::plain(MarkKind::Parse)),
+        5 => replies.mark_sent(Mark::plain(MarkKind::Close)),
+        6 => replies.mark_sent(changing(MarkKind::Parse)),
+        7 => replies.mark_sent(Mark::own(MarkKind::Close, Change::Fence)),
+        8 => replies.own_synced(Own::Probe),
+        9 => replies.copy_in_started(),
+        10 => drop(replies.failed()),
+        11 => replies.part_sent(),
+        12 => drop(replies.part_failed()),
+        13 => drop(replies.ready()),
+        14 => drop(replies.completed(MarkKind::Close)),
+        _ => drop(replies.completed(MarkKind::Parse)),
+    }
+}
+
+fn check_counters(replies: &Replies) {
+    let owed = replies
+        .requests
+        .iter()
+        .filter(|sent| sent.request.is_owed_to_client());
+    assert_eq!(replies.owed_to_client(), owed.count());
+    let awaited = replies.marks().any(Mark::is_awaited);
+    assert_eq!(replies.marks.are_awaited(), awaited);
+    let makes_unnamed = |mark: &Mark| mark.kind == MarkKind::Parse && mark.change.is_none();
+    assert_eq!(replies.make_unnamed(), replies.marks().any(makes_unnamed));
+    let ends = replies.requests.iter().map(|sent| sent.marks_end);
+    assert!(ends.clone().is_sorted() && ends.clone().all(|end| end >= replies.marks.first()));
+    let is_present = |number: &u64| ends.clone().all(|end| end <= *number);
+    let numbered = (replies.marks.first()..).zip(replies.marks());
+    let mut changing = numbered.filter(|(_, mark)| mark.change.is_some());
+    let is_unsure = changing.any(|(number, _)| !is_present(&number));
+    assert!(replies.is_unsure() || !is_unsure);
 }
 
 #[test]

@@ -6,8 +6,9 @@ use crate::session::scan::Suspicion;
 /// line, of PostgreSQL 15 and 18. A test holds it against both.
 pub(super) const CLEAN_FUNCTIONS: &str = include_str!("functions.txt");
 
-/// Tables and views of `pg_catalog` and `information_schema` that leave no trace when read.
-pub(super) const CLEAN_RELATIONS: &str = include_str!("relations.txt");
+/// Functions of `pg_catalog` that keep something, or run what their arguments say, and that SQL can call: one
+/// name a line, of PostgreSQL 14 to 18, beside those in [`SUSPECT_FUNCTIONS`].
+pub(super) const DENIED_FUNCTIONS: &str = include_str!("denied.txt");
 
 /// Functions that do leave one, or that run what their arguments say.
 pub(super) const SUSPECT_FUNCTIONS: &[(&str, Suspicion)] = &[
@@ -54,32 +55,3 @@ pub(super) const SUSPECT_RELATIONS: &[(&str, Suspicion, Suspicion)] = &[
         Suspicion::STATEMENTS_VIEW,
     ),
 ];
-
-/// What COPY names in the place of a relation.
-pub(super) const COPY_ENDS: [&str; 2] = ["stdin", "stdout"];
-
-/// Functions that are called with FROM between their arguments.
-pub(super) const CALLS_WITH_FROM: [&str; 4] = ["extract", "overlay", "substring", "trim"];
-
-/// What may stand between FROM and a relation. Relations with such names are never certified.
-pub(super) const BEFORE_RELATIONS: [&[u8]; 6] =
-    [b"lateral", b"only", b"select", b"table", b"values", b"with"];
-
-/// Words of the grammar that may stand before a parenthesis: key words, types with modifiers, and
-/// constructs that look like functions.
-pub(super) const GRAMMAR: &str = "\
-    all analyze and any array as asymmetric bernoulli bigint binary bit boolean buffers by case \
-    cast char character coalesce collate columns conflict costs cross cube current_time \
-    current_timestamp date day dec decimal default desc distinct do double else end escape \
-    every except exists extract fetch filter first float for force_not_null force_null \
-    force_quote format freeze from full greatest group grouping having hour ilike in inner \
-    insert int integer intersect interval into is isnull join json json_array json_arrayagg \
-    json_exists json_object json_objectagg json_query json_scalar json_serialize json_table \
-    json_value jsonb lateral least left like limit localtime localtimestamp match materialized \
-    merge_action minute month natural nchar next normalize not notnull nullif numeric of offset \
-    on only operator or order ordinality over overlaps overlay partition position precision \
-    range real repeatable returning right rollup row rows second select set sets similar \
-    smallint some substring symmetric system table text then time timestamp treat trim union \
-    unique update using values varbit varchar variadic varying verbose wal when where window \
-    with within xmlattributes xmlconcat xmlelement xmlexists xmlforest xmlnamespaces xmlparse \
-    xmlpi xmlroot xmlserialize xmltable year zone";

@@ -39,7 +39,7 @@ pub fn touched_parameters(text: &[u8], dialect: Dialect) -> Touched {
             Phrase::SetConfig(None) => return Touched::Unknown,
             _ => continue,
         };
-        if !lasting(&name).is_empty() {
+        if !lasting(&name).without(Suspicion::SETTING).is_empty() {
             return Touched::Unknown;
         }
         let name = name.to_ascii_lowercase();
@@ -67,19 +67,52 @@ fn is_broken(text: &[u8]) -> bool {
 
 /// What is left of a parameter although it was set for the transaction only.
 ///
-/// `seed` acts when it is set. The others change how the texts after it are read, and those may
-/// have been looked at before that is known here.
+/// `seed` acts when it is set. Plans that were made under other costs stay with prepared statements. The others
+/// change how the texts after it are read, and those may have been looked at before that is known here.
 pub(super) fn lasting(parameter: &[u8]) -> Suspicion {
     let is = |name: &str| parameter.eq_ignore_ascii_case(name.as_bytes());
     if is("seed") {
         Suspicion::SEED
     } else if is("standard_conforming_strings") || is("client_encoding") || is("names") {
         Suspicion::OPAQUE
+    } else if shapes_plans(parameter) {
+        Suspicion::SETTING
     } else if parameter.len() <= NAME_MAX && parameter.iter().all(|byte| byte.is_ascii_graphic()) {
         Suspicion::NONE
     } else {
         Suspicion::OPAQUE
     }
+}
+
+/// Does a plan depend on this parameter? Those that PostgreSQL's manual lists under "Query Planning".
+#[must_use]
+pub fn shapes_plans(parameter: &[u8]) -> bool {
+    const NAMES: [&str; 12] = [
+        "plan_cache_mode",
+        "effective_cache_size",
+        "constraint_exclusion",
+        "cursor_tuple_fraction",
+        "default_statistics_target",
+        "from_collapse_limit",
+        "join_collapse_limit",
+        "recursive_worktable_factor",
+        "min_parallel_table_scan_size",
+        "min_parallel_index_scan_size",
+        "force_parallel_mode",
+        "debug_parallel_query",
+    ];
+    let has = |part: &str, from: usize| {
+        let found = parameter.get(from..from + part.len());
+        found.is_some_and(|found| found.eq_ignore_ascii_case(part.as_bytes()))
+    };
+    let ends = |part: &str| parameter.len() > part.len() && has(part, parameter.len() - part.len());
+    has("enable_", 0)
+        || has("geqo", 0)
+        || has("jit", 0)
+        || ends("_cost")
+        || NAMES
+            .iter()
+            .any(|name| name.as_bytes().eq_ignore_ascii_case(parameter))
 }
 
 /// What a SET leaves behind; `lexer` stands behind that word.

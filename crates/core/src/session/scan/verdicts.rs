@@ -145,7 +145,7 @@ impl Random {
 }
 
 #[test]
-fn words_and_operators_of_a_database() {
+fn words_of_a_database() {
     let rows = [[&b"w"[..], b"dirty_domain", b"SETTING", b""]];
     let certificates = Certificates::from_rows(1, rows);
     let check = |text: &str, expect| {
@@ -156,13 +156,6 @@ fn words_and_operators_of_a_database() {
     check("select 'dirty_domain'", Suspicion::NONE);
     check("select 'x'::public.Dirty_Domain", Suspicion::SETTING);
     check("select cast('x' as \"dirty_domain\")", Suspicion::SETTING);
-    // Casts, comparisons and key words call operators without naming them.
-    let rows = [[&b"o"[..], b"===", b"LOCK", b""]];
-    let certificates = Certificates::from_rows(1, rows);
-    assert_eq!(
-        scan(b"select 1", Dialect::Utf8, &certificates),
-        Suspicion::LOCK
-    );
 }
 
 /// Literals of all spellings, and what looks like some, or ends one.

@@ -143,6 +143,7 @@ fn a_clean_takes_all() {
     let clean = Clean {
         class: Class::Opaque,
         changes_role: true,
+        changes_plans: true,
         reseeds: false,
         version: 18,
     };

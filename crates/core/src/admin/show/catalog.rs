@@ -1,0 +1,97 @@
+//! SHOW CATALOG and SHOW OPAQUE: what pgweir has read of databases' functions and relations, and what of it makes
+//! statements opaque.
+
+use std::collections::BTreeMap;
+
+use super::{
+    super::rows::{Cell, Column, Kind},
+    Table,
+};
+use crate::{CatalogReport, Time, worker::Worker};
+
+use Kind::{Int4, Int8, Text};
+
+const COLUMNS: [Column; 14] = [
+    ("database", Text),
+    ("state", Text),
+    ("reason", Text),
+    ("unclean", Text),
+    ("functions", Int4),
+    ("opaque_functions", Int4),
+    ("relations", Int4),
+    ("opaque_relations", Int4),
+    ("read_ago", Int8),
+    ("read_time", Int8),
+    ("readings", Int8),
+    ("ddl", Int4),
+    ("system_identifier", Text),
+    ("database_oid", Int8),
+];
+
+const OPAQUE_COLUMNS: [Column; 6] = [
+    ("database", Text),
+    ("kind", Text),
+    ("name", Text),
+    ("read", Text),
+    ("write", Text),
+    ("reason", Text),
+];
+
+/// By entry of `[databases]`.
+fn reports(worker: &Worker) -> BTreeMap<String, CatalogReport> {
+    let pools = worker.directory.pools().into_iter();
+    let reports = pools.map(|pool| (pool.key.database.to_string(), pool.catalog.report()));
+    reports.collect()
+}
+
+fn optional(text: Option<&str>) -> Cell {
+    text.map_or(Cell::Null, Cell::from)
+}
+
+pub(super) fn catalogs(worker: &Worker, now: Time) -> Table {
+    let rows = reports(worker).into_iter().map(|(database, report)| {
+        let counts = report.certificates.counts();
+        let (read_ago, read_time) = match report.read_at {
+            Some((at, took)) => (Cell::Int(now.since(at) / 1_000_000), Cell::Int(took)),
+            None => (Cell::Null, Cell::Null),
+        };
+        let (system, oid) = match &report.identity {
+            Some(of) => (Cell::from(&*of.system), Cell::Int(of.database.into())),
+            None => (Cell::Null, Cell::Null),
+        };
+        vec![
+            database.as_str().into(),
+            report.state().into(),
+            optional(report.reason()),
+            optional(report.certificates.unclean_reason()),
+            counts.functions.into(),
+            counts.opaque_functions.into(),
+            counts.relations.into(),
+            counts.opaque_relations.into(),
+            read_ago,
+            read_time,
+            Cell::Int(report.readings),
+            Cell::Int(report.ddl.into()),
+            system,
+            oid,
+        ]
+    });
+    (COLUMNS.into(), rows.collect())
+}
+
+pub(super) fn opaque(worker: &Worker) -> Table {
+    let mut rows = Vec::new();
+    for (database, report) in reports(worker) {
+        for suspect in report.certificates.suspects() {
+            rows.push(vec![
+                database.as_str().into(),
+                suspect.kind.into(),
+                (*suspect.name).into(),
+                suspect.traces.read.to_string().as_str().into(),
+                suspect.traces.write.to_string().as_str().into(),
+                optional(suspect.reason.as_deref()),
+            ]);
+        }
+    }
+    (OPAQUE_COLUMNS.into(), rows)
+}

@@ -1,0 +1,70 @@
+//! CopyDone and CopyFail that were sent before the server said that it reads COPY data.
+
+use std::collections::VecDeque;
+
+/// Where they stand among requests and marks. Those that stand at one place take one entry.
+#[derive(Debug, Default)]
+pub(super) struct CopyEnds {
+    places: VecDeque<Place>,
+    count: usize,
+}
+
+/// Some of them, with nothing between them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    /// The number of the request that they stand before.
+    pub(super) request: u64,
+    /// The number of the mark that they stand before.
+    pub(super) mark: u64,
+    count: usize,
+}
+
+impl CopyEnds {
+    pub(super) fn push(&mut self, request: u64, mark: u64) {
+        self.count += 1;
+        match self.places.back_mut() {
+            Some(last) if (last.request, last.mark) == (request, mark) => last.count += 1,
+            _ => self.places.push_back(Place {
+                request,
+                mark,
+                count: 1,
+            }),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.count
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The place of the first one.
+    pub(super) fn first(&self) -> Option<Place> {
+        self.places.front().copied()
+    }
+
+    /// The first one has ended a COPY.
+    pub(super) fn take_first(&mut self) {
+        if let Some(first) = self.places.front_mut() {
+            self.count -= 1;
+            first.count -= 1;
+            if first.count == 0 {
+                self.places.pop_front();
+            }
+        }
+    }
+
+    /// Those before this request and this mark were ignored.
+    #[inline]
+    pub(super) fn forget(&mut self, request: u64, mark: u64) {
+        while let Some(place) = self
+            .places
+            .pop_front_if(|place| place.request <= request && place.mark <= mark)
+        {
+            self.count -= place.count;
+        }
+    }
+}

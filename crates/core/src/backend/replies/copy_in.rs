@@ -1,0 +1,63 @@
+//! A server begins to read COPY data, and ignores the Syncs that were sent before.
+
+use super::Replies;
+use crate::backend::Request;
+
+impl Replies {
+    /// The server said CopyInResponse.
+    pub fn copy_in_started(&mut self) {
+        self.copy_in = true;
+        self.ignored_syncs = 0;
+        let end = self.copy_ends.first();
+        let ignored_end = end.map_or(self.next_request(), |end| end.request);
+        let is_at_end = end.is_some_and(|end| end.request <= self.answered);
+        let is_extended = match self.requests.front() {
+            _ if self.front_mark().is_some() => true,
+            _ if is_at_end => false,
+            Some(sent) => sent.request == Request::Sync,
+            None => true,
+        };
+        if is_extended {
+            // Messages other than data are an error in COPY.
+            let marks_end = end.map_or(self.marks.next(), |end| end.mark);
+            self.doubt |= self.marks.first() < marks_end;
+            self.marks.forget(marks_end);
+            let mut syncs = 0;
+            while self.answered < ignored_end && self.pop().is_some() {
+                syncs += 1;
+            }
+            self.dropping.ends_ignored(syncs);
+            self.restoring.ends_ignored(syncs);
+            self.ignored_syncs = syncs as u32;
+            self.unsynced |= self.is_queue_empty() || syncs > 0 && end.is_none();
+            self.asked |= self.unsynced;
+        } else {
+            self.ignore_syncs(ignored_end);
+        }
+        if end.is_some() {
+            self.copy_in = false;
+            self.copy_ends.take_first();
+        }
+    }
+
+    /// A Query reads COPY data: the server ignores the Syncs behind it, up to the request with this number.
+    fn ignore_syncs(&mut self, end: u64) {
+        let is_ignored = |replies: &Self| match (replies.requests.front(), replies.requests.get(1))
+        {
+            (Some(query), Some(next)) => {
+                next.request == Request::Sync && next.marks_end == query.marks_end
+            }
+            _ => false,
+        };
+        let most = end.saturating_sub(self.answered + 1);
+        while u64::from(self.ignored_syncs) < most && is_ignored(self) {
+            self.requests.remove(1);
+            // The numbers of those behind it stay: as if it had been answered.
+            self.answered += 1;
+            self.owed_to_client -= 1;
+            self.ignored_syncs += 1;
+        }
+        self.dropping.next_ignored(self.ignored_syncs);
+        self.restoring.next_ignored(self.ignored_syncs);
+    }
+}

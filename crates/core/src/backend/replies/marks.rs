@@ -1,0 +1,168 @@
+//! The marks of all requests, in one queue with counters: no question about them walks through it.
+
+use std::collections::VecDeque;
+
+use super::super::mark::{Change, Mark, MarkKind};
+
+/// Marks in the order in which they were sent. Each has a number, counted from the first mark of the
+/// connection on; a request keeps the number at which its marks end.
+#[derive(Debug, Default)]
+pub(super) struct Marks {
+    queue: VecDeque<Mark>,
+    /// The number of the next mark that is sent.
+    next: u64,
+    /// Marks before this number belong to requests that were sent to their end.
+    ended: u64,
+    /// Names that marks before this number take away are gone anyway.
+    gone: u64,
+    /// Changes of requests that were sent to their end.
+    unsure: Changes,
+    /// Changes of the request that is being sent.
+    present: Changes,
+    /// Marks whose answers the client's next messages wait for.
+    awaited: usize,
+    /// Parses of the unnamed statement.
+    unnamed: usize,
+}
+
+/// How many marks change something.
+#[derive(Debug, Default)]
+struct Changes {
+    all: usize,
+    /// Those among them that take a name away.
+    removals: usize,
+}
+
+impl Changes {
+    fn remove(&mut self, is_removal: bool) {
+        self.all -= 1;
+        self.removals -= usize::from(is_removal);
+    }
+
+    fn forget_removals(&mut self) {
+        self.all -= std::mem::take(&mut self.removals);
+    }
+}
+
+impl Marks {
+    #[inline]
+    pub(super) fn push(&mut self, mark: Mark) {
+        self.present.all += usize::from(mark.change.is_some());
+        self.present.removals += usize::from(is_removal(&mark));
+        self.awaited += usize::from(mark.is_awaited());
+        self.unnamed += usize::from(is_unnamed_parse(&mark));
+        self.next += 1;
+        self.queue.push_back(mark);
+    }
+
+    /// The request that was being sent has come to its end.
+    #[inline]
+    pub(super) fn end_request(&mut self) {
+        self.ended = self.next;
+        self.unsure.all += std::mem::take(&mut self.present.all);
+        self.unsure.removals += std::mem::take(&mut self.present.removals);
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// The number of the first mark that is not answered.
+    #[inline]
+    pub(super) fn first(&self) -> u64 {
+        self.next - self.queue.len() as u64
+    }
+
+    /// The number of the next mark that is sent.
+    #[inline]
+    pub(super) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// The first mark, if its number is below `end`.
+    #[inline]
+    pub(super) fn front(&self, end: u64) -> Option<&Mark> {
+        self.queue.front().filter(|_| self.first() < end)
+    }
+
+    /// The same.
+    pub(super) fn front_mut(&mut self, end: u64) -> Option<&mut Mark> {
+        let is_before = self.first() < end;
+        self.queue.front_mut().filter(|_| is_before)
+    }
+
+    /// Takes the first mark out.
+    #[inline]
+    pub(super) fn pop(&mut self) -> Option<Mark> {
+        let number = self.first();
+        let mut mark = self.queue.pop_front()?;
+        self.awaited -= usize::from(mark.is_awaited());
+        self.unnamed -= usize::from(is_unnamed_parse(&mark));
+        let is_removal = is_removal(&mark);
+        if is_removal && number < self.gone {
+            mark.change = None;
+        } else if mark.change.is_some() {
+            match number < self.ended {
+                true => self.unsure.remove(is_removal),
+                false => self.present.remove(is_removal),
+            }
+        }
+        Some(mark)
+    }
+
+    /// Takes out those with numbers below `end`.
+    pub(super) fn take(&mut self, end: u64) -> Vec<Mark> {
+        let count = end.saturating_sub(self.first());
+        (0..count).map_while(|_| self.pop()).collect()
+    }
+
+    /// Drops those with numbers below `end`.
+    #[inline]
+    pub(super) fn forget(&mut self, end: u64) {
+        while self.first() < end && self.pop().is_some() {}
+    }
+
+    /// All statements are gone: no name that a mark takes away is to be given back.
+    pub(super) fn statements_gone(&mut self) {
+        self.gone = self.next;
+        self.unsure.forget_removals();
+        self.present.forget_removals();
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Mark> {
+        self.queue.iter()
+    }
+
+    /// Do requests that were sent to their end change anything?
+    #[inline]
+    pub(super) fn are_unsure(&self) -> bool {
+        self.unsure.all > 0
+    }
+
+    /// Is one of them an answer that the client's next messages wait for?
+    #[inline]
+    pub(super) fn are_awaited(&self) -> bool {
+        self.awaited > 0
+    }
+
+    /// Is one of them a Parse of the unnamed statement?
+    pub(super) fn make_unnamed(&self) -> bool {
+        self.unnamed > 0
+    }
+}
+
+fn is_removal(mark: &Mark) -> bool {
+    matches!(
+        mark.change(),
+        Some(Change::Evicted(_) | Change::Unnamed(..))
+    )
+}
+
+fn is_unnamed_parse(mark: &Mark) -> bool {
+    mark.kind == MarkKind::Parse && mark.change.is_none()
+}

@@ -1,0 +1,106 @@
+//! Texts that may change the catalog are noticed before the server gets them.
+
+use pgweir_wire::tag::frontend;
+
+use super::upward::Upward;
+use crate::{
+    frontend::Head,
+    session::{Change, DdlWords, Suspicion, begins_plainly, catalog_change},
+};
+
+impl Upward<'_> {
+    /// A text is about to be sent. One of which nothing is known is empty here.
+    pub(super) fn note_ddl(&mut self, suspicion: Suspicion, text: &[u8]) {
+        if !suspicion.contains(Suspicion::OPAQUE) {
+            return;
+        }
+        let change = if text.is_empty() {
+            Change::Any
+        } else {
+            catalog_change(text, self.server.session.dialect, self.certificates)
+        };
+        self.begin_ddl(change);
+    }
+
+    /// A function is called by its OID, with which the message begins.
+    pub(super) fn note_call(&mut self, body: &[u8]) {
+        let oid = body.first_chunk().map(|bytes| u32::from_be_bytes(*bytes));
+        if oid.is_none_or(|oid| self.certificates.calls_ddl(oid)) {
+            self.begin_ddl(Change::Any);
+        }
+    }
+
+    fn begin_ddl(&mut self, change: Change) {
+        let catalog = &self.server.shared.catalog;
+        let ddl = &mut self.server.session.ddl;
+        match change {
+            Change::No => {}
+            Change::Quiet => {
+                ddl.get_or_insert_with(|| catalog.quiet_begins());
+            }
+            // What was quiet so far ends after this has begun.
+            Change::Any if ddl.as_ref().is_none_or(|ddl| ddl.is_quiet()) => {
+                *ddl = Some(catalog.ddl_begins());
+            }
+            Change::Any => {}
+        }
+    }
+
+    /// A message of a client whose session is not followed: other entries may lead to the same database.
+    #[inline]
+    pub(super) fn note_ddl_elsewhere(&mut self, head: &Head, bytes: &[u8], at: usize) {
+        let tag = head.header.tag;
+        let is_of_interest = matches!(tag, frontend::QUERY | frontend::PARSE)
+            || tag == frontend::EXECUTE && self.client.prepares_ddl;
+        if is_of_interest && self.server.shared.catalog.is_any_read() {
+            self.note_ddl_of(head, bytes, at);
+        }
+    }
+
+    fn note_ddl_of(&mut self, head: &Head, bytes: &[u8], at: usize) {
+        if head.header.tag == frontend::EXECUTE {
+            return self.begin_ddl(Change::Any);
+        }
+        let len = head.header.body_len as usize;
+        let Some(body) = bytes.get(at..at + len) else {
+            return self.read_ddl_on_later(&bytes[at..]);
+        };
+        let mut parts = body.split(|&byte| byte == 0);
+        let text = match head.header.tag {
+            frontend::PARSE => parts.nth(1),
+            _ => parts.next(),
+        };
+        if let Some(text) = text.filter(|text| !text.is_empty() && !begins_plainly(text)) {
+            self.note_ddl(Suspicion::OPAQUE, text);
+        }
+        let is_parse = head.header.tag == frontend::PARSE;
+        self.client.prepares_ddl |= is_parse && self.server.session.ddl.is_some();
+    }
+
+    /// A text has not come as a whole: what comes is looked through for words of DDL.
+    pub(super) fn read_ddl_on_later(&mut self, begun: &[u8]) {
+        let mut words = DdlWords::default();
+        let is_quiet = self
+            .server
+            .session
+            .ddl
+            .as_ref()
+            .is_some_and(|ddl| ddl.is_quiet());
+        if words.read(begun) || is_quiet {
+            self.begin_ddl(Change::Any);
+        }
+        self.server.session.ddl_words = Some(words);
+    }
+
+    /// More of it comes.
+    pub(super) fn read_ddl_on(&mut self, bytes: &[u8], is_end: bool) {
+        if let Some(words) = &mut self.server.session.ddl_words
+            && (words.read(bytes) || is_end && words.end())
+        {
+            self.begin_ddl(Change::Any);
+        }
+        if is_end {
+            self.server.session.ddl_words = None;
+        }
+    }
+}

@@ -1,0 +1,453 @@
+//! Bodies of SQL and PL/pgSQL functions: what a call leaves behind.
+//!
+//! No grammar is understood. Each word counts wherever it stands, so a body is found out that only names a
+//! function; and each place where a statement may begin has to hold a word of a closed list. Such places are
+//! more than PostgreSQL has (THEN and ELSE of an expression are among them), never fewer. A body that is not
+//! certain may do anything, DDL included.
+
+use crate::session::scan::{
+    Suspicion,
+    pieces::{Piece, pieces},
+};
+
+/// Anything at all, DDL included.
+pub(super) const ANYTHING: Suspicion = Suspicion::OPAQUE.and(Suspicion::TEMP);
+
+/// PostgreSQL cuts longer identifiers.
+const NAME_MAX: usize = 63;
+
+/// Statements of a body that keep nothing by themselves; the words in them are looked at.
+const STATEMENTS: [&[u8]; 8] = [
+    b"select", b"insert", b"update", b"delete", b"merge", b"values", b"with", b"table",
+];
+/// The same for PL/pgSQL alone, where they do not change what comes next.
+const PLPGSQL: [&[u8]; 25] = [
+    b"if",
+    b"elsif",
+    b"elseif",
+    b"case",
+    b"when",
+    b"while",
+    b"for",
+    b"foreach",
+    b"exit",
+    b"continue",
+    b"return",
+    b"raise",
+    b"assert",
+    b"perform",
+    b"null",
+    b"get",
+    b"open",
+    b"fetch",
+    b"move",
+    b"close",
+    b"end",
+    b"exception",
+    b"notify",
+    b"lock",
+    b"truncate",
+];
+/// Words that begin statements of PostgreSQL 14 to 19 and are on neither list.
+const OTHER_STATEMENTS: [&[u8]; 42] = [
+    b"abort",
+    b"alter",
+    b"analyse",
+    b"analyze",
+    b"call",
+    b"checkpoint",
+    b"cluster",
+    b"comment",
+    b"commit",
+    b"copy",
+    b"create",
+    b"deallocate",
+    b"discard",
+    b"do",
+    b"drop",
+    b"execute",
+    b"explain",
+    b"grant",
+    b"import",
+    b"listen",
+    b"load",
+    b"prepare",
+    b"reassign",
+    b"refresh",
+    b"reindex",
+    b"release",
+    b"repack",
+    b"reset",
+    b"revoke",
+    b"rollback",
+    b"savepoint",
+    b"security",
+    b"set",
+    b"show",
+    b"start",
+    b"unlisten",
+    b"vacuum",
+    b"wait",
+    b"declare",
+    b"into",
+    b"using",
+    b"property",
+];
+/// What may follow a word that begins an expression behind THEN or ELSE.
+const OPERATOR_WORDS: [&[u8]; 9] = [
+    b"else", b"when", b"end", b"and", b"or", b"is", b"in", b"not", b"like",
+];
+/// Parameters that a body may not even set for its transaction: they change how the next text is read, or
+/// what they do is not taken back.
+const HARMFUL_PARAMETERS: [&[u8]; 8] = [
+    b"seed",
+    b"standard_conforming_strings",
+    b"client_encoding",
+    b"backslash_quote",
+    b"role",
+    b"session_authorization",
+    b"transaction",
+    b"session",
+];
+
+/// In which language a body is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Language {
+    Sql,
+    PlPgSql,
+}
+
+/// What a body leaves behind by itself. What the functions and relations do that it names is not in it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Verdict {
+    pub(super) found: Suspicion,
+    /// The first thing for which it was found, for people.
+    pub(super) reason: Option<String>,
+}
+
+/// What is told about the words of a body.
+pub(super) trait Listener {
+    /// A word or quoted identifier: what PostgreSQL's own function of that name leaves behind.
+    fn name(&mut self, name: &[u8]) -> Suspicion;
+    /// A custom parameter that the body names.
+    fn custom(&mut self, name: &[u8]);
+}
+
+/// Reads a body. `utf8`: names beyond ASCII are written as in the catalog.
+pub(super) fn read(
+    source: &[u8],
+    language: Language,
+    utf8: bool,
+    listener: &mut impl Listener,
+) -> Verdict {
+    let pieces: Vec<_> = pieces(source).collect();
+    let mut reader = Reader {
+        pieces: &pieces,
+        verdict: Verdict::default(),
+    };
+    reader.words(utf8, listener);
+    match language {
+        Language::Sql => reader.sql_statements(),
+        Language::PlPgSql => reader.plpgsql_statements(),
+    }
+    reader.verdict
+}
+
+/// May a function set this parameter while it runs, or for its transaction?
+pub(super) fn is_harmless_parameter(name: &[u8]) -> bool {
+    is_parameter_name(name) && !is_any(name, &HARMFUL_PARAMETERS)
+}
+
+/// Is it the name of a parameter, with one dot at most?
+fn is_parameter_name(name: &[u8]) -> bool {
+    let is_plain = |part: &[u8]| {
+        part.first()
+            .is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_')
+            && part
+                .iter()
+                .all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
+    };
+    let mut parts = name.split(|&byte| byte == b'.');
+    name.len() <= NAME_MAX && parts.all(is_plain) && name.iter().filter(|&&b| b == b'.').count() < 2
+}
+
+/// Is it the name of a custom parameter?
+pub(super) fn is_custom_name(name: &[u8]) -> bool {
+    name.contains(&b'.') && is_parameter_name(name)
+}
+
+fn is_any(word: &[u8], words: &[&[u8]]) -> bool {
+    words.iter().any(|known| known.eq_ignore_ascii_case(word))
+}
+
+struct Reader<'p> {
+    pieces: &'p [Piece<'p>],
+    verdict: Verdict,
+}
+
+/// May a statement begin here?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Start {
+    No,
+    /// A statement or an expression.
+    Maybe,
+    /// One does.
+    Yes,
+}
+
+impl<'p> Reader<'p> {
+    fn at(&self, at: usize) -> Option<Piece<'p>> {
+        self.pieces.get(at).copied()
+    }
+
+    fn is_symbol(&self, at: usize, symbol: u8) -> bool {
+        self.at(at) == Some(Piece::Symbol(symbol))
+    }
+
+    fn is_word(&self, at: usize, word: &[u8]) -> bool {
+        self.at(at).is_some_and(|piece| piece.is(word))
+    }
+
+    fn add(&mut self, found: Suspicion, reason: impl FnOnce() -> String) {
+        if !found.is_empty() && self.verdict.reason.is_none() {
+            self.verdict.reason = Some(reason());
+        }
+        self.verdict.found |= found;
+    }
+
+    fn doubt(&mut self, word: &[u8]) {
+        self.add(ANYTHING, || {
+            format!(
+                "{} in its body",
+                String::from_utf8_lossy(word).to_uppercase()
+            )
+        });
+    }
+
+    fn words(&mut self, utf8: bool, listener: &mut impl Listener) {
+        for at in 0..self.pieces.len() {
+            match self.pieces[at] {
+                Piece::Word(word) => self.word(at, word, utf8, listener),
+                Piece::Quoted(name) if name.contains(&b'"') => self.unread(),
+                Piece::Quoted(name) => self.word(at, name, utf8, listener),
+                // Where a quote follows a backslash, `standard_conforming_strings` says where the string ends.
+                Piece::Text(text) if text.ends_with(b"\\") || has_escaped_quote(text) => {
+                    self.unread()
+                }
+                Piece::Broken => self.unread(),
+                _ => {}
+            }
+        }
+    }
+
+    fn unread(&mut self) {
+        self.add(ANYTHING, || "its body can't be read for certain".to_owned());
+    }
+
+    fn word(&mut self, at: usize, word: &'p [u8], utf8: bool, listener: &mut impl Listener) {
+        if word.len() > NAME_MAX || !(utf8 || word.is_ascii()) {
+            return self.unread();
+        }
+        let begins_temp = word
+            .get(..7)
+            .is_some_and(|begin| begin.eq_ignore_ascii_case(b"pg_temp"));
+        if begins_temp || word.eq_ignore_ascii_case(b"execute") {
+            self.doubt(word);
+        }
+        if let Some(name) = self.parameter_of_call(at, word) {
+            listener.custom(name);
+        }
+        let found = listener.name(word);
+        if !found.is_empty() && !self.sets_within_transaction(at, word) {
+            self.add(super::serious(found), || {
+                format!("it calls {}", String::from_utf8_lossy(word))
+            });
+        }
+    }
+
+    /// The custom parameter that `set_config` or `current_setting` is called with.
+    fn parameter_of_call(&self, at: usize, word: &[u8]) -> Option<&'p [u8]> {
+        if !is_any(word, &[b"set_config", b"current_setting"]) || !self.is_symbol(at + 1, b'(') {
+            return None;
+        }
+        let name = match self.at(at + 2)? {
+            Piece::Text(name) => name,
+            Piece::Value(value) => value.strip_prefix(b"$$")?.strip_suffix(b"$$")?,
+            _ => return None,
+        };
+        is_custom_name(name).then_some(name)
+    }
+
+    /// Is it `set_config('name', .., true)`, and the parameter a harmless one?
+    fn sets_within_transaction(&self, at: usize, word: &[u8]) -> bool {
+        let Some(Piece::Text(name)) = self.at(at + 2) else {
+            return false;
+        };
+        if !word.eq_ignore_ascii_case(b"set_config")
+            || !self.is_symbol(at + 1, b'(')
+            || !self.is_symbol(at + 3, b',')
+            || !is_harmless_parameter(name)
+        {
+            return false;
+        }
+        let mut depth = 0_usize;
+        for next in at + 4..self.pieces.len() {
+            match self.pieces[next] {
+                Piece::Symbol(b'(' | b'[') => depth += 1,
+                Piece::Symbol(b')' | b']') if depth == 0 => return false,
+                Piece::Symbol(b')' | b']') => depth -= 1,
+                Piece::Symbol(b',') if depth == 0 => {
+                    return self.is_word(next + 1, b"true") && self.is_symbol(next + 2, b')');
+                }
+                _ => {}
+            }
+        }
+        false
+    }
+
+    fn sql_statements(&mut self) {
+        let mut starts = true;
+        for at in 0..self.pieces.len() {
+            let piece = self.pieces[at];
+            if piece.is(b"into")
+                && !(at > 0 && (self.is_word(at - 1, b"insert") || self.is_word(at - 1, b"merge")))
+            {
+                self.doubt(b"into");
+            }
+            match piece {
+                Piece::Symbol(b';') => {
+                    starts = true;
+                    continue;
+                }
+                // `(SELECT ..) UNION ..`
+                Piece::Symbol(b'(') if starts => continue,
+                Piece::Word(word) if starts && !is_any(word, &STATEMENTS) => self.doubt(word),
+                Piece::Word(_) => {}
+                _ if starts => self.unread(),
+                _ => {}
+            }
+            starts = false;
+        }
+    }
+
+    fn plpgsql_statements(&mut self) {
+        let mut start = Start::Yes;
+        let mut declares = false;
+        let mut at = 0;
+        while let Some(piece) = self.at(at) {
+            let len = self.label_len(at);
+            if start != Start::No && len > 0 {
+                at += len;
+                continue;
+            }
+            let was = std::mem::replace(&mut start, Start::No);
+            if piece.is(b"begin") {
+                // In a default or an expression it is a name; then more places begin statements than do.
+                start = if was == Start::Yes {
+                    Start::Yes
+                } else {
+                    Start::Maybe
+                };
+                declares = false;
+            } else if was == Start::Yes && piece.is(b"declare") {
+                declares = true;
+                start = Start::Yes;
+            } else if was == Start::Yes && piece.is(b"end") && self.is_word(at + 1, b"loop") {
+                // No statement follows this LOOP.
+                at += 2;
+                continue;
+            } else if was != Start::No && !declares {
+                self.statement(at, piece, was);
+            }
+            match piece {
+                Piece::Symbol(b';') => start = Start::Yes,
+                Piece::Word(_)
+                    if [b"then", b"else", b"loop"]
+                        .iter()
+                        .any(|word| piece.is(*word))
+                        && !declares =>
+                {
+                    start = Start::Maybe;
+                }
+                _ => {}
+            }
+            at += 1;
+        }
+    }
+
+    /// How many pieces `<<label>>` has here.
+    fn label_len(&self, at: usize) -> usize {
+        let opens = self.is_symbol(at, b'<') && self.is_symbol(at + 1, b'<');
+        let is_name = matches!(self.at(at + 2), Some(Piece::Word(_) | Piece::Quoted(_)));
+        let closes = self.is_symbol(at + 3, b'>') && self.is_symbol(at + 4, b'>');
+        if opens && is_name && closes { 5 } else { 0 }
+    }
+
+    fn statement(&mut self, at: usize, piece: Piece<'p>, start: Start) {
+        let word = match piece {
+            Piece::Word(word) => word,
+            Piece::Symbol(b';') => return,
+            Piece::Quoted(_) | Piece::Value(_) if self.is_assignment(at + 1) => return,
+            _ if start == Start::Maybe && piece != Piece::Broken => return,
+            _ => return self.unread(),
+        };
+        if self.is_assignment(at + 1)
+            || is_any(word, &STATEMENTS)
+            || is_any(word, &PLPGSQL)
+            || is_any(word, &[b"else", b"loop"])
+            || start == Start::Maybe && word.eq_ignore_ascii_case(b"not")
+            || word.eq_ignore_ascii_case(b"set") && self.is_set_local(at + 1)
+            || word.eq_ignore_ascii_case(b"do")
+                && start == Start::Maybe
+                && self.is_word(at + 1, b"nothing")
+            || start == Start::Maybe
+                && !is_any(word, &OTHER_STATEMENTS)
+                && self.goes_on_as_expression(at + 1)
+        {
+            return;
+        }
+        self.doubt(word);
+    }
+
+    /// What follows the name of a variable that something is assigned to.
+    fn is_assignment(&self, at: usize) -> bool {
+        match self.at(at) {
+            Some(Piece::Symbol(b'.' | b'[' | b'=')) => true,
+            Some(Piece::Symbol(b':')) => self.is_symbol(at + 1, b'='),
+            _ => false,
+        }
+    }
+
+    fn goes_on_as_expression(&self, at: usize) -> bool {
+        match self.at(at) {
+            Some(Piece::Symbol(symbol)) => symbol != b';',
+            Some(Piece::Word(word)) => is_any(word, &OPERATOR_WORDS),
+            Some(Piece::Text(_)) => true,
+            _ => false,
+        }
+    }
+
+    /// `LOCAL name = value;`
+    fn is_set_local(&self, at: usize) -> bool {
+        let name_len = match (self.at(at + 1), self.at(at + 2), self.at(at + 3)) {
+            (Some(Piece::Word(_)), Some(Piece::Symbol(b'.')), Some(Piece::Word(_))) => 3,
+            (Some(Piece::Word(name)), ..) if is_harmless_parameter(name) => 1,
+            _ => return false,
+        };
+        let to = at + 1 + name_len;
+        self.is_word(at, b"local")
+            && (self.is_symbol(to, b'=') || self.is_word(to, b"to"))
+            && matches!(
+                self.at(to + 1),
+                Some(Piece::Word(_) | Piece::Text(_) | Piece::Value(_))
+            )
+            && self.is_symbol(to + 2, b';')
+    }
+}
+
+fn has_escaped_quote(text: &[u8]) -> bool {
+    text.windows(2).any(|pair| pair == b"\\'")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,507 @@
+//! The facts of a database: what `facts.sql` tells of it, row by row, and what follows from that.
+//!
+//! Rows are judged as they come, and what is not needed any more is dropped: bodies and stored trees become
+//! the functions and relations that they use. When all have come, what is uncertified spreads along the uses.
+//! What a text reaches without naming it (casts, operators, types) counts for every text; the rest counts for
+//! the texts that name it.
+
+mod conclusions;
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use pgweir_wire::Body as Row;
+
+use super::{
+    Known, Name, Trust,
+    body::{self, ANYTHING, Language, Listener},
+    builtin,
+    extensions::{self, Extensions},
+    graph::{At, Graph, Node},
+    serious, tree,
+};
+use crate::session::scan::Suspicion;
+
+/// A database with more functions, relations and uses than that is not judged.
+const GRAPH_MAX: usize = 4_000_000;
+/// Nor one whose facts have more bytes.
+const BYTES_MAX: usize = 512 * 1024 * 1024;
+/// More names of custom parameters are not watched.
+const CUSTOM_NAMES_MAX: usize = 256;
+/// The columns of a row, at most.
+const COLUMNS: usize = 10;
+/// Objects of PostgreSQL itself have smaller OIDs.
+pub(super) const FIRST_OF_USERS: u32 = 16384;
+/// What range types are made by.
+const RANGE_CONSTRUCTORS: [&str; 5] = [
+    "range_constructor2",
+    "range_constructor3",
+    "multirange_constructor0",
+    "multirange_constructor1",
+    "multirange_constructor2",
+];
+
+/// What has been read of a database so far.
+#[derive(Debug)]
+pub struct Facts {
+    trust: Trust,
+    /// What is true of every database.
+    pub(super) known: Known,
+    graph: Graph,
+    /// Names of the database's functions and relations: words that may be theirs.
+    names: HashSet<Name>,
+    /// Functions of PostgreSQL itself that leave something, by OID.
+    builtin: HashMap<u32, Suspicion>,
+    /// What those are called.
+    builtin_names: HashMap<u32, Box<str>>,
+    /// What they leave, by name.
+    by_name: HashMap<Name, Suspicion>,
+    /// Names of PostgreSQL's own functions that pgweir does not know.
+    pub(super) unknown: Vec<String>,
+    functions: Vec<(At, u32, Box<str>)>,
+    pub(super) relations: Vec<(u32, Box<str>)>,
+    /// Why a function is opaque by itself.
+    reasons: HashMap<u32, Box<str>>,
+    /// What makes every text call a function.
+    everywhere: Vec<(u32, Box<str>)>,
+    /// The same, as a sentence.
+    doubt: Option<String>,
+    unclean: Option<String>,
+    pub(super) customs: BTreeSet<Box<[u8]>>,
+    pub(super) utf8: bool,
+    pub(super) has_event_triggers: bool,
+    extensions: Option<Extensions>,
+    database: Option<u32>,
+    system: Option<u64>,
+    bytes: usize,
+    is_whole: bool,
+    too_much: bool,
+}
+
+/// The columns of one row; NULL is empty.
+struct Columns<'r>([&'r [u8]; COLUMNS]);
+
+impl<'r> Columns<'r> {
+    fn of(row: &'r [u8]) -> Option<Self> {
+        let mut body = Row::new(row);
+        let count = usize::from(u16::from_be_bytes(body.bytes(2).ok()?.try_into().ok()?));
+        let mut columns: [&[u8]; COLUMNS] = [b""; COLUMNS];
+        for column in columns.get_mut(..count)? {
+            if let Ok(len) = usize::try_from(body.i32().ok()?) {
+                *column = body.bytes(len).ok()?;
+            }
+        }
+        Some(Self(columns))
+    }
+
+    fn bytes(&self, at: usize) -> &'r [u8] {
+        self.0[at]
+    }
+
+    /// As text. Of a database that has no encoding it may end early; names beyond ASCII are not compared there.
+    fn text(&self, at: usize) -> &'r str {
+        let mut chunks = self.0[at].utf8_chunks();
+        chunks.next().map_or("", |chunk| chunk.valid())
+    }
+
+    fn oid(&self, at: usize) -> Option<u32> {
+        self.text(at).parse().ok()
+    }
+}
+
+/// Which physical database it is: the cluster's number and the database's OID.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Identity {
+    /// `pg_control_system().system_identifier`; without the right to ask, the configured address.
+    pub system: Box<str>,
+    /// The OID of the database.
+    pub database: u32,
+}
+
+impl Facts {
+    /// Nothing is known yet.
+    #[must_use]
+    pub fn new(trust: Trust) -> Self {
+        let known = Known::builtin();
+        let mut by_name: HashMap<_, _> = builtin::SUSPECT_FUNCTIONS
+            .iter()
+            .map(|&(name, bits)| (Name::of(name.as_bytes()), bits))
+            .collect();
+        for name in builtin::DENIED_FUNCTIONS.lines() {
+            by_name.insert(Name::of(name.as_bytes()), Suspicion::OPAQUE);
+        }
+        for &(name, read, write) in builtin::SUSPECT_RELATIONS {
+            by_name.insert(Name::of(name.as_bytes()), read | write);
+        }
+        Self {
+            trust,
+            known,
+            graph: Graph::default(),
+            names: HashSet::new(),
+            builtin: HashMap::new(),
+            builtin_names: HashMap::new(),
+            by_name,
+            unknown: Vec::new(),
+            functions: Vec::new(),
+            relations: Vec::new(),
+            reasons: HashMap::new(),
+            everywhere: Vec::new(),
+            doubt: None,
+            unclean: None,
+            customs: BTreeSet::new(),
+            utf8: false,
+            has_event_triggers: false,
+            extensions: None,
+            database: None,
+            system: None,
+            bytes: 0,
+            is_whole: false,
+            too_much: false,
+        }
+    }
+
+    /// Takes one row. `false`: it is not understood, and the reading of no use.
+    pub fn take(&mut self, row: &[u8]) -> bool {
+        self.bytes += row.len();
+        self.too_much |= self.bytes > BYTES_MAX || self.graph.len() > GRAPH_MAX;
+        if self.too_much {
+            return true;
+        }
+        Columns::of(row)
+            .and_then(|columns| self.add(&columns))
+            .is_some()
+    }
+
+    /// Have all rows come?
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.is_whole
+    }
+
+    /// Which database this is. `address` is where its servers are, for those that can't say.
+    #[must_use]
+    pub fn identity(&self, address: &str) -> Option<Identity> {
+        let system = self
+            .system
+            .map_or_else(|| address.into(), |number| number.to_string().into());
+        let database = self.database?;
+        Some(Identity { system, database })
+    }
+
+    fn add(&mut self, row: &Columns<'_>) -> Option<()> {
+        match row.text(0) {
+            "s" => self.system = Some(row.text(1).parse::<i64>().ok()?.cast_unsigned()),
+            "d" => {
+                self.database = Some(row.oid(1)?);
+                self.utf8 = row.text(2) == "UTF8";
+            }
+            "b" => self.add_builtin(row.oid(1)?, row.text(2)),
+            "q" => {
+                let what = format!(
+                    "{}{} refers to functions in an unknown way",
+                    row.text(1),
+                    row.text(2)
+                );
+                self.doubt.get_or_insert(what);
+            }
+            "l" => {
+                let language = row.text(1);
+                self.unclean
+                    .get_or_insert_with(|| format!("language {language} is installed"));
+            }
+            "v" => self.has_event_triggers = true,
+            "r" => self.add_relation(row.oid(1)?, row),
+            "z" => self.add_own_relation(row.oid(1)?, row.text(2)),
+            "n" => {
+                self.names.insert(Name::of(row.bytes(1)));
+            }
+            "f" => self.add_function(row.oid(1)?, row),
+            "g" => {
+                let aggregate = self.graph.at(Node::Function(row.oid(1)?));
+                self.add_call(aggregate, row.oid(2)?);
+            }
+            "t" => {
+                let user = self.used_as(row.text(1), row.oid(2)?);
+                self.add_tree(user, row.text(1) == "w", row.text(3));
+            }
+            "u" => {
+                let user = self.used_as(row.text(1), row.oid(2)?);
+                self.add_call(user, row.oid(3)?);
+            }
+            "a" => self.add_arguments(row.text(1)),
+            "k" => {
+                let [from, to] =
+                    [row.oid(1)?, row.oid(2)?].map(|oid| self.graph.at(Node::Written(oid)));
+                self.add_both(from, to);
+            }
+            "h" => {
+                let (parent, child) = (row.oid(1)?, row.oid(2)?);
+                for node in [Node::Read, Node::Written] {
+                    let [from, to] = [parent, child].map(|oid| self.graph.at(node(oid)));
+                    self.add_both(from, to);
+                }
+            }
+            "x" => {
+                let at = self.add_everywhere(row.text(1));
+                self.add_call(at, row.oid(2)?);
+            }
+            "y" => {
+                let at = self.add_everywhere(row.text(1));
+                self.add_tree(at, false, row.text(2));
+            }
+            "end" => self.is_whole = true,
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn used_as(&mut self, mode: &str, oid: u32) -> At {
+        self.graph.at(if mode == "w" {
+            Node::Written(oid)
+        } else {
+            Node::Read(oid)
+        })
+    }
+
+    fn add_both(&mut self, one: At, other: At) {
+        self.graph.add_use(one, other);
+        self.graph.add_use(other, one);
+    }
+
+    fn add_builtin(&mut self, oid: u32, name: &str) {
+        let hash = Name::of(name.as_bytes());
+        let bits = match self.by_name.get(&hash) {
+            Some(&bits) => bits,
+            None if self.known.functions.get(hash).is_some() => return,
+            None => {
+                self.unknown.push(name.to_owned());
+                self.by_name.insert(hash, Suspicion::OPAQUE);
+                Suspicion::OPAQUE
+            }
+        };
+        self.builtin.insert(oid, bits);
+        self.builtin_names.insert(oid, name.into());
+    }
+
+    fn add_relation(&mut self, oid: u32, row: &Columns<'_>) {
+        let (name, kind) = (row.text(2), row.text(3));
+        let read = self.graph.at(Node::Read(oid));
+        let written = self.graph.at(Node::Written(oid));
+        self.graph.add_use(written, read);
+        if kind == "f" {
+            self.graph.add(read, ANYTHING);
+            self.reasons
+                .insert(read.number(), "it is a foreign table".into());
+        }
+        if row.text(4) == "t" {
+            self.graph.add(written, Suspicion::SEQUENCE);
+        }
+        let hash = Name::of(name.as_bytes());
+        let named = self.graph.at(Node::Named(hash));
+        self.graph.add_use(named, written);
+        self.names.insert(hash);
+        self.relations.push((oid, name.into()));
+    }
+
+    fn add_own_relation(&mut self, oid: u32, name: &str) {
+        for &(known, read, write) in builtin::SUSPECT_RELATIONS {
+            if known == name {
+                let at = self.graph.at(Node::Read(oid));
+                self.graph.add(at, serious(read));
+                let at = self.graph.at(Node::Written(oid));
+                self.graph.add(at, serious(write));
+                self.reasons
+                    .insert(at.number(), format!("it writes to {name}").into());
+            }
+        }
+    }
+
+    /// `user` calls a function.
+    fn add_call(&mut self, user: At, oid: u32) {
+        if oid >= FIRST_OF_USERS {
+            let called = self.graph.at(Node::Function(oid));
+            self.graph.add_use(user, called);
+        } else if let Some(&bits) = self.builtin.get(&oid) {
+            let called = self.graph.at(Node::Function(oid));
+            self.graph.add(called, serious(bits));
+            self.graph.add_use(user, called);
+            let name = self.builtin_names.get(&oid).map_or("", |name| name);
+            self.reasons
+                .insert(called.number(), format!("it calls {name}").into());
+        }
+    }
+
+    /// `user` runs a stored tree. `writes`: the relations in it may be written.
+    fn add_tree(&mut self, user: At, writes: bool, tree: &str) {
+        for found in tree::references(tree.as_bytes()) {
+            match found {
+                tree::Reference::Function(oid) => self.add_call(user, oid),
+                tree::Reference::Relation(oid) => {
+                    let node = if writes {
+                        Node::Written(oid)
+                    } else {
+                        Node::Read(oid)
+                    };
+                    let used = self.graph.at(node);
+                    if used != user {
+                        self.graph.add_use(user, used);
+                    }
+                }
+                tree::Reference::NextValue => self.graph.add(user, Suspicion::SEQUENCE),
+            }
+        }
+        for name in tree::custom_names(tree.as_bytes()) {
+            self.watch(&name);
+        }
+    }
+
+    /// What no text need name: a node of its own, so that the reason can be told.
+    fn add_everywhere(&mut self, label: &str) -> At {
+        let at = self.graph.at(Node::Unnamed(self.everywhere.len()));
+        let every_text = self.graph.at(Node::EveryText);
+        self.graph.add_use(every_text, at);
+        self.everywhere.push((at.number(), label.into()));
+        at
+    }
+
+    /// The arguments of a trigger: strings that each end with a zero, in hexadecimal digits.
+    fn add_arguments(&mut self, hex: &str) {
+        let bytes: Vec<u8> = hex
+            .as_bytes()
+            .chunks_exact(2)
+            .filter_map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
+            .collect();
+        for argument in bytes.split(|&byte| byte == 0) {
+            if body::is_custom_name(argument) {
+                self.watch(argument);
+            }
+        }
+    }
+
+    fn watch(&mut self, custom: &[u8]) {
+        if self.customs.len() < CUSTOM_NAMES_MAX {
+            self.customs.insert(custom.to_ascii_lowercase().into());
+        }
+    }
+
+    fn add_function(&mut self, oid: u32, row: &Columns<'_>) {
+        let (name, language, kind, extension) =
+            (row.text(2), row.text(3), row.text(4), row.text(5));
+        let at = self.graph.at(Node::Function(oid));
+        let named = self.graph.at(Node::Named(Name::of(name.as_bytes())));
+        self.graph.add_use(named, at);
+        self.functions.push((at, oid, name.into()));
+        if self.trust.pinning.contains(extension) || self.trust.pinning.contains(language) {
+            let bits = Suspicion::LIBRARY.and(Suspicion::OPAQUE);
+            self.found(at, bits, "pin_extensions names its extension");
+        }
+        if self.trust.certified.contains(name) {
+            return;
+        }
+        self.add_tree(at, true, row.text(7));
+        if let Some(support) = row.oid(9) {
+            self.add_call(at, support);
+        }
+        let settings = row.text(8);
+        let is_harmful = |name: &str| !body::is_harmless_parameter(name.as_bytes());
+        if !settings.is_empty() && settings.split(',').any(is_harmful) {
+            self.found(
+                at,
+                ANYTHING,
+                "it has a SET clause that is not certain to be taken back",
+            );
+        }
+        match language {
+            _ if kind == "a" => {}
+            "sql" | "plpgsql" => self.add_body(at, row),
+            "c" | "internal" => self.add_compiled(at, name, language, extension, row.text(6)),
+            other => {
+                self.found(at, ANYTHING, &format!("it is written in {other}"));
+                self.unclean
+                    .get_or_insert_with(|| format!("function {name} is written in {other}"));
+            }
+        }
+    }
+
+    fn found(&mut self, at: At, bits: Suspicion, reason: &str) {
+        self.graph.add(at, bits);
+        if bits.contains(Suspicion::OPAQUE) {
+            self.reasons
+                .entry(at.number())
+                .or_insert_with(|| reason.into());
+        }
+    }
+
+    fn add_compiled(&mut self, at: At, name: &str, language: &str, extension: &str, symbol: &str) {
+        if language == "internal" && RANGE_CONSTRUCTORS.contains(&symbol) {
+            return;
+        }
+        match self
+            .extensions
+            .get_or_insert_with(Extensions::new)
+            .get(extension, name)
+        {
+            Some(extensions::Known::Clean) => {}
+            Some(extensions::Known::RunsSql) => self.found(at, ANYTHING, "it may run any SQL"),
+            None => {
+                self.found(
+                    at,
+                    ANYTHING,
+                    &format!("pgweir does not know what this function in {language} does"),
+                );
+                self.unclean
+                    .get_or_insert_with(|| format!("function {name} is written in {language}"));
+            }
+        }
+    }
+
+    fn add_body(&mut self, at: At, row: &Columns<'_>) {
+        let (language, source) = (row.text(3), row.bytes(6));
+        if source.is_empty() {
+            // The statements are stored as a tree, or the body is too long to be read.
+            if row.text(7).is_empty() || language == "plpgsql" {
+                self.found(at, ANYTHING, "its body is not read");
+            }
+            return;
+        }
+        let language = if language == "sql" {
+            Language::Sql
+        } else {
+            Language::PlPgSql
+        };
+        let utf8 = self.utf8;
+        let mut words = Words {
+            facts: self,
+            function: at,
+        };
+        let verdict = body::read(source, language, utf8, &mut words);
+        self.found(
+            at,
+            verdict.found,
+            verdict.reason.as_deref().unwrap_or_default(),
+        );
+    }
+}
+
+/// Notes the words of one function's body.
+struct Words<'f> {
+    facts: &'f mut Facts,
+    function: At,
+}
+
+impl Listener for Words<'_> {
+    fn name(&mut self, name: &[u8]) -> Suspicion {
+        let hash = Name::of(name);
+        if self.facts.names.contains(&hash) {
+            let named = self.facts.graph.at(Node::Named(hash));
+            self.facts.graph.add_use(self.function, named);
+        }
+        self.facts.by_name.get(&hash).copied().unwrap_or_default()
+    }
+
+    fn custom(&mut self, name: &[u8]) {
+        self.facts.watch(name);
+    }
+}
+
+#[cfg(test)]
+mod tests;

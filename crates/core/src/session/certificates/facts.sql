@@ -1,0 +1,112 @@
+-- The facts of a database by which its functions and relations are judged: rows whose first column says
+-- what the others are. crates/core/src/session/certificates/facts.rs reads them and lists the kinds.
+--
+-- The text is one simple query: one transaction, one snapshot, and settings that hold for it alone, whatever
+-- the session had. No backslash outside of E'', and no lock beyond AccessShareLock on catalogs: definitions
+-- are read as stored, and judged by pgweir. Objects of PostgreSQL itself have OIDs below 16384.
+SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY, NOT DEFERRABLE;
+SET LOCAL search_path TO pg_catalog, pg_temp;
+SET LOCAL client_encoding TO 'UTF8';
+SET LOCAL statement_timeout TO '20s';
+SET LOCAL lock_timeout TO '1s';
+SET LOCAL work_mem TO '32MB';
+SET LOCAL jit TO off;
+SET LOCAL quote_all_identifiers TO off;
+SELECT 'd', d.oid, current_setting('server_encoding') FROM pg_database d WHERE d.datname = current_database();
+-- Functions of PostgreSQL itself that may keep something: pgweir knows their names, or denies them.
+SELECT 'b', oid, proname FROM pg_proc
+  WHERE oid < 16384 AND (provolatile = 'v' OR proparallel <> 's') AND pronamespace = 'pg_catalog'::regnamespace
+    AND prorettype NOT IN ('internal'::regtype, 'trigger'::regtype, 'event_trigger'::regtype, 'fdw_handler'::regtype,
+      'language_handler'::regtype, 'index_am_handler'::regtype, 'table_am_handler'::regtype, 'tsm_handler'::regtype)
+    AND NOT 'internal'::regtype = ANY (proargtypes);
+-- References to functions that this query does not follow.
+SELECT 'q', fktable::regclass::text, fkcols::text FROM pg_get_catalog_foreign_keys()
+  WHERE pktable = 'pg_proc'::regclass AND concat(fktable::regclass::text, fkcols::text) <> ALL (ARRAY[
+    'pg_aggregate{aggcombinefn}', 'pg_aggregate{aggdeserialfn}', 'pg_aggregate{aggfinalfn}',
+    'pg_aggregate{aggfnoid}', 'pg_aggregate{aggmfinalfn}', 'pg_aggregate{aggminvtransfn}',
+    'pg_aggregate{aggmtransfn}', 'pg_aggregate{aggserialfn}', 'pg_aggregate{aggtransfn}', 'pg_am{amhandler}',
+    'pg_amproc{amproc}', 'pg_cast{castfunc}', 'pg_conversion{conproc}', 'pg_event_trigger{evtfoid}',
+    'pg_foreign_data_wrapper{fdwhandler}', 'pg_foreign_data_wrapper{fdwvalidator}',
+    'pg_foreign_data_wrapper{fdwconnection}', 'pg_language{laninline}',
+    'pg_language{lanplcallfoid}', 'pg_language{lanvalidator}', 'pg_operator{oprcode}', 'pg_operator{oprjoin}',
+    'pg_operator{oprrest}', 'pg_proc{prosupport}', 'pg_range{rngcanonical}', 'pg_range{rngsubdiff}',
+    'pg_transform{trffromsql}', 'pg_transform{trftosql}', 'pg_trigger{tgfoid}', 'pg_ts_parser{prsend}',
+    'pg_ts_parser{prsheadline}', 'pg_ts_parser{prslextype}', 'pg_ts_parser{prsstart}', 'pg_ts_parser{prstoken}',
+    'pg_ts_template{tmplinit}', 'pg_ts_template{tmpllexize}', 'pg_type{typanalyze}', 'pg_type{typinput}',
+    'pg_type{typmodin}', 'pg_type{typmodout}', 'pg_type{typoutput}', 'pg_type{typreceive}', 'pg_type{typsend}',
+    'pg_type{typsubscript}']);
+SELECT 'l', lanname FROM pg_language WHERE lanname NOT IN ('internal', 'c', 'sql', 'plpgsql');
+SELECT 'v', evtname FROM pg_event_trigger WHERE evtenabled <> 'D';
+-- Relations that many see, and PostgreSQL's own that keep something.
+SELECT 'r', c.oid, c.relname, c.relkind,
+    EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attidentity <> '' AND NOT a.attisdropped)
+  FROM pg_class c
+  WHERE c.oid >= 16384 AND c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S') AND c.relpersistence <> 't'
+    AND c.relnamespace <> 'pg_toast'::regnamespace;
+SELECT 'z', oid, relname FROM pg_class
+  WHERE oid < 16384 AND relnamespace = 'pg_catalog'::regnamespace
+    AND relname IN ('pg_settings', 'pg_prepared_statements');
+-- Names of functions come before bodies, of which only known names are kept.
+SELECT DISTINCT 'n', proname FROM pg_proc WHERE oid >= 16384;
+SELECT 'f', p.oid, p.proname, l.lanname, p.prokind,
+    (SELECT e.extname FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid
+      WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
+        AND d.refclassid = 'pg_extension'::regclass LIMIT 1),
+    CASE WHEN octet_length(p.prosrc) <= 262144 THEN p.prosrc END,
+    concat(CASE WHEN octet_length(p.prosrc) = 0 THEN p.prosqlbody::text END, p.proargdefaults::text),
+    (SELECT string_agg(split_part(c.setting, '=', 1), ',') FROM unnest(p.proconfig) AS c(setting)),
+    p.prosupport::oid
+  FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
+  WHERE p.oid >= 16384 AND p.pronamespace NOT IN (SELECT oid FROM pg_namespace WHERE nspname LIKE 'pg!_temp!_%' ESCAPE '!');
+SELECT 'g', a.aggfnoid::oid, f.id FROM pg_aggregate a, LATERAL unnest(ARRAY[a.aggtransfn, a.aggfinalfn, a.aggcombinefn,
+    a.aggserialfn, a.aggdeserialfn, a.aggmtransfn, a.aggminvtransfn, a.aggmfinalfn]::oid[]) AS f(id)
+  WHERE a.aggfnoid >= 16384 AND f.id <> 0;
+-- Stored trees, and the relation whose they are: read and (w)ritten, or written alone.
+SELECT 't', 'r', r.ev_class, concat(r.ev_action::text, r.ev_qual::text)
+  FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class
+  WHERE r.oid >= 16384 AND r.ev_type = '1' AND c.relkind <> 'm'
+UNION ALL SELECT 't', 'w', r.ev_class, concat(r.ev_action::text, r.ev_qual::text)
+  FROM pg_rewrite r WHERE r.oid >= 16384
+UNION ALL SELECT 't', CASE WHEN a.attgenerated = '' THEN 'w' ELSE 'r' END, d.adrelid, d.adbin::text
+  FROM pg_attrdef d JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum WHERE d.adrelid >= 16384
+UNION ALL SELECT 't', 'w', conrelid, conbin::text FROM pg_constraint WHERE conrelid >= 16384 AND conbin IS NOT NULL
+UNION ALL SELECT 't', 'r', polrelid, concat(polqual::text, polwithcheck::text) FROM pg_policy
+UNION ALL SELECT 't', 'r', indrelid, concat(indexprs::text, indpred::text) FROM pg_index
+  WHERE indrelid >= 16384 AND (indexprs IS NOT NULL OR indpred IS NOT NULL)
+UNION ALL SELECT 't', 'w', tgrelid, tgqual::text FROM pg_trigger WHERE tgqual IS NOT NULL
+UNION ALL SELECT 't', 'r', partrelid, partexprs::text FROM pg_partitioned_table WHERE partexprs IS NOT NULL
+UNION ALL SELECT 't', 'w', stxrelid, stxexprs::text FROM pg_statistic_ext WHERE stxexprs IS NOT NULL;
+-- Functions that a relation fires.
+SELECT 'u', 'w', tgrelid, tgfoid::oid FROM pg_trigger WHERE tgfoid >= 16384;
+SELECT 'a', encode(tgargs, 'hex') FROM pg_trigger WHERE tgnargs > 0 AND tgfoid >= 16384;
+-- Relations whose use is the use of another one.
+SELECT DISTINCT 'k', conrelid, confrelid FROM pg_constraint WHERE contype = 'f';
+SELECT 'h', inhparent, inhrelid FROM pg_inherits;
+-- Functions that no text need name.
+SELECT 'x', concat('cast from ', castsource::regtype, ' to ', casttarget::regtype), castfunc
+  FROM pg_cast WHERE oid >= 16384 AND castfunc <> 0
+UNION ALL SELECT 'x', concat('operator ', o.oprname), f.id
+  FROM pg_operator o, LATERAL unnest(ARRAY[o.oprcode, o.oprrest, o.oprjoin]::oid[]) AS f(id)
+  WHERE o.oid >= 16384 AND f.id <> 0
+UNION ALL SELECT 'x', concat('operator family ', f.opfname), a.amproc::oid
+  FROM pg_amproc a JOIN pg_opfamily f ON f.oid = a.amprocfamily WHERE a.oid >= 16384
+UNION ALL SELECT 'x', concat('type ', t.typname), f.id
+  FROM pg_type t, LATERAL unnest(ARRAY[t.typinput, t.typoutput, t.typreceive, t.typsend, t.typmodin, t.typmodout,
+    t.typanalyze, t.typsubscript]::oid[]) AS f(id)
+  WHERE t.oid >= 16384 AND f.id >= 16384
+UNION ALL SELECT 'x', concat('range type ', rngtypid::regtype), f.id
+  FROM pg_range, LATERAL unnest(ARRAY[rngcanonical, rngsubdiff]::oid[]) AS f(id)
+  WHERE rngtypid >= 16384 AND f.id <> 0
+UNION ALL SELECT 'x', concat('access method ', amname), amhandler::oid FROM pg_am WHERE oid >= 16384
+UNION ALL SELECT 'x', concat('conversion ', conname), conproc::oid FROM pg_conversion WHERE oid >= 16384
+UNION ALL SELECT 'x', concat('text search parser ', p.prsname), f.id
+  FROM pg_ts_parser p, LATERAL unnest(ARRAY[p.prsstart, p.prstoken, p.prsend, p.prsheadline, p.prslextype]::oid[])
+    AS f(id)
+  WHERE p.oid >= 16384 AND f.id <> 0
+UNION ALL SELECT 'x', concat('text search template ', t.tmplname), f.id
+  FROM pg_ts_template t, LATERAL unnest(ARRAY[t.tmplinit, t.tmpllexize]::oid[]) AS f(id)
+  WHERE t.oid >= 16384 AND f.id <> 0;
+SELECT 'y', concat('domain ', contypid::regtype), conbin::text FROM pg_constraint WHERE contypid >= 16384
+UNION ALL SELECT 'y', concat('default of type ', typname), typdefaultbin::text FROM pg_type
+  WHERE oid >= 16384 AND typdefaultbin IS NOT NULL;
+SELECT 'end'

@@ -1,0 +1,143 @@
+//! What follows from the facts of a database.
+
+use std::collections::HashMap;
+
+use super::{
+    super::{
+        Suspect, Traces,
+        graph::{At, Node},
+    },
+    Facts,
+};
+use crate::session::scan::Suspicion;
+
+/// So many functions and relations that are not clean are remembered, for SHOW OPAQUE.
+const SUSPECTS_MAX: usize = 1000;
+
+/// What follows from the facts.
+#[derive(Debug, Default)]
+pub(in crate::session::certificates) struct Conclusions {
+    pub(in crate::session::certificates) every_text: Suspicion,
+    /// Why every text is opaque.
+    pub(in crate::session::certificates) opaque_reason: Option<String>,
+    /// Why a server with opaque dirt can't be cleaned.
+    pub(in crate::session::certificates) unclean_reason: Option<String>,
+    /// What calls by OID leave behind.
+    pub(in crate::session::certificates) calls: HashMap<u32, Suspicion>,
+    /// Functions, and what a call leaves behind.
+    pub(in crate::session::certificates) functions: Vec<(Box<str>, Suspicion)>,
+    /// Relations, and what reading and writing them leaves behind.
+    pub(in crate::session::certificates) relations: Vec<(Box<str>, Suspicion, Suspicion)>,
+    /// Functions and relations that are not clean, for people.
+    pub(in crate::session::certificates) suspects: Vec<Suspect>,
+}
+
+impl Facts {
+    /// What follows from them.
+    pub(in crate::session::certificates) fn conclude(&mut self) -> Conclusions {
+        let mut found = Conclusions::default();
+        if self.too_much || !self.is_whole {
+            found.every_text = Suspicion::OPAQUE;
+            found.opaque_reason =
+                Some("it has more functions and relations than pgweir reads".to_owned());
+            found.unclean_reason = found.opaque_reason.clone();
+            return found;
+        }
+        self.graph.spread();
+        let names = self.named_nodes();
+        if let Some(at) = self.graph.known(Node::EveryText) {
+            found.every_text = self.graph.bits(at);
+            if found.every_text.contains(Suspicion::OPAQUE) {
+                found.opaque_reason = self.explain(&names, at).map(Into::into);
+            }
+        }
+        if let Some(doubt) = &self.doubt {
+            found.every_text |= Suspicion::OPAQUE;
+            found.opaque_reason = Some(doubt.clone());
+        }
+        found.unclean_reason.clone_from(&self.unclean);
+        for name in &self.unknown {
+            let reason = "pgweir does not know what this function of PostgreSQL does";
+            let traces = Traces {
+                read: Suspicion::OPAQUE,
+                write: Suspicion::NONE,
+            };
+            found.remember("built-in", name, traces, || Some(reason.into()));
+        }
+        found.calls.clone_from(&self.builtin);
+        for (at, oid, name) in &self.functions {
+            let read = self.graph.bits(*at);
+            let traces = Traces {
+                read,
+                write: Suspicion::NONE,
+            };
+            found.remember("function", name, traces, || self.explain(&names, *at));
+            found.functions.push((name.clone(), read));
+            found.calls.insert(*oid, read);
+        }
+        for (oid, name) in &self.relations {
+            let place = |node| self.graph.known(node);
+            let bits = |node| place(node).map_or(Suspicion::NONE, |at| self.graph.bits(at));
+            let (read, write) = (bits(Node::Read(*oid)), bits(Node::Written(*oid)));
+            let reason = || self.explain(&names, place(Node::Written(*oid))?);
+            found.remember("relation", name, Traces { read, write }, reason);
+            found.relations.push((name.clone(), read, write));
+        }
+        found
+    }
+
+    /// What nodes are called in reasons.
+    fn named_nodes(&self) -> HashMap<u32, String> {
+        let functions = self.functions.iter();
+        let functions = functions.map(|(at, _, name)| (at.number(), format!("function {name}")));
+        let relations = self.relations.iter().flat_map(|(oid, name)| {
+            [Node::Read(*oid), Node::Written(*oid)]
+                .into_iter()
+                .filter_map(|node| self.graph.known(node))
+                .map(move |at| (at.number(), format!("relation {name}")))
+        });
+        let others = self.everywhere.iter();
+        let others = others.map(|(at, label)| (*at, label.to_string()));
+        functions.chain(relations).chain(others).collect()
+    }
+
+    /// Why a node is opaque, in words.
+    fn explain(&self, names: &HashMap<u32, String>, at: At) -> Option<Box<str>> {
+        if !self.graph.bits(at).contains(Suspicion::OPAQUE) {
+            return None;
+        }
+        let mut steps: Vec<&str> = Vec::new();
+        let mut reason = None;
+        for at in self.graph.causes(at) {
+            match names.get(&at.number()) {
+                Some(name) if steps.last() != Some(&name.as_str()) => steps.push(name),
+                _ => {}
+            }
+            reason = self.reasons.get(&at.number());
+        }
+        let chain = steps.join(" uses ");
+        Some(match reason {
+            Some(reason) => format!("{chain}: {reason}").into(),
+            None => chain.into(),
+        })
+    }
+}
+
+impl Conclusions {
+    fn remember(
+        &mut self,
+        kind: &'static str,
+        name: &str,
+        traces: Traces,
+        reason: impl FnOnce() -> Option<Box<str>>,
+    ) {
+        if traces != Traces::default() && self.suspects.len() < SUSPECTS_MAX {
+            self.suspects.push(Suspect {
+                kind,
+                name: name.into(),
+                traces,
+                reason: reason(),
+            });
+        }
+    }
+}

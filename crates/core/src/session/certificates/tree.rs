@@ -1,0 +1,119 @@
+//! Stored expressions and queries (`pg_node_tree`), as PostgreSQL writes them: which functions and relations
+//! they use.
+//!
+//! A tree names each function by its OID in a field whose name ends with `funcid` or `fnoid`, or is
+//! `tsmhandler`; each relation in `relid`. Strings can't be taken for fields: constants are written as numbers,
+//! and a blank in a name has a backslash before it.
+
+use super::body;
+
+/// Something that a tree uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reference {
+    Function(u32),
+    Relation(u32),
+    /// The next value of a sequence.
+    NextValue,
+}
+
+/// The names of fields, and their values up to the next blank.
+fn fields(tree: &[u8]) -> impl Iterator<Item = (&[u8], &[u8], &[u8])> {
+    let mut rest = tree;
+    std::iter::from_fn(move || {
+        loop {
+            let colon = rest.iter().position(|&byte| byte == b':')?;
+            rest = &rest[colon + 1..];
+            let blank = rest.iter().position(|&byte| byte == b' ')?;
+            let (name, after) = rest.split_at(blank);
+            if name.contains(&b':') {
+                continue;
+            }
+            let value = &after[1..];
+            let end = value
+                .iter()
+                .position(|byte| !byte.is_ascii_digit())
+                .unwrap_or(value.len());
+            return Some((name, &value[..end], value));
+        }
+    })
+}
+
+/// What a tree uses.
+pub(super) fn references(tree: &[u8]) -> impl Iterator<Item = Reference> {
+    let next_value = super::contains(tree, b"NEXTVALUEEXPR").then_some(Reference::NextValue);
+    let found = fields(tree).filter_map(|(name, number, _)| {
+        let is_function =
+            name.ends_with(b"funcid") || name.ends_with(b"fnoid") || name == b"tsmhandler";
+        if !is_function && name != b"relid" {
+            return None;
+        }
+        let oid = std::str::from_utf8(number)
+            .ok()?
+            .parse()
+            .ok()
+            .filter(|&oid| oid != 0)?;
+        Some(if is_function {
+            Reference::Function(oid)
+        } else {
+            Reference::Relation(oid)
+        })
+    });
+    found.chain(next_value)
+}
+
+/// Custom parameters that a tree names as constants, if it reads or sets parameters.
+pub(super) fn custom_names(tree: &[u8]) -> Vec<Vec<u8>> {
+    /// `set_config`, and `current_setting` with one argument and two.
+    const OIDS: [u32; 3] = [2078, 2077, 3294];
+    let speaks = references(tree)
+        .any(|found| matches!(found, Reference::Function(oid) if OIDS.contains(&oid)));
+    if !speaks {
+        return Vec::new();
+    }
+    let constants = fields(tree).filter(|(name, ..)| *name == b"constvalue");
+    constants
+        .filter_map(|(_, _, value)| constant(value))
+        .collect()
+}
+
+/// `12 [ 48 0 0 0 97 46 98 ]`: a text, if it may be a parameter's name.
+fn constant(value: &[u8]) -> Option<Vec<u8>> {
+    /// The length of a text in front of it.
+    const HEADER: usize = 4;
+    let open = value.iter().take(16).position(|&byte| byte == b'[')?;
+    let rest = &value[open + 1..];
+    let close = rest.iter().position(|&byte| byte == b']')?;
+    let bytes: Option<Vec<u8>> = rest[..close]
+        .split(|&byte| byte == b' ')
+        .filter(|number| !number.is_empty())
+        .map(|number| std::str::from_utf8(number).ok()?.parse().ok())
+        .collect();
+    let name = bytes?.get(HEADER..)?.to_vec();
+    body::is_custom_name(&name).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_tree_uses() {
+        let tree = b"({QUERY :commandType 1 :rtable ({RTE :alias {ALIAS :aliasname x:funcid\\ 5 :colnames <>} \
+            :relid 16400 :relkind r}) :targetList ({TARGETENTRY :expr {FUNCEXPR :funcid 2078 :args ({CONST \
+            :consttype 25 :constvalue 7 [ 28 0 0 0 97 46 98 ]} {AGGREF :aggfnoid 16500 :aggtype 25} {OPEXPR \
+            :opno 96 :opfuncid 0})}})})";
+        let found: Vec<_> = references(tree).collect();
+        assert_eq!(
+            found,
+            [
+                Reference::Relation(16400),
+                Reference::Function(2078),
+                Reference::Function(16500),
+            ]
+        );
+        assert_eq!(custom_names(tree), [b"a.b".to_vec()]);
+        assert!(
+            references(b"{NEXTVALUEEXPR :seqid 5 }").any(|found| found == Reference::NextValue)
+        );
+    }
+}

@@ -1,0 +1,527 @@
+//! Which texts may change what a catalog says of functions and relations.
+//!
+//! Most DDL makes a database's certificates unknown until its catalog has been read again ([`Change::Any`]). Some
+//! can't make anything opaque that is not, and leaves them in force ([`Change::Quiet`]). A statement is quiet if it
+//! is of one of these kinds, if nothing is opaque by itself in the database (no event trigger, no opaque operator,
+//! cast or type), and if, but for DROP, every word in it is innocent under the present certificates:
+//!
+//! - DROP of anything. What is dropped is reached no more; and since certificates go by names, not by which
+//!   object a name is resolved to, it makes no difference which object another one hid.
+//! - CREATE TABLE, INDEX, VIEW, MATERIALIZED VIEW, SEQUENCE and SCHEMA (alone), ALTER TABLE. What such an object
+//!   can fire it names: functions in defaults, checks, generated columns and expressions; parents, partitions,
+//!   and tables of foreign keys; tables under a view. All these words are innocent, so the object is, and so are
+//!   those that it is linked with. A serial or identity column has traces of its own: these words are not quiet,
+//!   nor is `LIKE` of a table that has one, whose name is not innocent. The new name is a word of the text, too,
+//!   so that nothing opaque is renamed, and nothing gets an opaque name.
+//! - COMMENT, GRANT, REVOKE; VACUUM, ANALYZE, REINDEX, CLUSTER and REFRESH, whose functions might do DDL: all
+//!   are certified if their words are innocent; those that name no table are quiet where no function is opaque.
+//! - CREATE and ALTER of ROLE, USER, GROUP and DATABASE, which no function belongs to.
+//!
+//! Never quiet: functions, procedures, aggregates, triggers, rules, policies, operators, casts, types, domains,
+//! extensions, languages, foreign tables, DO, CALL, COMMIT PREPARED, what is not listed here, and what can't be
+//! read for certain.
+//!
+//! Between the moment when a quiet text was judged and the end of its transaction, other DDL may make a word of it
+//! opaque: the catalog then counts the quiet transaction as DDL (`Catalog::quiet_begins`).
+
+use super::{
+    Certificates, Dialect,
+    certificates::Name,
+    scan::pieces::{Piece, pieces},
+};
+
+/// What a text does to the catalog.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Change {
+    /// Nothing.
+    No,
+    /// It can't make anything opaque.
+    Quiet,
+    /// It may change anything.
+    Any,
+}
+
+/// PostgreSQL cuts longer identifiers.
+const NAME_MAX: usize = 63;
+
+/// Words that begin statements without DDL; the functions in them are looked at by name.
+const PLAIN: [&[u8]; 39] = [
+    b"abort",
+    b"analyse",
+    b"begin",
+    b"checkpoint",
+    b"close",
+    b"copy",
+    b"deallocate",
+    b"declare",
+    b"delete",
+    b"discard",
+    b"end",
+    b"explain",
+    b"fetch",
+    b"insert",
+    b"listen",
+    b"load",
+    b"lock",
+    b"merge",
+    b"move",
+    b"notify",
+    b"release",
+    b"reset",
+    b"savepoint",
+    b"select",
+    b"set",
+    b"show",
+    b"start",
+    b"table",
+    b"truncate",
+    b"unlisten",
+    b"update",
+    b"values",
+    b"with",
+    b"prepare",
+    b"commit",
+    b"rollback",
+    b"execute",
+    b"wait",
+    b"repack",
+];
+/// Kinds of objects whose CREATE is quiet if all words are innocent.
+const CREATED_QUIETLY: [&[u8]; 9] = [
+    b"table",
+    b"index",
+    b"view",
+    b"sequence",
+    b"materialized",
+    b"role",
+    b"user",
+    b"group",
+    b"database",
+];
+/// What may stand between CREATE and the kind.
+const BEFORE_KIND: [&[u8]; 8] = [
+    b"or",
+    b"replace",
+    b"unique",
+    b"unlogged",
+    b"temp",
+    b"temporary",
+    b"local",
+    b"global",
+];
+/// Kinds whose ALTER is quiet.
+const ALTERED_QUIETLY: [&[u8]; 5] = [b"table", b"role", b"user", b"group", b"database"];
+/// Statements that are quiet whatever they name, if all words are innocent.
+const QUIET: [&[u8]; 3] = [b"comment", b"grant", b"revoke"];
+/// The same; without a name they are of all tables.
+const OF_TABLES: [&[u8]; 5] = [b"vacuum", b"analyze", b"reindex", b"cluster", b"refresh"];
+/// Words that give a table traces of its own, or that may hide others.
+const NOISY: [&[u8]; 8] = [
+    b"serial",
+    b"bigserial",
+    b"smallserial",
+    b"serial2",
+    b"serial4",
+    b"serial8",
+    b"identity",
+    b"execute",
+];
+/// Where a text can't be read, one of these words stands in it if it does DDL.
+const RAW: [&[u8]; 13] = [
+    b"create",
+    b"alter",
+    b"drop",
+    b"do",
+    b"call",
+    b"execute",
+    b"prepared",
+    b"import",
+    b"security",
+    b"reassign",
+    b"refresh",
+    b"reindex",
+    b"vacuum",
+];
+
+/// What a text does, that is sent as a whole, to a server of which these are the certificates.
+#[must_use]
+pub fn catalog_change(text: &[u8], dialect: Dialect, certificates: &Certificates) -> Change {
+    if dialect == Dialect::Unreadable {
+        let mut words = DdlWords::default();
+        return if words.read(text) | words.end() {
+            Change::Any
+        } else {
+            Change::No
+        };
+    }
+    let mut reader = Reader {
+        certificates,
+        utf8: dialect == Dialect::Utf8 && certificates.is_utf8(),
+        is_quiet_database: certificates.every_text().is_empty()
+            && !certificates.has_event_triggers(),
+        change: Change::No,
+    };
+    let mut statement = Vec::new();
+    for piece in pieces(text) {
+        if piece == Piece::Symbol(b';') {
+            reader.statement(&statement);
+            statement.clear();
+        } else {
+            statement.push(piece);
+        }
+    }
+    reader.statement(&statement);
+    reader.change
+}
+
+/// Is the text one statement that begins without DDL? Costs less than [`catalog_change`]; functions in the text are
+/// not looked at.
+#[must_use]
+pub fn begins_plainly(text: &[u8]) -> bool {
+    const WORDS: [&[u8]; 12] = [
+        b"select",
+        b"insert",
+        b"update",
+        b"delete",
+        b"values",
+        b"with",
+        b"begin",
+        b"rollback",
+        b"set",
+        b"show",
+        b"fetch",
+        b"savepoint",
+    ];
+    let text = text.trim_ascii();
+    let text = text.strip_suffix(b";").unwrap_or(text);
+    let len = text
+        .iter()
+        .take_while(|byte| byte.is_ascii_alphabetic())
+        .count();
+    let (word, rest) = text.split_at(len);
+    let ends = rest
+        .first()
+        .is_none_or(|&byte| byte.is_ascii_whitespace() || byte == b'(');
+    // Without a semicolon, however strings and comments are to be read, there is one statement.
+    ends && is_any(word, &WORDS) && !rest.contains(&b';')
+}
+
+struct Reader<'c> {
+    certificates: &'c Certificates,
+    utf8: bool,
+    is_quiet_database: bool,
+    change: Change,
+}
+
+impl Reader<'_> {
+    fn statement(&mut self, pieces: &[Piece<'_>]) {
+        let change = self.change_of(pieces);
+        self.change = self.change.max(change);
+    }
+
+    fn change_of(&self, pieces: &[Piece<'_>]) -> Change {
+        if pieces.contains(&Piece::Broken) {
+            return Change::Any;
+        }
+        let mut words = pieces.iter().filter_map(|piece| match piece {
+            Piece::Word(word) => Some(*word),
+            _ => None,
+        });
+        let Some(first) = words.next() else {
+            // A statement has a word.
+            return Change::No;
+        };
+        let is_first = |list: &[&[u8]]| is_any(first, list);
+        let second = words.next().unwrap_or_default();
+        if self.calls_ddl(pieces) {
+            return Change::Any;
+        }
+        if is_any(first, &[b"commit"]) && is_any(second, &[b"prepared"]) {
+            return Change::Any;
+        }
+        if is_first(&PLAIN) {
+            return Change::No;
+        }
+        if !self.is_quiet_database {
+            return Change::Any;
+        }
+        if is_first(&[b"drop"]) {
+            return Change::Quiet;
+        }
+        let is_quiet = if is_first(&[b"create"]) {
+            self.is_quiet_create(pieces)
+        } else if is_first(&[b"alter"]) {
+            is_any(second, &ALTERED_QUIETLY)
+        } else if is_first(&OF_TABLES) {
+            pieces.len() > 1 || self.certificates.counts().opaque_functions == 0
+        } else {
+            is_first(&QUIET)
+        };
+        if is_quiet && self.are_innocent(pieces) {
+            Change::Quiet
+        } else {
+            Change::Any
+        }
+    }
+
+    /// Is a function named, or reached, that may do DDL?
+    fn calls_ddl(&self, pieces: &[Piece<'_>]) -> bool {
+        pieces.iter().any(|piece| match piece {
+            Piece::Word(name) | Piece::Quoted(name) => {
+                let traces = self.certificates.any_word(Name::of(name));
+                super::certificates::may_do_ddl(traces.read | traces.write)
+            }
+            _ => false,
+        })
+    }
+
+    fn is_quiet_create(&self, pieces: &[Piece<'_>]) -> bool {
+        let mut words = pieces[1..].iter().map(|piece| match piece {
+            Piece::Word(word) => *word,
+            _ => b"",
+        });
+        let Some(kind) = words.find(|word| !is_any(word, &BEFORE_KIND)) else {
+            return false;
+        };
+        if kind.eq_ignore_ascii_case(b"schema") {
+            // What is made along with it is not looked at.
+            return !words.any(|word| is_any(word, &[b"create", b"grant"]));
+        }
+        is_any(kind, &CREATED_QUIETLY)
+    }
+
+    fn are_innocent(&self, pieces: &[Piece<'_>]) -> bool {
+        pieces.iter().all(|piece| match *piece {
+            Piece::Word(name) => self.is_innocent(name) && !is_any(name, &NOISY),
+            Piece::Quoted(name) => self.is_innocent(name) && !name.contains(&b'"'),
+            Piece::Text(text) => !text.contains(&b'\\'),
+            Piece::Value(_) | Piece::Symbol(_) => true,
+            Piece::Broken => false,
+        })
+    }
+
+    fn is_innocent(&self, name: &[u8]) -> bool {
+        let traces = self.certificates.any_word(Name::of(name));
+        traces.read.is_empty()
+            && traces.write.is_empty()
+            && name.len() <= NAME_MAX
+            && (self.utf8 || name.is_ascii())
+    }
+}
+
+/// Looks for words of DDL in a text that comes in parts or can't be read: a key word stands there as it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DdlWords {
+    /// The beginning of a word that may go on.
+    word: [u8; 8],
+    len: usize,
+}
+
+impl DdlWords {
+    /// Reads on. Is there such a word?
+    #[must_use]
+    pub fn read(&mut self, bytes: &[u8]) -> bool {
+        let mut found = false;
+        for &byte in bytes {
+            if byte.is_ascii_alphanumeric() || byte == b'_' {
+                if let Some(place) = self.word.get_mut(self.len) {
+                    *place = byte;
+                }
+                self.len += 1;
+            } else {
+                found |= self.end();
+            }
+        }
+        found
+    }
+
+    /// The text ends. Is its last word such a one?
+    #[must_use]
+    pub fn end(&mut self) -> bool {
+        let len = std::mem::take(&mut self.len);
+        self.word.get(..len).is_some_and(|word| is_any(word, &RAW))
+    }
+}
+
+fn is_any(word: &[u8], words: &[&[u8]]) -> bool {
+    words.iter().any(|known| known.eq_ignore_ascii_case(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn database() -> Certificates {
+        let rows: [[&str; 4]; 7] = [
+            ["e", "utf8", "", ""],
+            ["r", "orders", "", ""],
+            ["r", "serials", "", "SEQUENCE"],
+            ["r", "audited", "", "SETTING OPAQUE"],
+            ["f", "clean", "", ""],
+            ["f", "dirty", "SETTING OPAQUE", ""],
+            ["f", "dynamic", "OPAQUE TEMP", ""],
+        ];
+        Certificates::from_rows(1, rows.iter().map(|row| row.map(str::as_bytes)))
+    }
+
+    #[track_caller]
+    fn check(change: Change, texts: &[&str]) {
+        for text in texts {
+            let found = catalog_change(text.as_bytes(), Dialect::Utf8, &database());
+            assert_eq!(found, change, "{text}");
+        }
+    }
+
+    #[test]
+    fn no_ddl() {
+        check(
+            Change::No,
+            &[
+                "",
+                ";",
+                "SELECT 1",
+                "-- create\nSELECT 'create'",
+                "BEGIN; INSERT INTO audited VALUES (1); COMMIT",
+                "SELECT dirty()",
+                "(SELECT 1) UNION SELECT 2",
+                "ROLLBACK PREPARED 'x'",
+                "SET x = 1",
+            ],
+        );
+    }
+
+    #[test]
+    fn quiet_ddl() {
+        check(
+            Change::Quiet,
+            &[
+                "CREATE TABLE t (a int PRIMARY KEY, b text DEFAULT upper('x') CHECK (b <> ''))",
+                "create temp table t as select * from orders",
+                "CREATE UNLOGGED TABLE IF NOT EXISTS s.t (LIKE orders INCLUDING ALL) INHERITS (orders)",
+                "CREATE TABLE p PARTITION OF orders FOR VALUES IN (1)",
+                "CREATE UNIQUE INDEX CONCURRENTLY ON orders (lower(a)) WHERE b",
+                "CREATE OR REPLACE VIEW v AS SELECT clean(), * FROM orders",
+                "CREATE MATERIALIZED VIEW m AS SELECT 1",
+                "CREATE SEQUENCE q; CREATE SCHEMA s AUTHORIZATION x; CREATE ROLE r LOGIN",
+                "ALTER TABLE orders ADD COLUMN c int, RENAME TO other",
+                "ALTER TABLE orders ADD FOREIGN KEY (a) REFERENCES other ON DELETE CASCADE",
+                "DROP TABLE audited; DROP FUNCTION dirty()",
+                "COMMENT ON TABLE orders IS 'x'",
+                "GRANT SELECT ON orders TO r",
+                "BEGIN; CREATE TABLE t (); COMMIT",
+                "VACUUM (ANALYZE) orders",
+                "REFRESH MATERIALIZED VIEW m",
+            ],
+        );
+    }
+
+    #[test]
+    fn ddl_that_may_change_anything() {
+        check(
+            Change::Any,
+            &[
+                "CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+                "CREATE OR REPLACE PROCEDURE p() LANGUAGE sql AS ''",
+                "CREATE TRIGGER t BEFORE INSERT ON orders EXECUTE FUNCTION clean()",
+                "CREATE RULE r AS ON INSERT TO orders DO ALSO SELECT 1",
+                "CREATE POLICY p ON orders USING (true)",
+                "CREATE OPERATOR ### (procedure = clean)",
+                "CREATE CAST (int AS text) WITH FUNCTION clean(int)",
+                "CREATE TYPE t AS (a int)",
+                "CREATE DOMAIN d AS int",
+                "CREATE AGGREGATE a (int) (sfunc = int4pl, stype = int)",
+                "CREATE EXTENSION dblink",
+                "CREATE EVENT TRIGGER e ON ddl_command_end EXECUTE FUNCTION clean()",
+                "CREATE FOREIGN TABLE t () SERVER s",
+                "CREATE CONSTRAINT TRIGGER t AFTER INSERT ON orders EXECUTE FUNCTION clean()",
+                "CREATE SCHEMA s CREATE VIEW v AS SELECT 1",
+                "CREATE TABLE t (a serial)",
+                "CREATE TABLE t (a int GENERATED ALWAYS AS IDENTITY)",
+                "CREATE TABLE t (a int DEFAULT nextval('q'))",
+                "CREATE TABLE t (a int DEFAULT dirty())",
+                "CREATE TABLE t (a int DEFAULT \"dirty\"())",
+                "CREATE TABLE t (LIKE serials)",
+                "CREATE TABLE t () INHERITS (audited)",
+                "CREATE TABLE dirty ()",
+                "CREATE TABLE t AS EXECUTE p",
+                "CREATE VIEW v AS SELECT * FROM audited",
+                "CREATE VIEW v AS SELECT * FROM pg_settings",
+                "CREATE INDEX ON orders (dirty(a))",
+                "CREATE TABLE aaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeeeeeeeeeffffffffffgggg ()",
+                "CREATE TABLE U&\"\\0064irty\" ()",
+                "ALTER TABLE audited RENAME TO harmless",
+                "ALTER TABLE orders RENAME TO audited",
+                "ALTER TABLE orders ALTER a ADD GENERATED ALWAYS AS IDENTITY",
+                "ALTER TABLE orders ALTER a SET DEFAULT dirty()",
+                "ALTER FUNCTION clean() SET search_path = ''",
+                "ALTER TYPE t ADD ATTRIBUTE b int",
+                "ALTER DOMAIN d ADD CHECK (true)",
+                "ALTER EXTENSION e UPDATE",
+                "COMMIT PREPARED 'x'",
+                "DO $$BEGIN END$$",
+                "CALL p()",
+                "SELECT dynamic()",
+                "SELECT \"dynamic\"()",
+                "IMPORT FOREIGN SCHEMA s FROM SERVER x INTO y",
+                "VACUUM",
+                "VACUUM audited",
+                "SELECT 1; CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+                "CREATE TABLE t (); CREATE TRIGGER t BEFORE INSERT ON orders EXECUTE FUNCTION clean()",
+                "SOMETHING new",
+                "SELECT 'open",
+            ],
+        );
+    }
+
+    #[test]
+    fn nothing_is_quiet_where_every_text_is_opaque() {
+        let unknown = database().outdated(2);
+        let found = |text: &str| catalog_change(text.as_bytes(), Dialect::Utf8, &unknown);
+        assert_eq!(found("CREATE TABLE t ()"), Change::Any);
+        assert_eq!(found("DROP TABLE t"), Change::Any);
+        assert_eq!(found("SELECT 1"), Change::No);
+        assert_eq!(
+            found("SELECT dynamic()"),
+            Change::Any,
+            "what was known counts"
+        );
+    }
+
+    #[test]
+    fn texts_that_begin_plainly() {
+        for text in [
+            "SELECT 1",
+            " insert into t values ('create');",
+            "values(1)",
+            "BEGIN",
+        ] {
+            assert!(begins_plainly(text.as_bytes()), "{text}");
+        }
+        for text in [
+            "select 1; create type t as ()",
+            "select '\\'; create type t as ()",
+            "selects",
+            "select_x",
+            "commit prepared 'x'",
+            "/* x */ create type t as ()",
+            "do $$begin end$$",
+            "",
+        ] {
+            assert!(!begins_plainly(text.as_bytes()), "{text}");
+        }
+    }
+
+    #[test]
+    fn words_in_texts_that_are_not_read() {
+        let found = |text: &str| catalog_change(text.as_bytes(), Dialect::Unreadable, &database());
+        assert_eq!(found("select '\\' ; create table t ()"), Change::Any);
+        assert_eq!(found("DO$$x$$"), Change::Any);
+        assert_eq!(found("update t set created = 1 where doing"), Change::No);
+        let mut words = DdlWords::default();
+        assert!(!words.read(b"insert into t values (1); CRE"));
+        assert!(!words.read(b"ATE"));
+        assert!(words.read(b" function"));
+        assert!(!words.read(b"aaaaaaaaaaaaaaaaaaaaado"));
+        assert!(!words.end());
+    }
+}
