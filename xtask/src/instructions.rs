@@ -350,6 +350,7 @@ impl Counting {
             workers: Some(1),
             prepared_max: None,
             tls: None,
+            databases: &[],
             more,
         };
         let psql = self.postgres.programs().path("psql");

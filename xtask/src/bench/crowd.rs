@@ -13,20 +13,18 @@ use std::{
 };
 
 use tokio::{
-    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
     net::TcpStream,
     process::{Child, ChildStdin, ChildStdout, Command},
     task::JoinSet,
     time::{Instant, timeout},
 };
 
+use super::client;
 use crate::stage::{Trouble, postgres, raise_descriptor_limit};
 
 /// How many clients log in or ask at the same time.
 const AT_ONCE: usize = 50;
-
-/// How long one client may wait for an answer.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long the child may take for one order.
 const ORDER_LIMIT: Duration = Duration::from_secs(300);
@@ -163,7 +161,7 @@ async fn obey(
             (clients.len(), failure)
         }
         None if order == "ask" => {
-            let failure = ask_all(clients, message(b"Q", b"select 1\0")).await;
+            let failure = ask_all(clients, client::message(b"Q", b"select 1\0")).await;
             (clients.len(), failure)
         }
         None if order == "close" => {
@@ -181,7 +179,7 @@ async fn open_all(port: u16, count: usize, clients: &mut Vec<TcpStream>) -> Opti
         tasks.spawn(async move {
             let mut opened = Vec::with_capacity(share);
             for _ in 0..share {
-                match log_in(port).await {
+                match client::log_in(port, postgres::NAME).await {
                     Ok(client) => opened.push(client),
                     Err(words) => return (opened, Some(words)),
                 }
@@ -198,9 +196,9 @@ fn prepare_request(count: u32) -> Arc<[u8]> {
     for number in 1..=count {
         let filler = "a statement as long as statements are ".repeat(10);
         let body = format!("S_{number}\0select '{filler}', {number}, $1::text\0\0\0");
-        request.extend_from_slice(&message(b"P", body.as_bytes()));
+        request.extend_from_slice(&client::message(b"P", body.as_bytes()));
     }
-    request.extend_from_slice(&message(b"S", b""));
+    request.extend_from_slice(&client::message(b"S", b""));
     request.into()
 }
 
@@ -216,7 +214,7 @@ async fn ask_all(clients: &mut Vec<TcpStream>, request: impl Into<Arc<[u8]>>) ->
             let mut answered = Vec::with_capacity(group.len());
             let mut failure = None;
             for mut client in group.drain(..) {
-                match ask(&mut client, &request).await {
+                match client::ask(&mut client, &request).await {
                     Ok(()) => answered.push(client),
                     Err(words) => failure = failure.or(Some(words)),
                 }
@@ -242,69 +240,4 @@ async fn gather(
         }
     }
     failure
-}
-
-async fn log_in(port: u16) -> Result<TcpStream, String> {
-    let mut client = TcpStream::connect(("127.0.0.1", port))
-        .await
-        .map_err(|e| format!("connect: {e}"))?;
-    let mut body = 196_608_u32.to_be_bytes().to_vec(); // protocol 3.0
-    for word in [
-        "user",
-        postgres::NAME,
-        "database",
-        postgres::NAME,
-        "application_name",
-        "crowd",
-        "",
-    ] {
-        body.extend_from_slice(word.as_bytes());
-        body.push(0);
-    }
-    ask(&mut client, &message(&[], &body)).await?;
-    Ok(client)
-}
-
-async fn ask(client: &mut TcpStream, request: &[u8]) -> Result<(), String> {
-    let sent = client.write_all(request).await;
-    sent.map_err(|e| format!("write: {e}"))?;
-    until_ready(client).await
-}
-
-fn message(tag: &[u8], body: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(body.len() + 4).unwrap_or(u32::MAX);
-    [tag, &length.to_be_bytes(), body].concat()
-}
-
-/// Reads messages up to ReadyForQuery.
-async fn until_ready(client: &mut TcpStream) -> Result<(), String> {
-    let work = async {
-        let mut unread = Vec::new();
-        let mut buffer = [0; 2048];
-        loop {
-            while let Some(end) = message_end(&unread) {
-                match unread[0] {
-                    b'Z' => return Ok(()),
-                    b'E' => return Err(String::from_utf8_lossy(&unread[5..end]).replace('\0', " ")),
-                    b'R' if unread[5..end] != [0; 4] => return Err("asked for a password".into()),
-                    _ => unread.drain(..end),
-                };
-            }
-            match client.read(&mut buffer).await {
-                Ok(0) => return Err("the connection was closed".to_owned()),
-                Ok(count) => unread.extend_from_slice(&buffer[..count]),
-                Err(e) => return Err(format!("read: {e}")),
-            }
-        }
-    };
-    match timeout(PATIENCE, work).await {
-        Ok(result) => result,
-        Err(_) => Err(format!("no answer within {} s", PATIENCE.as_secs())),
-    }
-}
-
-fn message_end(unread: &[u8]) -> Option<usize> {
-    let length = unread.get(1..5)?.try_into().ok().map(u32::from_be_bytes)?;
-    let end = usize::try_from(length).ok()?.checked_add(1)?;
-    (end >= 5 && unread.len() >= end).then_some(end)
 }

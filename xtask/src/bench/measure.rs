@@ -84,6 +84,7 @@ impl<'a> Measuring<'a> {
             Kind::Sessions(arguments, options) => {
                 self.sessions(scenario, arguments, options, pooler).await
             }
+            Kind::State | Kind::Contended => Err("is not measured pooler by pooler".to_owned()),
         }
     }
 
@@ -120,6 +121,7 @@ impl<'a> Measuring<'a> {
                 arguments = arguments.join(" "),
                 seconds = self.seconds,
             ),
+            Kind::State | Kind::Contended => String::new(),
             Kind::Statements(count) => {
                 format!("{PREPARING_CLIENTS} clients, {count} Parse messages and one Sync each")
             }
@@ -129,7 +131,12 @@ impl<'a> Measuring<'a> {
     /// What a pooler of this scenario must allow.
     pub(super) fn clients_max(&self, kind: Kind) -> u32 {
         let clients = match kind {
-            Kind::Pgbench(_) | Kind::Copy | Kind::Statements(_) | Kind::Sessions(..) => 0,
+            Kind::Pgbench(_)
+            | Kind::Copy
+            | Kind::Statements(_)
+            | Kind::Sessions(..)
+            | Kind::State
+            | Kind::Contended => 0,
             Kind::Idle => self.idle_clients,
             Kind::Max => self.clients_possible(),
         };

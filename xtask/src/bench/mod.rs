@@ -4,12 +4,14 @@
 //! a slow drift of the machine hits all alike. The figure to trust is the pooler's CPU time per
 //! transaction; the whole machine's stands beside it, so that nothing is merely shifted.
 
+mod client;
 mod crowd;
 mod machine;
 mod measure;
 mod options;
 mod report;
 mod scenario;
+mod state;
 mod subject;
 
 use std::{fs, path::Path, process::ExitCode};
@@ -52,15 +54,18 @@ pub(crate) fn crowd(arguments: Vec<String>) -> ExitCode {
 async fn compare(stage: &mut Stage, options: &Options) -> Result<(), Trouble> {
     let terminal = stage.terminal();
     let files_max = raise_descriptor_limit(FILES_NEEDED)?;
-    let programs = Programs::find()?;
-    let subjects = subjects(stage, options)?;
+    let programs = match &options.postgresql {
+        Some(folder) => Programs::at(folder)?,
+        None => Programs::find()?,
+    };
+    let scenarios = options.scenarios();
+    let subjects = subjects(stage, options, &scenarios)?;
     let machine = machine::describe(&programs, &subjects).await;
     terminal.heading("The machine");
     for line in &machine {
         terminal.line(line);
     }
     terminal.heading("A throw-away PostgreSQL");
-    let scenarios = options.scenarios();
     let connections_max = scenarios.iter().map(|s| s.connections_max()).max();
     let (postgres, copy_bytes) =
         prepare(stage, &programs, connections_max.unwrap_or_default()).await?;
@@ -76,7 +81,12 @@ async fn compare(stage: &mut Stage, options: &Options) -> Result<(), Trouble> {
     print_settings(&terminal, &measuring, options);
     let mut results = Vec::new();
     for scenario in scenarios {
-        results.push(run_scenario(stage, options, scenario, &subjects, &measuring).await?);
+        results.push(match scenario.kind {
+            Kind::State | Kind::Contended => {
+                state::run(stage, options, scenario, &subjects, &measuring).await?
+            }
+            _ => run_scenario(stage, options, scenario, &subjects, &measuring).await?,
+        });
     }
     summarize(&terminal, &results);
     match &options.json {
@@ -85,7 +95,11 @@ async fn compare(stage: &mut Stage, options: &Options) -> Result<(), Trouble> {
     }
 }
 
-fn subjects(stage: &Stage, options: &Options) -> Result<Vec<Subject>, Trouble> {
+fn subjects(
+    stage: &Stage,
+    options: &Options,
+    scenarios: &[&Scenario],
+) -> Result<Vec<Subject>, Trouble> {
     let mut subjects = Vec::new();
     for (name, kind, program) in [
         (
@@ -99,6 +113,9 @@ fn subjects(stage: &Stage, options: &Options) -> Result<Vec<Subject>, Trouble> {
             &options.haproxy,
         ),
     ] {
+        if !scenarios.iter().any(|scenario| scenario.takes(kind)) {
+            continue;
+        }
         if !program.is_file() {
             return Err(Trouble::with_next(
                 format!("there is no {}", program.display()),
@@ -188,7 +205,7 @@ async fn run_scenario(
     let terminal = stage.terminal();
     let rounds = match scenario.kind {
         Kind::Pgbench(_) | Kind::Copy | Kind::Sessions(..) => options.rounds,
-        Kind::Idle | Kind::Max | Kind::Statements(_) => 1,
+        Kind::Idle | Kind::Max | Kind::Statements(_) | Kind::State | Kind::Contended => 1,
     };
     terminal.heading(&format!("{}: {}", scenario.name, scenario.what));
     let load = measuring.command_line(scenario);

@@ -42,6 +42,10 @@ pub(super) struct Options {
     #[arg(long, env = "HAPROXY_BIN", default_value = "/usr/sbin/haproxy")]
     pub(super) haproxy: PathBuf,
 
+    /// The folder of PostgreSQL's programs; if not set, the newest that is installed.
+    #[arg(long, value_name = "FOLDER")]
+    pub(super) postgresql: Option<PathBuf>,
+
     /// Clients of the scenario `idle`.
     #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(1..=50_000))]
     pub(super) idle_clients: u32,

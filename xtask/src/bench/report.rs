@@ -26,11 +26,21 @@ pub(super) struct Series {
 impl Series {
     /// Without a measurement yet.
     pub(super) fn new(subject: &Subject) -> Self {
+        Self::named(&subject.name, subject.workers())
+    }
+
+    /// The same by another name than a subject's.
+    pub(super) fn named(name: &str, workers: Option<u32>) -> Self {
         Self {
-            subject: subject.name.clone(),
-            workers: subject.workers(),
+            subject: name.to_owned(),
+            workers,
             rounds: Vec::new(),
         }
+    }
+
+    /// The least of a figure over the rounds.
+    pub(super) fn best(&self, key: &str) -> Option<f64> {
+        self.values(key).into_iter().min_by(f64::total_cmp)
     }
 
     fn values(&self, key: &str) -> Vec<f64> {
@@ -55,7 +65,8 @@ impl Series {
     }
 }
 
-fn median(mut values: Vec<f64>) -> Option<f64> {
+/// The value in the middle; of an even count, the mean of the two there.
+pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
     if values.len() % 2 == 1 {
@@ -203,6 +214,8 @@ fn columns(kind: Kind) -> (&'static [Column], &'static [Column]) {
             ],
             &[],
         ),
+        // Tables of their own: a row per kind of statement.
+        Kind::State | Kind::Contended => (&[], &[]),
         Kind::Statements(_) => (
             &[
                 ("kb_client", "kB/client", 2),
@@ -247,7 +260,8 @@ pub(super) fn print(terminal: &Terminal, scenario: &Scenario, all: &[Series], ma
     }
 }
 
-fn print_failures(terminal: &Terminal, all: &[Series]) {
+/// Says which rounds failed, and where timings are doubtful.
+pub(super) fn print_failures(terminal: &Terminal, all: &[Series]) {
     for series in all {
         let failures: Vec<_> = series
             .rounds

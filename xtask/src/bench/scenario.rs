@@ -39,6 +39,8 @@ pub(super) enum Yardstick {
     PgBouncer,
     /// A forwarder, where the packaged PgBouncer is too old: it cannot follow prepared statements.
     Haproxy,
+    /// PostgreSQL itself, beside PgBouncer in session mode.
+    Direct,
     /// Nobody: fixed limits.
     Nobody,
 }
@@ -49,6 +51,7 @@ impl Yardstick {
         match self {
             Yardstick::PgBouncer => "pgbouncer",
             Yardstick::Haproxy => "haproxy",
+            Yardstick::Direct => "direct",
             Yardstick::Nobody => "",
         }
     }
@@ -59,11 +62,13 @@ impl Scenario {
     pub(super) fn takes(&self, kind: SubjectKind) -> bool {
         match kind {
             SubjectKind::Pgweir(_) => true,
-            SubjectKind::PgBouncer => self.yardstick == Yardstick::PgBouncer,
+            SubjectKind::PgBouncer => {
+                matches!(self.yardstick, Yardstick::PgBouncer | Yardstick::Direct)
+            }
             SubjectKind::Haproxy => match self.yardstick {
                 Yardstick::PgBouncer => self.clients <= PROXY_CLIENTS_MAX && !self.tls,
                 Yardstick::Haproxy => true,
-                Yardstick::Nobody => false,
+                Yardstick::Direct | Yardstick::Nobody => false,
             },
         }
     }
@@ -89,7 +94,7 @@ impl Scenario {
     pub(super) fn connections_max(&self) -> u32 {
         match self.yardstick {
             Yardstick::Haproxy => CONNECTIONS_MAX.max(self.clients + CONNECTIONS_MAX),
-            Yardstick::PgBouncer | Yardstick::Nobody => CONNECTIONS_MAX,
+            Yardstick::PgBouncer | Yardstick::Direct | Yardstick::Nobody => CONNECTIONS_MAX,
         }
     }
 }
@@ -110,6 +115,10 @@ pub(super) enum Kind {
     /// Two runs of pgbench side by side with these arguments, once with the sessions that a client
     /// has by itself and once with two kinds of sessions: these startup options, one of each run.
     Sessions(&'static [&'static str], [&'static str; 2]),
+    /// One client that changes its session, in each way there is.
+    State,
+    /// Many clients on few servers, with session state and without.
+    Contended,
 }
 
 /// A figure of pgweir and its limit.
@@ -314,5 +323,25 @@ pub(super) const SCENARIOS: &[Scenario] = &[
             limit: Limit::AtMost(4.0),
             workers: &[],
         }],
+    },
+    Scenario {
+        name: "state",
+        alias: "session-state",
+        what: "statements that touch a session, one client, x direct",
+        kind: Kind::State,
+        clients: 1,
+        tls: false,
+        yardstick: Yardstick::Direct,
+        targets: &[],
+    },
+    Scenario {
+        name: "state-contended",
+        alias: "contended",
+        what: "session state of 30 clients on 10 servers, CPU of PostgreSQL and pgweir",
+        kind: Kind::Contended,
+        clients: 30,
+        tls: false,
+        yardstick: Yardstick::Nobody,
+        targets: &[],
     },
 ];

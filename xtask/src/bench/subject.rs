@@ -71,6 +71,7 @@ pub(super) fn settings(postgres_port: u16, pool: u32, clients_max: u32) -> Poole
         workers: None,
         prepared_max: None,
         tls: None,
+        databases: &[],
         more: "",
     }
 }

@@ -134,6 +134,7 @@ async fn prepare_pgweir(
         workers: None,
         prepared_max: None,
         tls: None,
+        databases: &[],
         more: "",
     };
     let psql = postgres.programs().path("psql");

@@ -27,6 +27,8 @@ pub(crate) struct PoolerSettings {
     pub(crate) prepared_max: Option<u32>,
     /// TLS for clients that want it: key and certificate.
     pub(crate) tls: Option<Identity>,
+    /// Further databases of the same server, by the same names.
+    pub(crate) databases: &'static [&'static str],
     /// Further lines, of one pooler only; may be empty.
     pub(crate) more: &'static str,
 }
@@ -79,10 +81,17 @@ impl PoolerSettings {
     /// line in the log per connection.
     pub(crate) fn ini(&self, port: u16, user_list: &Path) -> String {
         let name = postgres::NAME;
-        let mut ini = format!(
-            "[databases]\n\
-             {name} = host=127.0.0.1 port={postgres_port} dbname={name}\n\
-             [pgbouncer]\n\
+        let mut ini = "[databases]\n".to_owned();
+        for database in [&name].into_iter().chain(self.databases) {
+            let _ = writeln!(
+                ini,
+                "{database} = host=127.0.0.1 port={} dbname={database}",
+                self.postgres_port
+            );
+        }
+        let _ = write!(
+            ini,
+            "[pgbouncer]\n\
              listen_addr = 127.0.0.1\n\
              listen_port = {port}\n\
              unix_socket_dir =\n\
@@ -96,7 +105,6 @@ impl PoolerSettings {
              log_disconnections = 0\n\
              log_stats = 0\n\
              server_tls_sslmode = disable\n",
-            postgres_port = self.postgres_port,
             pool = self.pool,
             clients_max = self.clients_max,
             users = user_list.display(),

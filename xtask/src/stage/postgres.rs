@@ -44,6 +44,20 @@ impl Programs {
         })
     }
 
+    /// Those in a folder.
+    ///
+    /// # Errors
+    /// When one of them is missing.
+    pub(crate) fn at(folder: &Path) -> Result<Self, Trouble> {
+        if is_complete(folder) {
+            return Ok(Self(folder.to_path_buf()));
+        }
+        Err(Trouble::new(format!(
+            "{} has no initdb, postgres, psql and pgbench",
+            folder.display()
+        )))
+    }
+
     /// One of them.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
@@ -197,7 +211,7 @@ fn write_settings(
          logging_collector = off\n"
     );
     stage.write(&data.join("postgresql.conf"), &settings)?;
-    let access = format!("local all all peer\nhost {NAME} {NAME} 127.0.0.1/32 trust\n");
+    let access = format!("local all all peer\nhost all {NAME} 127.0.0.1/32 trust\n");
     stage.write(&data.join("pg_hba.conf"), &access)
 }
 

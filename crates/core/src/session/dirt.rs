@@ -29,6 +29,8 @@ pub struct Dirt {
     names: BTreeSet<Box<[u8]>>,
     /// More parameters were set than `names` tells.
     any_name: bool,
+    /// Something else than LISTEN and UNLISTEN is to be looked at.
+    beyond_channels: bool,
     /// A role or the session's user was set since the last clean.
     changes_role: bool,
     /// Parameters were set on which plans depend, since the last clean.
@@ -38,7 +40,11 @@ pub struct Dirt {
 impl Dirt {
     /// A text is sent to the server. `class` is that of all that its transaction has run so far.
     pub fn note(&mut self, suspicion: Suspicion, class: Class, text: &[u8], dialect: Dialect) {
+        let beyond_channels = self.beyond_channels;
         self.raise(class);
+        if suspicion == Suspicion::LISTEN {
+            self.beyond_channels = beyond_channels;
+        }
         self.suspicion |= suspicion;
         if suspicion.class() == Class::Settings {
             self.note_names(text, dialect);
@@ -50,11 +56,13 @@ impl Dirt {
     pub fn raise(&mut self, class: Class) {
         self.class = self.class.max(class);
         self.unseen = self.unseen.max(class);
+        self.beyond_channels |= class > Class::Sequences;
     }
 
     /// The session is to be looked at, whatever is sent to the server.
     pub fn wants_look(&mut self) {
         self.unseen = Class::Opaque;
+        self.beyond_channels = true;
     }
 
     fn note_names(&mut self, text: &[u8], dialect: Dialect) {
@@ -117,6 +125,12 @@ impl Dirt {
         (self.unseen == Class::Settings && !self.any_name).then_some(&self.names)
     }
 
+    /// Is it enough to look at the channels? Nothing but LISTEN and UNLISTEN was said since the last look.
+    #[must_use]
+    pub fn is_of_channels(&self) -> bool {
+        self.needs_look() && !self.beyond_channels
+    }
+
     /// May the session have another user or role than its login's?
     #[must_use]
     pub fn changes_role(&self) -> bool {
@@ -135,6 +149,7 @@ impl Dirt {
         self.suspicion = Suspicion::NONE;
         self.names.clear();
         self.any_name = false;
+        self.beyond_channels = false;
     }
 
     /// The session was cleaned.
@@ -191,6 +206,34 @@ mod tests {
             );
         }
         assert_eq!(dirt.names(), None);
+    }
+
+    #[test]
+    fn channels_alone() {
+        let mut dirt = Dirt::default();
+        assert!(!dirt.is_of_channels());
+        note(&mut dirt, Suspicion::LISTEN, "LISTEN a");
+        note(&mut dirt, Suspicion::NONE, "SELECT 1");
+        assert!(dirt.is_of_channels());
+        for other in [Suspicion::SETTING, Suspicion::OPAQUE] {
+            note(&mut dirt, other, "SET app.x = 1");
+            assert!(!dirt.is_of_channels(), "{other}");
+            note(&mut dirt, Suspicion::LISTEN, "UNLISTEN a");
+            assert!(!dirt.is_of_channels(), "{other}");
+            dirt.looked_at();
+            note(&mut dirt, Suspicion::LISTEN, "LISTEN a");
+            assert!(dirt.is_of_channels(), "{other}");
+        }
+        let both = Suspicion::LISTEN | Suspicion::SETTING;
+        note(&mut dirt, both, "LISTEN a; SET app.x = 1");
+        assert!(!dirt.is_of_channels());
+        dirt.looked_at();
+        note(&mut dirt, Suspicion::LISTEN, "LISTEN a");
+        dirt.raise(Class::Opaque);
+        assert!(!dirt.is_of_channels());
+        dirt.looked_at();
+        dirt.wants_look();
+        assert!(!dirt.is_of_channels());
     }
 
     #[test]

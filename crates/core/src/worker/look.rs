@@ -23,6 +23,13 @@ impl Worker {
         let Some((_, client, server)) = self.table.pair_of(conn) else {
             return;
         };
+        if is_of_channels(server) {
+            let probe = Probe {
+                channels: true,
+                ..Probe::default()
+            };
+            return self.ask_state(conn, probe, None, None, out);
+        }
         let baseline = server.session.baseline.clone();
         let baseline = baseline.or_else(|| server.shared.facts.lock().baseline.clone());
         if let Some(names) = named_only(server, baseline.as_deref()) {
@@ -241,6 +248,20 @@ fn more_to_ask(probe: &Probe, state: &State) -> Option<Probe> {
         channels,
         ..Probe::default()
     })
+}
+
+/// Is it enough to ask for the channels?
+fn is_of_channels(server: &mut Server) -> bool {
+    let session = &mut server.session;
+    let is_enough = session.dirt.is_of_channels()
+        && session.own.is_empty()
+        && session.taken_back.is_empty()
+        && session.lack.is_none();
+    if is_enough {
+        // A look of this kind cleans nothing.
+        session.settling.cleans = false;
+    }
+    is_enough
 }
 
 /// The names that texts of class settings have named, if a look can ask for these alone.
