@@ -17,6 +17,7 @@ mod refusal;
 mod reported;
 mod restoring;
 mod retry;
+mod run;
 mod statements;
 mod suspect;
 mod unmade;
@@ -27,7 +28,10 @@ use pgweir_config::PoolMode;
 use pgweir_wire::{HEADER_LEN, Report, Severity, tag::backend};
 
 pub(crate) use self::early::send_early;
-use self::upward::{Stopped, Upward};
+use self::{
+    run::Run,
+    upward::{Stopped, Upward},
+};
 use crate::{
     Action, Actions, Closed, ReadMode, Time, Token,
     backend::{Duty, Expected, Front, Request, Server, Step, Tags},
@@ -575,35 +579,4 @@ pub(crate) struct Loss {
     pub(crate) mid_message: bool,
     /// How many answers the client is owed.
     pub(crate) owed: usize,
-}
-
-/// Consecutive input bytes for one client.
-#[derive(Default)]
-struct Run {
-    to: Option<Token>,
-    start: usize,
-    end: usize,
-    /// Something was sent to a client.
-    sent: bool,
-}
-
-impl Run {
-    #[inline]
-    fn add(&mut self, to: Option<Token>, start: usize, end: usize, out: &mut Actions) {
-        if self.to != to || self.end != start {
-            self.flush(out);
-            (self.to, self.start, self.end) = (to, start, end);
-        } else {
-            self.end = end;
-        }
-    }
-
-    #[inline]
-    fn flush(&mut self, out: &mut Actions) {
-        if let Some(to) = self.to {
-            out.send_input(to, self.start, self.end);
-            self.sent |= self.start < self.end;
-        }
-        self.start = self.end;
-    }
 }

@@ -244,19 +244,6 @@ impl Ledger {
         Grant::Other(chosen, waiter)
     }
 
-    /// `worker`, which is told, has a server that it would rather keep for its client: does anybody want it? If not,
-    /// the worker is no longer told.
-    pub fn is_wanted(&mut self, worker: WorkerId, now: Time) -> bool {
-        let is_wanted = self.oldest().is_some()
-            || self.seat.must_go(false, now)
-            || self.is_turn_of_native(now);
-        if !is_wanted {
-            self.told.remove(worker);
-            self.asked.remove(worker);
-        }
-        is_wanted
-    }
-
     /// `worker` has neither clients nor servers here and forgets the pool, and with it that it was
     /// told. `false` if a server is on its way to it.
     pub fn resign(&mut self, worker: WorkerId) -> bool {

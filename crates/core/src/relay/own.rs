@@ -114,34 +114,8 @@ impl Worker {
                 let what = String::from_utf8_lossy(report.message).into_owned();
                 self.close_for(conn, Fault::ServerUnclean(what), now, out);
             }
-            (Own::Parameters | Own::Startup, Duty::Preparing(_))
-                if is_residue(&server.session, own, report) =>
-            {
-                server.session.unclean = true;
-                let message = String::from_utf8_lossy(report.message).into_owned();
-                let subject = self.server_subject(conn);
-                let text = format!("is cleaned, since settings could not be changed: {message}");
-                out.log(Level::Log, subject, text);
-            }
-            (Own::Startup, &Duty::Preparing(client)) => {
-                let words = Words::of(report);
-                if let Some(context) = self
-                    .table
-                    .client(client)
-                    .and_then(|own| own.context.as_mut())
-                {
-                    context.failed = true;
-                }
-                self.refuse(client, &Fault::ServerSaid(words), now, out);
-            }
-            (Own::Parameters, &Duty::Preparing(client)) => {
-                // PgBouncer ends such a client too: its wishes can't be met on any server.
-                server.retire = Some("invalid server parameter");
-                let words = Words::of(report);
-                let subject = self.table.client(client).map(|client| client.subject());
-                let text = format!("startup parameters are refused: {}", words.message);
-                out.log(Level::Warning, subject.unwrap_or_default(), text);
-                self.refuse(client, &Fault::ServerSaid(words), now, out);
+            (Own::Parameters | Own::Startup, &Duty::Preparing(client)) => {
+                self.parameters_refused(conn, client, own, report, now, out);
             }
             _ => {
                 let message = String::from_utf8_lossy(report.message).into_owned();
@@ -154,6 +128,41 @@ impl Worker {
                 out.log(Level::Warning, subject, text);
             }
         }
+    }
+
+    /// The server does not take what a client asks for at its login, or has set since.
+    fn parameters_refused(
+        &mut self,
+        conn: Token,
+        client: Token,
+        own: Own,
+        report: &Report<'_>,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
+        let words = Words::of(report);
+        if is_residue(&server.session, own, report) {
+            server.session.unclean = true;
+            let subject = self.server_subject(conn);
+            let message = words.message;
+            let text = format!("is cleaned, since settings could not be changed: {message}");
+            return out.log(Level::Log, subject, text);
+        }
+        if own == Own::Parameters {
+            // PgBouncer ends such a client too: its wishes can't be met on any server.
+            server.retire = Some("invalid server parameter");
+            let subject = self.table.client(client).map(|client| client.subject());
+            let text = format!("startup parameters are refused: {}", words.message);
+            out.log(Level::Warning, subject.unwrap_or_default(), text);
+        } else if let Some(client) = self.table.client(client)
+            && let Some(context) = client.context.as_mut()
+        {
+            context.failed = true;
+        }
+        self.refuse(client, &Fault::ServerSaid(words), now, out);
     }
 }
 

@@ -20,6 +20,18 @@ impl Ledger {
         self.all() < self.limits.size || self.all() < self.most_now(now)
     }
 
+    /// `worker`, which is told, has a server that it would rather keep for its client: does anybody want it? If not,
+    /// the worker is no longer told.
+    pub fn is_wanted(&mut self, worker: WorkerId, now: Time) -> bool {
+        let is_wanted =
+            self.oldest().is_some() || self.seat.must_go(false, now) || self.is_turn_of_native(now);
+        if !is_wanted {
+            self.told.remove(worker);
+            self.asked.remove(worker);
+        }
+        is_wanted
+    }
+
     /// A client keeps its server from here on.
     pub fn pin(&mut self, now: Time) -> Notes {
         self.pinned += 1;

@@ -1,0 +1,34 @@
+//! What a server says, on its way to the client: as few and as long pieces as possible.
+
+use crate::{Actions, Token};
+
+/// Consecutive input bytes for one client.
+#[derive(Default)]
+pub(super) struct Run {
+    to: Option<Token>,
+    start: usize,
+    end: usize,
+    /// Something was sent to a client.
+    pub(super) sent: bool,
+}
+
+impl Run {
+    #[inline]
+    pub(super) fn add(&mut self, to: Option<Token>, start: usize, end: usize, out: &mut Actions) {
+        if self.to != to || self.end != start {
+            self.flush(out);
+            (self.to, self.start, self.end) = (to, start, end);
+        } else {
+            self.end = end;
+        }
+    }
+
+    #[inline]
+    pub(super) fn flush(&mut self, out: &mut Actions) {
+        if let Some(to) = self.to {
+            out.send_input(to, self.start, self.end);
+            self.sent |= self.start < self.end;
+        }
+        self.start = self.end;
+    }
+}
