@@ -187,6 +187,7 @@ def shared_clusters(start_cluster):
     running = {}
 
     def get(version, assist=None):
+        assist = assist or None
         if (version, assist) not in running:
             name = f"pg{version}-assisted" if assist else f"pg{version}"
             running[version, assist] = start_cluster(version, name, assist)

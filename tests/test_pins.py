@@ -193,9 +193,10 @@ def test_other_modes(start_pooler, newest_pg):
 @pytest.mark.shows("log_pins")
 def test_the_log_is_told_of_some(start_pooler, newest_pg):
     pooler = start_pooler(newest_pg, default_pool_size=10, workers=1)
+    clients = []
     for _ in range(5):
-        pinned(pooler, "SELECT pg_advisory_lock_shared(7)")
-        pinned(pooler)
+        clients += pinned(pooler, "SELECT pg_advisory_lock_shared(7)"), pinned(pooler)
+    pooler.settle()
     pooler.expect_log(": advisory lock (statement ")
     assert len(re.findall("pinned to S-", pooler.log())) == 2
     pooler.console("SET log_pins = 0")
@@ -241,7 +242,7 @@ def test_a_session_is_looked_at_after_a_while(start_pooler, newest_pg, after):
     assert row["mode"] == "kept"
     pooler.settle()
     assert time.monotonic() - begun >= after / 1000 - 0.1
-    assert pooler.pool()["sv_idle"] == 1
+    machine.wait_until(lambda: pooler.pool()["sv_idle"] == 1, 5, "the server is idle")
 
 
 def test_a_session_is_looked_at_for_who_waits(start_pooler, newest_pg):

@@ -203,7 +203,7 @@ def test_eviction(start_pooler, newest_pg, workers, name):
     backends = [client.value(BACKEND) for client in clients]
     for client in reversed(clients):
         client.query("COMMIT")
-        client.quiet(0.05)
+        pooler.settle()
     # All clients of this one use the youngest; the other one has been idle for longest.
     with pooler.raw(*other) as client:
         assert client.value("SELECT 1") == "1"

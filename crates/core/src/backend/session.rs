@@ -143,6 +143,11 @@ const HARMLESS: Suspicion = Suspicion::SEQUENCE
     .and(Suspicion::SAVEPOINT)
     .and(SIGNALS);
 
+/// What the extension does not report.
+const UNSEEN: Suspicion = Suspicion::PREPARE
+    .and(Suspicion::LIBRARY)
+    .and(Suspicion::SEED);
+
 /// What may be meant for other clients.
 pub const SIGNALS: Suspicion = Suspicion::TERMINATES.and(Suspicion::CANCELS);
 
@@ -327,10 +332,18 @@ impl ServerSession {
         self.unclean || self.dirt.needs_clean()
     }
 
+    /// Has the extension reported something that ends with the server only?
+    #[must_use]
+    pub fn report_spoils(&self) -> bool {
+        let report = self.report.as_ref();
+        report.is_some_and(|report| report.pins().spoils())
+    }
+
     /// The extension sees what ran: where it has reported nothing, nothing is left but sequence values.
     pub fn trust_report(&mut self) {
         let tells_all = self.report.as_ref().is_some_and(|report| !report.unclear);
-        if tells_all && !self.has_reported {
+        let is_unseen = self.dirt.suspicion().intersects(UNSEEN);
+        if tells_all && !self.has_reported && !is_unseen {
             self.dirt.looked_at();
         }
     }
@@ -362,10 +375,7 @@ impl ServerSession {
         }
         match self.report {
             // It sees neither the protocol's Close, nor what a function of some extension keeps.
-            Some(_) => {
-                let unseen = Suspicion::PREPARE.and(Suspicion::LIBRARY);
-                self.has_reported || self.suspicion.intersects(unseen)
-            }
+            Some(_) => self.has_reported || self.suspicion.intersects(UNSEEN),
             None => !self.suspicion.without(HARMLESS).is_empty(),
         }
     }

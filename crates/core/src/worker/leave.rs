@@ -277,6 +277,9 @@ impl Worker {
         if server.replies.is_doubtful() {
             server.retire.get_or_insert("unexpected replies may follow");
         }
+        if server.session.report_spoils() {
+            server.retire.get_or_insert("its session can't be cleaned");
+        }
         if let Some(why) = server.retire {
             return self.close_server(conn, why, now, out);
         }

@@ -75,7 +75,7 @@ UNION ALL SELECT 't', 'r', indrelid, concat(indexprs::text, indpred::text) FROM 
   WHERE indrelid >= 16384 AND (indexprs IS NOT NULL OR indpred IS NOT NULL)
 UNION ALL SELECT 't', 'w', tgrelid, tgqual::text FROM pg_trigger WHERE tgqual IS NOT NULL
 UNION ALL SELECT 't', 'r', partrelid, partexprs::text FROM pg_partitioned_table WHERE partexprs IS NOT NULL
-UNION ALL SELECT 't', 'w', stxrelid, stxexprs::text FROM pg_statistic_ext WHERE stxexprs IS NOT NULL;
+UNION ALL SELECT 't', 'r', stxrelid, stxexprs::text FROM pg_statistic_ext WHERE stxexprs IS NOT NULL;
 -- Functions that a relation fires.
 SELECT 'u', 'w', tgrelid, tgfoid::oid FROM pg_trigger WHERE tgfoid >= 16384;
 SELECT 'a', encode(tgargs, 'hex') FROM pg_trigger WHERE tgnargs > 0 AND tgfoid >= 16384;
