@@ -11,7 +11,8 @@ impl Client {
     /// One statement, or some in one query, that works on the session.
     pub(super) fn work_on_session(&mut self, rng: &mut fastrand::Rng) {
         // In session mode it returns to what the server began with.
-        if !self.is_hasty && self.units.is_empty() && rng.u8(..25) == 0 {
+        // Within a transaction, one that comes in parts is a known gap of the pooler.
+        if !self.is_hasty && self.units.is_empty() && rng.u8(..25) == 0 && self.own.status == b'I' {
             return self.reset_all();
         }
         let mark = format!("c{}n{}", self.index, self.next_number + 1);
