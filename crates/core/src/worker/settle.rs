@@ -55,7 +55,7 @@ impl Worker {
         let is_due = is_wanted || is_retired || settling.releases;
         if !server.session.dirt.needs_look() {
             if !is_due && !is_pinned {
-                self.list_kept(server_conn, now);
+                self.list_kept(server_conn, now, None);
             }
             return !is_due && !is_pinned;
         }
@@ -66,8 +66,8 @@ impl Worker {
             self.settle(server_conn, now, out);
             return true;
         }
-        self.list_kept(server_conn, now);
-        // What pins a client is for others to count.
+        self.list_kept(server_conn, now, None);
+        // The caller counts clients that are pinned.
         !is_pinned
     }
 
@@ -87,23 +87,29 @@ impl Worker {
         departs || pool.told || pool.paused
     }
 
-    fn list_kept(&mut self, server_conn: Token, now: Time) {
+    /// For how many microseconds a server with dirt of this class is kept at most.
+    fn kept_at_most(&self, class: Class) -> u64 {
         let after = self.snapshot.config.settings.settle_after.0;
+        match class {
+            Class::Opaque => after,
+            _ => after.min(SETTINGS_KEPT),
+        }
+    }
+
+    /// Puts a server that is kept since then into its pool's list.
+    fn list_kept(&mut self, server_conn: Token, since: Time, settle_at: Option<Time>) {
         let Some(server) = self.table.server(server_conn) else {
             return;
         };
-        let after = match server.session.dirt.class() {
-            Class::Opaque => after,
-            _ => after.min(SETTINGS_KEPT),
-        };
+        let class = server.session.dirt.class();
         let settling = &mut server.session.settling;
-        settling.kept_at = Some(now);
+        settling.kept_at = Some(since);
         let is_listed = std::mem::replace(&mut settling.is_listed, true);
         let pool = server.pool();
         if !is_listed && let Some(pool) = self.pool(pool) {
             pool.kept.push_back(server_conn);
         }
-        let at = now.after(after);
+        let at = settle_at.unwrap_or_else(|| since.after(self.kept_at_most(class)));
         if self.settle_at.is_none_or(|next| next > at) {
             self.settle_at = Some(at);
         }
@@ -169,20 +175,16 @@ impl Worker {
     pub(super) fn settle_kept(&mut self, id: PoolId, now: Time, out: &mut Actions) {
         let Some(pool) = self.pool(id) else { return };
         for server in std::mem::take(&mut pool.kept) {
-            if self.is_kept(server, id) {
-                self.unlist(server);
-                self.release_if_done(server, now, out);
-                let stays = |server: &Server| matches!(server.duty, Duty::Lent(_));
-                if self
-                    .table
-                    .server(server)
-                    .is_some_and(|server| stays(server))
-                {
-                    // It was announced, and pins its client.
-                    self.settled_in_vain(server, now, out);
-                }
-            } else {
-                self.unlist(server);
+            let is_kept = self.is_kept(server, id);
+            self.unlist(server);
+            if !is_kept {
+                continue;
+            }
+            self.release_if_done(server, now, out);
+            let stays = |server: &mut Server| matches!(server.duty, Duty::Lent(_));
+            if self.table.server(server).is_some_and(stays) {
+                // The server was announced to those who wait, and its client is pinned.
+                self.settled_in_vain(server, now, out);
             }
         }
     }
@@ -253,25 +255,16 @@ impl Worker {
         if !is_kept {
             return;
         }
-        let after = self.snapshot.config.settings.settle_after.0;
         let Some(server) = self.table.server(conn) else {
             return;
         };
         let dirt = &server.session.dirt;
-        let after = match dirt.class() {
-            Class::Opaque => after,
-            _ => after.min(SETTINGS_KEPT),
-        };
+        let (class, needs_look) = (dirt.class(), dirt.needs_look());
         let since = server.session.settling.kept_at.unwrap_or(now);
-        let needs_look = dirt.needs_look();
-        if now.since(since) < after || *left == 0 {
-            self.list_kept(conn, now);
-            if let Some(server) = self.table.server(conn) {
-                server.session.settling.kept_at = Some(since);
-            }
-            let at = since.after(after).max(now.after(SETTINGS_KEPT / 8));
-            self.settle_at = self.settle_at.min(Some(at)).or(Some(at));
-            return;
+        let due_at = since.after(self.kept_at_most(class));
+        if now < due_at || *left == 0 {
+            let at = due_at.max(now.after(SETTINGS_KEPT / 8));
+            return self.list_kept(conn, since, Some(at));
         }
         *left -= 1;
         let keeps = self.pool(id).is_some_and(|pool| pool.keeps_servers());

@@ -32,6 +32,23 @@ pub(in crate::session) enum Kind {
     End,
 }
 
+impl Kind {
+    /// Is it a name, or does it open or close a parenthesis, or end a statement or the text?
+    #[inline]
+    pub(super) fn is_name_or_bound(self) -> bool {
+        matches!(
+            self,
+            Self::Word
+                | Self::Quoted
+                | Self::Open
+                | Self::Close
+                | Self::Semicolon
+                | Self::Broken
+                | Self::End
+        )
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::session) struct Token {
     pub(in crate::session) kind: Kind,
@@ -156,13 +173,7 @@ impl<'a> Lexer<'a> {
                     let token = self.next();
                     match token.kind {
                         // A comment may have stood in front of any of them.
-                        Kind::Word
-                        | Kind::Quoted
-                        | Kind::Open
-                        | Kind::Close
-                        | Kind::Semicolon
-                        | Kind::Broken
-                        | Kind::End => return (token, passed),
+                        kind if kind.is_name_or_bound() => return (token, passed),
                         _ => passed = true,
                     }
                     continue;

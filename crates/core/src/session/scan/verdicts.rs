@@ -301,18 +301,6 @@ fn names_and_what_is_passed_over() {
         .lines()
         .map(|line| line.replace("\\n", "\n"))
         .collect();
-    let is_name = |kind: Kind| {
-        matches!(
-            kind,
-            Kind::Word
-                | Kind::Quoted
-                | Kind::Open
-                | Kind::Close
-                | Kind::Semicolon
-                | Kind::Broken
-                | Kind::End
-        )
-    };
     let ends = [";", "(", ")"].map(str::to_owned).to_vec();
     let mut random = Random(0x7a3e);
     for _ in 0..60_000 {
@@ -328,7 +316,7 @@ fn names_and_what_is_passed_over() {
         let (mut all, mut names) = (Lexer::new(text.as_bytes()), Lexer::new(text.as_bytes()));
         loop {
             let (mut token, mut passed) = (all.next(), false);
-            while !is_name(token.kind) {
+            while !token.kind.is_name_or_bound() {
                 (token, passed) = (all.next(), true);
             }
             assert_eq!(names.next_name(), (token, passed), "{text}");
