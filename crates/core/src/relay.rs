@@ -34,7 +34,7 @@ use self::{
 };
 use crate::{
     Action, Actions, Closed, ReadMode, Time, Token,
-    backend::{Duty, Expected, Front, Request, Server, Step, Tags},
+    backend::{Duty, Expected, Front, Phase, Request, Server, Step, Tags},
     fault::{Fault, STALE_PLAN, Words},
     frontend::ClientDuty,
     session::Lack,
@@ -69,7 +69,10 @@ impl Worker {
                 .extend_from_slice(bytes);
         }
         server.heard_at = now;
-        server.session.settling.goes_on();
+        if server.unsettled_since().is_some() || matches!(server.duty.phase(), Some(Phase::Settled))
+        {
+            server.enter(Phase::Relaying);
+        }
         let pool = self.pools.get_mut(server.pool().index());
         let Some(pool) = pool.and_then(Option::as_deref_mut) else {
             return;
@@ -140,8 +143,8 @@ impl Worker {
         };
         let pool = server.pool();
         let reader = server.client();
-        let was_lent = matches!(server.duty, Duty::Lent(_) | Duty::Judging(_));
-        if let Duty::Lent(client) = server.duty {
+        let was_lent = server.relays_for().or(server.holds_client()).is_some();
+        if let Some(client) = server.relays_for() {
             send_early(client, server, out);
         }
         let mut run = Run::default();
@@ -167,10 +170,7 @@ impl Worker {
                 }
             };
             let swallow = matches!(server.replies.current(), Some(Request::Own(_)));
-            let to = match server.duty {
-                Duty::Lent(client) if !swallow => Some(client),
-                _ => None,
-            };
+            let to = server.relays_for().filter(|_| !swallow);
             match step {
                 Step::Pass { start, end } => {
                     if server.segment.has_params() && to.is_some() {
@@ -376,9 +376,10 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return;
         };
-        match server.duty {
+        match &server.duty {
             // Who has just been lent it has yet to be read.
-            Duty::Lent(client) if was_lent => {
+            Duty::Lent(exchange) if was_lent && exchange.phase().relays() => {
+                let client = exchange.client();
                 self.read_on_if_answered(conn, client, out);
                 self.release_if_done(conn, now, out);
             }
@@ -403,7 +404,7 @@ impl Worker {
         };
         let (pool_id, is_idle) = (server.pool(), server.status == b'I');
         let is_native = server.owner.is_some();
-        let Duty::Lent(client_conn) = server.duty else {
+        let Some(client_conn) = server.relays_for() else {
             return self.answered_while_judged(conn, out);
         };
         let Some(client) = self.table.client(client_conn) else {
@@ -464,8 +465,11 @@ impl Worker {
         }
         self.send_params(conn, out);
         if let Some(message) = self.statements_failed(conn, marks, body, &report, out) {
-            if let Some(Duty::Lent(client)) = self.table.server(conn).map(|server| &server.duty) {
-                let client = *client;
+            if let Some(client) = self
+                .table
+                .server(conn)
+                .and_then(|server| server.relays_for())
+            {
                 out.send_made(client, |made| made.extend_from_slice(&message));
             }
             return false;

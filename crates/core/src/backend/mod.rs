@@ -1,5 +1,6 @@
 //! We play the client towards PostgreSQL: login, and the replies that a server owes.
 
+mod exchange;
 mod failure;
 mod login;
 mod lookup;
@@ -13,6 +14,7 @@ mod server;
 mod session;
 mod stream;
 
+pub use exchange::{Exchange, Phase, Settling};
 pub use failure::Failure;
 pub use login::{BackendKey, Credentials, LoginError, Progress, ServerLogin, TlsAnswer, Welcome};
 pub use lookup::Lookup;
@@ -25,6 +27,5 @@ pub use segment::{Demands, Retry, Segment};
 pub use server::{Duty, Server, Unnamed};
 pub use session::{
     Answers, Beginning, BeginningRows, CatalogRows, Doubted, SIGNALS, Sequences, ServerSession,
-    Settling,
 };
 pub use stream::{Downstream, Expected, Step, Tags, Violation};

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::{
-    BackendKey, Downstream, Own, Prepared, Replies, Retry, Segment, ServerLogin, ServerSession,
+    BackendKey, Downstream, Exchange, Own, Phase, Prepared, Replies, Retry, Segment, ServerLogin,
+    ServerSession, Settling,
 };
 use crate::{
     Address, Endpoint, Replication, SharedPool, Time, TlsFacts, Token,
@@ -16,7 +17,7 @@ use crate::{
 /// What a server is doing, and for whom.
 ///
 /// ```text
-/// Login -> Idle -> [Checking] -> [Preparing] -> Lent -> [Cleaning] -> Idle
+/// Login -> Idle -> Lent -> [Cleaning] -> Idle
 ///      \-> Listening
 /// ```
 #[derive(Debug)]
@@ -25,19 +26,8 @@ pub enum Duty {
     Login(Box<ServerLogin>),
     /// Nobody uses it.
     Idle,
-    /// This client is to use it, if it answers `server_check_query`.
-    Checking {
-        /// The client.
-        client: Token,
-        /// When patience ends and it is closed.
-        until: Time,
-    },
-    /// It is being given the parameters of this client.
-    Preparing(Token),
-    /// This client's request was answered, and it is asked what the session holds now.
-    Judging(Token),
-    /// This client uses it.
-    Lent(Token),
+    /// It works for a client.
+    Lent(Exchange),
     /// It listens, for all clients of its pool that do; it is never lent.
     Listening,
     /// Nobody uses it, but replies are outstanding: of a client that left, or of our own cleaning.
@@ -52,10 +42,21 @@ pub enum Duty {
 impl Duty {
     #[inline]
     pub(crate) fn is_timed(&self) -> bool {
-        matches!(
-            self,
-            Self::Login(_) | Self::Cleaning { .. } | Self::Checking { .. }
-        )
+        match self {
+            Self::Login(_) | Self::Cleaning { .. } => true,
+            Self::Lent(exchange) => matches!(exchange.phase(), Phase::Checking { .. }),
+            Self::Idle | Self::Listening => false,
+        }
+    }
+
+    /// The phase of the loan, if there is one.
+    #[must_use]
+    #[inline]
+    pub fn phase(&self) -> Option<&Phase> {
+        match self {
+            Self::Lent(exchange) => Some(exchange.phase()),
+            _ => None,
+        }
     }
 }
 
@@ -240,12 +241,76 @@ impl Server {
     /// The client that it works for.
     #[must_use]
     pub fn client(&self) -> Option<Token> {
-        match self.duty {
-            Duty::Checking { client, .. }
-            | Duty::Preparing(client)
-            | Duty::Judging(client)
-            | Duty::Lent(client) => Some(client),
+        match &self.duty {
+            Duty::Lent(exchange) => Some(exchange.client()),
             _ => None,
+        }
+    }
+
+    /// The client whose messages are passed on to this server, and the other way round.
+    #[must_use]
+    #[inline]
+    pub fn relays_for(&self) -> Option<Token> {
+        match &self.duty {
+            Duty::Lent(exchange) if exchange.phase().relays() => Some(exchange.client()),
+            _ => None,
+        }
+    }
+
+    /// The client whose session this server is given.
+    #[must_use]
+    pub fn equips(&self) -> Option<Token> {
+        match &self.duty {
+            Duty::Lent(exchange) if matches!(exchange.phase(), Phase::Equipping) => {
+                Some(exchange.client())
+            }
+            _ => None,
+        }
+    }
+
+    /// The client that is held back until something is known of this server's session.
+    #[must_use]
+    pub fn holds_client(&self) -> Option<Token> {
+        match &self.duty {
+            Duty::Lent(exchange) if exchange.phase().holds_client() => Some(exchange.client()),
+            _ => None,
+        }
+    }
+
+    /// How its session is looked at, in phase Settling.
+    #[must_use]
+    pub fn settling(&self) -> Option<Settling> {
+        match self.duty.phase() {
+            Some(Phase::Settling(settling)) => Some(*settling),
+            _ => None,
+        }
+    }
+
+    /// The same, to be changed.
+    pub fn settling_mut(&mut self) -> Option<&mut Settling> {
+        match &mut self.duty {
+            Duty::Lent(exchange) => exchange.settling_mut(),
+            _ => None,
+        }
+    }
+
+    /// Since when it stays with its client without a look at the session.
+    #[must_use]
+    pub fn unsettled_since(&self) -> Option<Time> {
+        self.duty.phase().and_then(Phase::unsettled_since)
+    }
+
+    /// Between two transactions of its client, or at the beginning of one: the client's side of the loan does not change.
+    #[inline]
+    pub fn enter(&mut self, phase: Phase) {
+        let client = self.relays_for();
+        debug_assert!(
+            client.is_some() && phase.relays(),
+            "{phase:?} after {:?}",
+            self.duty
+        );
+        if let Some(client) = client {
+            self.duty = Duty::Lent(Exchange::new(client, phase));
         }
     }
 

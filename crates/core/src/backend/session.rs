@@ -35,8 +35,10 @@ pub struct ServerSession {
     pub certified_by: Option<u64>,
     /// What ran since its last clean and its last look.
     pub dirt: Dirt,
-    /// How far it is from being looked at and cleaned, while its client has it.
-    pub settling: Settling,
+    /// Its pool has it in the list of those that stay with their clients without a look.
+    pub is_listed: bool,
+    /// When it was looked at last.
+    pub looked_at: Option<Time>,
     /// The values of its parameters where nothing is set.
     pub baseline: Option<Arc<Baseline>>,
     /// The answer to the question for these, as far as it has come.
@@ -75,8 +77,6 @@ pub struct ServerSession {
     /// since the startup values that its client has taken back are to come first, within the
     /// transaction.
     pub restores: Option<Vec<u8>>,
-    /// Its client has had the ReadyForQuery that comes with a judgement.
-    pub is_told: bool,
     /// Whose sequence values it has.
     pub sequences: Sequences,
     /// A text of its transaction may change the catalog.
@@ -107,33 +107,6 @@ pub struct ServerSession {
     pub overheard: Vec<u8>,
     /// The channels that it listens to itself, if that has just been learnt.
     pub channels: Option<Vec<Vec<u8>>>,
-}
-
-/// Between two transactions of its client: the server stays with the client until somebody wants it, or for a
-/// while, and only then is its session looked at and cleaned.
-#[derive(Debug, Default)]
-pub struct Settling {
-    /// Since when the server is kept with its client without having been looked at.
-    pub kept_at: Option<Time>,
-    /// Its pool has it in the list of those that are kept.
-    pub is_listed: bool,
-    /// The session is to be looked at now.
-    pub looks: bool,
-    /// The look takes the settings away as well, in one error scope.
-    pub cleans: bool,
-    /// The server goes back behind the look, if nothing pins it.
-    pub releases: bool,
-    /// When it was looked at last.
-    pub looked_at: Option<Time>,
-}
-
-impl Settling {
-    /// Its client goes on with it, or has given it back.
-    #[inline]
-    pub fn goes_on(&mut self) {
-        self.kept_at = None;
-        self.releases = false;
-    }
 }
 
 /// What leaves nothing that would have to be learnt of the server.
@@ -517,10 +490,7 @@ impl ServerSession {
         self.suspicion = Suspicion::default();
         self.dirt.cleaned();
         self.counts = None;
-        self.settling = Settling {
-            is_listed: self.settling.is_listed,
-            ..Settling::default()
-        };
+        self.looked_at = None;
         self.suspects.clear();
         self.named.clear();
         self.taken_back.clear();
@@ -533,7 +503,6 @@ impl ServerSession {
         self.restores = None;
         self.lack = None;
         self.trial = None;
-        self.is_told = false;
         self.unclean = false;
         self.overheard = Vec::new();
         self.sequences = Sequences::None;

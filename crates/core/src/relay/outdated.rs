@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     Actions, Token,
-    backend::{Duty, Mark, MarkKind, Server, Version},
+    backend::{Mark, MarkKind, Server, Version},
     session::{Shape, Statement},
     worker::Worker,
 };
@@ -136,7 +136,7 @@ impl Worker {
         server.replies.described(true);
         server.segment.params.clear();
         let schema = note(server, self.bindings.statement(binding), params, columns);
-        let Duty::Lent(client) = server.duty else {
+        let Some(client) = server.relays_for() else {
             return true;
         };
         let told = self.bindings.shape(binding);

@@ -4,7 +4,7 @@ use pgweir_wire::{MessageWriter, Report};
 
 use crate::{
     Actions, Level, Time, Token,
-    backend::{Duty, Own, ServerSession},
+    backend::{Own, Phase, ServerSession},
     fault::{Fault, Words},
     worker::Worker,
 };
@@ -15,29 +15,30 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return;
         };
-        match (own, &server.duty) {
+        match (own, server.duty.phase()) {
             (
                 Own::Parameters | Own::Step(_) | Own::Sequences | Own::Statements | Own::Sql(_),
-                Duty::Preparing(_),
+                Some(Phase::Equipping),
             ) if server.replies.is_settled() => {
                 self.prepared(conn, now, out);
             }
-            (Own::Check, Duty::Checking { .. }) => self.checked(conn, now, out),
+            (Own::Check, Some(Phase::Checking { .. })) => self.checked(conn, now, out),
             (Own::Remake, _) => self.remade(conn, now, out),
-            (Own::Probe, Duty::Judging(_)) => self.probed(conn, now, out),
+            (Own::Probe, Some(Phase::Settling(_))) => self.probed(conn, now, out),
             // Its client has left.
             (Own::Probe, _) => server.session.answers = None,
-            (Own::Restore, Duty::Judging(_)) => self.restored(conn, now, out),
-            (Own::Rights, Duty::Judging(_)) => self.rights_told(conn, now, out),
+            (Own::Restore, Some(Phase::RestoringStartupValues)) => self.done_within(conn, now, out),
+            (Own::Restore, Some(Phase::Settling(_))) => self.restored(conn, now, out),
+            (Own::Rights, Some(Phase::AskingPrivilege)) => self.rights_told(conn, now, out),
             (Own::Rights, _) => server.session.signals = None,
-            (Own::Unlisten, Duty::Judging(_)) => self.conclude_hearing(conn, now, out),
-            (Own::Startup, Duty::Preparing(_)) => self.startup_tried(conn, now, out),
-            (Own::Defaults, Duty::Preparing(_)) => self.defaults_kept(conn, now, out),
+            (Own::Unlisten, Some(Phase::Settling(_))) => self.conclude_hearing(conn, now, out),
+            (Own::Startup, Some(Phase::Equipping)) => self.startup_tried(conn, now, out),
+            (Own::Defaults, Some(Phase::Equipping)) => self.defaults_kept(conn, now, out),
             (Own::Catalog, _) => self.catalog_read(conn, now, out),
             (Own::Beginning, _) => self.beginning_told(conn, now, out),
             (Own::Neutral, _) => self.is_neutral(conn),
             (Own::Lookup, _) => self.lookup_done(conn, now, out),
-            (Own::Clean, Duty::Preparing(_)) => {
+            (Own::Clean, Some(Phase::Equipping)) => {
                 self.session_cleaned(conn);
                 self.cleaned_for_client(conn, now, out);
             }
@@ -56,7 +57,7 @@ impl Worker {
             return;
         };
         let status = server.status;
-        if let Duty::Judging(client) = server.duty {
+        if let Some(client) = server.holds_client() {
             out.send_made(client, |made| {
                 MessageWriter::new(made).ready_for_query(status);
             });
@@ -78,19 +79,26 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return;
         };
-        match (own, &server.duty) {
-            (Own::Restore | Own::Rights, &Duty::Judging(client)) if server.status == b'T' => {
+        let client = server.client();
+        match (own, server.duty.phase(), client) {
+            (
+                Own::Restore | Own::Rights,
+                Some(Phase::AskingPrivilege | Phase::RestoringStartupValues),
+                Some(client),
+            ) if server.status == b'T' => {
                 self.restore_failed(client, report, out);
             }
-            (Own::Restore, Duty::Judging(_)) => self.restore_refused(conn, report, now, out),
+            (Own::Restore, Some(Phase::Settling(_)), _) => {
+                self.restore_refused(conn, report, now, out);
+            }
             // What can't be made any more is missed when it is used; of what can't be kept, the client is
             // told what it is now.
-            (Own::Baseline, _) => server.session.baseline_rows = None,
+            (Own::Baseline, _, _) => server.session.baseline_rows = None,
             // Without the right to ask for it, the address tells clusters apart.
-            (Own::Statements | Own::Defaults | Own::Rights | Own::ReadAll | Own::System, _) => {}
-            (Own::Sql(at), _) => self.sql_statement_failed(conn, at, report),
-            (Own::Beginning | Own::Catalog, _) => server.session.reading_failed(own),
-            (Own::Lookup | Own::Neutral, _) => {
+            (Own::Statements | Own::Defaults | Own::Rights | Own::ReadAll | Own::System, _, _) => {}
+            (Own::Sql(at), _, _) => self.sql_statement_failed(conn, at, report),
+            (Own::Beginning | Own::Catalog, _, _) => server.session.reading_failed(own),
+            (Own::Lookup | Own::Neutral, _, _) => {
                 if own == Own::Neutral {
                     server.retire = Some("reset failed");
                 }
@@ -98,23 +106,23 @@ impl Worker {
                     lookup.fail(String::from_utf8_lossy(report.message).into_owned());
                 }
             }
-            (Own::Probe, _) => {
+            (Own::Probe, _, _) => {
                 if let Some(answers) = &mut server.session.answers {
                     answers.failed = true;
                 }
             }
-            (Own::Remake, _) => {
+            (Own::Remake, _, _) => {
                 if let Some(retry) = &mut server.retry {
                     retry.new = None;
                 }
             }
-            (Own::Step(at), _) => self.step_failed(conn, at, report),
+            (Own::Step(at), _, _) => self.step_failed(conn, at, report),
             // Another client's values are still there, and what this one has asked for may be next.
-            (Own::Sequences, _) => {
+            (Own::Sequences, _, _) => {
                 let what = String::from_utf8_lossy(report.message).into_owned();
                 self.close_for(conn, Fault::ServerUnclean(what), now, out);
             }
-            (Own::Parameters | Own::Startup, &Duty::Preparing(client)) => {
+            (Own::Parameters | Own::Startup, Some(Phase::Equipping), Some(client)) => {
                 self.parameters_refused(conn, client, own, report, now, out);
             }
             _ => {

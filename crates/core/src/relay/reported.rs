@@ -2,12 +2,7 @@
 
 use pgweir_wire::{Body, Report, tag::backend};
 
-use crate::{
-    Actions, Time, Token,
-    backend::{Duty, Request},
-    session::State,
-    worker::Worker,
-};
+use crate::{Actions, Time, Token, backend::Request, session::State, worker::Worker};
 
 /// An error that was not read.
 const UNREAD: Report<'_> = Report {
@@ -53,7 +48,7 @@ impl Worker {
                 server.session.news.push(at as u16);
                 return false;
             }
-            if !matches!(server.duty, Duty::Lent(_)) {
+            if server.relays_for().is_none() {
                 return true;
             }
             if client.tracked.is_same(&before) {
@@ -102,6 +97,6 @@ impl Worker {
         let state = State::of_report(value).unwrap_or_else(|_| unclear());
         server.session.report = Some(Box::new(state));
         let is_own = matches!(server.replies.current(), Some(Request::Own(_)));
-        server.session.has_reported |= matches!(server.duty, Duty::Lent(_)) && !is_own;
+        server.session.has_reported |= server.relays_for().is_some() && !is_own;
     }
 }

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     Actions, ReadMode, Time, Token,
-    backend::{Change, Demands, Duty, Mark, MarkKind, Own, Request, Retry},
+    backend::{Change, Demands, Mark, MarkKind, Own, Request, Retry},
     frontend::Client,
     session::Shape,
     worker::Worker,
@@ -55,9 +55,10 @@ impl Worker {
                 stale: false,
                 schema: schema.unwrap_or(told.schema),
             };
-            match (&mut server.retry, &server.duty) {
+            let client = server.relays_for();
+            match (&mut server.retry, client) {
                 (Some(retry), _) if mark.swallow => retry.new = retry.new.map(|_| shape),
-                (_, &Duty::Lent(client)) if shape != told => {
+                (_, Some(client)) if shape != told => {
                     if let Some(client) = self.table.client(client) {
                         client.statements.tell(&mut self.bindings, binding, shape);
                     }
@@ -74,7 +75,7 @@ impl Worker {
             return;
         };
         let is_own = matches!(server.replies.current(), Some(Request::Own(_)));
-        if let (&Duty::Lent(client), false) = (&server.duty, is_own)
+        if let (Some(client), false) = (server.relays_for(), is_own)
             && !server.segment.params.is_empty()
         {
             out.send_made(client, |made| {
@@ -100,7 +101,7 @@ impl Worker {
         };
         // What was made before can't be trusted to be what a new one would be.
         server.prepared.distrust();
-        let &Duty::Lent(client_conn) = &server.duty else {
+        let Some(client_conn) = server.relays_for() else {
             return false;
         };
         let Some((client, server)) = self.table.pair(client_conn, conn) else {
@@ -152,7 +153,7 @@ impl Worker {
             return;
         };
         let is_idle = server.status == b'I' && server.last_words.is_none();
-        let is_lent = matches!(server.duty, Duty::Lent(_));
+        let is_lent = server.relays_for().is_some();
         let Some(statement) = self
             .bindings
             .statement(binding)
@@ -202,7 +203,7 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return;
         };
-        let &Duty::Lent(client_conn) = &server.duty else {
+        let Some(client_conn) = server.relays_for() else {
             server.retry = None;
             return;
         };
@@ -285,7 +286,7 @@ impl Worker {
             return;
         };
         let (retry, status) = (server.retry.take(), server.status);
-        if let (Some(retry), &Duty::Lent(client)) = (retry, &server.duty) {
+        if let (Some(retry), Some(client)) = (retry, server.relays_for()) {
             out.send_made(client, |made| {
                 made.extend_from_slice(&retry.error);
                 MessageWriter::new(made).ready_for_query(status);

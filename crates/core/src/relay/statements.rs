@@ -6,7 +6,7 @@ use pgweir_wire::{HEADER_LEN, MessageWriter, Report, Severity, tag::backend};
 
 use crate::{
     Action, Actions, Level, Time, Token,
-    backend::{Change, Duty, Mark, MarkKind, Request, Unnamed},
+    backend::{Change, Mark, MarkKind, Request, Unnamed},
     session::{NO_SUCH_NAME, RESERVED, Statement},
     worker::Worker,
 };
@@ -58,10 +58,7 @@ impl Worker {
         let client = self
             .table
             .server(conn)
-            .and_then(|server| match server.duty {
-                Duty::Lent(client) => Some(client),
-                _ => None,
-            });
+            .and_then(|server| server.relays_for());
         let schema = self.table.server(conn).map_or(0, |server| server.schema());
         for mark in marks.into_iter().rev() {
             let Some(change) = mark.change else {
@@ -151,7 +148,7 @@ impl Worker {
             server.prepared.clear();
         }
         let schema = server.schema();
-        let &Duty::Lent(client) = &server.duty else {
+        let Some(client) = server.relays_for() else {
             return;
         };
         if let Some(client) = self.table.client(client) {
@@ -188,10 +185,7 @@ impl Worker {
                 server.session.own.left();
             }
         }
-        let client = match server.duty {
-            Duty::Lent(client) if !is_own => Some(client),
-            _ => None,
-        };
+        let client = server.relays_for().filter(|_| !is_own);
         if matches!(body, b"DISCARD ALL\0" | b"DISCARD SEQUENCES\0")
             && let Some(client) = client.and_then(|client| self.table.client(client))
             && let Some(context) = &mut client.context
@@ -356,9 +350,7 @@ impl Worker {
     /// What the client of a server calls this statement, or did so when it sent what failed.
     fn clients_name(&mut self, server: Token, failed: &[Mark], id: u64) -> Option<Vec<u8>> {
         let (_, client, server) = self.table.pair_of(server)?;
-        if !matches!(server.duty, Duty::Lent(_)) {
-            return None;
-        }
+        server.relays_for()?;
         if let Some(name) = client.statements.name_of(&self.bindings, id) {
             return Some(name.to_vec());
         }

@@ -8,7 +8,7 @@ use pgweir_config::PoolMode;
 use super::{Conn, Worker};
 use crate::{
     Actions, ReadMode, SharedPool, Time, Token,
-    backend::{BackendKey, Duty, Server, Unnamed},
+    backend::{BackendKey, Duty, Exchange, Phase, Server, Unnamed},
     fault::Fault,
     frontend::{Client, ClientDuty},
     takeover::{Pairs, ServerRecord},
@@ -155,7 +155,7 @@ impl Worker {
             record.id,
             shared,
             Arc::new(record.endpoint.clone()),
-            Duty::Lent(client),
+            Duty::Lent(Exchange::new(client, Phase::Relaying)),
             self.tracked_of(&record.tracked),
             epoch,
             now,

@@ -14,7 +14,7 @@ use pgweir_wire::MessageWriter;
 use super::{Conn, LocalPool, Worker, local_pool::Terms};
 use crate::{
     Actions, Endpoint, SharedPool, Time, Token,
-    backend::{Beginning, BeginningRows, Duty, Own, Server},
+    backend::{Beginning, BeginningRows, Own, Server},
     frontend::{Client, ClientDuty},
     pool::PoolId,
     session::{ASSIGNED, Assigned, Context, ORIGIN, Origin, Settings, SettingsTable},
@@ -91,7 +91,7 @@ impl Worker {
             Beginning::Assigned(number, by_client) => {
                 let found = (!told.failed).then(|| Assigned::from_rows(told.rows));
                 let endpoint = Arc::clone(&server.endpoint);
-                let is_judged = matches!(server.duty, Duty::Judging(_));
+                let is_judged = server.settling().is_some();
                 let news =
                     found.and_then(|found| directory.assignments().learn(server, number, found));
                 if let Some(found) = news {

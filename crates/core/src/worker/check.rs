@@ -3,10 +3,10 @@
 use pgweir_config::{PoolMode, Settings};
 use pgweir_wire::MessageWriter;
 
-use super::{Worker, orders::OUTDATED};
+use super::{Worker, exchange::enter, orders::OUTDATED};
 use crate::{
     Action, Actions, Time, Token,
-    backend::{Duty, Own},
+    backend::{Duty, Own, Phase},
     fault::Fault,
     frontend::ClientDuty,
 };
@@ -60,12 +60,14 @@ impl Worker {
         let Some((client, server)) = self.table.pair(client_conn, server_conn) else {
             return false;
         };
-        client.duty = ClientDuty::Preparing(server_conn);
-        let duty = Duty::Checking {
-            client: client_conn,
-            until,
-        };
-        server.change(duty, &mut self.timed);
+        enter(
+            Phase::Checking { until },
+            client_conn,
+            client,
+            server_conn,
+            server,
+        );
+        self.timed += 1;
         server.ask(Own::Check);
         out.send_made(server_conn, |bytes| {
             MessageWriter::new(bytes).query(query.as_bytes());
@@ -79,7 +81,7 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return;
         };
-        let Duty::Checking { client, .. } = server.duty else {
+        let Some(client) = server.client() else {
             return;
         };
         if let Some(why) = server.retire {
@@ -125,7 +127,7 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return;
         };
-        let Duty::Lent(client_conn) = server.duty else {
+        let Some(client_conn) = server.relays_for() else {
             return;
         };
         let is_quiet = server.replies.is_settled() && server.status == b'I';

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{Conn, Worker, scheduling::Decision};
+use super::{Conn, Worker, exchange::enter, scheduling::Decision};
 use crate::{
     Action, Actions, ReadMode, Shutdown, Time, Token,
-    backend::{Duty, Own, Server},
+    backend::{Own, Phase, Server},
     fault::Fault,
     frontend::{Client, ClientDuty},
     pool::{PoolId, Waiter},
@@ -205,8 +205,7 @@ impl Worker {
             None => {
                 // The same values: from now on also by address, which is what the next look compares.
                 client.tracked.adopt(&server.tracked);
-                client.duty = ClientDuty::Active(server_conn);
-                server.duty = Duty::Lent(client_conn);
+                enter(Phase::Relaying, client_conn, client, server_conn, server);
                 let early = begin(client_conn, client, server_conn, server, out);
                 let pool = server.pool();
                 self.count_assignment(pool, waited);
@@ -214,8 +213,7 @@ impl Worker {
                 return true;
             }
             Some(range) => {
-                client.duty = ClientDuty::Preparing(server_conn);
-                server.duty = Duty::Preparing(client_conn);
+                enter(Phase::Equipping, client_conn, client, server_conn, server);
                 server.ask(Own::Parameters);
                 out.list.push(Action::Send {
                     to: server_conn,
@@ -326,9 +324,8 @@ impl Worker {
         let Some((client, server)) = self.table.pair(client_conn, server_conn) else {
             return;
         };
-        client.duty = ClientDuty::Active(server_conn);
+        enter(Phase::Relaying, client_conn, client, server_conn, server);
         client.transaction_at = now;
-        server.duty = Duty::Lent(client_conn);
         let early = begin(client_conn, client, server_conn, server, out);
         self.relay_early(client_conn, early, now, out);
     }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use pgweir_wire::MessageWriter;
 
-use super::Worker;
+use super::{Worker, exchange::enter};
 use crate::{
     Actions, SharedPool, Time, Token,
-    backend::{Duty, Own, Server},
-    frontend::{Client, ClientDuty},
+    backend::{Own, Phase, Server},
+    frontend::Client,
     session::{
         Context, Settings, SettingsTable, Tracked, TrackedNames,
         defaults::{Kept, keep, may_be_kept},
@@ -37,8 +37,7 @@ impl Worker {
         out: &mut Actions,
     ) {
         if let Some((client, server)) = self.table.pair(client_conn, server_conn) {
-            client.duty = ClientDuty::Preparing(server_conn);
-            server.duty = Duty::Preparing(client_conn);
+            enter(Phase::Equipping, client_conn, client, server_conn, server);
             self.prepared(server_conn, now, out);
         }
     }

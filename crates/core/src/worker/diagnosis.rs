@@ -85,8 +85,9 @@ impl State {
             Duty::Login(_) => Self::LoggingIn,
             Duty::Idle | Duty::Listening => Self::Idle,
             Duty::Cleaning { .. } => Self::Cleaning,
-            Duty::Checking { .. } | Duty::Preparing(_) | Duty::Judging(_) => Self::Busy,
-            Duty::Lent(_) if !server.replies.is_settled() => Self::Busy,
+            Duty::Lent(exchange) if !exchange.phase().relays() || !server.replies.is_settled() => {
+                Self::Busy
+            }
             Duty::Lent(_) if server.status == b'I' => Self::IdleInSession,
             Duty::Lent(_) => Self::IdleInTransaction,
         }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use pgweir_wire::MessageWriter;
 
-use super::{Worker, listeners::post};
+use super::{Worker, exchange::enter, listeners::post};
 use crate::{
     Actions, SharedPool, Time, Token,
-    backend::{Duty, Own, Request, Server},
+    backend::{Own, Phase, Request, Server},
     fault::Fault,
     frontend::{Client, ClientDuty},
     listen::{Channel, Hearing, Letter, ListenerKey, Notification, Question, READ_ALL, Stage},
@@ -247,7 +247,7 @@ impl Worker {
             return;
         }
         let is_carried = client.context.is_some();
-        let is_idle = server.replies.is_settled() && matches!(server.duty, Duty::Lent(_));
+        let is_idle = server.replies.is_settled() && server.relays_for().is_some();
         if is_idle || !is_carried {
             return out.send_made(conn, |bytes| bytes.extend_from_slice(&made));
         }
@@ -319,12 +319,12 @@ impl Worker {
             ClientDuty::Preparing(server) => self
                 .table
                 .server(server)
-                .is_some_and(|server| matches!(server.duty, Duty::Preparing(_))),
+                .is_some_and(|server| server.equips().is_some()),
             ClientDuty::Active(server) => self.table.server(server).is_some_and(|server| {
                 server.replies.is_settled()
                     && server.status == b'I'
                     && server.stream.is_at_boundary()
-                    && matches!(server.duty, Duty::Lent(_))
+                    && server.relays_for().is_some()
             }),
             _ => false,
         }
@@ -524,8 +524,7 @@ impl Worker {
         let Some((client, server)) = self.table.pair(conn, server_conn) else {
             return false;
         };
-        client.duty = ClientDuty::Preparing(server_conn);
-        server.duty = Duty::Preparing(conn);
+        enter(Phase::Equipping, conn, client, server_conn, server);
         if self.fence(conn, now, out) {
             self.equip_fenced(server_conn, conn, now, out);
         }
@@ -566,15 +565,16 @@ impl Worker {
             // It has lost its server meanwhile.
             _ => return self.tell_on(conn, out),
         };
-        match self.table.server(server_conn).map(|server| &server.duty) {
-            Some(Duty::Judging(_)) => {
+        let server = self.table.server(server_conn);
+        match server.and_then(|server| server.duty.phase()) {
+            Some(Phase::Settling(_)) => {
                 match moves {
                     true => self.conclude_channels(server_conn, now, out),
                     false => self.conclude_fenced(server_conn, now, out),
                 }
                 self.release_if_done(server_conn, now, out);
             }
-            Some(Duty::Preparing(_)) => self.equip_fenced(server_conn, conn, now, out),
+            Some(Phase::Equipping) => self.equip_fenced(server_conn, conn, now, out),
             _ => {}
         }
     }

@@ -8,12 +8,13 @@ use std::sync::{Arc, atomic::Ordering};
 use pgweir_wire::MessageWriter;
 
 use super::{
-    Worker, checkout::begin, look::Rights, restore::restores_within, signal::signals_at_end,
+    Worker, checkout::begin, exchange::enter, look::Rights, restore::restores_within,
+    signal::signals_at_end,
 };
 use crate::{
     Actions, Directory, ReadMode, Time, Token,
-    backend::{Duty, Own, Request, Server, ServerSession},
-    frontend::{Client, ClientDuty},
+    backend::{Own, Phase, Request, Server, ServerSession, Settling},
+    frontend::Client,
     session::{
         Context, Pin, Pins, Probe, Settings, SettingsTable, State, Suspicion, TrackedNames, plan,
     },
@@ -27,7 +28,7 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return true;
         };
-        let Duty::Lent(client_conn) = server.duty else {
+        let Some(client_conn) = server.relays_for() else {
             return true;
         };
         let is_last = server.status == b'I' && server.replies.is_last();
@@ -51,7 +52,6 @@ impl Worker {
         note_sequences(client, server, is_end, now);
         let is_to_judge = server.session.is_to_judge();
         server.session.is_held = is_end && (server.session.hears || is_to_judge);
-        server.session.settling.looks = is_end && server.session.is_to_look_at_once();
         server.session.signals = signals;
         if server.session.is_held {
             return false;
@@ -80,45 +80,62 @@ impl Worker {
         if server.session.asks_for_rights() {
             self.ask_for_rights(conn, out);
         } else if std::mem::take(&mut server.session.is_held) {
-            self.judge(conn, now, out);
+            self.judge_held(conn, now, out);
         } else if let Some(text) = server.session.restores.take() {
             self.restore_within(conn, &text, out);
         }
     }
 
-    /// The client has been told that its last request is done, in the middle of a message that turned out
-    /// to be no request.
+    /// Settles the session after the client has had its ReadyForQuery.
     #[cold]
-    pub(super) fn judge_late(&mut self, conn: Token, now: Time, out: &mut Actions) {
+    pub(super) fn judge_late(
+        &mut self,
+        conn: Token,
+        settling: Settling,
+        now: Time,
+        out: &mut Actions,
+    ) {
         let client = self.table.server(conn).and_then(|server| server.client());
         if let Some(server) = self.table.server(conn) {
-            server.session.is_told = true;
             server.session.is_unjudged = false;
-            server.session.settling.looks = true;
-            self.judge(conn, now, out);
+            let settling = Settling {
+                looks: true,
+                is_told: true,
+                ..settling
+            };
+            self.judge(conn, settling, now, out);
         }
-        // The extension has said it all already.
+        // The extension has reported everything already.
         if let Some(server) = self.table.server(conn)
-            && matches!(server.duty, Duty::Lent(now) if Some(now) == client)
+            && client.is_some()
+            && server.relays_for() == client
         {
             self.release_if_done(conn, now, out);
         }
     }
 
-    pub(super) fn judge(&mut self, conn: Token, now: Time, out: &mut Actions) {
-        let Some(server) = self.table.server(conn) else {
-            return;
-        };
-        server.session.ddl = None;
-        let Duty::Lent(client_conn) = server.duty else {
-            return;
-        };
-        server.duty = Duty::Judging(client_conn);
-        let asks = std::mem::take(&mut server.session.changes_defaults);
-        if let Some(client) = self.table.client(client_conn) {
-            client.duty = ClientDuty::Preparing(conn);
-            out.read(client_conn, ReadMode::Hold);
+    /// Settles the session before the client has its ReadyForQuery.
+    pub(super) fn judge_held(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        if let Some(server) = self.table.server(conn) {
+            let settling = Settling {
+                looks: server.session.is_to_look_at_once(),
+                ..Settling::default()
+            };
+            self.judge(conn, settling, now, out);
         }
+    }
+
+    fn judge(&mut self, conn: Token, settling: Settling, now: Time, out: &mut Actions) {
+        let Some((client_conn, client, server)) = self.table.pair_of(conn) else {
+            return;
+        };
+        if server.relays_for().is_none() {
+            return;
+        }
+        server.session.ddl = None;
+        let asks = std::mem::take(&mut server.session.changes_defaults);
+        enter(Phase::Settling(settling), client_conn, client, conn, server);
+        out.read(client_conn, ReadMode::Hold);
         self.heed_dropped_roles(conn, out);
         if !asks || !self.asks_what_was_assigned(conn, now, out) {
             self.judge_session(conn, now, out);
@@ -130,7 +147,9 @@ impl Worker {
         let Some((client_conn, _, server)) = self.table.pair_of(conn) else {
             return;
         };
-        let looks = std::mem::take(&mut server.session.settling.looks);
+        let looks = server
+            .settling_mut()
+            .is_some_and(|settling| std::mem::take(&mut settling.looks));
         let reported = server
             .session
             .report
@@ -185,11 +204,12 @@ impl Worker {
         out: &mut Actions,
     ) {
         let directory = Arc::clone(&self.directory);
-        let Some(Duty::Judging(client_conn)) = self.table.server(conn).map(|server| &server.duty)
+        let server = self.table.server(conn);
+        let Some((client_conn, settling)) =
+            server.and_then(|server| Some((server.client()?, server.settling()?)))
         else {
             return;
         };
-        let client_conn = *client_conn;
         if !failed && (probe.statements || state.summary.is_some()) {
             self.learn_statements(client_conn, conn, &mut state, out);
         }
@@ -217,8 +237,8 @@ impl Worker {
             pins = pins.only(Pin::Configured);
         }
         server.session.dirt.looked_at();
-        let goes_back = server.session.settling.releases && pins.is_empty();
-        let is_cleaned = std::mem::take(&mut server.session.settling.cleans) && !failed;
+        let goes_back = settling.releases && pins.is_empty();
+        let is_cleaned = settling.cleans && !failed;
         if is_cleaned {
             server.session.settings_cleaned();
             // What the server has said of parameters is of the clean: the client's are as they were.
@@ -277,13 +297,6 @@ impl Worker {
 
     /// The client has its startup values again.
     pub(crate) fn restored(&mut self, conn: Token, now: Time, out: &mut Actions) {
-        if self
-            .table
-            .server(conn)
-            .is_some_and(|server| server.status != b'I')
-        {
-            return self.done_within(conn, now, out);
-        }
         if let Some((_, client, server)) = self.table.pair_of(conn)
             && let Some(context) = &client.context
         {
@@ -319,11 +332,12 @@ impl Worker {
     /// that has come of the server is handled.
     pub(super) fn conclude_fenced(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let directory = Arc::clone(&self.directory);
-        let Some(Duty::Judging(client_conn)) = self.table.server(conn).map(|server| &server.duty)
+        let server = self.table.server(conn);
+        let Some((client_conn, settling)) =
+            server.and_then(|server| Some((server.client()?, server.settling()?)))
         else {
             return;
         };
-        let client_conn = *client_conn;
         self.tell_backlog(client_conn, out);
         if self.is_refused_still(conn, now, out) {
             return;
@@ -332,11 +346,13 @@ impl Worker {
             return;
         };
         server.session.hears = client.hearing.is_some();
-        server.duty = Duty::Lent(client_conn);
-        client.duty = ClientDuty::Active(conn);
+        let next = match settling.releases {
+            true => Phase::Settled,
+            false => Phase::Relaying,
+        };
+        enter(next, client_conn, client, conn, server);
         tell_news(directory.names(), client_conn, client, server, out);
-        let is_told = std::mem::take(&mut server.session.is_told);
-        if !is_told {
+        if !settling.is_told {
             out.send_made(client_conn, |bytes| {
                 MessageWriter::new(bytes).ready_for_query(b'I');
             });

@@ -11,7 +11,6 @@ use std::sync::{Arc, atomic::Ordering};
 use super::{Worker, orders::is_server_of};
 use crate::{
     Action, Actions, SharedPool, Time,
-    backend::Duty,
     mail::Mail,
     pool::{Obstacle, PoolId},
 };
@@ -103,7 +102,7 @@ impl Worker {
     /// Gives back what clients keep without need.
     pub(super) fn release_kept(&mut self, id: PoolId, now: Time, out: &mut Actions) {
         let lent = |conn: &super::Conn| match conn {
-            super::Conn::Server(server) => matches!(server.duty, Duty::Lent(_)),
+            super::Conn::Server(server) => server.relays_for().is_some(),
             _ => false,
         };
         self.settle_kept(id, now, out);

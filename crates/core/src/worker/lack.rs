@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use pgweir_wire::{MessageWriter, Report, Severity};
 
-use super::{Worker, session::begin_preparing};
+use super::{Worker, exchange::enter, session::begin_preparing};
 use crate::{
     Actions, Level, ReadMode, Time, Token,
-    backend::{Duty, Own},
+    backend::{Own, Phase},
     fault::{Fault, Words},
     frontend::{ClientDuty, Discard, First, Why},
     session::{
@@ -88,7 +88,7 @@ impl Worker {
         let Some(context) = &client.context else {
             return false;
         };
-        if !matches!(server.duty, Duty::Preparing(_)) {
+        if server.equips().is_none() {
             return false;
         }
         let tries = match own {
@@ -323,9 +323,8 @@ impl Worker {
         let mut request = client.early.take().unwrap_or_default();
         let rest = request.split_off(len.min(request.len()));
         client.early = (!rest.is_empty()).then(|| Box::new(rest));
-        client.duty = ClientDuty::Active(server_conn);
+        enter(Phase::Relaying, client_conn, client, server_conn, server);
         client.transaction_at = now;
-        server.duty = Duty::Lent(client_conn);
         server.session.lack = Some(Box::new(Lack::new(changes)));
         // Whatever it does, the session is looked at behind it.
         server.session.note(Suspicion::OPAQUE, b"");
@@ -419,7 +418,7 @@ impl Worker {
         }
         client.duty = ClientDuty::Idle;
         client.request_at = now;
-        if !std::mem::take(&mut server.session.is_told) {
+        if !server.settling().is_some_and(|settling| settling.is_told) {
             out.send_made(client_conn, |bytes| {
                 MessageWriter::new(bytes).ready_for_query(b'I');
             });

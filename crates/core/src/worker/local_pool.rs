@@ -10,7 +10,7 @@ use pgweir_config::{Database, PoolMode, SessionState, Settings};
 use super::pins::PinCount;
 use crate::{
     Directory, Endpoint, ServerTls, SharedPool, Snapshot, Time, Token,
-    backend::{Duty, Server, Welcome},
+    backend::{Server, Welcome},
     directory::opens_like,
     session::{Certificates, Pin, VerdictCache},
     stats::Periods,
@@ -297,7 +297,7 @@ impl LocalPool {
 
     /// May it be that a client keeps this server without need?
     pub(crate) fn may_keep(&self, server: &Server) -> bool {
-        let is_lent = matches!(server.duty, Duty::Lent(_)) && server.owner.is_none();
+        let is_lent = server.relays_for().is_some() && server.owner.is_none();
         self.keeps && is_lent && server.retire.is_none()
     }
 

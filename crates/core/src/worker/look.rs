@@ -35,12 +35,12 @@ impl Worker {
         if let Some(names) = named_only(server, baseline.as_deref()) {
             let probe = Probe {
                 names,
-                must_fit: server.session.settling.cleans,
+                must_fit: server.settling().is_some_and(|settling| settling.cleans),
                 ..Probe::default()
             };
             return self.ask_state(conn, probe, None, None, out);
         }
-        server.session.settling.cleans = false;
+        cleans_nothing(server);
         let wanted = client.context.iter().flat_map(|own| own.wanted.iter());
         let mut customs: BTreeSet<Box<[u8]>> = wanted
             .filter(|(name, _)| name.contains(&b'.'))
@@ -84,7 +84,7 @@ impl Worker {
             return;
         };
         let mut text = probe.text();
-        if server.session.settling.cleans {
+        if server.settling().is_some_and(|settling| settling.cleans) {
             let clean = clean_of(server);
             text.push(b';');
             text.extend_from_slice(&clean.settings_text());
@@ -258,10 +258,16 @@ fn is_of_channels(server: &mut Server) -> bool {
         && session.taken_back.is_empty()
         && session.lack.is_none();
     if is_enough {
-        // A look of this kind cleans nothing.
-        session.settling.cleans = false;
+        cleans_nothing(server);
     }
     is_enough
+}
+
+/// A look of this kind cleans nothing.
+fn cleans_nothing(server: &mut Server) {
+    if let Some(settling) = server.settling_mut() {
+        settling.cleans = false;
+    }
 }
 
 /// The names that texts of class settings have named, if a look can ask for these alone.

@@ -7,7 +7,7 @@ use pgweir_wire::MessageWriter;
 use super::Worker;
 use crate::{
     Action, Actions, Closed, Level, Time, Token,
-    backend::{Duty, Failure},
+    backend::{Duty, Failure, Phase},
     fault::Fault,
     relay::{Loss, send_early},
     session::Suspicion,
@@ -64,7 +64,7 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return;
         };
-        match server.duty {
+        match &server.duty {
             Duty::Login(_) => {
                 self.log_server_end(conn, text, now, out);
                 self.drop_login(conn, Failure::unreachable(text), now, out);
@@ -72,19 +72,22 @@ impl Worker {
             Duty::Idle | Duty::Listening | Duty::Cleaning { .. } => {
                 self.drop_server(conn, text, now, out);
             }
-            Duty::Checking { client, .. } => {
+            Duty::Lent(exchange)
+                if matches!(exchange.phase(), Phase::Checking { .. } | Phase::Equipping) =>
+            {
+                let client = exchange.client();
+                let is_checked = matches!(exchange.phase(), Phase::Checking { .. });
                 self.drop_server(conn, text, now, out);
-                self.check_out_again(client, now, out);
-            }
-            Duty::Preparing(client) => {
-                self.drop_server(conn, text, now, out);
-                if self.ends_servers(client, &fault) {
+                if !is_checked && self.ends_servers(client, &fault) {
                     self.refuse(client, &fault, now, out);
                 } else {
                     self.check_out_again(client, now, out);
                 }
             }
-            Duty::Lent(client) | Duty::Judging(client) => {
+            Duty::Lent(exchange) => {
+                let client = exchange.client();
+                let is_held = exchange.phase().holds_client()
+                    && !server.settling().is_some_and(|settling| settling.is_told);
                 let loss = Loss {
                     // What a session holds that can't be moved is lost with it as well.
                     was_in_transaction: server.owner.is_some()
@@ -93,7 +96,7 @@ impl Worker {
                         || is_pinned
                         // Nobody knows what the client has set there.
                         || server.session.dirt.needs_look()
-                        || matches!(server.duty, Duty::Judging(_)) && !server.session.is_told
+                        || is_held
                         // It may have ended itself.
                         || server.session.suspicion.contains(Suspicion::TERMINATES)
                         || !server.replies.can_be_answered_for(),

@@ -16,6 +16,7 @@ mod departure;
 mod diagnosis;
 mod discard;
 mod eviction;
+mod exchange;
 mod forwarding;
 mod hear;
 mod judge;
@@ -290,7 +291,7 @@ impl Worker {
             }
             Some(Conn::Server(server)) => {
                 server.blocked = false;
-                if let Duty::Lent(client) = server.duty
+                if let Some(client) = server.relays_for()
                     && !server.replies.is_awaited()
                     && !server.replies.is_full()
                 {
@@ -413,7 +414,7 @@ impl Worker {
     pub fn adopt(&mut self, mut server: Box<Server>, now: Time, out: &mut Actions) -> Token {
         let destined = server.destined.take();
         // In the list of the worker that had it.
-        server.session.settling.is_listed = false;
+        server.session.is_listed = false;
         self.local_pool(&server.shared, now).servers += 1;
         let token = self.table.insert(Conn::Server(server));
         self.schedule(now);

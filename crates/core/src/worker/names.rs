@@ -5,7 +5,7 @@ use pgweir_wire::{MessageWriter, Report, tag::frontend};
 use super::Worker;
 use crate::{
     Actions, Token,
-    backend::{Duty, Own, Server},
+    backend::{Own, Server},
     session::{SqlStatements, State, stand_in},
 };
 
@@ -142,7 +142,7 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return;
         };
-        let (Duty::Preparing(client_conn) | Duty::Lent(client_conn)) = server.duty else {
+        let Some(client_conn) = server.equips().or_else(|| server.relays_for()) else {
             return;
         };
         // If there is another of its name, that is to be taken away some time.

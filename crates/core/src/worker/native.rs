@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Worker, checkout::begin};
 use crate::{
     Actions, Replication, SharedPool, Time, Token,
-    backend::{Credentials, Duty, Server, Welcome},
+    backend::{Credentials, Duty, Exchange, Phase, Server, Welcome},
     fault::Fault,
     frontend::{Client, ClientDuty},
     pool::Waiter,
@@ -86,7 +86,10 @@ impl Worker {
         client.transaction_at = now;
         client.change(ClientDuty::Active(conn), &mut self.timed);
         server.lent_at = now;
-        server.change(Duty::Lent(owner), &mut self.timed);
+        server.change(
+            Duty::Lent(Exchange::new(owner, Phase::Relaying)),
+            &mut self.timed,
+        );
         if !bypass {
             self.native_connected(&shared, true, now, out);
         }

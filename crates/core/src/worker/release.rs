@@ -7,7 +7,7 @@ use pgweir_config::{HandoverClean, PoolMode, Unclean};
 use super::{Worker, pins::uncount_kept, scheduling::Decision};
 use crate::{
     Action, Actions, ReadMode, SharedPool, Shutdown, Time, Token,
-    backend::Duty,
+    backend::{Duty, Settling},
     frontend::ClientDuty,
     pool::{Grant, PoolId},
     session::Class,
@@ -20,7 +20,7 @@ impl Worker {
         let Some(server) = self.table.server(server_conn) else {
             return;
         };
-        let Duty::Lent(client_conn) = server.duty else {
+        let Some(client_conn) = server.relays_for() else {
             return;
         };
         if server.replies.is_awaited() && server.last_words.is_some() {
@@ -50,7 +50,7 @@ impl Worker {
         let is_carried = client.context.is_some();
         let is_at_rest = client.stream.is_at_boundary() && !client.blocked;
         if is_unjudged && is_carried && client.stream.is_at_boundary() {
-            return self.judge_late(server_conn, now, out);
+            return self.judge_late(server_conn, Settling::default(), now, out);
         }
         if sharing
             && is_dirty
@@ -75,6 +75,7 @@ impl Worker {
                 }
                 self.close_if_outdated(server_conn, now, out);
             } else if is_pinned && !is_counted {
+                self.rest_dedicated(server_conn);
                 self.count_kept(server_conn, now, out);
             } else if self.logs_scheduling {
                 self.log_kept(client_conn, server_conn, now, out);
@@ -113,7 +114,6 @@ impl Worker {
             server.retire.get_or_insert("above pool_size");
         }
         server.session.suspects.clear();
-        server.session.settling.goes_on();
         server.session.unclean |= cleans;
         if closes {
             server

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use pgweir_wire::{MessageWriter, Report, Severity};
 
-use super::{Worker, checkout::begin, judge::tell_news};
+use super::{Worker, checkout::begin, exchange::enter, judge::tell_news};
 use crate::{
     Actions, ReadMode, Time, Token,
-    backend::{Duty, Own, Server},
+    backend::{Own, Phase, Server},
     fault::{Fault, Words},
-    frontend::{Client, ClientDuty},
+    frontend::Client,
 };
 
 /// Has the request that is done, within a transaction, taken back what the client has started with?
@@ -38,8 +38,13 @@ impl Worker {
         let Some((client_conn, client, server)) = self.table.pair_of(conn) else {
             return;
         };
-        server.duty = Duty::Judging(client_conn);
-        client.duty = ClientDuty::Preparing(conn);
+        enter(
+            Phase::RestoringStartupValues,
+            client_conn,
+            client,
+            conn,
+            server,
+        );
         out.read(client_conn, ReadMode::Hold);
         server.ask(Own::Restore);
         out.send_made(conn, |bytes| {
@@ -48,13 +53,12 @@ impl Worker {
     }
 
     /// What the client's request was held back for is done: so is the request.
-    pub(super) fn done_within(&mut self, conn: Token, now: Time, out: &mut Actions) {
+    pub(crate) fn done_within(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let directory = Arc::clone(&self.directory);
         let Some((client_conn, client, server)) = self.table.pair_of(conn) else {
             return;
         };
-        server.duty = Duty::Lent(client_conn);
-        client.duty = ClientDuty::Active(conn);
+        enter(Phase::Relaying, client_conn, client, conn, server);
         tell_news(directory.names(), client_conn, client, server, out);
         let status = server.status;
         out.send_made(client_conn, |bytes| {

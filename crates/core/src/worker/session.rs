@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use pgweir_wire::MessageWriter;
 
-use super::{Worker, assigned::REDEFINED, checkout::begin};
+use super::{Worker, assigned::REDEFINED, checkout::begin, exchange::enter};
 use crate::{
     Action, Actions, SharedPool, Source, Time, Token,
-    backend::{Duty, Own, Sequences, Server},
+    backend::{Own, Phase, Sequences, Server},
     frontend::{Client, ClientDuty},
     session::{Context, Settings, Startup, is_who, login_plan, plan, shown},
 };
@@ -61,8 +61,7 @@ impl Worker {
                 return true;
             }
         }
-        client.duty = ClientDuty::Active(server_conn);
-        server.duty = Duty::Lent(client_conn);
+        enter(Phase::Relaying, client_conn, client, server_conn, server);
         let early = begin(client_conn, client, server_conn, server, out);
         self.count_assignment(pool, waited);
         self.relay_early(client_conn, early, now, out);
@@ -209,10 +208,9 @@ impl Worker {
             return false;
         };
         server.lent_at = now;
-        client.duty = ClientDuty::Preparing(server_conn);
-        server.duty = Duty::Preparing(client_conn);
         // An empty Query if there is nothing to do: what it holds has been tried.
         let text = login_plan(&context.wanted, &server.session.held).unwrap_or_default();
+        enter(Phase::Equipping, client_conn, client, server_conn, server);
         server.session.tells_notices = true;
         server.ask(Own::Startup);
         query(server_conn, &text, out);
@@ -308,8 +306,7 @@ pub(super) fn begin_preparing(
     if server.session.has_foreign_sequences(client.id) {
         discard_sequences(server_conn, server, out);
     }
-    client.duty = ClientDuty::Preparing(server_conn);
-    server.duty = Duty::Preparing(client_conn);
+    enter(Phase::Equipping, client_conn, client, server_conn, server);
 }
 
 /// What another client's sequences have left on the server goes before anything of this one comes.

@@ -6,9 +6,9 @@
 //! pins the client to this one; a clean takes the rest away, and the server goes back.
 //!
 //! ```text
-//! Lent -> kept -> Lent (its client speaks)
-//!           \-> Judging (the look) -> Cleaning -> Idle
-//!                          \-> Lent (pinned, or nobody waits)
+//! Relaying -> Kept -> Relaying (its client speaks)
+//!               \-> Settling (the look) -> Settled -> Cleaning -> Idle
+//!                                             \-> Dedicated (pinned)
 //! ```
 
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use pgweir_wire::MessageWriter;
 use super::{Conn, Worker, orders::is_server_of, pins::uncount_kept};
 use crate::{
     Actions, Shutdown, Time, Token,
-    backend::{Duty, Own, Server},
+    backend::{Duty, Own, Phase, Server, Settling},
     pool::PoolId,
     session::{BASELINE, Baseline, Class, Clean, ToDeallocate, is_who},
 };
@@ -51,17 +51,16 @@ impl Worker {
             server.retire.get_or_insert("above pool_size");
         }
         let is_retired = server.retire.is_some();
-        let settling = &mut server.session.settling;
-        let is_due = is_wanted || is_retired || settling.releases;
+        let is_settled = matches!(server.duty.phase(), Some(Phase::Settled));
+        let is_due = is_wanted || is_retired || is_settled;
         if !server.session.dirt.needs_look() {
             if !is_due && !is_pinned {
                 self.list_kept(server_conn, now, None);
             }
             return !is_due && !is_pinned;
         }
-        let looked_lately = settling
-            .looked_at
-            .is_some_and(|at| is_pinned && now.since(at) < LOOK_PAUSE);
+        let looked_at = server.session.looked_at;
+        let looked_lately = looked_at.is_some_and(|at| is_pinned && now.since(at) < LOOK_PAUSE);
         if is_due && !looked_lately {
             self.settle(server_conn, now, out);
             return true;
@@ -98,13 +97,17 @@ impl Worker {
 
     /// Puts a server that is kept since then into its pool's list.
     fn list_kept(&mut self, server_conn: Token, since: Time, settle_at: Option<Time>) {
+        let is_pinned = self.has_pinned_client(server_conn);
         let Some(server) = self.table.server(server_conn) else {
             return;
         };
         let class = server.session.dirt.class();
-        let settling = &mut server.session.settling;
-        settling.kept_at = Some(since);
-        let is_listed = std::mem::replace(&mut settling.is_listed, true);
+        let unsettled_since = Some(since);
+        server.enter(match is_pinned {
+            true => Phase::Dedicated { unsettled_since },
+            false => Phase::Kept { since },
+        });
+        let is_listed = std::mem::replace(&mut server.session.is_listed, true);
         let pool = server.pool();
         if !is_listed && let Some(pool) = self.pool(pool) {
             pool.kept.push_back(server_conn);
@@ -112,6 +115,17 @@ impl Worker {
         let at = settle_at.unwrap_or_else(|| since.after(self.kept_at_most(class)));
         if self.settle_at.is_none_or(|next| next > at) {
             self.settle_at = Some(at);
+        }
+    }
+
+    /// The client keeps its server from here on.
+    pub(super) fn rest_dedicated(&mut self, server_conn: Token) {
+        if let Some(server) = self.table.server(server_conn)
+            && server.unsettled_since().is_none()
+        {
+            server.enter(Phase::Dedicated {
+                unsettled_since: None,
+            });
         }
     }
 
@@ -129,20 +143,24 @@ impl Worker {
         };
         let dirt = &server.session.dirt;
         let (looks, is_of_settings) = (dirt.needs_look(), dirt.class() == Class::Settings);
-        let settling = &mut server.session.settling;
-        settling.kept_at = None;
-        settling.looked_at = Some(now);
-        settling.releases = !keeps;
-        settling.cleans = looks && is_of_settings && !keeps && !is_pinned && !pinning;
+        server.session.looked_at = Some(now);
         if !keeps {
             // Those who wait get this one: none is opened for them meanwhile.
             server.begins_reading(now);
         }
         if looks {
-            self.judge_late(server_conn, now, out);
-        } else {
-            self.release_if_done(server_conn, now, out);
+            let settling = Settling {
+                releases: !keeps,
+                cleans: is_of_settings && !keeps && !is_pinned && !pinning,
+                ..Settling::default()
+            };
+            return self.judge_late(server_conn, settling, now, out);
         }
+        server.enter(match keeps {
+            true => Phase::Relaying,
+            false => Phase::Settled,
+        });
+        self.release_if_done(server_conn, now, out);
     }
 
     /// A client is about to wait: no server is opened for its sake while some that are kept are being settled.
@@ -181,7 +199,7 @@ impl Worker {
                 continue;
             }
             self.release_if_done(server, now, out);
-            let stays = |server: &mut Server| matches!(server.duty, Duty::Lent(_));
+            let stays = |server: &mut Server| server.relays_for().is_some();
             if self.table.server(server).is_some_and(stays) {
                 // The server was announced to those who wait, and its client is pinned.
                 self.settled_in_vain(server, now, out);
@@ -193,10 +211,7 @@ impl Worker {
     fn is_kept(&mut self, conn: Token, id: PoolId) -> bool {
         match self.table.get(conn) {
             Some(conn) if is_server_of(conn, id) => match conn {
-                Conn::Server(server) => {
-                    matches!(server.duty, Duty::Lent(_))
-                        && server.session.settling.kept_at.is_some()
-                }
+                Conn::Server(server) => server.unsettled_since().is_some(),
                 _ => false,
             },
             _ => false,
@@ -208,19 +223,19 @@ impl Worker {
         let Some(Conn::Server(server)) = self.table.look(conn) else {
             return None;
         };
-        let settling = &server.session.settling;
-        match server.duty {
-            Duty::Judging(_) if settling.looked_at.is_some() => Some("settling"),
-            Duty::Lent(_) if settling.kept_at.is_some() && server.session.is_to_clean() => {
-                Some("kept")
-            }
+        match server.duty.phase()? {
+            Phase::Settling(_) => Some("settling"),
+            Phase::Kept { .. } if server.session.is_to_clean() => Some("kept"),
+            Phase::Dedicated {
+                unsettled_since: Some(_),
+            } if server.session.is_to_clean() => Some("kept"),
             _ => None,
         }
     }
 
     fn unlist(&mut self, conn: Token) {
         if let Some(server) = self.table.server(conn) {
-            server.session.settling.is_listed = false;
+            server.session.is_listed = false;
         }
     }
 
@@ -260,7 +275,7 @@ impl Worker {
         };
         let dirt = &server.session.dirt;
         let (class, needs_look) = (dirt.class(), dirt.needs_look());
-        let since = server.session.settling.kept_at.unwrap_or(now);
+        let since = server.unsettled_since().unwrap_or(now);
         let due_at = since.after(self.kept_at_most(class));
         if now < due_at || *left == 0 {
             let at = due_at.max(now.after(SETTINGS_KEPT / 8));

@@ -2,10 +2,10 @@
 
 use pgweir_wire::{HEADER_LEN, MessageWriter};
 
-use super::Worker;
+use super::{Worker, exchange::enter};
 use crate::{
     Action, Actions, ReadMode, Time, Token,
-    backend::{Duty, Own, Request, SIGNALS, Server},
+    backend::{Own, Phase, Request, SIGNALS, Server},
     cancel::CancelKey,
     fault::Fault,
     frontend::{Client, ClientDuty},
@@ -38,8 +38,8 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return;
         };
-        match (server.replies.current(), &server.duty) {
-            (Some(Request::Own(Own::Startup)), &Duty::Preparing(client)) => {
+        match (server.replies.current(), server.equips()) {
+            (Some(Request::Own(Own::Startup)), Some(client)) => {
                 out.send_made(client, |bytes| bytes.extend_from_slice(notice));
             }
             (Some(Request::Own(_)), _) => {}
@@ -58,8 +58,7 @@ impl Worker {
         let Some((client_conn, client, server)) = self.table.pair_of(conn) else {
             return;
         };
-        server.duty = Duty::Judging(client_conn);
-        client.duty = ClientDuty::Preparing(conn);
+        enter(Phase::AskingPrivilege, client_conn, client, conn, server);
         out.read(client_conn, ReadMode::Hold);
         let text = Rights::query(server.shared.key.user.as_bytes());
         server.ask(Own::Rights);
@@ -103,9 +102,8 @@ impl Worker {
             return;
         };
         if std::mem::take(&mut server.session.is_held) {
-            server.duty = Duty::Lent(client_conn);
-            client.duty = ClientDuty::Active(conn);
-            return self.judge(conn, now, out);
+            enter(Phase::Relaying, client_conn, client, conn, server);
+            return self.judge_held(conn, now, out);
         }
         if !server.session.overheard.is_empty() {
             self.tell_backlog(client_conn, out);

@@ -2,7 +2,13 @@
 //! anything has a deadline.
 
 use super::{Conn, Worker};
-use crate::{Actions, Time, Token, backend::Duty, fault::Fault, pool::PoolId, stats::Stats};
+use crate::{
+    Actions, Time, Token,
+    backend::{Duty, Phase},
+    fault::Fault,
+    pool::PoolId,
+    stats::Stats,
+};
 
 /// Microseconds between two looks.
 const INTERVAL: u64 = 333_000;
@@ -97,7 +103,7 @@ impl Worker {
                     Duty::Cleaning { until, .. } if until <= now => {
                         found.push(Overdue::Cleaning(token))
                     }
-                    Duty::Checking { until, .. } if until <= now => {
+                    Duty::Lent(ref exchange) if matches!(exchange.phase(), Phase::Checking { until } if *until <= now) => {
                         found.push(Overdue::Check(token))
                     }
                     _ => {}

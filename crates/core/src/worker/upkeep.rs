@@ -77,7 +77,7 @@ impl Worker {
         }
         // A session keeps its server for as long as it likes: nobody waits for that one.
         let is_used = is_idle && idle_for < IN_USE.min(terms.server_lifetime / 4)
-            || matches!(server.duty, Duty::Lent(_)) && terms.mode != PoolMode::Session;
+            || server.relays_for().is_some() && terms.mode != PoolMode::Session;
         // Nor does anybody for one that is a client's own.
         let is_shared = server.owner.is_none();
         let is_soon = is_shared && !server.has_successor && age >= terms.successor_age(server.id);

@@ -8,7 +8,7 @@ use super::{
     Table,
 };
 use crate::{
-    backend::{Duty, Server},
+    backend::{Duty, Phase, Server},
     cancel::{Goal, Passage},
     frontend::{Client, ClientDuty, Stage},
     occupancy::Occupied,
@@ -105,7 +105,9 @@ fn task_of(server: &Server) -> Option<(Task, bool)> {
     match server.duty {
         Duty::Listening => Some((Task::Listen, true)),
         Duty::Login(_) if server.listens.is_some() => Some((Task::Listen, false)),
-        Duty::Checking { .. } => Some((Task::Check, true)),
+        Duty::Lent(exchange) => {
+            matches!(exchange.phase(), Phase::Checking { .. }).then_some((Task::Check, true))
+        }
         Duty::Cleaning { .. } if server.session.lookup.is_some() => Some((Task::AuthQuery, true)),
         Duty::Cleaning { .. } if server.session.reads_catalog() => Some((Task::Catalog, true)),
         _ => None,

@@ -12,7 +12,7 @@ use pgweir_config::PoolMode;
 
 use crate::{
     Address, Time, Token,
-    backend::{Duty, Server},
+    backend::{Duty, Phase, Server},
     frontend::{Client, ClientDuty},
     tls::shown,
     worker::{Conn, LocalPool, Worker, pins_of},
@@ -150,14 +150,17 @@ fn client_state(client: &Client, show: Show) -> &'static str {
 }
 
 fn server_state(server: &Server, is_stale: bool, show: Show) -> &'static str {
-    let (state, of_socket) = match server.duty {
+    let (state, of_socket) = match &server.duty {
         Duty::Login(_) => ("new", "sv_login"),
         Duty::Idle if is_stale => ("used", "sv_used"),
         Duty::Idle => ("idle", "sv_idle"),
         Duty::Cleaning { .. } if server.cancels > 0 => ("being_canceled", "sv_being_canceled"),
-        Duty::Preparing(_) | Duty::Judging(_) | Duty::Lent(_) => ("active", "sv_active"),
+        Duty::Lent(exchange) if matches!(exchange.phase(), Phase::Checking { .. }) => {
+            ("tested", "sv_tested")
+        }
+        Duty::Lent(_) => ("active", "sv_active"),
         Duty::Listening => ("listening", "sv_listening"),
-        Duty::Cleaning { .. } | Duty::Checking { .. } => ("tested", "sv_tested"),
+        Duty::Cleaning { .. } => ("tested", "sv_tested"),
     };
     if with_buffers(show) { of_socket } else { state }
 }

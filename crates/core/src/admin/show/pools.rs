@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     Time,
-    backend::{Duty, Server},
+    backend::{Duty, Phase, Server},
     cancel::{Goal, Passage},
     frontend::{Client, ClientDuty},
     worker::{Conn, Worker},
@@ -135,9 +135,12 @@ fn add_server(server: &Server, is_stale: bool, count: &mut PoolCount) {
         Duty::Idle if is_stale => count.servers_used += 1,
         Duty::Idle => count.servers_idle += 1,
         Duty::Cleaning { .. } if server.cancels > 0 => count.being_canceled += 1,
-        Duty::Preparing(_) | Duty::Judging(_) | Duty::Lent(_) => count.servers_active += 1,
+        Duty::Lent(exchange) if matches!(exchange.phase(), Phase::Checking { .. }) => {
+            count.servers_tested += 1;
+        }
+        Duty::Lent(_) => count.servers_active += 1,
         Duty::Listening => count.servers_listening += 1,
-        Duty::Cleaning { .. } | Duty::Checking { .. } => count.servers_tested += 1,
+        Duty::Cleaning { .. } => count.servers_tested += 1,
     }
 }
 

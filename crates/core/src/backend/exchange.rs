@@ -1,0 +1,215 @@
+//! The loan of a server connection to a client: its phases, and which phase may follow which.
+//!
+//! ```text
+//! Checking  -> ended, then Equipping or Relaying
+//! Equipping -> Relaying
+//! Relaying, Kept, Dedicated, Settled
+//!           -> each other | Settling | AskingPrivilege | RestoringStartupValues | ended
+//! Settling  -> Settled (for other clients) | Relaying | ended
+//! AskingPrivilege, RestoringStartupValues -> Relaying
+//! ```
+//!
+//! Any phase ends at once when the client leaves (the server connection is cleaned or closed) or when the server
+//! connection is lost. `worker/exchange.rs` changes the phase of both sides.
+
+use super::Duty;
+use crate::{Time, Token};
+
+/// The loan of a server connection.
+#[derive(Debug, Clone, Copy)]
+pub struct Exchange {
+    client: Token,
+    phase: Phase,
+}
+
+/// What the two sides of a loan are doing.
+#[derive(Debug, Clone, Copy)]
+pub enum Phase {
+    /// `server_check_query` was sent; no byte of the client has been read.
+    Checking {
+        /// When the server connection is closed for want of an answer.
+        until: Time,
+    },
+    /// Statements of pgweir make the server's session the client's; no byte of the client has been read.
+    Equipping,
+    /// Bytes flow in both directions.
+    Relaying,
+    /// The transaction is over, and nobody has looked at the session: the server stays with its client until a client
+    /// waits, or time has passed.
+    Kept {
+        /// When the transaction ended.
+        since: Time,
+    },
+    /// The transaction is over, and the session holds something that can't be moved.
+    Dedicated {
+        /// When a transaction ended whose effect on the session has not been looked at.
+        unsettled_since: Option<Time>,
+    },
+    /// The client is not read, while pgweir looks at the session, or waits for notifications that come first.
+    Settling(Settling),
+    /// The session was looked at for other clients: the server goes back unless something pins it.
+    Settled,
+    /// ReadyForQuery is held back, while the server says by what right its client signals other clients.
+    AskingPrivilege,
+    /// ReadyForQuery is held back within a transaction, while startup values come back that RESET took away.
+    RestoringStartupValues,
+}
+
+/// How a session is looked at.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Settling {
+    /// The server is asked what the session holds. Otherwise only the client's channels are settled.
+    pub looks: bool,
+    /// The look also resets the settings, in the same error scope.
+    pub cleans: bool,
+    /// The server goes back after the look, unless something pins it.
+    pub releases: bool,
+    /// The client has had its ReadyForQuery.
+    pub is_told: bool,
+}
+
+impl Exchange {
+    /// A loan to this client.
+    #[must_use]
+    #[inline]
+    pub fn new(client: Token, phase: Phase) -> Self {
+        Self { client, phase }
+    }
+
+    /// The client.
+    #[must_use]
+    #[inline]
+    pub fn client(&self) -> Token {
+        self.client
+    }
+
+    /// The present phase.
+    #[must_use]
+    #[inline]
+    pub fn phase(&self) -> &Phase {
+        &self.phase
+    }
+
+    /// How the session is looked at, in phase Settling.
+    pub fn settling_mut(&mut self) -> Option<&mut Settling> {
+        match &mut self.phase {
+            Phase::Settling(settling) => Some(settling),
+            _ => None,
+        }
+    }
+}
+
+impl Phase {
+    /// Do bytes flow, or would they if the client spoke?
+    #[must_use]
+    #[inline]
+    pub fn relays(&self) -> bool {
+        matches!(
+            self,
+            Self::Relaying | Self::Kept { .. } | Self::Dedicated { .. } | Self::Settled
+        )
+    }
+
+    /// Is a ReadyForQuery held back, or the client not read, after a request of its own?
+    #[must_use]
+    #[inline]
+    pub fn holds_client(&self) -> bool {
+        matches!(
+            self,
+            Self::Settling(_) | Self::AskingPrivilege | Self::RestoringStartupValues
+        )
+    }
+
+    /// Since when the server stays with its client without a look at its session.
+    #[must_use]
+    pub fn unsettled_since(&self) -> Option<Time> {
+        match *self {
+            Self::Kept { since } => Some(since),
+            Self::Dedicated { unsettled_since } => unsettled_since,
+            _ => None,
+        }
+    }
+
+    /// May a server connection that does this enter the phase?
+    #[must_use]
+    pub fn may_follow(&self, before: &Duty) -> bool {
+        let phase = match before {
+            Duty::Lent(exchange) => &exchange.phase,
+            Duty::Idle => {
+                return matches!(
+                    self,
+                    Self::Checking { .. } | Self::Equipping | Self::Relaying
+                );
+            }
+            // A server connection of the client's own.
+            Duty::Login(_) => return matches!(self, Self::Relaying),
+            Duty::Listening | Duty::Cleaning { .. } => return false,
+        };
+        match phase {
+            Self::Checking { .. } => false,
+            Self::Equipping => matches!(self, Self::Equipping | Self::Relaying),
+            Self::Relaying | Self::Kept { .. } | Self::Dedicated { .. } | Self::Settled => {
+                !matches!(self, Self::Checking { .. } | Self::Equipping)
+            }
+            Self::Settling(_) => matches!(self, Self::Settled | Self::Relaying),
+            Self::AskingPrivilege | Self::RestoringStartupValues => matches!(self, Self::Relaying),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLIENT: Token = Token {
+        slot: 0,
+        generation: 0,
+    };
+    const NOW: Time = Time(1);
+
+    fn phases() -> [Phase; 9] {
+        [
+            Phase::Checking { until: NOW },
+            Phase::Equipping,
+            Phase::Relaying,
+            Phase::Kept { since: NOW },
+            Phase::Dedicated {
+                unsettled_since: None,
+            },
+            Phase::Settling(Settling::default()),
+            Phase::Settled,
+            Phase::AskingPrivilege,
+            Phase::RestoringStartupValues,
+        ]
+    }
+
+    #[track_caller]
+    fn check(before: &Duty, expect: &[usize]) {
+        let all = phases();
+        let found: Vec<_> = (0..all.len())
+            .filter(|&at| all[at].may_follow(before))
+            .collect();
+        assert_eq!(found, expect, "after {before:?}");
+    }
+
+    #[test]
+    fn transitions() {
+        check(&Duty::Idle, &[0, 1, 2]);
+        check(&Duty::Listening, &[]);
+        let from_quiet = [2, 3, 4, 5, 6, 7, 8];
+        let expect: [&[usize]; 9] = [
+            &[],
+            &[1, 2],
+            &from_quiet,
+            &from_quiet,
+            &from_quiet,
+            &[2, 6],
+            &from_quiet,
+            &[2],
+            &[2],
+        ];
+        for (phase, expect) in phases().into_iter().zip(expect) {
+            check(&Duty::Lent(Exchange::new(CLIENT, phase)), expect);
+        }
+    }
+}
