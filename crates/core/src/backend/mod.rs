@@ -19,7 +19,7 @@ pub use lookup::Lookup;
 pub use mark::{Change, Mark, MarkKind};
 pub use own_names::OwnNames;
 pub use prepared::{Prepared, Version};
-pub use replies::{Front, Replies, Reset};
+pub use replies::{Front, Replies};
 pub use request::{Own, Request};
 pub use segment::{Demands, Retry, Segment};
 pub use server::{Duty, Server, Unnamed};
@@ -27,4 +27,4 @@ pub use session::{
     Answers, Beginning, BeginningRows, CatalogRows, Doubted, SIGNALS, Sequences, ServerSession,
     Settling,
 };
-pub use stream::{Downstream, Expected, Step, Tags, Violation};
+pub use stream::{Downstream, Expected, Step, Violation};
