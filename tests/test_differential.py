@@ -65,9 +65,11 @@ def start(start_pooler, cluster, **settings):
         # On a busy machine clients wait long for those that keep their servers.
         query_wait_notify=0, **settings)
     for role, database in itertools.product(world.ROLES, (world.POOLED, world.ALIAS)):
-        # Servers are kept for sequence values once somebody has asked for one.
+        # Servers are kept for sequence values once an application has asked for one; after 64, for all of them.
         with pooler.raw(role, database) as client:
-            client.send(query("SELECT lastval()")).until_ready()
+            for number in range(66):
+                client.query(f"SET application_name = 'reader {number}'")
+                client.query("SELECT lastval()")
     return pooler
 
 

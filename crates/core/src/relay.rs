@@ -15,7 +15,6 @@ mod own_names;
 mod parts;
 mod refusal;
 mod reported;
-mod restoring;
 mod retry;
 mod run;
 mod statements;
@@ -34,7 +33,7 @@ use self::{
 };
 use crate::{
     Action, Actions, Closed, ReadMode, Time, Token,
-    backend::{Duty, Expected, Front, Phase, Request, Server, Step, Tags},
+    backend::{Duty, Expected, Phase, Request, Step},
     fault::{Fault, STALE_PLAN, Words},
     frontend::ClientDuty,
     session::Lack,
@@ -158,7 +157,7 @@ impl Worker {
                 describes: front.is_describe,
                 checks: server.replies.is_awaited(),
                 rows: server.session.awaits_rows(),
-                tags: tags(server, front),
+                tags: server.session.reads_tags(),
             };
             let step = match server.stream.next(bytes, &mut at, expected) {
                 Ok(Some(step)) => step,
@@ -280,11 +279,6 @@ impl Worker {
             tag @ (backend::PARSE_COMPLETE | backend::CLOSE_COMPLETE) => {
                 self.mark_completed(conn, tag, now, out)
             }
-            tag @ (backend::BIND_COMPLETE | backend::ROW_DESCRIPTION | backend::DATA_ROW)
-                if server.replies.front().restores =>
-            {
-                !server.replies.restores(tag)
-            }
             backend::PARAMETER_DESCRIPTION | backend::ROW_DESCRIPTION | backend::NO_DATA => {
                 self.described(conn, message, out)
             }
@@ -297,9 +291,6 @@ impl Worker {
                 false
             }
             backend::COMMAND_COMPLETE => {
-                if server.replies.restores(backend::COMMAND_COMPLETE) {
-                    return false;
-                }
                 server.session.forget_signals_after(body);
                 self.command_completed(conn, body);
                 self.hearing_completed(conn, Some(body));
@@ -309,7 +300,7 @@ impl Worker {
                 self.noticed(conn, message, out);
                 true
             }
-            _ => self.server_complained(conn, body, now, out),
+            _ => self.complained(conn, body, now, out),
         }
     }
 
@@ -550,18 +541,6 @@ impl Worker {
             _ => out.read(client_conn, ReadMode::Notify),
         }
         true
-    }
-}
-
-/// Which tags of commands matter.
-#[inline]
-fn tags(server: &Server, front: Front) -> Tags {
-    if front.restores {
-        Tags::All
-    } else if server.session.reads_tags() {
-        Tags::Session
-    } else {
-        Tags::None
     }
 }
 

@@ -32,9 +32,6 @@ pub enum MarkKind {
     Portal(BindingId),
     /// A Describe of our own, to know whether a statement is still what its client was told.
     Check(BindingId),
-    /// What brings startup values back within a request: Parse, Bind, Execute and two Closes. So many of
-    /// the messages that end one of these have come: ParseComplete is the first.
-    Restore(u8),
     /// A message that is bound to fail, in place of one that we refuse: see [`Change::Refused`]
     /// and [`Change::Duplicate`].
     Refused,

@@ -21,11 +21,11 @@ pub use lookup::Lookup;
 pub use mark::{Change, Mark, MarkKind};
 pub use own_names::OwnNames;
 pub use prepared::{Prepared, Version};
-pub use replies::{Front, Replies, Reset};
+pub use replies::{Front, Replies};
 pub use request::{Own, Request};
 pub use segment::{Demands, Retry, Segment};
 pub use server::{Duty, Server, Unnamed};
 pub use session::{
     Answers, Beginning, BeginningRows, CatalogRows, Doubted, SIGNALS, Sequences, ServerSession,
 };
-pub use stream::{Downstream, Expected, Step, Tags, Violation};
+pub use stream::{Downstream, Expected, Step, Violation};

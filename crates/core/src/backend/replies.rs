@@ -15,19 +15,16 @@ mod countdown;
 mod describing;
 mod doubt;
 mod marks;
-mod restoring;
 
 use std::collections::VecDeque;
 
 use pgweir_wire::tag::frontend;
 
-pub use self::restoring::Reset;
 use self::{copy_ends::CopyEnds, countdown::Countdown, marks::Marks};
 use super::{
     mark::{Change, Mark, MarkKind},
     request::{Own, Request},
 };
-use crate::session::Insertions;
 
 /// What a server owes.
 ///
@@ -44,8 +41,6 @@ pub struct Replies {
     owed_to_client: usize,
     marks: Marks,
     copy_ends: CopyEnds,
-    /// The statements of ours in the texts of those requests that have such.
-    insertions: VecDeque<Box<Insertions>>,
     /// Messages of the extended protocol came after the last Sync.
     unsynced: bool,
     /// Some of them were sent to the server.
@@ -69,8 +64,6 @@ pub struct Replies {
     dropping: Countdown,
     /// Startup values of the client are not there: a text takes them away.
     restoring: Countdown,
-    /// How far that has come, in a request that goes on.
-    reset: Reset,
     /// The client's next messages wait until all is certain.
     awaited: bool,
     /// So much is owed that the client is not read.
@@ -84,16 +77,12 @@ pub struct Front {
     pub is_mark: bool,
     /// A Describe that is to be noted.
     pub is_describe: bool,
-    /// What brings startup values back.
-    pub restores: bool,
 }
 
 /// A request that was sent to its end.
 #[derive(Debug)]
 struct Sent {
     request: Request,
-    /// Its text has statements of ours in it.
-    is_inserted: bool,
     /// Its marks end before the mark with this number.
     marks_end: u64,
 }
@@ -251,18 +240,17 @@ impl Replies {
     }
 
     fn request_sent(&mut self, request: Request) {
-        self.push(request, false);
+        self.push(request);
         if !Countdown::are_over([self.dropping, self.restoring]) {
             self.dropping.request_sent(self.requests.len());
             self.restoring.request_sent(self.requests.len());
         }
     }
 
-    fn push(&mut self, request: Request, is_inserted: bool) {
+    fn push(&mut self, request: Request) {
         self.owed_to_client += usize::from(request.is_owed_to_client());
         self.requests.push_back(Sent {
             request,
-            is_inserted,
             marks_end: self.marks.next(),
         });
     }
@@ -272,9 +260,6 @@ impl Replies {
         self.answered += 1;
         self.owed_to_client -= usize::from(sent.request.is_owed_to_client());
         self.marks.forget(sent.marks_end);
-        if sent.is_inserted {
-            self.insertions.pop_front();
-        }
         Some(sent.request)
     }
 
@@ -324,7 +309,7 @@ impl Replies {
 
     /// Notes a request of our own.
     pub fn own_sent(&mut self, own: Own) {
-        self.push(Request::Own(own), false);
+        self.push(Request::Own(own));
     }
 
     /// Notes a Sync of our own, behind messages that were noted before.
@@ -355,11 +340,6 @@ impl Replies {
         }
         let taken = self.marks.take(end);
         self.copy_ends.forget(self.answered, end);
-        if let Some(sent) = self.requests.front_mut()
-            && std::mem::take(&mut sent.is_inserted)
-        {
-            self.insertions.pop_front();
-        }
         taken
     }
 
@@ -378,6 +358,19 @@ impl Replies {
     #[must_use]
     pub fn make_unnamed(&self) -> bool {
         self.marks.make_unnamed()
+    }
+
+    /// The request that is being sent takes startup values of the client away.
+    pub fn startup_values_taken(&mut self) {
+        self.restoring.begin();
+    }
+
+    /// The client's next messages wait: startup values that an earlier request has taken away come back
+    /// first. COPY data belongs to that request.
+    #[must_use]
+    #[inline]
+    pub fn holds_back(&self) -> bool {
+        self.restoring.is_pending() && !self.copy_in
     }
 
     /// All statements are gone: nothing of them is to be taken back.
@@ -400,12 +393,8 @@ impl Replies {
             Some(mark) => Front {
                 is_mark: true,
                 is_describe: mark.is_describe(),
-                restores: matches!(mark.kind, MarkKind::Restore(1..)),
             },
-            None => Front {
-                restores: self.requests.front().is_some_and(|sent| sent.is_inserted),
-                ..Front::default()
-            },
+            None => Front::default(),
         }
     }
 

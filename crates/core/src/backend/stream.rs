@@ -67,19 +67,8 @@ pub struct Expected {
     pub checks: bool,
     /// Rows that are to be looked at.
     pub rows: bool,
-    /// Which tags of commands are to be looked at.
-    pub tags: Tags,
-}
-
-/// Tags of commands that are looked at; with some of them, notices too.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tags {
-    /// None but those that take all statements away.
-    None,
-    /// Those that change the session, make that last, or undo it.
-    Session,
-    /// All, and what comes before them: some may answer what brings startup values back.
-    All,
+    /// Tags of commands that change the session, make that last, or undo it are to be looked at, and notices.
+    pub tags: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -242,9 +231,7 @@ fn description_max(expected: Expected) -> usize {
 #[inline]
 fn kind(header: Header, expected: Expected) -> Kind {
     match header.tag {
-        backend::NOTICE_RESPONSE
-            if expected.tags == Tags::None || header.message_len() > INSPECT_MAX =>
-        {
+        backend::NOTICE_RESPONSE if !expected.tags || header.message_len() > INSPECT_MAX => {
             Kind::Pass
         }
         backend::NOTICE_RESPONSE => Kind::Look,
@@ -269,14 +256,6 @@ fn kind(header: Header, expected: Expected) -> Kind {
         {
             Kind::Look
         }
-        backend::BIND_COMPLETE
-        | backend::ROW_DESCRIPTION
-        | backend::DATA_ROW
-        | backend::COMMAND_COMPLETE
-            if expected.tags == Tags::All && header.message_len() <= INSPECT_MAX =>
-        {
-            Kind::Look
-        }
         // As long as `DISCARD ALL` and `DEALLOCATE ALL`.
         backend::DATA_ROW if expected.rows => match header.message_len() <= INSPECT_MAX {
             true => Kind::Look,
@@ -285,8 +264,7 @@ fn kind(header: Header, expected: Expected) -> Kind {
         backend::COMMAND_COMPLETE if matches!(header.body_len, 12 | 15) => Kind::Look,
         // `SET`, `RESET`, `COMMIT`, `UNLISTEN`, `ROLLBACK` and `DISCARD SEQUENCES`.
         backend::COMMAND_COMPLETE
-            if expected.tags != Tags::None
-                && matches!(header.body_len, 4 | 6 | 7 | 9 | 11 | 18) =>
+            if expected.tags && matches!(header.body_len, 4 | 6 | 7 | 9 | 11 | 18) =>
         {
             Kind::Look
         }
@@ -322,7 +300,7 @@ mod tests {
         describes: false,
         checks: false,
         rows: false,
-        tags: Tags::None,
+        tags: false,
     };
     const NONE: Expected = Expected {
         answers: false,
@@ -330,7 +308,7 @@ mod tests {
         describes: false,
         checks: false,
         rows: false,
-        tags: Tags::None,
+        tags: false,
     };
 
     /// Cuts `bytes` at `cuts` and gives what was passed and what was looked at.

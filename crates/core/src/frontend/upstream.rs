@@ -166,6 +166,13 @@ impl Upstream {
         Some(stream)
     }
 
+    /// Is the body of a message still to come? The beginning of a header says nothing yet.
+    #[must_use]
+    #[inline]
+    pub fn is_in_body(&self) -> bool {
+        self.body_left > 0
+    }
+
     /// The last message that was begun has come whole.
     #[must_use]
     #[inline]

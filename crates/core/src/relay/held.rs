@@ -13,6 +13,9 @@ use crate::{
 /// The longest names that are read in a message.
 const NAMES_MAX: usize = 64 * 1024;
 
+/// Longer texts go on in the parts in which they come, and may do anything.
+const TEXT_MAX: usize = 64 * 1024;
+
 impl Upward<'_> {
     /// What this message means is known when earlier requests are answered: until then it waits, and
     /// all that came behind it. A server that said no to an earlier one has skipped what it would
@@ -46,6 +49,24 @@ impl Upward<'_> {
         Ok(())
     }
 
+    /// A part of a Query or Parse has come: `true` if it waits for the rest, so that its text is read as a whole.
+    pub(super) fn holds_text(&mut self, header: Header, body: &[u8]) -> bool {
+        let len = header.body_len as usize;
+        let is_held = is_text(header.tag) && body.len() < len && len <= TEXT_MAX;
+        is_held && self.hold(header, body).is_ok()
+    }
+
+    /// Are the names in such a message followed?
+    #[inline]
+    pub(super) fn follows(&self, tag: u8) -> bool {
+        self.most > 0
+            && matches!(
+                tag,
+                frontend::PARSE | frontend::BIND | frontend::DESCRIBE | frontend::CLOSE
+            )
+            && !self.server.replies.is_skipping()
+    }
+
     /// A named statement has to be kept.
     fn check_length(&self, header: Header, body: &[u8]) -> Result<(), Fault> {
         let is_named = body.first().is_some_and(|&first| first != 0);
@@ -68,7 +89,15 @@ impl Upward<'_> {
         let taken = bytes.len().min(len - held.body.len());
         held.body.extend_from_slice(&bytes[..taken]);
         self.client.stream.advance(taken);
-        let named = Named::read(tag, &held.body, len);
+        if self.is_carried && is_text(tag) && held.body.len() == len && len <= TEXT_MAX {
+            self.put_off(held.header, &[&held.body, &bytes[taken..]], out);
+            return Ok(bytes.len());
+        }
+        let named = match tag {
+            frontend::QUERY if held.body.len() < len => Named::Unclear,
+            frontend::QUERY => Named::Nothing,
+            _ => Named::read(tag, &held.body, len),
+        };
         if named == Named::Unclear {
             if tag != frontend::PARSE && held.body.len() > NAMES_MAX {
                 return Err(Fault::TooLong(tag));
@@ -80,7 +109,9 @@ impl Upward<'_> {
         if named == Named::Unnamed && self.follows(tag) {
             self.go_on_unnamed(tag, &held.body, out);
         }
-        if named.is_named() && self.follows(tag) && self.is_unsure() {
+        let is_early = self.follows(tag)
+            && (named.is_named() && self.is_unsure() || self.resets_too_early(tag, &named));
+        if is_early {
             self.put_off(held.header, &[&held.body, &bytes[taken..]], out);
             return Ok(bytes.len());
         }
@@ -119,4 +150,8 @@ impl Upward<'_> {
         });
         Ok(taken)
     }
+}
+
+fn is_text(tag: u8) -> bool {
+    matches!(tag, frontend::QUERY | frontend::PARSE)
 }

@@ -2,10 +2,7 @@
 //! them. SQL and protocol have one namespace, so the server gets the statements that are spoken of
 //! under the names that the client gave them, for the length of the transaction.
 
-use std::{
-    borrow::Cow,
-    sync::{Arc, atomic::Ordering},
-};
+use std::{borrow::Cow, sync::Arc};
 
 use pgweir_wire::{Header, MessageWriter, tag::frontend};
 
@@ -18,8 +15,8 @@ use crate::{
     Actions,
     backend::{Change, Mark, MarkKind, Own},
     session::{
-        Context, Pin, Resets, Statement, Suspicion, changes_schema, dropped_roles, left_database,
-        may_assign, scan,
+        Context, Pin, Resets, Statement, Suspicion, TakenBack, changes_schema, dropped_roles,
+        left_database, may_assign, scan,
         scan::{Discard, Phrase, custom_names, phrases, statements},
     },
 };
@@ -114,7 +111,7 @@ impl Upward<'_> {
             return Flow::Pass;
         }
         let suspicion = suspicion | out_of_sight(text, suspicion);
-        if suspicion.intersects(TAKES_BACK) && self.takes_back_too_early(text) {
+        if self.takes_back_too_early(suspicion, text) {
             self.server.replies.wait_for_all();
             self.put_off(header, &[rest], out);
             return Flow::Wait;
@@ -134,14 +131,55 @@ impl Upward<'_> {
         } else {
             self.note_ddl(suspicion, text);
         }
-        if header.tag == frontend::QUERY
-            && body.is_some()
-            && suspicion.intersects(TAKES_BACK)
-            && self.restores_in_text(text, out)
-        {
-            return Flow::Taken;
-        }
         Flow::Pass
+    }
+
+    /// Does a text take startup values away, while what comes before it is not answered yet? What that
+    /// undoes or settles is told from what this does only once it is.
+    fn takes_back_too_early(&self, suspicion: Suspicion, text: &[u8]) -> bool {
+        let replies = &self.server.replies;
+        if !suspicion.intersects(TAKES_BACK)
+            || replies.owed_to_client() == 0
+            || replies.is_copy_in()
+        {
+            return false;
+        }
+        let context = self.client.context.as_ref();
+        context.is_some_and(|context| TakenBack::default().note(text, &context.base))
+    }
+
+    /// The same of a statement that was made before, and is used now.
+    #[inline]
+    pub(super) fn resets_too_early(&mut self, tag: u8, named: &Named<'_>) -> bool {
+        let has_startup_values = |context: &Context| !context.base.is_empty();
+        if tag != frontend::BIND
+            || self.server.replies.owed_to_client() == 0
+            || !self
+                .client
+                .context
+                .as_deref()
+                .is_some_and(has_startup_values)
+        {
+            return false;
+        }
+        let is_early = match named {
+            Named::Bind { name, .. } => {
+                let binding = self.client.statements.find(self.bindings, name);
+                let statement = binding.and_then(|binding| self.bindings.statement(binding));
+                statement.is_some_and(|statement| {
+                    let text = up_to_zero(statement.definition());
+                    self.takes_back_too_early(self.suspicion_of(statement), text)
+                })
+            }
+            Named::Unnamed => self.client.unnamed.as_deref().is_some_and(|definition| {
+                self.takes_back_too_early(Suspicion::SETTING, up_to_zero(definition))
+            }),
+            _ => false,
+        };
+        if is_early {
+            self.server.replies.wait_for_all();
+        }
+        is_early
     }
 
     /// A text speaks of statements, and the server is given those. `true` if the text waits.
@@ -256,8 +294,7 @@ impl Upward<'_> {
         {
             let taken_back = &mut self.server.session.taken_back;
             // What a server lacks that can't have it is seen to behind the request.
-            let ahead = self.server.replies.owed_to_client();
-            let takes = taken_back.note(text, &context.base, ahead);
+            let takes = taken_back.note(text, &context.base);
             if takes && self.server.session.lack.is_none() {
                 self.server.replies.startup_values_taken();
             }
@@ -266,8 +303,8 @@ impl Upward<'_> {
             self.learn_customs(&custom_names(text));
         }
         if suspicion.contains(ASKS_FOR_VALUES) {
-            let read = &self.server.shared.sequences_read;
-            read.store(true, Ordering::Relaxed);
+            let readers = &self.server.shared.sequence_readers;
+            readers.insert(self.client.tracked.application_name());
         }
         if let Some(context) = &mut self.client.context {
             let anything = Suspicion::SEQUENCE.and(Suspicion::OPAQUE);

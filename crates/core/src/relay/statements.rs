@@ -45,9 +45,6 @@ impl Worker {
             }
             return !mark.swallow;
         }
-        if server.replies.restores(tag) {
-            return false;
-        }
         let what = format!("message of type '{}' out of place", tag.escape_ascii());
         self.server_fault(conn, &what, now, out);
         false
@@ -62,17 +59,8 @@ impl Worker {
         let schema = self.table.server(conn).map_or(0, |server| server.schema());
         for mark in marks.into_iter().rev() {
             let Some(change) = mark.change else {
-                match mark.kind {
-                    MarkKind::Parse => self.unnamed_is_unclear(conn, client),
-                    MarkKind::Restore(1..) => {
-                        if let Some(server) = self.table.server(conn) {
-                            // A statement of ours is left on it.
-                            server
-                                .retire
-                                .get_or_insert("startup values can't come back");
-                        }
-                    }
-                    _ => {}
+                if mark.kind == MarkKind::Parse {
+                    self.unnamed_is_unclear(conn, client);
                 }
                 continue;
             };

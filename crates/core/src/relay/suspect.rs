@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use pgweir_wire::{Body, Header, tag::frontend};
 
 use super::{named::Named, upward::Upward};
-use crate::session::{Class, Customs, Statement, Suspicion, scan::CustomNames};
+use crate::session::{Class, Context, Customs, Statement, Suspicion, scan::CustomNames};
 
 impl Upward<'_> {
     /// What may a text do to the session?
@@ -90,6 +90,16 @@ impl Upward<'_> {
     #[cold]
     pub(super) fn read_on_later(&mut self, header: Header, begun: &[u8]) {
         let is_text = matches!(header.tag, frontend::QUERY | frontend::PARSE);
+        let has_startup_values = |context: &Context| !context.base.is_empty();
+        if is_text
+            && self
+                .client
+                .context
+                .as_deref()
+                .is_some_and(has_startup_values)
+        {
+            self.server.replies.startup_values_taken();
+        }
         if is_text {
             self.read_ddl_on_later(begun);
         }

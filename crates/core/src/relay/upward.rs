@@ -197,11 +197,15 @@ impl Upward<'_> {
     /// A message of a client whose session is carried: it may hold a text.
     #[inline]
     fn text(&mut self, head: &Head, bytes: &[u8], cursor: &mut Cursor, out: &mut Actions) -> Flow {
-        if self.server.replies.is_restoring() && self.comes_behind_reset(head, cursor, out) {
+        if self.server.replies.holds_back() {
             return self.wait(head, bytes, cursor, out);
         }
         let len = head.header.body_len as usize;
         let body = &bytes[cursor.at..bytes.len().min(cursor.at + len)];
+        if body.len() < len && self.holds_text(head.header, body) {
+            cursor.flush(self.server_conn, head, out);
+            return Flow::Wait;
+        }
         let suspicion = self.suspect(head.header.tag, body, len);
         self.makes_suspect = head.header.tag == frontend::PARSE && !suspicion.is_empty();
         if suspicion.is_empty() {
@@ -236,7 +240,7 @@ impl Upward<'_> {
             self.hold(head.header, body).map_err(Stopped::Refused)?;
             return Ok(Flow::Wait);
         }
-        if named.is_named() && self.is_unsure() {
+        if named.is_named() && self.is_unsure() || self.resets_too_early(tag, &named) {
             return Ok(self.wait(head, bytes, cursor, out));
         }
         if tag == frontend::BIND {
@@ -302,16 +306,6 @@ impl Upward<'_> {
             return Some(Stopped::Refused(Fault::SimpleQuery));
         }
         None
-    }
-
-    #[inline]
-    pub(super) fn follows(&self, tag: u8) -> bool {
-        self.most > 0
-            && matches!(
-                tag,
-                frontend::PARSE | frontend::BIND | frontend::DESCRIBE | frontend::CLOSE
-            )
-            && !self.server.replies.is_skipping()
     }
 
     /// A message was sent that may have to be repeated.

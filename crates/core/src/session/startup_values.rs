@@ -3,10 +3,6 @@
 //! Servers are lent without these as their defaults, so what RESET brings there is not what the client
 //! would have of PostgreSQL.
 
-mod insertions;
-
-pub use insertions::Insertions;
-
 use super::{
     Settings,
     plan::is_who,
@@ -20,8 +16,6 @@ pub struct TakenBack {
     names: Vec<Taken>,
     /// What was done last was undone.
     undone: bool,
-    /// The last text was `DISCARD ALL`: a transaction of its own, whatever comes behind it.
-    discards: bool,
     /// A text that was not held as a whole may have taken back any of them.
     unread: bool,
 }
@@ -36,10 +30,6 @@ struct Taken {
     executed: bool,
     /// The transaction that did it is over.
     certain: bool,
-    /// The startup value has come back within the same request.
-    restored: bool,
-    /// So many requests are answered before the one that does it: what becomes of those is nothing to it.
-    ahead: usize,
 }
 
 /// Lists of names, each of which is quoted for itself.
@@ -51,17 +41,14 @@ const LISTS: [&[u8]; 4] = [
 ];
 
 impl TakenBack {
-    /// A text goes to the server, whose client has these startup values, behind so many requests that are
-    /// still to be answered. `true` if it takes some away.
+    /// A text goes to the server, whose client has these startup values. `true` if it takes some away.
     #[cold]
-    pub fn note(&mut self, text: &[u8], base: &Settings, ahead: usize) -> bool {
+    pub fn note(&mut self, text: &[u8], base: &Settings) -> bool {
         let mut takes = false;
         let mut insert = |taken: &mut Self, name: &[u8], local: bool| {
-            takes |= taken.insert(name, local, base, ahead);
+            takes |= taken.insert(name, local, base);
         };
-        self.discards = false;
         for phrase in phrases(text) {
-            self.discards |= phrase == Phrase::Discard(Discard::All);
             match phrase {
                 Phrase::Reset(name) => insert(self, &name, false),
                 Phrase::Set {
@@ -81,7 +68,7 @@ impl TakenBack {
         takes
     }
 
-    fn insert(&mut self, name: &[u8], local: bool, base: &Settings, ahead: usize) -> bool {
+    fn insert(&mut self, name: &[u8], local: bool, base: &Settings) -> bool {
         let name = name.to_ascii_lowercase().into_boxed_slice();
         if base.get(&name).is_none() {
             return false;
@@ -92,8 +79,6 @@ impl TakenBack {
             local,
             executed: false,
             certain: false,
-            restored: false,
-            ahead,
         });
         true
     }
@@ -107,27 +92,12 @@ impl TakenBack {
     /// ALL` is a transaction of its own.
     pub fn completed(&mut self, tag: &[u8]) {
         self.undone = tag == b"ROLLBACK";
-        let discards = tag == b"DISCARD ALL";
-        if discards || matches!(tag, b"RESET" | b"SET") {
-            for taken in self.names.iter_mut().filter(|taken| taken.ahead == 0) {
-                taken.executed = true;
-                taken.certain |= discards && !taken.local;
-            }
+        let ends = matches!(tag, b"COMMIT" | b"DISCARD ALL");
+        let executes = matches!(tag, b"RESET" | b"SET" | b"DISCARD ALL");
+        for taken in &mut self.names {
+            taken.executed |= executes;
+            taken.certain |= ends && taken.executed && !taken.local;
         }
-    }
-
-    /// Was the last text `DISCARD ALL`?
-    #[must_use]
-    pub fn discards(&self) -> bool {
-        self.discards
-    }
-
-    /// Was something executed, in the request that is being sent, that is to be made good?
-    #[must_use]
-    pub fn is_due(&self) -> bool {
-        let is_due = |taken: &Taken| taken.executed && !taken.restored;
-        let mut names = self.names.iter();
-        names.any(|taken| is_due(taken) && (self.discards || !taken.certain))
     }
 
     /// Something has failed.
@@ -140,24 +110,16 @@ impl TakenBack {
     pub fn settle(&mut self) {
         let undone = std::mem::take(&mut self.undone);
         self.names
-            .retain(|taken| taken.ahead > 0 || taken.certain || !undone && !taken.local);
-        for taken in self.names.iter_mut().filter(|taken| taken.ahead == 0) {
-            taken.certain = true;
-            taken.restored &= !undone;
-        }
-    }
-
-    /// A request was answered; there are so many left.
-    pub fn answered(&mut self, left: usize) {
+            .retain(|taken| taken.certain || !undone && !taken.local);
         for taken in &mut self.names {
-            taken.ahead = taken.ahead.saturating_sub(1).min(left);
+            taken.certain = true;
         }
     }
 
-    /// Was this parameter, in lower case, taken back for the session?
+    /// Was this parameter, in lower case, taken back for the session, as far as is known?
     #[must_use]
     pub fn contains(&self, name: &[u8]) -> bool {
-        self.names.iter().any(|taken| *taken.name == *name)
+        self.unread || self.names.iter().any(|taken| *taken.name == *name)
     }
 
     /// A text that is not held as a whole has a word by which it may take startup values back.
@@ -177,67 +139,29 @@ impl TakenBack {
     pub fn clear(&mut self) {
         self.names.clear();
         self.undone = false;
-        self.discards = false;
         self.unread = false;
     }
 
     /// Within a transaction: what brings the startup values to the server before the client looks.
     #[must_use]
     pub fn take_statements(&mut self, base: &Settings) -> Option<Vec<u8>> {
-        let statements = if self.undone {
-            Vec::new()
-        } else {
-            self.statements(base, false)
-        };
-        self.names.retain(|taken| taken.certain);
-        (!statements.is_empty()).then(|| statements.concat())
-    }
-
-    /// What the text that is being sent takes away comes back within it.
-    pub fn restored(&mut self) {
-        for taken in &mut self.names {
-            taken.restored |= !taken.certain;
-        }
-    }
-
-    /// What was executed of the request that is being sent is made good within it, one by one.
-    #[must_use]
-    pub fn take_statements_within(&mut self, base: &Settings) -> Vec<Vec<u8>> {
-        let statements = self.statements(base, true);
-        for taken in &mut self.names {
-            taken.restored |= taken.executed && !taken.certain;
-        }
-        statements
-    }
-
-    /// The same as a request of its own, behind one that took all away.
-    #[must_use]
-    pub fn take_statements_between(&mut self, base: &Settings) -> Vec<u8> {
-        let statements = self.statements(base, false);
-        for taken in &mut self.names {
-            taken.restored |= taken.executed;
-        }
-        statements.concat()
-    }
-
-    fn statements(&mut self, base: &Settings, within: bool) -> Vec<Vec<u8>> {
         // Who one is comes last: other settings are made with the rights that there are now.
         self.names.sort_by_key(|taken| is_who(&taken.name));
-        let new = self.names.iter();
-        let new = new.filter(|taken| taken.executed && !taken.restored);
-        let new = new.filter(|taken| !(within && taken.certain));
-        let new = new.filter_map(|taken| Some((taken, base.get(&taken.name)?)));
-        new.map(|(taken, value)| statement(taken, value, within && taken.local))
-            .collect()
+        let executed = self.names.iter();
+        let executed = executed.filter(|taken| taken.executed && !self.undone);
+        let executed = executed.filter_map(|taken| Some(statement(taken, base.get(&taken.name)?)));
+        let text: Vec<u8> = executed.flatten().collect();
+        self.names.retain(|taken| taken.certain);
+        (!text.is_empty()).then_some(text)
     }
 }
 
 /// SET may come before `SET TRANSACTION`, which a query may not. But it takes the names in a list one by
 /// one, and writes the list anew; and outside of a transaction block SET LOCAL warns.
-fn statement(taken: &Taken, value: &[u8], by_query: bool) -> Vec<u8> {
+fn statement(taken: &Taken, value: &[u8]) -> Vec<u8> {
     let mut text = Vec::new();
     let is_list = LISTS.contains(&&*taken.name) && !value.is_empty();
-    if by_query || is_list && written_anew(value) != value {
+    if is_list && written_anew(value) != value {
         text.extend_from_slice(b"SELECT pg_catalog.set_config(");
         quote::literal_of_bytes(&mut text, &taken.name);
         text.push(b',');
@@ -330,7 +254,7 @@ mod tests {
         let base = base();
         let mut taken = TakenBack::default();
         for text in texts {
-            taken.note(text.as_bytes(), &base, 0);
+            taken.note(text.as_bytes(), &base);
         }
         taken.settle();
         let found = base.iter().filter(|(name, _)| taken.contains(name));
@@ -362,7 +286,7 @@ mod tests {
     fn undone() {
         let base = base();
         let mut taken = TakenBack::default();
-        taken.note(b"RESET app.a", &base, 0);
+        taken.note(b"RESET app.a", &base);
         taken.completed(b"ROLLBACK");
         taken.completed(b"RESET");
         taken.settle();
@@ -370,11 +294,20 @@ mod tests {
         taken.settle();
         assert!(taken.contains(b"app.a"), "that was another transaction");
         taken.clear();
-        taken.note(b"RESET app.a", &base, 0);
+        taken.note(b"RESET app.a", &base);
         taken.completed(b"RESET");
         taken.completed(b"ROLLBACK");
         taken.settle();
         assert!(taken.is_empty());
+        taken.note(b"RESET app.a", &base);
+        taken.completed(b"RESET");
+        taken.completed(b"COMMIT");
+        taken.failed();
+        taken.settle();
+        assert!(taken.contains(b"app.a"), "what failed came behind it");
+        taken.clear();
+        taken.note_unread();
+        assert!(taken.contains(b"app.a"), "it may have been");
     }
 
     #[test]
@@ -382,7 +315,7 @@ mod tests {
         let base = base();
         let check = |texts: &str, expect: Option<&str>| {
             let mut taken = TakenBack::default();
-            taken.note(texts.as_bytes(), &base, 0);
+            taken.note(texts.as_bytes(), &base);
             taken.completed(b"SET");
             let found = taken.take_statements(&base);
             let found = found.map(|text| String::from_utf8(text).unwrap());
@@ -403,71 +336,11 @@ mod tests {
             Some("SELECT pg_catalog.set_config('temp_tablespaces','one,Two',true);"),
         );
         let mut taken = TakenBack::default();
-        taken.note(b"RESET datestyle", &base, 0);
+        taken.note(b"RESET datestyle", &base);
         taken.failed();
         assert_eq!(taken.take_statements(&base), None);
         let mut taken = TakenBack::default();
-        taken.note(b"RESET datestyle", &base, 0);
+        taken.note(b"RESET datestyle", &base);
         assert_eq!(taken.take_statements(&base), None, "it was not executed");
-    }
-
-    #[test]
-    fn within_a_request() {
-        let base = base();
-        let mut taken = TakenBack::default();
-        assert!(!taken.note(b"RESET work_mem", &base, 0));
-        assert!(taken.note(b"RESET app.a; SET LOCAL datestyle TO DEFAULT", &base, 0));
-        taken.completed(b"COMMIT");
-        assert!(!taken.is_due() && taken.take_statements_within(&base).is_empty());
-        taken.completed(b"SET");
-        assert!(taken.is_due());
-        let found = taken.take_statements_within(&base);
-        let found: Vec<_> = found
-            .iter()
-            .map(|text| String::from_utf8_lossy(text))
-            .collect();
-        let expect = [
-            r#"SET "app"."a" TO 'x';"#,
-            "SELECT pg_catalog.set_config('datestyle','German, DMY',true);",
-        ];
-        assert_eq!(found, expect);
-        assert!(
-            taken.take_statements_within(&base).is_empty(),
-            "they are back"
-        );
-        assert!(taken.contains(b"app.a") && !taken.is_due());
-        taken.completed(b"DISCARD ALL");
-        taken.failed();
-        taken.settle();
-        assert!(taken.contains(b"app.a") && !taken.contains(b"datestyle"));
-        assert!(
-            taken.take_statements(&base).is_some(),
-            "it is undone that they came back"
-        );
-    }
-
-    #[test]
-    fn behind_other_requests() {
-        let base = base();
-        let mut taken = TakenBack::default();
-        taken.note(b"RESET app.a", &base, 2);
-        taken.completed(b"RESET");
-        taken.failed();
-        taken.settle();
-        taken.answered(1);
-        assert!(taken.contains(b"app.a") && !taken.is_due());
-        taken.completed(b"ROLLBACK");
-        taken.settle();
-        taken.answered(0);
-        taken.completed(b"RESET");
-        assert!(taken.is_due());
-        taken.failed();
-        taken.settle();
-        assert!(taken.is_empty());
-        taken.note(b"RESET app.a", &base, 3);
-        // COPY has taken Syncs for itself.
-        taken.answered(0);
-        taken.completed(b"RESET");
-        assert!(taken.is_due());
     }
 }

@@ -3,7 +3,7 @@
 //! The client's ReadyForQuery is held back meanwhile. What is found becomes the client's context, and
 //! says whether the client can go on with any server.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
 
 use pgweir_wire::MessageWriter;
 
@@ -48,7 +48,7 @@ impl Worker {
         if restores_within(client, server) {
             return false;
         }
-        let is_end = is_last && client.stream.is_at_boundary();
+        let is_end = is_last && !client.stream.is_in_body();
         note_sequences(client, server, is_end, now);
         let is_to_judge = server.session.is_to_judge();
         server.session.is_held = is_end && (server.session.hears || is_to_judge);
@@ -368,8 +368,8 @@ impl Worker {
 
 /// Sequences: whose values the server has, and whether the client is likely to ask for them.
 ///
-/// Nothing moves such values. Only where somebody has asked for one in another transaction than the
-/// one that made it do clients keep their servers for them.
+/// Nothing moves such values. Only where a client of the same user and `application_name` has asked for one in
+/// another transaction than the one that made it does a client keep its server for them.
 fn note_sequences(client: &mut Client, server: &mut Server, is_end: bool, now: Time) {
     let suspicion = server.session.suspicion;
     if suspicion.intersects(MAKES_VALUES) {
@@ -380,14 +380,15 @@ fn note_sequences(client: &mut Client, server: &mut Server, is_end: bool, now: T
     }
     let reads = suspicion.contains(Suspicion::READS_SEQUENCE);
     let makes = suspicion.intersects(MAKES_VALUES);
-    let asked_for = &server.shared.sequences_read;
+    let readers = &server.shared.sequence_readers;
+    let application = client.tracked.application_name();
     // A text may be opaque since the catalog was not read yet.
     let makes_for_sure = suspicion.intersects(Suspicion::SEQUENCE.and(Suspicion::EXECUTE));
     if reads && !makes_for_sure {
-        asked_for.store(true, Ordering::Relaxed);
+        readers.insert(application);
     }
     if (reads || makes)
-        && asked_for.load(Ordering::Relaxed)
+        && readers.contains(application)
         && let Some(context) = client.context.as_deref_mut()
     {
         context.keep_sequences(now);

@@ -7,7 +7,7 @@ use pgweir_wire::{HEADER_LEN, MessageWriter, Report, tag::backend};
 use super::{Worker, orders::OUTDATED, succession::Successor};
 use crate::{
     Action, Actions, Level, SharedPool, Time, Token, WorkerId,
-    backend::{Duty, Expected, Own, Request, Step, Tags},
+    backend::{Duty, Expected, Own, Request, Step},
     fault::Words,
     listen::{Channel, Letter, ListenerKey, Notification, Question, Switchboard},
     mail::Mail,
@@ -224,7 +224,7 @@ impl Worker {
                 describes: false,
                 checks: false,
                 rows: false,
-                tags: Tags::None,
+                tags: false,
             };
             match server.stream.next(bytes, &mut at, expected) {
                 Ok(Some(Step::Look { start, end })) => {

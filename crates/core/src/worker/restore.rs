@@ -19,11 +19,8 @@ pub(super) fn restores_within(client: &Client, server: &mut Server) -> bool {
     if server.status == b'I' {
         taken.settle();
     }
-    if !taken.is_empty() {
-        taken.answered(server.replies.owed_to_client().saturating_sub(1));
-    }
     let is_due = server.status == b'T' && !taken.is_empty();
-    if !is_due || !server.replies.is_last() || !client.stream.is_at_boundary() {
+    if !is_due || !server.replies.is_last() || client.stream.is_in_body() {
         return false;
     }
     let base = client.context.as_ref().map(|context| &context.base);

@@ -43,8 +43,6 @@ struct Unit {
     begun: bool,
     failed: bool,
     is_slow: bool,
-    /// Nothing is sent before it is answered.
-    is_alone: bool,
     /// `work_mem` from then on, if it succeeds.
     work_mem: Option<String>,
 }
@@ -381,11 +379,7 @@ impl Client {
         }
         let is_poolers = |said: &&Said| {
             let (of_server, ask) = (said.message[0], self.asked());
-            // Behind a RESET the pooler has its client's startup values set again, in the same query.
-            let is_set = said.message.ends_with(b"SET\0") && said.message.len() == 9;
-            let is_inserted =
-                is_set && !matches!(tag, backend::PARAMETER_STATUS | backend::NOTICE_RESPONSE);
-            said.message != message && (is_inserted || self.own.is_poolers(ask, of_server, tag))
+            said.message != message && self.own.is_poolers(ask, of_server, tag)
         };
         let unheard = said.iter().take_while(is_poolers).count();
         // An error of the pooler's own tells nothing of what servers say.

@@ -32,7 +32,6 @@ impl Client {
                 let open = self.open.as_ref();
                 self.units.is_empty() && open.is_none_or(|unit| unit.is_silent())
             }
-            None if self.units.iter().any(|unit| unit.is_alone) => false,
             None => self.confused || (self.units.len() < 3 && self.spare == 0),
         }
     }

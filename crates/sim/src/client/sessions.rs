@@ -11,9 +11,8 @@ impl Client {
     /// One statement, or some in one query, that works on the session.
     pub(super) fn work_on_session(&mut self, rng: &mut fastrand::Rng) {
         // In session mode it returns to what the server began with.
-        // Within a transaction, one that comes in parts is a known gap of the pooler.
-        if !self.is_hasty && self.units.is_empty() && rng.u8(..25) == 0 && self.own.status == b'I' {
-            return self.reset_all();
+        if !self.is_hasty && self.units.is_empty() && rng.u8(..25) == 0 {
+            return self.simple(&["reset all"], false);
         }
         let mark = format!("c{}n{}", self.index, self.next_number + 1);
         let name = NAMES[rng.usize(..NAMES.len())];
@@ -32,14 +31,6 @@ impl Client {
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         // A text that makes a statement is sent again, to other servers.
         self.simple(&texts, false);
-    }
-
-    /// Its startup values come back at the end of the request: nothing is sent behind it until then.
-    fn reset_all(&mut self) {
-        self.simple(&["reset all"], false);
-        if let Some(unit) = self.units.back_mut() {
-            unit.is_alone = true;
-        }
     }
 
     /// The same in the extended protocol; only texts that are not sent again.

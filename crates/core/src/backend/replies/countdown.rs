@@ -9,12 +9,6 @@ pub(super) struct Countdown(u32);
 const BEGUN: u32 = 1 << 31;
 
 impl Countdown {
-    /// It is not so, and won't be.
-    #[inline]
-    pub(super) fn is_over(self) -> bool {
-        self.0 == 0
-    }
-
     /// None of them is going on?
     #[inline]
     pub(super) fn are_over(all: [Self; 2]) -> bool {
@@ -86,9 +80,9 @@ mod tests {
     fn counts() {
         let mut count = Countdown::default();
         count.request_sent(3);
-        assert!(count.is_over());
+        assert!(Countdown::are_over([count; 2]));
         count.begin();
-        assert!(count.has_begun() && !count.is_pending() && !count.is_over());
+        assert!(count.has_begun() && !count.is_pending() && !Countdown::are_over([count; 2]));
         count.request_sent(3);
         assert!(!count.has_begun() && count.is_pending());
         count.requests_gone(2);

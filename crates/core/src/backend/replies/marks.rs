@@ -90,12 +90,6 @@ impl Marks {
         self.queue.front().filter(|_| self.first() < end)
     }
 
-    /// The same.
-    pub(super) fn front_mut(&mut self, end: u64) -> Option<&mut Mark> {
-        let is_before = self.first() < end;
-        self.queue.front_mut().filter(|_| is_before)
-    }
-
     /// Takes the first mark out.
     #[inline]
     pub(super) fn pop(&mut self) -> Option<Mark> {

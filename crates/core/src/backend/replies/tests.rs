@@ -304,36 +304,6 @@ fn check_counters(replies: &Replies) {
 }
 
 #[test]
-fn startup_values_within_a_request() {
-    let mut replies = Replies::default();
-    replies.startup_values_taken();
-    for (tag, comes_behind) in b"PBDE".iter().zip([false; 4]) {
-        assert_eq!(replies.comes_behind_reset(*tag), comes_behind);
-        replies.client_sent(*tag);
-    }
-    assert!(!replies.comes_behind_reset(frontend::CLOSE));
-    assert!(replies.comes_behind_reset(frontend::PARSE));
-    replies.startup_values_restored();
-    let restore = MarkKind::Restore(0);
-    replies.mark_sent(Mark::plain(MarkKind::Parse));
-    replies.mark_sent(Mark::plain(restore));
-    replies.mark_sent(Mark::plain(restore));
-    replies.client_sent(frontend::SYNC);
-    assert!(!replies.holds_back() && !replies.restores(backend::PARSE_COMPLETE));
-    assert!(replies.completed(MarkKind::Parse).is_some());
-    for _ in 0..2 {
-        assert!(!replies.restores(backend::COMMAND_COMPLETE), "the client's");
-        for tag in b"12DC33" {
-            let is_first = *tag == backend::PARSE_COMPLETE;
-            assert_eq!(replies.front().restores, !is_first);
-            assert!(replies.restores(*tag));
-        }
-    }
-    assert!(!replies.restores(backend::PARSE_COMPLETE));
-    assert_eq!(replies.ready(), Some(Request::Sync));
-}
-
-#[test]
 fn an_answer_that_nobody_asked_for() {
     assert_eq!(Replies::default().ready(), None);
 }

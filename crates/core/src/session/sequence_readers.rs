@@ -1,0 +1,61 @@
+//! Which applications ask for sequence values (`currval`, `lastval`) in a later transaction than the one that made
+//! them. Nothing moves such values to another server, so their clients keep their servers; those of other
+//! applications of the same user do not.
+
+use std::{
+    collections::BTreeSet,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use parking_lot::Mutex;
+
+/// The readers of a pool, by `application_name`.
+#[derive(Debug, Default)]
+pub struct SequenceReaders {
+    /// There are some: read without a lock.
+    any: AtomicBool,
+    names: Mutex<BTreeSet<Box<[u8]>>>,
+}
+
+impl SequenceReaders {
+    /// More names than this stand for every application.
+    const MAX: usize = 64;
+
+    /// Notes a client with this `application_name`, which has asked for such a value.
+    pub fn insert(&self, application: &[u8]) {
+        let mut names = self.names.lock();
+        if names.len() <= Self::MAX {
+            names.insert(application.into());
+        }
+        self.any.store(true, Ordering::Relaxed);
+    }
+
+    /// Is a client with this `application_name` likely to ask for such a value?
+    #[must_use]
+    #[inline]
+    pub fn contains(&self, application: &[u8]) -> bool {
+        self.any.load(Ordering::Relaxed) && {
+            let names = self.names.lock();
+            names.len() > Self::MAX || names.contains(application)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounded() {
+        let readers = SequenceReaders::default();
+        assert!(!readers.contains(b""));
+        readers.insert(b"a");
+        assert!(readers.contains(b"a") && !readers.contains(b"b") && !readers.contains(b""));
+        for number in 0..SequenceReaders::MAX {
+            readers.insert(number.to_string().as_bytes());
+        }
+        assert!(readers.contains(b"b"), "too many to tell");
+        readers.insert(b"c");
+        assert_eq!(readers.names.lock().len(), SequenceReaders::MAX + 1);
+    }
+}
