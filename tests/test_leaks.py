@@ -13,7 +13,7 @@ import cluster as clusters
 import rawclient as wire
 from leaks import line as lines
 from leaks import stage as stages
-from leaks.lines import CLASSES
+from leaks.lines import CLASSES, RARE
 
 pytestmark = pytest.mark.pgweir_only("it carries no session state in transaction mode")
 
@@ -51,7 +51,7 @@ def databases(cell):
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=pytest.mark.full if kind in RARE else ()) for kind in CLASSES])
 def test_no_state_crosses(cell, databases, start_pooler, kind):
     cluster, _ = cell
     made = list(databases(CLASSES[kind]))
@@ -174,3 +174,52 @@ def test_a_plan_is_not_left_to_others(shared, cell):
         victim.query("SELECT pg_stat_force_next_flush()")
         victim.query("SELECT 1")
         assert scans(cluster, name) == before
+
+
+# -- constants that parsing and planning make under a client's settings
+
+CONSTANTS = {
+    "array_nulls = off": "SELECT ('{NULL}'::text[])[1] IS NULL",
+    "transform_null_equals = on": "SELECT count(*) FROM one WHERE (a = NULL) IS NULL",
+    "TimeZone = 'Asia/Tokyo'": "SELECT extract(epoch from timestamptz '2020-06-01')",
+    "TIME ZONE 'Asia/Tokyo'": "SELECT extract(epoch from timestamptz '2020-06-02')",
+    "DateStyle = 'SQL, DMY'": "SELECT '01/02/2020'::date::text",
+    "bytea_output = escape": r"SELECT '\x4142'::bytea::text",
+    "extra_float_digits = -10": "SELECT 1.123456789::float8::text",
+}
+
+
+def test_constants_are_not_left_to_others(shared, cell):
+    """A statement that is parsed and planned under SET LOCAL means what its own text says to the next client."""
+    cluster, _ = cell
+    pooler, name = shared
+    run = lines.bind(name="s") + lines.execute() + lines.SYNC
+    wrong = []
+    for setting, text in CONSTANTS.items():
+        with pooler.raw(stages.USER, name) as client, pooler.raw(stages.USER, name) as victim:
+            seen = []
+            for one in (client, victim):
+                one.query("BEGIN")
+                if one is client:
+                    one.query(f"SET LOCAL {setting}")
+                one.send(lines.parse(text, "s") + lines.SYNC).until_ready()
+                seen.append(wire.value(one.send(run).until_ready()))
+                one.query("COMMIT")
+        with wire.RawClient.tcp(cluster.host, cluster.port).login(stages.USER, name) as direct:
+            if seen[0] == seen[1] or seen[1] != direct.value(text):
+                wrong.append((setting, *seen))
+    assert not wrong
+
+
+def test_a_function_in_pg_temp_is_read_too(cell, shared):
+    """A table's default may call a function that is in the temporary schema of another session."""
+    cluster, _ = cell
+    pooler, name = shared
+    made = ("CREATE FUNCTION pg_temp.f() RETURNS int LANGUAGE plpgsql AS"
+            " $k$ BEGIN PERFORM set_config('app.temp', 'A', false); RETURN 1; END $k$;"
+            " CREATE TABLE reaches (a int DEFAULT pg_temp.f(), b int)")
+    with wire.RawClient.tcp(cluster.host, cluster.port).login(stages.USER, name) as holder:
+        assert not wire.errors(holder.query(made))
+        with pooler.raw(stages.USER, name) as client, pooler.raw(stages.USER, name) as victim:
+            client.query("INSERT INTO reaches (b) VALUES (1)")
+            assert not victim.value("SELECT current_setting('app.' || 'temp', true)")

@@ -1,5 +1,6 @@
 """The table: classes of what keeps session state without saying so, a line for each text or object."""
 
-from leaks import bodies, objects, protocol, texts
+from leaks import bodies, forms, objects, protocol, texts
 
-CLASSES = texts.CLASSES | bodies.CLASSES | objects.CLASSES | protocol.CLASSES
+CLASSES = texts.CLASSES | bodies.CLASSES | objects.CLASSES | protocol.CLASSES | forms.CLASSES
+RARE = set(forms.CLASSES) - forms.FOUND

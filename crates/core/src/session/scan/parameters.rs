@@ -67,8 +67,8 @@ fn is_broken(text: &[u8]) -> bool {
 
 /// What is left of a parameter although it was set for the transaction only.
 ///
-/// `seed` acts when it is set. Plans that were made under other costs stay with prepared statements. The others
-/// change how the texts after it are read, and those may have been looked at before that is known here.
+/// `seed` acts when it is set. Plans and constants that were made under other settings stay with prepared
+/// statements and functions. The others change how the texts after it are read, and those may have been looked at before that is known here.
 pub(super) fn lasting(parameter: &[u8]) -> Suspicion {
     let is = |name: &str| parameter.eq_ignore_ascii_case(name.as_bytes());
     if is("seed") {
@@ -84,10 +84,25 @@ pub(super) fn lasting(parameter: &[u8]) -> Suspicion {
     }
 }
 
-/// Does a plan depend on this parameter? Those that PostgreSQL's manual lists under "Query Planning".
+/// Does a stored plan depend on this parameter? True of the parameters that PostgreSQL's manual lists under
+/// "Query Planning", and of those by which parse analysis and planning turn literals into constants.
 #[must_use]
 pub fn shapes_plans(parameter: &[u8]) -> bool {
-    const NAMES: [&str; 12] = [
+    const NAMES: [&str; 24] = [
+        "array_nulls",
+        "bytea_output",
+        "datestyle",
+        "extra_float_digits",
+        "intervalstyle",
+        "lc_monetary",
+        "timezone",
+        // SET TIME ZONE
+        "time",
+        "timezone_abbreviations",
+        "transform_null_equals",
+        "xmloption",
+        // SET XML OPTION
+        "xml",
         "plan_cache_mode",
         "effective_cache_size",
         "constraint_exclusion",

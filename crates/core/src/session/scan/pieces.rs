@@ -9,7 +9,7 @@ pub(in crate::session) enum Piece<'a> {
     Word(&'a [u8]),
     /// An identifier in quotes, without them. A doubled quote stands within as it is written.
     Quoted(&'a [u8]),
-    /// A plain string, without its quotes.
+    /// A plain string, or `N'..'`, without its quotes.
     Text(&'a [u8]),
     /// A string of another kind, a number or a parameter.
     Value(&'a [u8]),
@@ -47,6 +47,10 @@ fn piece<'a>(lexer: &Lexer<'a>, token: Token) -> Option<Piece<'a>> {
         Kind::Word => Piece::Word(bytes),
         Kind::Quoted => Piece::Quoted(within()),
         Kind::Text => Piece::Text(within()),
+        // `standard_conforming_strings` says what a backslash is in it, as in a plain string.
+        Kind::OtherText if matches!(bytes, [b'n' | b'N', ..]) => {
+            Piece::Text(bytes.get(2..bytes.len() - 1).unwrap_or(&[]))
+        }
         Kind::OtherText | Kind::Number | Kind::Parameter => Piece::Value(bytes),
         Kind::Open => Piece::Symbol(b'('),
         Kind::Close => Piece::Symbol(b')'),
