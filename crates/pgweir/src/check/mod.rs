@@ -13,7 +13,7 @@ use std::{
     process::ExitCode,
 };
 
-use pgweir_core::Snapshot;
+use pgweir_core::{Endpoint, Snapshot};
 
 use self::table::Table;
 use crate::{
@@ -106,7 +106,7 @@ fn reach_servers(snapshot: &Snapshot) -> (Vec<String>, Vec<String>) {
     for (host, port) in report::endpoints(&snapshot.config) {
         match complaint(&host, port) {
             Some(complaint) => complaints.push(complaint),
-            None => reached.push(report::endpoint(&host, port)),
+            None => reached.push(Endpoint::of(&host, port).to_string()),
         }
     }
     (reached, complaints)
