@@ -300,8 +300,10 @@ def test_the_psql_line_works(quick_start, pg, folder):
 
 def test_occupied_port_is_explained(quick_start, pg):
     url = f"postgres://{USER}@{pg.host}:{pg.port}/app"
-    wait_for(quick_start(url, PGPASSWORD=PASSWORD))
+    first = quick_start(url, PGPASSWORD=PASSWORD)
+    wait_for(first)
     second = quick_start(url, PGPASSWORD=PASSWORD)
     assert second.wait(10) == 1
     assert "127.0.0.1:6432" in second.log.read_text()
-    assert "another program listens there" in second.log.read_text()
+    name = Path(f"/proc/{first.pid}/comm").read_text().strip()
+    assert f"{name} (process {first.pid}) listens there" in second.log.read_text()
