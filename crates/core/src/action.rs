@@ -182,6 +182,19 @@ pub enum Endpoint {
     },
 }
 
+impl Endpoint {
+    /// The server of a `host` and `port`; a host that begins with `/` or `@` is the folder of a Unix socket.
+    #[must_use]
+    pub fn of(host: &str, port: u16) -> Self {
+        if host.starts_with(['/', '@']) {
+            Self::Unix(format!("{}/.s.PGSQL.{port}", host.trim_end_matches('/')))
+        } else {
+            let host = host.to_owned();
+            Self::Tcp { host, port }
+        }
+    }
+}
+
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

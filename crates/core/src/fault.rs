@@ -164,8 +164,9 @@ pub enum Fault {
     /// The login of a server of the client's own failed: what that server said, or what went wrong
     /// on the way.
     OwnServer(String),
-    /// No server could be reached: the reason, kept until `server_login_retry` has passed.
-    ServerLogin(String),
+    /// No server could be reached: the reason, kept until `server_login_retry` has passed, and the
+    /// server's address with the system's error, if these are known.
+    ServerLogin(Box<(String, Option<String>)>),
     /// The session's server is out of date, and `server_fast_close` is set; or it is the client's own.
     DatabaseChanged,
     /// The connection that listened for this client, among others, is gone (why).
@@ -182,12 +183,19 @@ pub enum Fault {
     },
     /// A console command that does not exist or does not fit.
     Command(String),
+    /// RESUME of what is not paused.
+    NotPaused {
+        /// In PgBouncer's words.
+        what: String,
+        /// Databases that are paused by themselves.
+        paused: Vec<String>,
+    },
     /// The console knows only simple queries.
     ConsoleExtended,
     /// The console command is not for this user.
     CommandNotAllowed,
-    /// The configuration could not be read again.
-    ReloadFailed,
+    /// The configuration could not be read again: a line for each problem, with its file and line.
+    ReloadFailed(String),
     /// A setting could not be changed (what is wrong, and what would be right).
     SetFailed(String),
     /// Too many passwords are being checked.
@@ -223,7 +231,7 @@ impl Fault {
             Self::ServerCrashed | Self::ServerProtocol(_) | Self::ServerUnclean(_) => {
                 sqlstate::CONNECTION_FAILURE
             }
-            Self::ReloadFailed => sqlstate::CONFIG_FILE_ERROR,
+            Self::ReloadFailed(_) => sqlstate::CONFIG_FILE_ERROR,
             Self::PinTimeout(_) => sqlstate::IDLE_SESSION_TIMEOUT,
             Self::CommandCanceled => sqlstate::QUERY_CANCELED,
             Self::ListenerLost(_) | Self::TakeoverTimeout | Self::Terminated => {
@@ -263,7 +271,7 @@ impl Fault {
             | Self::ShuttingDown
             | Self::TakeoverTimeout
             | Self::ServersShutDown
-            | Self::ReloadFailed
+            | Self::ReloadFailed(_)
             | Self::NoForcedUser => Blame::Operator,
             Self::LoginTimeoutServerDown | Self::QueryTimeoutInQueue => Blame::Server,
             Self::DatabaseDisabled(_)
@@ -327,9 +335,12 @@ impl Fault {
                 "Read notifications faster, keep transactions short, or raise notification_backlog."
                     .into()
             }
-            Self::ReloadFailed => {
-                "The log names file, line and key; the old configuration stays in force.".into()
-            }
+            Self::ReloadFailed(_) => "The old configuration stays in force.".into(),
+            Self::ServerLogin(_) => "RECONNECT on the console tries again at once.".into(),
+            Self::NotPaused { paused, .. } => match paused.as_slice() {
+                [] => return None,
+                names => format!("Databases are paused by themselves: RESUME {}.", names.join(", RESUME ")).into(),
+            },
             Self::PinTimeout(_) => {
                 "End what the session holds when it is not needed any more (DROP, CLOSE, unlock, DISCARD), or raise \
                  pin_timeout."
@@ -366,6 +377,8 @@ impl Fault {
             Self::OwnServer(why) | Self::ListenerLost(why) => Some(why.as_str()),
             Self::SetFailed(detail) => Some(detail.as_str()),
             Self::ServerRefused { detail, .. } => Some(&**detail),
+            Self::ServerLogin(why) => why.1.as_deref(),
+            Self::ReloadFailed(problems) => Some(problems.as_str()),
             Self::QueryWaitTimeout(Some(reason)) => Some(&*reason.detail),
             _ => None,
         };
@@ -387,6 +400,7 @@ const TOO_MANY_STATEMENTS: &str = "too many prepared statements (max_client_prep
 const OPTIONS_SYNTAX: &str = "unsupported options startup parameter: only '-c config=val' and \
                               '--config=val' are allowed";
 
+const LOGIN_FAILING: &str = "server login has been failing, cached error";
 const TAKEOVER_TIMEOUT: &str = "terminating connection: the pooler was restarted, and this \
                                 connection did not move in time (takeover_timeout)";
 
@@ -465,20 +479,19 @@ impl fmt::Display for Fault {
             Self::ServerCrashed => f.write_str("server conn crashed?"),
             Self::ServerProtocol(what) => write!(f, "server broke the protocol: {what}"),
             Self::ServerUnclean(what) => write!(f, "server can't be cleaned: {what}"),
-            Self::ServerLogin(why) => write!(
-                f,
-                "server login has been failing, cached error: {why} (server_login_retry)"
-            ),
+            Self::ServerLogin(why) => write!(f, "{LOGIN_FAILING}: {} (server_login_retry)", why.0),
             Self::DatabaseChanged => f.write_str("database configuration changed"),
             Self::ServerRefused { what, .. } => write!(f, "server login failed: {what}"),
-            Self::MalformedSasl(text) | Self::Command(text) => f.write_str(text),
+            Self::MalformedSasl(text)
+            | Self::Command(text)
+            | Self::NotPaused { what: text, .. } => f.write_str(text),
             Self::ConsoleExtended => {
                 f.write_str("extended query protocol not supported by admin console")
             }
             Self::CommandNotAllowed => f.write_str("admin access needed"),
             Self::Overloaded => f.write_str("too many logins at once"),
             Self::SetFailed(_) => f.write_str("SET failed"),
-            Self::ReloadFailed => f.write_str("RELOAD failed, see logs for additional details"),
+            Self::ReloadFailed(_) => f.write_str("RELOAD failed, see logs for additional details"),
         }
     }
 }

@@ -126,7 +126,10 @@ impl Operator {
         }
         let mut orders = self.orders.write();
         match std::mem::take(&mut orders.halt) {
-            Halt::No => Err(Fault::Command("pooler is not paused/suspended".to_owned())),
+            Halt::No => Err(Fault::NotPaused {
+                what: "pooler is not paused/suspended".to_owned(),
+                paused: orders.paused.iter().cloned().collect(),
+            }),
             halt => Ok(halt),
         }
     }
@@ -136,10 +139,14 @@ impl Operator {
     /// # Errors
     /// It is not paused itself.
     pub fn resume_database(&self, name: &str) -> Result<(), Fault> {
-        match self.orders.write().paused.remove(name) {
-            true => Ok(()),
-            false => Err(Fault::Command(format!("database {name} is not paused"))),
+        let mut orders = self.orders.write();
+        if orders.paused.remove(name) {
+            return Ok(());
         }
+        Err(Fault::NotPaused {
+            what: format!("database {name} is not paused"),
+            paused: orders.paused.iter().cloned().collect(),
+        })
     }
 
     /// DISABLE of a database, or ENABLE.

@@ -54,7 +54,7 @@ pub(crate) struct Cli {
     version: Option<bool>,
 
     /// Print this help.
-    #[arg(short, long, action = ArgAction::Help)]
+    #[arg(short, long, action = ArgAction::Help, global = true)]
     help: Option<bool>,
 
     /// What to do instead of running.
@@ -69,7 +69,7 @@ pub(crate) enum Command {
     Check {
         /// The configuration file.
         ini: PathBuf,
-        /// Also connect to each server's address, once.
+        /// Also connect to each server's address, once; the exit code is 1 if one can't be reached.
         #[arg(long)]
         reach: bool,
     },

@@ -26,7 +26,7 @@ use crate::{
     log::{Log, LogBuffer},
     net::{Driver, ListenPlan, Listeners, Load, Mailboxes, NetOptions, Passed, Surroundings},
     process::{self, FileLimit, Notifier, PidFile, ProcessError},
-    quickstart,
+    quickstart::{self, FirstLogin},
     takeover::{self, Elder, Heir, Inheritance, Outgoing, Partner, Post},
     tls::Contexts,
 };
@@ -40,6 +40,8 @@ struct Plan {
     notes: Vec<String>,
     /// How to connect, for a quick start.
     psql: Option<String>,
+    /// Of a quick start; to be tried before anything else is done.
+    first_login: Option<FirstLogin>,
 }
 
 /// Starts pgweir and runs it to its end.
@@ -65,6 +67,9 @@ fn start(cli: &Cli, mut plan: Plan) -> Result<ExitCode, StartError> {
     if user.is_some() && matches!(plan.origin, Origin::Ini(_)) {
         // As that user, since RELOAD will be: a file that it can't read shows now, not then.
         plan = self::plan(cli)?;
+    }
+    if let Some(login) = plan.first_login.take() {
+        login.run()?;
     }
     let settings = &mut plan.snapshot.config.settings;
     settings.verbose = settings.verbose.max(cli.verbose.into());
@@ -233,8 +238,9 @@ fn plan(cli: &Cli) -> Result<Plan, StartError> {
             origin: Origin::Url,
             snapshot: start.snapshot,
             tls: start.tls,
-            notes: Vec::new(),
+            notes: start.notes,
             psql: Some(start.psql),
+            first_login: Some(start.first_login),
         });
     }
     if quickstart::is_mistyped(target) && !Path::new(target).exists() {
@@ -248,6 +254,7 @@ fn plan(cli: &Cli) -> Result<Plan, StartError> {
         snapshot: loaded.snapshot,
         tls: loaded.tls,
         psql: None,
+        first_login: None,
     })
 }
 
@@ -299,9 +306,6 @@ impl Start {
             control: control.clone(),
             log: log.clone(),
         };
-        if matches!(plan.origin, Origin::Url) {
-            look_for_server(&snapshot, log.clone(), clock)?;
-        }
         let workers = crew.start(&directory)?;
         let text = format!("process up: {}, epoll, {count} workers", admin::VERSION);
         lines.say(clock.now(), Level::Log, text);
@@ -410,21 +414,6 @@ fn directory(
         .succeeding(left.generation, left.begin.next_id);
     left.pass_to(&directory);
     directory
-}
-
-/// Says in the log if the server of a quick start is not there. Nothing waits for it.
-fn look_for_server(snapshot: &Snapshot, log: Log, clock: Clock) -> Result<(), io::Error> {
-    let Some(database) = &snapshot.config.fallback else {
-        return Ok(());
-    };
-    let (host, port) = (database.host.first().cloned(), database.port);
-    let look = move || {
-        if let Some(complaint) = host.and_then(|host| quickstart::complaint(&host, port)) {
-            log.buffer().say(clock.now(), Level::Warning, complaint);
-        }
-    };
-    let builder = thread::Builder::new().name("look".to_owned());
-    builder.spawn(look).map(drop)
 }
 
 /// What all workers share.

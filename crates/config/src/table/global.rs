@@ -299,8 +299,9 @@ settings! {
         /// A server connection must be open and logged in within this time. 0: no limit.
         server_connect_timeout: Micros = "15", reloads, now;
         /// After a failed login to a server, wait so long before the next try. As long as a pool has
-        /// never had a server, clients that log in meanwhile get the error at once; all others wait, up
-        /// to `query_wait_timeout`. But when PostgreSQL refuses the login and the pool has no server
+        /// never had a server, clients that log in meanwhile get the error at once, and one that waits for
+        /// the first try gets it unless the next try comes within `server_connect_timeout` of its login; all
+        /// others wait, up to `query_wait_timeout`. RELOAD and RECONNECT let the next try come at once. But when PostgreSQL refuses the login and the pool has no server
         /// left, those that wait get PostgreSQL's words at once.
         server_login_retry: Micros = "15", reloads, now;
         /// Close servers that were idle for so long. 0: never.

@@ -73,12 +73,15 @@ impl Rest<'_> {
         found
     }
 
-    /// A name: letters, digits and underscores, or anything between double quotes.
+    /// A name: letters, digits, underscores and, within it, hyphens; or anything between double quotes.
     fn word(&mut self) -> Option<String> {
         if self.0.starts_with('"') {
             return self.quoted('"');
         }
-        self.run(|c| c.is_ascii_alphanumeric() || c == '_')
+        if self.0.starts_with('-') {
+            return None;
+        }
+        self.run(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))
     }
 
     /// A value: between quotes of either kind, or a run of anything but blanks and quotes.
@@ -141,6 +144,7 @@ mod tests {
         words("pause", "pause", "");
         words("  PAUSE\t;\n", "PAUSE", "");
         words("pause app_1;", "pause", "app_1");
+        words("kill_client C-0x1f", "kill_client", "C-0x1f");
         words("pause \"My \"\"own\"\" db\"", "pause", "My \"own\" db");
         words("\"pause\" \"\"", "pause", "");
     }

@@ -184,6 +184,13 @@ impl Worker {
         let database = self.meant(database.to_owned(), "reconnect")?;
         for pool in self.pools_of(database.as_deref()) {
             pool.epochs.lock().renew();
+            // What was wrong with the old servers says nothing of the new ones.
+            let notes = {
+                let mut ledger = pool.ledger.lock();
+                ledger.forgive();
+                ledger.tick(now)
+            };
+            self.deliver(notes, &pool, out);
         }
         out.list.push(Action::Control(Control::RefreshNames));
         self.begin_tour(conn, Errand::Settle("RECONNECT".to_owned()), now, out);
@@ -401,9 +408,10 @@ fn no_such_database(name: &str) -> Fault {
     Fault::Command(format!("no such database: {name}"))
 }
 
-/// A client's number, as SHOW CLIENTS has it (`id`), or as the log and `ptr` do (`0x1f`). One that is too
-/// large is nobody's.
+/// A client's number, as SHOW CLIENTS has it (`id`, or `ptr`: `0x1f`), or as the log does (`C-0x1f`). One that
+/// is too large is nobody's.
 fn client_id(text: &str) -> Option<u64> {
+    let text = text.strip_prefix("C-").unwrap_or(text);
     let hex = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
     let (digits, radix) = hex.map_or((text, 10), |digits| (digits, 16));
     let is_number = !digits.is_empty() && digits.chars().all(|digit| digit.is_digit(radix));

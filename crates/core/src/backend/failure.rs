@@ -13,6 +13,8 @@ pub struct Failure {
     /// What those are told that wait: the server has said no. `None` if it could not be reached, or
     /// asked for patience: then they go on waiting.
     pub refusal: Option<Fault>,
+    /// The server's address and the system's error, if it could not be reached.
+    pub detail: Option<String>,
 }
 
 /// PostgreSQL's `cannot_connect_now`: it starts, or recovers, and asks for patience.
@@ -31,7 +33,32 @@ impl Failure {
         Self {
             text: text.to_owned(),
             refusal: None,
+            detail: None,
         }
+    }
+
+    /// The same, with the server's address and the system's error.
+    #[must_use]
+    pub fn with_detail(self, detail: String) -> Self {
+        Self {
+            detail: Some(detail),
+            ..self
+        }
+    }
+
+    /// What clients are told that log in before the next try.
+    #[must_use]
+    pub fn cached(&self) -> Fault {
+        Fault::ServerLogin(Box::new((self.text.clone(), self.detail.clone())))
+    }
+
+    /// What clients are told that log in to a pool that has never had a server; the others go on waiting.
+    #[must_use]
+    pub fn at_login(&self) -> Option<Fault> {
+        self.detail.clone().map(|detail| Fault::ServerRefused {
+            what: self.text.clone(),
+            detail,
+        })
     }
 
     /// It said no, or is none.
@@ -47,6 +74,7 @@ impl Failure {
                 Self {
                     text: words.message.clone(),
                     refusal: Some(Fault::ServerSaid(words.clone())),
+                    detail: None,
                 }
             }
             other => {
@@ -63,6 +91,7 @@ impl Failure {
                 Self {
                     text: refusal.to_string(),
                     refusal: Some(refusal),
+                    detail: None,
                 }
             }
         }

@@ -298,6 +298,13 @@ impl ServerLogin {
         self.finish_scram(keys, out)
     }
 
+    /// Was SCRAM bound to the TLS connection?
+    #[must_use]
+    pub fn is_bound(&self) -> bool {
+        let mechanism = self.exchange.as_ref().map(ClientExchange::mechanism);
+        mechanism == Some(scram::MECHANISM_PLUS)
+    }
+
     /// Bytes after ReadyForQuery, which there should be none of.
     #[must_use]
     pub fn has_rest(&self) -> bool {

@@ -10,9 +10,9 @@ use std::{
 
 use super::{CancelConnection, CancelKey, Goal, Passage};
 use crate::{
-    Action, Actions, Level, Time, Token, WorkerId,
+    Action, Actions, Endpoint, Level, Time, Token, WorkerId,
     mail::Mail,
-    worker::{Conn, Worker, endpoint},
+    worker::{Conn, Worker},
 };
 
 const EXHAUSTED: &str = "failed to forward cancel request because its TTL was exhausted";
@@ -97,7 +97,7 @@ impl Worker {
         // Of a peer that is not in the configuration any more, requests end by their timeout.
         if let Some(entry) = config.peers.get(&peer) {
             let host = entry.host.as_deref().unwrap_or_default();
-            let endpoint = Arc::new(endpoint(host, entry.port));
+            let endpoint = Arc::new(Endpoint::of(host, entry.port));
             let size = match entry.pool_size.unwrap_or(config.settings.default_pool_size) {
                 0 => u32::MAX,
                 size => size,

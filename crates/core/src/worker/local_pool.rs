@@ -170,7 +170,7 @@ impl Terms {
             entry: Some(database.clone()),
             endpoints: hosts
                 .iter()
-                .map(|host| Arc::new(endpoint(host, database.port)))
+                .map(|host| Arc::new(Endpoint::of(host, database.port)))
                 .collect(),
             tls: snapshot.tls.servers,
             query_wait_timeout: config.query_wait_timeout(database, &shared.key.user).0,
@@ -222,17 +222,6 @@ impl Terms {
 }
 
 /// Where a host of the configuration is.
-pub(crate) fn endpoint(host: &str, port: u16) -> Endpoint {
-    if host.starts_with(['/', '@']) {
-        Endpoint::Unix(format!("{}/.s.PGSQL.{port}", host.trim_end_matches('/')))
-    } else {
-        Endpoint::Tcp {
-            host: host.to_owned(),
-            port,
-        }
-    }
-}
-
 impl LocalPool {
     pub(crate) fn new(
         shared: &Arc<SharedPool>,

@@ -64,7 +64,7 @@ pub use self::{
 };
 pub(crate) use self::{
     listeners::Listeners,
-    local_pool::{LocalPool, endpoint},
+    local_pool::LocalPool,
     pins::pins_of,
     table::{Conn, Table},
 };

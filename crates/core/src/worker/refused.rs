@@ -30,7 +30,7 @@ impl Worker {
         let facts = shared.facts.lock();
         match &facts.failure {
             // Those of a list that were not tried since may be well.
-            Some(why) if facts.failures >= hosts => Err(Fault::ServerLogin(why.text.clone())),
+            Some(why) if facts.failures >= hosts => Err(why.cached()),
             _ => Ok(()),
         }
     }
@@ -43,8 +43,14 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) {
-        let is_refused = why.refusal.is_some();
-        shared.facts.lock().has_failed(why);
+        let hosts = self.local_pool(shared, now).terms.endpoints.len();
+        let is_told = {
+            let mut facts = shared.facts.lock();
+            let is_refused = why.refusal.is_some();
+            let is_unreachable = why.detail.is_some();
+            facts.has_failed(why);
+            is_refused || (is_unreachable && facts.failures >= hosts)
+        };
         let outdated = shared.epochs.lock().outdated();
         let (notes, has_none) = {
             let mut ledger = shared.ledger.lock();
@@ -54,7 +60,7 @@ impl Worker {
             (notes, usable <= outdated)
         };
         self.deliver(notes, shared, out);
-        if is_refused && has_none {
+        if is_told && has_none {
             for to in (0..self.directory.workers()).map(|index| crate::WorkerId(index as u8)) {
                 out.list.push(Action::Mail {
                     to,
@@ -64,16 +70,34 @@ impl Worker {
         }
     }
 
-    /// The pool has no server to lend, and the login of one was refused: clients that wait are told.
+    /// The pool has no server to lend. Clients that wait are told if the login of one was refused. If the
+    /// server could not be reached and the pool has never had one, clients that log in are told, unless the
+    /// next try comes within `server_connect_timeout` of their login.
     pub(crate) fn fail_waiters(&mut self, shared: &Arc<SharedPool>, now: Time, out: &mut Actions) {
-        let failure = shared.facts.lock().failure.clone();
-        let Some(refusal) = failure.and_then(|failure| failure.refusal) else {
+        let Some(failure) = shared.facts.lock().failure.clone() else {
             return;
         };
+        let only_at_login = failure.refusal.is_none();
+        let Some(fault) = failure.refusal.clone().or_else(|| failure.at_login()) else {
+            return;
+        };
+        if only_at_login && shared.is_known() {
+            return;
+        }
+        let settings = &self.snapshot.config.settings;
+        let patience = match settings.server_connect_timeout.0 {
+            0 => u64::MAX,
+            patience => patience,
+        };
+        let next_try = now.after(settings.server_login_retry.0);
         let waits = |conn: &Conn| match conn {
-            Conn::Client(client) => {
-                client.pool == Some(shared.id) && matches!(client.duty, ClientDuty::Waiting { .. })
-            }
+            Conn::Client(client) if client.pool == Some(shared.id) => match client.duty {
+                ClientDuty::Waiting { at_login, .. } => {
+                    let is_late = next_try.since(client.connected_at) >= patience;
+                    !only_at_login || (at_login && is_late)
+                }
+                _ => false,
+            },
             _ => false,
         };
         let waiting: Vec<Token> = self
@@ -83,7 +107,7 @@ impl Worker {
             .map(|(token, _)| token)
             .collect();
         for client in waiting {
-            self.refuse(client, &refusal, now, out);
+            self.refuse(client, &fault, now, out);
         }
     }
 }

@@ -320,7 +320,10 @@ impl Worker {
             self.server_subject(conn),
             format!("server login failed: {text}"),
         );
-        let failure = Failure::of(error);
+        let mut failure = Failure::of(error);
+        if let (LoginError::Tls(what), Some(server)) = (error, self.table.server(conn)) {
+            failure.detail = Some(format!("{}: {what}", server.endpoint));
+        }
         self.log_refused(conn, &failure.text, now, out);
         out.list.push(Action::Close(conn));
         self.drop_login(conn, failure, now, out);
@@ -339,26 +342,35 @@ impl Worker {
                 ("connect failed", detail)
             }
         };
+        let failure = Failure::unreachable(short);
+        let failure = match self.table.server(conn) {
+            Some(server) => failure.with_detail(format!("{}: {detail}", server.endpoint)),
+            None => failure,
+        };
         let subject = self.server_subject(conn);
         out.log(Level::Warning, subject, format!("cannot connect: {detail}"));
         self.log_server_end(conn, short, now, out);
-        self.drop_login(conn, Failure::unreachable(short), now, out);
+        self.drop_login(conn, failure, now, out);
     }
 
     /// A login took too long.
     pub(crate) fn server_login_overdue(&mut self, conn: Token, now: Time, out: &mut Actions) {
-        let is_connected = self
-            .table
-            .server(conn)
-            .is_some_and(|server| server.addresses.is_some());
-        let why = if is_connected {
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
+        let why = if server.addresses.is_some() {
             "connect timeout"
         } else {
             "connect failed"
         };
+        let detail = format!(
+            "{}: no answer within server_connect_timeout",
+            server.endpoint
+        );
         self.log_server_end(conn, why, now, out);
         out.list.push(Action::Close(conn));
-        self.drop_login(conn, Failure::unreachable(why), now, out);
+        let failure = Failure::unreachable(why).with_detail(detail);
+        self.drop_login(conn, failure, now, out);
     }
 
     /// We end a login ourselves: nothing is wrong with the server.

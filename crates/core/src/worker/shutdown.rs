@@ -185,8 +185,9 @@ impl Worker {
         if !same_servers {
             // What was wrong with the old ones says nothing of the new ones.
             shared.facts.lock().failure = None;
-            shared.ledger.lock().forgive();
         }
+        // Nor do old passwords say anything of new ones.
+        shared.ledger.lock().forgive();
         self.retire_outdated(id, now, out);
         let limits = directory::limits(&snapshot.config, &entry, &shared.key.user);
         let caps = directory::cap_limits(&snapshot.config, &entry, &shared.key.user);

@@ -8,12 +8,12 @@ mod table;
 
 use std::{
     fmt::Display,
-    io::{self, IsTerminal, Write},
+    io::{self, Write},
     path::Path,
     process::ExitCode,
 };
 
-use pgweir_core::Snapshot;
+use pgweir_core::{Endpoint, Snapshot};
 
 use self::table::Table;
 use crate::{
@@ -25,7 +25,8 @@ use crate::{
 };
 
 /// Prints what would be used, what is ignored and what is doubtful. The process ends with 1 if the
-/// pooler would not start with it; what is doubtful is no reason for that. `reach`: connect to each server.
+/// pooler would not start with it; what is doubtful is no reason for that. `reach`: connect to each server, and
+/// end with 1 if one can't be reached.
 pub(crate) fn run(ini: &Path, reach: bool) -> ExitCode {
     let (loaded, is_user) = match load_as_user(ini) {
         Ok(loaded) => loaded,
@@ -52,8 +53,12 @@ pub(crate) fn run(ini: &Path, reach: bool) -> ExitCode {
         ));
     }
     let mut tables = report::tables(snapshot, files);
+    let mut code = ExitCode::SUCCESS;
     if reach {
         let (reached, complaints) = reach_servers(snapshot);
+        if !complaints.is_empty() {
+            code = ExitCode::FAILURE;
+        }
         tables.extend(list(
             "Reached (by a connection, in which nobody has logged in)",
             reached,
@@ -66,19 +71,14 @@ pub(crate) fn run(ini: &Path, reach: bool) -> ExitCode {
         report::differences(snapshot),
     ));
     tables.extend(list("Warnings", doubts));
-    let terminal = io::stdout().is_terminal();
     let mut text = format!("{}: can be used\n", ini.display());
     for table in tables {
         text.push('\n');
-        text.push_str(&if terminal {
-            table.aligned()
-        } else {
-            table.plain()
-        });
+        text.push_str(&table.aligned());
     }
     // Whoever closed standard output does not want to know.
     let _ = io::stdout().write_all(text.as_bytes());
-    ExitCode::SUCCESS
+    code
 }
 
 /// The configuration as the user sees it that it would run as, where we can be that one; and whether we are.
@@ -106,7 +106,7 @@ fn reach_servers(snapshot: &Snapshot) -> (Vec<String>, Vec<String>) {
     for (host, port) in report::endpoints(&snapshot.config) {
         match complaint(&host, port) {
             Some(complaint) => complaints.push(complaint),
-            None => reached.push(report::endpoint(&host, port)),
+            None => reached.push(Endpoint::of(&host, port).to_string()),
         }
     }
     (reached, complaints)

@@ -1,7 +1,7 @@
 //! What a configuration comes to.
 
 use pgweir_config::{AuthType, Config, Database, Micros, PoolMode, SessionState};
-use pgweir_core::Snapshot;
+use pgweir_core::{Endpoint, Snapshot};
 
 use super::table::Table;
 use crate::{process::FileLimit, startup::worker_count};
@@ -114,16 +114,8 @@ pub(super) fn all(config: &Config) -> impl Iterator<Item = (&str, &Database)> {
 
 fn servers(config: &Config, database: &Database) -> Vec<String> {
     hosts(config, database)
-        .map(|(host, port)| endpoint(&host, port))
+        .map(|(host, port)| Endpoint::of(&host, port).to_string())
         .collect()
-}
-
-pub(super) fn endpoint(host: &str, port: u16) -> String {
-    match host.chars().next() {
-        Some('/' | '@') => format!("{host}/.s.PGSQL.{port}"),
-        _ if host.contains(':') => format!("[{host}]:{port}"),
-        _ => format!("{host}:{port}"),
-    }
 }
 
 fn hosts(config: &Config, database: &Database) -> impl Iterator<Item = (String, u16)> {

@@ -1,4 +1,4 @@
-//! Tables for a terminal, and for other programs.
+//! Tables of text.
 
 /// A table with a title. Without columns, it is a list.
 #[derive(Debug)]
@@ -34,18 +34,6 @@ impl Table {
         }
         text
     }
-
-    /// Columns separated by tabs.
-    pub(super) fn plain(&self) -> String {
-        let mut text = format!("{}\n", self.title);
-        if !self.columns.is_empty() {
-            text.push_str(&format!("{}\n", self.columns.join("\t")));
-        }
-        for row in &self.rows {
-            text.push_str(&format!("{}\n", row.join("\t")));
-        }
-        text
-    }
 }
 
 #[cfg(test)]
@@ -64,6 +52,5 @@ mod tests {
             table.aligned(),
             "Things\n  name     is\n  a        one\n  änother\n"
         );
-        assert_eq!(table.plain(), "Things\nname\tis\na\tone\nänother\t\n");
     }
 }

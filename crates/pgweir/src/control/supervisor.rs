@@ -286,25 +286,26 @@ impl Supervisor {
 
     fn reload(&mut self, console: Option<(WorkerId, Token)>) {
         self.notifier.reloading();
-        let ok = match self.origin.clone() {
+        let outcome = match self.origin.clone() {
             Origin::Ini(path) => {
                 let before = self.directory.snapshot();
                 let conffile = before.config.settings.conffile.as_ref();
                 self.reload_file(&conffile.map_or(path, PathBuf::from))
             }
             Origin::Url => {
-                self.say(Level::Warning, "RELOAD: there is no configuration file");
-                false
+                let problem = "there is no configuration file: pgweir was started with a URL";
+                self.say(Level::Warning, format!("RELOAD: {problem}"));
+                Err(problem.to_owned())
             }
         };
-        if !ok {
+        if outcome.is_err() {
             // Log files are rotated whatever else is wrong.
             self.configure_log();
         }
         self.notifier.ready();
         if let Some((worker, console)) = console {
-            let outcome = ok.then_some(None).ok_or(Fault::ReloadFailed);
-            self.report(worker, console, outcome);
+            let outcome = outcome.map(|()| None);
+            self.report(worker, console, outcome.map_err(Fault::ReloadFailed));
         }
     }
 
@@ -363,18 +364,22 @@ impl Supervisor {
     }
 
     /// Puts the whole new configuration in force, or nothing of it.
-    fn reload_file(&mut self, path: &Path) -> bool {
+    ///
+    /// # Errors
+    /// A line for each problem.
+    fn reload_file(&mut self, path: &Path) -> Result<(), String> {
         let mut loaded = match load(path, &self.tls) {
             Ok(loaded) => loaded,
             Err(error) => {
-                for problem in error.to_string().lines() {
+                let problems = error.to_string();
+                for problem in problems.lines() {
                     self.say(Level::Error, problem);
                 }
                 self.say(
                     Level::Error,
                     "RELOAD failed, the old configuration stays in force",
                 );
-                return false;
+                return Err(problems);
             }
         };
         let before = self.directory.snapshot();
@@ -392,7 +397,7 @@ impl Supervisor {
         config.settings.verbose = config.settings.verbose.max(self.verbose);
         self.tls = loaded.tls;
         self.apply(Arc::new(loaded.snapshot));
-        true
+        Ok(())
     }
 
     fn apply(&mut self, snapshot: Arc<Snapshot>) {

@@ -13,7 +13,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicI32, Ordering},
+        atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering},
     },
 };
 
@@ -42,6 +42,8 @@ struct Sink {
     to_files: AtomicBool,
     to_syslog: AtomicBool,
     syslog: Syslog,
+    /// Lines that the log file did not take since the last one that it did.
+    lost: AtomicU64,
 }
 
 impl Log {
@@ -54,6 +56,7 @@ impl Log {
             to_files: AtomicBool::new(stderr),
             to_syslog: AtomicBool::new(false),
             syslog: Syslog::new(),
+            lost: AtomicU64::new(0),
         }))
     }
 
@@ -108,13 +111,32 @@ impl Log {
         self.0.verbose.load(Ordering::Relaxed) > 0
     }
 
-    fn write(&self, bytes: &[u8]) {
-        // There is nowhere to report a failing log to.
+    /// Writes lines. Those that the file does not take are counted, and named once it takes some again;
+    /// `warning` makes a line of a text.
+    fn write(&self, bytes: &[u8], warning: impl Fn(&str) -> String) {
         if self.0.stderr {
+            // There is nowhere to report that to.
             let _ = io::stderr().lock().write_all(bytes);
         }
-        if let Some(mut file) = self.0.file.read().as_ref() {
-            let _ = file.write_all(bytes);
+        let file = self.0.file.read();
+        let Some(mut file) = file.as_ref() else {
+            return;
+        };
+        let lost = self.0.lost.swap(0, Ordering::Relaxed);
+        let said = match lost {
+            0 => Ok(()),
+            lost => {
+                let text = format!(
+                    "{lost} lines before this one were lost: the log file did not take them"
+                );
+                file.write_all(warning(&text).as_bytes())
+            }
+        };
+        if said.and_then(|()| file.write_all(bytes)).is_err() {
+            let lines = bytes.iter().filter(|&&byte| byte == b'\n').count();
+            self.0
+                .lost
+                .fetch_add(lost + lines as u64, Ordering::Relaxed);
         }
     }
 }
@@ -223,7 +245,15 @@ impl LogBuffer {
     /// Writes what was gathered.
     pub(crate) fn flush(&mut self) {
         if !self.bytes.is_empty() {
-            self.log.write(self.bytes.as_bytes());
+            let Self {
+                date,
+                abbreviation,
+                pid,
+                ..
+            } = &*self;
+            self.log.write(self.bytes.as_bytes(), |text| {
+                format!("{date}.000 {abbreviation} [{pid}] WARNING {text}\n")
+            });
             self.bytes.clear();
             self.bytes.shrink_to(BUFFER_BYTES);
         }

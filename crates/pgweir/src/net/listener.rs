@@ -1,6 +1,7 @@
 //! The listening sockets, shared by all workers.
 
 use std::{
+    borrow::Cow,
     fmt, fs, io,
     net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs},
     os::{
@@ -31,6 +32,7 @@ use rustix::{
 use super::{
     SocketOptions,
     accept::Arrival,
+    holder,
     inherited::{InheritedAt, Passed, examine},
 };
 
@@ -60,12 +62,12 @@ pub(crate) enum ListenError {
     #[error("listen_addr: cannot resolve \"{0}\": {1}")]
     Lookup(String, #[source] io::Error),
     /// The address can't be used.
-    #[error("cannot listen on {0}: {1}{hint}", hint = hint(.1))]
+    #[error("cannot listen on {0}: {1}{hint}", hint = hint(.0, .1))]
     Bind(String, #[source] io::Error),
     /// Somebody answers on the Unix socket.
     #[error(
-        "unix socket {0} is in use: stop the pooler or PostgreSQL that listens there, or set another \
-         unix_socket_dir or listen_port"
+        "unix socket {0} is in use{by}: stop the pooler or PostgreSQL that listens there, or set another \
+         unix_socket_dir or listen_port", by = holder::of_unix(.0).map(|by| format!(" by {by}")).unwrap_or_default()
     )]
     InUse(String),
     /// There is no such group.
@@ -332,10 +334,16 @@ impl fmt::Display for Listener {
     }
 }
 
-fn hint(error: &io::Error) -> &'static str {
-    match error.kind() {
+fn hint(at: &str, error: &io::Error) -> Cow<'static, str> {
+    let hint = match error.kind() {
         io::ErrorKind::AddrInUse => {
-            ": another program listens there (`ss -ltnp` shows which); stop it, or set another listen_port"
+            let holder = at.parse().ok().and_then(holder::of_tcp);
+            return match holder {
+                Some(holder) => format!(": {holder} listens there; stop it, or set another listen_port").into(),
+                None => ": another program listens there (as root, `ss -ltnp` shows which); stop it, or set another \
+                         listen_port"
+                    .into(),
+            };
         }
         io::ErrorKind::AddrNotAvailable => ": this machine has no such address",
         io::ErrorKind::PermissionDenied => {
@@ -343,7 +351,8 @@ fn hint(error: &io::Error) -> &'static str {
         }
         io::ErrorKind::NotFound => ": unix_socket_dir must name a folder that exists",
         _ => "",
-    }
+    };
+    hint.into()
 }
 
 fn take_passed(

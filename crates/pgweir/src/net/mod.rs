@@ -6,13 +6,14 @@
 //! - `driver`: the loop, and which event goes where.
 //! - `secure`: what is between sockets and core when a connection is encrypted.
 //! - `execute`: the actions. `read`, `send`, `closing`, `connect`, `accept`: one direction each.
-//! - `poller`, `table`, `mailbox`, `timers`, `listener`, `inherited`, `options`: what they are made of.
+//! - `poller`, `table`, `mailbox`, `timers`, `listener`, `inherited`, `holder`, `options`: what they are made of.
 
 mod accept;
 mod closing;
 mod connect;
 mod driver;
 mod execute;
+pub(crate) mod holder;
 mod inherited;
 mod io;
 mod listener;

@@ -195,13 +195,22 @@ fn content(file: &mut File) -> io::Result<Content> {
         return Ok(Content::Foreign);
     };
     let number = pid.as_raw_nonzero().get();
-    // A process of somebody else lives, too.
-    let lives = !matches!(test_kill_process(pid), Err(rustix::io::Errno::SRCH));
+    // A process of somebody else lives, too. One that has ended, and whose parent has not asked for its end,
+    // does not.
+    let lives =
+        !matches!(test_kill_process(pid), Err(rustix::io::Errno::SRCH)) && !is_zombie(number);
     Ok(if lives && number.unsigned_abs() != std::process::id() {
         Content::Living(number)
     } else {
         Content::Stale
     })
+}
+
+fn is_zombie(pid: i32) -> bool {
+    let about = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The state comes behind the program's name, which may have parentheses of its own.
+    let state = about.rsplit_once(") ").map(|(_, rest)| rest);
+    state.is_some_and(|state| state.starts_with('Z'))
 }
 
 #[cfg(test)]
@@ -232,6 +241,25 @@ mod tests {
             PidFile::take(&path),
             Err(ProcessError::Running(_, 1))
         ));
+        fs::remove_file(&path).expect("removed");
+        let mut child = std::process::Command::new("true")
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .expect("started");
+        // Its end closes the pipe; its state changes a moment later.
+        let mut out = child.stdout.take().expect("a pipe");
+        out.read_to_end(&mut Vec::new()).expect("read");
+        let pid = i32::try_from(child.id()).expect("a process id");
+        while !is_zombie(pid) {
+            std::thread::yield_now();
+        }
+        fs::write(&path, format!("{pid}\n")).expect("written");
+        assert!(
+            PidFile::take(&path)
+                .expect("a zombie has it")
+                .replaces_stale()
+        );
+        child.wait().expect("ended");
         for foreign in ["some text", "-5", "12 13"] {
             fs::write(&path, foreign).expect("written");
             assert!(

@@ -1,17 +1,25 @@
 //! `pgweir postgres://user@host/database`: a pooler without a configuration file.
 
+mod login;
+mod parameters;
 mod pgpass;
 mod reach;
 mod scrub;
 mod url;
 
-use std::{env, path::Path};
+use std::{
+    env,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use pgweir_auth::userlist::{Secret, Userlist};
 use pgweir_config::{Config, is_console};
-use pgweir_core::Snapshot;
+use pgweir_core::{Snapshot, backend::Credentials};
 use zeroize::Zeroizing;
 
+pub(crate) use login::{FirstLogin, FirstLoginError};
 pub(crate) use reach::complaint;
 use scrub::PASSWORD_ON_STDIN;
 pub(crate) use scrub::ScrubError;
@@ -23,6 +31,8 @@ pub(crate) use url::UrlError;
 /// Where Unix sockets of PostgreSQL are, if the URL names no host.
 const SOCKET_FOLDERS: [&str; 2] = ["/var/run/postgresql", "/tmp"];
 const DEFAULT_PORT: u16 = 5432;
+/// How long the first login may take, unless `connect_timeout` says something else.
+const FIRST_LOGIN: Duration = Duration::from_secs(5);
 
 /// Why there is no quick start.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +75,10 @@ pub(crate) struct QuickStart {
     pub(crate) psql: String,
     /// What connections are encrypted with.
     pub(crate) tls: Contexts,
+    /// To be tried before clients are let in.
+    pub(crate) first_login: FirstLogin,
+    /// Parameters of the URL that have no effect.
+    pub(crate) notes: Vec<String>,
 }
 
 /// Does the command line name a URL rather than a file?
@@ -85,7 +99,7 @@ pub(crate) fn is_mistyped(target: &str) -> bool {
 /// # Errors
 /// When something is missing or can't be understood.
 pub(crate) fn from_url(text: &str) -> Result<QuickStart, QuickStartError> {
-    let url = Url::parse(text)?;
+    let mut url = Url::parse(text)?;
     if let Some(password) = &url.password {
         return Ok(scrub::start_again(
             text,
@@ -103,16 +117,36 @@ pub(crate) fn from_url(text: &str) -> Result<QuickStart, QuickStartError> {
     }
     let port = url.port.unwrap_or(DEFAULT_PORT);
     let host = url.host.unwrap_or_else(|| default_host(port));
-    let password = find_password(&host, port, &dbname, &user)?;
+    let passfile = url.parameters.passfile.as_deref().map(Path::new);
+    let (password, password_source) = find_password(&host, port, &dbname, &user, passfile)?;
+    let secret = Secret::Plain(password);
     let mut users = Userlist::default();
-    users.insert(user.as_str(), Secret::Plain(password));
-    let mut config = Config::quick_start(&host, port, &dbname);
+    users.insert(user.as_str(), secret.clone());
+    let mut config = url
+        .parameters
+        .apply(Config::quick_start(&host, port, &dbname))?;
     config.settings.admin_users = vec![user.clone()];
-    if let Some(mode) = url.sslmode {
-        config.settings.server_tls_sslmode = mode;
-    }
     let tls = Contexts::load(&config.settings, &Contexts::default(), &mut Vec::new())?;
     let psql = psql_line(&config, &user, &dbname);
+    let first_login = FirstLogin {
+        host,
+        port,
+        credentials: Credentials {
+            user,
+            database: dbname,
+            secret: Some(Arc::new(secret)),
+            keys: None,
+            parameters: Vec::new(),
+            connect_query: None,
+        },
+        tls: tls.clone(),
+        needs_channel_binding: url.parameters.needs_channel_binding,
+        patience: url
+            .parameters
+            .connect_timeout
+            .map_or(FIRST_LOGIN, Duration::from_secs),
+        password_source,
+    };
     Ok(QuickStart {
         snapshot: Snapshot {
             config,
@@ -122,23 +156,27 @@ pub(crate) fn from_url(text: &str) -> Result<QuickStart, QuickStartError> {
         },
         tls,
         psql,
+        first_login,
+        notes: url.parameters.ignored,
     })
 }
 
-/// libpq's order, after the URL itself: the environment, then the password file.
+/// The password, and where it comes from. libpq's order, after the URL itself: the environment, then the
+/// password file.
 fn find_password(
     host: &str,
     port: u16,
     dbname: &str,
     user: &str,
-) -> Result<Zeroizing<String>, QuickStartError> {
+    passfile: Option<&Path>,
+) -> Result<(Zeroizing<String>, String), QuickStartError> {
     if env::var_os(PASSWORD_ON_STDIN).is_some() {
-        return Ok(scrub::take_password()?);
+        return Ok((scrub::take_password()?, "the URL".to_owned()));
     }
     if let Ok(password) = env::var("PGPASSWORD")
         && !password.is_empty()
     {
-        return Ok(Zeroizing::new(password));
+        return Ok((Zeroizing::new(password), "PGPASSWORD".to_owned()));
     }
     let known_as = if SOCKET_FOLDERS.contains(&host) {
         "localhost"
@@ -151,7 +189,13 @@ fn find_password(
         dbname,
         user,
     };
-    pgpass::look_up(&wanted)?
+    let path = passfile.map(PathBuf::from).or_else(pgpass::default_path);
+    let found = match &path {
+        Some(path) => pgpass::look_into(path, &wanted)?,
+        None => None,
+    };
+    found
+        .zip(path.map(|path| path.display().to_string()))
         .ok_or_else(|| QuickStartError::NoPassword(format!("user \"{user}\" at {host}:{port}")))
 }
 

@@ -32,16 +32,19 @@ pub(crate) enum Refused {
     Unreadable(PathBuf, #[source] io::Error),
 }
 
-/// Looks into the file that PGPASSFILE names, or `~/.pgpass`.
-pub(super) fn look_up(wanted: &Wanted<'_>) -> Result<Option<Zeroizing<String>>, Refused> {
-    let path = env::var_os("PGPASSFILE")
+/// The file that PGPASSFILE names, or `~/.pgpass`.
+pub(super) fn default_path() -> Option<PathBuf> {
+    env::var_os("PGPASSFILE")
         .filter(|path| !path.is_empty())
         .map(PathBuf::from)
-        .or_else(|| env::home_dir().map(|home| home.join(".pgpass")));
-    path.map_or(Ok(None), |path| look_into(&path, wanted))
+        .or_else(|| env::home_dir().map(|home| home.join(".pgpass")))
 }
 
-fn look_into(path: &Path, wanted: &Wanted<'_>) -> Result<Option<Zeroizing<String>>, Refused> {
+/// The password in a password file; none if there is no such file.
+pub(super) fn look_into(
+    path: &Path,
+    wanted: &Wanted<'_>,
+) -> Result<Option<Zeroizing<String>>, Refused> {
     let unreadable = |error| Refused::Unreadable(path.to_owned(), error);
     let mut file = match fs::File::open(path) {
         Ok(file) => file,

@@ -1,8 +1,7 @@
-//! Is the server of a URL there at all? Whoever tries pgweir for the first time should not have to
-//! find out by a client's error.
+//! Is a server there at all?
 
 use std::{
-    io,
+    io::{self, Read, Write},
     net::{TcpStream, ToSocketAddrs},
     os::{
         linux::net::SocketAddrExt,
@@ -11,37 +10,59 @@ use std::{
     time::Duration,
 };
 
+use pgweir_core::Endpoint;
+
 /// How long to wait for each address.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// A connection of either kind.
+pub(super) type Stream = Box<dyn ReadWrite>;
+
+/// A connection that can be read and written.
+pub(super) trait ReadWrite: Read + Write + Send {}
+
+impl<T: Read + Write + Send> ReadWrite for T {}
+
 /// Connects to the server once; what to say if that fails. Takes its time.
 pub(crate) fn complaint(host: &str, port: u16) -> Option<String> {
-    let error = reach(host, port).err()?;
-    let hint = match error.kind() {
-        io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
-            "is PostgreSQL running there, on this port?"
-        }
-        io::ErrorKind::TimedOut => "is there a firewall in between?",
-        _ => "is the name right?",
-    };
+    let error = connect(host, port, PATIENCE).err()?;
+    let place = Endpoint::of(host, port);
+    let hint = hint(&error);
     Some(format!(
-        "cannot reach the server at {host}:{port}: {error}: {hint} Clients are let in as soon as it can be reached"
+        "cannot reach the server at {place}: {error}: {hint}"
     ))
 }
 
-fn reach(host: &str, port: u16) -> io::Result<()> {
-    if let Some(name) = host.strip_prefix('@') {
-        let name = format!("{name}/.s.PGSQL.{port}");
-        let address = SocketAddr::from_abstract_name(name)?;
-        return UnixStream::connect_addr(&address).map(drop);
+/// What may be wrong.
+pub(super) fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
+            "is PostgreSQL running there, on this port?"
+        }
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => "is there a firewall in between?",
+        io::ErrorKind::PermissionDenied => "is this user allowed to use the socket?",
+        _ => "is the host's name right?",
     }
-    if host.starts_with('/') {
-        return UnixStream::connect(format!("{host}/.s.PGSQL.{port}")).map(drop);
-    }
+}
+
+/// Opens a connection to the first address that answers. `patience` is for each of them.
+pub(super) fn connect(host: &str, port: u16, patience: Duration) -> io::Result<Stream> {
+    let path = match Endpoint::of(host, port) {
+        Endpoint::Unix(path) => path,
+        Endpoint::Tcp { .. } => return connect_tcp(host, port, patience),
+    };
+    let stream = match path.strip_prefix('@') {
+        Some(name) => UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?,
+        None => UnixStream::connect(path)?,
+    };
+    Ok(Box::new(stream))
+}
+
+fn connect_tcp(host: &str, port: u16, patience: Duration) -> io::Result<Stream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in (host, port).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, PATIENCE) {
-            Ok(_) => return Ok(()),
+        match TcpStream::connect_timeout(&address, patience) {
+            Ok(stream) => return Ok(Box::new(stream)),
             Err(error) => last = error,
         }
     }

@@ -1,8 +1,9 @@
 //! `postgres://` URLs, in libpq's form.
 
 use percent_encoding::percent_decode_str;
-use pgweir_config::SslMode;
 use zeroize::Zeroizing;
+
+use super::parameters::Parameters;
 
 /// Both spellings of the scheme.
 pub(super) const SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
@@ -20,16 +21,29 @@ pub(crate) enum UrlError {
     #[error("the URL's IPv6 address must stand alone between [ and ]")]
     Brackets,
     /// Several hosts.
-    #[error("the URL names several hosts: write an ini file for that")]
-    Hosts,
-    /// A parameter that would be ignored.
-    #[error("the URL's parameter \"{0}\" has no meaning here: write an ini file")]
-    Parameter(String),
-    /// Encryption is asked for.
     #[error(
-        "sslmode={0} needs an authority's certificate: use an ini file with server_tls_ca_file"
+        "the URL names several hosts or ports: name the primary alone, since pgweir does not look for it \
+         (an ini file with host=a,b spreads connections over all of them)"
     )]
-    Tls(String),
+    Hosts,
+    /// Not a parameter of libpq's.
+    #[error("the URL's parameter \"{0}\" is unknown to PostgreSQL's clients (libpq): leave it out")]
+    Parameter(String),
+    /// A parameter whose wish can't be fulfilled, with the remedy.
+    #[error("the URL's parameter \"{0}\" can't be used here: {1}")]
+    Refused(String, &'static str),
+    /// A parameter with a wrong value, and right ones.
+    #[error("the URL's parameter \"{0}\" can't be \"{1}\": it is {2}")]
+    Value(String, String, &'static str),
+    /// A parameter whose value the setting does not take that stands for it.
+    #[error("the URL's parameter \"{0}\" can't be \"{1}\": {2}")]
+    Setting(String, String, String),
+    /// There is nobody to vouch for the server.
+    #[error(
+        "the certificates of public authorities are not installed on this machine: install ca-certificates, or \
+         name the server's authority by sslrootcert=FILE"
+    )]
+    NoSystemRoots,
     /// Not one of libpq's.
     #[error(
         "sslmode \"{0}\" is unknown: there are disable, allow, prefer, require, verify-ca and verify-full"
@@ -46,7 +60,7 @@ pub(super) struct Url {
     pub(super) host: Option<String>,
     pub(super) port: Option<u16>,
     pub(super) dbname: Option<String>,
-    pub(super) sslmode: Option<SslMode>,
+    pub(super) parameters: Parameters,
 }
 
 /// The raw pieces of a URL.
@@ -133,8 +147,7 @@ impl Url {
             "dbname" => {
                 self.dbname = Some(decode(raw, "database")?).filter(|name| !name.is_empty())
             }
-            "sslmode" => self.sslmode = Some(sslmode(decode(raw, "parameter")?)?),
-            _ => return Err(UrlError::Parameter(key)),
+            _ => self.parameters.set(&key, decode(raw, "parameter")?)?,
         }
         if self.host.as_ref().is_some_and(|host| host.contains(',')) {
             Err(UrlError::Hosts)
@@ -144,6 +157,9 @@ impl Url {
     }
 
     fn set_port(&mut self, text: &str) -> Result<(), UrlError> {
+        if text.contains(',') {
+            return Err(UrlError::Hosts);
+        }
         self.port = Some(
             text.parse()
                 .ok()
@@ -239,17 +255,6 @@ fn decode(text: &str, what: &'static str) -> Result<String, UrlError> {
     }
 }
 
-fn sslmode(mode: String) -> Result<SslMode, UrlError> {
-    match mode.as_str() {
-        "disable" => Ok(SslMode::Disable),
-        "allow" => Ok(SslMode::Allow),
-        "prefer" => Ok(SslMode::Prefer),
-        "require" => Ok(SslMode::Require),
-        "verify-ca" | "verify-full" => Err(UrlError::Tls(mode)),
-        _ => Err(UrlError::SslMode(mode)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -303,6 +308,9 @@ mod tests {
         check("postgres://db?dbname=shop", "-:-@db:-/shop");
     }
 
+    const HOSTS: &str = "the URL names several hosts or ports: name the primary alone, since pgweir does not look for \
+                         it (an ini file with host=a,b spreads connections over all of them)";
+
     #[test]
     fn others_are_refused_with_a_reason() {
         check(
@@ -313,10 +321,7 @@ mod tests {
             "postgres://db:x",
             "the URL's port must be a number from 1 to 65535",
         );
-        check(
-            "postgres://a,b/shop",
-            "the URL names several hosts: write an ini file for that",
-        );
+        check("postgres://a,b/shop", HOSTS);
         check(
             "postgres://[::1",
             "the URL's IPv6 address must stand alone between [ and ]",
@@ -337,13 +342,24 @@ mod tests {
             "postgres://a%ff@b",
             "the URL's user is not percent-encoded text",
         );
+        check("postgres://a:1,b:2/shop", HOSTS);
+        check("postgres://a/shop?port=1,2", HOSTS);
         check(
-            "postgres://b?sslmode=verify-full",
-            "sslmode=verify-full needs an authority's certificate: use an ini file with server_tls_ca_file",
+            "postgres://b?conect_timeout=3",
+            "the URL's parameter \"conect_timeout\" is unknown to PostgreSQL's clients (libpq): leave it out",
         );
         check(
-            "postgres://b?options=x",
-            "the URL's parameter \"options\" has no meaning here: write an ini file",
+            "postgres://b?target_session_attrs=read-write",
+            "the URL's parameter \"target_session_attrs\" can't be used here: name the host that clients are to reach",
+        );
+        check(
+            "postgres://b?channel_binding=yes",
+            "the URL's parameter \"channel_binding\" can't be \"yes\": it is disable, prefer or require",
+        );
+        check(
+            "postgres://b?sslpassword=secret",
+            "the URL's parameter \"sslpassword\" can't be used here: store the key without a password, readable by \
+             you alone",
         );
     }
 

@@ -9,7 +9,7 @@ use crate::{
     net::ListenError,
     placed::{Places, Wanted, placed, remedy},
     process::ProcessError,
-    quickstart::QuickStartError,
+    quickstart::{FirstLoginError, QuickStartError},
     takeover::{self, TakeoverError},
 };
 
@@ -31,6 +31,8 @@ pub(crate) enum StartError {
     Load(#[from] LoadError),
     #[error(transparent)]
     QuickStart(#[from] QuickStartError),
+    #[error(transparent)]
+    FirstLogin(#[from] Box<FirstLoginError>),
     #[error(transparent)]
     Process(#[from] ProcessError),
     #[error(transparent)]
