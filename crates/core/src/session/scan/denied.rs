@@ -1,15 +1,42 @@
-//! PostgreSQL's own functions and relations that leave a trace, or that may run what nobody has read.
+//! PostgreSQL's own functions and relations that leave session state, or that may run code which pgweir has not
+//! read: the one list of them, for texts, function bodies and stored trees.
 //!
-//! A function of `pg_catalog` is on one of these lists unless it was looked at: tests/test_denied.py holds
-//! them against PostgreSQL 15 and 18, and names each volatile, parallel-restricted or parallel-unsafe
-//! function that is neither here nor in `innocent.txt`.
+//! `tests/test_denied.py` holds the list against PostgreSQL 15 and 18, and names each volatile,
+//! parallel-restricted or parallel-unsafe function that stands neither here nor in `innocent.txt`.
 
-use super::Suspicion;
+use super::{
+    Suspicion,
+    words::{self, Meaning},
+};
+use crate::session::certificates::{Name, Traces};
 
-/// Volatile and parallel-restricted functions of PostgreSQL 15 to 18 that somebody has looked at: what
-/// they do ends with the transaction, or is no matter of the session. One name a line. What a newer
-/// PostgreSQL has beside them must be denied by its catalog.
-pub const INNOCENT: &str = include_str!("innocent.txt");
+/// Volatile and parallel-restricted functions of PostgreSQL 15 to 18 that were reviewed, one name a line, sorted:
+/// their effects end with the transaction, or lie outside of the session. A function of a newer PostgreSQL that
+/// stands on neither list is opaque.
+const INNOCENT: &str = include_str!("innocent.txt");
+
+/// What the use of PostgreSQL's own function or relation of this name leaves behind; `None` if it is not on the list.
+/// System catalogs that DDL writes to are left out: see [`is_catalog`].
+pub(in crate::session) fn builtin_traces(name: &[u8]) -> Option<Traces> {
+    let (read, write) = match words::meaning(Name::of(name), name, 0, name.len())? {
+        Meaning::Name(_, words::CHANGE) | Meaning::Key(_) => return None,
+        Meaning::Name(read, write) => (read, write),
+        Meaning::SetConfig => (Suspicion::SETTING, Suspicion::NONE),
+    };
+    Some(Traces { read, write })
+}
+
+/// Is it a system catalog? Writing to it is DDL.
+pub(in crate::session) fn is_catalog(name: &[u8]) -> bool {
+    CATALOGS
+        .iter()
+        .any(|catalog| catalog.as_bytes().eq_ignore_ascii_case(name))
+}
+
+/// Was the volatile or parallel-restricted function of this name reviewed, and found to leave nothing?
+pub(in crate::session) fn is_innocent(name: &str) -> bool {
+    INNOCENT.lines().any(|innocent| innocent == name)
+}
 
 /// What the use of a name leaves behind, and what it leaves in a text that writes.
 pub(super) const TRACES: [(&str, Suspicion, Suspicion); 33] = [

@@ -4,6 +4,9 @@
 use super::{Suspicion, denied};
 use crate::session::certificates::Name;
 
+/// What writing to a system catalog may do, or making something in `pg_temp`.
+pub(super) const CHANGE: Suspicion = Suspicion::OPAQUE.and(Suspicion::TEMP);
+
 /// What a word means where it stands as it is, without quotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
@@ -142,8 +145,7 @@ const fn all_words() -> [(&'static str, Meaning); LEN] {
     }
     at = 0;
     while at < denied::CATALOGS.len() {
-        let change = Suspicion::OPAQUE.and(Suspicion::TEMP);
-        words[len] = (denied::CATALOGS[at], Meaning::Name(Suspicion::NONE, change));
+        words[len] = (denied::CATALOGS[at], Meaning::Name(Suspicion::NONE, CHANGE));
         (at, len) = (at + 1, len + 1);
     }
     words
@@ -234,8 +236,7 @@ fn by_beginning(name: &[u8]) -> Option<Meaning> {
             .is_some_and(|begin| begin.eq_ignore_ascii_case(with))
     };
     if begins(b"pg_temp") {
-        let change = Suspicion::OPAQUE.and(Suspicion::TEMP);
-        return Some(Meaning::Name(change, Suspicion::NONE));
+        return Some(Meaning::Name(CHANGE, Suspicion::NONE));
     }
     begins(b"binary_upgrade_").then_some(Meaning::Name(Suspicion::OPAQUE, Suspicion::NONE))
 }
