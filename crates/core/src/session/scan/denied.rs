@@ -38,103 +38,45 @@ pub(in crate::session) fn is_innocent(name: &str) -> bool {
     INNOCENT.lines().any(|innocent| innocent == name)
 }
 
-/// What the use of a name leaves behind, and what it leaves in a text that writes.
-pub(super) const TRACES: [(&str, Suspicion, Suspicion); 33] = [
-    ("setseed", Suspicion::SEED, Suspicion::NONE),
-    ("nextval", Suspicion::SEQUENCE, Suspicion::NONE),
-    ("setval", Suspicion::SEQUENCE, Suspicion::NONE),
-    ("currval", Suspicion::READS_SEQUENCE, Suspicion::NONE),
-    ("lastval", Suspicion::READS_SEQUENCE, Suspicion::NONE),
-    ("pg_advisory_lock", Suspicion::LOCK, Suspicion::NONE),
-    ("pg_advisory_lock_shared", Suspicion::LOCK, Suspicion::NONE),
-    ("pg_try_advisory_lock", Suspicion::LOCK, Suspicion::NONE),
-    (
-        "pg_try_advisory_lock_shared",
-        Suspicion::LOCK,
-        Suspicion::NONE,
-    ),
-    ("pg_advisory_unlock", Suspicion::LOCK, Suspicion::NONE),
-    (
-        "pg_advisory_unlock_shared",
-        Suspicion::LOCK,
-        Suspicion::NONE,
-    ),
-    ("pg_advisory_unlock_all", Suspicion::LOCK, Suspicion::NONE),
-    (
-        "pg_prepared_statement",
-        Suspicion::STATEMENTS_VIEW,
-        Suspicion::NONE,
-    ),
-    (
-        "pg_prepared_statements",
-        Suspicion::STATEMENTS_VIEW,
-        Suspicion::NONE,
-    ),
-    (
-        "pg_listening_channels",
-        Suspicion::STATEMENTS_VIEW,
-        Suspicion::NONE,
-    ),
-    (
-        "pg_terminate_backend",
-        Suspicion::TERMINATES,
-        Suspicion::NONE,
-    ),
-    ("pg_cancel_backend", Suspicion::CANCELS, Suspicion::NONE),
-    (
-        "pg_replication_origin_session_setup",
-        Suspicion::LIBRARY,
-        Suspicion::NONE,
-    ),
-    (
-        "pg_replication_origin_session_reset",
-        Suspicion::LIBRARY,
-        Suspicion::NONE,
-    ),
-    (
-        "pg_replication_origin_xact_setup",
-        Suspicion::LIBRARY,
-        Suspicion::NONE,
-    ),
-    (
-        "pg_replication_origin_xact_reset",
-        Suspicion::LIBRARY,
-        Suspicion::NONE,
-    ),
-    (
-        "pg_create_logical_replication_slot",
-        Suspicion::LIBRARY,
-        Suspicion::NONE,
-    ),
-    (
-        "pg_create_physical_replication_slot",
-        Suspicion::LIBRARY,
-        Suspicion::NONE,
-    ),
-    (
-        "pg_copy_logical_replication_slot",
-        Suspicion::LIBRARY,
-        Suspicion::NONE,
-    ),
-    (
-        "pg_copy_physical_replication_slot",
-        Suspicion::LIBRARY,
-        Suspicion::NONE,
-    ),
-    (
-        "pg_sync_replication_slots",
-        Suspicion::LIBRARY,
-        Suspicion::NONE,
-    ),
-    ("pg_backup_start", Suspicion::LIBRARY, Suspicion::NONE),
-    ("pg_backup_stop", Suspicion::LIBRARY, Suspicion::NONE),
-    ("pg_start_backup", Suspicion::LIBRARY, Suspicion::NONE),
-    ("pg_stop_backup", Suspicion::LIBRARY, Suspicion::NONE),
-    ("dblink_connect", Suspicion::LIBRARY, Suspicion::NONE),
-    ("dblink_connect_u", Suspicion::LIBRARY, Suspicion::NONE),
-    // UPDATE of this view is set_config.
-    ("pg_settings", Suspicion::OPAQUE, Suspicion::SETTING),
+/// What the use of a name leaves behind.
+pub(super) const TRACES: [(&str, Suspicion); 32] = [
+    ("setseed", Suspicion::SEED),
+    ("nextval", Suspicion::SEQUENCE),
+    ("setval", Suspicion::SEQUENCE),
+    ("currval", Suspicion::READS_SEQUENCE),
+    ("lastval", Suspicion::READS_SEQUENCE),
+    ("pg_advisory_lock", Suspicion::LOCK),
+    ("pg_advisory_lock_shared", Suspicion::LOCK),
+    ("pg_try_advisory_lock", Suspicion::LOCK),
+    ("pg_try_advisory_lock_shared", Suspicion::LOCK),
+    ("pg_advisory_unlock", Suspicion::LOCK),
+    ("pg_advisory_unlock_shared", Suspicion::LOCK),
+    ("pg_advisory_unlock_all", Suspicion::LOCK),
+    ("pg_prepared_statement", VIEW),
+    ("pg_prepared_statements", VIEW),
+    ("pg_listening_channels", VIEW),
+    ("pg_terminate_backend", Suspicion::TERMINATES),
+    ("pg_cancel_backend", Suspicion::CANCELS),
+    ("pg_replication_origin_session_setup", LIBRARY),
+    ("pg_replication_origin_session_reset", LIBRARY),
+    ("pg_replication_origin_xact_setup", LIBRARY),
+    ("pg_replication_origin_xact_reset", LIBRARY),
+    ("pg_create_logical_replication_slot", LIBRARY),
+    ("pg_create_physical_replication_slot", LIBRARY),
+    ("pg_copy_logical_replication_slot", LIBRARY),
+    ("pg_copy_physical_replication_slot", LIBRARY),
+    ("pg_sync_replication_slots", LIBRARY),
+    ("pg_backup_start", LIBRARY),
+    ("pg_backup_stop", LIBRARY),
+    ("pg_start_backup", LIBRARY),
+    ("pg_stop_backup", LIBRARY),
+    ("dblink_connect", LIBRARY),
+    ("dblink_connect_u", LIBRARY),
 ];
+const LIBRARY: Suspicion = Suspicion::LIBRARY;
+const VIEW: Suspicion = Suspicion::STATEMENTS_VIEW;
+/// UPDATE of this view is `set_config`.
+pub(super) const SETTINGS_VIEW: &str = "pg_settings";
 
 /// Functions that run what their arguments say, read what others left, or change the server.
 pub(super) const OPAQUE: [&str; 83] = [

@@ -117,7 +117,7 @@ const PLACES: usize = 1 << BITS;
 
 /// How many words there are.
 const LEN: usize =
-    KEYS.len() + 2 + denied::TRACES.len() + denied::OPAQUE.len() + denied::CATALOGS.len();
+    KEYS.len() + 3 + denied::TRACES.len() + denied::OPAQUE.len() + denied::CATALOGS.len();
 
 /// All words, in lower case.
 static WORDS: [(&str, Meaning); LEN] = all_words();
@@ -125,7 +125,9 @@ static WORDS: [(&str, Meaning); LEN] = all_words();
 const fn all_words() -> [(&'static str, Meaning); LEN] {
     let mut words = [("with", Meaning::Key(Key::With)); LEN];
     words[1] = ("set_config", Meaning::SetConfig);
-    let mut len = 2;
+    let settings = Meaning::Name(Suspicion::OPAQUE, Suspicion::SETTING);
+    words[2] = (denied::SETTINGS_VIEW, settings);
+    let mut len = 3;
     let mut at = 0;
     while at < KEYS.len() {
         words[len] = (KEYS[at].0, Meaning::Key(KEYS[at].1));
@@ -133,8 +135,8 @@ const fn all_words() -> [(&'static str, Meaning); LEN] {
     }
     at = 0;
     while at < denied::TRACES.len() {
-        let (name, read, write) = denied::TRACES[at];
-        words[len] = (name, Meaning::Name(read, write));
+        let (name, read) = denied::TRACES[at];
+        words[len] = (name, Meaning::Name(read, Suspicion::NONE));
         (at, len) = (at + 1, len + 1);
     }
     at = 0;
