@@ -6,16 +6,12 @@ from pathlib import Path
 
 import machine
 import pytest
+from test_denied import INNOCENT, is_denied
 
 HERE = Path(__file__).parent
 CERTIFICATES = HERE.parent / "crates/core/src/session/certificates"
 FACTS = (CERTIFICATES / "facts.sql").read_text()
 SAMPLE = HERE / "certificates/sample.sql"
-CLEAN_FUNCTIONS = set((CERTIFICATES / "functions.txt").read_text().split())
-DENIED_FUNCTIONS = set((CERTIFICATES / "denied.txt").read_text().split())
-# Volatile functions that someone has looked at: what they do ends with the transaction, or is no
-# matter of the session.
-REVIEWED = set((HERE / "certificates/volatile.txt").read_text().split())
 USER = "trusty"
 
 
@@ -127,10 +123,6 @@ def test_every_function_that_may_keep_something_is_known(pg, start_pooler):
     pooler = start_pooler(pg)
     assert read(pooler)["state"] == "known"
     assert [name for kind, name in opaque(pooler) if kind == "built-in"] == []
-    may_be_called = {name for (name,) in pg.rows(
-        "SELECT proname FROM pg_proc WHERE pronamespace = 'pg_catalog'::regnamespace")}
-    assert CLEAN_FUNCTIONS & DENIED_FUNCTIONS == set()
-    assert {"query_to_xml", "lo_import"} <= may_be_called & DENIED_FUNCTIONS
 
 
 @pytest.mark.parametrize("extension, state", [
@@ -181,19 +173,12 @@ def test_functions_that_the_configuration_certifies(pg, start_pooler):
         pg.run("DROP FUNCTION mine()", dbname="app")
 
 
-def test_every_volatile_function_was_looked_at(pg):
-    volatile = {name for (name,) in pg.rows(
-        "SELECT DISTINCT proname FROM pg_proc"
-        " WHERE provolatile = 'v' AND pronamespace = 'pg_catalog'::regnamespace")}
-    assert volatile & CLEAN_FUNCTIONS <= REVIEWED
-
-
 def test_no_clean_function_is_another_name_of_a_suspect_one(pg):
     pairs = pg.rows(
         "SELECT p.proname, q.proname FROM pg_proc p JOIN pg_proc q ON p.prosrc = q.prosrc"
         " WHERE p.proname <> q.proname AND p.pronamespace = 'pg_catalog'::regnamespace"
         " AND p.prolang = (SELECT oid FROM pg_language WHERE lanname = 'internal')")
-    aliases = [pair for pair in pairs if pair[0] in CLEAN_FUNCTIONS and pair[1] not in CLEAN_FUNCTIONS
+    aliases = [pair for pair in pairs if not is_denied(pair[0]) and is_denied(pair[1])
                and _can_be_called(pg, pair[1])]
     assert aliases == []
 
@@ -221,5 +206,5 @@ def test_views_of_the_server_read_clean_functions_only(pg):
     # The reader of texts knows these by name.
     known = {"pg_settings", "pg_prepared_statements", "pg_cursors"}
     unclean = {(view, function) for view, function in views
-               if function not in CLEAN_FUNCTIONS and view not in known}
+               if function not in INNOCENT and view not in known}
     assert unclean == set()

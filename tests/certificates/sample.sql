@@ -99,7 +99,7 @@ CREATE TABLE policed_clean (a text);
 CREATE POLICY p ON policed_clean USING (a = current_setting('app.tenant_id', true));
 --: r defaulted / SETTING|OPAQUE
 CREATE TABLE defaulted (a text DEFAULT hidden());
---: r checked / SETTING|OPAQUE
+--: r checked SETTING|OPAQUE / SETTING|OPAQUE
 CREATE TABLE checked (a text CHECK (hidden() <> a));
 --: f lies SETTING|OPAQUE /
 CREATE FUNCTION lies(text) RETURNS text IMMUTABLE LANGUAGE sql AS $$ SELECT set_config('a.b', $1, false) $$;

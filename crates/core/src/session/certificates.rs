@@ -9,7 +9,6 @@
 //! have when it was read could pass for another with a chance of one in 2^64 for each name held.
 
 mod body;
-mod builtin;
 mod extensions;
 mod facts;
 mod graph;
@@ -25,7 +24,7 @@ pub use facts::{Facts, Identity};
 pub use names::Name;
 use names::NameTable;
 
-use super::scan::Suspicion;
+use super::scan::{Suspicion, builtin_traces};
 
 /// What a function or relation of some name leaves behind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,10 +65,6 @@ struct Known {
     digest: u64,
     /// What words leave behind; that of others is nothing.
     words: NameTable,
-    /// PostgreSQL's own functions that are known, and users'.
-    functions: NameTable,
-    /// PostgreSQL's own functions and relations that leave something.
-    builtin: NameTable,
     /// Functions by OID: users', and PostgreSQL's own that leave something.
     calls: Arc<HashMap<u32, Suspicion>>,
     /// Of every text, whatever it says.
@@ -121,7 +116,7 @@ impl Certificates {
     #[must_use]
     pub fn none() -> Self {
         Self {
-            known: Arc::new(Known::builtin()),
+            known: Arc::new(Known::default()),
         }
     }
 
@@ -129,7 +124,7 @@ impl Certificates {
     /// call functions, which no text need name. So every text is suspect.
     #[must_use]
     pub fn unread() -> Self {
-        let mut known = Known::builtin();
+        let mut known = Known::default();
         known.doubt_every_text();
         Self {
             known: Arc::new(known),
@@ -189,8 +184,10 @@ impl Certificates {
     /// Kinds: `f` function, `r` relation, `w` word, `s` custom parameter, `e` every text (with the name `utf8`:
     /// the database is in UTF8). A row that is not understood makes every text opaque.
     pub fn from_rows<'a>(generation: u64, rows: impl IntoIterator<Item = [&'a [u8]; 4]>) -> Self {
-        let mut known = Known::builtin();
-        known.generation = generation;
+        let mut known = Known {
+            generation,
+            ..Known::default()
+        };
         for [kind, name, read, write] in rows {
             let (read, write) = (suspicions(read), suspicions(write));
             match kind {
@@ -255,9 +252,9 @@ impl Certificates {
     /// The same, with what PostgreSQL's own functions and relations leave behind, which readers of texts know by
     /// themselves.
     #[must_use]
-    pub(crate) fn any_word(&self, name: Name) -> Traces {
-        let builtin = self.known.builtin.get(name).unwrap_or_default();
-        let own = self.word(name);
+    pub(crate) fn any_word(&self, name: &[u8]) -> Traces {
+        let builtin = builtin_traces(name).unwrap_or_default();
+        let own = self.word(Name::of(name));
         Traces {
             read: own.read | builtin.read,
             write: own.write | builtin.write,
@@ -323,29 +320,6 @@ impl Certificates {
 }
 
 impl Known {
-    fn builtin() -> Self {
-        let mut known = Self::default();
-        for name in builtin::CLEAN_FUNCTIONS.lines() {
-            known
-                .functions
-                .add(Name::of(name.as_bytes()), Traces::default());
-        }
-        let denied = builtin::DENIED_FUNCTIONS
-            .lines()
-            .map(|name| (name, Suspicion::OPAQUE));
-        for (name, read) in builtin::SUSPECT_FUNCTIONS.iter().copied().chain(denied) {
-            let write = Suspicion::NONE;
-            let traces = Traces { read, write };
-            known.functions.add(Name::of(name.as_bytes()), traces);
-            known.builtin.add(Name::of(name.as_bytes()), traces);
-        }
-        for &(name, read, write) in builtin::SUSPECT_RELATIONS {
-            let traces = Traces { read, write };
-            known.builtin.add(Name::of(name.as_bytes()), traces);
-        }
-        known
-    }
-
     /// Every text may do anything.
     fn doubt_every_text(&mut self) {
         self.add_to_every_text(Suspicion::OPAQUE);
@@ -374,7 +348,6 @@ impl Known {
         self.note(b"f", name, traces);
         self.counts.functions += 1;
         self.counts.opaque_functions += usize::from(bits.contains(Suspicion::OPAQUE));
-        self.functions.add_up_to(NAMES_MAX, hashed, traces);
         if !bits.is_empty() {
             self.words.add_up_to(NAMES_MAX + 1, hashed, traces);
         }

@@ -26,8 +26,10 @@
 
 use super::{
     Certificates, Dialect,
-    certificates::Name,
-    scan::pieces::{Piece, pieces},
+    scan::{
+        is_catalog,
+        pieces::{Piece, pieces},
+    },
 };
 
 /// What a text does to the catalog.
@@ -233,7 +235,7 @@ impl Reader<'_> {
         };
         let is_first = |list: &[&[u8]]| is_any(first, list);
         let second = words.next().unwrap_or_default();
-        if self.calls_ddl(pieces) {
+        if self.calls_ddl(pieces) || writes_to_catalogs(pieces) {
             return Change::Any;
         }
         if is_any(first, &[b"commit"]) && is_any(second, &[b"prepared"]) {
@@ -268,7 +270,7 @@ impl Reader<'_> {
     fn calls_ddl(&self, pieces: &[Piece<'_>]) -> bool {
         pieces.iter().any(|piece| match piece {
             Piece::Word(name) | Piece::Quoted(name) => {
-                let traces = self.certificates.any_word(Name::of(name));
+                let traces = self.certificates.any_word(name);
                 super::certificates::may_do_ddl(traces.read | traces.write)
             }
             _ => false,
@@ -301,7 +303,7 @@ impl Reader<'_> {
     }
 
     fn is_innocent(&self, name: &[u8]) -> bool {
-        let traces = self.certificates.any_word(Name::of(name));
+        let traces = self.certificates.any_word(name);
         traces.read.is_empty()
             && traces.write.is_empty()
             && name.len() <= NAME_MAX
@@ -343,6 +345,18 @@ impl DdlWords {
     }
 }
 
+/// Does a statement that writes name a system catalog? A superuser may change what functions are without DDL.
+fn writes_to_catalogs(pieces: &[Piece<'_>]) -> bool {
+    const WORDS: [&[u8]; 5] = [b"insert", b"update", b"delete", b"merge", b"copy"];
+    let has = |is: &dyn Fn(&[u8]) -> bool| {
+        pieces.iter().any(|piece| match piece {
+            Piece::Word(name) | Piece::Quoted(name) => is(name),
+            _ => false,
+        })
+    };
+    has(&|name| is_any(name, &WORDS)) && has(&is_catalog)
+}
+
 fn is_any(word: &[u8], words: &[&[u8]]) -> bool {
     words.iter().any(|known| known.eq_ignore_ascii_case(word))
 }
@@ -382,7 +396,7 @@ mod tests {
                 "SELECT 1",
                 "-- create\nSELECT 'create'",
                 "BEGIN; INSERT INTO audited VALUES (1); COMMIT",
-                "SELECT dirty()",
+                "SELECT dirty() FROM pg_class",
                 "(SELECT 1) UNION SELECT 2",
                 "ROLLBACK PREPARED 'x'",
                 "SET x = 1",
@@ -422,6 +436,8 @@ mod tests {
             &[
                 "CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1'",
                 "CREATE OR REPLACE PROCEDURE p() LANGUAGE sql AS ''",
+                "UPDATE pg_proc SET prosrc = 'SELECT 2'",
+                "WITH a AS (DELETE FROM pg_catalog.\"pg_trigger\") SELECT 1",
                 "CREATE TRIGGER t BEFORE INSERT ON orders EXECUTE FUNCTION clean()",
                 "CREATE RULE r AS ON INSERT TO orders DO ALSO SELECT 1",
                 "CREATE POLICY p ON orders USING (true)",

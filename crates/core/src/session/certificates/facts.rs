@@ -14,12 +14,11 @@ use pgweir_wire::Body as Row;
 use super::{
     Known, Name, Trust,
     body::{self, ANYTHING, Language, Listener},
-    builtin,
     extensions::{self, Extensions},
     graph::{At, Graph, Node},
     serious, tree,
 };
-use crate::session::scan::Suspicion;
+use crate::session::scan::{Suspicion, builtin_traces, is_innocent};
 
 /// A database with more functions, relations and uses than that is not judged.
 const GRAPH_MAX: usize = 4_000_000;
@@ -53,8 +52,6 @@ pub struct Facts {
     builtin: HashMap<u32, Suspicion>,
     /// What those are called.
     builtin_names: HashMap<u32, Box<str>>,
-    /// What they leave, by name.
-    by_name: HashMap<Name, Suspicion>,
     /// Names of PostgreSQL's own functions that pgweir does not know.
     pub(super) unknown: Vec<String>,
     functions: Vec<(At, u32, Box<str>)>,
@@ -121,25 +118,13 @@ impl Facts {
     /// Nothing is known yet.
     #[must_use]
     pub fn new(trust: Trust) -> Self {
-        let known = Known::builtin();
-        let mut by_name: HashMap<_, _> = builtin::SUSPECT_FUNCTIONS
-            .iter()
-            .map(|&(name, bits)| (Name::of(name.as_bytes()), bits))
-            .collect();
-        for name in builtin::DENIED_FUNCTIONS.lines() {
-            by_name.insert(Name::of(name.as_bytes()), Suspicion::OPAQUE);
-        }
-        for &(name, read, write) in builtin::SUSPECT_RELATIONS {
-            by_name.insert(Name::of(name.as_bytes()), read | write);
-        }
         Self {
             trust,
-            known,
+            known: Known::default(),
             graph: Graph::default(),
             names: HashSet::new(),
             builtin: HashMap::new(),
             builtin_names: HashMap::new(),
-            by_name,
             unknown: Vec::new(),
             functions: Vec::new(),
             relations: Vec::new(),
@@ -268,13 +253,11 @@ impl Facts {
     }
 
     fn add_builtin(&mut self, oid: u32, name: &str) {
-        let hash = Name::of(name.as_bytes());
-        let bits = match self.by_name.get(&hash) {
-            Some(&bits) => bits,
-            None if self.known.functions.get(hash).is_some() => return,
+        let bits = match builtin_traces(name.as_bytes()) {
+            Some(traces) => traces.read,
+            None if is_innocent(name) => return,
             None => {
                 self.unknown.push(name.to_owned());
-                self.by_name.insert(hash, Suspicion::OPAQUE);
                 Suspicion::OPAQUE
             }
         };
@@ -303,16 +286,14 @@ impl Facts {
     }
 
     fn add_own_relation(&mut self, oid: u32, name: &str) {
-        for &(known, read, write) in builtin::SUSPECT_RELATIONS {
-            if known == name {
-                let at = self.graph.at(Node::Read(oid));
-                self.graph.add(at, serious(read));
-                let at = self.graph.at(Node::Written(oid));
-                self.graph.add(at, serious(write));
-                self.reasons
-                    .insert(at.number(), format!("it writes to {name}").into());
-            }
-        }
+        let traces = builtin_traces(name.as_bytes()).unwrap_or_default();
+        let read = self.graph.at(Node::Read(oid));
+        self.graph
+            .add(read, serious(traces.read.without(Suspicion::OPAQUE)));
+        let written = self.graph.at(Node::Written(oid));
+        self.graph.add(written, serious(traces.write));
+        let reason = format!("it writes to {name}").into();
+        self.reasons.insert(written.number(), reason);
     }
 
     /// `user` calls a function.
@@ -495,7 +476,8 @@ impl Listener for Words<'_> {
             let named = self.facts.graph.at(Node::Named(hash));
             self.facts.graph.add_use(self.function, named);
         }
-        self.facts.by_name.get(&hash).copied().unwrap_or_default()
+        let builtin = builtin_traces(name).unwrap_or_default();
+        builtin.read | builtin.write
     }
 
     fn custom(&mut self, name: &[u8]) {

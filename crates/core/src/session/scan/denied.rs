@@ -1,113 +1,82 @@
-//! PostgreSQL's own functions and relations that leave a trace, or that may run what nobody has read.
+//! PostgreSQL's own functions and relations that leave session state, or that may run code which pgweir has not
+//! read: the one list of them, for texts, function bodies and stored trees.
 //!
-//! A function of `pg_catalog` is on one of these lists unless it was looked at: tests/test_denied.py holds
-//! them against PostgreSQL 15 and 18, and names each volatile, parallel-restricted or parallel-unsafe
-//! function that is neither here nor in `innocent.txt`.
+//! `tests/test_denied.py` holds the list against PostgreSQL 15 and 18, and names each volatile,
+//! parallel-restricted or parallel-unsafe function that stands neither here nor in `innocent.txt`.
 
-use super::Suspicion;
+use super::{
+    Suspicion,
+    words::{self, Meaning},
+};
+use crate::session::certificates::{Name, Traces};
 
-/// Volatile and parallel-restricted functions of PostgreSQL 15 to 18 that somebody has looked at: what
-/// they do ends with the transaction, or is no matter of the session. One name a line. What a newer
-/// PostgreSQL has beside them must be denied by its catalog.
-pub const INNOCENT: &str = include_str!("innocent.txt");
+/// Volatile and parallel-restricted functions of PostgreSQL 15 to 18 that were reviewed, one name a line, sorted:
+/// their effects end with the transaction, or lie outside of the session. A function of a newer PostgreSQL that
+/// stands on neither list is opaque.
+const INNOCENT: &str = include_str!("innocent.txt");
 
-/// What the use of a name leaves behind, and what it leaves in a text that writes.
-pub(super) const TRACES: [(&str, Suspicion, Suspicion); 33] = [
-    ("setseed", Suspicion::SEED, Suspicion::NONE),
-    ("nextval", Suspicion::SEQUENCE, Suspicion::NONE),
-    ("setval", Suspicion::SEQUENCE, Suspicion::NONE),
-    ("currval", Suspicion::READS_SEQUENCE, Suspicion::NONE),
-    ("lastval", Suspicion::READS_SEQUENCE, Suspicion::NONE),
-    ("pg_advisory_lock", Suspicion::LOCK, Suspicion::NONE),
-    ("pg_advisory_lock_shared", Suspicion::LOCK, Suspicion::NONE),
-    ("pg_try_advisory_lock", Suspicion::LOCK, Suspicion::NONE),
-    (
-        "pg_try_advisory_lock_shared",
-        Suspicion::LOCK,
-        Suspicion::NONE,
-    ),
-    ("pg_advisory_unlock", Suspicion::LOCK, Suspicion::NONE),
-    (
-        "pg_advisory_unlock_shared",
-        Suspicion::LOCK,
-        Suspicion::NONE,
-    ),
-    ("pg_advisory_unlock_all", Suspicion::LOCK, Suspicion::NONE),
-    (
-        "pg_prepared_statement",
-        Suspicion::STATEMENTS_VIEW,
-        Suspicion::NONE,
-    ),
-    (
-        "pg_prepared_statements",
-        Suspicion::STATEMENTS_VIEW,
-        Suspicion::NONE,
-    ),
-    (
-        "pg_listening_channels",
-        Suspicion::STATEMENTS_VIEW,
-        Suspicion::NONE,
-    ),
-    (
-        "pg_terminate_backend",
-        Suspicion::TERMINATES,
-        Suspicion::NONE,
-    ),
-    ("pg_cancel_backend", Suspicion::CANCELS, Suspicion::NONE),
-    (
-        "pg_replication_origin_session_setup",
-        Suspicion::LIBRARY,
-        Suspicion::NONE,
-    ),
-    (
-        "pg_replication_origin_session_reset",
-        Suspicion::LIBRARY,
-        Suspicion::NONE,
-    ),
-    (
-        "pg_replication_origin_xact_setup",
-        Suspicion::LIBRARY,
-        Suspicion::NONE,
-    ),
-    (
-        "pg_replication_origin_xact_reset",
-        Suspicion::LIBRARY,
-        Suspicion::NONE,
-    ),
-    (
-        "pg_create_logical_replication_slot",
-        Suspicion::LIBRARY,
-        Suspicion::NONE,
-    ),
-    (
-        "pg_create_physical_replication_slot",
-        Suspicion::LIBRARY,
-        Suspicion::NONE,
-    ),
-    (
-        "pg_copy_logical_replication_slot",
-        Suspicion::LIBRARY,
-        Suspicion::NONE,
-    ),
-    (
-        "pg_copy_physical_replication_slot",
-        Suspicion::LIBRARY,
-        Suspicion::NONE,
-    ),
-    (
-        "pg_sync_replication_slots",
-        Suspicion::LIBRARY,
-        Suspicion::NONE,
-    ),
-    ("pg_backup_start", Suspicion::LIBRARY, Suspicion::NONE),
-    ("pg_backup_stop", Suspicion::LIBRARY, Suspicion::NONE),
-    ("pg_start_backup", Suspicion::LIBRARY, Suspicion::NONE),
-    ("pg_stop_backup", Suspicion::LIBRARY, Suspicion::NONE),
-    ("dblink_connect", Suspicion::LIBRARY, Suspicion::NONE),
-    ("dblink_connect_u", Suspicion::LIBRARY, Suspicion::NONE),
-    // UPDATE of this view is set_config.
-    ("pg_settings", Suspicion::OPAQUE, Suspicion::SETTING),
+/// What the use of PostgreSQL's own function or relation of this name leaves behind; `None` if it is not on the list.
+/// System catalogs that DDL writes to are left out: see [`is_catalog`].
+pub(in crate::session) fn builtin_traces(name: &[u8]) -> Option<Traces> {
+    let (read, write) = match words::meaning(Name::of(name), name, 0, name.len())? {
+        Meaning::Name(_, words::CHANGE) | Meaning::Key(_) => return None,
+        Meaning::Name(read, write) => (read, write),
+        Meaning::SetConfig => (Suspicion::SETTING, Suspicion::NONE),
+    };
+    Some(Traces { read, write })
+}
+
+/// Is it a system catalog? Writing to it is DDL.
+pub(in crate::session) fn is_catalog(name: &[u8]) -> bool {
+    CATALOGS
+        .iter()
+        .any(|catalog| catalog.as_bytes().eq_ignore_ascii_case(name))
+}
+
+/// Was the volatile or parallel-restricted function of this name reviewed, and found to leave nothing?
+pub(in crate::session) fn is_innocent(name: &str) -> bool {
+    INNOCENT.lines().any(|innocent| innocent == name)
+}
+
+/// What the use of a name leaves behind.
+pub(super) const TRACES: [(&str, Suspicion); 32] = [
+    ("setseed", Suspicion::SEED),
+    ("nextval", Suspicion::SEQUENCE),
+    ("setval", Suspicion::SEQUENCE),
+    ("currval", Suspicion::READS_SEQUENCE),
+    ("lastval", Suspicion::READS_SEQUENCE),
+    ("pg_advisory_lock", Suspicion::LOCK),
+    ("pg_advisory_lock_shared", Suspicion::LOCK),
+    ("pg_try_advisory_lock", Suspicion::LOCK),
+    ("pg_try_advisory_lock_shared", Suspicion::LOCK),
+    ("pg_advisory_unlock", Suspicion::LOCK),
+    ("pg_advisory_unlock_shared", Suspicion::LOCK),
+    ("pg_advisory_unlock_all", Suspicion::LOCK),
+    ("pg_prepared_statement", VIEW),
+    ("pg_prepared_statements", VIEW),
+    ("pg_listening_channels", VIEW),
+    ("pg_terminate_backend", Suspicion::TERMINATES),
+    ("pg_cancel_backend", Suspicion::CANCELS),
+    ("pg_replication_origin_session_setup", LIBRARY),
+    ("pg_replication_origin_session_reset", LIBRARY),
+    ("pg_replication_origin_xact_setup", LIBRARY),
+    ("pg_replication_origin_xact_reset", LIBRARY),
+    ("pg_create_logical_replication_slot", LIBRARY),
+    ("pg_create_physical_replication_slot", LIBRARY),
+    ("pg_copy_logical_replication_slot", LIBRARY),
+    ("pg_copy_physical_replication_slot", LIBRARY),
+    ("pg_sync_replication_slots", LIBRARY),
+    ("pg_backup_start", LIBRARY),
+    ("pg_backup_stop", LIBRARY),
+    ("pg_start_backup", LIBRARY),
+    ("pg_stop_backup", LIBRARY),
+    ("dblink_connect", LIBRARY),
+    ("dblink_connect_u", LIBRARY),
 ];
+const LIBRARY: Suspicion = Suspicion::LIBRARY;
+const VIEW: Suspicion = Suspicion::STATEMENTS_VIEW;
+/// UPDATE of this view is `set_config`.
+pub(super) const SETTINGS_VIEW: &str = "pg_settings";
 
 /// Functions that run what their arguments say, read what others left, or change the server.
 pub(super) const OPAQUE: [&str; 83] = [

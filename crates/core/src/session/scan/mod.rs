@@ -24,7 +24,7 @@ mod words;
 
 pub use class::Class;
 pub use ddl::may_change_catalog;
-pub use denied::INNOCENT;
+pub(in crate::session) use denied::{builtin_traces, is_catalog, is_innocent};
 pub(in crate::session) use lexer::{Kind, Lexer, is_of_word};
 pub use parameters::{Touched, shapes_plans, touched_parameters};
 pub use phrase::{CustomNames, Discard, Phrase, Phrases, custom_names, phrases, statements};

@@ -5,7 +5,7 @@ use super::{
     Suspicion, ddl,
     lexer::{Kind, Lexer, Token},
     parameters::{self, NAME_MAX},
-    words::{self, Key, Meaning},
+    words::{self, CHANGE, Key, Meaning},
 };
 use crate::session::certificates::{Certificates, Name, Traces};
 
@@ -60,9 +60,6 @@ const OTHER: Token = Token {
     start: 0,
     end: 0,
 };
-
-/// What every statement is suspected of that may change the catalog.
-const CHANGE: Suspicion = Suspicion::OPAQUE.and(Suspicion::TEMP);
 
 struct Reader<'a> {
     lexer: Lexer<'a>,

@@ -4,6 +4,9 @@
 use super::{Suspicion, denied};
 use crate::session::certificates::Name;
 
+/// What writing to a system catalog may do, or making something in `pg_temp`.
+pub(super) const CHANGE: Suspicion = Suspicion::OPAQUE.and(Suspicion::TEMP);
+
 /// What a word means where it stands as it is, without quotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
@@ -114,7 +117,7 @@ const PLACES: usize = 1 << BITS;
 
 /// How many words there are.
 const LEN: usize =
-    KEYS.len() + 2 + denied::TRACES.len() + denied::OPAQUE.len() + denied::CATALOGS.len();
+    KEYS.len() + 3 + denied::TRACES.len() + denied::OPAQUE.len() + denied::CATALOGS.len();
 
 /// All words, in lower case.
 static WORDS: [(&str, Meaning); LEN] = all_words();
@@ -122,7 +125,9 @@ static WORDS: [(&str, Meaning); LEN] = all_words();
 const fn all_words() -> [(&'static str, Meaning); LEN] {
     let mut words = [("with", Meaning::Key(Key::With)); LEN];
     words[1] = ("set_config", Meaning::SetConfig);
-    let mut len = 2;
+    let settings = Meaning::Name(Suspicion::OPAQUE, Suspicion::SETTING);
+    words[2] = (denied::SETTINGS_VIEW, settings);
+    let mut len = 3;
     let mut at = 0;
     while at < KEYS.len() {
         words[len] = (KEYS[at].0, Meaning::Key(KEYS[at].1));
@@ -130,8 +135,8 @@ const fn all_words() -> [(&'static str, Meaning); LEN] {
     }
     at = 0;
     while at < denied::TRACES.len() {
-        let (name, read, write) = denied::TRACES[at];
-        words[len] = (name, Meaning::Name(read, write));
+        let (name, read) = denied::TRACES[at];
+        words[len] = (name, Meaning::Name(read, Suspicion::NONE));
         (at, len) = (at + 1, len + 1);
     }
     at = 0;
@@ -142,8 +147,7 @@ const fn all_words() -> [(&'static str, Meaning); LEN] {
     }
     at = 0;
     while at < denied::CATALOGS.len() {
-        let change = Suspicion::OPAQUE.and(Suspicion::TEMP);
-        words[len] = (denied::CATALOGS[at], Meaning::Name(Suspicion::NONE, change));
+        words[len] = (denied::CATALOGS[at], Meaning::Name(Suspicion::NONE, CHANGE));
         (at, len) = (at + 1, len + 1);
     }
     words
@@ -234,8 +238,7 @@ fn by_beginning(name: &[u8]) -> Option<Meaning> {
             .is_some_and(|begin| begin.eq_ignore_ascii_case(with))
     };
     if begins(b"pg_temp") {
-        let change = Suspicion::OPAQUE.and(Suspicion::TEMP);
-        return Some(Meaning::Name(change, Suspicion::NONE));
+        return Some(Meaning::Name(CHANGE, Suspicion::NONE));
     }
     begins(b"binary_upgrade_").then_some(Meaning::Name(Suspicion::OPAQUE, Suspicion::NONE))
 }
