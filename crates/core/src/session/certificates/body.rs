@@ -5,9 +5,12 @@
 //! more than PostgreSQL has (THEN and ELSE of an expression are among them), never fewer. A body that is not
 //! certain may do anything, DDL included.
 
-use crate::session::scan::{
-    Suspicion,
-    pieces::{Piece, pieces},
+use crate::session::{
+    affects_literals,
+    scan::{
+        Suspicion,
+        pieces::{Piece, pieces},
+    },
 };
 
 /// Anything at all, DDL included.
@@ -153,7 +156,13 @@ pub(super) fn read(
     reader.verdict
 }
 
-/// May a function set this parameter while it runs, or for its transaction?
+/// May a function set this parameter for its transaction? What the transaction prepares later must not be analysed
+/// under settings that nobody knows of.
+fn is_harmless_within_transaction(name: &[u8]) -> bool {
+    is_harmless_parameter(name) && !affects_literals(name)
+}
+
+/// May a function set this parameter while it runs?
 pub(super) fn is_harmless_parameter(name: &[u8]) -> bool {
     is_parameter_name(name) && !is_any(name, &HARMFUL_PARAMETERS)
 }
@@ -286,7 +295,7 @@ impl<'p> Reader<'p> {
         if !word.eq_ignore_ascii_case(b"set_config")
             || !self.is_symbol(at + 1, b'(')
             || !self.is_symbol(at + 3, b',')
-            || !is_harmless_parameter(name)
+            || !is_harmless_within_transaction(name)
         {
             return false;
         }
@@ -431,7 +440,7 @@ impl<'p> Reader<'p> {
     fn is_set_local(&self, at: usize) -> bool {
         let name_len = match (self.at(at + 1), self.at(at + 2), self.at(at + 3)) {
             (Some(Piece::Word(_)), Some(Piece::Symbol(b'.')), Some(Piece::Word(_))) => 3,
-            (Some(Piece::Word(name)), ..) if is_harmless_parameter(name) => 1,
+            (Some(Piece::Word(name)), ..) if is_harmless_within_transaction(name) => 1,
             _ => return false,
         };
         let to = at + 1 + name_len;
