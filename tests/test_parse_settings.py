@@ -193,3 +193,22 @@ def test_a_function_that_sets_for_the_transaction(start_pooler, newest_pg):
         assert answer(a, POINT) == str(1590969600 + 4 * 3600)
         a.query("COMMIT")
         assert answer(b, POINT) == "1590969600"
+
+
+def test_a_role_without_the_privilege_to_use_a_schema(start_pooler, newest_pg):
+    """PostgreSQL checks it when it analyses a statement: a Parse that another client's has answered would not."""
+    with newest_pg.connect("app") as db:
+        db.execute("CREATE ROLE kept_out; GRANT kept_out TO trusty; CREATE SCHEMA closed; CREATE TABLE closed.t (a int);"
+                   "GRANT USAGE ON SCHEMA closed TO trusty; GRANT SELECT ON closed.t TO public")
+    weir = start_pooler(newest_pg, workers=1, default_pool_size=1)
+    try:
+        with weir.raw() as a, weir.raw() as b:
+            b.query("SET ROLE kept_out")
+            for _ in range(2):
+                assert answer(a, "SELECT count(*) FROM closed.t") == "0"
+                assert answer(b, "SELECT count(*) FROM closed.t") == "42501"
+                a.send(close("S", "s") + SYNC)
+                a.until_ready()
+    finally:
+        with newest_pg.connect("app") as db:
+            db.execute("DROP SCHEMA closed CASCADE; REVOKE kept_out FROM trusty; DROP ROLE kept_out")

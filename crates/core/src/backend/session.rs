@@ -13,7 +13,7 @@ use crate::{
     session::{
         Baseline, Class, DROPPED_MAX, DdlWords, Dialect, Dirt, Facts, Lack, Literals, Probe,
         Settings, SqlStatements, State, StatementCounts, Suspects, Suspicion, TakenBack, Tracked,
-        TrackedNames, Trial,
+        TrackedNames, Trial, is_who,
     },
     signal::{Rights, Signals},
 };
@@ -348,6 +348,13 @@ impl ServerSession {
         if tells_all && !self.has_reported && !is_unseen {
             self.dirt.looked_at();
         }
+    }
+
+    /// May a role be set? PostgreSQL checks the privilege to use a schema when it analyses a statement, and never
+    /// again: a Parse of such a client is answered by the server itself.
+    #[must_use]
+    pub fn may_have_role(&self) -> bool {
+        self.dirt.changes_role() || self.held.iter().any(|(name, _)| is_who(name))
     }
 
     /// The settings under which a statement is analysed that is sent now; `None` if nobody knows them.

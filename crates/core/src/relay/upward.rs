@@ -455,6 +455,7 @@ impl Upward<'_> {
         let (replies, prepared) = (&mut self.server.replies, &mut self.server.prepared);
         let session = &self.server.session;
         let is_good = !speaks
+            && !session.may_have_role()
             && prepared.is_fresh(statement.id(), schema)
             && (statement.literals() == Literals::None
                 || prepared.is_analysed_under(statement.id(), session.settings_now()))
