@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lru::LruCache;
 
-use crate::session::Statement;
+use crate::session::{Literals, Settings, Statement};
 
 /// The statements that one server holds for us, by id; the one that was used last is kept longest.
 ///
@@ -21,7 +21,36 @@ struct Held {
     statement: Arc<Statement>,
     generation: u32,
     version: Version,
+    analysed: Analysed,
+    /// The id of the client that used it last.
+    user: u64,
 }
+
+/// Under which settings a statement was analysed: what its literals mean.
+#[derive(Debug)]
+enum Analysed {
+    /// Under those that its next use finds, since all plans were discarded.
+    Anew,
+    /// Under these.
+    Under(Settings),
+    /// Nobody knows: under what its last user had at the time.
+    Unknown,
+}
+
+impl Held {
+    fn is_analysed_under(&self, settings: Option<&Settings>) -> bool {
+        match (&self.analysed, settings) {
+            (Analysed::Anew, _) => true,
+            (Analysed::Under(made), Some(settings)) => {
+                self.statement.literals().mean_the_same(made, settings)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// For whom a statement is made, and under which settings; `None` if nobody knows them.
+pub(crate) type User = (u64, Option<Settings>);
 
 /// What a statement that a server holds takes and gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,15 +115,53 @@ impl Prepared {
         }
     }
 
-    /// The server gets it, under this schema.
-    pub fn add(&mut self, statement: Arc<Statement>, schema: u32) {
-        self.hold(statement, Some(schema));
+    /// Do the literals of the server's statement mean what this client wants them to mean? A client that has
+    /// used the statement last goes on with it whatever it has set since, as it would do with a server of its own.
+    pub fn is_analysed_for(&mut self, id: u64, user: u64, settings: Option<&Settings>) -> bool {
+        let Some(held) = self.held.peek_mut(&id) else {
+            return false;
+        };
+        let is_alike = held.is_analysed_under(settings);
+        if is_alike || held.user == user {
+            held.user = user;
+            // PostgreSQL analyses it anew when its tables change, under what is set then.
+            match (&held.analysed, settings.filter(|_| is_alike)) {
+                (Analysed::Under(known), Some(settings)) if known.is_same(settings) => {}
+                (_, Some(settings)) => held.analysed = Analysed::Under(settings.clone()),
+                (_, None) => held.analysed = Analysed::Unknown,
+            }
+            return true;
+        }
+        false
     }
 
-    fn hold(&mut self, statement: Arc<Statement>, schema: Option<u32>) {
+    /// The same for a client that makes the statement, so that what it has used before does not count.
+    #[must_use]
+    pub fn is_analysed_under(&self, id: u64, settings: Option<&Settings>) -> bool {
+        let held = self.held.peek(&id);
+        held.is_some_and(|held| held.is_analysed_under(settings))
+    }
+
+    /// All plans were discarded: a statement is analysed anew when it is used, but its bytes are not read again.
+    pub fn plans_discarded(&mut self) {
+        for (_, held) in &mut self.held {
+            if held.statement.literals() < Literals::Bytes {
+                held.analysed = Analysed::Anew;
+            }
+        }
+    }
+
+    /// The server gets it, under this schema and for this client.
+    pub fn add(&mut self, statement: Arc<Statement>, schema: u32, user: User) {
+        self.hold(statement, Some(schema), user);
+    }
+
+    fn hold(&mut self, statement: Arc<Statement>, schema: Option<u32>, (user, settings): User) {
         let held = Held {
             generation: self.generation,
             version: Version::new(schema),
+            analysed: settings.map_or(Analysed::Unknown, Analysed::Under),
+            user,
             statement,
         };
         self.held.push(held.statement.id(), held);
@@ -115,7 +182,7 @@ impl Prepared {
 
     /// It is still there: its Close was skipped.
     pub fn restore(&mut self, statement: Arc<Statement>) {
-        self.hold(statement, None);
+        self.hold(statement, None, (0, None));
     }
 
     /// All of them, which are about to be closed.
@@ -151,7 +218,7 @@ impl Prepared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::Statements;
+    use crate::session::{SettingsTable, Statements};
 
     #[test]
     fn the_one_that_was_not_used_goes() {
@@ -160,7 +227,7 @@ mod tests {
         let mut prepared = Prepared::default();
         for statement in &made[..3] {
             assert!(prepared.evict(3).is_none());
-            prepared.add(Arc::clone(statement), 0);
+            prepared.add(Arc::clone(statement), 0, (0, None));
         }
         assert!(prepared.touch(made[0].id()));
         assert_eq!(prepared.evict(3).unwrap().id(), made[1].id());
@@ -174,11 +241,11 @@ mod tests {
     fn distrust() {
         let statement = Statements::default().intern(b"x");
         let mut prepared = Prepared::default();
-        prepared.add(Arc::clone(&statement), 1);
+        prepared.add(Arc::clone(&statement), 1, (0, None));
         assert!(prepared.is_fresh(statement.id(), 1));
         prepared.distrust();
         assert!(prepared.touch(statement.id()) && !prepared.is_fresh(statement.id(), 1));
-        prepared.add(Arc::clone(&statement), 1);
+        prepared.add(Arc::clone(&statement), 1, (0, None));
         assert!(prepared.is_fresh(statement.id(), 1));
     }
 
@@ -186,7 +253,7 @@ mod tests {
     fn made_under_another_schema() {
         let statement = Statements::default().intern(b"x");
         let mut prepared = Prepared::default();
-        prepared.add(Arc::clone(&statement), 1);
+        prepared.add(Arc::clone(&statement), 1, (0, None));
         prepared.told(statement.id(), Some(3), Some(4));
         prepared.told(statement.id(), None, Some(5));
         let version = prepared.version(statement.id()).unwrap();
@@ -194,5 +261,41 @@ mod tests {
         assert!(prepared.is_fresh(statement.id(), 1) && !prepared.is_fresh(statement.id(), 2));
         prepared.restore(Arc::clone(&statement));
         assert!(!prepared.is_fresh(statement.id(), 1), "nobody knows");
+    }
+
+    #[test]
+    fn analysed_under_other_settings() {
+        let table = SettingsTable::default();
+        let utc = || Some(table.intern([("timezone", "UTC")]));
+        let tokyo = || Some(table.intern([("timezone", "Asia/Tokyo")]));
+        let statement = Statements::default().intern(b"SELECT '2020-06-01'::timestamptz\0\0\0");
+        let id = statement.id();
+        let mut prepared = Prepared::default();
+        prepared.add(Arc::clone(&statement), 1, (1, utc()));
+        assert!(
+            prepared.is_analysed_for(id, 2, utc().as_ref()),
+            "another client"
+        );
+        assert!(!prepared.is_analysed_for(id, 3, tokyo().as_ref()));
+        assert!(!prepared.is_analysed_for(id, 3, None));
+        assert!(
+            prepared.is_analysed_for(id, 2, tokyo().as_ref()),
+            "it was the last"
+        );
+        assert!(!prepared.is_analysed_under(id, tokyo().as_ref()));
+        assert!(
+            !prepared.is_analysed_for(id, 3, tokyo().as_ref()),
+            "nobody knows"
+        );
+        assert!(
+            !prepared.is_analysed_for(id, 1, utc().as_ref()),
+            "nobody knows"
+        );
+        prepared.plans_discarded();
+        assert!(prepared.is_analysed_for(id, 3, tokyo().as_ref()));
+        assert!(!prepared.is_analysed_for(id, 1, utc().as_ref()));
+        prepared.forget(id);
+        prepared.restore(statement);
+        assert!(!prepared.is_analysed_for(id, 1, utc().as_ref()));
     }
 }

@@ -11,9 +11,9 @@ use super::{Lookup, Own, OwnNames};
 use crate::{
     Ddl, Reading, Time,
     session::{
-        Baseline, Class, DROPPED_MAX, DdlWords, Dialect, Dirt, Facts, Lack, Probe, Settings,
-        SqlStatements, State, StatementCounts, Suspects, Suspicion, TakenBack, Tracked,
-        TrackedNames, Trial,
+        Baseline, Class, DROPPED_MAX, DdlWords, Dialect, Dirt, Facts, Lack, Literals, Probe,
+        Settings, SqlStatements, State, StatementCounts, Suspects, Suspicion, TakenBack, Tracked,
+        TrackedNames, Trial, is_who,
     },
     signal::{Rights, Signals},
 };
@@ -27,6 +27,8 @@ pub struct ServerSession {
     pub dialect: Dialect,
     /// The SQL-prepared statements that it may have, and no others.
     pub sql: SqlStatements,
+    /// For which client they were made, and under which settings; `None` if nobody knows.
+    pub sql_made: (u64, Option<Settings>),
     /// The client's names of statements that it knows.
     pub own: OwnNames,
     /// What the texts of the requests that are not answered yet may touch.
@@ -319,6 +321,44 @@ impl ServerSession {
         if tells_all && !self.has_reported && !is_unseen {
             self.dirt.looked_at();
         }
+    }
+
+    /// May a role be set? PostgreSQL checks the privilege to use a schema when it analyses a statement, and never
+    /// again: a Parse of such a client is answered by the server itself.
+    #[must_use]
+    pub fn may_have_role(&self) -> bool {
+        self.dirt.changes_role() || self.held.iter().any(|(name, _)| is_who(name))
+    }
+
+    /// The settings under which a statement is analysed that is sent now; `None` if nobody knows them.
+    #[must_use]
+    #[inline]
+    pub fn settings_now(&self) -> Option<&Settings> {
+        (!self.dirt.changes_literals()).then_some(&self.held)
+    }
+
+    /// Does the server have these SQL-prepared statements, and do their literals mean what the client with this id
+    /// wants, which has these settings?
+    #[must_use]
+    #[inline]
+    pub fn has_sql_for(&self, sql: &SqlStatements, client: u64, settings: &Settings) -> bool {
+        sql.is_equal(&self.sql) && (sql.is_empty() || self.is_sql_made_for(client, settings))
+    }
+
+    /// This client is lent the server with these settings, and its SQL-prepared statements are there: when tables
+    /// change, PostgreSQL analyses them anew, under what is set then.
+    pub fn sql_used_by(&mut self, client: u64, settings: &Settings) {
+        let made = self.sql_made.1.take();
+        let is_alike = |made: &Settings| Literals::Bytes.mean_the_same(made, settings);
+        self.sql_made = (client, made.filter(is_alike));
+    }
+
+    /// Do the literals of its SQL-prepared statements mean what this client wants?
+    #[must_use]
+    pub fn is_sql_made_for(&self, client: u64, settings: &Settings) -> bool {
+        let (user, made) = &self.sql_made;
+        let is_alike = |made: &Settings| Literals::Bytes.mean_the_same(made, settings);
+        *user == client || made.as_ref().is_some_and(is_alike)
     }
 
     /// A text of its client is sent, or something that is like one.

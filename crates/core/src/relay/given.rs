@@ -332,7 +332,9 @@ impl Upward<'_> {
             return;
         };
         let sql = context.sql.clone();
-        self.server.session.sql = self.server.session.sql.with(&sql, at);
+        let session = &mut self.server.session;
+        session.sql = session.sql.with(&sql, at);
+        session.sql_made = (self.client.id, None);
         self.set_savepoint(out);
         out.send_made(self.server_conn, |made| sql.write_make(at, made));
         self.server.ask(Own::Sql(at));

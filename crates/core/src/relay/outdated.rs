@@ -18,12 +18,55 @@ use super::{
 };
 use crate::{
     Actions, Token,
-    backend::{Mark, MarkKind, Server, Version},
-    session::{Shape, Statement},
+    backend::{Change, Mark, MarkKind, Server, Version},
+    fault::Fault,
+    session::{Literals, Shape, Statement, Suspicion},
     worker::Worker,
 };
 
 impl Upward<'_> {
+    /// The server gets the statement, if it lacks it.
+    #[inline]
+    pub(super) fn make_sure(&mut self, ours: Ours, out: &mut Actions) -> Ours {
+        let Ours::Statement(binding) = ours else {
+            return ours;
+        };
+        if self.bindings.shape(binding).stale {
+            let mark = Mark::clients(MarkKind::Refused, Change::Refused(Fault::StalePlan));
+            self.server.replies.mark_sent(mark);
+            return Ours::Nothing;
+        }
+        self.client.statements.used(binding);
+        let Some(statement) = self.bindings.statement(binding) else {
+            return ours;
+        };
+        let suspicion = match self.is_carried {
+            true => self.suspicion_of(statement),
+            false => Suspicion::NONE,
+        };
+        let (prepared, session) = (&mut self.server.prepared, &self.server.session);
+        let lacks = !prepared.touch(statement.id());
+        let is_foreign = !lacks
+            && statement.literals() != Literals::None
+            && !prepared.is_analysed_for(statement.id(), self.client.id, session.settings_now());
+        if !suspicion.is_empty() {
+            let statement = Arc::clone(statement);
+            self.note_use(&statement, suspicion);
+        }
+        if (lacks || is_foreign)
+            && let Some(statement) = self.bindings.statement(binding)
+        {
+            let statement = Arc::clone(statement);
+            if is_foreign {
+                // Its literals mean something else.
+                self.server.prepared.forget(statement.id());
+                self.send_close(Arc::clone(&statement), out);
+            }
+            self.send_parse(statement, None, out);
+        }
+        ours
+    }
+
     /// Is a statement about to be used that may give something else than the client was told, and that
     /// the client does not ask for? `request` is what it has sent from here on.
     #[inline]

@@ -179,7 +179,10 @@ impl Worker {
             ..Mark::plain(MarkKind::Close)
         });
         send_parse(conn, name, statement.definition(), out);
-        server.prepared.add(Arc::clone(statement), server.schema());
+        let user = (0, server.session.settings_now().cloned());
+        server
+            .prepared
+            .add(Arc::clone(statement), server.schema(), user);
         let made = Change::Made(Arc::clone(statement), None);
         server.replies.mark_sent(Mark::own(MarkKind::Parse, made));
         send_target(conn, frontend::DESCRIBE, name, out);

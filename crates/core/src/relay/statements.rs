@@ -205,7 +205,9 @@ impl Worker {
         server.replies.statements_gone();
         let schema = server.schema();
         for (statement, _) in &later {
-            server.prepared.add(Arc::clone(statement), schema);
+            server
+                .prepared
+                .add(Arc::clone(statement), schema, (0, None));
         }
         let Some(client) = client.and_then(|client| self.table.client(client)) else {
             return;

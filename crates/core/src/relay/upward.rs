@@ -12,8 +12,8 @@ use crate::{
     fault::Fault,
     frontend::{Client, Head, Upstream},
     session::{
-        BindingId, Bindings, Certificates, NO_SUCH_NAME, Names, RESERVED, Statement, Statements,
-        Suspicion, VerdictCache,
+        BindingId, Bindings, Certificates, Literals, NO_SUCH_NAME, Names, RESERVED, Statement,
+        Statements, VerdictCache,
     },
     stats::Stats,
 };
@@ -447,8 +447,13 @@ impl Upward<'_> {
             self.attend_statement(&statement, out);
         }
         let (replies, prepared) = (&mut self.server.replies, &mut self.server.prepared);
-        let is_good =
-            !speaks && prepared.is_fresh(statement.id(), schema) && self.server.status != b'E';
+        let session = &self.server.session;
+        let is_good = !speaks
+            && !session.may_have_role()
+            && prepared.is_fresh(statement.id(), schema)
+            && (statement.literals() == Literals::None
+                || prepared.is_analysed_under(statement.id(), session.settings_now()))
+            && self.server.status != b'E';
         if is_good && replies.is_fresh() {
             prepared.touch(statement.id());
             return replies.answered_early();
@@ -473,37 +478,6 @@ impl Upward<'_> {
         send_parse(self.server_conn, server_name, definition, out);
         let mark = Mark::clients(MarkKind::Refused, Change::Duplicate(name.into(), statement));
         self.server.replies.mark_sent(mark);
-    }
-
-    /// The server gets the statement, if it lacks it.
-    #[inline]
-    pub(super) fn make_sure(&mut self, ours: Ours, out: &mut Actions) -> Ours {
-        let Ours::Statement(binding) = ours else {
-            return ours;
-        };
-        if self.bindings.shape(binding).stale {
-            let mark = Mark::clients(MarkKind::Refused, Change::Refused(Fault::StalePlan));
-            self.server.replies.mark_sent(mark);
-            return Ours::Nothing;
-        }
-        self.client.statements.used(binding);
-        let Some(statement) = self.bindings.statement(binding) else {
-            return ours;
-        };
-        let suspicion = match self.is_carried {
-            true => self.suspicion_of(statement),
-            false => Suspicion::NONE,
-        };
-        let lacks = !self.server.prepared.touch(statement.id());
-        if !suspicion.is_empty() {
-            let statement = Arc::clone(statement);
-            self.note_use(&statement, suspicion);
-        }
-        if lacks && let Some(statement) = self.bindings.statement(binding) {
-            let statement = Arc::clone(statement);
-            self.send_parse(statement, None, out);
-        }
-        ours
     }
 
     /// The client gives up a name. Its statement stays on the servers, for whoever has it too.
@@ -544,7 +518,10 @@ impl Upward<'_> {
             out,
         );
         let schema = self.server.schema();
-        self.server.prepared.add(Arc::clone(&statement), schema);
+        let user = (self.client.id, self.server.session.settings_now().cloned());
+        self.server
+            .prepared
+            .add(Arc::clone(&statement), schema, user);
         let swallow = client_name.is_none();
         self.server.replies.mark_sent(Mark {
             kind: MarkKind::Parse,

@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Class, Dialect, Suspicion, is_who,
+    Class, Dialect, Suspicion, affects_literals, is_who,
     scan::{Touched, shapes_plans, touched_parameters},
 };
 
@@ -135,6 +135,15 @@ impl Dirt {
     #[must_use]
     pub fn changes_role(&self) -> bool {
         self.changes_role || self.class == Class::Opaque
+    }
+
+    /// May parameters have been set since the last look that decide what literals mean?
+    #[must_use]
+    pub fn changes_literals(&self) -> bool {
+        let mut names = self.names.iter();
+        self.unseen == Class::Opaque
+            || self.unseen == Class::Settings
+                && (self.any_name || names.any(|name| affects_literals(name)))
     }
 
     /// May plans have been made that are bad for others?

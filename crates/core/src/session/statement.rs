@@ -11,7 +11,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{Certificates, Dialect, Suspicion, scan, shelf::Shelf};
+use super::{Certificates, Dialect, Literals, Suspicion, scan, shelf::Shelf};
 
 /// How the names of statements begin that we make on servers.
 pub const RESERVED: &[u8] = b"PGWEIR_";
@@ -29,6 +29,7 @@ pub struct Statement {
     id: u64,
     name: Box<[u8]>,
     definition: Box<[u8]>,
+    literals: Literals,
     /// What the scanner said of its text, by which certificates: see [`Statement::suspicion`].
     verdict: AtomicU64,
 }
@@ -62,6 +63,19 @@ impl Statement {
         &self.definition
     }
 
+    /// What of its text depends on settings.
+    #[must_use]
+    #[inline]
+    pub fn literals(&self) -> Literals {
+        self.literals
+    }
+
+    /// The text of a definition.
+    fn text_of(definition: &[u8]) -> &[u8] {
+        let end = definition.iter().position(|&byte| byte == 0);
+        &definition[..end.unwrap_or_default()]
+    }
+
     /// What its text may do to a session, as [`scan`] and
     /// [`Certificates`] say: analysis and planning run code, too, so this holds from its Parse on.
     /// Remembered for texts that are read as the catalog is; the others are rare.
@@ -76,9 +90,7 @@ impl Statement {
 
     #[cold]
     fn read(&self, dialect: Dialect, certificates: &Certificates) -> Suspicion {
-        let end = self.definition.iter().position(|&byte| byte == 0);
-        let text = &self.definition[..end.unwrap_or_default()];
-        let suspicion = scan(text, dialect, certificates);
+        let suspicion = scan(Self::text_of(&self.definition), dialect, certificates);
         if dialect == Dialect::Utf8 {
             let verdict = certificates.id() << SUSPICION_BITS | u64::from(suspicion.bits());
             self.verdict.store(verdict, Ordering::Relaxed);
@@ -134,6 +146,7 @@ impl Statements {
             id,
             name: [RESERVED, id.to_string().as_bytes()].concat().into(),
             definition: definition.into(),
+            literals: Literals::of(Statement::text_of(definition)),
             verdict: AtomicU64::new(NO_VERDICT),
         }
     }

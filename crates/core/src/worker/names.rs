@@ -83,6 +83,7 @@ impl Worker {
                 .find(|known| known.is_equal(&sql));
             context.sql = known.cloned().unwrap_or(sql);
             session.sql = context.sql.clone();
+            session.sql_made = (client.id, None);
             if !unmade.is_empty() {
                 let names: Vec<_> = unmade.into_iter().map(|(name, _)| name).collect();
                 session.sql = session.sql.without(&names);
@@ -119,15 +120,23 @@ impl Worker {
         let Some(context) = client.context.as_deref_mut() else {
             return false;
         };
-        if context.sql.is_equal(&server.session.sql) {
+        let (wanted, session) = (&context.wanted, &mut server.session);
+        if session.has_sql_for(&context.sql, client.id, wanted) {
             // From now on also by address, which is what the next look compares.
-            context.sql = server.session.sql.clone();
+            context.sql = session.sql.clone();
+            session.sql_used_by(client.id, wanted);
             return false;
         }
         let mut syncs = Vec::new();
         out.send_made(conn, |bytes| {
-            syncs = context.sql.write_plan(&server.session.sql, bytes);
+            if !session.is_sql_made_for(client.id, wanted) {
+                // Those of the same names and texts too, since their literals mean something else.
+                let none = SqlStatements::default();
+                syncs = none.write_plan(&std::mem::take(&mut session.sql), bytes);
+            }
+            syncs.extend(context.sql.write_plan(&session.sql, bytes));
         });
+        session.sql_made = (client.id, Some(wanted.clone()));
         for made in syncs {
             server.ask(made.map_or(Own::Statements, Own::Sql));
         }

@@ -38,6 +38,7 @@ impl Worker {
         let is_equal = client.context.as_ref().is_some_and(|context| {
             context.wanted.is_same(&server.session.held)
                 && context.sql.is_same(&server.session.sql)
+                && (context.sql.is_empty() || server.session.sql_made.0 == client.id)
                 && context.refused.is_none()
         });
         if !is_equal
@@ -89,10 +90,13 @@ impl Worker {
             let is_tracked = |name: &[u8]| directory.names().tracked_position(name).is_some();
             shown(&target, &server.session.held, is_tracked)
         });
-        let has_statements = context.sql.is_equal(&server.session.sql);
+        let has_statements = server
+            .session
+            .has_sql_for(&context.sql, client.id, &context.wanted);
         if has_statements {
             // From now on also by address, which is what the next look compares.
             context.sql = server.session.sql.clone();
+            server.session.sql_used_by(client.id, &context.wanted);
         }
         if text.is_none() && has_statements {
             return false;

@@ -336,6 +336,9 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return;
         };
+        if clean_of(server).changes_plans {
+            server.prepared.plans_discarded();
+        }
         match server.session.counts.take() {
             None => server.session.settings_cleaned(),
             Some(counts) => {

@@ -5,10 +5,13 @@
 //! more than PostgreSQL has (THEN and ELSE of an expression are among them), never fewer. A body that is not
 //! certain may do anything, DDL included.
 
-use crate::session::scan::{
-    Suspicion,
-    pieces::{Piece, pieces},
-    shapes_plans,
+use crate::session::{
+    affects_literals,
+    scan::{
+        Suspicion,
+        pieces::{Piece, pieces},
+        shapes_plans,
+    },
 };
 
 /// Anything at all, DDL included.
@@ -154,10 +157,10 @@ pub(super) fn read(
     reader.verdict
 }
 
-/// May a function set this parameter for its transaction? What its client runs behind it must be read and planned
-/// as before.
+/// May a function set this parameter for its transaction? What the transaction prepares later must not be analysed
+/// under settings that nobody knows of.
 fn is_harmless_within_transaction(name: &[u8]) -> bool {
-    is_harmless_parameter(name) && !shapes_plans(name)
+    is_harmless_parameter(name) && !shapes_plans(name) && !affects_literals(name)
 }
 
 /// May a function set this parameter while it runs?

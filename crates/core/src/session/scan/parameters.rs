@@ -5,6 +5,7 @@ use super::{
     lexer::{Kind, Lexer, Token},
     phrase::{Phrase, phrases},
 };
+use crate::session::affects_literals;
 
 /// PostgreSQL cuts longer names.
 pub(super) const NAME_MAX: usize = 62;
@@ -67,15 +68,16 @@ fn is_broken(text: &[u8]) -> bool {
 
 /// What is left of a parameter although it was set for the transaction only.
 ///
-/// `seed` acts when it is set. Plans and constants that were made under other settings stay with prepared
-/// statements and functions. The others change how the texts after it are read, and those may have been looked at before that is known here.
+/// `seed` acts when it is set. Plans that were made under other costs stay with prepared statements, and so do the
+/// values of literals. The others change how the texts after it are read, and those may have been looked at before
+/// that is known here.
 pub(super) fn lasting(parameter: &[u8]) -> Suspicion {
     let is = |name: &str| parameter.eq_ignore_ascii_case(name.as_bytes());
     if is("seed") {
         Suspicion::SEED
     } else if is("standard_conforming_strings") || is("client_encoding") || is("names") {
         Suspicion::OPAQUE
-    } else if shapes_plans(parameter) {
+    } else if shapes_plans(parameter) || affects_literals(parameter) {
         Suspicion::SETTING
     } else if parameter.len() <= NAME_MAX && parameter.iter().all(|byte| byte.is_ascii_graphic()) {
         Suspicion::NONE

@@ -72,6 +72,7 @@ fn opaque_sql() {
             "SELECT set_config('a.b', 'c', false)",
             "SELECT set_config('x','a, true)',false)",
             "SELECT set_config('seed', '0.5', true)",
+            "SELECT set_config('TimeZone', 'UTC', true)",
             "SELECT set_config('standard_conforming_strings', 'off', true)",
             "SELECT set_config(name, 'x', true)",
             "SELECT set_config('a.b', 'x', true and false)",
@@ -121,6 +122,7 @@ fn opaque_plpgsql() {
     opaque(
         Language::PlPgSql,
         &[
+            "BEGIN SET LOCAL TimeZone = 'UTC'; END",
             "BEGIN SET x = 1; END",
             "BEGIN SET LOCAL seed = 0.5; END",
             "BEGIN SET LOCAL standard_conforming_strings = off; END",

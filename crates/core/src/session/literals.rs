@@ -1,0 +1,156 @@
+//! Which literals a statement has, and which settings decide what they mean.
+//!
+//! PostgreSQL turns a literal into a value of its type when it analyses a statement, not when it runs the
+//! statement: `timestamptz '2020-06-01 00:00'` is a point in time of the time zone of that moment, and stays so. A
+//! server that keeps a prepared statement for many clients therefore remembers the settings under which the
+//! statement was analysed.
+
+use super::{
+    Settings,
+    scan::{Kind, Lexer},
+};
+
+/// What of a statement's text means different things under different settings. Each includes those before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Literals {
+    /// Nothing.
+    None,
+    /// Strings of letters, which `xmloption` alone can affect, and NULL, which `transform_null_equals` affects.
+    Words,
+    /// Strings that may be dates, times, intervals, amounts of money or arrays.
+    Values,
+    /// Bytes that the lexer reads as `standard_conforming_strings`, `backslash_quote` or `client_encoding` say.
+    Bytes,
+}
+
+/// The settings that affect [`Literals::Words`].
+const OF_WORDS: [&str; 2] = ["transform_null_equals", "xmloption"];
+/// The settings that affect the others besides.
+const OF_VALUES: [&str; 9] = [
+    "array_nulls",
+    "backslash_quote",
+    "client_encoding",
+    "datestyle",
+    "intervalstyle",
+    "lc_monetary",
+    "standard_conforming_strings",
+    "timezone",
+    "timezone_abbreviations",
+];
+/// The same, as `SET TIME ZONE`, `SET XML OPTION` and `SET NAMES` name them.
+const IN_SET: [&str; 3] = ["names", "time", "xml"];
+/// Words that the types for dates and times read.
+const TIMES: [&[u8]; 4] = [b"now", b"today", b"tomorrow", b"yesterday"];
+
+/// Does this parameter decide what literals mean?
+#[must_use]
+pub fn affects_literals(parameter: &[u8]) -> bool {
+    let mut names = OF_WORDS.iter().chain(&OF_VALUES).chain(&IN_SET);
+    names.any(|name| parameter.eq_ignore_ascii_case(name.as_bytes()))
+}
+
+impl Literals {
+    /// Of a text.
+    #[must_use]
+    pub fn of(text: &[u8]) -> Self {
+        if text.iter().any(|&byte| byte == b'\\' || byte >= 0x80) {
+            return Self::Bytes;
+        }
+        let mut lexer = Lexer::new(text);
+        let mut found = Self::None;
+        loop {
+            let token = lexer.next();
+            let bytes = lexer.bytes(token);
+            let here = match token.kind {
+                Kind::End => return found,
+                Kind::Broken => return Self::Bytes,
+                Kind::Text if is_words(&bytes[1..bytes.len() - 1]) => Self::Words,
+                Kind::Text | Kind::OtherText => Self::Values,
+                Kind::Word if bytes.eq_ignore_ascii_case(b"null") => Self::Words,
+                _ => Self::None,
+            };
+            found = found.max(here);
+        }
+    }
+
+    /// Is a text with these literals analysed alike under both settings?
+    #[must_use]
+    pub fn mean_the_same(self, one: &Settings, other: &Settings) -> bool {
+        let is_equal = |name: &&str| one.get(name.as_bytes()) == other.get(name.as_bytes());
+        self == Self::None
+            || one.is_same(other)
+            || OF_WORDS.iter().all(is_equal)
+                && (self == Self::Words || OF_VALUES.iter().all(is_equal))
+    }
+}
+
+/// Is a string nothing that a date, a time, an interval, an amount or an array could be?
+fn is_words(string: &[u8]) -> bool {
+    let is_plain = |&byte: &u8| byte.is_ascii_alphabetic() || b" _-.,:;/%#@!?|".contains(&byte);
+    let has = |word: &&[u8]| {
+        let mut windows = string.windows(word.len());
+        windows.any(|window| window.eq_ignore_ascii_case(word))
+    };
+    string.iter().all(is_plain) && !TIMES.iter().any(has)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::SettingsTable;
+
+    #[test]
+    fn texts() {
+        let check =
+            |text: &str, expect| assert_eq!(Literals::of(text.as_bytes()), expect, "{text}");
+        check("SELECT * FROM t WHERE id = $1 AND n = 2", Literals::None);
+        check("SELECT 'active' -- 2020", Literals::Words);
+        check("SELECT a = null", Literals::Words);
+        for values in [
+            "SELECT timestamptz '2020-06-01'",
+            "SELECT 'TODAY'::date",
+            "SELECT '{a,NULL}'::text[]",
+            "SELECT $$P1Y$$::interval",
+            "SELECT $x$P1Y$x$::interval",
+            "SELECT 'a', '$1.00'::money",
+            "SELECT 'it''s 5 o''clock', 'x'",
+            "SELECT '<a/>'::xml",
+        ] {
+            check(values, Literals::Values);
+        }
+        for bytes in [
+            "SELECT 'a\\b'",
+            "SELECT 'ä'",
+            "SELECT U&'d!0061' UESCAPE '!'",
+            "SELECT 'open",
+        ] {
+            check(bytes, Literals::Bytes);
+        }
+    }
+
+    #[test]
+    fn settings() {
+        let table = SettingsTable::default();
+        let usual = table.intern([("app.tenant", "1"), ("timezone", "UTC")]);
+        let check = |pairs: &[(&str, &str)], expect: Literals| {
+            let other = table.intern(pairs.iter().copied());
+            for literals in [
+                Literals::None,
+                Literals::Words,
+                Literals::Values,
+                Literals::Bytes,
+            ] {
+                let is_same = literals.mean_the_same(&usual, &other);
+                assert_eq!(is_same, literals < expect, "{pairs:?} {literals:?}");
+            }
+        };
+        check(&[("timezone", "Asia/Tokyo")], Literals::Values);
+        check(&[], Literals::Values);
+        check(
+            &[("timezone", "UTC"), ("xmloption", "document")],
+            Literals::Words,
+        );
+        let tenant = table.intern([("app.tenant", "2"), ("timezone", "UTC")]);
+        assert!(Literals::Bytes.mean_the_same(&usual, &tenant));
+    }
+}
