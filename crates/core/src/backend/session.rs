@@ -125,6 +125,8 @@ pub struct Settling {
     pub releases: bool,
     /// When it was looked at last.
     pub looked_at: Option<Time>,
+    /// Others wait for the server, and have to wait until then for the client to speak again.
+    pub turn_until: Option<Time>,
 }
 
 impl Settling {

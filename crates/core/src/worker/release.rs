@@ -114,6 +114,7 @@ impl Worker {
         }
         server.session.suspects.clear();
         server.session.settling.goes_on();
+        server.session.settling.turn_until = None;
         server.session.unclean |= cleans;
         if closes {
             server
