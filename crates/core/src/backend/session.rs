@@ -41,6 +41,8 @@ pub struct ServerSession {
     pub is_listed: bool,
     /// When it was looked at last.
     pub looked_at: Option<Time>,
+    /// Other clients wait for the server until then, unless its client speaks again.
+    pub turn_until: Option<Time>,
     /// The values of its parameters where nothing is set.
     pub baseline: Option<Arc<Baseline>>,
     /// The answer to the question for these, as far as it has come.
@@ -531,6 +533,7 @@ impl ServerSession {
         self.dirt.cleaned();
         self.counts = None;
         self.looked_at = None;
+        self.turn_until = None;
         self.suspects.clear();
         self.named.clear();
         self.taken_back.clear();

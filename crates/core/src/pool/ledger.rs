@@ -35,7 +35,10 @@
 //! Clients wait in the order of their tickets. `crates/sim` tries to break all this.
 
 use self::natives::Natives;
-pub use self::{obstacle::Obstacle, room::Above};
+pub use self::{
+    obstacle::Obstacle,
+    room::{Above, Wanted},
+};
 use super::{
     Denied, Limits, Order, PoolId, Scope, Seat, Ticket, Waiter, WorkerSet, wait_queue::WaitQueue,
 };

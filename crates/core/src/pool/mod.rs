@@ -12,7 +12,7 @@ mod worker_set;
 
 pub use caps::{CapLimits, Caps, Denied, PATIENCE, Scope};
 pub use epochs::Epochs;
-pub use ledger::{Above, Connecting, Grant, Ledger, Notes, Obstacle, Opening};
+pub use ledger::{Above, Connecting, Grant, Ledger, Notes, Obstacle, Opening, Wanted};
 pub use limits::{Limits, Order};
 pub use seat::{Seat, SharedCaps};
 pub use wait_queue::{Ticket, Waiter};

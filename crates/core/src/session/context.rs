@@ -42,6 +42,38 @@ pub struct Context {
     pub pinned_by: Option<Box<Fingerprint>>,
     /// Transactions for which its server is still kept for the sequence values on it.
     pub sequences_kept: u8,
+    /// Whether it may go on with a server for which others wait.
+    pub turns: Turns,
+}
+
+/// A client that speaks again soon after its transaction goes on with its server for a while though others wait. One
+/// that has not done so goes without that for a while, each time for longer.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Turns {
+    missed: u8,
+    passed_over: u8,
+}
+
+impl Turns {
+    /// The binary logarithm of the most turns in a row for which a client is passed over.
+    const MISSED_MAX: u8 = 6;
+
+    /// Is it to have the turn that it could have now?
+    pub fn take(&mut self) -> bool {
+        self.passed_over = self.passed_over.saturating_sub(1);
+        self.passed_over == 0
+    }
+
+    /// It has spoken within its turn.
+    pub fn used(&mut self) {
+        self.missed = 0;
+    }
+
+    /// Others have waited in vain for it to speak.
+    pub fn missed(&mut self) {
+        self.missed = (self.missed + 1).min(Self::MISSED_MAX);
+        self.passed_over = 1 << self.missed;
+    }
 }
 
 /// So many transactions in a row without sequences, and nobody is expected to ask for a value of before.
@@ -116,5 +148,25 @@ impl Context {
             self.pinned_at.get_or_insert(now);
         }
         self.pins = pins;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Turns;
+
+    #[test]
+    fn a_client_that_misses_its_turns_is_passed_over() {
+        let mut turns = Turns::default();
+        let passed_over = |turns: &mut Turns| (0..200).take_while(|_| !turns.take()).count();
+        assert_eq!(passed_over(&mut turns), 0);
+        let counts = [(); 8].map(|()| {
+            turns.missed();
+            passed_over(&mut turns)
+        });
+        assert_eq!(counts, [1, 3, 7, 15, 31, 63, 63, 63]);
+        turns.used();
+        turns.missed();
+        assert_eq!(passed_over(&mut turns), 1);
     }
 }

@@ -44,7 +44,7 @@ pub use assigned::{ASSIGNED, Assigned, DROPPED_MAX, ORIGIN, Origin, dropped_role
 pub use baseline::{BASELINE, Baseline, SHOWN};
 pub use certificates::{Certificates, Facts};
 pub use clean::{Clean, StatementCounts, ToDeallocate};
-pub use context::Context;
+pub use context::{Context, Turns};
 pub use customs::Customs;
 pub use ddl::{Change, DdlWords, begins_plainly, catalog_change};
 pub use dirt::Dirt;

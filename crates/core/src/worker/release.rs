@@ -114,6 +114,7 @@ impl Worker {
             server.retire.get_or_insert("above pool_size");
         }
         server.session.suspects.clear();
+        server.session.turn_until = None;
         server.session.unclean |= cleans;
         if closes {
             server

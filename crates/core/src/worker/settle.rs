@@ -19,7 +19,7 @@ use super::{Conn, Worker, orders::is_server_of, pins::uncount_kept};
 use crate::{
     Actions, Shutdown, Time, Token,
     backend::{Duty, Own, Phase, Server, Settling},
-    pool::PoolId,
+    pool::{PoolId, Wanted},
     session::{BASELINE, Baseline, Class, Clean, ToDeallocate, is_who},
 };
 
@@ -30,6 +30,11 @@ const LOOK_PAUSE: u64 = 100_000;
 /// So many servers are settled at a time because time has passed: with [`SETTINGS_KEPT`] between two times, that is
 /// a twentieth of a worker's time at 300 microseconds each.
 const SETTLED_AT_A_TIME: usize = 8;
+/// Microseconds for which a client goes on with one server while others wait for it, at most: its turn. What one look
+/// and one clean cost is shared by all of its transactions meanwhile.
+const TURN: u64 = 5_000;
+/// Within its turn, microseconds in which a client has to speak again.
+const TURN_PAUSE: u64 = 2_000;
 /// Microseconds that a clean may take.
 const CLEAN_PATIENCE: u64 = 2_000_000;
 
@@ -43,7 +48,8 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) -> bool {
-        let is_wanted = self.is_wanted(server_conn, now);
+        let wanted = self.wanted(server_conn, now);
+        let turn_until = self.turn_until(server_conn, wanted, is_pinned, now);
         let Some(server) = self.table.server(server_conn) else {
             return true;
         };
@@ -52,10 +58,16 @@ impl Worker {
         }
         let is_retired = server.retire.is_some();
         let is_settled = matches!(server.duty.phase(), Some(Phase::Settled));
+        server.session.turn_until = turn_until;
+        let is_wanted = wanted != Wanted::No && turn_until.is_none();
         let is_due = is_wanted || is_retired || is_settled;
+        let since = server.unsettled_since().unwrap_or(now);
         if !server.session.dirt.needs_look() {
             if !is_due && !is_pinned {
-                self.list_kept(server_conn, now, None);
+                self.list_kept(server_conn, since, turn_until);
+            }
+            if turn_until.is_some() {
+                self.settled_in_vain(server_conn, now, out);
             }
             return !is_due && !is_pinned;
         }
@@ -65,25 +77,58 @@ impl Worker {
             self.settle(server_conn, now, out);
             return true;
         }
-        self.list_kept(server_conn, now, None);
+        self.list_kept(server_conn, since, turn_until);
+        if turn_until.is_some() {
+            // It may have been announced to those who wait.
+            self.settled_in_vain(server_conn, now, out);
+        }
         // The caller counts clients that are pinned.
         !is_pinned
     }
 
     /// Does anybody want a server of this one's pool, or is it to be given up?
-    fn is_wanted(&mut self, server_conn: Token, now: Time) -> bool {
+    fn wanted(&mut self, server_conn: Token, now: Time) -> Wanted {
         let worker = self.id;
         let departs = self.departs() || self.shutdown == Some(Shutdown::WaitForServers);
         let Some(server) = self.table.server(server_conn) else {
-            return false;
+            return Wanted::No;
         };
         let pool = server.pool();
-        let pool = self.pool(pool);
-        let Some(pool) = pool else { return departs };
-        if pool.told && !pool.paused && !departs {
-            pool.told = pool.shared.ledger.lock().is_wanted(worker, now);
+        match self.pool(pool) {
+            _ if departs => Wanted::Now,
+            Some(pool) if pool.paused => Wanted::Now,
+            Some(pool) if pool.told => {
+                let wanted = pool.shared.ledger.lock().wanted(worker, now);
+                pool.told = wanted != Wanted::No;
+                wanted
+            }
+            _ => Wanted::No,
         }
-        departs || pool.told || pool.paused
+    }
+
+    /// Until when the client of this server may go on with it, though others wait for it; `None` if they come first.
+    fn turn_until(
+        &mut self,
+        server_conn: Token,
+        wanted: Wanted,
+        is_pinned: bool,
+        now: Time,
+    ) -> Option<Time> {
+        let (_, client, server) = self.table.pair_of(server_conn)?;
+        let turns = &mut client.context.as_deref_mut()?.turns;
+        let unsettled_since = server.unsettled_since();
+        let had = server.session.turn_until.take();
+        match unsettled_since {
+            None if had.is_some() => turns.used(),
+            Some(_) if had.is_some_and(|until| until <= now) => turns.missed(),
+            _ => {}
+        }
+        if wanted != Wanted::InTurn || is_pinned {
+            return None;
+        }
+        let pause = unsettled_since.unwrap_or(now).after(TURN_PAUSE);
+        let until = pause.min(server.lent_at.after(TURN));
+        (until > now && (had.is_some() || turns.take())).then_some(until)
     }
 
     /// For how many microseconds a server with dirt of this class is kept at most.
@@ -170,6 +215,7 @@ impl Worker {
             let conn = self.pool(id).and_then(|pool| pool.kept.get(at).copied());
             if let Some(conn) = conn.filter(|&conn| self.is_kept(conn, id))
                 && let Some(server) = self.table.server(conn)
+                && server.session.turn_until.is_none()
             {
                 server.begins_reading(now);
             }
@@ -276,6 +322,11 @@ impl Worker {
         let dirt = &server.session.dirt;
         let (class, needs_look) = (dirt.class(), dirt.needs_look());
         let since = server.unsettled_since().unwrap_or(now);
+        match server.session.turn_until {
+            Some(until) if until > now => return self.list_kept(conn, since, Some(until)),
+            Some(_) => return self.release_if_done(conn, now, out),
+            None => {}
+        }
         let due_at = since.after(self.kept_at_most(class));
         if now < due_at || *left == 0 {
             let at = due_at.max(now.after(SETTINGS_KEPT / 8));

@@ -14,6 +14,17 @@ pub enum Above {
     Pinned,
 }
 
+/// Whether a server that its client would keep is wanted by others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// By nobody.
+    No,
+    /// By clients that wait while the pool has all the servers that it may have: each has its turn.
+    InTurn,
+    /// By somebody who is not to wait for it.
+    Now,
+}
+
 impl Ledger {
     /// May it have one more?
     pub(super) fn has_room(&self, now: Time) -> bool {
@@ -22,14 +33,19 @@ impl Ledger {
 
     /// `worker`, which is told, has a server that it would rather keep for its client: does anybody want it? If not,
     /// the worker is no longer told.
-    pub fn is_wanted(&mut self, worker: WorkerId, now: Time) -> bool {
-        let is_wanted =
-            self.oldest().is_some() || self.seat.must_go(false, now) || self.is_turn_of_native(now);
-        if !is_wanted {
+    pub fn wanted(&mut self, worker: WorkerId, now: Time) -> Wanted {
+        if self.seat.must_go(false, now) || self.is_turn_of_native(now) {
+            return Wanted::Now;
+        }
+        if self.oldest().is_none() {
             self.told.remove(worker);
             self.asked.remove(worker);
+            return Wanted::No;
         }
-        is_wanted
+        match self.all() >= self.limits.size {
+            true => Wanted::InTurn,
+            false => Wanted::Now,
+        }
     }
 
     /// A client keeps its server from here on.

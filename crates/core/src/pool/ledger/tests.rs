@@ -312,3 +312,14 @@ fn who_keeps_servers_makes_room_for_others() {
     ledger.unpin();
     assert_eq!((ledger.pinned(), ledger.is_above_size()), (0, true));
 }
+
+#[test]
+fn clients_have_turns_only_where_no_server_can_be_opened() {
+    for (size, wanted) in [(1, Wanted::InTurn), (3, Wanted::Now)] {
+        let mut ledger = ledger(size, Order::Auto);
+        with_server(&mut ledger, A, 1);
+        assert_eq!(ledger.wanted(A, Time(0)), Wanted::No);
+        let _ = ledger.wait(A, client(2), Time(0));
+        assert_eq!(ledger.wanted(A, Time(0)), wanted);
+    }
+}
