@@ -179,6 +179,18 @@ def test_check_warns_of_open_doors(program, folder):
     assert "the limit of open files is 4096" in said
 
 
+@pytest.mark.parametrize(("lines", "is_needless"), [
+    ("pool_mode = transaction", True), ("pool_mode = session", False),
+    ("pool_mode = transaction\nsession_state = off", False),
+    ("pool_mode = transaction\n[users]\nbatch = pool_mode=session", False)])
+def test_check_names_startup_parameters_that_pgweir_carries(program, folder, lines, is_needless):
+    (folder / "a.ini").write_text("[databases]\n* = host=127.0.0.1\n[pgbouncer]\nlisten_addr = 127.0.0.1\n"
+                                  f"ignore_startup_parameters = extra_float_digits, search_path\n{lines}\n")
+    said = [line for line in warnings(run(program, "check", "a.ini", folder=folder))
+            if "ignore_startup_parameters = extra_float_digits,search_path" in line]
+    assert len(said) == is_needless
+
+
 def test_check_reaches_servers(program, folder, start_server):
     """If asked to."""
     there, nowhere = start_server(lambda _: None), machine.free_port()

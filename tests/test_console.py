@@ -1,6 +1,7 @@
 """The admin console, as PgBouncer's operators and their tools know it."""
 
 import os
+import re
 import subprocess
 import threading
 import time
@@ -25,8 +26,8 @@ COLUMNS = {
     "VERSION": "version",
     "POOLS": """database user cl_active cl_waiting cl_active_cancel_req cl_waiting_cancel_req
         sv_active sv_active_cancel sv_being_canceled sv_idle sv_used sv_tested sv_login
-        maxwait maxwait_us pool_mode load_balance_hosts""",
-    "CLIENTS": _PEERS + _MODES,
+        maxwait maxwait_us pool_mode load_balance_hosts wait_reason last_error retry_in""",
+    "CLIENTS": _PEERS + _MODES + " activity",
     "SERVERS": _PEERS + _MODES,
     "DATABASES": """name host port database force_user pool_size min_pool_size reserve_pool_size
         server_lifetime pool_mode load_balance_hosts max_connections current_connections
@@ -70,7 +71,8 @@ TYPES = {
 TEXTS = set("""version database user pool_mode load_balance_hosts type replication state addr
     local_addr connect_time request_time ptr link tls application_name name host force_user
     key value default changeable list hostname addrs zonename task client_encoding std_strings
-    datestyle timezone password mode pin_reason pinned_since reason fingerprint statement""".split())
+    datestyle timezone password mode pin_reason pinned_since reason fingerprint statement
+    wait_reason last_error activity""".split())
 
 
 @pytest.mark.pgweir_only("1.18 has fewer columns")
@@ -352,8 +354,56 @@ def test_help_is_a_notice(start_pooler, newest_pg):
     messages = client.query("SHOW HELP")
     assert wire.kinds(messages) == "NCZ"
     assert messages[0].words == "Console usage"
+    lines = messages[0].fields["D"].strip().splitlines()
     for what in COLUMNS:
-        assert what in messages[0].fields["D"]
+        assert [line for line in lines if re.fullmatch(rf"\s*SHOW {what} +[A-Z].+", line)], what
+    assert all(re.search(r"\S  +[A-Z]\w+", line) or "SHUTDOWN WAIT" in line for line in lines), "each is explained"
+
+
+def test_pools_say_why_clients_wait(start_pooler, newest_pg):
+    nowhere = machine.free_port()
+    pooler = start_pooler(newest_pg, databases={
+        "app": f"host={newest_pg.host} port={newest_pg.port} pool_size=1",
+        "down": f"host=127.0.0.1 port={nowhere}"}, server_login_retry=100)
+
+    def row(name):
+        (one,) = [row for row in pooler.console("SHOW POOLS") if row["database"] == name]
+        return one["wait_reason"], one["last_error"], one["retry_in"]
+
+    holder, waiting = pooler.raw(), pooler.raw()
+    holder.query("BEGIN")
+    assert row("app") == (None, None, None)
+    waiting.send(wire.query("SELECT 1"))
+    machine.wait_until(lambda: row("app") == ("pool_size", None, None), what="the reason")
+    holder.query("COMMIT")
+    waiting.until_ready()
+    with pytest.raises(wire.LoginRefused):
+        pooler.raw(dbname="down")
+    reason, error, retry_in = row("down")
+    assert reason is None and 90 < retry_in <= 100
+    assert error.startswith(f"connect failed: 127.0.0.1:{nowhere}: Connection refused")
+    machine.release_port(nowhere)
+
+
+def test_clients_say_what_they_are_doing(start_pooler, newest_pg):
+    pooler = start_pooler(newest_pg, default_pool_size=3)
+    idle, open_, failed, busy, waiting = (pooler.raw(application_name=str(number)) for number in range(5))
+    idle.query("SELECT 1")
+    open_.query("BEGIN")
+    failed.query("BEGIN")
+    failed.query("SELECT nothing")
+    busy.send(wire.query("SELECT pg_sleep(30)"))
+    machine.wait_until(lambda: newest_pg.backends("query LIKE 'SELECT pg_sleep%'"), what="it is busy")
+    waiting.send(wire.query("SELECT 1"))
+
+    def said():
+        rows = [row for row in pooler.console("SHOW CLIENTS") if row["database"] == "app"]
+        return {row["application_name"]: (row["activity"], row["state"]) for row in rows}
+
+    expected = {"0": ("idle", "idle"), "1": ("idle in transaction", "active"),
+                "2": ("idle in transaction (aborted)", "active"), "3": ("active", "active"),
+                "4": ("waiting", "waiting")}
+    machine.wait_until(lambda: said() == expected, what="what they do")
 
 
 def test_console_does_not_wait_for_servers(start_pooler, newest_pg):

@@ -95,6 +95,18 @@ def test_reload_says_what_is_wrong_and_where(start_pooler, pg):
     assert f"{pooler.ini_path}:{at + 1}: " in lines[1] and '"many"' in lines[1]
 
 
+@pytest.mark.shows("client_tls_key_file")
+def test_reload_logs_a_missing_key(start_pooler, pg):
+    pooler = start_pooler(pg)
+    pooler.settings |= {"client_tls_sslmode": "allow", "client_tls_key_file": "/nowhere/key",
+                        "client_tls_cert_file": "/nowhere/cert"}
+    pooler.write_files()
+    fields = error(pooler.raw("admin", "pgbouncer"), "RELOAD")
+    said = "TLS setup failed: client_tls_cert_file: /nowhere/cert: No such file or directory"
+    assert said in fields["D"] and f"{pooler.ini_path}:" in fields["D"]
+    pooler.expect_log(said)
+
+
 def test_resume_names_what_is_paused(start_pooler, pg):
     pooler = start_pooler(pg, databases={"app": f"host={pg.host} port={pg.port}",
                                          "other": f"host={pg.host} port={pg.port} dbname=app"})

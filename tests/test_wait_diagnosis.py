@@ -125,7 +125,7 @@ def test_who_holds_the_servers_of_a_cap(start_pooler, newest_pg, workers):
 
 def test_that_no_server_can_be_reached(start_pooler, newest_pg):
     databases = {"app": "host=127.0.0.1 port=1"}
-    pooler = start_pooler(newest_pg, databases=databases, query_wait_timeout=1)
+    pooler = start_pooler(newest_pg, databases=databases, query_wait_timeout=1, server_connect_timeout=60)
     waiter = pooler.socket()
     waiter.send(wire.startup(user="trusty", database="app"))
     error = waiter.until("E")[-1]

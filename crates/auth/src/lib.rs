@@ -19,6 +19,6 @@ pub use method::Method;
 pub use pam::{PamOptions, PamProblem};
 pub use plain::{PlainCheck, verify_plain};
 
-/// The longest password or secret that works, in bytes: PostgreSQL refuses a password message
-/// whose length field exceeds 65,535, and that counts itself (4 bytes) and the final NUL.
-pub const MAX_SECRET_BYTES: usize = 65_530;
+/// The longest password or secret, in bytes, as in PgBouncer. PostgreSQL itself takes 65,530 in clear text: the
+/// length field of its password message may be 65,535, and counts itself (4 bytes) and the final NUL.
+pub const MAX_SECRET_BYTES: usize = 65_535;

@@ -90,36 +90,108 @@ pub(crate) enum Source {
 }
 
 impl Show {
-    const ALL: &[(&'static str, Self)] = &[
-        ("ACTIVE_SOCKETS", Self::ActiveSockets),
-        ("AUTH_CACHE", Self::AuthCache),
-        ("CATALOG", Self::Catalog),
-        ("CLIENTS", Self::Clients),
-        ("CONFIG", Self::Config),
-        ("DATABASES", Self::Databases),
-        ("DNS_HOSTS", Self::DnsHosts),
-        ("DNS_ZONES", Self::DnsZones),
-        ("FDS", Self::Fds),
-        ("HELP", Self::Help),
-        ("INTERNAL", Self::Internal),
-        ("LISTENERS", Self::Listeners),
-        ("LISTS", Self::Lists),
-        ("MEM", Self::Mem),
-        ("OPAQUE", Self::Opaque),
-        ("PEERS", Self::Peers),
-        ("PEER_POOLS", Self::PeerPools),
-        ("PINS", Self::Pins),
-        ("PIN_STATS", Self::PinStats),
-        ("POOLS", Self::Pools),
-        ("SERVERS", Self::Servers),
-        ("SOCKETS", Self::Sockets),
-        ("STATE", Self::State),
-        ("STATS", Self::Stats),
-        ("STATS_AVERAGES", Self::StatsAverages),
-        ("STATS_TOTALS", Self::StatsTotals),
-        ("TOTALS", Self::Totals),
-        ("USERS", Self::Users),
-        ("VERSION", Self::Version),
+    const ALL: &[(&'static str, Self, &'static str)] = &[
+        (
+            "ACTIVE_SOCKETS",
+            Self::ActiveSockets,
+            "Connections that are in the middle of a message",
+        ),
+        (
+            "AUTH_CACHE",
+            Self::AuthCache,
+            "What auth_query has found out about users",
+        ),
+        (
+            "CATALOG",
+            Self::Catalog,
+            "What pgweir knows of each database's functions and tables",
+        ),
+        (
+            "CLIENTS",
+            Self::Clients,
+            "Client connections, their state and their server",
+        ),
+        (
+            "CONFIG",
+            Self::Config,
+            "Settings, their values and defaults",
+        ),
+        (
+            "DATABASES",
+            Self::Databases,
+            "Entries of [databases], their limits and use",
+        ),
+        (
+            "DNS_HOSTS",
+            Self::DnsHosts,
+            "Host names and their addresses",
+        ),
+        ("DNS_ZONES", Self::DnsZones, "DNS zones and their serials"),
+        ("FDS", Self::Fds, "Connections with their file descriptors"),
+        ("HELP", Self::Help, "This text"),
+        ("INTERNAL", Self::Internal, "What pgweir does for itself"),
+        (
+            "LISTENERS",
+            Self::Listeners,
+            "Connections that LISTEN for clients",
+        ),
+        (
+            "LISTS",
+            Self::Lists,
+            "Numbers of databases, users, pools, clients and servers",
+        ),
+        ("MEM", Self::Mem, "Memory"),
+        (
+            "OPAQUE",
+            Self::Opaque,
+            "Functions and tables that may change a session unseen",
+        ),
+        ("PEERS", Self::Peers, "Other processes of [peers]"),
+        (
+            "PEER_POOLS",
+            Self::PeerPools,
+            "Cancel requests on their way to other processes",
+        ),
+        (
+            "PINS",
+            Self::Pins,
+            "Clients that are pinned to a server, and why",
+        ),
+        (
+            "PIN_STATS",
+            Self::PinStats,
+            "How often clients were pinned to a server, and why",
+        ),
+        (
+            "POOLS",
+            Self::Pools,
+            "Clients and servers of each pool, and why clients wait",
+        ),
+        (
+            "SERVERS",
+            Self::Servers,
+            "Server connections, their state and their client",
+        ),
+        ("SOCKETS", Self::Sockets, "All connections"),
+        (
+            "STATE",
+            Self::State,
+            "Is pgweir active, paused or suspended?",
+        ),
+        (
+            "STATS",
+            Self::Stats,
+            "Transactions, queries, bytes and times of each database",
+        ),
+        (
+            "STATS_AVERAGES",
+            Self::StatsAverages,
+            "The same, per second",
+        ),
+        ("STATS_TOTALS", Self::StatsTotals, "The same, in total"),
+        ("TOTALS", Self::Totals, "The same, of all databases"),
+        ("USERS", Self::Users, "Users, their limits and connections"),
+        ("VERSION", Self::Version, "The version"),
     ];
 
     pub(crate) fn source(self) -> Source {
@@ -137,37 +209,60 @@ impl Show {
         }
     }
 
-    /// What SHOW HELP lists.
+    /// What SHOW HELP lists: a line for each command.
     pub(crate) fn help() -> String {
-        let names: Vec<_> = Self::ALL.iter().map(|(name, _)| *name).collect();
-        let mut text = String::new();
-        for line in names.chunks(6) {
-            text += &format!("\n\tSHOW {}", line.join("|"));
-        }
-        for command in COMMANDS {
-            text += &format!("\n\t{command}");
-        }
-        text
+        let shows = Self::ALL
+            .iter()
+            .map(|(name, _, about)| (format!("SHOW {name}"), *about));
+        let orders = COMMANDS
+            .iter()
+            .map(|(command, about)| ((*command).to_owned(), *about));
+        let line = |(command, about): (String, &str)| format!("\n\t{command:<26} {about}");
+        shows.chain(orders).map(line).collect()
     }
 }
 
 /// The other commands, as SHOW HELP has them.
-const COMMANDS: [&str; 15] = [
-    "SET key = value",
-    "RELOAD",
-    "PAUSE [<db>]",
-    "RESUME [<db>]",
-    "DISABLE <db>",
-    "ENABLE <db>",
-    "RECONNECT [<db>]",
-    "KILL [<db>]",
-    "KILL_CLIENT <client_id>",
-    "WAIT_CLOSE [<db>]",
-    "SUSPEND",
-    "RESTART",
-    "SHUTDOWN",
-    "SHUTDOWN WAIT_FOR_SERVERS",
-    "SHUTDOWN WAIT_FOR_CLIENTS",
+const COMMANDS: [(&str, &str); 15] = [
+    (
+        "SET key = value",
+        "Change a setting until the next RELOAD or restart",
+    ),
+    ("RELOAD", "Read the configuration again"),
+    (
+        "PAUSE [<db>]",
+        "Wait until no server is in use, close all, and let clients wait",
+    ),
+    ("RESUME [<db>]", "End PAUSE, SUSPEND or KILL"),
+    ("DISABLE <db>", "Refuse new clients of a database"),
+    ("ENABLE <db>", "End DISABLE"),
+    (
+        "RECONNECT [<db>]",
+        "Replace servers as they come free; try failed logins at once",
+    ),
+    (
+        "KILL [<db>]",
+        "Disconnect clients and servers at once, and PAUSE",
+    ),
+    (
+        "KILL_CLIENT <client_id>",
+        "Disconnect a client, by its id or ptr",
+    ),
+    (
+        "WAIT_CLOSE [<db>]",
+        "Wait until servers that RECONNECT or RELOAD outdated are closed",
+    ),
+    (
+        "SUSPEND",
+        "Let all connections come to rest, and hold them there",
+    ),
+    ("RESTART", "Let a new process take over sockets and clients"),
+    ("SHUTDOWN", "End at once"),
+    (
+        "SHUTDOWN WAIT_FOR_SERVERS",
+        "End when servers have been given back",
+    ),
+    ("SHUTDOWN WAIT_FOR_CLIENTS", "End when clients have left"),
 ];
 
 /// Parameters that drivers ask for at the start, with fixed answers as in PgBouncer.
@@ -229,8 +324,8 @@ impl Command {
     fn show(what: &str) -> Option<Self> {
         let show = Show::ALL
             .iter()
-            .find(|(name, _)| name.eq_ignore_ascii_case(what));
-        show.map(|(_, show)| Self::Show(*show))
+            .find(|(name, ..)| name.eq_ignore_ascii_case(what));
+        show.map(|(_, show, _)| Self::Show(*show))
             .or(parameter(what).map(|(name, value)| Self::Parameter(name, value)))
     }
 

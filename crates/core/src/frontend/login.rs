@@ -17,11 +17,14 @@ use zeroize::Zeroizing;
 
 use super::LoginRequest;
 use crate::{
-    Answer, Inquiry, LoginFault, Question, Service, fault::Fault, inbox::Inbox, tls::TlsFault,
+    Answer, Inquiry, LoginFault, Question, Service,
+    fault::Fault,
+    inbox::{BadMessage, Inbox},
+    tls::TlsFault,
 };
 
-/// The longest message while a client logs in: a password of 65,530 bytes fits.
-const MESSAGE_MAX: usize = 64 * 1024;
+/// The longest message while a client logs in: a password, and its final NUL.
+const MESSAGE_MAX: usize = HEADER_LEN + pgweir_auth::MAX_SECRET_BYTES + 1;
 
 // The requests' codes, read as versions.
 const SSL_VERSION: ProtocolVersion = ProtocolVersion {
@@ -230,14 +233,17 @@ impl Login {
     /// Takes the next whole message of the type for passwords out of the buffer.
     ///
     /// # Errors
-    /// It is another one, or too long.
+    /// It is another one, or longer than any password.
     pub fn take_password_message(&mut self) -> Result<Option<Vec<u8>>, Fault> {
         if let Some(&tag) = self.inbox.rest().first()
             && tag != frontend::PASSWORD
         {
             return Err(Fault::UnexpectedMessage(tag));
         }
-        let message = self.inbox.take(MESSAGE_MAX)?;
+        let message = match self.inbox.take(MESSAGE_MAX) {
+            Err(BadMessage::TooLong(_)) => return Err(Fault::Password),
+            message => message?,
+        };
         Ok(message.map(|(_, bytes)| bytes[HEADER_LEN..].to_vec()))
     }
 

@@ -3,7 +3,7 @@
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
 use pgweir_auth::userlist::Secret;
-use pgweir_config::{AuthType, Config};
+use pgweir_config::{AuthType, Config, Database};
 use pgweir_core::Snapshot;
 
 use super::report::all;
@@ -19,7 +19,30 @@ pub(super) fn all_of(ini: &Path, snapshot: &Snapshot, files: FileLimit) -> Vec<S
     doubts.extend(strangers(snapshot));
     doubts.extend(inquirers(snapshot));
     doubts.extend(files.warning(snapshot));
+    doubts.extend(needlessly_ignored(config));
     doubts
+}
+
+/// Names in `ignore_startup_parameters`, if clients of all databases may use them: pgweir carries them.
+fn needlessly_ignored(config: &Config) -> Option<String> {
+    let names = &config.settings.ignore_startup_parameters;
+    let is_carried = |database: &Database| {
+        let users = config.users.keys().map(String::as_str);
+        let forced = database.user.as_deref().unwrap_or_default();
+        users
+            .chain([forced])
+            .all(|user| config.carries_sessions(database, user))
+    };
+    let has_databases = all(config).next().is_some();
+    let is_needless =
+        !names.is_empty() && has_databases && all(config).all(|(_, one)| is_carried(one));
+    is_needless.then(|| {
+        format!(
+            "ignore_startup_parameters = {}: those that PostgreSQL knows are no longer needed there, since pgweir \
+             carries them (session_state = transparent); as long as they stand there, they have no effect",
+            names.join(",")
+        )
+    })
 }
 
 /// Files with secrets that everybody can read.

@@ -69,7 +69,7 @@ pub(super) fn table(worker: &Worker, mut collection: Collection, now: Time) -> T
         Show::PinStats => pins::stats(&collection),
         Show::Internal => internal::table(worker, collection),
         Show::Listeners => listeners::table(collection),
-        Show::Pools => pools::pools(worker, &collection),
+        Show::Pools => pools::pools(worker, &collection, now),
         Show::Databases => pools::databases(worker, &collection),
         Show::Users => users::users(worker, &collection),
         Show::Lists => users::lists(worker, &collection),

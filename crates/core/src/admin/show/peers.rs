@@ -53,6 +53,9 @@ const MODE_COLUMNS: [Column; 4] = [
     ("pipelined", Int4),
 ];
 
+/// The last column of SHOW CLIENTS: what a client is doing, in the words of `pg_stat_activity`.
+const ACTIVITY: Column = ("activity", Text);
+
 /// What SHOW SOCKETS has besides, of PgBouncer's buffer for each connection. Here a connection has
 /// none, so that these are zero.
 const BUFFER_COLUMNS: [Column; 7] = [
@@ -89,6 +92,9 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
         } else {
             row.extend(mode);
             row.push(pipelined.into());
+            if show == Show::Clients {
+                row.push(activity(worker, token).into());
+            }
         }
         collection.rows.push((id, row));
     }
@@ -101,6 +107,9 @@ pub(super) fn table(mut collection: Collection) -> Table {
         columns.extend(BUFFER_COLUMNS);
     } else {
         columns.extend(MODE_COLUMNS);
+        if collection.show == Show::Clients {
+            columns.push(ACTIVITY);
+        }
     }
     let rows = collection.rows.into_iter().map(|(_, row)| row);
     (columns, rows.collect())
@@ -231,6 +240,23 @@ fn mode_in(worker: &Worker, pool: &LocalPool, client: &Client) -> [Cell; 3] {
     let since = since.map_or(Cell::Null, date);
     let mode = unsettled.unwrap_or("dedicated");
     [mode.into(), pins.to_string().into(), since]
+}
+
+/// What a client is doing.
+fn activity(worker: &Worker, token: Token) -> &'static str {
+    let Some(Conn::Client(client)) = worker.table.look(token) else {
+        return "idle";
+    };
+    match client.duty {
+        ClientDuty::Waiting { .. } | ClientDuty::Preparing(_) | ClientDuty::Opening(_) => "waiting",
+        ClientDuty::Active(server) => match worker.table.look(server) {
+            Some(Conn::Server(server)) if !server.replies.is_settled() => "active",
+            Some(Conn::Server(server)) if server.status == b'T' => "idle in transaction",
+            Some(Conn::Server(server)) if server.status == b'E' => "idle in transaction (aborted)",
+            _ => "idle",
+        },
+        _ => "idle",
+    }
 }
 
 fn client_row(client: &Client, state: &'static str, link: Option<u64>, now: Time) -> Vec<Cell> {

@@ -14,12 +14,13 @@ use crate::{
     backend::{Duty, Phase, Server},
     cancel::{Goal, Passage},
     frontend::{Client, ClientDuty},
+    pool::{Obstacle, PoolKey},
     worker::{Conn, Worker},
 };
 
 use Kind::{Int4, Text};
 
-const POOL_COLUMNS: [Column; 17] = [
+const POOL_COLUMNS: [Column; 20] = [
     ("database", Text),
     ("user", Text),
     ("cl_active", Int4),
@@ -37,6 +38,9 @@ const POOL_COLUMNS: [Column; 17] = [
     ("maxwait_us", Int4),
     ("pool_mode", Text),
     ("load_balance_hosts", Text),
+    ("wait_reason", Text),
+    ("last_error", Text),
+    ("retry_in", Int4),
 ];
 
 const DATABASE_COLUMNS: [Column; 17] = [
@@ -159,7 +163,43 @@ fn load_balance(database: Option<&Database>) -> Cell {
     }
 }
 
-pub(super) fn pools(worker: &Worker, collection: &Collection) -> Table {
+/// What is wrong with a pool: what its clients wait for, its last failed login if none has succeeded since, and
+/// the seconds until the next one is tried.
+fn trouble(worker: &Worker, database: &str, user: &str, waiting: usize, now: Time) -> [Cell; 3] {
+    let is_it = |key: &PoolKey| *key.database == *database && *key.user == *user;
+    let pools = worker.directory.pools();
+    let Some(pool) = pools.iter().find(|pool| is_it(&pool.key)) else {
+        return [Cell::Null, Cell::Null, Cell::Null];
+    };
+    let (obstacle, retry_at) = {
+        let ledger = pool.ledger.lock();
+        (
+            ledger.obstacle(now),
+            ledger.retry_at().filter(|at| *at > now),
+        )
+    };
+    let reason = match obstacle {
+        Obstacle::Size => Some("pool_size"),
+        Obstacle::Cap { by, .. } => Some(by.setting()),
+        Obstacle::Failed(_) => Some("server_login_retry"),
+        Obstacle::Paused => Some("paused"),
+        Obstacle::Connecting => Some("connecting"),
+        Obstacle::None => None,
+    };
+    let facts = pool.facts.lock();
+    let error = facts.failure.as_ref().map(|failure| match &failure.detail {
+        Some(detail) => format!("{}: {detail}", failure.text),
+        None => failure.text.clone(),
+    });
+    let retry_in = retry_at.map(|at| at.since(now).div_ceil(1_000_000));
+    [
+        reason.filter(|_| waiting > 0).into(),
+        error.into(),
+        retry_in.into(),
+    ]
+}
+
+pub(super) fn pools(worker: &Worker, collection: &Collection, now: Time) -> Table {
     let config = &worker.snapshot.config;
     let row = |database: &str, user: &str, count: &PoolCount| {
         let numbers = [
@@ -182,6 +222,7 @@ pub(super) fn pools(worker: &Worker, collection: &Collection) -> Table {
             Cell::Int(count.maxwait % 1_000_000),
         ]);
         row.extend([count.mode.into(), load_balance(config.database(database))]);
+        row.extend(trouble(worker, database, user, count.clients_waiting, now));
         row
     };
     let mut rows: Vec<_> = collection
