@@ -60,6 +60,19 @@ def test_an_unreachable_server_is_named_at_once(start_pooler, pg):
     machine.release_port(port)
 
 
+def test_who_has_not_said_who_it_is_hears_no_address(start_pooler, pg):
+    """A user who is to be looked up in a database that can't be reached."""
+    port = machine.free_port()
+    pooler = start_pooler(
+        pg, users={"looker": ""}, databases={"app": f"host=127.0.0.1 port={port}"}, auth_user="looker",
+        auth_type="scram-sha-256", auth_query="SELECT usename, passwd FROM pg_shadow WHERE usename = $1")
+    for _ in range(2):
+        with pytest.raises(LoginRefused, match="connect failed") as caught:
+            pooler.raw(user="somebody", timeout=5)
+        assert str(port) not in str(caught.value.message.fields)
+    machine.release_port(port)
+
+
 @pytest.mark.shows("server_connect_timeout")
 def test_a_silent_server_is_named_in_time(start_pooler, pg, start_server):
     silent = start_server(lambda connection: connection.rest())

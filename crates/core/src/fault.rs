@@ -251,6 +251,16 @@ impl Fault {
         !matches!(self, Self::Startup(StartupError::Length(_)))
     }
 
+    /// The same for a client that has not proved who it is: without the address of any server.
+    #[must_use]
+    pub fn before_authentication(self) -> Self {
+        match self {
+            Self::ServerLogin(why) => Self::ServerLogin(Box::new((why.0, None))),
+            Self::ServerRefused { what, .. } => Self::ServerLogin(Box::new((what, None))),
+            other => other,
+        }
+    }
+
     /// Who can do something about it.
     #[must_use]
     pub fn blame(&self) -> Blame {

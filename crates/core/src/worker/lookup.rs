@@ -168,7 +168,8 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) -> Result<(), Fault> {
-        self.check_hosts(shared, now)?;
+        self.check_hosts(shared, now)
+            .map_err(Fault::before_authentication)?;
         let Some(client) = self.table.client(conn) else {
             return Ok(());
         };

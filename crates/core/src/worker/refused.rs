@@ -107,7 +107,12 @@ impl Worker {
             .map(|(token, _)| token)
             .collect();
         for client in waiting {
-            self.refuse(client, &fault, now, out);
+            let is_looked_up = |client: &mut crate::frontend::Client| client.login.is_some();
+            if self.table.client(client).is_some_and(is_looked_up) {
+                self.refuse(client, &fault.clone().before_authentication(), now, out);
+            } else {
+                self.refuse(client, &fault, now, out);
+            }
         }
     }
 }
