@@ -128,7 +128,7 @@ def test_socket_activation(new_pooler, newest_pg, program):
     machine.wait_until(lambda: Path(one.unix_path).exists(), what="systemd listens")
     checked = run(program, "check", one.ini_path)
     for key, place in zip(("listen_addr", "unix_socket_dir"), places):
-        assert re.search(rf"^{key}: {place} is held by systemd-.* \(process {old.pid}\)", checked, re.MULTILINE)
+        assert re.search(rf"^ *{key}: {place} is held by systemd-.* \(process {old.pid}\)", checked, re.MULTILINE)
     with connect(one.port) as first:
         assert first.execute("SELECT 1").fetchone() == (1,)
         one.expect_log("sockets passed from service manager, listen_addr ignored")

@@ -212,3 +212,20 @@ def test_a_role_without_the_privilege_to_use_a_schema(start_pooler, newest_pg):
     finally:
         with newest_pg.connect("app") as db:
             db.execute("DROP SCHEMA closed CASCADE; REVOKE kept_out FROM trusty; DROP ROLE kept_out")
+
+
+@pytest.mark.parametrize("language", ["plpgsql", "sql"])
+def test_literals_in_a_function(start_pooler, newest_pg, language):
+    """PL/pgSQL keeps what it has made of them for as long as a server connection lives."""
+    body = {"plpgsql": f"BEGIN RETURN ({POINT}); END", "sql": POINT}[language]
+    with newest_pg.connect("app") as db:
+        db.execute(f"CREATE OR REPLACE FUNCTION literal_{language}() RETURNS bigint VOLATILE LANGUAGE {language} "
+                   f"AS $${body}$$")
+    weir = start_pooler(newest_pg, workers=1, default_pool_size=1)
+    call = f"SELECT literal_{language}()"
+    zones = ["UTC", "America/New_York"]
+    expected = [directly(newest_pg, [f"TimeZone = '{zone}'"], POINT) for zone in zones]
+    assert expected[0] != expected[1]
+    with weir.raw(TimeZone=zones[0]) as a, weir.raw(TimeZone=zones[1]) as b:
+        for _ in range(3):
+            assert [a.value(call), b.value(call)] == expected

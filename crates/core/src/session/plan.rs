@@ -1,6 +1,6 @@
 //! The statements that make the settings of one session out of those of another.
 
-use super::{Settings, quote};
+use super::{Settings, affects_literals, quote, scan::shapes_plans};
 
 /// Who one is comes first and last: other settings are made with the rights of the login user.
 pub(super) const ROLE: &[u8] = b"role";
@@ -91,6 +91,13 @@ impl<'s> Difference<'s> {
             sets,
         }
     }
+
+    /// Does a parameter change by which parse analysis or planning turns literals into constants?
+    fn changes_constants(&self) -> bool {
+        let sets = self.sets.iter().map(|(name, _)| *name);
+        let mut names = self.resets.iter().copied().chain(sets);
+        names.any(|name| affects_literals(name) || shapes_plans(name))
+    }
 }
 
 /// `write_value` appends a value as a literal.
@@ -105,6 +112,10 @@ fn plan_with(
     let difference = Difference::between(wanted, held);
     let mut text = Vec::with_capacity(128);
     begin(&mut text, held);
+    if difference.changes_constants() {
+        // PL/pgSQL keeps the constants that it has made of a body's literals under the settings of another client.
+        text.extend_from_slice(b"DISCARD PLANS;");
+    }
     if difference.resets_who {
         text.extend_from_slice(RESET_WHO);
     }
@@ -239,7 +250,8 @@ mod tests {
         let held = table.intern([("app.key", "hush")]);
         assert_eq!(
             shown(&wanted, &held, |name| name == b"timezone"),
-            "RESET \"app\".\"key\";SELECT pg_catalog.set_config('app.token',****,false) IS NULL,\
+            "DISCARD PLANS;RESET \"app\".\"key\";\
+             SELECT pg_catalog.set_config('app.token',****,false) IS NULL,\
              pg_catalog.set_config('timezone','UTC',false) IS NULL"
         );
     }
