@@ -178,10 +178,25 @@ def test_psycopg(start_pooler, newest_pg):
     assert found == [[1590969600, 1590984000]] * 3
 
 
-def test_a_function_that_sets_for_the_transaction(start_pooler, newest_pg):
+@pytest.fixture
+def function(newest_pg):
+    """Makes a function for the length of the test, which other tests must not find in the catalog."""
+    made = []
+
+    def make(name, definition):
+        with newest_pg.connect("app") as db:
+            db.execute(f"CREATE FUNCTION {name}() {definition}")
+        made.append(name)
+
+    yield make
     with newest_pg.connect("app") as db:
-        db.execute("CREATE OR REPLACE FUNCTION to_new_york() RETURNS void LANGUAGE plpgsql AS "
-                   "$$BEGIN SET LOCAL TimeZone = 'America/New_York'; END$$")
+        for name in made:
+            db.execute(f"DROP FUNCTION {name}()")
+
+
+def test_a_function_that_sets_for_the_transaction(start_pooler, newest_pg, function):
+    function("to_new_york", "RETURNS void LANGUAGE plpgsql AS "
+             "$$BEGIN SET LOCAL TimeZone = 'America/New_York'; END$$")
     weir = start_pooler(newest_pg, workers=1, default_pool_size=1)
     with weir.raw() as a, weir.raw() as b:
         for client in (a, b):
@@ -215,12 +230,10 @@ def test_a_role_without_the_privilege_to_use_a_schema(start_pooler, newest_pg):
 
 
 @pytest.mark.parametrize("language", ["plpgsql", "sql"])
-def test_literals_in_a_function(start_pooler, newest_pg, language):
+def test_literals_in_a_function(start_pooler, newest_pg, function, language):
     """PL/pgSQL keeps what it has made of them for as long as a server connection lives."""
     body = {"plpgsql": f"BEGIN RETURN ({POINT}); END", "sql": POINT}[language]
-    with newest_pg.connect("app") as db:
-        db.execute(f"CREATE OR REPLACE FUNCTION literal_{language}() RETURNS bigint VOLATILE LANGUAGE {language} "
-                   f"AS $${body}$$")
+    function(f"literal_{language}", f"RETURNS bigint VOLATILE LANGUAGE {language} AS $${body}$$")
     weir = start_pooler(newest_pg, workers=1, default_pool_size=1)
     call = f"SELECT literal_{language}()"
     zones = ["UTC", "America/New_York"]

@@ -129,7 +129,7 @@ def test_an_address_that_is_not_here_is_a_warning(start_pooler, newest_pg):
 
 @pytest.mark.pgweir_only("says less")
 @pytest.mark.parametrize(("settings", "said"), [
-    ({}, "another program listens there"),
+    ({}, ") listens there; stop it, or set another listen_port"),
     ({"listen_addr": "192.0.2.1"}, "no such address"),
     ({"listen_addr": "no-such-host.invalid"}, "no-such-host.invalid"),
     ({"listen_addr": "", "unix_socket_dir": ""}, "nowhere to listen on"),
