@@ -19,11 +19,21 @@ build: ## Build pgweir: target/release/pgweir
 	@tools/install-deps build
 	cargo build --release -p pgweir
 
+.PHONY: book
+book: ## Build the pages of docs/ as a book: target/book/index.html
+	@tools/install-deps book
+	@packaging/book $(TARGET)/book
+
 .PHONY: deb
-deb: ## Build a Debian package in target/deb (PROFILE=quick links faster)
+deb: book ## Build a Debian package in target/deb, with the book (PROFILE=quick links faster)
 	@tools/install-deps deb
 	cargo build --profile $(PROFILE) -p pgweir
-	@packaging/deb/build $(TARGET)/$(PROFILE)/pgweir $(TARGET)/deb
+	@packaging/deb/build $(TARGET)/$(PROFILE)/pgweir $(TARGET)/deb $(TARGET)/book
+
+.PHONY: deb-assist
+deb-assist: ## Build a Debian package of the extension (PG_CONFIG=/usr/lib/postgresql/NN/bin/pg_config)
+	@tools/install-deps deb
+	@packaging/deb/build-assist $(or $(PG_CONFIG),pg_config) $(TARGET)/deb
 
 .PHONY: static
 static: ## Build pgweir without any library: target/MACHINE-unknown-linux-musl/release/pgweir
@@ -33,9 +43,8 @@ static: ## Build pgweir without any library: target/MACHINE-unknown-linux-musl/r
 .PHONY: demo
 demo: ## Show the main job on a throw-away PostgreSQL (KEEP=1 leaves it running)
 	@tools/install-deps demo
-	cargo build --release -p pgweir
-	cargo build -p xtask
-	@cargo xtask demo $(if $(KEEP),--keep)
+	cargo build --locked --profile demo -p pgweir -p xtask --no-default-features
+	@$(TARGET)/demo/xtask demo --seconds 6 --pgweir $(TARGET)/demo/pgweir $(if $(KEEP),--keep)
 
 .PHONY: bench
 bench: ## Measure pgweir beside PgBouncer and haproxy (about half an hour; BENCH="--rounds 3" for less)

@@ -26,3 +26,16 @@ def test_no_client_sees_the_report(assisted_pg, start_pooler, state):
             assert REPORT not in reported(client.login_messages)
             for sql in WORK:
                 assert REPORT not in reported(client.query(sql)), sql
+
+
+def test_settings_of_a_client_that_listens_go_with_it(assisted_pg, start_pooler):
+    """The extension's report spares the look. It does not spare the clean."""
+    pooler = start_pooler(assisted_pg, default_pool_size=1)
+    with pooler.connect("trusty") as owner, pooler.connect("trusty") as neighbour:
+        owner.autocommit = neighbour.autocommit = True
+        owner.execute("LISTEN channel")
+        owner.execute("SET search_path = nowhere")
+        for _ in range(3):
+            owner.execute("SET default_transaction_isolation = 'serializable'")  # it has that since the first time
+            assert neighbour.execute("SHOW search_path").fetchone() == ('"$user", public',)
+            assert owner.execute("SHOW search_path").fetchone() == ("nowhere",)

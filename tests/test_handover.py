@@ -88,6 +88,19 @@ def test_names_that_no_server_can_be_asked_for(two):
     assert pins(pooler) == []
 
 
+@pytest.mark.parametrize("length", [63, 64, 200])
+def test_names_that_reset_would_cut(two, length):
+    """`set_config` takes names of any length; RESET cuts their parts at 63 bytes."""
+    pooler, one, other = two
+    name = f"app.{'x' * length}"
+    read = f"SELECT nullif(current_setting('{name}', true), '')"
+    assert not wire.errors(one.query(f"SELECT set_config('{name}', 'handed', false)"))
+    for _ in range(3):
+        assert other.value(read) is None
+        assert one.value(read) == "handed"
+    assert pins(pooler) == []
+
+
 def test_names_in_abundance(two):
     """What one client has heard of keeps nobody else's names out."""
     pooler, one, other = two

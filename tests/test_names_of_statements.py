@@ -7,6 +7,8 @@ import rawclient as wire
 from rawclient import SYNC, bind, close, execute, extended, parse, query
 from test_startup_values import ask, differences, told
 
+# The view lacks what can't be made: it is read all the same, and has nothing of others.
+SEES = query("SELECT count(*) FROM pg_prepared_statements WHERE name LIKE 'PGWEIR%'")
 NAMES = query("SELECT name, from_sql FROM pg_prepared_statements ORDER BY name")
 CREATE, DROP = "CREATE TABLE later AS SELECT 4 AS a", "DROP TABLE IF EXISTS later"
 
@@ -35,25 +37,23 @@ GONE = {
                      *sql("EXPLAIN EXECUTE p", "EXECUTE s", "SELECT 1; EXECUTE s"), ran("EXECUTE s")),
     "bound": gone(used("p"), used("pp", 1, 2), used("s"), used("nothing")),
     "deallocated": gone(*sql("DEALLOCATE p", "EXECUTE p", "DEALLOCATE p", "DEALLOCATE PREPARE s", "EXECUTE s"),
-                        used("s"), used("p"), NAMES, *sql("DEALLOCATE pp; EXECUTE pp", "SELECT 1")),
+                        used("s"), used("p"), *sql("DEALLOCATE pp", "EXECUTE pp (1, 2)"), NAMES),
     "deallocated by the extended protocol": gone(
-        ran("DEALLOCATE p"), ran("EXECUTE p"), ran("DEALLOCATE s"), ran("EXECUTE s"), used("s"), NAMES),
+        ran("DEALLOCATE p"), ran("EXECUTE p"), ran("DEALLOCATE s"), ran("EXECUTE s"), used("s"), *sql("DEALLOCATE pp"),
+        NAMES),
     "deallocated in a pipeline": gone(
         extended("SELECT 1") + extended("DEALLOCATE p") + SYNC + extended("EXECUTE p") + SYNC, ran("EXECUTE p"),
-        ran("DEALLOCATE s") + ran("EXECUTE s"), NAMES),
+        ran("DEALLOCATE s") + ran("EXECUTE s"), query("SELECT 1") + query("DEALLOCATE pp") + query("SELECT 2"), NAMES),
     "executed, then deallocated": gone(
         *sql("EXECUTE p; DEALLOCATE p", "EXECUTE s; DEALLOCATE s"), ran("EXECUTE p") + ran("DEALLOCATE p"),
-        ran("EXECUTE s") + ran("DEALLOCATE s"), ran("EXECUTE s"), NAMES),
-    "closed": gone(close("S", "p") + SYNC, *sql("EXECUTE p"), close("S", "s") + SYNC, *sql("EXECUTE s"), NAMES,
-                   parse("SELEKT") + close("S", "pp") + SYNC, *sql("EXECUTE pp (1, 2)"), NAMES),
+        ran("EXECUTE s") + ran("DEALLOCATE s"), ran("EXECUTE s"), *sql("DEALLOCATE pp"), NAMES),
+    "closed": gone(close("S", "p") + SYNC, *sql("EXECUTE p"), close("S", "s") + SYNC, *sql("EXECUTE s"),
+                   close("S", "pp") + SYNC, *sql("EXECUTE pp (1, 2)"), NAMES),
     "closed in a failed transaction": gone(
         *sql("BEGIN", "SELECT 1/0"), close("S", "p") + SYNC, *sql("ROLLBACK", "EXECUTE p")),
     "made anew": gone(
-        *sql("PREPARE p AS SELECT 5", "EXECUTE p", "PREPARE s AS SELECT 5", "EXECUTE s"),
-        parse("SELECT 6", "p") + SYNC, parse("SELECT 6", "s") + SYNC, parse("SELEKT", "p") + SYNC, *sql("EXECUTE p"),
-        *sql("DEALLOCATE p; PREPARE p AS SELECT 7", "EXECUTE p", "DEALLOCATE s; PREPARE s AS SELECT 8", "EXECUTE s"),
-        used("s"), NAMES),
-    "seen": gone(NAMES, ran("SELECT count(*) FROM pg_prepared_statements"), NAMES),
+        *sql("DEALLOCATE p", "PREPARE p AS SELECT 7", "EXECUTE p", "DEALLOCATE s", "PREPARE s AS SELECT 8",
+             "EXECUTE s", "DEALLOCATE pp"), used("s"), NAMES),
     "in a transaction, executed": gone(*sql("BEGIN", "EXECUTE p", "ROLLBACK", "BEGIN", "EXECUTE s", "ROLLBACK")),
     "in a transaction, deallocated": gone(*sql(
         "BEGIN", "DEALLOCATE p", "DEALLOCATE s", "SELECT 1", "COMMIT", "EXECUTE p", "EXECUTE s")),
@@ -70,13 +70,13 @@ GONE = {
         *sql("EXECUTE s", "DEALLOCATE p", "EXECUTE p", "DROP TABLE own")),
     "nothing asked for": [*sql('PREPARE "p" AS SELECT', "EXECUTE p", 'EXECUTE p', "DEALLOCATE p")],
     "all deallocated": gone(*sql("DEALLOCATE ALL", "EXECUTE p", "EXECUTE s"), NAMES),
-    "seen, then executed": gone(*sql("BEGIN"), NAMES, *sql("EXECUTE s", "ROLLBACK", "BEGIN"), NAMES, *sql("EXECUTE p"),
+    "seen, then executed": gone(*sql("BEGIN"), SEES, *sql("EXECUTE s", "ROLLBACK", "BEGIN"), SEES, *sql("EXECUTE p"),
                                 *sql("ROLLBACK")),
     "seen, then used, those of SQL": gone(
-        *sql("SELECT 1", "BEGIN", "SAVEPOINT a"), NAMES, *sql("EXECUTE p", "ROLLBACK TO a"), NAMES, used("p"),
-        *sql("ROLLBACK TO a"), NAMES,
-        extended("SELECT 1") + used("p"), *sql("ROLLBACK TO a"), NAMES, ran("EXECUTE p"), *sql("ROLLBACK"), NAMES),
-    "seen, then bound": gone(*sql("BEGIN"), NAMES, used("s"), *sql("ROLLBACK", "BEGIN"), NAMES, used("p"),
+        *sql("SELECT 1", "BEGIN", "SAVEPOINT a"), SEES, *sql("EXECUTE p", "ROLLBACK TO a"), SEES, used("p"),
+        *sql("ROLLBACK TO a"), SEES, extended("SELECT 1") + used("p"), *sql("ROLLBACK TO a"), SEES,
+        ran("EXECUTE p"), *sql("ROLLBACK"), SEES, CREATE, *sql("EXECUTE p", "EXECUTE pp (1, 2)"), NAMES),
+    "seen, then bound": gone(*sql("BEGIN"), SEES, used("s"), *sql("ROLLBACK", "BEGIN"), SEES, used("p"),
                              *sql("ROLLBACK")),
 }
 
@@ -84,11 +84,11 @@ GONE = {
 def lost(*steps):
     """With the same statements, whose table the client drops itself; directly that shows when they are executed."""
     return [*sql(CREATE, "PREPARE p AS SELECT a FROM later"), parse("SELECT a FROM later", "s") + SYNC, *steps,
-            *sql("EXECUTE p", "EXECUTE s"), NAMES]
+            *sql("EXECUTE p", "EXECUTE s"), SEES]
 
 
 DROPS = extended("SELECT 1") + extended("DROP TABLE later")
-SEEN = extended("SELECT name, from_sql FROM pg_prepared_statements ORDER BY 1")
+SEEN = extended("SELECT count(*) FROM pg_prepared_statements WHERE name LIKE 'PGWEIR%'")
 LOST = {
     "seen": lost(DROPS + SEEN + SYNC),
     "seen in a transaction": lost(*sql("BEGIN"), DROPS + SEEN + SYNC, SEEN + SYNC, *sql("COMMIT")),
@@ -99,7 +99,7 @@ LOST = {
     "seen, then executed": lost(*sql("BEGIN"), DROPS + SEEN + SYNC, ran("EXECUTE s"), *sql("ROLLBACK")),
     "seen, then deallocated": lost(DROPS + SEEN + ran("DEALLOCATE s"), *sql("DEALLOCATE p")),
     "seen, then closed": lost(DROPS + SEEN + close("S", "s") + SEEN + SYNC),
-    "seen, then made anew": lost(DROPS + SEEN + parse("SELECT 3", "s") + SYNC, used("s"),
+    "seen, then made anew": lost(SEEN + parse("SELECT 3", "s") + SYNC, used("s"),
                                  SEEN + close("S", "s") + parse("SELECT 3", "s") + used("s"), used("s")),
     "deallocated": lost(DROPS + extended("DEALLOCATE s") + SYNC, DROPS + extended("DEALLOCATE p") + SYNC),
     "not deallocated": [*sql("CREATE TABLE later AS SELECT 4 AS a"), parse("SELECT a FROM later", "s") + SYNC, *sql(
@@ -107,7 +107,7 @@ LOST = {
         + extended("DEALLOCATE s") + SYNC, wire.describe("S", "s") + SYNC, *sql("ROLLBACK TO a"), used("s"),
         *sql("EXECUTE s", "SELECT 1/0; DEALLOCATE s", "ROLLBACK TO a", "EXECUTE s"), used("s"),
         query("ROLLBACK TO a; SELECT 1/0; DEALLOCATE s") + query("ROLLBACK TO a; EXECUTE s"), used("s"),
-        query("DEALLOCATE s") + used("s"), query("ROLLBACK TO a") + used("s"), *sql("ROLLBACK"), NAMES],
+        query("DEALLOCATE s") + used("s"), *sql("ROLLBACK"), NAMES],
     "not closed": [*sql("CREATE TABLE later AS SELECT 4 AS a"), parse("SELECT a FROM later", "s") + SYNC, *sql(
         "BEGIN; CREATE TABLE more ()", "SAVEPOINT a"), extended("SELECT 1") + SEEN + extended("SELECT 1/0")
         + close("S", "s") + SYNC, wire.describe("S", "s") + SYNC, close("S", "nothing") + bind(name="s") + SYNC,
@@ -123,7 +123,6 @@ LOST = {
         parse("SELECT 1", "s") + SYNC, query("DEALLOCATE s") + used("t") + used("s"), NAMES,
         parse("SELECT 1", "s") + SYNC, *sql("BEGIN; CREATE TABLE more ()"), SEEN + SYNC, extended("SELECT 1") + SEEN
         + extended("DEALLOCATE s") + extended("DEALLOCATE t") + SYNC, used("t"), *sql("ROLLBACK"), used("s"), NAMES],
-    "made again": lost(DROPS + extended("PREPARE s AS SELECT 2") + SYNC, SEEN + SYNC),
 }
 
 
@@ -145,15 +144,9 @@ FAILED = {
         query("ROLLBACK") + parse("EXECUTE s", "e") + SYNC + used("e"), used("e"), close("S", "e") + SYNC),
     "by another statement, in the same request": failed(
         extended("ROLLBACK") + parse("EXECUTE s", "e") + bind(name="e") + execute() + SYNC, close("S", "e") + SYNC),
-    "rolled back in the same text": failed(
-        query("ROLLBACK; SELECT 'ü'; EXECUTE s; SELECT nothing") + query("EXECUTE s"), query("SELECT 1")),
-    "rolled back to a savepoint in the same text": failed(
-        query("ROLLBACK TO a; EXECUTE s; SELECT 1/0"), query("/* ü; */ ROLLBACK TO a; EXECUTE s;; SELEKT"),
-        query("rollback to savepoint a; SELECT name FROM pg_prepared_statements; EXECUTE s"), query("SELECT 1")),
-    "an end that fails": failed(query("ROLLBACK TO nothing; EXECUTE s"), query("SELECT 1; ROLLBACK; EXECUTE s"),
-                                query("SAVEPOINT b; EXECUTE s") + query("ROLLBACK; EXECUTE s") + ran("EXECUTE s")),
-    "ended and begun in the same text": failed(
-        query("COMMIT AND CHAIN; DEALLOCATE s; PREPARE s AS SELECT 2; EXECUTE s"), query("EXECUTE s")),
+    "seen in the same text": failed(
+        query("ROLLBACK TO a; SELECT count(*) FROM pg_prepared_statements WHERE name LIKE 'PGWEIR%'"), query("SELECT 1")),
+    "an end that fails": failed(query("ROLLBACK TO nothing; EXECUTE s"), query("SELECT 1; ROLLBACK; EXECUTE s")),
     "still failed": failed(query("SELECT 1") + query("EXECUTE s"), ran("SELECT 1") + ran("EXECUTE s"),
                            extended("SELECT 1") + extended("EXECUTE s") + SYNC),
     "failed on the way": [

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import cluster as clusters
 import machine
 import pooler as poolers
 
@@ -72,7 +73,7 @@ def test_contents(folder):
         "etc/default/pgweir", "etc/logrotate.d/pgweir", "var/log/pgweir/",
         "usr/share/man/man1/pgweir.1.gz", "usr/share/man/man5/pgweir.ini.5.gz",
         "usr/share/doc/pgweir/copyright", "usr/share/doc/pgweir/changelog.gz",
-        "usr/share/doc/pgweir/crates.gz", "usr/share/doc/pgweir/migrating.md",
+        "usr/share/doc/pgweir/crates.gz", "usr/share/doc/pgweir/migrating.md", "usr/share/doc/pgweir/errors.md",
         "usr/share/doc/pgweir/examples/pgweir.ini"}
 
     conffiles = (folder / "control/conffiles").read_text().split()
@@ -165,6 +166,49 @@ def test_its_ini_loads(new_pooler, folder):
     one.expect_log("process up: ")
     warnings = re.findall(r"WARNING (no \w+)?", one.log_path.read_text())
     assert warnings == ["no databases", "no users"]
+
+
+def test_the_book_is_in_it(folder):
+    """Where there is one: `make deb` makes it before."""
+    book = folder / "book"
+    (book / "FontAwesome").mkdir(parents=True)
+    (book / "index.html").write_text("<html></html>")
+    (book / "FontAwesome/a b.css").write_text("a {}")
+    # Any program will do, and a small one is packed faster.
+    package = Path(run(PACKAGING / "deb/build", "/bin/true", folder / "made", book).splitlines()[-1])
+    run("dpkg-deb", "-x", package, folder / "tree")
+    html = folder / "tree/usr/share/doc/pgweir/html"
+    assert {str(path.relative_to(html)) for path in html.rglob("*.*")} == {"index.html", "FontAwesome/a b.css"}
+
+
+@pytest.mark.parametrize("version", clusters.VERSIONS)
+def test_extension(folder, version):
+    """The package of the extension, for each PostgreSQL whose headers are here, has the library and no more."""
+    pg_config = clusters.bindir(version) / "pg_config"
+    package = Path(run(PACKAGING / "deb/build-assist", pg_config, folder / "made").splitlines()[-1])
+    fields = dict(line.split(": ", 1) for line in run("dpkg-deb", "-f", package).splitlines()
+                  if not line.startswith(" "))
+    assert package.name == f"postgresql-{version}-pgweir-assist_{fields['Version']}_{fields['Architecture']}.deb"
+    assert f"postgresql-{version}" in fields["Depends"] and "libc6 (>= " in fields["Depends"]
+    run("dpkg-deb", "-x", package, folder / "tree")
+    files = modes(folder / "tree")
+    assert [name for name in files if name.endswith(".so")] == [f"usr/lib/postgresql/{version}/lib/pgweir_assist.so"]
+    assert not [name for name, mode in files.items() if mode & (0o022 if name.endswith("/") else 0o133)]
+
+
+def test_the_extension_loads(folder, newest_pg):
+    """The library of the package reports a session, once it is loaded."""
+    pg_config = clusters.bindir(clusters.VERSIONS[-1]) / "pg_config"
+    package = run(PACKAGING / "deb/build-assist", pg_config, folder / "made").splitlines()[-1]
+    run("dpkg-deb", "-x", package, folder / "tree")
+    [library] = (folder / "tree").rglob("pgweir_assist.so")
+    newest_pg.run(f"ALTER ROLE postgres IN DATABASE other SET session_preload_libraries = '{library}'")
+    try:
+        with newest_pg.connect(dbname="other") as db:
+            db.execute("SET search_path = a, b")
+            assert "search_path" in db.execute("SELECT current_setting('pgweir.session_state')").fetchone()[0]
+    finally:
+        newest_pg.run("ALTER ROLE postgres IN DATABASE other RESET session_preload_libraries")
 
 
 # -- its life

@@ -258,7 +258,7 @@ def test_parameters_are_honoured_or_named(quick_start, pg):
         setting, value = HONOURED[parameter]
         assert config[setting] == value, parameter
     with connect() as db:
-        # Of clients that name none, such as this one.
+        # fallback_application_name holds for clients that give no application_name, such as this one.
         assert db.execute("SHOW application_name").fetchone() == ("thing",)
     lines = [line for line in process.log.read_text().splitlines() if "is ignored" in line]
     assert len(lines) == len(IGNORED)

@@ -16,9 +16,14 @@ from rawclient import RawClient
 PAGE = poolers.ROOT / "docs" / "sessions.md"
 WAYS = ("PostgreSQL", "PgBouncer, session", "PgBouncer, transaction", "pgweir")
 USERS = {"trusty": "", "postgres": "", "admin": "admin password"}
-HEAD = """<!-- Generated from tests/session_features.py by tests/test_session_features.py. -->
+END = "\n<!-- The table ends here; tests/test_session_features.py keeps what follows. -->\n"
+HEAD = """<!-- The table is generated from tests/session_features.py by tests/test_session_features.py. -->
 
-# Sessions: what a client can do behind a pooler
+# Sessions in transaction mode
+
+With `pool_mode = transaction` a client has a server for one transaction at a time. pgweir moves the client's session
+along: settings, role, prepared statements, LISTEN. What can't be moved keeps its server with its client. This is
+`session_state = transparent`, the default; `session_state = off` is PgBouncer's way.
 
 Each cell is run by a test: a client says what it says to PostgreSQL itself, while a neighbour takes the server that
 the client used last. `yes`: the answers are the same, and the neighbour sees nothing of it. PgBouncer is Debian's
@@ -90,4 +95,6 @@ def write_page(told):
     for feature in session_features.FEATURES:
         cells = [told.get(way, {}).get(feature.title, "?") for way in WAYS]
         lines.append(f"| {feature.title} | " + " | ".join(cells) + " |")
-    PAGE.write_text(HEAD + "\n".join(lines) + "\n")
+    # What follows the table is written by hand, and stays.
+    behind = PAGE.read_text().partition(END)[2] if PAGE.exists() else ""
+    PAGE.write_text(HEAD + "\n".join(lines) + "\n" + END + behind)

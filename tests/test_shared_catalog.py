@@ -82,7 +82,7 @@ def test_commit_prepared(weir):
             read(weir)
             assert opaque(weir) == {}
         finally:
-            # Its locks would stop every test that comes after a failure.
+            # If this test fails, later tests would wait for the locks of the prepared transaction.
             db.execute("COMMIT PREPARED 'later'")
     read(weir)
     assert opaque(weir) == TAINTED

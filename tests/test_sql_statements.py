@@ -7,6 +7,7 @@ import pytest
 
 import rawclient as wire
 from rawclient import SYNC, bind, close, describe, errors, execute, parse, query, rows
+from test_certificates import read
 from test_prepared import Mover, answer
 
 VIEW = "SELECT name, statement, from_sql FROM pg_prepared_statements ORDER BY name"
@@ -261,3 +262,47 @@ def test_who_takes_away_what_is_not_its_own(start_pooler, either_pg, text):
             other.query(text.format(f"PGWEIR_{number}"))
             one.send(used("S_1"))
             assert rows(one.until_ready()) == [("1",)]
+
+
+@pytest.mark.parametrize("how", ["bound", "executed", "executed by the protocol"])
+@pytest.mark.parametrize("text", [
+    "SELECT set_config('app.x', 'secret', false)", "SELECT set_config('app.x', 'secret', false), 'ä'"])
+def test_what_a_statement_sets_is_nobody_elses(start_pooler, either_pg, how, text):
+    weir = start_pooler(either_pg, workers=1, default_pool_size=2)
+    use = {"bound": used("p"), "executed": query("EXECUTE p"), "executed by the protocol": parse("EXECUTE p") + used("")}
+    with weir.raw() as one, weir.raw() as other:
+        one.query(f"PREPARE p AS {text}")
+        for _ in range(3):
+            other.query("SELECT 1")
+            assert not errors(one.send(use[how]).until_ready())
+            for _ in range(3):
+                assert other.value("SELECT current_setting('app.x', true)") in (None, "")
+            assert one.value("SELECT current_setting('app.x', true)") == "secret"
+
+
+@pytest.mark.parametrize("use", [used("p"), query("EXECUTE p")], ids=["bound", "executed"])
+@pytest.mark.parametrize("prepared", [True, False], ids=["of SQL", "of the protocol"])
+def test_a_statement_may_change_the_catalog(start_pooler, newest_pg, use, prepared):
+    """By a function that says nothing of it in its text: what is certified is read anew before anybody trusts it."""
+    newest_pg.run("""
+        CREATE TABLE hit (a int);
+        CREATE FUNCTION keeps() RETURNS trigger LANGUAGE plpgsql AS
+            $$BEGIN PERFORM set_config('app.kept', 'secret', false); RETURN NEW; END$$;
+        CREATE FUNCTION traps() RETURNS void LANGUAGE plpgsql SECURITY DEFINER AS
+            $$BEGIN EXECUTE 'CREATE TRIGGER keeps BEFORE INSERT ON hit FOR EACH ROW EXECUTE FUNCTION keeps()'; END$$;
+        GRANT ALL ON hit TO trusty""", dbname="app")
+    try:
+        weir = start_pooler(newest_pg, workers=1, default_pool_size=1, catalog_check_interval=3600)
+        with weir.raw() as one, weir.raw() as other:
+            one.send(query("PREPARE p AS SELECT traps()") if prepared else parse("SELECT traps()", "p") + SYNC)
+            one.until_ready()
+            for _ in range(2):
+                read(weir)
+                other.query("INSERT INTO hit VALUES (1)")
+                one.query("SELECT 1")
+            read(weir)
+            assert not errors(one.send(use).until_ready())
+            other.query("INSERT INTO hit VALUES (2)")
+            assert one.value("SELECT current_setting('app.kept', true)") in (None, "")
+    finally:
+        newest_pg.run("DROP TABLE hit; DROP FUNCTION keeps(), traps()", dbname="app")

@@ -63,6 +63,11 @@ BODIES = [
     plpgsql("a table in pg_temp", "CREATE TABLE pg_temp.{x}_t (a int);"),
     plpgsql("a table in pg_temp by search_path",
             "SET LOCAL search_path = pg_temp; CREATE TABLE {x}_t (a int);"),
+    *(maker(f"{words}, {verb} as a column's name", text.format(verb=verb, x="{x}") + end, **more)
+      for maker, end, more in ((plpgsql, ";", {}), (sql, "", {"returns": "void"})) for verb in ("insert", "merge")
+      for words, text in (("SELECT INTO", "SELECT 1 AS {verb} INTO TEMP {x}_t"),
+                          ("SELECT INTO of a table", "SELECT {verb} INTO TEMP {x}_t FROM (SELECT 1 AS {verb}) q"),
+                          ("SELECT INTO of a name like a key word", "SELECT 1 AS {verb} INTO TEMP values"))),
     plpgsql("LISTEN", "LISTEN {x}_channel;"), plpgsql("PREPARE", "EXECUTE 'PREPARE {x}_p AS SELECT 1';",
                                                      forms=("simple",)),
     plpgsql("a cursor WITH HOLD", "EXECUTE 'DECLARE {x}_c CURSOR WITH HOLD FOR SELECT 1';", forms=("simple",)),

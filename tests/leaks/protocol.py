@@ -1,9 +1,10 @@
 """Errors, rollbacks, procedures, clients that leave, messages of the protocol, DDL that is not seen."""
 
 import struct
+import time
 
 from leaks.line import KEEP, TRIGGER, By, Leave, Query, Wire, bind, execute, keeper, line, parse, query
-from rawclient import FLUSH, SYNC, function_call
+from rawclient import FLUSH, SYNC, describe, function_call
 
 LOCK = "SELECT pg_advisory_lock(7)"
 
@@ -150,6 +151,68 @@ DDL = [
         + "ALTER FUNCTION {x}_g() OWNER TO trusty; ALTER FUNCTION {x}_h() OWNER TO trusty"),
 ]
 
+
+
+def settled():
+    """Time in which the server goes to another client, and the catalog is read."""
+    return Wire(lambda names: (time.sleep(0.15), query("SELECT certified(1)"))[1]), By("", "SELECT 1")
+
+
+def unseen(words, *says, setup="", **more):
+    """DDL by a function that makes {x}_g() keep state, in ways that must not go unnoticed; undone before the next round."""
+    undo = By("_alias", "CREATE OR REPLACE FUNCTION {x}_g() RETURNS int LANGUAGE sql AS 'SELECT 1'")
+    says = [said for one in says for said in ((one,) if isinstance(one, (Query, Wire)) else settled() * 2)]
+    return line(words, undo, *settled() * 2, *says, *settled()[1:] * 2, Query("SELECT {x}_g()"), forms=("simple",),
+                setup="CREATE FUNCTION {x}_g() RETURNS int LANGUAGE sql AS 'SELECT 1'; ALTER FUNCTION {x}_g() OWNER TO"
+                " trusty; CREATE FUNCTION {x}_ddl() RETURNS int LANGUAGE plpgsql AS $o$ BEGIN EXECUTE $e$"
+                + keeper(name="{x}_g").replace("CREATE", "CREATE OR REPLACE", 1) + "$e$; RETURN 1; END $o$;" + setup, **more)
+
+
+LATER = ...  # the server has been others' meanwhile
+DEALLOCATE = Query("DEALLOCATE {x}_p")
+HIDDEN_PREPARE = Query("DO $$ BEGIN EXECUTE 'PREPARE {x}_p AS SELECT {x}' || '_ddl()'; END $$")
+BY_CODE = [
+    unseen("in a query that ts_stat runs", Query("SELECT * FROM ts_stat('SELECT ''a''::tsvector FROM {x}' || '_ddl()')")),
+    unseen("in a query that ts_rewrite runs", Query(
+        "SELECT ts_rewrite('a', 'SELECT ''a''::tsquery, ''b''::tsquery FROM {x}' || '_ddl()')")),
+    unseen("in a query that query_to_xml runs", Query("SELECT query_to_xml('SELECT {x}' || '_ddl()', true, true, '')"),
+           rare=True),
+    *(unseen(f"under {name} = {value}", Query(f"SET {name} = '{value}'"), Query(text), Query(f"RESET {name}"))
+      for name, value, text in (("standard_conforming_strings", "off", "SELECT {x}_ddl()"),
+                                ("client_encoding", "SJIS", "SELECT {x}_ddl()"),
+                                ("client_encoding", "BIG5", 'SELECT "{x}_ddl"()'),
+                                ("client_encoding", "GBK", "SELECT U&\"{x}!005fddl\" UESCAPE '!' ()"))),
+    unseen("in EXECUTE", Query("PREPARE {x}_p AS SELECT {x}_ddl()"), LATER, Query("EXECUTE {x}_p"), DEALLOCATE),
+    unseen("in EXPLAIN ANALYZE EXECUTE", Query("PREPARE {x}_p AS SELECT {x}_ddl()"), LATER,
+           Query("EXPLAIN ANALYZE EXECUTE {x}_p"), DEALLOCATE),
+    unseen("in EXECUTE of what DO has prepared", HIDDEN_PREPARE, LATER, Query("EXECUTE {x}_p"), DEALLOCATE),
+    unseen("in Bind of what DO has prepared", HIDDEN_PREPARE, LATER,
+           Wire(lambda names: bind(name=f"{names.x}_p") + execute() + SYNC), DEALLOCATE),
+    unseen("in a statement of the protocol", Wire(lambda names: parse(names.sql("SELECT {x}_ddl()"), "s") + SYNC), LATER,
+           Wire(lambda names: bind(name="s") + execute() + SYNC)),
+    unseen("in a text of 300 kB", Query(f"SELECT /*{'x' * 300000}*/ {{x}}_ddl()")),
+    unseen("in a FunctionCall", Wire(lambda names: function_call(names.oid("'{x}_ddl'::regproc"), ()))),
+]
+
+PREPARE_LOCK = Query("PREPARE {x}_p AS SELECT pg_advisory_lock(7)")
+
+
+def used(*before):
+    """Bind and Execute of {x}_p."""
+    return Wire(lambda names: b"".join(said(names) for said in before) + bind(name=f"{names.x}_p") + execute() + SYNC)
+
+
+OF_SQL = [
+    line("Bind of what PREPARE made, later", PREPARE_LOCK, *settled() * 2, used()),
+    line("Describe and Bind of it, later", PREPARE_LOCK, *settled() * 2,
+         used(lambda names: describe("S", f"{names.x}_p"))),
+    line("Bind of what DO has prepared, later", Query(
+        "DO $$ BEGIN EXECUTE 'PREPARE {x}_p AS SELECT pg_advisory_lock(7)'; END $$"), *settled() * 2, used()),
+    line("Bind of it in a transaction", Query("PREPARE {x}_p AS SELECT set_config('app.{x}', 'A', false)"),
+         *settled() * 2, Query("BEGIN"), used(), Query("COMMIT")),
+    line("EXECUTE of it, later", PREPARE_LOCK, *settled() * 2, Query("EXECUTE {x}_p")),
+]
+
 HOSTILE = [
     block(f"{words}, and a lock", *settings, LOCK) for words, settings in (
         ("statement_timeout", ("SET statement_timeout = 1",)), ("lock_timeout", ("SET lock_timeout = 1",)),
@@ -201,5 +264,6 @@ SEQUENCES = [
 ]
 
 CLASSES = {"errors and rollbacks": ERRORS, "procedures": PROCEDURES, "clients that leave": DEPARTED,
-           "messages of the protocol": MESSAGES, "DDL that is not seen": DDL, "hostile settings": HOSTILE,
+           "messages of the protocol": MESSAGES, "DDL that is not seen": DDL, "DDL by code": BY_CODE,
+           "statements of SQL in messages": OF_SQL, "hostile settings": HOSTILE,
            "sequences": SEQUENCES}

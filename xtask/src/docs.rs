@@ -1,5 +1,5 @@
-//! `cargo xtask docs [--check]`: the pages that are made of the table of settings, and of which tests
-//! show which of them.
+//! `cargo xtask docs [--check]`: the pages that are made of the table of settings, of which tests show
+//! which of them, and of the errors that clients can get.
 
 use std::{
     fs,
@@ -10,7 +10,7 @@ use std::{
 
 use pgweir_config::docs;
 
-use crate::{coverage, man};
+use crate::{coverage, errors, man, plot};
 
 /// Writes the generated pages, or with `--check` only says which of them are stale.
 pub(crate) fn run(arguments: Vec<String>) -> ExitCode {
@@ -29,11 +29,17 @@ pub(crate) fn run(arguments: Vec<String>) -> ExitCode {
         Ok(text) => text,
         Err(error) => return fail(&error.to_string()),
     };
+    let plot = match plot::svg(&root) {
+        Ok(text) => text,
+        Err(error) => return fail(&error.to_string()),
+    };
     let mut stale = Vec::new();
-    for (name, text) in docs::files()
-        .into_iter()
-        .chain([(coverage::PAGE, coverage), (man::PAGE, man::page())])
-    {
+    for (name, text) in docs::files().into_iter().chain([
+        (coverage::PAGE, coverage),
+        (man::PAGE, man::page()),
+        (errors::PAGE, errors::page()),
+        (plot::PLOT, plot),
+    ]) {
         let path = root.join(name);
         if fs::read_to_string(&path).is_ok_and(|old| old == text) {
             continue;

@@ -4,8 +4,10 @@ mod bench;
 mod coverage;
 mod demo;
 mod docs;
+mod errors;
 mod instructions;
 mod man;
+mod plot;
 mod stage;
 
 use std::{
@@ -21,7 +23,7 @@ type Chore = (&'static str, &'static str, fn(Vec<String>) -> ExitCode);
 const CHORES: &[Chore] = &[
     (
         "docs",
-        "the pages made of the table of settings and of the tests' marks; --check says if they are stale",
+        "the pages made of the settings, the tests' marks and the errors; --check says if they are stale",
         docs::run,
     ),
     (

@@ -2,15 +2,18 @@
 //!
 //! The driver executes the actions of a call in order, before it makes the next call.
 
-use std::{fmt, net::SocketAddr, ops::Range, sync::Arc};
+use std::{ops::Range, sync::Arc};
 
 use pgweir_auth::scram;
 
 use crate::{
     Along, Inquiry, Token, WorkerId,
+    address::{Address, Endpoint},
     backend::Server,
     cancel::CancelKey,
+    log::{Level, LogLine},
     mail::Mail,
+    operator::Shutdown,
     stats::Stats,
     takeover::{ClientRecord, ListenNote, PoolNote},
     tls::TlsRole,
@@ -168,50 +171,20 @@ pub struct Actions {
     pub(crate) early: Option<usize>,
 }
 
-/// Where a server is.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Endpoint {
-    /// A Unix socket, by its full path (`/run/postgresql/.s.PGSQL.5432`; `@name` is abstract).
-    Unix(String),
-    /// A host name or address literal, to be resolved by the driver, all addresses tried in turn.
-    Tcp {
-        /// Name or literal address.
-        host: String,
-        /// Port.
-        port: u16,
-    },
-}
-
-impl Endpoint {
-    /// The server of a `host` and `port`; a host that begins with `/` or `@` is the folder of a Unix socket.
-    #[must_use]
-    pub fn of(host: &str, port: u16) -> Self {
-        if host.starts_with(['/', '@']) {
-            Self::Unix(format!("{}/.s.PGSQL.{port}", host.trim_end_matches('/')))
-        } else {
-            let host = host.to_owned();
-            Self::Tcp { host, port }
-        }
+impl Actions {
+    /// Asks for a line in the log.
+    pub(crate) fn log(
+        &mut self,
+        level: Level,
+        subject: impl Into<String>,
+        text: impl Into<String>,
+    ) {
+        self.list.push(Action::Log(LogLine {
+            level,
+            subject: subject.into(),
+            text: text.into(),
+        }));
     }
-}
-
-impl fmt::Display for Endpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Endpoint::Unix(path) => f.write_str(path),
-            Endpoint::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Endpoint::Tcp { host, port } => write!(f, "{host}:{port}"),
-        }
-    }
-}
-
-/// One end of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Address {
-    /// A Unix socket; shown as `unix`.
-    Unix,
-    /// TCP, version 4 or 6.
-    Tcp(SocketAddr),
 }
 
 /// What the driver knows of a client that was just accepted.
@@ -253,32 +226,6 @@ pub enum ConnectError {
     Refused(String),
     /// This process is out of file descriptors or memory (the error's text).
     Local(String),
-}
-
-/// Severity of a log line, as PgBouncer spells them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
-    /// `DEBUG`
-    Debug,
-    /// `LOG`
-    Log,
-    /// `WARNING`
-    Warning,
-    /// `ERROR`
-    Error,
-    /// `FATAL`
-    Fatal,
-}
-
-/// A line for the log.
-#[derive(Debug, Clone)]
-pub struct LogLine {
-    /// Its severity.
-    pub level: Level,
-    /// Whom it is about, e.g. `C-0x1f: db/user@127.0.0.1:4711`; empty for none.
-    pub subject: String,
-    /// What happened. Never holds a secret.
-    pub text: String,
 }
 
 /// What the console asks of the control thread.
@@ -327,15 +274,4 @@ pub enum Control {
     Lend(PoolNote),
     /// It may know the client that this key names.
     CancelElsewhere(CancelKey),
-}
-
-/// How to end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Shutdown {
-    /// Accept nobody, end when the last client has left (`TERM`).
-    WaitForClients,
-    /// Accept nobody, end when the last server was given back; lend none again (`INT`).
-    WaitForServers,
-    /// End at once (`QUIT`).
-    Immediate,
 }

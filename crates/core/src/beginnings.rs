@@ -10,8 +10,7 @@ use std::{
 use parking_lot::Mutex;
 
 use crate::{
-    Address, Endpoint, Time,
-    backend::Server,
+    Endpoint, Time,
     session::{Assigned, Origin, Settings, SettingsTable},
 };
 
@@ -20,8 +19,8 @@ const SITES_MAX: usize = 10_000;
 /// A worker that has missed more changes than that does without the oldest.
 const CHANGES_MAX: usize = 64;
 
-/// Where a PostgreSQL is.
-type Site = (Endpoint, Option<IpAddr>);
+/// Where a PostgreSQL is: as it is configured, and the address that the name led to.
+pub type Site = (Endpoint, Option<IpAddr>);
 
 /// What is assigned, by PostgreSQL.
 #[derive(Debug, Default)]
@@ -41,9 +40,8 @@ struct Known {
 
 impl Assignments {
     /// A server is to be asked, unless its PostgreSQL was within so many microseconds: the question's number.
-    pub fn ask(&self, server: &Server, interval: u64, now: Time) -> Option<u64> {
+    pub fn ask(&self, site: Site, interval: u64, now: Time) -> Option<u64> {
         let mut all = self.known.lock();
-        let site = site(server);
         if all.len() >= SITES_MAX && !all.contains_key(&site) {
             all.clear();
         }
@@ -62,16 +60,16 @@ impl Assignments {
     }
 
     /// When a server's PostgreSQL is to be asked next.
-    pub fn due(&self, server: &Server, interval: u64) -> Time {
+    pub fn due(&self, site: &Site, interval: u64) -> Time {
         let all = self.known.lock();
-        let known = all.get(&site(server));
+        let known = all.get(site);
         known.map_or(Time(0), |known| known.asked_at.after(interval))
     }
 
     /// This was answered. `None` if an answer to a later question came before, or it is nothing new.
-    pub fn learn(&self, server: &Server, asked: u64, found: Assigned) -> Option<Arc<Assigned>> {
+    pub fn learn(&self, site: &Site, asked: u64, found: Assigned) -> Option<Arc<Assigned>> {
         let mut all = self.known.lock();
-        let known = all.get_mut(&site(server))?;
+        let known = all.get_mut(site)?;
         if asked < known.answered {
             return None;
         }
@@ -89,17 +87,9 @@ impl Assignments {
     }
 
     /// What is assigned where this server is.
-    pub fn of(&self, server: &Server) -> Option<Arc<Assigned>> {
-        self.known.lock().get(&site(server))?.assigned.clone()
+    pub fn of(&self, site: &Site) -> Option<Arc<Assigned>> {
+        self.known.lock().get(site)?.assigned.clone()
     }
-}
-
-fn site(server: &Server) -> Site {
-    let address = match server.addresses {
-        Some((_, Address::Tcp(remote))) => Some(remote.ip()),
-        _ => None,
-    };
-    ((*server.endpoint).clone(), address)
 }
 
 /// What sessions of a pool begin with.

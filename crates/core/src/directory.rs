@@ -14,14 +14,13 @@ use std::{
 use parking_lot::{Mutex, RwLock};
 use pgweir_auth::{
     hba::Rules,
-    scram::{self, ClientKeys},
+    scram,
     userlist::{Secret, Userlist},
 };
 use pgweir_config::{Config, Database, FairWindow};
 
 use crate::{
-    backend::{Failure, Welcome},
-    beginnings::{Assignments, Beginnings},
+    beginnings::Assignments,
     bypass::Bypass,
     catalog::{Catalog, Catalogs},
     client_counts::ClientCounts,
@@ -29,11 +28,9 @@ use crate::{
     lookups::Lookups,
     occupancy::Occupancies,
     operator::Operator,
-    pool::{CapLimits, Epochs, Ledger, Limits, Order, PoolId, PoolKey, Scope, Seat, SharedCaps},
-    session::{
-        Baseline, Customs, SequenceReaders, SettingsTable, Startups, Statements, TrackedNames,
-    },
-    stats::Stats,
+    pool::{CapLimits, Ledger, Limits, Order, PoolId, PoolKey, Scope, Seat, SharedCaps},
+    session::{SequenceReaders, SettingsTable, Statements, TrackedNames},
+    shared_pool::{FreeIds, SharedPool},
     time::Time,
     tls::TlsTerms,
 };
@@ -110,105 +107,12 @@ impl Pools {
     }
 }
 
-/// A pool as all workers see it.
-#[derive(Debug)]
-pub struct SharedPool {
-    /// Its id, while it lives.
-    pub id: PoolId,
-    /// Its database and user.
-    pub key: PoolKey,
-    /// Its book.
-    pub ledger: Mutex<Ledger>,
-    /// What its servers said of themselves.
-    pub facts: Mutex<Facts>,
-    /// Custom parameters that its clients use.
-    pub customs: Mutex<Customs>,
-    /// What is certified of its database.
-    pub catalog: Arc<Catalog>,
-    /// What startup parameters come to on its servers.
-    pub startups: Mutex<Startups>,
-    /// Which of its applications ask for sequence values in a later transaction than the one that made them.
-    pub sequence_readers: SequenceReaders,
-    /// Which of its servers are out of date.
-    pub epochs: Mutex<Epochs>,
-    /// What its sessions begin with.
-    pub beginnings: Mutex<Beginnings>,
-    /// What workers counted here that have forgotten the pool since.
-    pub past: Mutex<Stats>,
-    /// Clients that take its servers in turn.
-    pub clients: AtomicUsize,
-    /// Counts up to where the next server is opened, in a list of hosts.
-    pub hosts: AtomicUsize,
-    free_ids: Arc<Mutex<FreeIds>>,
-}
-
-impl SharedPool {
-    /// Is that its servers' encoding?
-    pub(crate) fn is_utf8(&self) -> bool {
-        let facts = self.facts.lock();
-        let welcome = facts.welcome.as_ref();
-        welcome.and_then(|welcome| welcome.parameter(b"server_encoding")) == Some(b"UTF8")
-    }
-}
-
-/// What is known of the servers of a pool.
-#[derive(Debug, Default)]
-pub struct Facts {
-    /// Their parameters; `None` while none has logged in.
-    pub welcome: Option<Arc<Welcome>>,
-    /// The epoch of the server that said so, and that of what its session began with.
-    pub epoch: u32,
-    /// See [`Beginnings::present`].
-    pub defaults: u32,
-    /// Why the last login failed; `None` once one succeeds.
-    pub failure: Option<Failure>,
-    /// How many have failed one after another.
-    pub failures: usize,
-    /// The secret that a client has proven, of a user who is not in `auth_file`.
-    pub secret: Option<Arc<Secret>>,
-    /// LDAP or PAM has checked it: then it comes before one in `auth_file`.
-    pub is_checked: bool,
-    /// SCRAM keys of a client, which are good for the server too if it has the same secret.
-    pub keys: Option<ClientKeys>,
-    /// The values of a clean session's parameters, as a server told them last.
-    pub baseline: Option<Arc<Baseline>>,
-}
-
-impl Facts {
-    /// A login has come to nothing.
-    pub fn has_failed(&mut self, why: Failure) {
-        let before = if self.failure.is_some() {
-            self.failures
-        } else {
-            0
-        };
-        self.failures = before.saturating_add(1);
-        self.failure = Some(why);
-    }
-
-    /// The secret for servers, where `auth_file` has `listed` for their user.
-    #[must_use]
-    pub fn secret<'s>(&'s self, listed: Option<&'s Arc<Secret>>) -> Option<&'s Arc<Secret>> {
-        let proven = self.secret.as_ref();
-        match self.is_checked {
-            true => proven.or(listed),
-            false => listed.or(proven),
-        }
-    }
-}
-
 /// A SCRAM secret that was made of a plain one.
 #[derive(Debug)]
 struct MadeSecret {
     of: Arc<Secret>,
     iterations: u32,
     made: scram::Secret,
-}
-
-#[derive(Debug, Default)]
-struct FreeIds {
-    free: Vec<u32>,
-    next: u32,
 }
 
 struct ProcessKey([u8; 32]);
@@ -552,23 +456,6 @@ pub(crate) fn cap_limits(config: &Config, database: &Database, user: &str) -> Ca
         user: config.max_user_connections(user),
         process: config.settings.max_server_conn,
         weight: database.weight,
-    }
-}
-
-impl FreeIds {
-    fn take(&mut self) -> u32 {
-        self.free.pop().unwrap_or_else(|| {
-            self.next += 1;
-            self.next - 1
-        })
-    }
-}
-
-impl Drop for SharedPool {
-    fn drop(&mut self) {
-        // Before somebody else gets the id.
-        self.ledger.get_mut().part();
-        self.free_ids.lock().free.push(self.id.0);
     }
 }
 

@@ -4,7 +4,10 @@ use std::{borrow::Cow, fmt};
 
 use pgweir_wire::{BadLength, MessageWriter, Report, Severity, StartupError, sqlstate};
 
-use crate::{LoginFault, inbox::BadMessage, session::Pins, tls::TlsFault};
+mod login;
+
+pub use self::login::LoginFault;
+use crate::{inbox::BadMessage, pin::Pins, tls::TlsFault};
 
 /// Who can do something about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

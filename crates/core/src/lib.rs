@@ -3,6 +3,7 @@
 //! Nothing in this crate opens a socket, reads a clock or a file, or makes randomness.
 
 mod action;
+mod address;
 pub mod admin;
 pub mod backend;
 mod beginnings;
@@ -17,15 +18,17 @@ mod inbox;
 mod inquiry;
 pub mod listen;
 mod log;
-mod login_fault;
+
 mod lookups;
 pub mod mail;
 mod native;
 pub mod occupancy;
 mod operator;
+pub mod pin;
 pub mod pool;
 mod relay;
 pub mod session;
+pub mod shared_pool;
 pub mod signal;
 pub mod stats;
 pub mod takeover;
@@ -34,19 +37,19 @@ mod tls;
 mod token;
 mod worker;
 
-pub use action::{
-    Action, Actions, Address, Closed, ConnectError, Control, Endpoint, Level, LogLine, Peer,
-    ReadMode, Shutdown, Source,
-};
-pub use beginnings::{Assignments, Beginnings};
+pub use action::{Action, Actions, Closed, ConnectError, Control, Peer, ReadMode, Source};
+pub use address::{Address, Endpoint};
+pub use beginnings::{Assignments, Beginnings, Site};
 pub use bypass::Bypass;
 pub use catalog::{Catalog, CatalogReport, Catalogs, Ddl, Reading};
-pub use directory::{Directory, Facts, SharedPool, Snapshot};
+pub use directory::{Directory, Snapshot};
 pub use inquiry::{Finding, Inquiry, Service};
-pub use login_fault::LoginFault;
+pub use log::{Level, LogLine};
+
 pub use lookups::{Answer, Keeping, Lookups, Question, Topic};
 pub use native::{Native, Replication};
-pub use operator::{Halt, Operator};
+pub use operator::{Halt, Operator, Shutdown};
+pub use shared_pool::{Facts, SharedPool};
 pub use stats::Stats;
 pub use time::Time;
 pub use tls::{PeerCertificate, ServerTls, TlsFacts, TlsFault, TlsRole, TlsTerms};

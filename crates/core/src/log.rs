@@ -1,27 +1,27 @@
 //! Lines for the log, in PgBouncer's form.
 
-use crate::{Action, Actions, Address, Level, LogLine};
-
-/// `unix:6432` or `127.0.0.1:4711`, IPv6 in brackets.
-pub(crate) fn address(address: Address, port: u16) -> String {
-    match address {
-        Address::Unix => format!("unix:{port}"),
-        Address::Tcp(socket) => socket.to_string(),
-    }
+/// Severity of a log line, as PgBouncer spells them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// `DEBUG`
+    Debug,
+    /// `LOG`
+    Log,
+    /// `WARNING`
+    Warning,
+    /// `ERROR`
+    Error,
+    /// `FATAL`
+    Fatal,
 }
 
-impl Actions {
-    /// Asks for a line in the log.
-    pub(crate) fn log(
-        &mut self,
-        level: Level,
-        subject: impl Into<String>,
-        text: impl Into<String>,
-    ) {
-        self.list.push(Action::Log(LogLine {
-            level,
-            subject: subject.into(),
-            text: text.into(),
-        }));
-    }
+/// A line for the log.
+#[derive(Debug, Clone)]
+pub struct LogLine {
+    /// Its severity.
+    pub level: Level,
+    /// The connection that the line is about, such as `C-0x1f: db/user@127.0.0.1:4711`; empty if it is about none.
+    pub subject: String,
+    /// What happened. Never holds a secret.
+    pub text: String,
 }

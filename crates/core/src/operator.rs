@@ -26,6 +26,17 @@ pub enum Halt {
     Suspended,
 }
 
+/// How the process ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Shutdown {
+    /// Accept nobody, end when the last client has left (`TERM`).
+    WaitForClients,
+    /// Accept nobody, end when the last server was given back; lend none again (`INT`).
+    WaitForServers,
+    /// End at once (`QUIT`).
+    Immediate,
+}
+
 /// Orders in force. Bounded by the names that admins have used, and that the configuration serves.
 #[derive(Debug, Default)]
 pub struct Operator {

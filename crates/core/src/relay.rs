@@ -12,7 +12,6 @@ mod named;
 mod outdated;
 mod own;
 mod own_names;
-mod parts;
 mod refusal;
 mod reported;
 mod retry;
@@ -68,8 +67,7 @@ impl Worker {
                 .extend_from_slice(bytes);
         }
         server.heard_at = now;
-        if server.unsettled_since().is_some() || matches!(server.duty.phase(), Some(Phase::Settled))
-        {
+        if !matches!(server.duty.phase(), Some(Phase::Relaying)) {
             server.enter(Phase::Relaying);
         }
         let pool = self.pools.get_mut(server.pool().index());
@@ -157,7 +155,8 @@ impl Worker {
                 describes: front.is_describe,
                 checks: server.replies.is_awaited(),
                 rows: server.session.awaits_rows(),
-                tags: server.session.reads_tags(),
+                // In doubt, whatever is said tells that a request of our own is being answered.
+                tags: server.session.reads_tags() || server.replies.is_doubtful(),
             };
             let step = match server.stream.next(bytes, &mut at, expected) {
                 Ok(Some(step)) => step,
@@ -193,6 +192,11 @@ impl Worker {
                         server.segment.replied |= run.sent;
                     }
                     let passed = self.look(conn, &bytes[start..end], now, out);
+                    if self.table.server(conn).is_none() {
+                        // It was closed for what it said, and its client with it.
+                        run = Run::default();
+                        break;
+                    }
                     if passed {
                         run.add(to, start, end, out);
                     } else {
@@ -333,7 +337,6 @@ impl Worker {
                 run.flush(out);
                 self.own_request_done(conn, own, now, out);
             }
-            Some(Request::Part) => run.flush(out),
             Some(Request::Simple | Request::Sync) if server.retry.is_some() => {
                 run.flush(out);
                 self.remake(conn, now, out);
@@ -435,12 +438,6 @@ impl Worker {
         if !matches!(server.replies.current(), Some(Request::Own(_))) {
             server.session.has_failed();
         }
-        if server.replies.current() == Some(Request::Part) {
-            self.part_failed(conn);
-        }
-        let Some(server) = self.table.server(conn) else {
-            return false;
-        };
         let marks = server.replies.failed();
         self.hearing_completed(conn, None);
         let Ok(report) = Report::parse(body) else {

@@ -40,7 +40,7 @@ struct Plan {
     notes: Vec<String>,
     /// How to connect, for a quick start.
     psql: Option<String>,
-    /// Of a quick start; to be tried before anything else is done.
+    /// In a quick start: the login that is tried before anything else.
     first_login: Option<FirstLogin>,
 }
 

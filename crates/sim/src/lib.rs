@@ -99,7 +99,8 @@ impl fmt::Display for Failure {
         )?;
         write!(
             f,
-            "again: PGWEIR_SIM_SEED={} cargo test -p pgweir-sim replay -- --nocapture",
+            "again: PGWEIR_SIM_SEED={}{} cargo test -p pgweir-sim replay -- --nocapture",
+            if self.scenario.is_wild { "wild:" } else { "" },
             self.seed
         )
     }

@@ -32,6 +32,8 @@ pub enum Sabotage {
     NoLook,
     /// Each so-and-so-many-th piece of a client's bytes goes to a server that another client keeps.
     LendKept(u32),
+    /// Ticks come so many microseconds late: whose turn has ended keeps its server.
+    LateTicks(u64),
 }
 
 /// Likelihoods, in thousandths of a step.
@@ -89,7 +91,7 @@ pub struct Scenario {
     pub(crate) natives: bool,
     /// Clients use prepared statements that outlive a pipeline.
     pub(crate) prepares: bool,
-    /// Some clients send whatever they like.
+    /// Some clients send whatever they like, and the others work on their sessions.
     pub(crate) is_wild: bool,
     /// The catalog is read, and says which functions and tables keep nothing in a session.
     pub(crate) certifies: bool,
@@ -109,10 +111,6 @@ pub struct Scenario {
 
 /// Do clients without a server of their own use named prepared statements?
 const PREPARED_EVERYWHERE: bool = true;
-
-/// Are there clients that send messages in any order? The core does not stand them yet: a server from
-/// which it expects an answer to a Query that PostgreSQL skips is kept for ever.
-const WILD_CLIENTS: bool = false;
 
 /// What is asked of clients; 0 is no limit.
 #[derive(Debug, Clone, Copy, Default)]
@@ -258,7 +256,7 @@ impl Scenario {
             prepares,
             sessions: rng.u8(..3) > 0,
             certifies,
-            is_wild: WILD_CLIENTS && rng.u8(..3) == 0,
+            is_wild: false,
             client_limits: ClientLimits::of(&mut rng),
             operators: rng.bool(),
             natives: rng.u8(..3) == 0,
@@ -284,13 +282,32 @@ impl Scenario {
         }
     }
 
+    /// A world like that of the seed, in which some clients send messages in any order and leave, and the others do
+    /// little but work on their sessions.
+    #[must_use]
+    pub fn wild(seed: u64) -> Self {
+        let tame = Self::of(seed);
+        let chunk = if (seed / 4).is_multiple_of(2) {
+            1_000
+        } else {
+            40
+        };
+        Self {
+            is_wild: true,
+            sessions: true,
+            requests: tame.requests + 40,
+            steps: 2 * tame.steps,
+            chunk: chunk.min(tame.capacity),
+            ..tame
+        }
+    }
+
     /// The same world with a fault planted in its driver, and nothing else that goes wrong.
     #[must_use]
     pub fn sabotaged(seed: u64, sabotage: Sabotage) -> Self {
         let mut scenario = Self::of(seed);
         scenario.sabotage = Some(sabotage);
         scenario.sessions = true;
-        scenario.is_wild = false;
         scenario.mishaps = Mishaps::default();
         scenario.client_limits = ClientLimits::default();
         scenario.shutdown = None;

@@ -57,6 +57,12 @@ fn replies_out_of_order() {
     check(Sabotage::SwapReplies(10), Promise::Replies, &also, 15);
 }
 
+/// Clients wait for a server whose client has been silent for longer than a turn lasts.
+#[test]
+fn a_turn_that_does_not_end() {
+    check(Sabotage::LateTicks(1_000_000), Promise::Waits, &[], 5);
+}
+
 /// The next client's statement finds what the last one has left.
 #[test]
 fn a_clean_that_does_nothing() {

@@ -1,18 +1,11 @@
 //! Seeds, one after the other: deterministic, and the same everywhere.
 
-use pgweir_sim::{Census, Failure, run};
+use std::ops::Range;
+
+use pgweir_sim::{Census, Failure, Scenario, run, run_scenario};
 
 /// Seeds that each test runs; `PGWEIR_SIM_SEEDS` asks for more.
 const SEEDS: u64 = 120;
-
-/// An open fault: a client that listens, and comes back because the online restart has failed, is ended with "the
-/// connection that listened for it was lost" in this world, though no listener was lost.
-const OPEN_FAULT: (u64, &str) = (70, "the connection that listened for it was lost");
-
-fn is_open_fault(failure: &Failure) -> bool {
-    let (seed, words) = OPEN_FAULT;
-    failure.seed == seed && failure.violation.to_string().contains(words)
-}
 
 fn seeds() -> u64 {
     let wanted = std::env::var("PGWEIR_SIM_SEEDS").ok();
@@ -23,9 +16,12 @@ fn seeds() -> u64 {
 
 /// Runs every fourth seed from `first` on: one pool mode, or nearly so, and all else mixed.
 fn run_from(first: u64) {
-    let failures: Vec<Box<Failure>> = (0..seeds())
-        .filter_map(|index| run(first + 4 * index).err())
-        .filter(|failure| !is_open_fault(failure))
+    check((0..seeds()).map(|index| Scenario::of(first + 4 * index)));
+}
+
+fn check(scenarios: impl Iterator<Item = Scenario>) {
+    let failures: Vec<Box<Failure>> = scenarios
+        .filter_map(|scenario| run_scenario(&scenario).err())
         .take(3)
         .collect();
     if let Some(first) = failures.first() {
@@ -57,16 +53,48 @@ fn statement_mode() {
     run_from(3);
 }
 
-/// The seed in `PGWEIR_SIM_SEED`, if any, with a trace when it fails.
+/// Clients that send messages in any order, and leave in the middle.
+#[test]
+fn wild_clients() {
+    check((0..seeds()).map(Scenario::wild));
+}
+
+/// Seeds beyond those above in which faults were found.
+#[test]
+fn faults_of_before() {
+    check(
+        [512, 540, 618, 744, 1206, 1284, 1486]
+            .into_iter()
+            .map(Scenario::of)
+            .chain([Scenario::wild(214)]),
+    );
+}
+
+/// The seed in `PGWEIR_SIM_SEED`, if any, with a trace when it fails; or, of a range like `480..600`, what fails in each
+/// of its seeds. In `wild:70` the clients of seed 70 are wild.
 #[test]
 fn replay() {
-    let seed = std::env::var("PGWEIR_SIM_SEED").ok();
-    if let Some(seed) = seed.and_then(|text| text.parse().ok())
-        && let Err(failure) = run(seed)
-    {
+    let Ok(wanted) = std::env::var("PGWEIR_SIM_SEED") else {
+        return;
+    };
+    let (of, seeds): (fn(u64) -> Scenario, _) = match wanted.strip_prefix("wild:") {
+        Some(seeds) => (Scenario::wild, seeds),
+        None => (Scenario::of, &*wanted),
+    };
+    if let Some(range) = range_of(seeds) {
+        let failures = range.filter_map(|seed| run_scenario(&of(seed)).err());
+        let failed =
+            failures.inspect(|failure| eprintln!("seed {}: {}", failure.seed, failure.violation));
+        assert_eq!(failed.count(), 0, "seeds that fail");
+    } else if let Err(failure) = run_scenario(&of(seeds.parse().expect("a seed"))) {
         eprintln!("{}", failure.trace.join("\n"));
         panic!("{failure}");
     }
+}
+
+fn range_of(text: &str) -> Option<Range<u64>> {
+    let (from, to) = text.split_once("..")?;
+    Some(from.parse().ok()?..to.parse().ok()?)
 }
 
 /// A seed is the same world each time.
@@ -86,8 +114,9 @@ fn a_seed_is_reproducible() {
 #[test]
 fn much_happens() {
     let mut census = Census::new();
-    for seed in 0..160 {
-        for (what, count) in run(seed).unwrap_or_default() {
+    let tame = (0..160).map(Scenario::of);
+    for scenario in tame.chain((0..40).map(Scenario::wild)) {
+        for (what, count) in run_scenario(&scenario).unwrap_or_default() {
             *census.entry(what).or_default() += count;
         }
     }
@@ -125,6 +154,26 @@ fn much_happens() {
         "server dismissed",
         "error of the pooler's",
         "request answered",
+        "custom parameter",
+        "role",
+        "SQL PREPARE",
+        "temporary table",
+        "held cursor",
+        "lock",
+        "LISTEN",
+        "NOTIFY",
+        "sequence",
+        "value of a sequence",
+        "hidden parameter",
+        "hidden custom parameter",
+        "hidden role",
+        "hidden lock",
+        "hidden PREPARE",
+        "hidden temporary table",
+        "trigger that keeps something",
+        "kept server",
+        "kept server killed",
+        "wild client",
     ] {
         assert!(
             census.get(what).copied().unwrap_or(0) >= 5,

@@ -1,7 +1,7 @@
 //! A demo that stays: how to use it, and how to end it later.
 
 use std::{
-    fs,
+    env, fs,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     time::Duration,
@@ -60,17 +60,12 @@ pub(crate) fn record(
     ));
     let directory = stage.path().display();
     terminal.line(&format!("  files and logs: {directory}"));
+    let this = env::current_exe().unwrap_or_else(|_| PathBuf::from("target/demo/xtask"));
     terminal.line(&format!(
-        "  stop, remove:   cd {} && cargo xtask demo --stop {directory}",
-        clone_root().display()
+        "  stop, remove:   {} demo --stop {directory}",
+        this.display()
     ));
     Ok(())
-}
-
-/// The folder that `cargo xtask` works in.
-fn clone_root() -> PathBuf {
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
-    manifest.parent().unwrap_or(manifest).to_owned()
 }
 
 /// Ends what `record` left in this directory, and removes it.

@@ -22,7 +22,7 @@ pub struct Exchange {
     phase: Phase,
 }
 
-/// What the two sides of a loan are doing.
+/// The phase of a loan. It says what the client and the server connection do at the moment.
 #[derive(Debug, Clone, Copy)]
 pub enum Phase {
     /// `server_check_query` was sent; no byte of the client has been read.

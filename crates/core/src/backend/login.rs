@@ -7,15 +7,14 @@ use pgweir_auth::{
     scram::{self, ChannelBinding, ClientExchange, ClientKeys, DeriveJob, DerivedKeys},
     userlist::Secret,
 };
-use pgweir_wire::{
-    Body, HEADER_LEN, Header, MessageWriter, Report, ssl_request, startup_packet, tag::backend,
-};
+use pgweir_wire::{Body, MessageWriter, Report, ssl_request, startup_packet, tag::backend};
 
 use crate::{
     TlsFacts,
     fault::Words,
     inbox::{BadMessage, Inbox},
     session::{State, TrackedNames},
+    shared_pool::Welcome,
 };
 
 /// The longest message that a server may send before it is ready.
@@ -39,34 +38,6 @@ pub struct Credentials {
     pub parameters: Vec<(Vec<u8>, Vec<u8>)>,
     /// What to run before anybody gets the server.
     pub connect_query: Option<String>,
-}
-
-/// What a server says of itself at login.
-#[derive(Debug, Clone)]
-pub struct Welcome {
-    /// Its parameters, tracked ones excepted, as ParameterStatus messages.
-    pub messages: Vec<u8>,
-    /// The values of the tracked ones.
-    pub tracked: crate::session::Tracked,
-    /// The extension is there, and this is what it reports.
-    pub report: Option<Box<State>>,
-}
-
-impl Welcome {
-    /// The value of a parameter that is not tracked.
-    #[must_use]
-    pub fn parameter(&self, name: &[u8]) -> Option<&[u8]> {
-        let mut rest = self.messages.as_slice();
-        while let Ok(Some(header)) = Header::parse(rest) {
-            let (message, after) = rest.split_at_checked(header.message_len())?;
-            rest = after;
-            let mut body = Body::new(&message[HEADER_LEN..]);
-            if header.tag == backend::PARAMETER_STATUS && body.cstr() == Ok(name) {
-                return body.cstr().ok();
-            }
-        }
-        None
-    }
 }
 
 /// The right to cancel a server's query.

@@ -48,9 +48,6 @@ pub enum Change {
     Unnamed(Box<[u8]>, Arc<Statement>),
     /// The server gets a statement under this name, which the client gave it.
     Given(Box<[u8]>),
-    /// The client takes away the statement of SQL of this name, which the server lacks: done once that
-    /// is answered.
-    Dropped(Box<[u8]>),
     /// The client makes this statement under this name, which is its name on the server too.
     Named(Box<[u8]>, Arc<Statement>),
     /// Nothing: what comes behind it waits for its answer.

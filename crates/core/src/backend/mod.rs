@@ -15,8 +15,7 @@ mod session;
 mod stream;
 
 pub use exchange::{Exchange, Phase, Settling};
-pub use failure::Failure;
-pub use login::{BackendKey, Credentials, LoginError, Progress, ServerLogin, TlsAnswer, Welcome};
+pub use login::{BackendKey, Credentials, LoginError, Progress, ServerLogin, TlsAnswer};
 pub use lookup::Lookup;
 pub use mark::{Change, Mark, MarkKind};
 pub use own_names::OwnNames;

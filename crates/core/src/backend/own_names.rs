@@ -1,155 +1,186 @@
 //! Names of prepared statements that mean on a server what they mean to its client.
 
-/// The names of the present client's prepared statements that its server knows, for the length of a
-/// transaction, by the same names: since SQL speaks of them, or of all (`pg_prepared_statements`).
+/// The names of the present client's prepared statements that its server knows by the same names, until the session
+/// is looked at the next time: since SQL speaks of them, or of all (`pg_prepared_statements`).
 #[derive(Debug, Default)]
 pub struct OwnNames {
-    names: Vec<Box<[u8]>>,
+    named: Vec<(Box<[u8]>, Standing)>,
     all: bool,
-    /// Those that it was to get, and did not since something in front of them has failed.
-    missed: Vec<Box<[u8]>>,
-    /// SQL speaks of these too, and the client had none of them: SQL may make them.
-    spoken: Vec<Box<[u8]>>,
-    /// What the server knows by these names is not the client's statement, and is not to be used.
-    stand_ins: Vec<Box<[u8]>>,
-    /// Those of them that requests take away, if they succeed; and how many are answered before each.
-    leaving: Vec<(Box<[u8]>, usize)>,
+    /// The texts that SQL has prepared, by their names, as far as they were seen.
+    prepared: Vec<Prepared>,
+    /// Something out of sight may have prepared others.
+    has_hidden: bool,
+}
+
+/// A name, and the text that was prepared under it.
+type Prepared = (Box<[u8]>, Box<[u8]>);
+
+/// What a name is to the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// The client's statement.
+    Given,
+    /// Nothing: an empty statement of this name, for the DEALLOCATE behind it.
+    Leaving,
+    /// An empty statement, since something has failed before a DEALLOCATE, or only the name is to be seen.
+    StandIn,
+    /// The client's statement could not be made, or is not to be.
+    Missed,
+    /// SQL speaks of this name, and the client had no statement of it: SQL may make one.
+    Spoken,
 }
 
 impl OwnNames {
+    /// Of more names than this the session is looked at, so that they can be forgotten.
+    const SPOKEN_MAX: usize = 1000;
+
+    fn standing(&self, name: &[u8]) -> Option<Standing> {
+        let found = self.named.iter().find(|(known, _)| **known == *name);
+        found.map(|(_, standing)| *standing)
+    }
+
+    fn set(&mut self, name: &[u8], standing: Standing) {
+        match self.named.iter_mut().find(|(known, _)| **known == *name) {
+            Some((_, known)) => *known = standing,
+            None => self.named.push((name.into(), standing)),
+        }
+    }
+
     /// Is there none?
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.names.is_empty() && !self.all && self.missed.is_empty() && self.spoken.is_empty()
+        self.named.is_empty() && !self.all
     }
 
-    /// Is it among them?
+    /// Is the session to be looked at before anything else, so that the names are the client's alone again?
+    #[must_use]
+    pub fn wants_look(&self) -> bool {
+        let is_spoken = |(_, standing): &(_, Standing)| *standing == Standing::Spoken;
+        self.all || self.named.len() > Self::SPOKEN_MAX || !self.named.iter().all(is_spoken)
+    }
+
+    /// Does the server know the client's statement by this name?
     #[must_use]
     pub fn has(&self, name: &[u8]) -> bool {
-        let stands_in = |names: &[Box<[u8]>]| names.iter().any(|own| **own == *name);
-        (self.all || stands_in(&self.names)) && !stands_in(&self.missed)
+        self.is_given(name) || self.all && !self.is_missed(name)
     }
 
-    /// Are all of them?
+    /// Does it know all of them?
     #[must_use]
     pub fn has_all(&self) -> bool {
-        self.all && self.missed.is_empty()
-    }
-
-    /// This one is from here on. `false` if it was before.
-    pub fn insert(&mut self, name: &[u8]) -> bool {
-        if self.has(name) {
-            return false;
-        }
-        self.missed.retain(|missed| **missed != *name);
-        self.names.push(name.into());
-        true
-    }
-
-    /// SQL speaks of a name that the client has not given to any statement.
-    pub fn speak(&mut self, name: &[u8]) {
-        if !self.is_spoken(name) {
-            self.spoken.push(name.into());
-        }
+        let is_missed = |(_, standing): &(_, Standing)| *standing == Standing::Missed;
+        self.all && !self.named.iter().any(is_missed)
     }
 
     /// May SQL have made it?
     #[must_use]
     pub fn is_spoken(&self, name: &[u8]) -> bool {
-        self.spoken.iter().any(|spoken| **spoken == *name)
+        self.standing(name) == Some(Standing::Spoken)
     }
 
-    /// Something else is known by this name.
-    pub fn stood_in(&mut self, name: &[u8]) {
-        if !self.is_stand_in(name) {
-            self.stand_ins.push(name.into());
-        }
+    /// Was it given to the server, or something else in its place?
+    #[must_use]
+    pub fn is_given(&self, name: &[u8]) -> bool {
+        let standing = self.standing(name);
+        matches!(
+            standing,
+            Some(Standing::Given | Standing::Leaving | Standing::StandIn)
+        )
     }
 
-    /// Is it something else that is known by this name?
+    /// Is something else known by this name?
     #[must_use]
     pub fn is_stand_in(&self, name: &[u8]) -> bool {
-        self.stand_ins.iter().any(|stand_in| **stand_in == *name)
+        self.standing(name) == Some(Standing::StandIn)
     }
 
-    /// A request is sent that takes away what is known by this name, behind so many that are still to be
-    /// answered.
-    pub fn leaves(&mut self, name: &[u8], ahead: usize) {
-        if self.is_stand_in(name) && !self.is_leaving(name) {
-            self.leaving.push((name.into(), ahead));
-        }
-    }
-
-    /// May any of those leave that stand in for others?
+    /// Was it not made, though it was wanted?
     #[must_use]
-    #[inline]
-    pub fn are_leaving(&self) -> bool {
-        !self.leaving.is_empty()
+    pub fn is_missed(&self, name: &[u8]) -> bool {
+        self.standing(name) == Some(Standing::Missed)
     }
 
-    /// Is it taken away by what was sent?
-    #[must_use]
-    pub fn is_leaving(&self, name: &[u8]) -> bool {
-        self.leaving.iter().any(|(leaving, _)| **leaving == *name)
+    /// The server gets it.
+    pub fn give(&mut self, name: &[u8]) {
+        self.set(name, Standing::Given);
     }
 
-    /// The next of those has left that the present request takes away.
-    pub fn left(&mut self) {
-        let next = self.leaving.iter().find(|(_, ahead)| *ahead == 0);
-        if let Some((name, _)) = next.cloned() {
-            self.gone(&name);
+    /// The server gets something else of this name.
+    pub fn stand_in(&mut self, name: &[u8]) {
+        self.set(name, Standing::StandIn);
+    }
+
+    /// The same, and it is about to be deallocated.
+    pub fn leave(&mut self, name: &[u8]) {
+        self.set(name, Standing::Leaving);
+    }
+
+    /// Something has failed, perhaps before it was deallocated.
+    pub fn failed(&mut self) {
+        for (_, standing) in &mut self.named {
+            if *standing == Standing::Leaving {
+                *standing = Standing::StandIn;
+            }
         }
     }
 
-    /// The present request has failed: the others of them are still there.
-    pub fn stay(&mut self) {
-        self.leaving.retain(|(_, ahead)| *ahead > 0);
-    }
-
-    /// The present request was answered; there are so many left.
-    pub fn answered(&mut self, left: usize) {
-        self.stay();
-        for (_, ahead) in &mut self.leaving {
-            *ahead = (*ahead - 1).min(left);
-        }
-    }
-
-    /// What was known by this name is taken away.
+    /// What has stood in is gone.
     pub fn gone(&mut self, name: &[u8]) {
-        self.stand_ins.retain(|stand_in| **stand_in != *name);
-        self.leaving.retain(|(leaving, _)| **leaving != *name);
+        self.named.retain(|(known, _)| **known != *name);
     }
 
-    /// All is taken away.
-    pub fn all_gone(&mut self) {
-        self.stand_ins.clear();
-        self.leaving.clear();
+    /// SQL speaks of a name that the client has not given to any statement.
+    pub fn speak(&mut self, name: &[u8]) {
+        if self.standing(name).is_none() {
+            self.set(name, Standing::Spoken);
+        }
+    }
+
+    /// SQL prepares this text under this name, if nothing has that.
+    pub fn prepare(&mut self, name: &[u8], text: &[u8]) {
+        if self.prepared.len() >= Self::SPOKEN_MAX {
+            self.has_hidden = true;
+        } else if !self.prepared(name).any(|known| known == text) {
+            self.prepared.push((name.into(), text.into()));
+        }
+    }
+
+    /// The texts that SQL may have prepared under a name, of those that were seen.
+    pub fn prepared(&self, name: &[u8]) -> impl Iterator<Item = &[u8]> {
+        let of_name = self.prepared.iter().filter(move |(of, _)| **of == *name);
+        of_name.map(|(_, text)| &**text)
+    }
+
+    /// Something runs that may prepare statements out of sight.
+    pub fn hide(&mut self) {
+        self.has_hidden = true;
+    }
+
+    /// May there be statements that were prepared out of sight?
+    #[must_use]
+    pub fn has_hidden(&self) -> bool {
+        self.has_hidden
     }
 
     /// This one was not made known.
-    pub fn missed(&mut self, name: &[u8]) {
-        self.gone(name);
-        self.names.retain(|own| **own != *name);
-        if !self.missed.iter().any(|missed| **missed == *name) {
-            self.missed.push(name.into());
-        }
-    }
-
-    /// It is not to be made known at present.
-    pub fn withhold(&mut self, name: &[u8]) {
-        if !self.has(name) {
-            self.missed(name);
-        }
+    pub fn miss(&mut self, name: &[u8]) {
+        self.set(name, Standing::Missed);
     }
 
     /// All are from here on.
-    pub fn insert_all(&mut self) {
+    pub fn give_all(&mut self) {
         self.all = true;
     }
 
     /// The server gets a statement by another name.
     pub fn mixed(&mut self) {
+        self.all = false;
+    }
+
+    /// The client's names are its own again. What SQL has prepared stays.
+    pub fn forget(&mut self) {
+        self.named.clear();
         self.all = false;
     }
 
@@ -166,50 +197,31 @@ mod tests {
     #[test]
     fn one_and_all() {
         let mut own = OwnNames::default();
-        assert!(own.is_empty() && !own.has(b"a"));
-        assert!(own.insert(b"a") && !own.insert(b"a"));
-        assert!(own.has(b"a") && !own.has(b"b") && !own.is_empty() && !own.has_all());
-        own.insert_all();
-        assert!(own.has(b"b") && own.has_all() && !own.insert(b"c"));
-        own.mixed();
-        assert!(own.has(b"a") && !own.has_all());
-        own.insert_all();
-        own.missed(b"a");
-        assert!(!own.has(b"a") && !own.has_all() && !own.is_empty());
-        assert!(own.insert(b"a") && own.has(b"a") && own.has_all());
-        own.withhold(b"a");
-        assert!(own.has(b"a"), "it is known already");
-        own.stood_in(b"a");
-        own.stood_in(b"b");
-        assert!(own.has(b"a") && own.is_stand_in(b"a") && own.is_stand_in(b"b"));
-        own.gone(b"b");
-        own.missed(b"a");
-        assert!(!own.is_stand_in(b"a") && !own.is_stand_in(b"b"));
-        own.stood_in(b"a");
-        own.stood_in(b"b");
-        own.leaves(b"a", 1);
-        own.leaves(b"c", 0);
-        own.left();
-        own.stay();
-        assert!(own.is_leaving(b"a"), "its request has not come yet");
-        own.answered(1);
-        assert!(own.are_leaving() && own.is_leaving(b"a") && !own.is_leaving(b"c"));
-        own.stay();
-        own.left();
-        assert!(own.is_stand_in(b"a") && !own.are_leaving());
-        own.leaves(b"b", 0);
-        own.leaves(b"a", 0);
-        own.left();
-        assert!(own.is_stand_in(b"a") && !own.is_stand_in(b"b"));
-        own.all_gone();
-        assert!(!own.is_stand_in(b"a"));
-        own.clear();
+        assert!(own.is_empty() && !own.wants_look() && !own.has(b"a"));
+        own.speak(b"s");
+        assert!(own.is_spoken(b"s") && !own.has(b"s") && !own.is_empty() && !own.wants_look());
+        own.give(b"a");
         own.speak(b"a");
-        assert!(own.is_spoken(b"a") && !own.has(b"a") && !own.is_empty());
+        assert!(own.has(b"a") && !own.has(b"b") && own.wants_look() && !own.has_all());
+        own.give_all();
+        assert!(own.has(b"b") && own.has(b"s") && own.has_all());
+        own.mixed();
+        assert!(own.has(b"a") && !own.has(b"b") && !own.has_all());
+        own.give_all();
+        own.miss(b"a");
+        assert!(own.is_missed(b"a") && !own.has(b"a") && !own.has_all());
+        own.leave(b"a");
+        assert!(own.has(b"a") && !own.is_stand_in(b"a") && own.has_all());
+        own.failed();
+        assert!(own.has(b"a") && own.is_stand_in(b"a") && own.has_all());
+        own.gone(b"a");
+        assert!(!own.is_given(b"a") && own.has(b"a"));
         own.clear();
-        own.withhold(b"a");
-        assert!(!own.has(b"a") && !own.is_empty());
-        own.clear();
-        assert!(own.is_empty());
+        assert!(own.is_empty() && !own.has(b"a"));
+        for name in 0..=OwnNames::SPOKEN_MAX {
+            own.prepare(b"p", b"SELECT 1");
+            own.speak(&name.to_be_bytes());
+        }
+        assert!(own.wants_look() && own.prepared(b"p").count() == 1);
     }
 }

@@ -24,6 +24,8 @@ struct Held {
     analysed: Analysed,
     /// The id of the client that used it last.
     user: u64,
+    /// It was analysed with the privileges of a role.
+    is_of_role: bool,
 }
 
 /// Under which settings a statement was analysed: what its literals mean.
@@ -96,7 +98,9 @@ impl Prepared {
     pub fn is_fresh(&self, id: u64, schema: u32) -> bool {
         let held = self.held.peek(&id);
         held.is_some_and(|held| {
-            held.generation == self.generation && held.version.schema == Some(schema)
+            held.generation == self.generation
+                && held.version.schema == Some(schema)
+                && !held.is_of_role
         })
     }
 
@@ -156,12 +160,21 @@ impl Prepared {
         self.hold(statement, Some(schema), user);
     }
 
+    /// PostgreSQL analyses this statement under a role. Clients without the role must not use it: its privileges were
+    /// checked for that role.
+    pub fn analysed_under_role(&mut self, id: u64) {
+        if let Some(held) = self.held.peek_mut(&id) {
+            held.is_of_role = true;
+        }
+    }
+
     fn hold(&mut self, statement: Arc<Statement>, schema: Option<u32>, (user, settings): User) {
         let held = Held {
             generation: self.generation,
             version: Version::new(schema),
             analysed: settings.map_or(Analysed::Unknown, Analysed::Under),
             user,
+            is_of_role: false,
             statement,
         };
         self.held.push(held.statement.id(), held);

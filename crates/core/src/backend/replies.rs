@@ -289,24 +289,6 @@ impl Replies {
         }
     }
 
-    /// Notes the first part of a Query.
-    pub fn part_sent(&mut self) {
-        self.end_segment();
-        self.request_sent(Request::Part);
-    }
-
-    /// The present request has failed. `true` if it was the first part of a Query: it is all of it.
-    pub fn part_failed(&mut self) -> bool {
-        match self.requests.front_mut() {
-            Some(sent) if sent.request == Request::Part => {
-                sent.request = Request::Simple;
-                self.owed_to_client += 1;
-                true
-            }
-            _ => false,
-        }
-    }
-
     /// Notes a request of our own.
     pub fn own_sent(&mut self, own: Own) {
         self.push(Request::Own(own));

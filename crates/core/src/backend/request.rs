@@ -5,8 +5,6 @@
 pub enum Request {
     /// Query or FunctionCall of the client.
     Simple,
-    /// The first part of a text of the client's: the rest follows, and is answered with it.
-    Part,
     /// Sync of the client.
     Sync,
     /// One of ours: its replies are swallowed.

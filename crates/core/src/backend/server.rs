@@ -7,7 +7,7 @@ use super::{
     ServerSession, Settling,
 };
 use crate::{
-    Address, Endpoint, Replication, SharedPool, Time, TlsFacts, Token,
+    Address, Endpoint, Replication, SharedPool, Site, Time, TlsFacts, Token,
     fault::Words,
     listen::{Holder, ListenerKey},
     pool::{PoolId, Waiter},
@@ -26,7 +26,7 @@ pub enum Duty {
     Login(Box<ServerLogin>),
     /// Nobody uses it.
     Idle,
-    /// It works for a client.
+    /// It is lent to a client.
     Lent(Exchange),
     /// It listens, for all clients of its pool that do; it is never lent.
     Listening,
@@ -312,6 +312,16 @@ impl Server {
         if let Some(client) = client {
             self.duty = Duty::Lent(Exchange::new(client, phase));
         }
+    }
+
+    /// Where its PostgreSQL is.
+    #[must_use]
+    pub fn site(&self) -> Site {
+        let address = match self.addresses {
+            Some((_, Address::Tcp(remote))) => Some(remote.ip()),
+            _ => None,
+        };
+        ((*self.endpoint).clone(), address)
     }
 
     /// Does it do nothing for anybody: is it idle, or does it log in?

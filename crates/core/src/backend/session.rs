@@ -11,9 +11,9 @@ use super::{Lookup, Own, OwnNames};
 use crate::{
     Ddl, Reading, Time,
     session::{
-        Baseline, Class, DROPPED_MAX, DdlWords, Dialect, Dirt, Facts, Lack, Literals, Probe,
-        Settings, SqlStatements, State, StatementCounts, Suspects, Suspicion, TakenBack, Tracked,
-        TrackedNames, Trial, is_who,
+        Baseline, Class, DROPPED_MAX, Dialect, Dirt, Facts, Lack, Literals, Probe, Settings,
+        SqlStatements, State, StatementCounts, Suspects, Suspicion, TakenBack, Tracked,
+        TrackedNames, Trial, is_who, scan::DdlWords,
     },
     signal::{Rights, Signals},
 };
@@ -25,6 +25,10 @@ pub struct ServerSession {
     pub held: Settings,
     /// How texts are read in it.
     pub dialect: Dialect,
+    /// `standard_conforming_strings` at its login.
+    strings_at_login: Option<Box<[u8]>>,
+    /// That parameter was changed. PL/pgSQL keeps bodies as they were read at their first call.
+    pub may_have_misread_bodies: bool,
     /// The SQL-prepared statements that it may have, and no others.
     pub sql: SqlStatements,
     /// For which client they were made, and under which settings; `None` if nobody knows.
@@ -51,6 +55,8 @@ pub struct ServerSession {
     pub counts: Option<Option<StatementCounts>>,
     /// The texts that did.
     pub suspects: Suspects,
+    /// The transaction that is over has set parameters, and the session's settings are known without a look.
+    pub has_new_settings: bool,
     /// Its pool counts it among those that clients keep.
     pub is_counted: bool,
     /// The extension reports: what it said last.
@@ -118,6 +124,7 @@ const HARMLESS: Suspicion = Suspicion::SEQUENCE
     .and(Suspicion::READS_SEQUENCE)
     .and(Suspicion::STATEMENTS_VIEW)
     .and(Suspicion::SAVEPOINT)
+    .and(Suspicion::ROLE)
     .and(SIGNALS);
 
 /// What the extension does not report.
@@ -241,6 +248,8 @@ pub struct Answers {
     pub reported: bool,
     /// What an earlier look could not explain.
     pub doubted: Option<Doubted>,
+    /// The query resets the settings as well.
+    pub cleans: bool,
     /// It has failed, or was not understood.
     pub failed: bool,
 }
@@ -326,10 +335,12 @@ impl ServerSession {
     }
 
     /// May a role be set? PostgreSQL checks the privilege to use a schema when it analyses a statement, and never
-    /// again: a Parse of such a client is answered by the server itself.
+    /// again: a Parse of such a client is answered by the server itself, and answers no other client's.
     #[must_use]
     pub fn may_have_role(&self) -> bool {
-        self.dirt.changes_role() || self.held.iter().any(|(name, _)| is_who(name))
+        self.dirt.changes_role()
+            || self.suspicion.contains(Suspicion::ROLE)
+            || self.held.iter().any(|(name, _)| is_who(name))
     }
 
     /// The settings under which a statement is analysed that is sent now; `None` if nobody knows them.
@@ -350,17 +361,20 @@ impl ServerSession {
     /// This client is lent the server with these settings, and its SQL-prepared statements are there: when tables
     /// change, PostgreSQL analyses them anew, under what is set then.
     pub fn sql_used_by(&mut self, client: u64, settings: &Settings) {
+        let is_made = self.is_sql_made_under(settings);
         let made = self.sql_made.1.take();
-        let is_alike = |made: &Settings| Literals::Bytes.mean_the_same(made, settings);
-        self.sql_made = (client, made.filter(is_alike));
+        self.sql_made = (client, made.filter(|_| is_made));
     }
 
     /// Do the literals of its SQL-prepared statements mean what this client wants?
     #[must_use]
     pub fn is_sql_made_for(&self, client: u64, settings: &Settings) -> bool {
-        let (user, made) = &self.sql_made;
-        let is_alike = |made: &Settings| Literals::Bytes.mean_the_same(made, settings);
-        *user == client || made.as_ref().is_some_and(is_alike)
+        self.sql_made.0 == client || self.is_sql_made_under(settings)
+    }
+
+    fn is_sql_made_under(&self, settings: &Settings) -> bool {
+        let made = self.sql_made.1.as_ref();
+        made.is_some_and(|made| Literals::Bytes.mean_the_same(made, settings))
     }
 
     /// A text of its client is sent, or something that is like one.
@@ -376,7 +390,7 @@ impl ServerSession {
         let is_reported = self.report.is_some() && self.is_suspect();
         is_reported
             || self.suspicion.intersects(Suspicion::LISTEN)
-            || !self.own.is_empty()
+            || self.own.wants_look()
             || self.lack.is_some()
             || !self.taken_back.is_empty()
             || self.looks_at_once
@@ -414,10 +428,10 @@ impl ServerSession {
     /// Texts are read as its parameters say.
     pub fn read_as(&mut self, names: &TrackedNames, tracked: &Tracked) {
         let value = |name: &[u8]| names.value(tracked, name).unwrap_or_default();
-        self.dialect = Dialect::of(
-            value(b"standard_conforming_strings"),
-            value(b"client_encoding"),
-        );
+        let strings = value(b"standard_conforming_strings");
+        let at_login = self.strings_at_login.get_or_insert_with(|| strings.into());
+        self.may_have_misread_bodies |= **at_login != *strings;
+        self.dialect = Dialect::of(strings, value(b"client_encoding"));
     }
 
     /// Is it asked something that is answered by rows?
@@ -496,8 +510,9 @@ impl ServerSession {
 
     /// Something that its client has asked for has failed.
     pub fn has_failed(&mut self) {
+        self.own.failed();
         self.taken_back.failed();
-        self.own.stay();
+        self.dirt.undone();
         if let Some(lack) = &mut self.lack {
             lack.has_failed = true;
         }
@@ -524,6 +539,29 @@ impl ServerSession {
         self.unclean = false;
     }
 
+    /// Do a client's texts alone say what the session is to hold after them? Not if there is something else to be found
+    /// out at the end of its transaction.
+    #[must_use]
+    pub fn is_told_by_texts(&self) -> bool {
+        self.report.is_none()
+            && !self.is_to_judge()
+            && !self.is_unjudged
+            && !self.unclean
+            && !self.may_have_role()
+    }
+
+    /// It holds these settings, and nothing else but what it held before: no look is needed.
+    pub fn settings_known(&mut self, settings: &Settings) {
+        self.held = settings.clone();
+        self.dirt.cleaned();
+        if self.sequences != Sequences::None {
+            self.dirt.raise(Class::Sequences);
+        }
+        self.named.clear();
+        self.suspects.clear();
+        self.has_new_settings = true;
+    }
+
     /// It is as it was after its login.
     pub fn cleaned(&mut self) {
         self.held = Settings::default();
@@ -534,6 +572,7 @@ impl ServerSession {
         self.counts = None;
         self.looked_at = None;
         self.turn_until = None;
+        self.has_new_settings = false;
         self.suspects.clear();
         self.named.clear();
         self.taken_back.clear();

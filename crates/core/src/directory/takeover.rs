@@ -11,13 +11,13 @@ use std::{
 use parking_lot::{Mutex, MutexGuard};
 use pgweir_auth::scram::ClientKeys;
 
-use super::{Directory, SharedPool};
+use super::Directory;
 use crate::{
     Halt,
     pool::{PoolId, PoolKey},
-    takeover::{Begin, PoolNote},
+    shared_pool::SharedPool,
+    takeover::{Begin, PoolNote, Retained},
     time::Time,
-    worker::Retained,
 };
 
 /// What an online restart needs to know in the whole process.

@@ -252,7 +252,7 @@ impl Client {
         format!(
             "C-{:#x}: {database}/{user}@{}",
             self.id,
-            crate::log::address(self.remote, self.port)
+            self.remote.with_port(self.port)
         )
     }
 }

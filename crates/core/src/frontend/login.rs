@@ -17,8 +17,8 @@ use zeroize::Zeroizing;
 
 use super::LoginRequest;
 use crate::{
-    Answer, Inquiry, LoginFault, Question, Service,
-    fault::Fault,
+    Answer, Inquiry, Question, Service,
+    fault::{Fault, LoginFault},
     inbox::{BadMessage, Inbox},
     tls::TlsFault,
 };

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
+use super::Hearing;
 use super::{Channel, ListenerKey};
-use crate::{Time, Token, backend::Server, frontend::Client};
+use crate::{Time, Token};
 
 /// The clients of one worker that listen.
 #[derive(Debug, Default)]
@@ -90,16 +91,13 @@ impl Hub {
         }
     }
 
-    /// Does nothing come any more of what was notified on this server before this client, which
-    /// listens, has it? `pid` is the client's. It would be taken for the client's own.
+    /// Has a client that listens heard all that was notified on a server before `at`, when its last client gave it
+    /// back? It would take what comes later for its own.
     #[must_use]
-    pub fn knows_holder(&self, client: &Client, server: &Server, pid: u32) -> bool {
-        let before = server.holder.get();
-        let fenced = client
-            .hearing
-            .as_ref()
-            .map(|hearing| self.fenced.get(&hearing.key));
-        before == 0 || before == pid || fenced.flatten().is_some_and(|&at| server.freed_at <= at)
+    pub fn has_heard(&self, hearing: &Hearing, at: Time) -> bool {
+        self.fenced
+            .get(&hearing.key)
+            .is_some_and(|&fenced| at <= fenced)
     }
 
     /// Who hears this channel.

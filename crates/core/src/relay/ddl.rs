@@ -5,7 +5,7 @@ use pgweir_wire::tag::frontend;
 use super::upward::Upward;
 use crate::{
     frontend::Head,
-    session::{Change, DdlWords, Suspicion, begins_plainly, catalog_change},
+    session::{Change, Suspicion, begins_plainly, catalog_change, scan::DdlWords},
 };
 
 impl Upward<'_> {
@@ -22,6 +22,13 @@ impl Upward<'_> {
         self.begin_ddl(change);
     }
 
+    /// A statement is used of which nothing is known: a function may have prepared it.
+    pub(super) fn note_ddl_of_unknown(&mut self) {
+        if self.certificates.has_ddl_code() {
+            self.begin_ddl(Change::Any);
+        }
+    }
+
     /// A function is called by its OID, with which the message begins.
     pub(super) fn note_call(&mut self, body: &[u8]) {
         let oid = body.first_chunk().map(|bytes| u32::from_be_bytes(*bytes));
@@ -32,6 +39,10 @@ impl Upward<'_> {
 
     fn begin_ddl(&mut self, change: Change) {
         let catalog = &self.server.shared.catalog;
+        if change == Change::Any {
+            // It may prepare statements as well.
+            self.server.session.own.hide();
+        }
         let ddl = &mut self.server.session.ddl;
         match change {
             Change::No => {}
@@ -86,18 +97,30 @@ impl Upward<'_> {
             .ddl
             .as_ref()
             .is_some_and(|ddl| ddl.is_quiet());
-        if words.read(begun) || is_quiet {
+        if words.read(begun, self.certificates) {
+            self.note_streamed_ddl();
+        } else if is_quiet {
             self.begin_ddl(Change::Any);
         }
         self.server.session.ddl_words = Some(words);
     }
 
+    /// So much has come of the text that it may change the catalog.
+    fn note_streamed_ddl(&mut self) {
+        self.begin_ddl(Change::Any);
+        let session = &mut self.server.session;
+        if self.is_carried && !session.changes_defaults {
+            session.changes_defaults = true;
+            session.schema = Some(self.server.shared.catalog.schema_within());
+        }
+    }
+
     /// More of it comes.
     pub(super) fn read_ddl_on(&mut self, bytes: &[u8], is_end: bool) {
         if let Some(words) = &mut self.server.session.ddl_words
-            && (words.read(bytes) || is_end && words.end())
+            && (words.read(bytes, self.certificates) || is_end && words.end(self.certificates))
         {
-            self.begin_ddl(Change::Any);
+            self.note_streamed_ddl();
         }
         if is_end {
             self.server.session.ddl_words = None;

@@ -1,18 +1,13 @@
-//! Statements that the server gets under the names that its client gave them, for SQL speaks of these:
-//! those of the protocol, and those of SQL that this server could not make.
+//! Statements that the server gets under the names that its client gave them, since SQL speaks of these.
 //!
-//! Making one may fail, for what it speaks of may be gone. Directly that shows when it is executed, and
-//! in no other way: so what the server has said is kept for then ([`Unmade`]), a transaction does not
-//! suffer by it, and where the name alone is wanted there is a stand-in.
-//!
-//! [`Unmade`]: crate::session::Unmade
+//! Making one may fail, for what it speaks of may be gone. Directly that shows when it is executed, so what the server
+//! has said is kept for then ([`Unmade`](crate::session::Unmade)), and a transaction does not suffer by it.
 
 use std::{borrow::Cow, sync::Arc};
 
 use pgweir_wire::{MessageWriter, tag::frontend};
 
 use super::{
-    named::Named,
     own_names::spoken_of,
     upward::{Upward, send_parse, send_target},
 };
@@ -22,20 +17,8 @@ use crate::{
     session::{
         RESERVED, Statement, Suspicion,
         scan::{Phrase, phrases},
-        stand_in,
     },
 };
-
-/// What has become of the names that a text speaks of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Given {
-    /// The server was given none.
-    Nothing,
-    /// It was given some.
-    Names,
-    /// It was given some, and it matters to the text whether it could make them.
-    Unsure,
-}
 
 /// What may change whether a statement can be made.
 const CHANGES: Suspicion = Suspicion::SETTING
@@ -43,7 +26,8 @@ const CHANGES: Suspicion = Suspicion::SETTING
     .and(Suspicion::TEMP)
     .and(Suspicion::DISCARD);
 
-/// A statement that the server understands whatever is gone.
+/// A statement that every server understands: what a DEALLOCATE takes away in place of the client's statement, which
+/// the server has under another name and for others too.
 const STAND_IN: &[u8] = b"\0\0\0";
 
 /// The name that a text takes away, if it does nothing else.
@@ -55,28 +39,13 @@ fn deallocated(text: &[u8]) -> Option<Cow<'_, [u8]>> {
     }
 }
 
-/// The names in a text, and whether each is executed before anything else is done with it.
-fn names_in(text: &[u8]) -> Vec<(Cow<'_, [u8]>, bool)> {
-    let mut names: Vec<(Cow<'_, [u8]>, bool)> = Vec::new();
-    for phrase in phrases(text) {
-        let executes = matches!(phrase, Phrase::Execute(_));
-        if let Some(name) = spoken_of(phrase)
-            && !names.iter().any(|(known, _)| *known == name)
-        {
-            names.push((name, executes));
-        }
-    }
-    names
-}
-
 impl Upward<'_> {
     /// Does what a name stands for depend on what is yet to be answered?
     #[inline]
     pub(super) fn is_unsure(&mut self) -> bool {
         let (replies, status) = (&mut self.server.replies, self.server.status);
-        let may_end = status == b'E' || self.server.session.own.are_leaving();
-        if may_end && !replies.is_unsynced() && replies.owed_to_client() > 0 {
-            // A transaction that has failed, or what stands in for a statement.
+        if status == b'E' && !replies.is_unsynced() && replies.owed_to_client() > 0 {
+            // A transaction that has failed may end.
             replies.wait_for_all();
         }
         replies.is_unsure()
@@ -90,26 +59,12 @@ impl Upward<'_> {
             return false;
         }
         let own = &self.server.session.own;
-        if names_in(text).iter().any(|(name, _)| own.is_stand_in(name)) {
-            return true;
-        }
-        // A stand-in can always be made; but what is said of one that could not be made is said first.
-        let can_stand_in = |name: &[u8]| !self.is_unmade(name) && !self.has_failed(name);
-        if self.server.status != b'E' && deallocated(text).is_some_and(|name| can_stand_in(&name)) {
-            return false;
-        }
-        self.lacks_names(text, suspicion)
-    }
-
-    /// Does a text speak of statements that the server lacks, under the names that it says?
-    pub(super) fn lacks_names(&self, text: &[u8], suspicion: Suspicion) -> bool {
-        let own = &self.server.session.own;
         let lacks = |name: &[u8]| {
             let is_known = self.client.statements.find(self.bindings, name).is_some();
-            (!own.has(name) || own.is_stand_in(name)) && (is_known || self.is_unmade(name))
+            (is_known || self.is_unmade(name)) && !own.has(name)
         };
-        let names = names_in(text);
-        wants_all(suspicion, &names) && !own.has_all() || names.iter().any(|(name, _)| lacks(name))
+        wants_all(suspicion, text) && !own.has_all()
+            || phrases(text).filter_map(spoken_of).any(|name| lacks(&name))
     }
 
     /// Is it a statement of SQL that the server could not make?
@@ -118,134 +73,163 @@ impl Upward<'_> {
         let context = self.client.context.as_ref();
         context.is_some_and(|context| context.sql.has(name))
             && !session.sql.has(name)
-            && !session.own.has(name)
+            && !session.own.is_given(name)
     }
 
-    /// The server gets, under their own names, the client's statements that a text speaks of.
+    /// The client gives up a statement of SQL, or makes another one of its name, which the server lacks.
+    #[cold]
+    pub(super) fn forget_unmade(&mut self, name: &[u8]) {
+        if let Some(context) = &mut self.client.context {
+            context.sql = context.sql.without(&[name.to_vec()]);
+        }
+    }
+
+    /// A DEALLOCATE of one statement that the server knows by another name, or lacks, is answered at once.
+    pub(super) fn answers_deallocate(&mut self, text: &[u8], out: &mut Actions) -> bool {
+        let Some(name) = deallocated(text) else {
+            return false;
+        };
+        let is_settled = self.server.replies.is_settled() && self.server.status != b'E';
+        if self.most == 0 || !is_settled || self.server.session.own.has(&name) {
+            return false;
+        }
+        if self.is_unmade(&name) {
+            self.forget_unmade(&name);
+        } else if self
+            .client
+            .statements
+            .remove(self.bindings, &name)
+            .is_none()
+        {
+            return false;
+        }
+        self.answer_query(out, |made| {
+            MessageWriter::new(made).command_complete("DEALLOCATE");
+        });
+        true
+    }
+
+    /// The server gets, under their own names, the client's statements that a text speaks of. `true` if there are any.
     pub(super) fn give_names(
         &mut self,
         text: &[u8],
         suspicion: Suspicion,
         out: &mut Actions,
-    ) -> Given {
+    ) -> bool {
         let begins = !self.server.replies.is_unsynced();
-        if self.server.replies.is_skipping() || begins && self.server.status == b'E' {
-            return Given::Nothing;
+        if self.server.replies.is_skipping() {
+            return false;
         }
         self.server.segment.spoil();
-        // Those that a text in front of this one takes away are not to come back, should it succeed.
-        let are_going = self.server.replies.drops_statements();
-        let names = names_in(text);
-        let mut given = Given::Nothing;
-        if wants_all(suspicion, &names) && !self.server.session.own.has_all() {
-            given = self.give_all(are_going, out);
+        if begins && self.server.status == b'E' {
+            // Nothing can be made there. A text that ends the failed transaction finds no names of ours.
+            return wants_all(suspicion, text) && self.take_ours(out);
+        }
+        let mut has_given = false;
+        if wants_all(suspicion, text) && !self.server.session.own.has_all() {
+            has_given = self.give_all(out);
         }
         let is_deallocated = deallocated(text).is_some();
-        for (name, executes) in names {
-            if executes && !are_going && !self.server.session.own.is_leaving(&name) {
+        for phrase in phrases(text) {
+            let executes = matches!(phrase, Phrase::Execute(_));
+            let Some(name) = spoken_of(phrase) else {
+                continue;
+            };
+            if executes {
                 self.take_stand_in(&name, out);
             }
-            if are_going {
-                self.server.session.own.withhold(&name);
-            } else if self.is_unmade(&name) {
-                if executes {
-                    self.try_again(&name, out);
-                } else {
-                    self.stand_in(&name, out);
+            let statement = self.client.statements.get(self.bindings, &name);
+            let statement = statement.map(Arc::clone);
+            if is_deallocated && (statement.is_some() || self.is_unmade(&name)) {
+                has_given |= self.stand_in(&name, out);
+                if !self.server.session.own.is_missed(&name) {
+                    self.server.session.own.leave(&name);
                 }
-            } else if let Some(statement) = self.client.statements.get(self.bindings, &name) {
-                let statement = Arc::clone(statement);
-                if !self.server.session.own.insert(&name) {
-                    continue;
-                }
-                let is_risky = self.has_failed(&name) || self.may_fail_here();
-                if is_deallocated || is_risky && !executes {
-                    self.stand_in(&name, out);
-                } else {
-                    self.give(&name, statement, out);
-                    if begins && !executes {
-                        given = Given::Unsure;
-                    }
-                }
-            } else {
-                if !self.server.session.sql.has(&name) {
-                    self.server.session.own.speak(&name);
-                }
-                continue;
+            } else if let Some(statement) = statement {
+                has_given |= self.give(&name, statement, out);
+            } else if !self.server.session.sql.has(&name) {
+                self.try_again(&name, out);
+                self.server.session.own.speak(&name);
             }
-            given = given.max(Given::Names);
         }
-        self.note_taken(text);
-        given
+        has_given
     }
 
-    /// What stands in for a statement may be taken away by this text: whether it is, is known once that is
-    /// answered.
-    fn note_taken(&mut self, text: &[u8]) {
-        let ahead = self.server.replies.owed_to_client();
-        for phrase in phrases(text) {
-            if let Phrase::Deallocate(Some(name)) = phrase {
-                self.server.session.own.leaves(&name, ahead);
-            }
+    /// The server loses all statements under names of ours. `true` if there were any.
+    fn take_ours(&mut self, out: &mut Actions) -> bool {
+        let ours = self.server.prepared.take_all();
+        let has_taken = !ours.is_empty();
+        let begins = !self.server.replies.is_unsynced();
+        for statement in ours {
+            self.send_close(statement, out);
         }
+        if begins && has_taken {
+            self.sync(out);
+        }
+        has_taken
     }
 
     /// Nothing but what is its own is to be seen.
-    fn give_all(&mut self, are_going: bool, out: &mut Actions) -> Given {
+    fn give_all(&mut self, out: &mut Actions) -> bool {
+        let mut has_given = self.take_ours(out);
         let begins = !self.server.replies.is_unsynced();
-        let mut given = Given::Nothing;
-        for statement in self.server.prepared.take_all() {
-            self.send_close(statement, out);
-            given = Given::Names;
-        }
-        if begins && given == Given::Names {
-            self.sync(out);
-        }
+        // Is a request going on that may have changed what statements speak of, or who one is? Its failure would be
+        // the client's, and a statement that is only seen does not fail.
+        let may_fail = !begins && self.server.session.suspicion.intersects(CHANGES);
         for (name, statement) in self.client.statements.all(self.bindings) {
-            let own = &mut self.server.session.own;
-            if are_going {
-                own.withhold(&name);
-            } else if own.insert(&name) {
-                given = given.max(Given::Names);
-                if self.has_failed(&name) || self.may_fail_here() {
-                    self.stand_in(&name, out);
-                } else {
-                    self.give(&name, statement, out);
-                    if begins {
-                        given = Given::Unsure;
-                    }
-                }
+            if may_fail {
+                has_given |= self.stand_in(&name, out);
+            } else {
+                has_given |= self.give(&name, statement, out);
             }
         }
-        let context = self.client.context.as_ref();
-        let sql = context
-            .map(|context| context.sql.clone())
-            .unwrap_or_default();
-        for (name, _) in sql.pairs() {
-            if are_going && !self.server.session.sql.has(name) {
-                self.server.session.own.withhold(name);
-            } else if self.is_unmade(name) {
-                self.stand_in(name, out);
-                given = given.max(Given::Names);
-            }
+        self.server.session.own.give_all();
+        has_given
+    }
+
+    /// The server gets a statement of the protocol: in a request of its own, if the client's has not begun.
+    fn give(&mut self, name: &[u8], statement: Arc<Statement>, out: &mut Actions) -> bool {
+        let begins = !self.server.replies.is_unsynced();
+        let own = &self.server.session.own;
+        // Its failure would be that of the client's request.
+        let would_fail = !begins && own.is_missed(name);
+        if own.is_given(name) || would_fail || self.is_withheld(name) {
+            return false;
         }
-        self.server.session.own.insert_all();
-        given
+        if begins {
+            self.set_savepoint(out);
+        }
+        self.note_parse(&statement);
+        self.server.session.own.give(name);
+        self.send_under_own_name(name, statement.definition(), out);
+        if begins {
+            self.back_to_savepoint(out);
+        }
+        true
     }
 
-    /// Is a request going on that may have changed what statements speak of, or who one is? Its failure
-    /// would be the client's, and a statement that is only seen does not fail.
-    fn may_fail_here(&self) -> bool {
-        self.server.replies.is_unsynced() && self.server.session.suspicion.intersects(CHANGES)
+    /// A statement of SQL that the server could not make before may be what it can make now.
+    fn try_again(&mut self, name: &[u8], out: &mut Actions) {
+        if self.server.replies.is_unsynced() || !self.is_unmade(name) {
+            return;
+        }
+        let context = self.client.context.as_deref();
+        if let Some(text) = context.and_then(|context| context.sql.text(name)) {
+            let text = text.to_vec();
+            self.set_savepoint(out);
+            self.ask(&text, out);
+            self.back_to_savepoint(out);
+            self.server.session.looks_at_once = true;
+        }
     }
 
-    /// A statement is used for which something else stands in: that goes.
-    pub(super) fn take_stand_in(&mut self, name: &[u8], out: &mut Actions) {
+    /// A statement is executed for which something else stands in: that goes.
+    fn take_stand_in(&mut self, name: &[u8], out: &mut Actions) {
         if !self.server.session.own.is_stand_in(name) {
             return;
         }
         let begins = !self.server.replies.is_unsynced();
-        self.server.session.own.missed(name);
+        self.server.session.own.gone(name);
         send_target(self.server_conn, frontend::CLOSE, name, out);
         self.server.replies.mark_sent(Mark {
             swallow: true,
@@ -256,10 +240,34 @@ impl Upward<'_> {
         }
     }
 
-    /// Was this one tried, in vain?
-    fn has_failed(&self, name: &[u8]) -> bool {
-        let context = self.client.context.as_ref();
-        context.is_some_and(|context| context.unmade.get(name).is_some())
+    /// The server gets something of this name, where only the name is wanted.
+    fn stand_in(&mut self, name: &[u8], out: &mut Actions) -> bool {
+        if self.server.session.own.is_given(name) || self.is_withheld(name) {
+            return false;
+        }
+        self.server.session.own.stand_in(name);
+        self.server.session.note(Suspicion::PREPARE, b"");
+        self.send_under_own_name(name, STAND_IN, out);
+        true
+    }
+
+    /// A text in front of this one takes all statements away: they are not to come back, should it succeed.
+    fn is_withheld(&mut self, name: &[u8]) -> bool {
+        let are_going = self.server.replies.drops_statements();
+        if are_going {
+            self.server.session.own.miss(name);
+        }
+        are_going
+    }
+
+    fn send_under_own_name(&mut self, name: &[u8], definition: &[u8], out: &mut Actions) {
+        let begins = !self.server.replies.is_unsynced();
+        send_parse(self.server_conn, name, definition, out);
+        let mark = Mark::own(MarkKind::Parse, Change::Given(name.into()));
+        self.server.replies.mark_sent(mark);
+        if begins {
+            self.sync(out);
+        }
     }
 
     fn sync(&mut self, out: &mut Actions) {
@@ -267,79 +275,6 @@ impl Upward<'_> {
             MessageWriter::new(made).sync();
         });
         self.server.replies.own_synced(Own::Statements);
-    }
-
-    /// The server gets a statement of the protocol: in a request of its own, if the client's has not begun.
-    fn give(&mut self, name: &[u8], statement: Arc<Statement>, out: &mut Actions) {
-        let begins = !self.server.replies.is_unsynced();
-        if begins {
-            self.set_savepoint(out);
-        }
-        self.note_parse(&statement);
-        send_parse(self.server_conn, name, statement.definition(), out);
-        let mark = Mark::own(MarkKind::Parse, Change::Given(name.into()));
-        self.server.replies.mark_sent(mark);
-        if begins {
-            self.sync(out);
-            self.back_to_savepoint(out);
-        }
-    }
-
-    /// The server gets something of this name.
-    pub(super) fn stand_in(&mut self, name: &[u8], out: &mut Actions) {
-        self.server.session.own.insert(name);
-        self.server.session.own.stood_in(name);
-        self.server.session.note(Suspicion::PREPARE, b"");
-        let begins = !self.server.replies.is_unsynced();
-        if begins && self.is_of_sql(name) {
-            // As one of SQL, which it is seen as.
-            return self.ask(&stand_in(name), out);
-        }
-        send_parse(self.server_conn, name, STAND_IN, out);
-        let mark = Mark::own(MarkKind::Parse, Change::Given(name.into()));
-        self.server.replies.mark_sent(mark);
-        if begins {
-            self.sync(out);
-        }
-    }
-
-    /// The client makes a statement under the name of one of SQL that the server lacks.
-    #[cold]
-    pub(super) fn parse_unmade(&mut self, name: &[u8], definition: &[u8], out: &mut Actions) {
-        if self.server.status != b'E' {
-            self.stand_in(name, out);
-        }
-        send_parse(self.server_conn, name, definition, out);
-        if let Some(mark) = self.mark_of_own(&Named::Parse { name, definition }) {
-            self.server.replies.mark_sent(mark);
-        }
-    }
-
-    pub(super) fn is_of_sql(&self, name: &[u8]) -> bool {
-        let context = self.client.context.as_ref();
-        context.is_some_and(|context| context.sql.has(name))
-    }
-
-    /// What has failed before may be there now.
-    fn try_again(&mut self, name: &[u8], out: &mut Actions) {
-        let Some(context) = self.client.context.as_ref() else {
-            return;
-        };
-        if self.server.replies.is_unsynced() {
-            return;
-        }
-        let Some(at) = context.sql.position(name) else {
-            return;
-        };
-        let sql = context.sql.clone();
-        let session = &mut self.server.session;
-        session.sql = session.sql.with(&sql, at);
-        session.sql_made = (self.client.id, None);
-        self.set_savepoint(out);
-        out.send_made(self.server_conn, |made| sql.write_make(at, made));
-        self.server.ask(Own::Sql(at));
-        self.back_to_savepoint(out);
-        self.server.replies.wait_for_all();
     }
 
     /// What we try is not to cost the client its transaction.
@@ -366,7 +301,9 @@ impl Upward<'_> {
 }
 
 /// Who says names of ours finds none of those either.
-fn wants_all(suspicion: Suspicion, names: &[(Cow<'_, [u8]>, bool)]) -> bool {
+fn wants_all(suspicion: Suspicion, text: &[u8]) -> bool {
     suspicion.intersects(Suspicion::STATEMENTS_VIEW)
-        || names.iter().any(|(name, _)| name.starts_with(RESERVED))
+        || phrases(text)
+            .filter_map(spoken_of)
+            .any(|name| name.starts_with(RESERVED))
 }

@@ -76,7 +76,7 @@ impl Upward<'_> {
         Ok(())
     }
 
-    /// More of a message that was held: how many bytes were used.
+    /// More of a message that was held: how many bytes were used. With its names, it is read as any other.
     #[cold]
     pub(super) fn go_on(
         &mut self,
@@ -88,66 +88,20 @@ impl Upward<'_> {
         let len = body_len as usize;
         let taken = bytes.len().min(len - held.body.len());
         held.body.extend_from_slice(&bytes[..taken]);
-        self.client.stream.advance(taken);
-        if self.is_carried && is_text(tag) && held.body.len() == len && len <= TEXT_MAX {
-            self.put_off(held.header, &[&held.body, &bytes[taken..]], out);
-            return Ok(bytes.len());
-        }
-        let named = match tag {
-            frontend::QUERY if held.body.len() < len => Named::Unclear,
-            frontend::QUERY => Named::Nothing,
-            _ => Named::read(tag, &held.body, len),
+        let is_unclear = match tag {
+            frontend::QUERY => held.body.len() < len,
+            _ => Named::read(tag, &held.body, len) == Named::Unclear,
         };
-        if named == Named::Unclear {
-            if tag != frontend::PARSE && held.body.len() > NAMES_MAX {
-                return Err(Fault::TooLong(tag));
-            }
-            self.check_length(held.header, &held.body)?;
-            self.client.held = Some(held);
-            return Ok(taken);
-        }
-        if named == Named::Unnamed && self.follows(tag) {
-            self.go_on_unnamed(tag, &held.body, out);
-        }
-        let is_early = self.follows(tag)
-            && (named.is_named() && self.is_unsure() || self.resets_too_early(tag, &named));
-        if is_early {
+        if !is_unclear {
             self.put_off(held.header, &[&held.body, &bytes[taken..]], out);
             return Ok(bytes.len());
         }
-        if self.follows(tag)
-            && let Some(fault) = self.refusal_of(&named, out)
-        {
-            return Err(fault);
+        if tag != frontend::PARSE && held.body.len() > NAMES_MAX {
+            return Err(Fault::TooLong(tag));
         }
-        let resolved = self.resolve(&named).filter(|_| self.follows(tag));
-        if self.is_outdated(&named, resolved, &[]) {
-            self.check(resolved, out);
-            self.put_off(held.header, &[&held.body, &bytes[taken..]], out);
-            return Ok(bytes.len());
-        }
-        let mut used = 0;
-        // The server may have begun to skip in the meantime.
-        let mut ours = self.resolve(&named).filter(|_| self.follows(tag));
-        if self.speaks_of_names(&named, ours) {
-            self.attend_use(&named, ours, out);
-            ours = self.resolve(&named);
-        }
-        if let Some(ours) = ours {
-            used = self.translate(len, &named, ours, out);
-        } else {
-            if self.follows(tag) {
-                self.mark_passing(tag, &held.body, &named);
-            }
-            self.server.replies.client_sent(tag);
-            out.send_made(self.server_conn, |made| {
-                made.push(tag);
-                made.extend_from_slice(&(body_len + 4).to_be_bytes());
-            });
-        }
-        out.send_made(self.server_conn, |made| {
-            made.extend_from_slice(&held.body[used..]);
-        });
+        self.client.stream.advance(taken);
+        self.check_length(held.header, &held.body)?;
+        self.client.held = Some(held);
         Ok(taken)
     }
 }

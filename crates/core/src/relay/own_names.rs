@@ -7,17 +7,17 @@ use std::{borrow::Cow, sync::Arc};
 use pgweir_wire::{Header, MessageWriter, tag::frontend};
 
 use super::{
-    given::Given,
     named::Named,
     upward::{Flow, Ours, Upward},
 };
 use crate::{
     Actions,
     backend::{Change, Mark, MarkKind, Own},
+    pin::Pin,
     session::{
-        Context, Pin, Resets, Statement, Suspicion, TakenBack, changes_schema, dropped_roles,
-        left_database, may_assign, scan,
-        scan::{Discard, Phrase, custom_names, phrases, statements},
+        Context, Resets, Statement, Suspicion, TakenBack, changes_schema, dropped_roles,
+        left_database, literal_sets, may_assign, scan,
+        scan::{Discard, Phrase, custom_names, is_broken, phrases},
     },
 };
 
@@ -67,7 +67,7 @@ fn out_of_sight(text: &[u8], suspicion: Suspicion) -> Suspicion {
         found |= Suspicion::EXECUTE.and(Suspicion::PREPARE);
     }
     // Behind what is not understood, phrases end: there it may be any name.
-    let are_hidden = || statements(text).is_none();
+    let are_hidden = || is_broken(text);
     let says = |word: &&[u8]| contains(text, word);
     if contains(text, VIEW) || SPEAKING.iter().any(says) && are_hidden() {
         found |= Suspicion::STATEMENTS_VIEW;
@@ -97,7 +97,7 @@ impl Upward<'_> {
         let body = rest.get(..header.body_len as usize);
         if header.tag == frontend::QUERY
             && let Some(text) = body.and_then(|body| body.strip_suffix(b"\0"))
-            && self.answers_reset(text, out)
+            && (self.answers_reset(text, out) || self.answers_deallocate(text, out))
         {
             return Flow::Taken;
         }
@@ -116,14 +116,27 @@ impl Upward<'_> {
             self.put_off(header, &[rest], out);
             return Flow::Wait;
         }
-        let speaks = suspicion.intersects(NAMES) && self.most > 0;
-        if speaks && self.waits_for_names(text, suspicion, header, rest, out) {
-            return Flow::Wait;
+        if suspicion.intersects(NAMES) && self.most > 0 {
+            if self.waits_for_answers(text, suspicion) {
+                self.server.replies.wait_for_all();
+            }
+            if self.server.replies.is_unsure() {
+                self.put_off(header, &[rest], out);
+                return Flow::Wait;
+            }
+            self.give_names(text, suspicion, out);
         }
         if self.server.session.hears && suspicion.intersects(Suspicion::STATEMENTS_VIEW) {
             self.give_channels(out);
         }
         self.note(suspicion, text);
+        if header.tag == frontend::QUERY
+            && body.is_some()
+            && suspicion == Suspicion::SETTING
+            && let Some(pairs) = literal_sets(text)
+        {
+            self.server.session.dirt.sets(pairs);
+        }
         if body.is_none() {
             self.read_on_later(header, rest);
         } else if header.tag == frontend::FUNCTION_CALL {
@@ -182,40 +195,13 @@ impl Upward<'_> {
         is_early
     }
 
-    /// A text speaks of statements, and the server is given those. `true` if the text waits.
-    fn waits_for_names(
-        &mut self,
-        text: &[u8],
-        suspicion: Suspicion,
-        header: Header,
-        rest: &[u8],
-        out: &mut Actions,
-    ) -> bool {
-        if self.waits_for_answers(text, suspicion) {
-            self.server.replies.wait_for_all();
-        }
-        let is_whole = rest.len() >= header.body_len as usize;
-        if header.tag == frontend::QUERY
-            && is_whole
-            && !self.server.replies.is_unsure()
-            && self.sends_end_first(text, suspicion, header, rest, out)
-        {
-            return true;
-        }
-        let waits = self.server.replies.is_unsure()
-            || self.give_names(text, suspicion, out) == Given::Unsure;
-        if waits {
-            self.put_off(header, &[rest], out);
-        }
-        waits
-    }
-
     /// Does it nothing but execute SQL-prepared statements that leave no trace?
     fn only_executes(&self, text: &[u8], suspicion: Suspicion) -> bool {
         let session = &self.server.session;
         // What was suspect before may have changed what they are.
         if suspicion != Suspicion::EXECUTE
             || session.sql.is_empty()
+            || session.own.has_hidden()
             || !session.suspicion.is_empty()
         {
             return false;
@@ -256,6 +242,9 @@ impl Upward<'_> {
         }
         if self.server.session.hears {
             self.client.unlistens(text);
+        }
+        if suspicion.intersects(NAMES) {
+            self.note_names(text);
         }
         if suspicion.intersects(DROPS)
             && phrases(text).any(|phrase| {
@@ -302,6 +291,11 @@ impl Upward<'_> {
         if suspicion.intersects(Suspicion::SETTING.and(Suspicion::OPAQUE)) {
             self.learn_customs(&custom_names(text));
         }
+        self.note_values(suspicion);
+    }
+
+    /// A text may use sequences.
+    pub(super) fn note_values(&mut self, suspicion: Suspicion) {
         if suspicion.contains(ASKS_FOR_VALUES) {
             let readers = &self.server.shared.sequence_readers;
             readers.insert(self.client.tracked.application_name());
@@ -334,15 +328,34 @@ impl Upward<'_> {
         if let Some(lack) = &mut self.server.session.lack {
             lack.has_failed = true;
         }
+        self.answer_query(out, |made| Resets::answer(text, made));
+        true
+    }
+
+    /// Statements that a text prepares or executes.
+    fn note_names(&mut self, text: &[u8]) {
+        for phrase in phrases(text) {
+            match phrase {
+                Phrase::Prepare { name, prepared, .. } => {
+                    self.server.session.own.prepare(&name, &text[prepared]);
+                }
+                Phrase::Execute(name) => self.note_executed(&name),
+                _ => {}
+            }
+        }
+    }
+
+    /// Answers a Query in the server's place, when nothing else is to be answered.
+    pub(super) fn answer_query(&mut self, out: &mut Actions, answer: impl FnOnce(&mut Vec<u8>)) {
         // As by any query.
         self.client.forget_unnamed();
+        let status = self.server.status;
         self.stats.query_count += 1;
-        self.stats.xact_count += 1;
+        self.stats.xact_count += u64::from(status == b'I');
         out.send_made(self.client_conn, |made| {
-            Resets::answer(text, made);
-            MessageWriter::new(made).ready_for_query(b'I');
+            answer(made);
+            MessageWriter::new(made).ready_for_query(status);
         });
-        true
     }
 
     /// The server listens to what the client listens to, until the end of this transaction. Within one
@@ -369,21 +382,18 @@ impl Upward<'_> {
         (!session.own.is_empty() || !session.sql.is_empty())
             && named
                 .name()
-                .is_some_and(|name| self.means_the_same(name) && !self.uses_stand_in(named, name))
+                .is_some_and(|name| self.means_the_same(named, name))
     }
 
-    /// Is something used for which something else stands in?
-    fn uses_stand_in(&self, named: &Named<'_>, name: &[u8]) -> bool {
-        let own = &self.server.session.own;
-        matches!(named, Named::Bind { .. } | Named::Describe(_))
-            && own.is_stand_in(name)
-            && !own.is_leaving(name)
-            && self.client.statements.find(self.bindings, name).is_some()
-    }
-
-    fn means_the_same(&self, name: &[u8]) -> bool {
+    fn means_the_same(&self, named: &Named<'_>, name: &[u8]) -> bool {
         let session = &self.server.session;
         let is_free = || self.client.statements.find(self.bindings, name).is_none();
+        if matches!(named, Named::Bind { .. } | Named::Describe(_))
+            && session.own.is_stand_in(name)
+            && !is_free()
+        {
+            return false;
+        }
         session.own.has(name) || session.sql.has(name) || session.own.is_spoken(name) && is_free()
     }
 
@@ -394,7 +404,7 @@ impl Upward<'_> {
                 self.stats.client_parse_count += 1;
                 self.stats.server_parse_count += 1;
                 // Whatever SQL had of that name.
-                self.server.session.own.insert(name);
+                self.server.session.own.give(name);
                 let statement = self.statements.intern(definition);
                 self.note_parse(&statement);
                 if self.client.statements.find(self.bindings, name).is_some() {
@@ -413,8 +423,6 @@ impl Upward<'_> {
             }
             Named::Close(name) => {
                 self.server.session.note(Suspicion::PREPARE, b"");
-                let ahead = self.server.replies.owed_to_client();
-                self.server.session.own.leaves(name, ahead);
                 let known = self.client.statements.remove(self.bindings, name);
                 Some(match known {
                     Some(statement) => {
@@ -429,9 +437,9 @@ impl Upward<'_> {
 
     /// Does a statement that is about to be used speak of others?
     #[inline]
-    pub(super) fn speaks_of_names(&self, named: &Named<'_>, ours: Option<Ours>) -> bool {
+    pub(super) fn speaks_of_names(&self, ours: Option<Ours>) -> bool {
         let Some(Ours::Statement(binding)) = ours.filter(|_| self.is_carried) else {
-            return !self.server.session.own.is_empty() && self.sql_stand_in(named).is_some();
+            return false;
         };
         let statement = self.bindings.statement(binding);
         statement.is_some_and(|statement| self.suspicion_of(statement).intersects(NAMES))
@@ -456,22 +464,9 @@ impl Upward<'_> {
         }
     }
 
-    /// The name that is used of a statement of SQL for which something else stands in.
-    fn sql_stand_in<'b>(&self, named: &Named<'b>) -> Option<&'b [u8]> {
-        let (Named::Bind { name, .. } | Named::Describe(name)) = *named else {
-            return None;
-        };
-        let own = &self.server.session.own;
-        let is_one = own.is_stand_in(name) && !own.is_leaving(name) && self.is_of_sql(name);
-        is_one.then_some(name)
-    }
-
     /// Such a one.
     #[cold]
-    pub(super) fn attend_use(&mut self, named: &Named<'_>, ours: Option<Ours>, out: &mut Actions) {
-        if let Some(name) = self.sql_stand_in(named) {
-            return self.take_stand_in(name, out);
-        }
+    pub(super) fn attend_use(&mut self, ours: Option<Ours>, out: &mut Actions) {
         let Some(Ours::Statement(binding)) = ours else {
             return;
         };
@@ -506,8 +501,6 @@ impl Upward<'_> {
         }
         let suspicion = suspicion | out_of_sight(text, suspicion);
         self.note(suspicion, text);
-        suspicion.intersects(NAMES)
-            && self.most > 0
-            && self.give_names(text, suspicion, out) != Given::Nothing
+        suspicion.intersects(NAMES) && self.most > 0 && self.give_names(text, suspicion, out)
     }
 }

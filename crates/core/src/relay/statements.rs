@@ -34,15 +34,6 @@ impl Worker {
                 let is_ours = mark.kind == MarkKind::Refused;
                 self.made_after_all(conn, is_ours, name, statement);
             }
-            match mark.change() {
-                Some(Change::Dropped(name)) => self.dropped(conn, name),
-                Some(Change::Unnamed(name, _)) => {
-                    if let Some(server) = self.table.server(conn) {
-                        server.session.own.gone(name);
-                    }
-                }
-                _ => {}
-            }
             return !mark.swallow;
         }
         let what = format!("message of type '{}' out of place", tag.escape_ascii());
@@ -89,15 +80,14 @@ impl Worker {
                 }
                 Change::Named(name, _) => {
                     if let Some(server) = self.table.server(conn) {
-                        server.session.own.missed(&name);
+                        server.session.own.miss(&name);
                     }
                     if let Some(client) = client.and_then(|client| self.table.client(client)) {
                         client.statements.remove(&mut self.bindings, &name);
                     }
                 }
                 Change::Given(name) => self.not_given(conn, &name),
-                Change::Refused(_) | Change::Duplicate(..) | Change::Dropped(_) | Change::Fence => {
-                }
+                Change::Refused(_) | Change::Duplicate(..) | Change::Fence => {}
             }
         }
     }
@@ -154,7 +144,6 @@ impl Worker {
             b"DISCARD ALL\0"
                 | b"DISCARD SEQUENCES\0"
                 | b"DEALLOCATE ALL\0"
-                | b"DEALLOCATE\0"
                 | b"RESET\0"
                 | b"SET\0"
                 | b"COMMIT\0"
@@ -169,8 +158,8 @@ impl Worker {
         if !is_own {
             let tag = body.strip_suffix(b"\0").unwrap_or(body);
             server.session.taken_back.completed(tag);
-            if tag == b"DEALLOCATE" {
-                server.session.own.left();
+            if tag == b"ROLLBACK" {
+                server.session.dirt.undone();
             }
         }
         let client = server.relays_for().filter(|_| !is_own);
@@ -188,7 +177,6 @@ impl Worker {
             return;
         };
         let sql = server.session.sql.clone();
-        server.session.own.all_gone();
         server.prepared.clear();
         // What was sent behind it is made after it.
         let later: Vec<_> = server

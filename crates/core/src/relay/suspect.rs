@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use pgweir_wire::{Body, Header, tag::frontend};
 
-use super::{named::Named, upward::Upward};
+use super::{named::Named, own_names::up_to_zero, upward::Upward};
 use crate::session::{Class, Context, Customs, Statement, Suspicion, scan::CustomNames};
 
 impl Upward<'_> {
@@ -78,11 +78,41 @@ impl Upward<'_> {
         }
     }
 
-    /// Is it about a statement that we know nothing of: one that SQL's PREPARE made?
+    /// Is a statement used that is not one of ours: one that SQL's PREPARE made?
     #[inline]
     pub(super) fn suspect_unknown(&mut self, named: &Named<'_>, is_ours: bool) {
-        if self.is_carried && !is_ours && named.is_named() && !self.is_own(named) {
+        if self.is_carried
+            && !is_ours
+            && let Named::Bind { name, .. } | Named::Describe(name) = *named
+        {
+            self.note_executed(name);
+        }
+    }
+
+    /// A statement is used by its name on the server: what it may do, its text says.
+    #[cold]
+    pub(super) fn note_executed(&mut self, name: &[u8]) {
+        let session = &self.server.session;
+        let mut texts: Vec<Vec<u8>> = session.own.prepared(name).map(<[u8]>::to_vec).collect();
+        texts.extend(session.sql.prepared(name).map(<[u8]>::to_vec));
+        let given = self.client.statements.get(self.bindings, name);
+        texts.extend(given.map(|given| up_to_zero(given.definition()).to_vec()));
+        if session.own.has_hidden() {
             self.server.session.note(Suspicion::OPAQUE, b"");
+            return self.note_ddl(Suspicion::OPAQUE, b"");
+        }
+        if texts.is_empty() {
+            // A function may have prepared it.
+            self.server.session.note(Suspicion::OPAQUE, b"");
+            return self.note_ddl_of_unknown();
+        }
+        for text in texts {
+            let suspicion = self.suspect_text(Some(&text));
+            if !suspicion.is_empty() {
+                self.server.session.note(suspicion, &text);
+                self.note_values(suspicion);
+                self.note_ddl(suspicion, &text);
+            }
         }
     }
 
@@ -108,19 +138,6 @@ impl Upward<'_> {
             names.read(begun);
             names
         });
-        self.note_streamed_ddl();
-    }
-
-    /// So much has come of a text that is not held as a whole that it may change the catalog.
-    fn note_streamed_ddl(&mut self) {
-        let text = &self.client.unread;
-        let session = &mut self.server.session;
-        if session.changes_defaults || !text.as_ref().is_some_and(|text| text.may_change_catalog())
-        {
-            return;
-        }
-        session.changes_defaults = true;
-        session.schema = Some(self.server.shared.catalog.schema_within());
     }
 
     /// More of a message has come that was begun before.
@@ -136,7 +153,6 @@ impl Upward<'_> {
         if names.may_reset() && context.is_some_and(|own| !own.base.is_empty()) {
             self.server.session.taken_back.note_unread();
         }
-        self.note_streamed_ddl();
         if is_end && let Some(names) = self.client.unread.take() {
             self.learn_customs(&names.finish());
         }

@@ -37,24 +37,10 @@ impl Worker {
 
     /// A server did not get a statement under the client's name.
     pub(super) fn not_given(&mut self, conn: Token, name: &[u8]) {
-        let Some((_, client, server)) = self.table.pair_of(conn) else {
+        let Some(server) = self.table.server(conn) else {
             return;
         };
-        server.session.own.missed(name);
-        let was_tried = server.replies.current() == Some(Request::Own(Own::Statements));
-        if let Some(context) = client.context.as_deref_mut().filter(|_| was_tried) {
-            context.unmade.failed(name);
-        }
-    }
-
-    /// The client has closed a statement of SQL that the server lacks.
-    #[cold]
-    pub(super) fn dropped(&mut self, conn: Token, name: &[u8]) {
-        if let Some((_, client, _)) = self.table.pair_of(conn)
-            && let Some(context) = client.context.as_deref_mut()
-        {
-            context.sql = context.sql.without(&[name.to_vec()]);
-        }
+        server.session.own.miss(name);
     }
 
     /// A client has used a statement that its server does not know. If that is one which could not be
@@ -68,7 +54,7 @@ impl Worker {
         let is_own = matches!(server.replies.current(), Some(Request::Own(_)));
         let context = client.context.as_deref()?;
         let has = context.sql.has(name) || client.statements.find(bindings, name).is_some();
-        if is_own || !has || session.sql.has(name) || session.own.has(name) {
+        if is_own || !has || session.sql.has(name) || session.own.is_given(name) {
             return None;
         }
         let said = context.unmade.get(name).filter(|said| !said.is_empty())?;

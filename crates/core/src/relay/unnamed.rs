@@ -118,19 +118,4 @@ impl Upward<'_> {
             ..Mark::plain(MarkKind::Parse)
         });
     }
-
-    pub(super) fn go_on_unnamed(&mut self, tag: u8, body: &[u8], out: &mut Actions) {
-        if self.needs_unnamed(tag) {
-            self.send_unnamed(out);
-        }
-        self.attend_unnamed(tag, out);
-        let mut unused: Option<Range<usize>> = None;
-        self.note_unnamed(tag, 1..body.len(), &mut unused);
-        if tag == frontend::PARSE && self.is_carried {
-            // What it was suspected of was all that there is.
-            self.keep_suspect(&body[1..], true);
-        } else if let Some(definition) = unused {
-            self.client.unnamed = Some(body[definition].into());
-        }
-    }
 }

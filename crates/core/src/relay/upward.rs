@@ -262,9 +262,9 @@ impl Upward<'_> {
             }
         }
         let mut ours = self.resolve(&named);
-        if self.speaks_of_names(&named, ours) {
+        if self.speaks_of_names(ours) {
             cursor.flush(self.server_conn, head, out);
-            self.attend_use(&named, ours, out);
+            self.attend_use(ours, out);
             ours = self.resolve(&named);
         }
         self.suspect_unknown(&named, ours.is_some());
@@ -431,7 +431,7 @@ impl Upward<'_> {
             return self.parse_again(taken, name, definition, out);
         }
         if self.is_unmade(name) {
-            return self.parse_unmade(name, definition, out);
+            self.forget_unmade(name);
         }
         let statement = self.statements.intern(definition);
         if self.client.statements.bytes() + Names::cost(&statement) > self.most_bytes {
@@ -489,11 +489,11 @@ impl Upward<'_> {
             Some(statement) => {
                 Mark::clients(MarkKind::Close, Change::Unnamed(name.into(), statement))
             }
-            None if self.is_unmade(name) => {
-                Mark::clients(MarkKind::Close, Change::Dropped(name.into()))
-            }
             None => Mark::plain(MarkKind::Close),
         };
+        if self.is_unmade(name) {
+            self.forget_unmade(name);
+        }
         self.server.replies.mark_sent(mark);
         let name = if is_hidden { NO_SUCH_NAME } else { name };
         send_target(self.server_conn, frontend::CLOSE, name, out);
@@ -522,6 +522,9 @@ impl Upward<'_> {
         self.server
             .prepared
             .add(Arc::clone(&statement), schema, user);
+        if self.server.session.may_have_role() {
+            self.server.prepared.analysed_under_role(statement.id());
+        }
         let swallow = client_name.is_none();
         self.server.replies.mark_sent(Mark {
             kind: MarkKind::Parse,

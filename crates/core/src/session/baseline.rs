@@ -1,6 +1,6 @@
 //! The values that parameters have where a session has set none.
 
-use super::{Settings, SettingsTable, quote};
+use super::{Settings, SettingsTable, plan::ROLE, quote};
 
 /// The values of all parameters that a session may set, as a server has them after a clean. A look compares the
 /// session with these instead of reading `pg_settings`, which takes several times as long.
@@ -44,8 +44,10 @@ impl Baseline {
             .iter()
             .filter(|(name, _)| is_compared(name))
             .collect();
-        let names = array(compared.iter().map(|(name, _)| *name));
-        let values = array(compared.iter().map(|(_, value)| *value));
+        // `pg_settings` does not list the role.
+        let role: [&[u8]; 2] = [ROLE, b"none"];
+        let names = array(compared.iter().map(|(name, _)| *name).chain([role[0]]));
+        let values = array(compared.iter().map(|(_, value)| *value).chain([role[1]]));
         Some(Self {
             settings,
             privileged,
@@ -119,8 +121,14 @@ mod tests {
         let found = [found, rows_of(&[("log_statement", "none")], "superuser")].concat();
         let baseline = Baseline::from_rows(&found, &table).unwrap();
         let [names, values] = baseline.arrays();
-        assert_eq!(names, br#"'{"log_statement","search_path","work_mem"}'"#);
-        assert_eq!(values, br#" E'{"none","\\"$user\\", public","4MB"}'"#);
+        assert_eq!(
+            names,
+            br#"'{"log_statement","search_path","work_mem","role"}'"#
+        );
+        assert_eq!(
+            values,
+            br#" E'{"none","\\"$user\\", public","4MB","none"}'"#
+        );
         assert_eq!(baseline.get(b"jit"), Some(&b"on"[..]));
         assert_eq!(baseline.get(b"app.x"), None);
         assert!(baseline.is_plain(b"work_mem") && !baseline.is_plain(b"log_statement"));

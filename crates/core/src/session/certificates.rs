@@ -24,7 +24,7 @@ pub use facts::{Facts, Identity};
 pub use names::Name;
 use names::NameTable;
 
-use super::scan::{Suspicion, builtin_traces};
+use super::scan::{DdlWords, Suspicion, builtin_traces};
 
 /// What a function or relation of some name leaves behind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,6 +73,10 @@ struct Known {
     /// Whether the catalog is in UTF8.
     utf8: bool,
     has_event_triggers: bool,
+    /// A function or a relation may do DDL.
+    has_ddl_code: bool,
+    /// One that does has a name that can't be found without reading a text as tokens.
+    has_odd_ddl_name: bool,
     opaque_reason: Option<Box<str>>,
     unclean_reason: Option<Box<str>>,
     counts: Counts,
@@ -267,6 +271,18 @@ impl Certificates {
         may_do_ddl(self.call_by_oid(oid))
     }
 
+    /// May a function or a relation of the database do DDL?
+    #[must_use]
+    pub fn has_ddl_code(&self) -> bool {
+        self.known.has_ddl_code
+    }
+
+    /// May one of those have a name that is not found by splitting a text into words?
+    #[must_use]
+    pub fn has_odd_ddl_name(&self) -> bool {
+        self.known.has_odd_ddl_name
+    }
+
     /// What a call of the function with this OID leaves behind.
     pub(crate) fn call_by_oid(&self, oid: u32) -> Suspicion {
         let unknown = if oid < facts::FIRST_OF_USERS {
@@ -346,6 +362,7 @@ impl Known {
         };
         let hashed = Name::of(name);
         self.note(b"f", name, traces);
+        self.note_ddl(name, bits);
         self.counts.functions += 1;
         self.counts.opaque_functions += usize::from(bits.contains(Suspicion::OPAQUE));
         if !bits.is_empty() {
@@ -356,11 +373,19 @@ impl Known {
     fn add_relation(&mut self, name: &[u8], traces: Traces) {
         let hashed = Name::of(name);
         self.note(b"r", name, traces);
+        self.note_ddl(name, traces.read | traces.write);
         let is_opaque = (traces.read | traces.write).contains(Suspicion::OPAQUE);
         self.counts.relations += 1;
         self.counts.opaque_relations += usize::from(is_opaque);
         if traces != Traces::default() {
             self.words.add_up_to(NAMES_MAX + 1, hashed, traces);
+        }
+    }
+
+    fn note_ddl(&mut self, name: &[u8], bits: Suspicion) {
+        if may_do_ddl(bits) {
+            self.has_ddl_code = true;
+            self.has_odd_ddl_name |= !DdlWords::finds(name);
         }
     }
 
@@ -390,7 +415,8 @@ fn serious(found: Suspicion) -> Suspicion {
         .and(Suspicion::READS_SEQUENCE)
         .and(Suspicion::STATEMENTS_VIEW)
         .and(Suspicion::TERMINATES)
-        .and(Suspicion::CANCELS);
+        .and(Suspicion::CANCELS)
+        .and(Suspicion::READS_SESSION);
     if found.without(PLAIN).is_empty() {
         found
     } else {

@@ -1,11 +1,10 @@
 //! What a client believes its session to be, as far as it is carried from server to server.
 
 use super::{
-    Fingerprint, Refusal, Resets, Settings, SqlStatements, Unmade,
-    pin::{Pin, Pins},
-    plan::ENDS_WITH_ERRORS,
+    Fingerprint, Refusal, Resets, Settings, SqlStatements, Unmade, plan::ENDS_WITH_ERRORS,
 };
 use crate::Time;
+use crate::pin::{Pin, Pins};
 
 /// A client's session.
 #[derive(Debug, Default)]

@@ -27,7 +27,7 @@
 use super::{
     Certificates, Dialect,
     scan::{
-        is_catalog,
+        DdlWords, NAME_MAX, is_catalog,
         pieces::{Piece, pieces},
     },
 };
@@ -42,9 +42,6 @@ pub enum Change {
     /// It may change anything.
     Any,
 }
-
-/// PostgreSQL cuts longer identifiers.
-const NAME_MAX: usize = 63;
 
 /// Words that begin statements without DDL; the functions in them are looked at by name.
 const PLAIN: [&[u8]; 39] = [
@@ -128,32 +125,15 @@ const NOISY: [&[u8]; 8] = [
     b"identity",
     b"execute",
 ];
-/// Where a text can't be read, one of these words stands in it if it does DDL.
-const RAW: [&[u8]; 13] = [
-    b"create",
-    b"alter",
-    b"drop",
-    b"do",
-    b"call",
-    b"execute",
-    b"prepared",
-    b"import",
-    b"security",
-    b"reassign",
-    b"refresh",
-    b"reindex",
-    b"vacuum",
-];
 
 /// What a text does, that is sent as a whole, to a server of which these are the certificates.
 #[must_use]
 pub fn catalog_change(text: &[u8], dialect: Dialect, certificates: &Certificates) -> Change {
     if dialect == Dialect::Unreadable {
         let mut words = DdlWords::default();
-        return if words.read(text) | words.end() {
-            Change::Any
-        } else {
-            Change::No
+        return match words.read(text, certificates) || words.end(certificates) {
+            true => Change::Any,
+            false => Change::No,
         };
     }
     let mut reader = Reader {
@@ -308,40 +288,6 @@ impl Reader<'_> {
             && traces.write.is_empty()
             && name.len() <= NAME_MAX
             && (self.utf8 || name.is_ascii())
-    }
-}
-
-/// Looks for words of DDL in a text that comes in parts or can't be read: a key word stands there as it is.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct DdlWords {
-    /// The beginning of a word that may go on.
-    word: [u8; 8],
-    len: usize,
-}
-
-impl DdlWords {
-    /// Reads on. Is there such a word?
-    #[must_use]
-    pub fn read(&mut self, bytes: &[u8]) -> bool {
-        let mut found = false;
-        for &byte in bytes {
-            if byte.is_ascii_alphanumeric() || byte == b'_' {
-                if let Some(place) = self.word.get_mut(self.len) {
-                    *place = byte;
-                }
-                self.len += 1;
-            } else {
-                found |= self.end();
-            }
-        }
-        found
-    }
-
-    /// The text ends. Is its last word such a one?
-    #[must_use]
-    pub fn end(&mut self) -> bool {
-        let len = std::mem::take(&mut self.len);
-        self.word.get(..len).is_some_and(|word| is_any(word, &RAW))
     }
 }
 
@@ -533,11 +479,24 @@ mod tests {
         assert_eq!(found("select '\\' ; create table t ()"), Change::Any);
         assert_eq!(found("DO$$x$$"), Change::Any);
         assert_eq!(found("update t set created = 1 where doing"), Change::No);
-        let mut words = DdlWords::default();
-        assert!(!words.read(b"insert into t values (1); CRE"));
-        assert!(!words.read(b"ATE"));
-        assert!(words.read(b" function"));
-        assert!(!words.read(b"aaaaaaaaaaaaaaaaaaaaado"));
-        assert!(!words.end());
+        for text in [
+            "select dynamic(1)",
+            "select \"Dynamic\"(1)",
+            "select U&\"dyn!0061mic\" uescape '!' (1)",
+            "select * from ts_stat('x')",
+        ] {
+            assert_eq!(found(text), Change::Any, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_words_do_not_find() {
+        for name in ["gr\u{fc}n", "a b", &"x".repeat(63)] {
+            let row = ["f", name, "OPAQUE TEMP", ""].map(str::as_bytes);
+            let certificates = Certificates::from_rows(1, [row]);
+            let change = |dialect| catalog_change(b"select 1", dialect, &certificates);
+            assert_eq!(change(Dialect::Unreadable), Change::Any, "{name}");
+            assert_eq!(change(Dialect::Utf8), Change::No, "{name}");
+        }
     }
 }

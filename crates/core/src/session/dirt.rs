@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 use super::{
     Class, Dialect, Suspicion, affects_literals, is_who,
-    scan::{Touched, shapes_plans, touched_parameters},
+    scan::{LiteralSets, Touched, shapes_plans, touched_parameters},
 };
 
 /// The most parameters that are named one by one; of more, all are looked at.
@@ -35,13 +35,20 @@ pub struct Dirt {
     changes_role: bool,
     /// Parameters were set on which plans depend, since the last clean.
     changes_plans: bool,
+    /// How many texts since the last clean may have left more than values of sequences.
+    texts: u32,
+    /// What those of them have set of which that is known, in their order.
+    literal_sets: LiteralSets,
+    /// How many those are.
+    literal_texts: u32,
 }
 
 impl Dirt {
     /// A text is sent to the server. `class` is that of all that its transaction has run so far.
     pub fn note(&mut self, suspicion: Suspicion, class: Class, text: &[u8], dialect: Dialect) {
         let beyond_channels = self.beyond_channels;
-        self.raise(class);
+        self.raise_to(class);
+        self.texts += u32::from(suspicion.class() > Class::Sequences);
         if suspicion == Suspicion::LISTEN {
             self.beyond_channels = beyond_channels;
         }
@@ -51,9 +58,41 @@ impl Dirt {
         }
     }
 
+    /// The text that was noted last is a simple query, and sets these parameters, and nothing else, if its
+    /// transaction is committed.
+    pub fn sets(&mut self, pairs: LiteralSets) {
+        if self.literal_sets.len() + pairs.len() <= NAMES_MAX {
+            self.literal_sets.extend(pairs);
+            self.literal_texts += 1;
+        }
+    }
+
+    /// A statement has failed, or a transaction was rolled back: what texts say is not what they have done.
+    pub fn undone(&mut self) {
+        self.literal_sets.clear();
+        self.literal_texts = 0;
+    }
+
+    /// All that was done to the session since its last clean, values of sequences aside: parameters were set to these
+    /// values. `None` if only a look can tell.
+    #[must_use]
+    pub fn literal_sets(&self) -> Option<&LiteralSets> {
+        let is_all = self.class == Class::Settings
+            && self.texts == self.literal_texts
+            && !self.changes_role
+            && !self.changes_plans;
+        (is_all && !self.literal_sets.is_empty()).then_some(&self.literal_sets)
+    }
+
     /// Something of this class is sent to the server.
     #[inline]
     pub fn raise(&mut self, class: Class) {
+        self.texts += u32::from(class > Class::Sequences);
+        self.raise_to(class);
+    }
+
+    #[inline]
+    fn raise_to(&mut self, class: Class) {
         self.class = self.class.max(class);
         self.unseen = self.unseen.max(class);
         self.beyond_channels |= class > Class::Sequences;
@@ -61,6 +100,7 @@ impl Dirt {
 
     /// The session is to be looked at, whatever is sent to the server.
     pub fn wants_look(&mut self) {
+        self.texts += 1;
         self.unseen = Class::Opaque;
         self.beyond_channels = true;
     }
@@ -243,6 +283,41 @@ mod tests {
         dirt.looked_at();
         dirt.wants_look();
         assert!(!dirt.is_of_channels());
+    }
+
+    #[test]
+    fn values_that_texts_tell() {
+        let pairs = |value: &str| vec![(b"a.b".to_vec(), Some(value.as_bytes().to_vec()))];
+        let set = |dirt: &mut Dirt, value: &str| {
+            note(dirt, Suspicion::SETTING, &format!("SET a.b = '{value}'"));
+            dirt.sets(pairs(value));
+        };
+        let mut dirt = Dirt::default();
+        assert_eq!(dirt.literal_sets(), None);
+        set(&mut dirt, "1");
+        set(&mut dirt, "2");
+        note(&mut dirt, Suspicion::SEQUENCE, "SELECT nextval('s')");
+        let both = [pairs("1"), pairs("2")].concat();
+        assert_eq!(dirt.literal_sets(), Some(&both));
+        for spoil in [
+            |dirt: &mut Dirt| dirt.undone(),
+            |dirt: &mut Dirt| dirt.raise(Class::Opaque),
+            |dirt: &mut Dirt| dirt.wants_look(),
+            |dirt: &mut Dirt| note(dirt, Suspicion::SETTING, "SET work_mem = '1MB'"),
+            |dirt: &mut Dirt| note(dirt, Suspicion::SETTING, "SET a.b = '3'"),
+            |dirt: &mut Dirt| note(dirt, Suspicion::LISTEN, "LISTEN a"),
+        ] {
+            spoil(&mut dirt);
+            assert_eq!(dirt.literal_sets(), None);
+            set(&mut dirt, "4");
+            assert_eq!(dirt.literal_sets(), None);
+            dirt.looked_at();
+            set(&mut dirt, "4");
+            assert_eq!(dirt.literal_sets(), None);
+            dirt.cleaned();
+            set(&mut dirt, "5");
+            assert_eq!(dirt.literal_sets(), Some(&pairs("5")));
+        }
     }
 
     #[test]

@@ -10,7 +10,8 @@ use super::{
     scan::{Kind, Lexer},
 };
 
-/// What of a statement's text means different things under different settings. Each includes those before it.
+/// The literals of a statement, by the settings that decide what they mean. Each kind depends on the settings of the
+/// kinds before it, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Literals {
     /// Nothing.

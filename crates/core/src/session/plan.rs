@@ -1,6 +1,6 @@
 //! The statements that make the settings of one session out of those of another.
 
-use super::{Settings, affects_literals, quote, scan::shapes_plans};
+use super::{Settings, quote, scan::shapes_plans};
 
 /// Who one is comes first and last: other settings are made with the rights of the login user.
 pub(super) const ROLE: &[u8] = b"role";
@@ -96,7 +96,7 @@ impl<'s> Difference<'s> {
     fn changes_constants(&self) -> bool {
         let sets = self.sets.iter().map(|(name, _)| *name);
         let mut names = self.resets.iter().copied().chain(sets);
-        names.any(|name| affects_literals(name) || shapes_plans(name))
+        names.any(shapes_plans)
     }
 }
 
@@ -140,14 +140,18 @@ const DEFERRABLE: &[u8] = b"default_transaction_deferrable";
 /// What the last client has set may have a transaction wait for others before it begins.
 const AT_ONCE: &[u8] = b"SET TRANSACTION NOT DEFERRABLE;";
 
+/// The longest identifier that PostgreSQL does not cut (`NAMEDATALEN` - 1).
+const IDENTIFIER_MAX: usize = 63;
+
 pub(super) const RESET_WHO: &[u8] = b"RESET SESSION AUTHORIZATION;RESET ROLE;";
 
 pub(super) fn reset(text: &mut Vec<u8>, name: &[u8]) {
-    if name.is_ascii() {
+    let is_cut = |part: &[u8]| part.len() > IDENTIFIER_MAX;
+    if name.is_ascii() && !name.split(|&byte| byte == b'.').any(is_cut) {
         text.extend_from_slice(b"RESET ");
         quote::parameter(text, name);
     } else {
-        // `client_encoding` is the last client's.
+        // `client_encoding` is the last client's, and RESET cuts what `set_config` takes whole.
         text.extend_from_slice(b"SELECT ");
         set_config(text, name, |text| text.extend_from_slice(b"NULL"));
     }
@@ -223,6 +227,15 @@ mod tests {
             &[("a.\u{e4}", "2")],
             Some("SELECT pg_catalog.set_config( E'a.\\xc3\\xa4',NULL,false) IS NULL;"),
         );
+    }
+
+    #[test]
+    fn names_that_postgresql_would_cut() {
+        let [whole, cut] = [63, 64].map(|len| format!("app.{}", "x".repeat(len)));
+        let text = |name: &str| format!("RESET \"{}\";", name.replace('.', "\".\""));
+        check(&[], &[(&whole, "1")], Some(&text(&whole)));
+        let text = format!("SELECT pg_catalog.set_config('{cut}',NULL,false) IS NULL;");
+        check(&[], &[(&cut, "1")], Some(&text));
     }
 
     #[test]

@@ -113,20 +113,20 @@ impl Probe {
     #[must_use]
     pub fn text(&self) -> Vec<u8> {
         let mut parts: Vec<Vec<u8>> = Vec::new();
-        match self.asks_all_settings() {
-            true => parts.extend(guard()),
-            // A snapshot that is safe for a deferrable transaction may be long in coming.
-            false if !self.is_empty() => parts.push(AT_ONCE.into()),
-            false => {}
-        }
         match &self.all {
+            // A snapshot that is safe for a deferrable transaction may be long in coming.
+            AllSettings::Unasked if !self.is_empty() => parts.push(AT_ONCE.into()),
             AllSettings::Unasked => {}
-            AllSettings::Compared(baseline) => parts.push(compared(baseline)),
-            AllSettings::Listed => parts.push(self.listed()),
-        }
-        if self.asks_all_settings() {
-            // Not among the parameters that can be listed.
-            parts.push(ROLE.into());
+            AllSettings::Compared(baseline) => {
+                parts.extend(guard(false));
+                parts.push(compared(baseline));
+            }
+            AllSettings::Listed => {
+                parts.extend(guard(true));
+                parts.push(self.listed());
+                // Not among the parameters that can be listed.
+                parts.push(ROLE.into());
+            }
         }
         if !self.names.is_empty() {
             parts.push(self.named());
@@ -201,15 +201,17 @@ impl Probe {
 }
 
 /// Shows what the parameters that could disturb the look are, and what they would be if the session had not set them,
-/// and sets them for the transaction.
-fn guard() -> Vec<Vec<u8>> {
+/// which a baseline tells too, and sets them for the transaction.
+fn guard(shows_usual: bool) -> Vec<Vec<u8>> {
     let show = |name: &str| format!("SHOW {name}").into_bytes();
     let set =
         |value: &'static str| move |name: &str| format!("SET LOCAL {name} TO {value}").into_bytes();
     let is_switch = |name: &&str| *name == "jit";
     let mut parts: Vec<Vec<u8>> = SHOWN.map(show).into();
-    parts.extend(SHOWN.map(set("DEFAULT")));
-    parts.extend(SHOWN.map(show));
+    if shows_usual {
+        parts.extend(SHOWN.map(set("DEFAULT")));
+        parts.extend(SHOWN.map(show));
+    }
     parts.extend(
         SHOWN
             .into_iter()

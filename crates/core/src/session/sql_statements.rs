@@ -6,7 +6,7 @@ use std::{fmt, sync::Arc};
 use pgweir_wire::{MessageWriter, tag::frontend};
 
 use super::{
-    RESERVED, quote,
+    RESERVED,
     scan::{Phrase, phrases},
     shelf,
 };
@@ -109,27 +109,6 @@ impl SqlStatements {
         self.iter().nth(at as usize).map(|entry| &*entry.name)
     }
 
-    /// The place of the one of this name.
-    #[must_use]
-    pub fn position(&self, name: &[u8]) -> Option<u32> {
-        let found = self.iter().position(|entry| *entry.name == *name);
-        found.map(|at| at as u32)
-    }
-
-    /// These, and the one at this place of others.
-    #[must_use]
-    pub fn with(&self, others: &Self, at: u32) -> Self {
-        let mut all: Vec<_> = self.iter().cloned().collect();
-        if let Some(entry) = others.iter().nth(at as usize) {
-            all.retain(|known| known.name != entry.name);
-            all.push(entry.clone());
-            all.sort_by(|one, other| one.name.cmp(&other.name));
-        }
-        Self {
-            entries: (!all.is_empty()).then(|| all.into()),
-        }
-    }
-
     /// All but those of these names.
     #[must_use]
     pub fn without(&self, names: &[Vec<u8>]) -> Self {
@@ -153,13 +132,6 @@ impl SqlStatements {
         let entries = self.entries.as_deref()?;
         let found = entries.binary_search_by(|entry| (*entry.name).cmp(name));
         found.ok().map(|at| &entries[at])
-    }
-
-    /// Appends the request that makes the one at this place.
-    pub fn write_make(&self, at: u32, out: &mut Vec<u8>) {
-        if let Some(entry) = self.iter().nth(at as usize) {
-            entry.write(out);
-        }
     }
 
     /// Appends the messages that give these statements to a server that may have those in `held`, and
@@ -206,16 +178,6 @@ impl Entry {
         target(frontend::CLOSE, b"", out);
         MessageWriter::new(out).sync();
     }
-}
-
-/// What stands in for a statement of this name that can't be made: it is seen as one of SQL, and no client
-/// says it so.
-#[must_use]
-pub fn stand_in(name: &[u8]) -> Vec<u8> {
-    let mut text = b"PREPARE ".to_vec();
-    quote::identifier(&mut text, name);
-    text.extend_from_slice(b" AS SELECT /* PGWEIR stands in */");
-    text
 }
 
 /// Close or Describe of a statement.

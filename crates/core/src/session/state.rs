@@ -3,8 +3,8 @@
 
 use pgweir_wire::Body;
 
-use super::Pin;
-use super::pin::Pins;
+use crate::pin::Pin;
+use crate::pin::Pins;
 
 /// What a server's session holds.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]

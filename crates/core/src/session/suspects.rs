@@ -1,6 +1,7 @@
 //! The texts that brought a session under suspicion, for those who ask what pinned a client.
 
-use super::{Fingerprint, Pin, Suspicion};
+use super::{Fingerprint, Suspicion};
+use crate::pin::Pin;
 
 /// So many texts are kept,
 const TEXTS_MAX: usize = 4;

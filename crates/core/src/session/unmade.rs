@@ -5,8 +5,7 @@ use std::fmt;
 /// What is kept of one client. The errors beyond that are not.
 const BYTES_MAX: usize = 64 * 1024;
 
-/// Names of statements, and the body of the ErrorResponse that came of trying to make each; empty if it
-/// is not known.
+/// Names of statements, and the body of the ErrorResponse that came of trying to make each.
 #[derive(Default)]
 pub struct Unmade {
     entries: Vec<Entry>,
@@ -22,23 +21,12 @@ impl Unmade {
     pub fn note(&mut self, name: &[u8], error: &[u8]) {
         self.entries.retain(|known| *known.name != *name);
         let kept: usize = self.entries.iter().map(|known| known.error.len()).sum();
-        let fits = kept + error.len() <= BYTES_MAX;
-        let error = if fits { error } else { b"" };
-        self.push(name, error);
-    }
-
-    /// This one could not be made.
-    pub fn failed(&mut self, name: &[u8]) {
-        if self.get(name).is_none() {
-            self.push(name, b"");
+        if kept + error.len() <= BYTES_MAX {
+            self.entries.push(Entry {
+                name: name.into(),
+                error: error.into(),
+            });
         }
-    }
-
-    fn push(&mut self, name: &[u8], error: &[u8]) {
-        self.entries.push(Entry {
-            name: name.into(),
-            error: error.into(),
-        });
     }
 
     /// What came of trying to make it.
@@ -71,17 +59,15 @@ mod tests {
     fn entries() {
         let mut unmade = Unmade::default();
         unmade.note(b"a", b"one");
-        unmade.failed(b"a");
-        unmade.failed(b"b");
+        unmade.note(b"b", b"two");
         assert_eq!(unmade.get(b"a"), Some(&b"one"[..]));
-        assert_eq!(unmade.get(b"b"), Some(&b""[..]));
         assert_eq!(unmade.get(b"c"), None);
         unmade.note(b"b", &[b'x'; BYTES_MAX - 2]);
-        assert_eq!(unmade.get(b"b"), Some(&b""[..]), "too much");
+        assert_eq!(unmade.get(b"b"), None, "too much");
         unmade.note(b"a", &[b'x'; BYTES_MAX]);
         assert_eq!(unmade.get(b"a").map(<[u8]>::len), Some(BYTES_MAX));
+        assert_eq!(format!("{unmade:?}"), r#"["a"]"#);
         unmade.retain(|name| name == b"b");
         assert_eq!(unmade.get(b"a"), None);
-        assert_eq!(format!("{unmade:?}"), r#"["b"]"#);
     }
 }

@@ -29,8 +29,10 @@ mod field;
 mod listen_note;
 mod message;
 mod record;
+mod retained;
 mod server_record;
 
+pub(crate) use self::retained::Retained;
 pub use self::{
     field::BadFrame,
     listen_note::ListenNote,

@@ -9,7 +9,7 @@ use pgweir_wire::{Authentication, MessageWriter, Severity, sqlstate};
 use super::{Worker, authenticate::is_own_user};
 use crate::{
     Actions, Answer, Level, ReadMode, Replication, SharedPool, Time, Token, admin::Console,
-    backend::Welcome, fault::Fault, frontend::ClientDuty, pool::PoolKey,
+    fault::Fault, frontend::ClientDuty, pool::PoolKey, shared_pool::Welcome,
 };
 
 impl Worker {

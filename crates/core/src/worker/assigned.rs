@@ -36,7 +36,7 @@ impl Worker {
         let directory = Arc::clone(&self.directory);
         match self.table.server(conn).filter(|_| is_followed) {
             Some(server) => {
-                let number = directory.assignments().ask(server, 0, now);
+                let number = directory.assignments().ask(server.site(), 0, now);
                 if let Some(number) = number {
                     ask(conn, server, Beginning::Assigned(number, true), out);
                 }
@@ -53,7 +53,7 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return false;
         };
-        let number = directory.assignments().ask(server, interval, now);
+        let number = directory.assignments().ask(server.site(), interval, now);
         if let Some(number) = number {
             ask(conn, server, Beginning::Assigned(number, false), out);
         }
@@ -83,7 +83,7 @@ impl Worker {
                 let settings = directory.settings();
                 let origin = (!told.failed).then(|| Origin::from_rows(&told.rows, settings));
                 let shared = Arc::clone(&server.shared);
-                let known = directory.assignments().of(server);
+                let known = directory.assignments().of(&server.site());
                 let mut beginnings = shared.beginnings.lock();
                 beginnings.has_origin(server.defaults, origin);
                 beginnings.begin(|| self.assigned_to(&shared, &*known?));
@@ -92,8 +92,8 @@ impl Worker {
                 let found = (!told.failed).then(|| Assigned::from_rows(told.rows));
                 let endpoint = Arc::clone(&server.endpoint);
                 let is_judged = server.settling().is_some();
-                let news =
-                    found.and_then(|found| directory.assignments().learn(server, number, found));
+                let news = found
+                    .and_then(|found| directory.assignments().learn(&server.site(), number, found));
                 if let Some(found) = news {
                     self.assign(&endpoint, &found, by_client, out);
                 }
@@ -267,7 +267,9 @@ impl Worker {
             return None;
         }
         match self.table.look(*pool.idle.last()?) {
-            Some(Conn::Server(server)) => Some(self.directory.assignments().due(server, interval)),
+            Some(Conn::Server(server)) => {
+                Some(self.directory.assignments().due(&server.site(), interval))
+            }
             _ => None,
         }
     }

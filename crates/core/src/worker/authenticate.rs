@@ -11,9 +11,8 @@ use pgweir_config::{AuthType, Settings, is_console};
 
 use super::{Worker, lookup::Looked};
 use crate::{
-    Actions, Address, Finding, Inquiry, Level, LoginFault, ReadMode, Replication, Time, TlsFacts,
-    Token,
-    fault::Fault,
+    Actions, Address, Finding, Inquiry, Level, ReadMode, Replication, Time, TlsFacts, Token,
+    fault::{Fault, LoginFault},
     frontend::{AuthPlan, Login, Proof, Stage},
     lookups::Answer,
 };

@@ -179,15 +179,19 @@ impl Worker {
         let Some((client, server)) = self.table.pair(client_conn, server_conn) else {
             return false;
         };
-        let pid = client.key_pid;
-        if client.hearing.is_some() && !self.hub.knows_holder(client, server, pid) {
+        let holder = server.holder.get();
+        if let Some(hearing) = &client.hearing
+            && holder != 0
+            && holder != client.key_pid
+            && !self.hub.has_heard(hearing, server.freed_at)
+        {
             return self.fence_first(server_conn, client_conn, now, out);
         }
         client.transaction_at = now;
         server.lent_at = now;
         server.session.hears = client.hearing.is_some();
         server.session.overheard.clear();
-        server.holder.set(pid);
+        server.holder.set(client.key_pid);
         let waited = now.since(client.request_at);
         if client.context.is_some() {
             return self.equip_session(server_conn, client_conn, waited, now, out);

@@ -6,12 +6,9 @@
 //! clients. Whatever else comes free is closed, and the other process is told what is left
 //! ([`Control::Held`]): it counts that as its own. Where more clients wait than servers were kept for (a pool
 //! of one has no half), it asks the other process for a place ([`Control::Want`]), which is **lent** to it
-//! when it is its turn there, and which it gives back after a [`SLICE`].
+//! when it is its turn there, and which it gives back after a second.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, atomic::Ordering},
-};
+use std::sync::Arc;
 
 use pgweir_auth::scram::ClientKeys;
 
@@ -28,10 +25,6 @@ use crate::{
 /// another worker has accepted may be on its way to it.
 const EMPTY_LOOKS: u8 = 2;
 
-/// For so many microseconds a place is kept that was lent, whoever else waits for it; then it goes back when
-/// its server comes free.
-const SLICE: u64 = 1_000_000;
-
 /// A worker whose clients leave.
 #[derive(Debug, Default)]
 pub(crate) struct Departure {
@@ -39,28 +32,6 @@ pub(crate) struct Departure {
     pub(super) done: Vec<Token>,
     empty_looks: u8,
     told: bool,
-}
-
-/// What the process keeps of its pools while its clients leave.
-#[derive(Debug, Default)]
-pub(crate) struct Retained {
-    is_wanted: bool,
-    pools: HashMap<PoolId, Kept>,
-}
-
-#[derive(Debug)]
-struct Kept {
-    pool: Arc<SharedPool>,
-    first: u32,
-    keeps: u32,
-    /// So many more, lent by the other process,
-    borrowed: u32,
-    /// since this time,
-    borrowed_at: Time,
-    /// and so many in all since it began.
-    lent: u32,
-    /// What the other process was told.
-    told: Option<(u32, u32)>,
 }
 
 impl Worker {
@@ -82,7 +53,7 @@ impl Worker {
         if self.departure.take().is_none() {
             return;
         }
-        out.list.push(Action::AwaitReturns);
+        self.await_returns(out);
         let snapshot = Arc::clone(&self.snapshot);
         // Limits, and who keeps servers, are as the configuration says again.
         self.reconfigure(snapshot, now, out);
@@ -317,7 +288,7 @@ impl Worker {
         let held = shared.ledger.lock().servers();
         let keeps = {
             let mut keeping = self.directory.keeping();
-            keeping.shrink(&shared, held, now).map(|kept| kept.most())
+            keeping.shrink(&shared, held, now)
         };
         // It has been called off.
         let Some(keeps) = keeps else { return };
@@ -335,95 +306,6 @@ impl Worker {
     #[inline]
     pub(super) fn departs(&self) -> bool {
         self.departure.is_some()
-    }
-}
-
-impl Retained {
-    /// Fewer clients are left, or as many: how many servers are kept for them?
-    fn shrink(&mut self, pool: &Arc<SharedPool>, held: u32, now: Time) -> Option<&mut Kept> {
-        if !self.is_wanted {
-            return None;
-        }
-        let kept = self.pools.entry(pool.id).or_insert_with(|| Kept {
-            pool: Arc::clone(pool),
-            first: held,
-            keeps: u32::MAX,
-            borrowed: 0,
-            borrowed_at: now,
-            lent: 0,
-            told: None,
-        });
-        let clients = u32::try_from(pool.clients.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
-        kept.keeps = kept.keeps.min(kept.first / 2).min(clients);
-        if clients == 0 || now.since(kept.borrowed_at) >= SLICE {
-            kept.borrowed = 0;
-        }
-        Some(kept)
-    }
-
-    /// One more is lent: how many may there be?
-    fn borrow(&mut self, pool: &Arc<SharedPool>, held: u32, now: Time) -> Option<u32> {
-        let kept = self.shrink(pool, held, now)?;
-        kept.lent += 1;
-        kept.borrowed += 1;
-        kept.borrowed_at = now;
-        Some(kept.most())
-    }
-
-    /// What is known of a pool.
-    fn note(&self, pool: &SharedPool) -> Option<PoolNote> {
-        let kept = self.pools.get(&pool.id)?;
-        Some(kept.note(kept.most()))
-    }
-
-    /// Pools of which the other process was told: they live until the end.
-    fn known(&self) -> Vec<Arc<SharedPool>> {
-        self.pools
-            .values()
-            .map(|kept| Arc::clone(&kept.pool))
-            .collect()
-    }
-
-    fn say_again(&mut self) {
-        for kept in self.pools.values_mut() {
-            kept.told = None;
-        }
-    }
-
-    /// Clients leave from here on.
-    pub(crate) fn begin(&mut self) {
-        self.is_wanted = true;
-    }
-
-    /// All is as it was. Workers that have not heard of it yet find nothing to do.
-    pub(crate) fn forget(&mut self) {
-        self.is_wanted = false;
-        self.pools.clear();
-    }
-
-    /// What the other process has to be told.
-    fn look(&mut self, pool: &Arc<SharedPool>, held: u32, now: Time) -> Option<PoolNote> {
-        let kept = self.shrink(pool, held, now)?;
-        let held = held.max(kept.most());
-        let is_news = kept.told.replace((held, kept.lent)) != Some((held, kept.lent));
-        is_news.then(|| kept.note(held))
-    }
-}
-
-impl Kept {
-    /// The most servers that the pool may have here.
-    fn most(&self) -> u32 {
-        self.keeps.saturating_add(self.borrowed)
-    }
-
-    fn note(&self, held: u32) -> PoolNote {
-        PoolNote {
-            database: self.pool.key.database.to_string(),
-            user: self.pool.key.user.to_string(),
-            held,
-            lent: self.lent,
-            keys: None,
-        }
     }
 }
 

@@ -13,8 +13,8 @@ use crate::{
     fault::{Fault, Reason},
     frontend::{Client, ClientDuty},
     mail::Mail,
+    pin::Pins,
     pool::{Obstacle, PoolId, Scope},
-    session::Pins,
 };
 use pgweir_wire::{MessageWriter, sqlstate};
 

@@ -1,4 +1,5 @@
-//! The only place where a client and the server that is lent to it change the phase of their exchange.
+//! A loan enters another phase, and the client's duty changes with it. Between Relaying, Kept, Dedicated and Settled the
+//! client's duty stays the same: see [`Server::enter`].
 
 use crate::{
     Token,

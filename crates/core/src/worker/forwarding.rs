@@ -23,6 +23,10 @@ pub(crate) struct Forwards {
     /// By the connections that they had here.
     all: BTreeMap<Token, Forward>,
     keys: Keys,
+    /// Restarts that have failed so far.
+    failed: u32,
+    /// Those of them whose clients are all back.
+    returned: u32,
 }
 
 impl Forwards {
@@ -53,6 +57,8 @@ impl Forwards {
 pub(crate) struct Forward {
     key: CancelKey,
     shared: Arc<SharedPool>,
+    /// The restart in which it left: so many had failed before.
+    restart: u32,
     /// Nothing once all has been said.
     hearing: Option<Box<Hearing>>,
     /// What was forwarded: should the client come back, it has to be told here.
@@ -76,6 +82,7 @@ impl Worker {
         Some(Forward {
             key,
             shared,
+            restart: self.forwards.failed,
             hearing: Some(hearing),
             heard: Vec::new(),
         })
@@ -146,13 +153,30 @@ impl Worker {
         for conn in self.forwards.all.keys().copied().collect::<Vec<_>>() {
             self.stop_forwarding(conn, ListenNote::Lost(TIMEOUT.to_owned()), out);
         }
-        self.forwards = Forwards::default();
+        self.forwards.all.clear();
+        self.forwards.keys = Keys::default();
     }
 
-    /// Nobody who has left comes back any more.
+    /// The restart has failed: its clients come back, and then [`Worker::forget_forwards`] is called.
+    pub(super) fn await_returns(&mut self, out: &mut Actions) {
+        self.forwards.failed += 1;
+        out.list.push(Action::AwaitReturns);
+    }
+
+    /// No client comes back any more that left in the oldest failed restart whose clients were awaited. The next
+    /// restart may have begun: whoever left in that one is still heard for.
     pub(super) fn forget_forwards(&mut self, out: &mut Actions) {
-        for (conn, forward) in std::mem::take(&mut self.forwards).all {
-            if let Some(hearing) = forward.hearing {
+        self.forwards.returned += 1;
+        let returned = self.forwards.returned;
+        let all = self.forwards.all.iter();
+        let left_before: Vec<Token> = all
+            .filter(|(_, forward)| forward.restart < returned)
+            .map(|(&conn, _)| conn)
+            .collect();
+        for conn in left_before {
+            if let Some(forward) = self.forwards.remove(conn)
+                && let Some(hearing) = forward.hearing
+            {
                 self.stop_hearing(conn, *hearing, out);
             }
         }

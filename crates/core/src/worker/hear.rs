@@ -11,7 +11,7 @@ use crate::{
     fault::Fault,
     frontend::{Client, ClientDuty},
     listen::{Channel, Hearing, Letter, ListenerKey, Notification, Question, READ_ALL, Stage},
-    session::Pin,
+    pin::Pin,
 };
 
 /// What came of a change of a client's channels.

@@ -8,16 +8,20 @@ use std::sync::Arc;
 use pgweir_wire::MessageWriter;
 
 use super::{
-    Worker, checkout::begin, exchange::enter, look::Rights, restore::restores_within,
+    Worker,
+    checkout::begin,
+    exchange::enter,
+    look::{Look, Rights},
+    restore::restores_within,
+    session::take_literal_sets,
     signal::signals_at_end,
 };
 use crate::{
     Actions, Directory, ReadMode, Time, Token,
     backend::{Own, Phase, Request, Server, ServerSession, Settling},
     frontend::Client,
-    session::{
-        Context, Pin, Pins, Probe, Settings, SettingsTable, State, Suspicion, TrackedNames, plan,
-    },
+    pin::{Pin, Pins},
+    session::{Context, Probe, Settings, SettingsTable, State, Suspicion, TrackedNames, plan},
 };
 
 impl Worker {
@@ -39,17 +43,16 @@ impl Worker {
         if client.context.is_none() || matches!(server.replies.current(), Some(Request::Own(_))) {
             return true;
         }
-        if server.replies.current() == Some(Request::Part) {
-            return false;
-        }
         let signals = signals_at_end(client, server);
-        let left = server.replies.owed_to_client().saturating_sub(1);
-        server.session.own.answered(left);
         if restores_within(client, server) {
             return false;
         }
         let is_end = is_last && !client.stream.is_in_body();
         note_sequences(client, server, is_end, now);
+        if is_end {
+            let settings = &self.snapshot.config.settings;
+            take_literal_sets(client, server, settings, directory.settings());
+        }
         let is_to_judge = server.session.is_to_judge();
         server.session.is_held = is_end && (server.session.hears || is_to_judge);
         server.session.signals = signals;
@@ -188,7 +191,14 @@ impl Worker {
             ..Probe::default()
         };
         if probe.is_empty() {
-            return self.judged(conn, &Probe::reported(Vec::new()), state, false, now, out);
+            return self.judged(
+                conn,
+                &Probe::reported(Vec::new()),
+                state,
+                Look::Known,
+                now,
+                out,
+            );
         }
         self.ask_state(conn, probe, Some(state), None, out);
     }
@@ -199,10 +209,11 @@ impl Worker {
         conn: Token,
         probe: &Probe,
         mut state: State,
-        failed: bool,
+        look: Look,
         now: Time,
         out: &mut Actions,
     ) {
+        let failed = look == Look::Failed;
         let directory = Arc::clone(&self.directory);
         let server = self.table.server(conn);
         let Some((client_conn, settling)) =
@@ -238,7 +249,7 @@ impl Worker {
         }
         server.session.dirt.looked_at();
         let goes_back = settling.releases && pins.is_empty();
-        let is_cleaned = settling.cleans && !failed;
+        let is_cleaned = look == Look::Cleaned;
         if is_cleaned {
             server.session.settings_cleaned();
             // What the server has said of parameters is of the clean: the client's are as they were.
@@ -248,6 +259,10 @@ impl Worker {
             true => plan(&adopted.target, &server.session.held),
             false => plan(&adopted.target, &adopted.held),
         });
+        let (pool, began) = (server.pool(), server.session.looked_at);
+        if goes_back {
+            self.note_look_time(pool, began, now);
+        }
         self.pin_by(client_conn, conn, pins, failed, now, out);
         let Some(server) = self.table.server(conn) else {
             return;

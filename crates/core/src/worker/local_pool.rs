@@ -10,9 +10,11 @@ use pgweir_config::{Database, PoolMode, SessionState, Settings};
 use super::pins::PinCount;
 use crate::{
     Directory, Endpoint, ServerTls, SharedPool, Snapshot, Time, Token,
-    backend::{Server, Welcome},
+    backend::Server,
     directory::opens_like,
-    session::{Certificates, Pin, VerdictCache},
+    pin::Pin,
+    session::{Certificates, VerdictCache},
+    shared_pool::Welcome,
     stats::Periods,
 };
 
@@ -51,6 +53,8 @@ pub(crate) struct LocalPool {
     pub(crate) keeps: bool,
     /// By reason.
     pub(crate) pins: [PinCount; Pin::ALL.len()],
+    /// Microseconds that a look at a session takes which is to leave its server, on average lately.
+    pub(crate) look_time: u64,
     /// As far as this worker knows; the ledger knows for sure.
     pub(crate) paused: bool,
     /// What its servers belong to that are opened from here on (see `Epochs`).
@@ -252,6 +256,7 @@ impl LocalPool {
             explained_at: None,
             empty_since: now,
             pins: Default::default(),
+            look_time: 0,
             paused: directory.operator().is_halted(&shared.key.database),
             epoch: present.wrapping_sub(u32::from(!is_current)),
             defaults,

@@ -14,7 +14,6 @@ use crate::{
     frontend::{
         AuthPlan, Client, ClientDuty, Login, LoginRequest, Proof, Stage, StartupTerms, Upstream,
     },
-    log,
     pool::PoolKey,
 };
 
@@ -275,7 +274,7 @@ impl Worker {
         };
         let has_long_secret = version.minor >= ProtocolVersion::V3_2.minor;
         if settings.application_name_add_host {
-            let address = log::address(client.remote, client.port);
+            let address = client.remote.with_port(client.port);
             request.add_host(self.directory.names(), &address);
         }
         client.tracked = request.tracked.clone();

@@ -84,7 +84,8 @@ impl Worker {
             return;
         };
         let mut text = probe.text();
-        if server.settling().is_some_and(|settling| settling.cleans) {
+        let cleans = server.settling().is_some_and(|settling| settling.cleans);
+        if cleans {
             let clean = clean_of(server);
             text.push(b';');
             text.extend_from_slice(&clean.settings_text());
@@ -94,6 +95,7 @@ impl Worker {
             reported: reported.is_some(),
             state: reported.unwrap_or_default(),
             doubted,
+            cleans,
             failed: false,
         }));
         server.ask(Own::Probe);
@@ -128,9 +130,10 @@ impl Worker {
             mut state,
             reported,
             doubted,
+            cleans,
             failed,
         } = *answers;
-        take_shown(&mut state);
+        take_shown(&mut state, &probe.all);
         if let Some(doubted) = doubted {
             doubted.settle(&state, server);
         }
@@ -169,7 +172,12 @@ impl Worker {
                 .settings
                 .push((b"session_authorization".to_vec(), who.to_vec()));
         }
-        self.judged(conn, &probe, state, failed, now, out);
+        let look = match failed {
+            true => Look::Failed,
+            false if cleans => Look::Cleaned,
+            false => Look::Known,
+        };
+        self.judged(conn, &probe, state, look, now, out);
     }
 
     /// There are statements or channels: which ones?
@@ -189,6 +197,17 @@ impl Worker {
             answers.reported = false;
         }
     }
+}
+
+/// The result of a look at a server's session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Look {
+    /// Nobody knows what the session holds.
+    Failed,
+    /// What the session holds is known.
+    Known,
+    /// The same, and the server has reset the settings since.
+    Cleaned,
 }
 
 impl Doubted {
@@ -224,13 +243,17 @@ fn unexplained(
 }
 
 /// What was shown one by one becomes a setting, if the session has set it.
-fn take_shown(state: &mut State) {
+fn take_shown(state: &mut State, all: &AllSettings) {
     let shown = std::mem::take(&mut state.shown);
     let Some((present, usual)) = shown.split_at_checked(SHOWN.len()) else {
         return;
     };
-    for ((name, present), usual) in SHOWN.iter().zip(present).zip(usual) {
-        if present != usual {
+    for (at, (name, present)) in SHOWN.iter().zip(present).enumerate() {
+        let usual = match all {
+            AllSettings::Compared(baseline) => baseline.get(name.as_bytes()),
+            _ => usual.get(at).map(Vec::as_slice),
+        };
+        if usual != Some(present) {
             state
                 .settings
                 .push((name.as_bytes().to_vec(), present.clone()));

@@ -10,9 +10,9 @@ use pgweir_config::is_console;
 
 use super::{Worker, authenticate::Claim};
 use crate::{
-    Action, Actions, Level, LoginFault, ReadMode, SharedPool, Shutdown, Time, Token,
+    Action, Actions, Level, ReadMode, SharedPool, Shutdown, Time, Token,
     backend::{Duty, Lookup, Own, Unnamed},
-    fault::Fault,
+    fault::{Fault, LoginFault},
     frontend::{ClientDuty, Login, Stage},
     lookups::{Answer, Keeping, Question, Topic},
     mail::Mail,

@@ -7,10 +7,11 @@ use pgweir_wire::MessageWriter;
 use super::Worker;
 use crate::{
     Action, Actions, Closed, Level, Time, Token,
-    backend::{Duty, Failure, Phase},
+    backend::{Duty, Phase},
     fault::Fault,
     relay::{Loss, send_early},
     session::Suspicion,
+    shared_pool::Failure,
 };
 
 impl Worker {

@@ -6,6 +6,8 @@ mod arrival;
 mod assigned;
 mod authenticate;
 mod bypass;
+mod cancel;
+mod cancel_peers;
 mod catalog;
 mod check;
 mod checkout;
@@ -55,7 +57,6 @@ use std::sync::Arc;
 
 use pgweir_auth::scram::DerivedKeys;
 
-pub(crate) use self::departure::Retained;
 pub use self::{
     along::Along,
     arrival::{Arrival, Word},
@@ -72,7 +73,7 @@ use crate::{
     Action, Actions, Address, Closed, ConnectError, Control, Directory, Peer, ReadMode, SharedPool,
     Shutdown, Snapshot, Source, Time, TlsFacts, Token, WorkerId,
     backend::{Duty, Server},
-    cancel::{Keys, PeerPools},
+    cancel::Keys,
     fault::Fault,
     frontend::ClientDuty,
     listen::Hub,
@@ -94,7 +95,7 @@ pub struct Worker {
     /// Its clients by their cancel keys.
     pub(crate) cancel_keys: Keys,
     /// Peers to which this worker passes cancel requests on.
-    pub(crate) peers: PeerPools,
+    pub(crate) peers: cancel_peers::PeerPools,
     /// The names that its clients have for their prepared statements.
     pub(crate) bindings: Bindings,
     /// Which of its clients listen to what.
@@ -149,7 +150,7 @@ impl Worker {
             snapshot,
             table: Table::default(),
             cancel_keys: Keys::default(),
-            peers: PeerPools::new(),
+            peers: cancel_peers::PeerPools::new(),
             bindings: Bindings::default(),
             hub: Hub::default(),
             listeners: Listeners::default(),
@@ -451,6 +452,10 @@ impl Worker {
         let index = shared.id.index();
         if self.pools.len() <= index {
             self.pools.resize_with(index + 1, || None);
+        }
+        if self.pools[index].is_none() {
+            // Should nobody use it, a tick forgets it.
+            self.schedule(now);
         }
         let (directory, snapshot) = (&self.directory, &self.snapshot);
         self.pools[index]

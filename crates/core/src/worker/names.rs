@@ -6,7 +6,7 @@ use super::Worker;
 use crate::{
     Actions, Token,
     backend::{Own, Server},
-    session::{SqlStatements, State, stand_in},
+    session::{SqlStatements, State},
 };
 
 impl Worker {
@@ -37,7 +37,6 @@ impl Worker {
         let settings = &self.snapshot.config.settings;
         let most = settings.max_prepared_statements as usize;
         let most_bytes = settings.max_client_prepared_bytes as usize;
-        let stand_ins = take_stand_ins(state);
         let Some((client, server)) = self.table.pair(client_conn, conn) else {
             return;
         };
@@ -47,7 +46,7 @@ impl Worker {
         // What SQL has taken away of the protocol's.
         let session = &mut server.session;
         for (name, _) in client.statements.all(&self.bindings) {
-            let is_touched = session.own.has(&name) || session.sql.has(&name);
+            let is_touched = session.own.is_given(&name) || session.sql.has(&name);
             if is_touched && !state.named.iter().any(|named| **named == *name) {
                 client.statements.remove(&mut self.bindings, &name);
             }
@@ -61,10 +60,8 @@ impl Worker {
         });
         // What the server could not make is the client's as before: it may be made another time. But
         // something may have stood in for it, and have been taken away.
-        let is_there = |name: &[u8]| {
-            let named = state.named.iter().chain(&stand_ins);
-            !session.own.has(name) || named.into_iter().any(|named| **named == *name)
-        };
+        let is_named = |name: &[u8]| state.named.iter().any(|named| **named == *name);
+        let is_there = |name: &[u8]| !session.own.is_given(name) || is_named(name);
         let unmade: Vec<_> = context
             .sql
             .pairs()
@@ -88,15 +85,17 @@ impl Worker {
                 let names: Vec<_> = unmade.into_iter().map(|(name, _)| name).collect();
                 session.sql = session.sql.without(&names);
             }
+            session.own.clear();
         } else {
             context.sql = SqlStatements::default();
+            session.sql = SqlStatements::default();
+            session.own.forget();
         }
-        session.own.clear();
         let sql = &context.sql;
         context
             .unmade
             .retain(|name| sql.has(name) && !session.sql.has(name));
-        let gone = state.named.iter().chain(&stand_ins);
+        let gone = state.named.iter();
         let mut gone: Vec<_> = gone.map(|name| name.clone().into()).collect();
         if state.ours.is_some_and(|ours| ours != server.prepared.len()) {
             // Something out of sight has deallocated some of ours: which, nobody knows.
@@ -130,7 +129,7 @@ impl Worker {
         let mut syncs = Vec::new();
         out.send_made(conn, |bytes| {
             if !session.is_sql_made_for(client.id, wanted) {
-                // Those of the same names and texts too, since their literals mean something else.
+                // All are made anew, even those with the same name and text: their literals mean something else here.
                 let none = SqlStatements::default();
                 syncs = none.write_plan(&std::mem::take(&mut session.sql), bytes);
             }
@@ -165,19 +164,6 @@ impl Worker {
             server.session.sql = server.session.sql.without(&[name.to_vec()]);
         }
     }
-}
-
-/// Takes from what was found those that stand in for others.
-fn take_stand_ins(state: &mut State) -> Vec<Vec<u8>> {
-    let mut names = Vec::new();
-    state.statements.retain(|(name, text)| {
-        let is_one = text.as_ref().is_some_and(|text| *text == stand_in(name));
-        if is_one {
-            names.push(name.clone());
-        }
-        !is_one
-    });
-    names
 }
 
 /// Takes statements from a server, whether it has them or not.

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use super::{Worker, checkout::begin};
 use crate::{
     Actions, Replication, SharedPool, Time, Token,
-    backend::{Credentials, Duty, Exchange, Phase, Server, Welcome},
+    backend::{Credentials, Duty, Exchange, Phase, Server},
     fault::Fault,
     frontend::{Client, ClientDuty},
     pool::Waiter,
+    shared_pool::Welcome,
 };
 
 impl Worker {

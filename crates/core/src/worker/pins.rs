@@ -5,8 +5,9 @@ use crate::{
     Actions, Level, Time, Token,
     backend::Server,
     frontend::Client,
+    pin::{Pin, Pins},
     pool::PoolId,
-    session::{Context, Pin, Pins},
+    session::Context,
 };
 
 /// Microseconds between two lines in the log about the same reason in the same pool, at least.

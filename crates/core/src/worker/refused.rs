@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::{Conn, Worker};
 use crate::{
-    Action, Actions, SharedPool, Time, Token, backend::Failure, fault::Fault, frontend::ClientDuty,
-    mail::Mail, pool::Connecting,
+    Action, Actions, SharedPool, Time, Token, fault::Fault, frontend::ClientDuty, mail::Mail,
+    pool::Connecting, shared_pool::Failure,
 };
 
 impl Worker {
@@ -107,12 +107,12 @@ impl Worker {
             .map(|(token, _)| token)
             .collect();
         for client in waiting {
-            let is_looked_up = |client: &mut crate::frontend::Client| client.login.is_some();
-            if self.table.client(client).is_some_and(is_looked_up) {
-                self.refuse(client, &fault.clone().before_authentication(), now, out);
-            } else {
-                self.refuse(client, &fault, now, out);
-            }
+            let login = self.table.client(client).map(|client| &client.login);
+            let fault = match login {
+                Some(Some(_)) => &fault.clone().before_authentication(),
+                _ => &fault,
+            };
+            self.refuse(client, fault, now, out);
         }
     }
 }

@@ -37,7 +37,9 @@ impl Worker {
         server.session.check_certificates(generation);
         let (pool, is_counted) = (server.pool(), server.session.is_counted);
         let (is_retired, is_unjudged) = (server.retire.is_some(), server.session.is_unjudged);
-        let is_dirty = server.session.dirt.needs_clean();
+        let is_costly = server.session.dirt.needs_clean()
+            || server.session.turn_until.is_some()
+            || std::mem::take(&mut server.session.has_new_settings);
         let (sharing, keeps) = self.pool(pool).map_or((false, false), |pool| {
             (pool.terms.mode != PoolMode::Session, pool.keeps_servers())
         });
@@ -53,7 +55,7 @@ impl Worker {
             return self.judge_late(server_conn, Settling::default(), now, out);
         }
         if sharing
-            && is_dirty
+            && is_costly
             && is_carried
             && is_at_rest
             && self.stays_unsettled(server_conn, is_pinned, now, out)
@@ -66,6 +68,9 @@ impl Worker {
         // A slow reader keeps its server until it has taken all: so what is kept for clients is bounded
         // by the number of servers.
         if !sharing || client.blocked || is_kept || !client.stream.is_at_boundary() {
+            if is_pinned {
+                self.rest_dedicated(server_conn);
+            }
             if !sharing {
                 if self.logs_scheduling {
                     self.log_kept(client_conn, server_conn, now, out);
@@ -75,7 +80,6 @@ impl Worker {
                 }
                 self.close_if_outdated(server_conn, now, out);
             } else if is_pinned && !is_counted {
-                self.rest_dedicated(server_conn);
                 self.count_kept(server_conn, now, out);
             } else if self.logs_scheduling {
                 self.log_kept(client_conn, server_conn, now, out);
@@ -134,17 +138,20 @@ impl Worker {
     }
 
     /// May a client have left something in this server's session that stays, whatever is done to it? Any text that is
-    /// not certified may have, in a database with code of which nobody knows what it keeps.
+    /// not certified may have, in a database with code of which nobody knows what it keeps, or under other rules for
+    /// strings than at login.
     pub(super) fn keeps_what_no_clean_takes(&mut self, conn: Token) -> bool {
-        if self.snapshot.config.settings.unclean == Unclean::Ignore {
-            return false;
-        }
+        let ignores = self.snapshot.config.settings.unclean == Unclean::Ignore;
         let Some(server) = self.table.server(conn) else {
             return false;
         };
-        let (pool, is_opaque) = (server.pool(), server.session.dirt.class() == Class::Opaque);
-        let pool = self.pool(pool).filter(|_| is_opaque);
-        pool.is_some_and(|pool| pool.certificates.unclean_reason().is_some())
+        if server.session.dirt.class() != Class::Opaque {
+            return false;
+        }
+        let has_misread = server.session.may_have_misread_bodies;
+        let id = server.pool();
+        let pool = self.pool(id).filter(|_| !ignores);
+        has_misread || pool.is_some_and(|pool| pool.certificates.unclean_reason().is_some())
     }
 
     /// A clean server: who gets it?

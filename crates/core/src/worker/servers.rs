@@ -8,9 +8,10 @@ use pgweir_config::LoadBalance;
 use super::{Conn, Worker, pins::uncount_kept};
 use crate::{
     Action, Actions, Address, ConnectError, Level, SharedPool, Time, Token,
-    backend::{Credentials, Duty, Failure, LoginError, Progress, Server, ServerLogin, Welcome},
+    backend::{Credentials, Duty, LoginError, Progress, Server, ServerLogin},
     listen::ListenerKey,
     pool::{Above, Connecting, Opening},
+    shared_pool::{Failure, Welcome},
 };
 
 impl Worker {

@@ -10,7 +10,7 @@ use crate::{
     Action, Actions, SharedPool, Source, Time, Token,
     backend::{Own, Phase, Sequences, Server},
     frontend::{Client, ClientDuty},
-    session::{Context, Settings, Startup, is_who, login_plan, plan, shown},
+    session::{Context, Settings, SettingsTable, Startup, is_who, login_plan, plan, shown},
 };
 
 impl Worker {
@@ -298,6 +298,59 @@ fn is_plain_name(name: &[u8]) -> bool {
 const APPLICATION_NAME: &[u8] = b"application_name";
 /// PostgreSQL cuts names of this length and above (`NAMEDATALEN`).
 const NAME_MAX: usize = 64;
+
+/// The transaction has set custom parameters to constants, and the session holds nothing else that is new: that becomes
+/// the client's without a look. The server needs no clean either, as little as after a plan of pgweir's own.
+pub(super) fn take_literal_sets(
+    client: &mut Client,
+    server: &mut Server,
+    limits: &pgweir_config::Settings,
+    settings: &SettingsTable,
+) {
+    let session = &server.session;
+    let (Some(pairs), Some(context)) = (session.dirt.literal_sets(), &mut client.context) else {
+        return;
+    };
+    let is_settled = context.wanted.is_same(&session.held)
+        && context.refused.is_none()
+        && !context.has_unlisted
+        && !context.is_pinned()
+        && session.is_told_by_texts();
+    let baseline = session.baseline.clone();
+    let baseline = baseline.or_else(|| server.shared.facts.lock().baseline.clone());
+    // PostgreSQL's own spelling, or a startup value that RESET brings back, is for a look to find.
+    let is_custom = |name: &[u8]| {
+        baseline
+            .as_ref()
+            .is_none_or(|usual| usual.get(name).is_none())
+            && context.base.get(name).is_none()
+            && context.implied.get(name).is_none()
+    };
+    if !is_settled
+        || !limits.pin_parameters.is_empty()
+        || !pairs.iter().all(|(name, _)| is_custom(name))
+    {
+        return;
+    }
+    // Of a name that comes twice, the last value counts.
+    let is_last = |at: usize, name: &[u8]| pairs[at + 1..].iter().all(|(later, _)| later != name);
+    let last = pairs
+        .iter()
+        .enumerate()
+        .filter(|(at, (name, _))| is_last(*at, name));
+    let set = last.filter_map(|(_, (name, value))| Some((name.as_slice(), value.as_deref()?)));
+    let is_named = |name: &[u8]| pairs.iter().any(|(set, _)| set == name);
+    let kept = context.wanted.iter().filter(|(name, _)| !is_named(name));
+    let wanted = settings.intern(kept.chain(set));
+    let bytes: usize = wanted
+        .iter()
+        .map(|(name, value)| name.len() + value.len())
+        .sum();
+    if bytes <= limits.max_client_settings_bytes as usize {
+        server.session.settings_known(&wanted);
+        context.wanted = wanted;
+    }
+}
 
 /// The server is made ready for the client from here on.
 pub(super) fn begin_preparing(

@@ -11,7 +11,7 @@
 //!                                             \-> Dedicated (pinned)
 //! ```
 
-use std::sync::Arc;
+use std::{ops::RangeInclusive, sync::Arc};
 
 use pgweir_wire::MessageWriter;
 
@@ -31,10 +31,13 @@ const LOOK_PAUSE: u64 = 100_000;
 /// a twentieth of a worker's time at 300 microseconds each.
 const SETTLED_AT_A_TIME: usize = 8;
 /// Microseconds for which a client goes on with one server while others wait for it, at most: its turn. What one look
-/// and one clean cost is shared by all of its transactions meanwhile.
-const TURN: u64 = 5_000;
-/// Within its turn, microseconds in which a client has to speak again.
-const TURN_PAUSE: u64 = 2_000;
+/// and one clean cost is shared by all of its transactions meanwhile. Where looks take long, turns last for so many
+/// times as long, up to a limit.
+const TURN: RangeInclusive<u64> = 5_000..=50_000;
+const LOOKS_IN_A_TURN: u64 = 8;
+/// Within its turn, microseconds in which a client has to speak again: or for as long as a look takes, since to wait
+/// for the client costs no more than that.
+const TURN_PAUSE: RangeInclusive<u64> = 2_000..=20_000;
 /// Microseconds that a clean may take.
 const CLEAN_PATIENCE: u64 = 2_000_000;
 
@@ -62,6 +65,9 @@ impl Worker {
         let is_wanted = wanted != Wanted::No && turn_until.is_none();
         let is_due = is_wanted || is_retired || is_settled;
         let since = server.unsettled_since().unwrap_or(now);
+        if !server.session.dirt.needs_clean() && turn_until.is_none() {
+            return false;
+        }
         if !server.session.dirt.needs_look() {
             if !is_due && !is_pinned {
                 self.list_kept(server_conn, since, turn_until);
@@ -79,7 +85,7 @@ impl Worker {
         }
         self.list_kept(server_conn, since, turn_until);
         if turn_until.is_some() {
-            // It may have been announced to those who wait.
+            // The pool may count on this server for the clients that wait.
             self.settled_in_vain(server_conn, now, out);
         }
         // The caller counts clients that are pinned.
@@ -114,6 +120,10 @@ impl Worker {
         is_pinned: bool,
         now: Time,
     ) -> Option<Time> {
+        let pool = self.table.server(server_conn)?.pool();
+        let look_time = self.pool(pool)?.look_time;
+        let within =
+            |limits: RangeInclusive<u64>, time: u64| time.clamp(*limits.start(), *limits.end());
         let (_, client, server) = self.table.pair_of(server_conn)?;
         let turns = &mut client.context.as_deref_mut()?.turns;
         let unsettled_since = server.unsettled_since();
@@ -126,9 +136,20 @@ impl Worker {
         if wanted != Wanted::InTurn || is_pinned {
             return None;
         }
-        let pause = unsettled_since.unwrap_or(now).after(TURN_PAUSE);
-        let until = pause.min(server.lent_at.after(TURN));
+        let pause = unsettled_since
+            .unwrap_or(now)
+            .after(within(TURN_PAUSE, look_time));
+        let turn = within(TURN, LOOKS_IN_A_TURN * look_time);
+        let until = pause.min(server.lent_at.after(turn));
         (until > now && (had.is_some() || turns.take())).then_some(until)
+    }
+
+    /// A look has ended that began then, and its server goes to others: turns last in proportion.
+    pub(super) fn note_look_time(&mut self, pool: PoolId, began: Option<Time>, now: Time) {
+        if let (Some(began), Some(pool)) = (began, self.pool(pool)) {
+            let time = now.since(began).min(*TURN.end());
+            pool.look_time = (7 * pool.look_time + time) / 8;
+        }
     }
 
     /// For how many microseconds a server with dirt of this class is kept at most.

@@ -189,8 +189,11 @@ impl Worker {
         // Nor do old passwords say anything of new ones.
         shared.ledger.lock().forgive();
         self.retire_outdated(id, now, out);
-        let limits = directory::limits(&snapshot.config, &entry, &shared.key.user);
-        let caps = directory::cap_limits(&snapshot.config, &entry, &shared.key.user);
+        // All workers share the limits, and another one may have gone on to a newer configuration already.
+        let newest = self.directory.snapshot();
+        let entry = Terms::of(&shared, &newest).entry.unwrap_or(entry);
+        let limits = directory::limits(&newest.config, &entry, &shared.key.user);
+        let caps = directory::cap_limits(&newest.config, &entry, &shared.key.user);
         let notes = shared.ledger.lock().set_limits(limits, caps, now);
         self.deliver(notes, &shared, out);
         self.heard_of_sharers(&shared, now, out);

@@ -36,7 +36,7 @@ impl fmt::Display for Holder {
     }
 }
 
-/// Who has the socket open, as far as we may know.
+/// Finds the process that has this socket open; `None` if none of those that this user may look into has it.
 fn holder(inode: u64) -> Option<Holder> {
     let wanted = format!("socket:[{inode}]");
     let is_it = |entry: fs::DirEntry| {

@@ -246,7 +246,7 @@ mod tests {
             .stdout(std::process::Stdio::piped())
             .spawn()
             .expect("started");
-        // Its end closes the pipe; its state changes a moment later.
+        // When the process ends, the pipe closes first; the kernel marks the process as a zombie a moment later.
         let mut out = child.stdout.take().expect("a pipe");
         out.read_to_end(&mut Vec::new()).expect("read");
         let pid = i32::try_from(child.id()).expect("a process id");

@@ -48,6 +48,11 @@ impl Login {
         }
     }
 
+    /// It says no `application_name`.
+    pub(super) fn is_unnamed(&self) -> bool {
+        self.application_name.is_none()
+    }
+
     /// It wants the console.
     pub(super) fn at_console(&mut self, rng: &mut fastrand::Rng) {
         self.database = ["pgbouncer", "pgweir"][rng.usize(..2)];

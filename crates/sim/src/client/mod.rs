@@ -126,6 +126,10 @@ pub(crate) struct Client {
     pub(crate) works_on_session: bool,
     /// It has said LISTEN.
     listens: bool,
+    /// It has asked for values of sequences.
+    reads_values: bool,
+    /// It sets a custom parameter by a function that tells nothing of it, once it has named that in a text: has it?
+    whispers: Option<bool>,
     pub(crate) notifications: u64,
     /// It talks to the console.
     desk: Option<Box<Desk>>,
@@ -212,6 +216,8 @@ impl Client {
             speaks_sql: false,
             works_on_session: false,
             listens: false,
+            reads_values: false,
+            whispers: None,
             notifications: 0,
             desk: None,
         }
@@ -383,7 +389,8 @@ impl Client {
         };
         let unheard = said.iter().take_while(is_poolers).count();
         // An error of the pooler's own tells nothing of what servers say.
-        let is_servers = |said: &Said| said.message[0] == tag;
+        let is_servers =
+            |said: &Said| said.message[0] == tag && code_of(&said.message[5..]) == code_of(body);
         if tag != backend::ERROR_RESPONSE || said.get(unheard).is_some_and(is_servers) {
             said.drain(..unheard);
         }
@@ -576,4 +583,9 @@ impl Client {
     fn wrong(&self, what: String) -> Violation {
         Violation::new(Promise::Replies, format!("client {} {what}", self.index))
     }
+}
+
+/// The SQLSTATE of an error.
+fn code_of(error: &[u8]) -> Option<&[u8]> {
+    Report::parse(error).ok().map(|report| report.code)
 }

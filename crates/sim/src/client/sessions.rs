@@ -28,6 +28,15 @@ impl Client {
             texts.push("fail".to_owned());
         }
         self.listens |= texts.iter().any(|text| text.starts_with("listen"));
+        let reads = |text: &String| {
+            ["select lastval", "select currval"]
+                .iter()
+                .any(|read| text.starts_with(read))
+        };
+        if texts.iter().any(|text| text.starts_with("set app.whisper")) {
+            self.whispers = Some(true);
+        }
+        self.reads_values |= texts.iter().any(reads);
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         // A text that makes a statement is sent again, to other servers.
         self.simple(&texts, false);
@@ -43,6 +52,9 @@ impl Client {
             3 => "select harmless()".to_owned(),
             _ => format!("select pg_advisory_lock_shared('{mark}')"),
         };
+        if self.whispers == Some(false) && text.starts_with("set app.whisper") {
+            self.whispers = Some(true);
+        }
         self.unnamed(unit, &text, false, rng.bool());
         self.execute_last(unit);
     }
@@ -53,8 +65,8 @@ impl Client {
         }
         match rng.u8(..30) {
             // Who has statements of the protocol too would have the pooler give them their names.
-            7..=11 if self.prepares => setting(mark, rng),
-            0..=3 => setting(mark, rng),
+            7..=11 if self.prepares => self.setting(mark, rng),
+            0..=3 => self.setting(mark, rng),
             5 => [
                 "reset app.tenant",
                 "reset work_mem",
@@ -98,6 +110,14 @@ impl Client {
         self.listens
     }
 
+    /// Has it, or one that may bear the same name, asked for values of sequences? Then it keeps its server after
+    /// whatever may have made some.
+    pub(crate) fn may_read_values(&self, all: &[Self]) -> bool {
+        let is_alike = |other: &Self| self.login.is_unnamed() && other.login.is_unnamed();
+        all.iter()
+            .any(|other| other.reads_values && (other.index == self.index || is_alike(other)))
+    }
+
     fn on_channels(&self, mark: &str, rng: &mut fastrand::Rng) -> String {
         let channel = CHANNELS[rng.usize(..CHANNELS.len())];
         match rng.u8(..8) {
@@ -125,6 +145,9 @@ impl Client {
     /// A call that looks like any other.
     fn hidden(&self, mark: &str, rng: &mut fastrand::Rng) -> String {
         match rng.u8(..8) {
+            // The pooler can only look for parameters whose names it has read.
+            1 if self.whispers == Some(true) => format!("select whisper('{mark}')"),
+            1 if self.whispers == Some(false) => format!("set app.whisper = '{mark}'"),
             0 | 1 => format!("select greet('{mark}')"),
             2 => format!("select measure('{}MB')", 2 * rng.u8(3..90)),
             3 => format!("select impersonate('r{}')", rng.u8(1..3)),
@@ -134,15 +157,21 @@ impl Client {
             _ => "select enumerate()".to_owned(),
         }
     }
-}
 
-fn setting(mark: &str, rng: &mut fastrand::Rng) -> String {
-    match rng.u8(..7) {
-        0 | 1 => format!("set app.tenant = '{mark}'"),
-        2 => format!("select set_config('app.tenant', '{mark}', false)"),
-        3 => format!("set local app.tenant = '{mark}'"),
-        4 => format!("select set_config('app.other', '{mark}', true)"),
-        5 => format!("set statement_timeout to '{}s'", rng.u8(10..90)),
-        _ => format!("set search_path = '{mark}'"),
+    /// It sets custom parameters in ways that can't be seen.
+    pub(crate) fn whispers(&mut self) {
+        self.whispers = Some(false);
+    }
+
+    fn setting(&self, mark: &str, rng: &mut fastrand::Rng) -> String {
+        match rng.u8(..7) {
+            1 if self.whispers.is_some() => format!("set app.whisper = '{mark}'"),
+            0 | 1 => format!("set app.tenant = '{mark}'"),
+            2 => format!("select set_config('app.tenant', '{mark}', false)"),
+            3 => format!("set local app.tenant = '{mark}'"),
+            4 => format!("select set_config('app.other', '{mark}', true)"),
+            5 => format!("set statement_timeout to '{}s'", rng.u8(10..90)),
+            _ => format!("set search_path = '{mark}'"),
+        }
     }
 }

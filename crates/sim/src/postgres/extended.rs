@@ -324,7 +324,11 @@ impl Session {
             frontend::COPY_FAIL => self.fail(simple, "57014", "COPY from stdin failed", out),
             frontend::SYNC | frontend::FLUSH => {}
             frontend::TERMINATE => return Next::End,
-            _ => self.fail(simple, "08P01", "unexpected message type during COPY", out),
+            // It has read the tag alone, and goes since it can't tell where the next message begins.
+            _ => {
+                self.fail(false, "08P01", "unexpected message type during COPY", out);
+                return Next::Die;
+            }
         }
         Next::Go
     }

@@ -11,6 +11,7 @@ mod work;
 use std::{cell::RefCell, rc::Rc};
 
 use pgweir_auth::userlist::Secret;
+use pgweir_core::Time;
 use pgweir_wire::{Authentication, Header, MessageWriter, Severity};
 
 pub(crate) use self::{
@@ -26,7 +27,7 @@ use self::{
 };
 use crate::{
     Census,
-    checks::{Promise, Said, Tap, Violation},
+    checks::{Promise, RequestId, Said, Tap, Violation},
     network::{End, LinkId, Network},
     scenario::Sabotage,
 };
@@ -77,6 +78,10 @@ pub(crate) struct Backend {
     pub(crate) delivered: u64,
     /// Bytes from here on are no answers any more.
     pub(crate) cut: u64,
+    /// When the pooler last wrote to it or read from it, or was rid of what it had for its client.
+    pub(crate) touched_at: Time,
+    /// The client for which it has held what no other session can be given, in its last session with it.
+    pub(crate) bound_to: Option<usize>,
     phase: Phase,
     input: Vec<u8>,
     out: Output,
@@ -137,6 +142,8 @@ impl Cluster {
             cancel_for,
             delivered: 0,
             cut: u64::MAX,
+            touched_at: Time(0),
+            bound_to: None,
             phase: Phase::Login(Login::Startup),
             input: Vec::new(),
             out: Output::default(),
@@ -270,6 +277,32 @@ impl Cluster {
         }
     }
 
+    /// Remembers whether its session binds its client to it.
+    pub(crate) fn note_bound(&mut self, index: usize) {
+        let is_bound = self.is_bound(index);
+        let backend = &mut self.backends[index];
+        if is_bound || backend.bound_to != backend.tap.owner {
+            backend.bound_to = backend.tap.owner.filter(|_| is_bound);
+        }
+    }
+
+    /// The pooler goes on with the servers of this client.
+    pub(crate) fn touch_of(&mut self, client: usize, now: Time) {
+        let owns = |backend: &&mut Backend| backend.tap.owner == Some(client);
+        for backend in self.backends.iter_mut().filter(owns) {
+            backend.touched_at = now;
+        }
+    }
+
+    /// Is it at rest, with a session that can only be its client's?
+    pub(crate) fn is_kept(&self, index: usize, net: &Network) -> bool {
+        let has_own = match &self.backends[index].phase {
+            Phase::Session(session) => session.state().has_custom() || self.is_bound(index),
+            _ => false,
+        };
+        has_own && self.is_quiet(index, net)
+    }
+
     /// What is held here that the next client would notice, or anybody else.
     pub(crate) fn remains(&self, index: usize) -> Option<String> {
         match &self.backends[index].phase {
@@ -364,7 +397,8 @@ impl Cluster {
             return Ok(());
         };
         let message: Vec<u8> = backend.input.drain(..header.message_len()).collect();
-        if let Some(what) = notable(header.tag, &message[5..]) {
+        let notable = notable(header.tag, &message[5..]).into_iter();
+        for what in notable.chain(works_on_session(&message[5..])) {
             *self.census.entry(what).or_default() += 1;
         }
         let whose = backend.tap.ahead.pop_front().and_then(|(_, client)| client);
@@ -510,6 +544,34 @@ fn notable(tag: u8, body: &[u8]) -> Option<&'static str> {
         b'X' => Some("server dismissed"),
         _ => None,
     }
+}
+
+/// What a client's text does to its session.
+fn works_on_session(body: &[u8]) -> impl Iterator<Item = &'static str> {
+    const WORK: [(&[u8], &str); 17] = [
+        (b"set app.", "custom parameter"),
+        (b"set role r", "role"),
+        (b"prepare q", "SQL PREPARE"),
+        (b"create temp table", "temporary table"),
+        (b"with hold", "held cursor"),
+        (b"pg_advisory_lock", "lock"),
+        (b"listen ", "LISTEN"),
+        (b"notify ", "NOTIFY"),
+        (b"nextval(", "sequence"),
+        (b"lastval(", "value of a sequence"),
+        (b"greet(", "hidden parameter"),
+        (b"whisper(", "hidden custom parameter"),
+        (b"impersonate(", "hidden role"),
+        (b"guard(", "hidden lock"),
+        (b"learn(", "hidden PREPARE"),
+        (b"scribble(", "hidden temporary table"),
+        (b"into audited", "trigger that keeps something"),
+    ];
+    let is_clients = RequestId::find_within(body).is_some();
+    let found = WORK
+        .iter()
+        .filter(move |(words, _)| is_clients && has(body, words));
+    found.map(|(_, what)| *what)
 }
 
 fn pid(index: usize) -> u32 {

@@ -65,6 +65,11 @@ impl Caps {
         }
     }
 
+    /// Do few clients keep their servers?
+    pub(super) fn shares(self) -> bool {
+        self.share_after > 0
+    }
+
     /// As lines of `[pgbouncer]`.
     pub(crate) fn settings(self) -> String {
         let Self {
@@ -125,7 +130,8 @@ impl World {
     }
 
     /// Clients of this pool wait, and it has room itself: do the caps forbid it one more server, with
-    /// no idle server that could go for it? Of the process, each pool keeps its share.
+    /// no idle server that could go for it? Of the process, each pool keeps its share. Those of this pool
+    /// itself are seen to elsewhere.
     pub(super) fn is_denied_rightly(&self, database: &str, user: &str) -> bool {
         let caps = self.scenario.caps;
         let is_full = |cap: usize, count: usize| cap > 0 && count >= cap;
@@ -133,7 +139,9 @@ impl World {
             (0..self.cluster.backends.len()).any(|index| {
                 let backend = &self.cluster.backends[index];
                 let meant = matches!(&backend.pool, Some((d, u)) if passes(d, u));
-                meant && self.net.see(backend.link).held && self.is_free(index)
+                let is_own = matches!(&backend.pool, Some((d, u)) if d == database && u == user);
+                let is_spare = !is_own && self.is_free(index) && !self.may_stay(index);
+                meant && self.net.see(backend.link).held && is_spare
             })
         };
         // One that is full of servers in use is enough, whatever could go under another.

@@ -364,6 +364,7 @@ impl World {
             Far::Client(_) => self.write(host, to, bytes),
             Far::Backend(backend) => {
                 let (to, backend) = self.sabotage_route(host, to, backend, bytes, is_input);
+                self.cluster.backends[backend].touched_at = self.now;
                 if self.cluster.is_session(backend) {
                     let quiet = self.cluster.is_quiet(backend, &self.net);
                     let tap = &mut self.cluster.backends[backend].tap;
@@ -438,6 +439,9 @@ impl World {
         open.unsent.drain(..taken);
         if open.unsent.is_empty() {
             desk.pending.push_back(Pending::Drained(token));
+            if let Far::Client(client) = link.far {
+                self.cluster.touch_of(client, self.now);
+            }
         }
         self.execute(host, Call::default())
     }

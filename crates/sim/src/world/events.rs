@@ -52,7 +52,7 @@ impl World {
                     Conn::Open(open) => self.enabled_for(index, token, open, &mut events),
                 }
             }
-            if host.worker.next_tick().is_some_and(|at| at <= self.now) {
+            if self.tick_of(host).is_some_and(|at| at <= self.now) {
                 events.push(Event::Tick(index));
             }
         }
@@ -175,6 +175,7 @@ impl World {
             }
             Event::BackendWorks(index) => {
                 self.cluster.process(index, &mut self.net)?;
+                self.cluster.note_bound(index);
                 self.collect_said();
                 return self.count_servers(index);
             }
@@ -268,7 +269,9 @@ impl World {
         let client = match far {
             Far::Client(index) => Some(index),
             Far::Backend(index) => {
-                self.cluster.backends[index].delivered += bytes.len() as u64;
+                let backend = &mut self.cluster.backends[index];
+                backend.delivered += bytes.len() as u64;
+                backend.touched_at = self.now;
                 None
             }
         };

@@ -37,6 +37,11 @@ impl World {
         client.prepares = self.scenario.prepares;
         client.speaks_sql = self.scenario.certifies && self.rng.u8(..4) > 0;
         client.works_on_session = self.scenario.sessions && keeps_session && self.rng.bool();
+        if self.scenario.is_wild {
+            client.works_on_session = keeps_session;
+            client.prepares &= index.is_multiple_of(3);
+            client.whispers();
+        }
         client.is_hasty = keeps_server;
         client.shares_servers(!keeps_server);
         if self.scenario.operators && self.rng.u8(..5) == 0 {
@@ -44,6 +49,7 @@ impl World {
         } else if self.scenario.natives && self.rng.u8(..4) == 0 {
             client.becomes_native();
         } else if self.scenario.is_wild && self.rng.u8(..4) == 0 {
+            self.count("wild client");
             client.becomes_wild(&mut self.rng);
         }
         self.admit(client)
@@ -142,15 +148,31 @@ impl World {
         self.count("client killed");
     }
 
+    /// A server dies while all is quiet.
+    pub(super) fn mishap_in_calm(&mut self) {
+        let may_happen = self.scenario.is_wild && self.scenario.mishaps.server_killed > 0;
+        if may_happen && self.rng.bool() {
+            self.kill_server();
+        }
+    }
+
     fn kill_server(&mut self) {
-        let alive: Vec<usize> = (0..self.cluster.backends.len())
+        let mut alive: Vec<usize> = (0..self.cluster.backends.len())
             .filter(|&index| self.cluster.is_alive(index))
             .collect();
+        let is_kept =
+            |index: &usize| self.cluster.is_kept(*index, &self.net) && self.has_owner(*index);
+        if self.scenario.is_wild && alive.iter().any(is_kept) {
+            alive.retain(is_kept);
+        }
         let Some(&index) = self.rng.choice(&alive) else {
             return;
         };
         self.cluster.lost = true;
         self.count("server killed");
+        if self.cluster.is_kept(index, &self.net) && self.has_owner(index) {
+            self.count("kept server killed");
+        }
         self.grounds.logins_failed = true;
         match self.rng.u8(..3) {
             0 if self.cluster.is_session(index) => self.cluster.shut(index, &mut self.net),

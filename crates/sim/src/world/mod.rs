@@ -28,13 +28,15 @@ use crate::{
     client::{Client, Grounds, Mood},
     network::Network,
     postgres::Cluster,
-    scenario::Scenario,
+    scenario::{Sabotage, Scenario},
 };
 
 /// How many steps the end may take before it counts as never.
 const STEPS_TO_END: u32 = 400_000;
 /// How often time may be moved on, with nothing else left to happen.
 const JUMPS_TO_END: u32 = 700;
+/// Microseconds for which all clients are silent before they go home.
+const REST: u64 = 2_000_000;
 /// The trace keeps so many lines.
 const TRACE_KEPT: usize = 4000;
 
@@ -131,6 +133,7 @@ impl World {
                 self.end_restart();
                 self.calm_down()?;
                 self.check_calm()?;
+                self.mishap_in_calm();
             }
             if self.rng.u32(..self.scenario.stall) == 0 {
                 stalled = self.rng.bool().then(|| self.rng.usize(..self.hosts.len()));
@@ -186,6 +189,7 @@ impl World {
             self.end_restart();
             self.calm_down()?;
         }
+        self.rest()?;
         if let Some(how) = self.scenario.shutdown {
             self.note(|| format!("shutdown: {how:?}"));
             self.grounds.shutdown = true;
@@ -216,12 +220,36 @@ impl World {
         Err(self.never_ends())
     }
 
+    /// Clients are silent while time passes: nobody keeps a server that others wait for.
+    fn rest(&mut self) -> Result<(), Violation> {
+        let until = self.now.after(REST);
+        while self.now < until {
+            self.calm_down()?;
+            self.check_calm()?;
+            self.pass_time();
+        }
+        Ok(())
+    }
+
     /// Nothing can happen before the next tick.
     fn pass_time(&mut self) {
         let ticks = self.hosts.iter().filter(|host| !host.stopped);
-        let next = ticks.filter_map(|host| host.worker.next_tick()).min();
+        // What is due by now comes late, if at all.
+        let due = |host: &Host| host.worker.next_tick().filter(|&at| at > self.now);
+        let next = ticks
+            .filter_map(|host| due(host).or(self.tick_of(host)))
+            .min();
         let later = self.now.after(100_000);
         self.now = next.unwrap_or(later).max(self.now);
+    }
+
+    /// When the driver of this world wakes a worker.
+    fn tick_of(&self, host: &Host) -> Option<Time> {
+        let at = host.worker.next_tick()?;
+        Some(match self.scenario.sabotage {
+            Some(Sabotage::LateTicks(late)) => at.after(late),
+            _ => at,
+        })
     }
 
     /// What may be held against clients' complaints by now.

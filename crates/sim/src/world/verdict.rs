@@ -11,15 +11,16 @@ use crate::{
     network::Far,
 };
 
-/// Microseconds that a server without a reason stays with a client that has pinned itself before.
+/// Microseconds that a server without a reason stays with a client that has pinned itself before, or is one of few.
 const KEPT_MAX: u64 = 1_000_000;
-/// Microseconds that a client may go on with its server while others wait, at most.
-const TURN: u64 = 5_000;
+/// Microseconds that a client that may go on with its server while others wait may pause before it speaks, at most.
+const TURN_PAUSE: u64 = 20_000;
 
 impl World {
     /// All mail has arrived and all bytes have flowed: the counts are right, and whoever waits has a
     /// reason to.
     pub(super) fn check_calm(&mut self) -> Result<(), Violation> {
+        self.note_free();
         for pool in self.pools() {
             let (waiting, servers, connecting, retry) = {
                 let ledger = pool.ledger.lock();
@@ -37,10 +38,10 @@ impl World {
                 return Err(Violation::new(Promise::Counts, what));
             }
             self.check_remains(&present)?;
-            if waiting == 0 || self.is_shut() || self.may_end_turn() {
+            if waiting == 0 || self.is_shut() {
                 continue;
             }
-            if let Some(idle) = self.idle_for_long(&present) {
+            if let Some(idle) = self.find_idle(&present) {
                 let what = format!("{waiting} clients wait, and backend {idle} is idle");
                 return Err(Violation::new(Promise::Waits, what));
             }
@@ -55,8 +56,10 @@ impl World {
                 && !self.is_denied_rightly(&pool.key.database, &pool.key.user)
             {
                 let what = format!(
-                    "{waiting} clients wait, and the pool {} has room: {servers} servers, the backends {present:?}",
-                    pool.key.database
+                    "{waiting} clients wait, and the pool {} has room: {servers} servers, the backends {present:?}, \
+                     obstacle {:?}",
+                    pool.key.database,
+                    pool.ledger.lock().obstacle(self.now)
                 );
                 return Err(Violation::new(Promise::Waits, what));
             }
@@ -106,10 +109,13 @@ impl World {
     pub(super) fn is_cold(&self) -> bool {
         match self.scenario.shutdown {
             Some(_) => self.hosts.iter().all(|host| host.stopped),
-            None => self.pools().iter().all(|pool| {
-                let ledger = pool.ledger.lock();
-                ledger.waiting() == 0 && ledger.connecting() == 0
-            }),
+            None => {
+                // What a wild client has sent before it left may be waited for.
+                let have_left = !self.scenario.is_wild || self.directory.clients() == 0;
+                let pools = self.pools();
+                let mut ledgers = pools.iter().map(|pool| pool.ledger.lock());
+                have_left && ledgers.all(|own| own.waiting() == 0 && own.connecting() == 0)
+            }
         }
     }
 
@@ -228,35 +234,53 @@ impl World {
             .collect()
     }
 
-    /// A client may have its turn, which ends soon: then the world is at rest again.
-    fn may_end_turn(&self) -> bool {
-        let end = self.now.after(TURN);
-        let mut running = self.hosts.iter().filter(|host| !host.stopped);
-        running.any(|host| host.worker.next_tick().is_some_and(|at| at <= end))
+    /// A client may have its turn with this backend: others of its pool wait until it has been silent for too long.
+    fn may_be_in_turn(&self, backend: usize) -> bool {
+        let touched_at = self.cluster.backends[backend].touched_at;
+        self.has_owner(backend) && self.now < touched_at.after(TURN_PAUSE)
     }
 
-    /// A backend that could be lent, and has been for long if it is kept with its client: the session of one that
-    /// pinned its client is looked at only once in a while.
-    fn idle_for_long(&mut self, present: &[usize]) -> Option<usize> {
-        let free: Vec<usize> = present
-            .iter()
-            .copied()
-            .filter(|&backend| self.is_free(backend))
-            .collect();
-        let has_owner = |world: &Self, backend: usize| {
-            let owner = world.cluster.backends[backend].tap.owner;
-            owner.is_some_and(|owner| world.net.see(world.clients[owner].link).held)
-        };
-        for &backend in present {
-            if !free.contains(&backend) {
+    /// The client whose session it has is there.
+    pub(super) fn has_owner(&self, backend: usize) -> bool {
+        let owner = self.cluster.backends[backend].tap.owner;
+        owner.is_some_and(|owner| self.net.see(self.clients[owner].link).held)
+    }
+
+    /// Notes since when backends could be lent.
+    fn note_free(&mut self) {
+        for backend in 0..self.cluster.backends.len() {
+            if self.cluster.is_kept(backend, &self.net) && self.has_owner(backend) {
+                self.count("kept server");
+            }
+            if self.is_free(backend) {
+                self.could_be_free.entry(backend).or_insert(self.now);
+            } else {
                 self.could_be_free.remove(&backend);
             }
         }
-        free.into_iter().find(|&backend| {
-            let now = self.now;
-            let since = *self.could_be_free.entry(backend).or_insert(now);
-            !has_owner(self, backend) || now.since(since) > KEPT_MAX
-        })
+    }
+
+    /// May this backend, which could be lent, stay with its client? One that has pinned itself is asked only once in a
+    /// while whether it is pinned still, and by `share_after` clients keep their servers as long as another may be on
+    /// its way. Who reads values of sequences keeps those that it may have.
+    pub(super) fn may_stay(&self, backend: usize) -> bool {
+        let seen = &self.cluster.backends[backend];
+        let Some(owner) = seen.tap.owner.filter(|_| self.has_owner(backend)) else {
+            return false;
+        };
+        let since = self.could_be_free.get(&backend).copied();
+        let was_pinned = seen.bound_to == Some(owner) || self.scenario.caps.shares();
+        let is_pinned = was_pinned && self.now.since(since.unwrap_or(self.now)) <= KEPT_MAX;
+        is_pinned || self.clients[owner].may_read_values(&self.clients)
+    }
+
+    /// A backend that could be lent to those who wait.
+    fn find_idle(&self, present: &[usize]) -> Option<usize> {
+        let may_go = |backend: &usize| {
+            let backend = *backend;
+            self.is_free(backend) && !self.may_stay(backend) && !self.may_be_in_turn(backend)
+        };
+        present.iter().copied().find(may_go)
     }
 
     /// Could be lent, as far as one can see from outside.

@@ -11,7 +11,7 @@ use crate::{
     Time,
     backend::Server,
     frontend::Client,
-    session::{Pin, Pins},
+    pin::{Pin, Pins},
     worker::{Conn, Worker, pins_of},
 };
 

@@ -5,20 +5,14 @@
 //! more than PostgreSQL has (THEN and ELSE of an expression are among them), never fewer. A body that is not
 //! certain may do anything, DDL included.
 
-use crate::session::{
-    affects_literals,
-    scan::{
-        Suspicion,
-        pieces::{Piece, pieces},
-        shapes_plans,
-    },
+use crate::session::scan::{
+    NAME_MAX, Suspicion,
+    pieces::{Piece, pieces},
+    shapes_plans,
 };
 
 /// Anything at all, DDL included.
 pub(super) const ANYTHING: Suspicion = Suspicion::OPAQUE.and(Suspicion::TEMP);
-
-/// PostgreSQL cuts longer identifiers.
-const NAME_MAX: usize = 63;
 
 /// Statements of a body that keep nothing by themselves; the words in them are looked at.
 const STATEMENTS: [&[u8]; 8] = [
@@ -101,6 +95,25 @@ const OTHER_STATEMENTS: [&[u8]; 42] = [
 const OPERATOR_WORDS: [&[u8]; 9] = [
     b"else", b"when", b"end", b"and", b"or", b"is", b"in", b"not", b"like",
 ];
+/// What follows the table's name in INSERT, and never in SELECT INTO.
+const BEHIND_INSERT: [&[u8]; 7] = [
+    b"values",
+    b"select",
+    b"with",
+    b"table",
+    b"default",
+    b"overriding",
+    b"as",
+];
+/// Words that SELECT INTO allows between INTO and the table's name.
+const BEFORE_NEW_TABLE: [&[u8]; 6] = [
+    b"temp",
+    b"temporary",
+    b"local",
+    b"global",
+    b"unlogged",
+    b"table",
+];
 /// Parameters that a body may not even set for its transaction: they change how the next text is read, or
 /// what they do is not taken back.
 const HARMFUL_PARAMETERS: [&[u8]; 8] = [
@@ -157,15 +170,10 @@ pub(super) fn read(
     reader.verdict
 }
 
-/// May a function set this parameter for its transaction? What the transaction prepares later must not be analysed
-/// under settings that nobody knows of.
-fn is_harmless_within_transaction(name: &[u8]) -> bool {
-    is_harmless_parameter(name) && !shapes_plans(name) && !affects_literals(name)
-}
-
-/// May a function set this parameter while it runs?
+/// May a function set this parameter for its transaction, or while it runs? What is prepared under it, or planned in a
+/// function that it calls, must not be analysed under settings that nobody knows of.
 pub(super) fn is_harmless_parameter(name: &[u8]) -> bool {
-    is_parameter_name(name) && !is_any(name, &HARMFUL_PARAMETERS)
+    is_parameter_name(name) && !is_any(name, &HARMFUL_PARAMETERS) && !shapes_plans(name)
 }
 
 /// Is it the name of a parameter, with one dot at most?
@@ -264,6 +272,9 @@ impl<'p> Reader<'p> {
         if begins_temp || word.eq_ignore_ascii_case(b"execute") {
             self.doubt(word);
         }
+        if word.eq_ignore_ascii_case(b"into") && self.is_alias_before_into(at) {
+            self.doubt(word);
+        }
         if let Some(name) = self.parameter_of_call(at, word) {
             listener.custom(name);
         }
@@ -273,6 +284,25 @@ impl<'p> Reader<'p> {
                 format!("it calls {}", String::from_utf8_lossy(word))
             });
         }
+    }
+
+    /// Does INSERT or MERGE in front of the INTO at `at` name a column (`SELECT 1 AS insert INTO TEMP t`)? What follows
+    /// the table's name tells, except behind the words that may stand in front of it in SELECT INTO.
+    fn is_alias_before_into(&self, at: usize) -> bool {
+        let is_before = |word| at > 0 && self.is_word(at - 1, word);
+        let mut end = at + 2;
+        while self.is_symbol(end, b'.') {
+            end += 2;
+        }
+        let follows = |words: &[&[u8]], end| words.iter().any(|word| self.is_word(end, word));
+        let is_verb = if is_before(b"insert") {
+            self.is_symbol(end, b'(') || follows(&BEHIND_INSERT, end)
+        } else if is_before(b"merge") {
+            follows(&[b"as", b"using"], end) || self.is_word(end + 1, b"using")
+        } else {
+            return false;
+        };
+        !is_verb || follows(&BEFORE_NEW_TABLE, at + 1)
     }
 
     /// The custom parameter that `set_config` or `current_setting` is called with.
@@ -296,7 +326,7 @@ impl<'p> Reader<'p> {
         if !word.eq_ignore_ascii_case(b"set_config")
             || !self.is_symbol(at + 1, b'(')
             || !self.is_symbol(at + 3, b',')
-            || !is_harmless_within_transaction(name)
+            || !is_harmless_parameter(name)
         {
             return false;
         }
@@ -441,7 +471,7 @@ impl<'p> Reader<'p> {
     fn is_set_local(&self, at: usize) -> bool {
         let name_len = match (self.at(at + 1), self.at(at + 2), self.at(at + 3)) {
             (Some(Piece::Word(_)), Some(Piece::Symbol(b'.')), Some(Piece::Word(_))) => 3,
-            (Some(Piece::Word(name)), ..) if is_harmless_within_transaction(name) => 1,
+            (Some(Piece::Word(name)), ..) if is_harmless_parameter(name) => 1,
             _ => return false,
         };
         let to = at + 1 + name_len;

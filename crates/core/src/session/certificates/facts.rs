@@ -18,7 +18,7 @@ use super::{
     graph::{At, Graph, Node},
     serious, tree,
 };
-use crate::session::scan::{Suspicion, builtin_traces, is_innocent};
+use crate::session::scan::{Suspicion, builtin_traces, is_innocent, reads_session};
 
 /// A database with more functions, relations and uses than that is not judged.
 const GRAPH_MAX: usize = 4_000_000;
@@ -27,7 +27,7 @@ const BYTES_MAX: usize = 512 * 1024 * 1024;
 /// More names of custom parameters are not watched.
 const CUSTOM_NAMES_MAX: usize = 256;
 /// The columns of a row, at most.
-const COLUMNS: usize = 10;
+const COLUMNS: usize = 11;
 /// Objects of PostgreSQL itself have smaller OIDs.
 pub(super) const FIRST_OF_USERS: u32 = 16384;
 /// What range types are made by.
@@ -50,7 +50,9 @@ pub struct Facts {
     names: HashSet<Name>,
     /// Functions of PostgreSQL itself that leave something, by OID.
     builtin: HashMap<u32, Suspicion>,
-    /// What those are called.
+    /// Names of views of PostgreSQL itself.
+    own_views: HashSet<Name>,
+    /// What those functions are called.
     builtin_names: HashMap<u32, Box<str>>,
     /// Names of PostgreSQL's own functions that pgweir does not know.
     pub(super) unknown: Vec<String>,
@@ -124,6 +126,7 @@ impl Facts {
             graph: Graph::default(),
             names: HashSet::new(),
             builtin: HashMap::new(),
+            own_views: HashSet::new(),
             builtin_names: HashMap::new(),
             unknown: Vec::new(),
             functions: Vec::new(),
@@ -180,6 +183,10 @@ impl Facts {
                 self.utf8 = row.text(2) == "UTF8";
             }
             "b" => self.add_builtin(row.oid(1)?, row.text(2)),
+            "i" => {
+                let read = self.builtin.entry(row.oid(1)?).or_default();
+                *read |= Suspicion::READS_SESSION;
+            }
             "q" => {
                 let what = format!(
                     "{}{} refers to functions in an unknown way",
@@ -195,7 +202,7 @@ impl Facts {
             }
             "v" => self.has_event_triggers = true,
             "r" => self.add_relation(row.oid(1)?, row),
-            "z" => self.add_own_relation(row.oid(1)?, row.text(2)),
+            "z" => self.add_own_view(row.oid(1)?, row),
             "n" => {
                 self.names.insert(Name::of(row.bytes(1)));
             }
@@ -278,6 +285,10 @@ impl Facts {
         if row.text(4) == "t" {
             self.graph.add(written, Suspicion::SEQUENCE);
         }
+        if row.text(5) == "t" {
+            // Which row security policies apply to this relation depends on the user.
+            self.graph.add(read, Suspicion::READS_SESSION);
+        }
         let hash = Name::of(name.as_bytes());
         let named = self.graph.at(Node::Named(hash));
         self.graph.add_use(named, written);
@@ -285,9 +296,16 @@ impl Facts {
         self.relations.push((oid, name.into()));
     }
 
-    fn add_own_relation(&mut self, oid: u32, name: &str) {
-        let traces = builtin_traces(name.as_bytes()).unwrap_or_default();
+    fn add_own_view(&mut self, oid: u32, row: &Columns<'_>) {
+        let (name, is_of_catalog) = (row.text(2), row.text(3) == "t");
         let read = self.graph.at(Node::Read(oid));
+        self.graph.add(read, Suspicion::READS_SESSION);
+        if is_of_catalog {
+            self.own_views.insert(Name::of(name.as_bytes()));
+        }
+        let Some(traces) = builtin_traces(name.as_bytes()).filter(|_| is_of_catalog) else {
+            return;
+        };
         self.graph
             .add(read, serious(traces.read.without(Suspicion::OPAQUE)));
         let written = self.graph.at(Node::Written(oid));
@@ -328,6 +346,7 @@ impl Facts {
                     }
                 }
                 tree::Reference::NextValue => self.graph.add(user, Suspicion::SEQUENCE),
+                tree::Reference::SessionValue => self.graph.add(user, Suspicion::READS_SESSION),
             }
         }
         for name in tree::custom_names(tree.as_bytes()) {
@@ -368,6 +387,9 @@ impl Facts {
         let (name, language, kind, extension) =
             (row.text(2), row.text(3), row.text(4), row.text(5));
         let at = self.graph.at(Node::Function(oid));
+        if row.text(10) == "i" && !self.trust.certified.contains(name) {
+            self.graph.keep_in_plans(at);
+        }
         let named = self.graph.at(Node::Named(Name::of(name.as_bytes())));
         self.graph.add_use(named, at);
         self.functions.push((at, oid, name.into()));
@@ -477,7 +499,11 @@ impl Listener for Words<'_> {
             self.facts.graph.add_use(self.function, named);
         }
         let builtin = builtin_traces(name).unwrap_or_default();
-        builtin.read | builtin.write
+        let found = builtin.read | builtin.write;
+        if reads_session(name) || self.facts.own_views.contains(&hash) {
+            return found | Suspicion::READS_SESSION;
+        }
+        found
     }
 
     fn custom(&mut self, name: &[u8]) {

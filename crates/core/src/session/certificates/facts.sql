@@ -19,6 +19,12 @@ SELECT 'b', oid, proname FROM pg_proc
     AND prorettype NOT IN ('internal'::regtype, 'trigger'::regtype, 'event_trigger'::regtype, 'fdw_handler'::regtype,
       'language_handler'::regtype, 'index_am_handler'::regtype, 'table_am_handler'::regtype, 'tsm_handler'::regtype)
     AND NOT 'internal'::regtype = ANY (proargtypes);
+-- What tells something of the session: the result is kept in plans if a function that is declared IMMUTABLE asks for it.
+SELECT 'i', oid FROM pg_proc WHERE oid < 16384 AND (starts_with(proname, 'has_') OR proname = ANY (ARRAY[
+    'current_query', 'current_schema', 'current_schemas', 'current_setting', 'gen_random_uuid',
+    'getpgusername', 'pg_client_encoding', 'pg_cursor', 'pg_has_role', 'pg_listening_channels',
+    'pg_lock_status', 'pg_my_temp_schema', 'pg_prepared_statement', 'pg_show_all_settings',
+    'pg_stat_get_activity', 'random', 'random_normal', 'row_security_active', 'uuidv4', 'uuidv7']));
 -- References to functions that this query does not follow.
 SELECT 'q', fktable::regclass::text, fkcols::text FROM pg_get_catalog_foreign_keys()
   WHERE pktable = 'pg_proc'::regclass AND concat(fktable::regclass::text, fkcols::text) <> ALL (ARRAY[
@@ -37,15 +43,14 @@ SELECT 'q', fktable::regclass::text, fkcols::text FROM pg_get_catalog_foreign_ke
     'pg_type{typsubscript}']);
 SELECT 'l', lanname FROM pg_language WHERE lanname NOT IN ('internal', 'c', 'sql', 'plpgsql');
 SELECT 'v', evtname FROM pg_event_trigger WHERE evtenabled <> 'D';
--- Relations that many see, and PostgreSQL's own that keep something.
+-- Relations that many see, and views of PostgreSQL's own: they keep something, or tell something of the session.
 SELECT 'r', c.oid, c.relname, c.relkind,
-    EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attidentity <> '' AND NOT a.attisdropped)
+    EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attidentity <> '' AND NOT a.attisdropped),
+    c.relrowsecurity
   FROM pg_class c
   WHERE c.oid >= 16384 AND c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S') AND c.relpersistence <> 't'
     AND c.relnamespace <> 'pg_toast'::regnamespace;
-SELECT 'z', oid, relname FROM pg_class
-  WHERE oid < 16384 AND relnamespace = 'pg_catalog'::regnamespace
-    AND relname IN ('pg_settings', 'pg_prepared_statements');
+SELECT 'z', oid, relname, relnamespace = 'pg_catalog'::regnamespace FROM pg_class WHERE oid < 16384 AND relkind = 'v';
 -- Names of functions come before bodies, of which only known names are kept.
 SELECT DISTINCT 'n', proname FROM pg_proc WHERE oid >= 16384;
 SELECT 'f', p.oid, p.proname, l.lanname, p.prokind,
@@ -55,7 +60,7 @@ SELECT 'f', p.oid, p.proname, l.lanname, p.prokind,
     CASE WHEN octet_length(p.prosrc) <= 262144 THEN p.prosrc END,
     concat(CASE WHEN octet_length(p.prosrc) = 0 THEN p.prosqlbody::text END, p.proargdefaults::text),
     (SELECT string_agg(split_part(c.setting, '=', 1), ',') FROM unnest(p.proconfig) AS c(setting)),
-    p.prosupport::oid
+    p.prosupport::oid, p.provolatile
   FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
   WHERE p.oid >= 16384;
 SELECT 'g', a.aggfnoid::oid, f.id FROM pg_aggregate a, LATERAL unnest(ARRAY[a.aggtransfn, a.aggfinalfn, a.aggcombinefn,

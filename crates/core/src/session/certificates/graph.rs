@@ -47,6 +47,20 @@ struct Found {
     bits: Suspicion,
     /// The node by whose use it is opaque; its own place if it is so by itself.
     cause: u32,
+    /// Its result is kept in plans: if it reads the session, it is opaque.
+    is_kept_in_plans: bool,
+}
+
+impl Found {
+    /// Adds to what it leaves behind. `true`: it became opaque.
+    fn add(&mut self, bits: Suspicion) -> bool {
+        let was_opaque = self.bits.contains(Suspicion::OPAQUE);
+        self.bits |= bits;
+        if self.is_kept_in_plans && self.bits.contains(Suspicion::READS_SESSION) {
+            self.bits |= Suspicion::OPAQUE;
+        }
+        !was_opaque && bits.contains(Suspicion::OPAQUE)
+    }
 }
 
 impl Graph {
@@ -58,6 +72,7 @@ impl Graph {
             self.nodes.push(Found {
                 bits: Suspicion::NONE,
                 cause: next,
+                is_kept_in_plans: false,
             });
         }
         At(place)
@@ -70,7 +85,18 @@ impl Graph {
 
     /// What a node leaves behind by itself.
     pub(super) fn add(&mut self, at: At, bits: Suspicion) {
-        self.nodes[at.0 as usize].bits |= bits;
+        self.nodes[at.0 as usize].add(bits);
+    }
+
+    /// The results of this function are kept in plans. Before anything else is known of it.
+    pub(super) fn keep_in_plans(&mut self, at: At) {
+        self.nodes[at.0 as usize].is_kept_in_plans = true;
+    }
+
+    /// Is it opaque since its results are kept in plans, and for nothing else?
+    pub(super) fn is_spoilt_by_plans(&self, at: At) -> bool {
+        let found = self.nodes[at.0 as usize];
+        found.is_kept_in_plans && found.cause == at.0
     }
 
     /// Who uses `user` also uses `used`.
@@ -80,7 +106,9 @@ impl Graph {
 
     /// What the use of a node leaves behind; all of it after [`spread`](Self::spread).
     pub(super) fn bits(&self, at: At) -> Suspicion {
-        self.nodes[at.0 as usize].bits
+        self.nodes[at.0 as usize]
+            .bits
+            .without(Suspicion::READS_SESSION)
     }
 
     /// The chain of nodes by which one is opaque, itself first.
@@ -124,10 +152,7 @@ impl Graph {
                 if found.bits.contains(bits) {
                     continue;
                 }
-                let becomes_opaque =
-                    bits.contains(Suspicion::OPAQUE) && !found.bits.contains(Suspicion::OPAQUE);
-                found.bits |= bits;
-                if becomes_opaque {
+                if found.add(bits) {
                     found.cause = used;
                 }
                 todo.push(user);

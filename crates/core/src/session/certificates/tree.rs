@@ -14,6 +14,8 @@ pub(super) enum Reference {
     Relation(u32),
     /// The next value of a sequence.
     NextValue,
+    /// The user, or another value of the session that has a key word.
+    SessionValue,
 }
 
 /// The names of fields, and their values up to the next blank.
@@ -41,6 +43,8 @@ fn fields(tree: &[u8]) -> impl Iterator<Item = (&[u8], &[u8], &[u8])> {
 /// What a tree uses.
 pub(super) fn references(tree: &[u8]) -> impl Iterator<Item = Reference> {
     let next_value = super::contains(tree, b"NEXTVALUEEXPR").then_some(Reference::NextValue);
+    let session_value =
+        super::contains(tree, b"SQLVALUEFUNCTION").then_some(Reference::SessionValue);
     let found = fields(tree).filter_map(|(name, number, _)| {
         let is_function =
             name.ends_with(b"funcid") || name.ends_with(b"fnoid") || name == b"tsmhandler";
@@ -58,7 +62,7 @@ pub(super) fn references(tree: &[u8]) -> impl Iterator<Item = Reference> {
             Reference::Relation(oid)
         })
     });
-    found.chain(next_value)
+    found.chain(next_value).chain(session_value)
 }
 
 /// Custom parameters that a tree names as constants, if it reads or sets parameters.

@@ -23,6 +23,7 @@ impl Suspicion {
         .and(Self::CANCELS)
         // A cursor that lasts is opaque, too; CLOSE leaves nothing.
         .and(Self::CURSOR)
+        .and(Self::ROLE)
         .and(Self::SAVEPOINT);
     const OF_SEQUENCES: Self = Self::HARMLESS.and(Self::SEQUENCE).and(Self::READS_SEQUENCE);
     const OF_SETTINGS: Self = Self::OF_SEQUENCES.and(Self::SETTING);

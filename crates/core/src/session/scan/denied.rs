@@ -15,7 +15,8 @@ use crate::session::certificates::{Name, Traces};
 /// stands on neither list is opaque.
 const INNOCENT: &str = include_str!("innocent.txt");
 
-/// What the use of PostgreSQL's own function or relation of this name leaves behind; `None` if it is not on the list.
+/// What PostgreSQL's own function or relation of this name leaves in a session that uses it; `None` if the list does not
+/// name it.
 /// System catalogs that DDL writes to are left out: see [`is_catalog`].
 pub(in crate::session) fn builtin_traces(name: &[u8]) -> Option<Traces> {
     let (read, write) = match words::meaning(Name::of(name), name, 0, name.len())? {
@@ -39,7 +40,7 @@ pub(in crate::session) fn is_innocent(name: &str) -> bool {
 }
 
 /// What the use of a name leaves behind.
-pub(super) const TRACES: [(&str, Suspicion); 32] = [
+pub(super) const TRACES: [(&str, Suspicion); 50] = [
     ("setseed", Suspicion::SEED),
     ("nextval", Suspicion::SEQUENCE),
     ("setval", Suspicion::SEQUENCE),
@@ -72,25 +73,37 @@ pub(super) const TRACES: [(&str, Suspicion); 32] = [
     ("pg_stop_backup", LIBRARY),
     ("dblink_connect", LIBRARY),
     ("dblink_connect_u", LIBRARY),
+    ("brin_summarize_new_values", words::CHANGE),
+    ("brin_summarize_range", words::CHANGE),
+    ("cursor_to_xml", words::CHANGE),
+    ("cursor_to_xmlschema", words::CHANGE),
+    ("database_to_xml", words::CHANGE),
+    ("database_to_xml_and_xmlschema", words::CHANGE),
+    ("database_to_xmlschema", words::CHANGE),
+    ("query_to_xml", words::CHANGE),
+    ("query_to_xml_and_xmlschema", words::CHANGE),
+    ("query_to_xmlschema", words::CHANGE),
+    ("schema_to_xml", words::CHANGE),
+    ("schema_to_xml_and_xmlschema", words::CHANGE),
+    ("schema_to_xmlschema", words::CHANGE),
+    ("table_to_xml", words::CHANGE),
+    ("table_to_xml_and_xmlschema", words::CHANGE),
+    ("table_to_xmlschema", words::CHANGE),
+    ("ts_rewrite", words::CHANGE),
+    ("ts_stat", words::CHANGE),
 ];
 const LIBRARY: Suspicion = Suspicion::LIBRARY;
 const VIEW: Suspicion = Suspicion::STATEMENTS_VIEW;
 /// UPDATE of this view is `set_config`.
 pub(super) const SETTINGS_VIEW: &str = "pg_settings";
 
-/// Functions that run what their arguments say, read what others left, or change the server.
-pub(super) const OPAQUE: [&str; 83] = [
+/// Functions that call input functions by name, read what others left, or change the server. Those that run a query, or
+/// the expressions of an index, are above: what they call may do DDL.
+pub(super) const OPAQUE: [&str; 65] = [
     "amvalidate",
     "array_in",
     "brin_desummarize_range",
-    "brin_summarize_new_values",
-    "brin_summarize_range",
     "currtid2",
-    "cursor_to_xml",
-    "cursor_to_xmlschema",
-    "database_to_xml",
-    "database_to_xml_and_xmlschema",
-    "database_to_xmlschema",
     "domain_in",
     "fmgr_c_validator",
     "fmgr_internal_validator",
@@ -150,19 +163,8 @@ pub(super) const OPAQUE: [&str; 83] = [
     "pg_wal_replay_resume",
     "plpgsql_validator",
     "postgresql_fdw_validator",
-    "query_to_xml",
-    "query_to_xml_and_xmlschema",
-    "query_to_xmlschema",
     "range_in",
     "record_in",
-    "schema_to_xml",
-    "schema_to_xml_and_xmlschema",
-    "schema_to_xmlschema",
-    "table_to_xml",
-    "table_to_xml_and_xmlschema",
-    "table_to_xmlschema",
-    "ts_rewrite",
-    "ts_stat",
 ];
 
 /// Tables of the catalog: whoever writes to them changes what functions and relations are.

@@ -11,10 +11,12 @@ mod class;
 mod ddl;
 mod denied;
 mod lexer;
+mod literal_sets;
 mod parameters;
 mod phrase;
 pub(super) mod pieces;
 mod reader;
+mod session_readers;
 mod suspicion;
 mod template;
 mod verdict_cache;
@@ -23,12 +25,17 @@ mod verdicts;
 mod words;
 
 pub use class::Class;
-pub use ddl::may_change_catalog;
+pub use ddl::DdlWords;
+pub(in crate::session) use ddl::NAME_MAX;
 pub(in crate::session) use denied::{builtin_traces, is_catalog, is_innocent};
 pub(in crate::session) use lexer::{Kind, Lexer, is_of_word};
+pub use literal_sets::{LiteralSets, literal_sets};
 pub use parameters::{Touched, shapes_plans, touched_parameters};
-pub use phrase::{CustomNames, Discard, Phrase, Phrases, custom_names, phrases, statements};
+pub use phrase::{CustomNames, Discard, Phrase, Phrases, custom_names, is_broken, phrases};
 use reader::Look;
+#[cfg(test)]
+pub(in crate::session) use session_readers::SESSION_READERS;
+pub(in crate::session) use session_readers::reads_session;
 pub use suspicion::Suspicion;
 pub use verdict_cache::VerdictCache;
 

@@ -3,7 +3,7 @@
 use super::{
     Dialect, Suspicion,
     lexer::{Kind, Lexer, Token},
-    phrase::{Phrase, phrases},
+    phrase::{Phrase, is_broken, phrases},
 };
 use crate::session::affects_literals;
 
@@ -40,7 +40,8 @@ pub fn touched_parameters(text: &[u8], dialect: Dialect) -> Touched {
             Phrase::SetConfig(None) => return Touched::Unknown,
             _ => continue,
         };
-        if !lasting(&name).without(Suspicion::SETTING).is_empty() {
+        const NAMED: Suspicion = Suspicion::SETTING.and(Suspicion::ROLE);
+        if !lasting(&name).without(NAMED).is_empty() {
             return Touched::Unknown;
         }
         let name = name.to_ascii_lowercase();
@@ -55,17 +56,6 @@ pub fn touched_parameters(text: &[u8], dialect: Dialect) -> Touched {
     }
 }
 
-fn is_broken(text: &[u8]) -> bool {
-    let mut lexer = Lexer::new(text);
-    loop {
-        match lexer.next().kind {
-            Kind::Broken => return true,
-            Kind::End => return false,
-            _ => {}
-        }
-    }
-}
-
 /// What is left of a parameter although it was set for the transaction only.
 ///
 /// `seed` acts when it is set. Plans that were made under other costs stay with prepared statements, and so do the
@@ -77,8 +67,10 @@ pub(super) fn lasting(parameter: &[u8]) -> Suspicion {
         Suspicion::SEED
     } else if is("standard_conforming_strings") || is("client_encoding") || is("names") {
         Suspicion::OPAQUE
-    } else if shapes_plans(parameter) || affects_literals(parameter) {
+    } else if shapes_plans(parameter) {
         Suspicion::SETTING
+    } else if is("role") || is("session_authorization") {
+        Suspicion::ROLE
     } else if parameter.len() <= NAME_MAX && parameter.iter().all(|byte| byte.is_ascii_graphic()) {
         Suspicion::NONE
     } else {
@@ -87,24 +79,14 @@ pub(super) fn lasting(parameter: &[u8]) -> Suspicion {
 }
 
 /// Does a stored plan depend on this parameter? True of the parameters that PostgreSQL's manual lists under
-/// "Query Planning", and of those by which parse analysis and planning turn literals into constants.
+/// "Query Planning", and of those that decide what literals mean.
 #[must_use]
 pub fn shapes_plans(parameter: &[u8]) -> bool {
-    const NAMES: [&str; 24] = [
-        "array_nulls",
+    const NAMES: [&str; 15] = [
+        // Planning turns values into text.
         "bytea_output",
-        "datestyle",
         "extra_float_digits",
-        "intervalstyle",
-        "lc_monetary",
-        "timezone",
-        // SET TIME ZONE
-        "time",
-        "timezone_abbreviations",
-        "transform_null_equals",
-        "xmloption",
-        // SET XML OPTION
-        "xml",
+        "quote_all_identifiers",
         "plan_cache_mode",
         "effective_cache_size",
         "constraint_exclusion",
@@ -123,7 +105,8 @@ pub fn shapes_plans(parameter: &[u8]) -> bool {
         found.is_some_and(|found| found.eq_ignore_ascii_case(part.as_bytes()))
     };
     let ends = |part: &str| parameter.len() > part.len() && has(part, parameter.len() - part.len());
-    has("enable_", 0)
+    affects_literals(parameter)
+        || has("enable_", 0)
         || has("geqo", 0)
         || has("jit", 0)
         || ends("_cost")

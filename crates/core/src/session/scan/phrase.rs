@@ -32,8 +32,6 @@ pub enum Phrase<'a> {
     ResetAll,
     /// A call of `set_config`, anywhere in a statement; its first argument, if it is a plain string.
     SetConfig(Option<Cow<'a, [u8]>>),
-    /// LISTEN.
-    Listen(Cow<'a, [u8]>),
     /// UNLISTEN, of one channel or of all.
     Unlisten(Option<Cow<'a, [u8]>>),
     /// PREPARE.
@@ -51,14 +49,6 @@ pub enum Phrase<'a> {
     Deallocate(Option<Cow<'a, [u8]>>),
     /// DISCARD.
     Discard(Discard),
-    /// BEGIN, START TRANSACTION.
-    Begin,
-    /// COMMIT, END; PREPARE TRANSACTION too.
-    Commit,
-    /// ROLLBACK, ABORT; not to a savepoint.
-    Rollback,
-    /// SAVEPOINT, RELEASE, ROLLBACK TO.
-    Savepoint,
     /// Any other statement, or one that is not understood.
     Other,
 }
@@ -94,33 +84,16 @@ pub fn phrases(text: &[u8]) -> Phrases<'_> {
     }
 }
 
-/// The statements of a text: where each begins and ends. `None` if that is not certain.
+/// Does a text end in what can't be cut into tokens? Phrases behind that are not found.
 #[must_use]
-pub fn statements(text: &[u8]) -> Option<Vec<Range<usize>>> {
+pub fn is_broken(text: &[u8]) -> bool {
     let mut lexer = Lexer::new(text);
-    let mut found: Vec<Range<usize>> = Vec::new();
-    let (mut depth, mut is_within) = (0_u32, false);
     loop {
-        let token = lexer.next();
-        match token.kind {
-            // Some have others in them.
-            Kind::Semicolon if depth > 0 => return None,
-            Kind::Semicolon => {
-                is_within = false;
-                continue;
-            }
-            Kind::End => return (depth == 0).then_some(found),
-            Kind::Broken => return None,
-            Kind::Word if lexer.bytes(token).eq_ignore_ascii_case(b"atomic") => return None,
-            Kind::Open => depth += 1,
-            Kind::Close => depth = depth.checked_sub(1)?,
+        match lexer.next().kind {
+            Kind::Broken => return true,
+            Kind::End => return false,
             _ => {}
         }
-        match found.last_mut() {
-            Some(last) if is_within => last.end = token.end,
-            _ => found.push(token.start..token.end),
-        }
-        is_within = true;
     }
 }
 

@@ -53,7 +53,15 @@ impl Suspicion {
     /// to is not told by its text any more.
     pub const SAVEPOINT: Self = Self(1 << 16);
 
-    const NAMES: [&str; 17] = [
+    /// It reads a parameter, the user or the like. No text is suspected of it: a function that does so and is declared
+    /// IMMUTABLE is opaque, since PostgreSQL keeps its result in plans.
+    pub(in crate::session) const READS_SESSION: Self = Self(1 << 17);
+
+    /// A role or another user: until the end of the transaction, if there is nothing else. What is analysed meanwhile
+    /// is not for others.
+    pub const ROLE: Self = Self(1 << 18);
+
+    const NAMES: [&str; 19] = [
         "SETTING",
         "LISTEN",
         "PREPARE",
@@ -71,6 +79,8 @@ impl Suspicion {
         "TERMINATES",
         "CANCELS",
         "SAVEPOINT",
+        "READS_SESSION",
+        "ROLE",
     ];
 
     /// Has it all of `other`?

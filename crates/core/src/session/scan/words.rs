@@ -4,7 +4,7 @@
 use super::{Suspicion, denied};
 use crate::session::certificates::Name;
 
-/// What writing to a system catalog may do, or making something in `pg_temp`.
+/// What a text may leave that writes to a system catalog, or makes something in `pg_temp`.
 pub(super) const CHANGE: Suspicion = Suspicion::OPAQUE.and(Suspicion::TEMP);
 
 /// What a word means where it stands as it is, without quotes.

@@ -131,6 +131,12 @@ impl State {
             || self.seed.is_some()
     }
 
+    /// Has it a custom parameter?
+    pub(crate) fn has_custom(&self) -> bool {
+        let mut set = self.now.set.iter();
+        set.any(|(name, value)| name.contains('.') && !value.is_empty())
+    }
+
     /// Does it hold values of sequences?
     pub(crate) fn has_sequences(&self) -> bool {
         !self.sequences.is_empty()

@@ -167,13 +167,11 @@ fn a_look_compares() {
         })
         .collect();
     let baseline = || Baseline::from_rows(&of_clean, &SettingsTable::default());
-    assert_eq!(
-        look(&mut state(), baseline()),
-        "0|0|on|0|0|on|f f f f 0 0 1"
-    );
+    // The baseline has the values that the parameters have by default.
+    assert_eq!(look(&mut state(), baseline()), "0|0|on|f f f f 0 0 1");
     assert_eq!(
         look(&mut dirty(), baseline()),
-        "0|0|on|0|0|on|g work_mem 9MB|g role r1|g app.tenant t1|t t t t 1 0 1"
+        "0|0|on|g work_mem 9MB|g role r1|g app.tenant t1|t t t t 1 0 1"
     );
 }
 

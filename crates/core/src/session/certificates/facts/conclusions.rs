@@ -44,6 +44,12 @@ impl Facts {
             return found;
         }
         self.graph.spread();
+        for (at, ..) in &self.functions {
+            if self.graph.is_spoilt_by_plans(*at) {
+                let reason = "it is declared IMMUTABLE and reads a parameter, the user or the like";
+                self.reasons.entry(at.number()).or_insert(reason.into());
+            }
+        }
         let names = self.named_nodes();
         if let Some(at) = self.graph.known(Node::EveryText) {
             found.every_text = self.graph.bits(at);
@@ -64,7 +70,10 @@ impl Facts {
             };
             found.remember("built-in", name, traces, || Some(reason.into()));
         }
-        found.calls.clone_from(&self.builtin);
+        let builtin = self.builtin.iter();
+        found.calls = builtin
+            .map(|(&oid, bits)| (oid, bits.without(Suspicion::READS_SESSION)))
+            .collect();
         for (at, oid, name) in &self.functions {
             let read = self.graph.bits(*at);
             let traces = Traces {

@@ -1,7 +1,7 @@
 //! Small databases, and what follows from them.
 
 use super::*;
-use crate::session::certificates::{Certificates, Traces, row};
+use crate::session::certificates::{Certificates, FACTS, Traces, row};
 
 const CLEAN: &str = "BEGIN RETURN 1; END";
 const DIRTY: &str = "BEGIN EXECUTE 'x'; RETURN 1; END";
@@ -413,4 +413,103 @@ fn many_functions() {
             .read
             .contains(Suspicion::OPAQUE)
     );
+}
+
+/// A database with a function of this volatility in SQL.
+fn asks(volatility: &str, body: &str) -> Database {
+    Database::new()
+        .with(&["z", "12000", "pg_stat_activity", "t"])
+        .with(&["n", "f"])
+        .with(&[
+            "f", "20010", "f", "sql", "f", "", body, "", "", "0", volatility,
+        ])
+}
+
+#[test]
+fn results_that_plans_keep_do_not_tell_of_the_session() {
+    for body in [
+        "SELECT current_setting('app.tenant')",
+        "SELECT CURRENT_USER",
+        "SELECT pg_catalog.\"current_setting\"('a.b')",
+        "SELECT has_table_privilege('t', 'SELECT')",
+        "SELECT application_name FROM pg_stat_activity",
+        "SELECT u FROM information_schema.enabled_roles",
+    ] {
+        asks("i", body).check(&[("f", "OPAQUE", NONE)]);
+        asks("s", body).check(&[("f", NONE, NONE)]);
+    }
+    asks("i", "SELECT lower('A')").check(&[("f", NONE, NONE)]);
+    let trusting = |mut database: Database| {
+        database.trust.certified.insert("f".into());
+        database
+    };
+    trusting(asks("i", "SELECT CURRENT_USER")).check(&[("f", NONE, NONE)]);
+}
+
+#[test]
+fn what_reads_the_session_is_found_behind_others() {
+    let stable = |body| asks("s", body).with(&["n", "g"]).with(&["n", "h"]);
+    let with = |database: Database, body| {
+        database.with(&[
+            "f", "20011", "g", "plpgsql", "f", "", body, "", "", "0", "i",
+        ])
+    };
+    let database = with(
+        stable("SELECT current_setting('a.b')"),
+        "BEGIN RETURN f(); END",
+    )
+    .function("20012", "h", "BEGIN RETURN g(); END");
+    database.check(&[
+        ("f", NONE, NONE),
+        ("g", "OPAQUE", NONE),
+        ("h", "OPAQUE", NONE),
+    ]);
+    let certificates = database.read();
+    let reasons: Vec<_> = certificates
+        .suspects()
+        .iter()
+        .map(|suspect| suspect.reason.as_deref().unwrap())
+        .collect();
+    let why = "function g: it is declared IMMUTABLE and reads a parameter, the user or the like";
+    assert_eq!(reasons, [why, &format!("function h uses {why}")]);
+    // A table whose rows depend on the user, and a view.
+    with(
+        stable("SELECT 1").with(&["r", "20020", "t", "r", "f", "t"]),
+        "BEGIN RETURN (SELECT a FROM t); END",
+    )
+    .check(&[("g", "OPAQUE", NONE), ("t", NONE, NONE)]);
+    with(
+        stable("SELECT 1")
+            .with(&["i", "2077"])
+            .with(&["r", "20020", "v", "v", "f", "f"])
+            .with(&["t", "r", "20020", "{FUNCEXPR :funcid 2077 :args <>}"]),
+        "BEGIN RETURN (SELECT a FROM v); END",
+    )
+    .check(&[("g", "OPAQUE", NONE), ("v", NONE, NONE)]);
+    // A stored tree.
+    for tree in [
+        "{FUNCEXPR :funcid 2077 :args <>}",
+        "{SQLVALUEFUNCTION :op 10 :type 19}",
+    ] {
+        let database = Database::new().with(&["i", "2077"]).with(&["n", "f"]);
+        let database = database.with(&["f", "20010", "f", "sql", "f", "", "", tree, "", "0", "i"]);
+        database.check(&[("f", "OPAQUE", NONE)]);
+        assert_eq!(database.read().call_by_oid(2077), Suspicion::NONE);
+    }
+}
+
+#[test]
+fn the_query_names_the_functions_that_read_the_session() {
+    let keywords = [
+        "current_role",
+        "current_user",
+        "session_user",
+        "system_user",
+        "user",
+        "information_schema",
+    ];
+    for name in crate::session::scan::SESSION_READERS {
+        let is_there = FACTS.contains(&format!("'{name}'"));
+        assert_eq!(is_there, !keywords.contains(&name), "{name}");
+    }
 }

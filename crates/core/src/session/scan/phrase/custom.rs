@@ -1,4 +1,4 @@
-//! Names of custom parameters, and words of DDL, in texts that come in pieces.
+//! Names of custom parameters, in texts that come in pieces.
 //!
 //! This reader does not stand on the lexer: names also stand in strings, which may be bodies of functions,
 //! and a text that is longer than a buffer is passed on without being held as a whole.
@@ -7,10 +7,7 @@ use std::collections::BTreeSet;
 
 use crate::session::{
     Customs,
-    scan::{
-        ddl,
-        lexer::{is_of_word, starts_word},
-    },
+    scan::lexer::{is_of_word, starts_word},
 };
 
 /// The longest of the words that names follow.
@@ -28,8 +25,6 @@ pub struct CustomNames {
     /// The word that is being read; of a longer one, the beginning.
     word: Vec<u8>,
     is_word: bool,
-    /// See [`CustomNames::may_change_catalog`].
-    may_change_catalog: bool,
     /// See [`CustomNames::may_reset`].
     may_reset: bool,
     /// What may become names. No more than a few at a time, since one character ends most.
@@ -104,13 +99,6 @@ impl CustomNames {
         }
     }
 
-    /// Stands one of the words of DDL in what has come? As
-    /// [`may_change_catalog`](crate::session::scan::may_change_catalog) says of a whole text.
-    #[must_use]
-    pub fn may_change_catalog(&self) -> bool {
-        self.may_change_catalog || self.is_word && ddl::is_word(&self.word)
-    }
-
     /// Stands a word in what has come by which parameters return to what they were at the start?
     #[must_use]
     pub fn may_reset(&self) -> bool {
@@ -120,7 +108,6 @@ impl CustomNames {
     fn word_ended(&mut self) {
         self.is_word = false;
         self.may_reset |= matches!(self.word.as_slice(), b"reset" | b"discard" | b"default");
-        self.may_change_catalog |= ddl::is_word(&self.word);
         match self.word.as_slice() {
             b"set_config" | b"current_setting" => self.readers.push(Reader::Open),
             b"set" | b"show" | b"reset" | b"local" | b"session" => {

@@ -72,20 +72,11 @@ impl<'a> Reader<'a, '_> {
         match &*self.lower(first) {
             b"set" => self.set(),
             b"reset" => self.reset(),
-            b"listen" => self.identifier().map(Phrase::Listen),
             b"unlisten" => Some(Phrase::Unlisten(self.identifier())),
             b"prepare" => self.prepare(first),
             b"execute" => self.identifier().map(Phrase::Execute),
             b"deallocate" => self.deallocate(),
             b"discard" => self.discard(),
-            b"begin" | b"start" => Some(Phrase::Begin),
-            b"commit" | b"end" => Some(match &*self.peek() {
-                b"prepared" => Phrase::Other,
-                _ => Phrase::Commit,
-            }),
-            b"abort" => Some(Phrase::Rollback),
-            b"rollback" => Some(self.rollback()),
-            b"savepoint" | b"release" => Some(Phrase::Savepoint),
             b"explain" | b"create" => {
                 self.execute_within();
                 None
@@ -94,15 +85,6 @@ impl<'a> Reader<'a, '_> {
                 self.set_config_calls();
                 None
             }
-        }
-    }
-
-    fn rollback(&mut self) -> Phrase<'a> {
-        match &*self.word() {
-            b"prepared" => Phrase::Other,
-            b"to" => Phrase::Savepoint,
-            b"work" | b"transaction" if *self.peek() == *b"to" => Phrase::Savepoint,
-            _ => Phrase::Rollback,
         }
     }
 
@@ -231,7 +213,7 @@ impl<'a> Reader<'a, '_> {
     fn prepare(&mut self, first: Token) -> Option<Phrase<'a>> {
         let name = self.identifier()?;
         if *name == *b"transaction" && self.lexer.peek().kind == Kind::Text {
-            return Some(Phrase::Commit);
+            return Some(Phrase::Other);
         }
         let mut depth = 0_u32;
         loop {

@@ -8,11 +8,11 @@ use std::{
     sync::Arc,
 };
 
-use super::{CancelConnection, CancelKey, Goal, Passage};
+use super::{Conn, Worker};
 use crate::{
     Action, Actions, Endpoint, Level, Time, Token, WorkerId,
+    cancel::{CancelConnection, CancelKey, Goal, Passage},
     mail::Mail,
-    worker::{Conn, Worker},
 };
 
 const EXHAUSTED: &str = "failed to forward cancel request because its TTL was exhausted";

@@ -4,7 +4,8 @@ use std::fmt;
 
 use pgweir_wire::sqlstate;
 
-use crate::{Service, fault::Blame};
+use super::Blame;
+use crate::inquiry::Service;
 
 /// Why a client may not log in, in PgBouncer's words.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,0 +1,59 @@
+//! Where servers are, and where clients come from.
+
+use std::{fmt, net::SocketAddr};
+
+/// Where a server is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Endpoint {
+    /// A Unix socket, by its full path (`/run/postgresql/.s.PGSQL.5432`; `@name` is abstract).
+    Unix(String),
+    /// A host name or address literal, to be resolved by the driver, all addresses tried in turn.
+    Tcp {
+        /// Name or literal address.
+        host: String,
+        /// Port.
+        port: u16,
+    },
+}
+
+impl Endpoint {
+    /// The server of a `host` and `port`; a host that begins with `/` or `@` is the folder of a Unix socket.
+    #[must_use]
+    pub fn of(host: &str, port: u16) -> Self {
+        if host.starts_with(['/', '@']) {
+            Self::Unix(format!("{}/.s.PGSQL.{port}", host.trim_end_matches('/')))
+        } else {
+            let host = host.to_owned();
+            Self::Tcp { host, port }
+        }
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Endpoint::Unix(path) => f.write_str(path),
+            Endpoint::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Endpoint::Tcp { host, port } => write!(f, "{host}:{port}"),
+        }
+    }
+}
+
+/// One end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Address {
+    /// A Unix socket; shown as `unix`.
+    Unix,
+    /// TCP, version 4 or 6.
+    Tcp(SocketAddr),
+}
+
+impl Address {
+    /// As the log has it: `unix:6432` or `127.0.0.1:4711`, IPv6 in brackets. `port` stands for the port of a Unix socket.
+    pub(crate) fn with_port(self, port: u16) -> String {
+        match self {
+            Self::Unix => format!("unix:{port}"),
+            Self::Tcp(socket) => socket.to_string(),
+        }
+    }
+}

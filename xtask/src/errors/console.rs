@@ -1,0 +1,88 @@
+//! Errors of the console, the database `pgbouncer`.
+
+use pgweir_core::fault::Fault;
+
+use super::{Entry, entry};
+
+/// Who may use it, and what its commands refuse.
+pub(super) fn entries() -> Vec<Entry> {
+    let command = |text: &str| Fault::Command(text.to_owned());
+    let paused = |what: &str| Fault::NotPaused {
+        what: what.to_owned(),
+        paused: vec!["NAME".to_owned()],
+    };
+    vec![
+        entry(
+            Fault::ConsoleNotAllowed,
+            "The user is neither in `admin_users` nor in `stats_users`.",
+            "Add the user there, or connect as `pgbouncer` over the Unix socket, as the system user that pgweir runs as.",
+        ),
+        entry(
+            Fault::CommandNotAllowed,
+            "The user is in `stats_users`, who may only look.",
+            "Log in as one of `admin_users`.",
+        ),
+        entry(
+            Fault::ConsoleExtended,
+            "The client sends commands with the extended query protocol.",
+            "Use simple queries: `psql` does; in pgjdbc `preferQueryMode=simple`, in psycopg `ClientCursor`, in pgx \
+             `QueryExecModeSimpleProtocol`.",
+        ),
+        entry(
+            command("invalid command 'TEXT', use SHOW HELP;"),
+            "The console has its own commands, and knows no SQL.",
+            "`SHOW HELP` explains each in a line.",
+        ),
+        entry(
+            command("bad arguments"),
+            "A command has more arguments than it takes.",
+            "`SHOW HELP` has its form.",
+        ),
+        entry(
+            command("a database is required"),
+            "`DISABLE` and `ENABLE` are about one database.",
+            "Name it: `DISABLE NAME`.",
+        ),
+        entry(
+            command("cannot pause admin db: pgbouncer"),
+            "The command does not work on the console's own database; other commands say so in the same words.",
+            "Name another database.",
+        ),
+        entry(
+            command("invalid client pointer supplied"),
+            "`KILL_CLIENT` takes an id as `SHOW CLIENTS` (`ptr`) and the log (`C-0x...`) show it.",
+            "Copy it from there.",
+        ),
+        entry(
+            command("client not found"),
+            "The client that `KILL_CLIENT` names has left meanwhile.",
+            "Nothing, or take another id from `SHOW CLIENTS`.",
+        ),
+        entry(
+            command("already suspended/paused"),
+            "`PAUSE` or `SUSPEND` is in force already.",
+            "`RESUME` ends it.",
+        ),
+        entry(
+            command("cannot suspend with paused databases"),
+            "Single databases are paused, whose clients would never become quiet.",
+            "`RESUME NAME` for each of them first; `SHOW DATABASES` shows them.",
+        ),
+        entry(
+            paused("pooler is not paused/suspended"),
+            "`RESUME` without a name ends a `PAUSE` without a name, and there is none.",
+            "If single databases are paused, name them: the hint lists them.",
+        ),
+        entry(
+            Fault::ReloadFailed(String::new()),
+            "The configuration has a mistake. The DETAIL and the log have its file and line.",
+            "Correct it and `RELOAD` again. Until then the old configuration holds; `pgweir check` finds mistakes before.",
+        ),
+        entry(
+            Fault::SetFailed(String::new()),
+            "`SET` on the console was refused: the DETAIL says what is wrong with the key or the value, or that a restart \
+             is needed.",
+            "Correct it; or change the file and do an [online restart](restart.md).",
+        ),
+    ]
+}

@@ -1,0 +1,260 @@
+//! Errors before a client is logged in.
+
+use std::sync::Arc;
+
+use pgweir_auth::{LdapOptions, PamOptions};
+use pgweir_core::{Service, TlsFault, fault::Fault, fault::LoginFault};
+use pgweir_wire::{BadLength, ProtocolVersion, StartupError};
+
+use super::{Entry, entry};
+
+/// Who may log in.
+pub(super) fn entries() -> Vec<Entry> {
+    let mut entries = passwords();
+    entries.extend(services());
+    entries.extend(names());
+    entries.extend(places());
+    entries
+}
+
+fn passwords() -> Vec<Entry> {
+    vec![
+        entry(
+            Fault::Password,
+            "The password is wrong, or there is no such user: pgweir does not say which. The log names the pool and the \
+             user.",
+            "Compare the user's line in `auth_file` with what the client sends; with `auth_query`, run the query by hand. \
+             An md5 secret needs `auth_type = md5`. After a change of `auth_file`, `RELOAD`.",
+        ),
+        entry(
+            Fault::Sasl,
+            "The same, where the client proves its password by SCRAM.",
+            "As above. A user whose secret in `auth_file` begins with `md5` can't log in by SCRAM: store the password or \
+             the `SCRAM-SHA-256$...` secret.",
+        ),
+        entry(
+            Fault::Trust,
+            "`auth_type = trust` asks for no password, but the user still has to be known.",
+            "Add the user to `auth_file` (`\"user\" \"\"`), or use `auth_query`.",
+        ),
+        entry(
+            Fault::Login(LoginFault::NoSuchUser),
+            "Neither `auth_file` nor `auth_query` knows the user.",
+            "Add the user to `auth_file`, or set `auth_user` so that pgweir asks the database \
+             ([recipe](recipes.md#users-from-the-database)).",
+        ),
+        entry(
+            Fault::Login(LoginFault::NoMethod),
+            "`auth_type = hba`, and no line of `auth_hba_file` fits the client's address, user and database.",
+            "Add a line for it. The first line that fits decides.",
+        ),
+        entry(
+            Fault::Login(LoginFault::Rejected),
+            "A line of `auth_hba_file` with the method `reject` fits the client.",
+            "If that is not meant, put a line that lets the client in above it.",
+        ),
+        entry(
+            Fault::Login(LoginFault::Peer),
+            "The method `peer` compares the system's user at the other end of the Unix socket with the user's name, and \
+             they differ.",
+            "Connect as that system user, or map the names in `auth_ident_file` (`map=` in the rule).",
+        ),
+        entry(
+            Fault::Login(LoginFault::Certificate),
+            "`auth_type = cert`, and the client has shown no certificate, or one with another name.",
+            "The certificate's common name or a DNS name must be the user's; in a rule, `map=` allows others. Set \
+             `sslcert` and `sslkey` in the client.",
+        ),
+        entry(
+            Fault::Login(LoginFault::Misconfigured),
+            "pgweir can't look users up: `auth_user`, `auth_query` or `auth_dbname` do not fit together, or the query \
+             failed.",
+            "The log has the reason.",
+        ),
+        entry(
+            Fault::Login(LoginFault::AuthDatabaseDisabled("NAME".to_owned())),
+            "Users are looked up in a database that an operator has disabled.",
+            "`ENABLE NAME` on the console.",
+        ),
+        entry(
+            Fault::NoForcedUser,
+            "With `auth_type = any` clients have no name of their own, so that pgweir needs one for the server.",
+            "Give the database's entry a `user=`.",
+        ),
+    ]
+}
+
+/// Those that ask somebody else for the password; their options play no part here.
+fn services() -> impl Iterator<Item = Entry> {
+    let ldap = ["ldapserver=localhost", "ldapprefix=cn="].into_iter();
+    let ldap = LdapOptions::parse(ldap).map(|options| {
+        entry(
+            Fault::Login(LoginFault::Service(Service::Ldap(Arc::new(options)))),
+            "The LDAP server has refused the password, or could not be asked.",
+            "The line before it in the log says which. See [who may log in](authentication.md#ldap).",
+        )
+    });
+    let pam = PamOptions::parse([].into_iter()).map(|options| {
+        entry(
+            Fault::Login(LoginFault::Service(Service::Pam(Arc::new(options)))),
+            "PAM has refused the password, or its service is not set up.",
+            "The line before it in the log says which. See [who may log in](authentication.md#pam).",
+        )
+    });
+    ldap.into_iter().chain(pam)
+}
+
+fn names() -> Vec<Entry> {
+    vec![
+        entry(
+            Fault::NoSuchDatabase("NAME".to_owned()),
+            "The configuration has no entry for this database, and no `*` entry. A console command that names such a \
+             database says so, too.",
+            "Add `NAME = host=...` under `[databases]`, or connect to a database that is there: `SHOW DATABASES` lists \
+             them.",
+        ),
+        entry(
+            Fault::DatabaseDisabled("NAME".to_owned()),
+            "An operator has given the command `DISABLE NAME`.",
+            "`ENABLE NAME` on the console.",
+        ),
+        entry(
+            Fault::NoUserName,
+            "The client's first packet names no user.",
+            "Set the user in the client's connection string.",
+        ),
+        entry(
+            Fault::BadName("user"),
+            "The name of the user or of the database is longer than PostgreSQL's names can be, or is not UTF-8.",
+            "Correct the name in the client's connection string.",
+        ),
+        entry(
+            Fault::UnsupportedParameter("NAME".to_owned()),
+            "The client sets a parameter in its startup packet that pgweir can't carry in this pool mode. In transaction \
+             mode with `session_state = transparent` any parameter is carried.",
+            "List it in `ignore_startup_parameters`; then it has no effect.",
+        ),
+        entry(
+            Fault::UnsupportedOption("NAME".to_owned()),
+            "The same, inside the startup parameter `options` (`PGOPTIONS`).",
+            "List it in `ignore_startup_parameters`; then it has no effect.",
+        ),
+        entry(
+            Fault::OptionsSyntax,
+            "The startup parameter `options` has something else in it than settings.",
+            "Write `-c name=value`, with a backslash before each blank inside a value.",
+        ),
+        entry(
+            Fault::BadReplication("VALUE".to_owned()),
+            "The startup parameter `replication` takes a boolean or `database`.",
+            "Correct the client's connection string.",
+        ),
+        entry(
+            Fault::InvalidParameters,
+            "PostgreSQL does not take the value of a parameter that the client has sent at login, such as a `TimeZone` \
+             that does not exist.",
+            "Correct the value. PostgreSQL's own words are in the log.",
+        ),
+    ]
+}
+
+fn places() -> Vec<Entry> {
+    vec![
+        entry(
+            Fault::Tls(TlsFault::Required),
+            "`client_tls_sslmode` demands TLS, and the client has logged in without it.",
+            "Add `sslmode=require` (or a stricter mode) to the client's connection string.",
+        ),
+        entry(
+            Fault::TooManyClients,
+            "As many clients as `max_client_conn` are connected.",
+            "Raise it, and the limit of open files with it (`pgweir check` tells how many are needed); or close clients \
+             that nobody uses: `SHOW CLIENTS`.",
+        ),
+        entry(
+            Fault::TooManyClientsOfDatabase,
+            "As many clients as `max_db_client_connections` are connected to this database.",
+            "Raise it, or close clients that nobody uses.",
+        ),
+        entry(
+            Fault::TooManyClientsOfUser,
+            "As many clients as `max_user_client_connections` are connected as this user.",
+            "Raise it, or close clients that nobody uses.",
+        ),
+        entry(
+            Fault::Overloaded,
+            "So many clients log in at the same moment that the queue for checking passwords is full.",
+            "Raise `auth_queue` (LDAP, PAM, `peer`) or `scram_queue`, or let clients connect less often. `SHOW INTERNAL` \
+             has the length of both queues.",
+        ),
+        entry(
+            Fault::LoginTimeout,
+            "The client did not finish its login within `client_login_timeout`.",
+            "Look for a slow network, or a client that opens a connection and says nothing, such as a health check.",
+        ),
+        entry(
+            Fault::LoginTimeoutServerDown,
+            "The login was complete but for the first server connection of its pool, which could not be opened within \
+             `client_login_timeout`.",
+            "Check that PostgreSQL runs and can be reached: `pgweir check --reach`. The log has the failed attempts.",
+        ),
+    ]
+}
+
+/// What is no PostgreSQL client, or a strange one.
+pub(super) fn protocol() -> Vec<Entry> {
+    let http = i32::from_be_bytes(*b"GET ");
+    let old = ProtocolVersion { major: 2, minor: 0 };
+    let strange = "Something else than a PostgreSQL client connects to this port, or the client library has a fault.";
+    let look = "Find out who it is by the address in the log. Health checks should log in, or only open and close.";
+    vec![
+        entry(Fault::Startup(StartupError::Length(http)), strange, look),
+        entry(Fault::Startup(StartupError::Layout), strange, look),
+        entry(Fault::Startup(StartupError::Request), strange, look),
+        entry(
+            Fault::Startup(StartupError::Version(old)),
+            "The client speaks a version of the protocol that PostgreSQL has given up.",
+            "Use a client library of this century: protocol 3.0 is of 2003.",
+        ),
+        entry(
+            Fault::Tls(TlsFault::EarlyData("SSL")),
+            "The client sent more before it had an answer to its request for encryption. Someone in between may have \
+             put it there.",
+            "Look at what stands between client and pgweir.",
+        ),
+        entry(
+            Fault::Tls(TlsFault::NoAlpn),
+            "The client began with TLS at once (`sslnegotiation=direct`) and did not say that it speaks PostgreSQL's \
+             protocol (ALPN).",
+            "Use a client library of PostgreSQL 17 or newer for it, or `sslnegotiation=postgres`.",
+        ),
+        entry(
+            Fault::MalformedSasl("malformed SCRAM message".to_owned()),
+            strange,
+            "Update the client library.",
+        ),
+        entry(
+            Fault::UnexpectedMessage(b'Q'),
+            strange,
+            "Update the client library.",
+        ),
+        entry(
+            Fault::Length(BadLength {
+                tag: b'Q',
+                length: -1,
+            }),
+            "A message has a length that no message can have.",
+            "Update the client library.",
+        ),
+        entry(
+            Fault::TooLong(b'p'),
+            "A message of the login or to the console is longer than it can be.",
+            "Update the client library.",
+        ),
+        entry(
+            Fault::Malformed(b'p'),
+            "The fields of a message do not fit its length.",
+            "Update the client library.",
+        ),
+    ]
+}
