@@ -18,6 +18,7 @@ from restarting import Line
 from tlsfixtures import certificates, tls_pg  # noqa: F401 (fixtures)
 
 RUN_FOLDER = "PGWEIR_TEST_RUN"
+USERS_FUNCTIONS = "SELECT string_agg(oid::regprocedure::text, ', ') FROM pg_proc WHERE oid >= 16384"
 # Seconds for a test of `make test-full` that does not say how many: the full counts take long.
 FULL_TIMEOUT = 900
 
@@ -193,7 +194,17 @@ def shared_clusters(start_cluster):
             running[version, assist] = start_cluster(version, name, assist)
         return running[version, assist]
 
+    get.running = running
     return get
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_functions_left_behind(request, shared_clusters):
+    """A function that one module's tests leave in a shared database changes what pgweir certifies for the others."""
+    yield
+    for made in shared_clusters.running.values():
+        left = made.value(USERS_FUNCTIONS, dbname="app")
+        assert left is None, f"tests of {request.node.name} left functions in PostgreSQL {made.version}: {left}"
 
 
 @pytest.fixture(params=clusters.VERSIONS, ids=lambda version: f"pg{version}")

@@ -42,6 +42,7 @@ def injecting(pg, assist_libraries):
     with Session.to(pg) as canary:
         yield pg, preloading(library)
         assert canary.value("SELECT 1") == "1"  # would be gone after a crash of any session
+    pg.run("DROP PROCEDURE steps()", dbname="app")
 
 
 def test_each_step_may_fail(injecting, request):
