@@ -18,7 +18,6 @@ from restarting import Line
 from tlsfixtures import certificates, tls_pg  # noqa: F401 (fixtures)
 
 RUN_FOLDER = "PGWEIR_TEST_RUN"
-USERS_FUNCTIONS = "SELECT string_agg(oid::regprocedure::text, ', ') FROM pg_proc WHERE oid >= 16384"
 # Seconds for a test of `make test-full` that does not say how many: the full counts take long.
 FULL_TIMEOUT = 900
 
@@ -201,10 +200,16 @@ def shared_clusters(start_cluster):
 @pytest.fixture(scope="module", autouse=True)
 def no_functions_left_behind(request, shared_clusters):
     """A function that one module's tests leave in a shared database changes what pgweir certifies for the others."""
+    before = {key: _functions(made) for key, made in shared_clusters.running.items()}
     yield
-    for made in shared_clusters.running.values():
-        left = made.value(USERS_FUNCTIONS, dbname="app")
-        assert left is None, f"tests of {request.node.name} left functions in PostgreSQL {made.version}: {left}"
+    for key, made in shared_clusters.running.items():
+        left = _functions(made) - before.get(key, set())
+        assert not left, f"tests of {request.node.name} left functions in PostgreSQL {made.version}: {left}"
+
+
+def _functions(made):
+    """The functions of users in the database of most tests."""
+    return {row[0] for row in made.rows("SELECT oid::regprocedure::text FROM pg_proc WHERE oid >= 16384", dbname="app")}
 
 
 @pytest.fixture(params=clusters.VERSIONS, ids=lambda version: f"pg{version}")

@@ -85,6 +85,10 @@ def test_a_random_session(assisted_pg, number, request):
             run_session(rng, assisted_pg, done)
     except AssertionError as error:
         raise AssertionError(f"PGWEIR_ASSIST_SEED={seed}, after {done[-12:]}: {error}") from error
+    finally:
+        with Session.to(assisted_pg) as session:
+            session.query("ROLLBACK PREPARED 'phase'")
+            session.query("DROP TABLE triggered; DROP FUNCTION hidden, sets_both, on_insert; DROP PROCEDURE commits(bool)")
 
 
 def run_session(rng, pg, done):

@@ -516,6 +516,7 @@ def test_a_job_queue(start_pooler, pg, workers):
         assert boss.execute("SELECT count(*) FROM jobs WHERE done_by IS NULL").fetchone()[0] == 0
     for hand in hands:
         hand.close()
+    pg.run("DROP TABLE jobs; DROP FUNCTION wake()", dbname="app")
 
 
 @pytest.mark.parametrize("mode", ("session", "off"))

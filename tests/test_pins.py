@@ -146,6 +146,7 @@ def test_extensions_that_pin(start_pooler, newest_pg):
     assert {pin["reason"] for pin in pins} == {"load"}
     with pytest.raises(Exception, match="SET failed"):
         pooler.console("SET pin_extensions = 'a''b'")
+    newest_pg.run("DROP FUNCTION counts()", dbname="app")
 
 
 # -- who is told

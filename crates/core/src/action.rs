@@ -7,7 +7,7 @@ use std::{ops::Range, sync::Arc};
 use pgweir_auth::scram;
 
 use crate::{
-    Along, Inquiry, Token, WorkerId,
+    Inquiry, Token, WorkerId,
     address::{Address, Endpoint},
     backend::Server,
     cancel::CancelKey,
@@ -15,7 +15,7 @@ use crate::{
     mail::Mail,
     operator::Shutdown,
     stats::Stats,
-    takeover::{ClientRecord, ListenNote, PoolNote},
+    takeover::{Along, ClientRecord, ListenNote, PoolNote},
     tls::TlsRole,
 };
 

@@ -4,13 +4,15 @@ use std::{net::IpAddr, sync::Arc};
 
 use crate::{
     SharedPool, Shutdown, Snapshot, Token, WorkerId,
-    admin::{KnownNames, Tour},
     cancel::CancelKey,
+    console::{KnownNames, Tour},
+    diagnosis::Diagnosis,
     fault::Fault,
     listen::Letter,
     pool::Waiter,
+    shared_pool::Search,
     signal::Order,
-    worker::{Diagnosis, Search, Word},
+    takeover::Word,
 };
 
 /// What an operator is to know of a command that was carried out.
@@ -114,4 +116,10 @@ pub enum Mail {
     Count,
     /// End the process.
     Shutdown(Shutdown),
+}
+
+impl From<Word> for Mail {
+    fn from(word: Word) -> Self {
+        Self::Takeover(Box::new(word))
+    }
 }

@@ -4,7 +4,6 @@
 mod backpressure;
 mod ddl;
 mod demands;
-mod early;
 mod fence;
 mod given;
 mod held;
@@ -25,7 +24,6 @@ mod upward;
 use pgweir_config::PoolMode;
 use pgweir_wire::{HEADER_LEN, Report, Severity, tag::backend};
 
-pub(crate) use self::early::send_early;
 use self::{
     run::Run,
     upward::{Stopped, Upward},
@@ -36,7 +34,7 @@ use crate::{
     fault::{Fault, STALE_PLAN, Words},
     frontend::ClientDuty,
     session::Lack,
-    worker::Worker,
+    worker::{Loss, Worker, send_early},
 };
 
 impl Worker {
@@ -547,16 +545,4 @@ fn stands_alone(tag: u8) -> bool {
         tag,
         backend::ERROR_RESPONSE | backend::NOTIFICATION_RESPONSE
     )
-}
-
-/// What a client loses with its server.
-#[derive(Debug)]
-pub(crate) struct Loss {
-    pub(crate) fault: Fault,
-    /// In a transaction, or in the middle of something that can't be answered for.
-    pub(crate) was_in_transaction: bool,
-    /// A part of a message was passed on.
-    pub(crate) mid_message: bool,
-    /// How many answers the client is owed.
-    pub(crate) owed: usize,
 }

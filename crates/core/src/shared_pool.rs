@@ -1,5 +1,6 @@
 //! A pool as all workers see it: its ledger, and what is known of its servers.
 
+mod eviction;
 mod failure;
 mod welcome;
 
@@ -8,7 +9,8 @@ use std::sync::{Arc, atomic::AtomicUsize};
 use parking_lot::Mutex;
 use pgweir_auth::{scram::ClientKeys, userlist::Secret};
 
-pub use self::{failure::Failure, welcome::Welcome};
+pub(crate) use self::eviction::Found;
+pub use self::{eviction::Search, failure::Failure, welcome::Welcome};
 use crate::{
     beginnings::Beginnings,
     catalog::Catalog,

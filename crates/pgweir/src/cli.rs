@@ -118,7 +118,7 @@ mod tests {
         );
         assert_eq!(
             Cli::command().render_version(),
-            format!("{}\n", pgweir_core::admin::VERSION),
+            format!("{}\n", pgweir_core::console::VERSION),
             "--version and SHOW VERSION agree"
         );
     }

@@ -13,7 +13,7 @@ use std::{
 
 use crossbeam_channel::{Sender, unbounded};
 use pgweir_config::Settings;
-use pgweir_core::{Directory, Level, Snapshot, Worker, WorkerId, admin};
+use pgweir_core::{Directory, Level, Snapshot, Worker, WorkerId, console};
 
 use self::error::{StartError, no_elder, where_asked};
 use crate::{
@@ -307,7 +307,7 @@ impl Start {
             log: log.clone(),
         };
         let workers = crew.start(&directory)?;
-        let text = format!("process up: {}, epoll, {count} workers", admin::VERSION);
+        let text = format!("process up: {}, epoll, {count} workers", console::VERSION);
         lines.say(clock.now(), Level::Log, text);
         drop(crew);
         let partner = Arc::<Partner>::default();

@@ -1,81 +1,18 @@
-//! A client that talks to the console.
+//! What a console client sends is read and answered.
 
-use pgweir_wire::{HEADER_LEN, MessageWriter, Severity, sqlstate, tag::frontend};
-
-use super::{
-    command::{Command, Right, Show, Source},
-    orders::Awaiting,
-    rows, show,
-    tour::{Collection, Errand, KnownNames},
-};
 use crate::{
     Action, Actions, Control, Level, ReadMode, Time, Token,
+    admin::show,
+    console::{
+        Cell, Collection, Column, Console, Errand, KnownNames, Show, Source, Step, write_done,
+        write_fault, write_ready, write_table,
+    },
     fault::Fault,
     frontend::{Client, ClientDuty},
-    inbox::Inbox,
     mail::Note,
     worker::Worker,
 };
-
-/// The longest command.
-const COMMAND_MAX: usize = 64 * 1024;
-
-/// A client's console.
-#[derive(Debug)]
-pub struct Console {
-    is_admin: bool,
-    inbox: Inbox,
-    /// A command is being carried out; the next one waits.
-    pub(super) busy: bool,
-    /// What its command waits for.
-    pub(super) awaits: Option<Awaiting>,
-    /// What it is to be shown, once the control thread has answered.
-    wants: Option<Show>,
-    /// What the command that the control thread works on is answered with.
-    tag: String,
-    /// An error in the extended protocol: all up to Sync is skipped.
-    skipping: bool,
-}
-
-impl Console {
-    /// A console with all rights, or with those to look.
-    #[must_use]
-    pub fn new(is_admin: bool) -> Self {
-        Self {
-            is_admin,
-            inbox: Inbox::default(),
-            busy: false,
-            awaits: None,
-            wants: None,
-            tag: String::new(),
-            skipping: false,
-        }
-    }
-
-    fn take_message(&mut self) -> Result<Option<(u8, Vec<u8>)>, Fault> {
-        let message = self.inbox.take(COMMAND_MAX)?;
-        Ok(message.map(|(header, bytes)| (header.tag, bytes[HEADER_LEN..].to_vec())))
-    }
-}
-
-/// Appends the parameters that a console client is told at login.
-pub(crate) fn welcome(out: &mut Vec<u8>) {
-    let parameters = [
-        (
-            "server_version",
-            concat!(env!("CARGO_PKG_VERSION"), "/pgweir"),
-        ),
-        ("client_encoding", "UTF8"),
-        ("server_encoding", "UTF8"),
-        ("DateStyle", "ISO"),
-        ("TimeZone", "GMT"),
-        ("standard_conforming_strings", "on"),
-        ("is_superuser", "on"),
-    ];
-    for (name, value) in parameters {
-        MessageWriter::new(out).parameter_status(name.as_bytes(), value.as_bytes());
-    }
-}
+use pgweir_wire::{MessageWriter, sqlstate};
 
 impl Worker {
     pub(crate) fn console_bytes(
@@ -86,14 +23,14 @@ impl Worker {
         out: &mut Actions,
     ) {
         if let Some(console) = self.console(conn) {
-            console.inbox.push(bytes);
+            console.push(bytes);
         }
         self.console_steps(conn, now, out);
     }
 
     /// A long answer has been taken by the client: go on.
     pub(crate) fn console_drained(&mut self, conn: Token, now: Time, out: &mut Actions) {
-        if self.console(conn).is_some_and(|console| !console.busy) {
+        if self.console(conn).is_some_and(|console| !console.is_busy()) {
             self.console_steps(conn, now, out);
         }
     }
@@ -114,83 +51,26 @@ impl Worker {
             let Some(console) = self.console(conn) else {
                 return;
             };
-            if console.busy || is_blocked {
+            if is_blocked {
                 return out.read(conn, ReadMode::Hold);
             }
-            match console.take_message() {
-                Ok(Some((tag, body))) => self.console_message(conn, tag, &body, now, out),
-                Ok(None) => return out.read(conn, ReadMode::Deliver),
-                Err(fault) => return self.refuse(conn, &fault, now, out),
+            let mut step = Step::Hold;
+            out.send_made(conn, |reply| step = console.next(reply));
+            if step.is_of_command() {
+                let counted = &mut self.console_stats.now;
+                counted.query_count += 1;
+                counted.xact_count += 1;
             }
-        }
-    }
-
-    fn console_message(&mut self, conn: Token, tag: u8, body: &[u8], now: Time, out: &mut Actions) {
-        let Some(console) = self.console(conn) else {
-            return;
-        };
-        match tag {
-            frontend::TERMINATE => self.dismiss(conn, "client close request", now, out),
-            frontend::SYNC => {
-                console.skipping = false;
-                ready(conn, out);
+            match step {
+                Step::Read => return out.read(conn, ReadMode::Deliver),
+                Step::Hold => return out.read(conn, ReadMode::Hold),
+                Step::Pass | Step::Answered => {}
+                Step::Failed(fault) => out.log(Level::Error, "", fault.to_string()),
+                Step::Leave => return self.dismiss(conn, "client close request", now, out),
+                Step::Refuse(fault) => return self.refuse(conn, &fault, now, out),
+                Step::Show(show) => self.console_show(conn, show, now, out),
+                Step::Run(command) => self.console_order(conn, command, now, out),
             }
-            _ if console.skipping => {}
-            frontend::QUERY => match std::str::from_utf8(body)
-                .ok()
-                .and_then(|text| text.strip_suffix('\0'))
-            {
-                Some(text) if !text.contains('\0') => self.console_command(conn, text, now, out),
-                _ => self.refuse(conn, &Fault::Malformed(tag), now, out),
-            },
-            frontend::PARSE
-            | frontend::BIND
-            | frontend::DESCRIBE
-            | frontend::EXECUTE
-            | frontend::CLOSE => {
-                console.skipping = true;
-                let fault = Fault::ConsoleExtended;
-                out.send_made(conn, |bytes| fault.write(Severity::Error, bytes));
-            }
-            frontend::FLUSH => {}
-            other => self.refuse(conn, &Fault::UnexpectedMessage(other), now, out),
-        }
-    }
-
-    fn console_command(&mut self, conn: Token, text: &str, now: Time, out: &mut Actions) {
-        let counted = &mut self.console_stats.now;
-        counted.query_count += 1;
-        counted.xact_count += 1;
-        let is_admin = self.console(conn).is_some_and(|console| console.is_admin);
-        let command = match Command::parse(text) {
-            Ok(command) if command.right() == Right::Look || is_admin => command,
-            Ok(_) => return self.console_fault(conn, &Fault::CommandNotAllowed, out),
-            Err(fault) => return self.console_fault(conn, &fault, out),
-        };
-        match command {
-            Command::Empty => {
-                out.send_made(conn, |bytes| {
-                    MessageWriter::new(bytes)
-                        .empty_query_response()
-                        .ready_for_query(b'I');
-                });
-            }
-            Command::Show(Show::Help) => {
-                out.send_made(conn, |bytes| {
-                    let mut writer = MessageWriter::new(bytes);
-                    let (code, detail) = (sqlstate::SUCCESSFUL_COMPLETION, Show::help());
-                    writer.notice_with_detail(code, "Console usage", &detail);
-                    writer.command_complete("SHOW").ready_for_query(b'I');
-                });
-            }
-            Command::Parameter(name, value) => answer_one(conn, name, value, out),
-            Command::Show(show) => self.console_show(conn, show, now, out),
-            Command::SetParameter => out.send_made(conn, |bytes| {
-                let mut writer = MessageWriter::new(bytes);
-                writer.notice(Severity::Notice, "00000", "SET ignored");
-                writer.command_complete("SET").ready_for_query(b'I');
-            }),
-            command => self.console_order(conn, command, now, out),
         }
     }
 
@@ -200,8 +80,8 @@ impl Worker {
             Source::Here => {
                 let (columns, rows) = show::table(self, collection, now);
                 out.send_made(conn, |bytes| {
-                    rows::write(&columns, &rows, bytes);
-                    MessageWriter::new(bytes).ready_for_query(b'I');
+                    write_table(&columns, &rows, bytes);
+                    write_ready(bytes);
                 });
             }
             Source::Workers => {
@@ -209,8 +89,7 @@ impl Worker {
             }
             Source::Names => {
                 if let Some(console) = self.console(conn) {
-                    console.busy = true;
-                    console.wants = Some(show);
+                    console.want_names(show);
                 }
                 let worker = self.id;
                 let asked = Control::Names {
@@ -230,7 +109,7 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) {
-        let wants = self.console(conn).and_then(|console| console.wants.take());
+        let wants = self.console(conn).and_then(Console::take_wanted);
         if let Some(show) = wants {
             let mut collection = Collection::new(show, now);
             collection.names = names;
@@ -238,17 +117,10 @@ impl Worker {
         }
     }
 
-    pub(crate) fn console_busy(&mut self, conn: Token, busy: bool) {
-        if let Some(console) = self.console(conn) {
-            console.busy = busy;
-        }
-    }
-
     /// From here on until [`Worker::configured`], the control thread works for this console.
     pub(super) fn await_control(&mut self, conn: Token, tag: String) {
         if let Some(console) = self.console(conn) {
-            console.busy = true;
-            console.tag = tag;
+            console.await_control(tag);
         }
     }
 
@@ -264,7 +136,7 @@ impl Worker {
         let Some(console) = self.console(conn) else {
             return;
         };
-        let tag = std::mem::take(&mut console.tag);
+        let tag = console.take_tag();
         match outcome {
             Ok(note) => {
                 if let Some(Note { text, detail }) = note {
@@ -287,12 +159,12 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) {
-        if self.console(conn).is_none() {
+        let Some(console) = self.console(conn) else {
             return;
-        }
-        self.console_busy(conn, false);
+        };
+        console.finish();
         match outcome {
-            Ok(tag) => answer_done(conn, tag, out),
+            Ok(tag) => out.send_made(conn, |bytes| write_done(tag, bytes)),
             Err(fault) => self.console_fault(conn, fault, out),
         }
         self.console_steps(conn, now, out);
@@ -301,8 +173,7 @@ impl Worker {
     pub(super) fn console_fault(&self, conn: Token, fault: &Fault, out: &mut Actions) {
         out.log(Level::Error, "", fault.to_string());
         out.send_made(conn, |bytes| {
-            fault.write(Severity::Error, bytes);
-            MessageWriter::new(bytes).ready_for_query(b'I');
+            write_fault(fault, bytes);
         });
     }
 
@@ -310,40 +181,19 @@ impl Worker {
     pub(crate) fn answer_table(
         &mut self,
         conn: Token,
-        columns: &[rows::Column],
-        rows: &[Vec<rows::Cell>],
+        columns: &[Column],
+        rows: &[Vec<Cell>],
         now: Time,
         out: &mut Actions,
     ) {
-        if self.console(conn).is_none() {
+        let Some(console) = self.console(conn) else {
             return;
-        }
-        self.console_busy(conn, false);
+        };
+        console.finish();
         out.send_made(conn, |bytes| {
-            rows::write(columns, rows, bytes);
-            MessageWriter::new(bytes).ready_for_query(b'I');
+            write_table(columns, rows, bytes);
+            write_ready(bytes);
         });
         self.console_steps(conn, now, out);
     }
-}
-
-fn ready(conn: Token, out: &mut Actions) {
-    out.send_made(conn, |bytes| {
-        MessageWriter::new(bytes).ready_for_query(b'I');
-    });
-}
-
-pub(super) fn answer_done(conn: Token, tag: &str, out: &mut Actions) {
-    out.send_made(conn, |bytes| {
-        MessageWriter::new(bytes)
-            .command_complete(tag)
-            .ready_for_query(b'I');
-    });
-}
-
-fn answer_one(conn: Token, column: &'static str, value: &str, out: &mut Actions) {
-    out.send_made(conn, |bytes| {
-        rows::write(&[(column, rows::Kind::Text)], &[vec![value.into()]], bytes);
-        MessageWriter::new(bytes).ready_for_query(b'I');
-    });
 }

@@ -1,16 +1,6 @@
-//! The console: database `pgbouncer` (or `pgweir`), simple query protocol.
+//! Commands of the console are carried out on the workers.
 
-mod command;
 mod console;
-mod grammar;
 mod orders;
-mod rows;
 mod show;
 mod tour;
-
-pub use console::Console;
-pub(crate) use console::welcome;
-pub use tour::{HostEntry, KnownNames, Tour, ZoneEntry};
-
-/// What SHOW VERSION and `--version` say.
-pub const VERSION: &str = concat!("pgweir ", env!("CARGO_PKG_VERSION"));

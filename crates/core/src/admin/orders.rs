@@ -4,49 +4,13 @@ use std::collections::BTreeSet;
 
 use pgweir_config::{Scope, is_console};
 
-use super::{command::Command, tour::Errand};
 use crate::{
-    Action, Actions, Control, Halt, Level, Operator, SharedPool, Shutdown, Time, Token,
-    fault::Fault, frontend::ClientDuty, worker::Worker,
+    Action, Actions, Control, Halt, Level, SharedPool, Shutdown, Time, Token,
+    console::{Awaiting, Command, Errand, write_done},
+    fault::Fault,
+    frontend::ClientDuty,
+    worker::Worker,
 };
-
-/// What a console waits for, with the database if it is about one.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Awaiting {
-    /// PAUSE: there is no server any more.
-    Paused(Option<String>),
-    /// WAIT_CLOSE: there is no server any more that is out of date.
-    Closed(Option<String>),
-    /// SUSPEND: all connections are quiet.
-    Suspended,
-}
-
-impl Awaiting {
-    fn database(&self) -> Option<&str> {
-        match self {
-            Self::Paused(database) | Self::Closed(database) => database.as_deref(),
-            Self::Suspended => None,
-        }
-    }
-
-    fn tag(&self) -> &'static str {
-        match self {
-            Self::Paused(_) => "PAUSE",
-            Self::Closed(_) => "WAIT_CLOSE",
-            Self::Suspended => "SUSPEND",
-        }
-    }
-
-    /// Has the order itself been taken back?
-    fn is_void(&self, operator: &Operator) -> bool {
-        match self {
-            Self::Paused(None) => operator.halt() != Halt::Paused,
-            Self::Paused(Some(database)) => !operator.is_database_paused(database),
-            Self::Closed(_) => false,
-            Self::Suspended => operator.halt() != Halt::Suspended,
-        }
-    }
-}
 
 impl Worker {
     /// Carries out a command that changes something.
@@ -62,7 +26,7 @@ impl Worker {
             Command::Reload => return self.ask_for_reload(conn, out),
             Command::Restart => {
                 out.list.push(Action::Control(Control::Restart));
-                return super::console::answer_done(conn, "RESTART", out);
+                return out.send_made(conn, |bytes| write_done("RESTART", bytes));
             }
             Command::Shutdown(how) => return self.ask_for_shutdown(conn, how, out),
             Command::Pause(database) => self.pause(conn, database, now, out),
@@ -268,8 +232,8 @@ impl Worker {
         let Some(console) = self.console(conn) else {
             return;
         };
-        console.busy = true;
-        console.awaits = Some(what);
+        console.begin();
+        console.wait_for(what);
         self.directory.operator().wait(worker, conn);
         self.console_awaited(conn, now, out);
     }
@@ -278,7 +242,7 @@ impl Worker {
     pub(crate) fn console_awaited(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let awaits = self
             .console(conn)
-            .and_then(|console| console.awaits.clone());
+            .and_then(|console| console.awaits().cloned());
         let Some(what) = awaits else { return };
         if what.is_void(self.directory.operator()) {
             return self.end_await(conn, Err(&Fault::CommandCanceled), now, out);
@@ -311,7 +275,7 @@ impl Worker {
         out: &mut Actions,
     ) {
         if let Some(console) = self.console(conn) {
-            console.awaits = None;
+            console.stop_waiting();
         }
         self.directory.operator().wait_no_more(self.id, conn);
         self.answer(conn, outcome, now, out);
@@ -321,7 +285,7 @@ impl Worker {
     pub(crate) fn cancel_console(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let awaits = self
             .console(conn)
-            .and_then(|console| console.awaits.clone());
+            .and_then(|console| console.awaits().cloned());
         let operator = self.directory.operator();
         // An error means that somebody else has taken it back, or that the process ends.
         let taken_back = match &awaits {
@@ -382,7 +346,7 @@ impl Worker {
         self.directory.operator().begin_end();
         out.list.push(Action::Control(Control::Shutdown(how)));
         if how != Shutdown::Immediate {
-            super::console::answer_done(conn, "SHUTDOWN", out);
+            out.send_made(conn, |bytes| write_done("SHUTDOWN", bytes));
         }
     }
 }

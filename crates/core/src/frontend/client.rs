@@ -8,7 +8,7 @@ use pgweir_wire::Header;
 
 use crate::{
     Address, Native, Replication, Time, TlsFacts, Token,
-    admin::Console,
+    console::Console,
     listen::Hearing,
     pool::{PoolId, PoolKey, Ticket},
     session::{

@@ -16,6 +16,7 @@ use crate::{
         Statements, VerdictCache,
     },
     stats::Stats,
+    worker::send_early,
 };
 
 /// One client's messages on their way to its server.
@@ -537,6 +538,13 @@ impl Upward<'_> {
         send_target(self.server_conn, frontend::CLOSE, statement.name(), out);
         let mark = Mark::own(MarkKind::Close, Change::Evicted(statement));
         self.server.replies.mark_sent(mark);
+    }
+
+    /// Flush: what we have answered ourselves goes out, unless the server's answer takes it along.
+    fn flush_early(&mut self, out: &mut Actions) {
+        if self.server.replies.is_fresh() {
+            send_early(self.client_conn, self.server, out);
+        }
     }
 }
 

@@ -25,20 +25,24 @@
 //!
 //! Until a client's `Received`, it is the old process's: if the new one dies, it is served on.
 
+mod along;
 mod field;
 mod listen_note;
 mod message;
 mod record;
 mod retained;
 mod server_record;
+mod word;
 
 pub(crate) use self::retained::Retained;
 pub use self::{
+    along::Along,
     field::BadFrame,
     listen_note::ListenNote,
     message::{Begin, FRAME_MAX, HEADER, ListenerNote, Message, PoolNote, frame_len},
     record::{ClientRecord, Pairs, ServerPassword, SessionRecord},
     server_record::ServerRecord,
+    word::Word,
 };
 
 /// The version of what is said. Processes of different ones don't hand over to each other.

@@ -8,7 +8,7 @@ use pgweir_wire::{Authentication, MessageWriter, Severity, sqlstate};
 
 use super::{Worker, authenticate::is_own_user};
 use crate::{
-    Actions, Answer, Level, ReadMode, Replication, SharedPool, Time, Token, admin::Console,
+    Actions, Answer, Level, ReadMode, Replication, SharedPool, Time, Token, console::Console,
     fault::Fault, frontend::ClientDuty, pool::PoolKey, shared_pool::Welcome,
 };
 
@@ -205,7 +205,7 @@ impl Worker {
         );
         let key = client.cancel_key();
         out.send_made(conn, |bytes| {
-            crate::admin::welcome(bytes);
+            crate::console::write_welcome(bytes);
             MessageWriter::new(bytes)
                 .backend_key_data(key.pid, &key.secret)
                 .ready_for_query(b'I');

@@ -7,22 +7,12 @@ use pgweir_config::PoolMode;
 
 use super::{Conn, Worker};
 use crate::{
-    Actions, ReadMode, SharedPool, Time, Token,
+    Actions, Along, ReadMode, SharedPool, Time, Token,
     backend::{BackendKey, Duty, Exchange, Phase, Server, Unnamed},
     fault::Fault,
     frontend::{Client, ClientDuty},
     takeover::{Pairs, ServerRecord},
 };
-
-/// A server that leaves this process with its client.
-#[derive(Debug)]
-pub struct Along {
-    /// Its connection.
-    pub conn: Token,
-    /// Its pool, whose ledger counts it until the other process has it: then its worker is to be told
-    /// ([`Word::Gone`](super::Word::Gone)).
-    pub shared: Arc<SharedPool>,
-}
 
 impl Worker {
     /// The server that a client can take along: in session mode, when neither owes the other anything.

@@ -4,29 +4,12 @@ use std::sync::Arc;
 
 use super::Worker;
 use crate::{
-    Action, Actions, SharedPool, Time, Token, WorkerId,
+    Action, Actions, Search, SharedPool, Time, WorkerId,
     backend::Duty,
     mail::Mail,
     pool::{Notes, PoolId, Scope},
+    shared_pool::Found,
 };
-
-/// A look for the server that has been idle longest, among those that a cap can do without.
-#[derive(Debug)]
-pub struct Search {
-    /// The pool that was denied a server.
-    pool: Arc<SharedPool>,
-    /// By its cap of this kind.
-    scope: Scope,
-    visited: usize,
-    found: Option<Found>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Found {
-    worker: WorkerId,
-    conn: Token,
-    idle_since: Time,
-}
 
 impl Worker {
     pub(super) fn deliver_of_caps(&self, notes: &Notes, pool: &Arc<SharedPool>, out: &mut Actions) {

@@ -4,15 +4,26 @@ use std::fmt::Display;
 
 use pgweir_wire::MessageWriter;
 
-use super::Worker;
+use super::{Worker, early::send_early};
 use crate::{
     Action, Actions, Closed, Level, Time, Token,
     backend::{Duty, Phase},
     fault::Fault,
-    relay::{Loss, send_early},
     session::Suspicion,
     shared_pool::Failure,
 };
+
+/// What a client loses with its server.
+#[derive(Debug)]
+pub(crate) struct Loss {
+    pub(crate) fault: Fault,
+    /// In a transaction, or in the middle of something that can't be answered for.
+    pub(crate) was_in_transaction: bool,
+    /// A part of a message was passed on.
+    pub(crate) mid_message: bool,
+    /// How many answers the client is owed.
+    pub(crate) owed: usize,
+}
 
 impl Worker {
     /// A server's connection is gone without our doing.

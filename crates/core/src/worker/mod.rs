@@ -17,6 +17,7 @@ mod departed;
 mod departure;
 mod diagnosis;
 mod discard;
+mod early;
 mod eviction;
 mod exchange;
 mod forwarding;
@@ -57,15 +58,12 @@ use std::sync::Arc;
 
 use pgweir_auth::scram::DerivedKeys;
 
-pub use self::{
-    along::Along,
-    arrival::{Arrival, Word},
-    diagnosis::Diagnosis,
-    eviction::Search,
-};
+pub use self::arrival::Arrival;
 pub(crate) use self::{
+    early::send_early,
     listeners::Listeners,
     local_pool::LocalPool,
+    loss::Loss,
     pins::pins_of,
     table::{Conn, Table},
 };

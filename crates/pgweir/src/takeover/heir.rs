@@ -10,8 +10,9 @@ use std::{
 };
 
 use pgweir_core::{
-    Directory, Level, Word, WorkerId, admin,
+    Directory, Level, Word, WorkerId,
     cancel::CancelKey,
+    console,
     takeover::{Begin, ListenerNote, Message, VERSION},
 };
 
@@ -75,7 +76,7 @@ impl Heir {
         channel.set_patience(PATIENCE, PATIENCE)?;
         let hello = Message::Hello {
             version: VERSION,
-            program: admin::VERSION.to_owned(),
+            program: console::VERSION.to_owned(),
         };
         channel.send(&hello, &[])?;
         match channel.receive()? {

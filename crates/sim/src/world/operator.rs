@@ -2,7 +2,7 @@
 
 use pgweir_core::{
     Control, Snapshot, Token, WorkerId,
-    admin::KnownNames,
+    console::KnownNames,
     fault::Fault,
     mail::{Mail, Note},
 };

@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use super::{
-    super::rows::{Cell, Column, Kind},
-    Table,
+use crate::{
+    CatalogReport, Time,
+    console::{Cell, Column, Kind, Table},
+    worker::Worker,
 };
-use crate::{CatalogReport, Time, worker::Worker};
 
 use Kind::{Int4, Int8, Text};
 

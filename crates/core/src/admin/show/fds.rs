@@ -1,16 +1,10 @@
 //! SHOW FDS, without what PgBouncer tells there for its online restart: cancel keys, passwords and
 //! SCRAM keys are never shown, and descriptors are the driver's.
 
-use super::{
-    super::{
-        rows::{Cell, Column, Kind},
-        tour::Collection,
-    },
-    Table,
-    peers::end,
-};
+use super::peers::end;
 use crate::{
     Address,
+    console::{Cell, Collection, Column, Kind, Table},
     frontend::ClientDuty,
     session::Tracked,
     worker::{Conn, Worker},

@@ -1,14 +1,10 @@
 //! Tables that need no worker but one.
 
-use super::{
-    super::{
-        VERSION,
-        rows::{Cell, Column, Kind},
-        tour::Collection,
-    },
-    Table,
+use crate::{
+    Halt, Time,
+    console::{Cell, Collection, Column, Kind, Table, VERSION},
+    worker::Worker,
 };
-use crate::{Halt, Time, worker::Worker};
 
 use Kind::{Int4, Int8, Text};
 

@@ -1,14 +1,8 @@
 //! SHOW PEERS and PEER_POOLS: the processes to which cancel requests are passed on.
 
-use super::{
-    super::{
-        rows::{Cell, Column, Kind},
-        tour::{Collection, PeerCount},
-    },
-    Table,
-};
 use crate::{
     cancel::{Goal, Passage},
+    console::{Cell, Collection, Column, Kind, PeerCount, Table},
     worker::{Conn, Worker},
 };
 

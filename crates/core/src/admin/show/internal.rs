@@ -1,15 +1,9 @@
 //! SHOW INTERNAL: work that is done for no client's query, and what bounds it.
 
-use super::{
-    super::{
-        rows::{Cell, Column, Kind},
-        tour::Collection,
-    },
-    Table,
-};
 use crate::{
     backend::{Duty, Phase, Server},
     cancel::{Goal, Passage},
+    console::{Cell, Collection, Column, Kind, Table, Task},
     frontend::{Client, ClientDuty, Stage},
     occupancy::Occupied,
     worker::{Conn, Worker},
@@ -27,40 +21,6 @@ const COLUMNS: [Column; 8] = [
     ("waiting_max", Int4),
     ("refused", Int8),
 ];
-
-/// What connections of a pool do for pgweir itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::admin) enum Task {
-    /// Databases tell of users who log in.
-    AuthQuery,
-    /// A catalog is read.
-    Catalog,
-    /// A query is stopped.
-    Cancel,
-    /// LISTEN for clients.
-    Listen,
-    /// A server is tried before it is lent.
-    Check,
-}
-
-/// How much of it.
-#[derive(Debug, Clone, Copy, Default)]
-pub(in crate::admin) struct Work {
-    active: usize,
-    waiting: usize,
-}
-
-impl Task {
-    fn name(self) -> &'static str {
-        match self {
-            Self::AuthQuery => "auth_query",
-            Self::Catalog => "catalog",
-            Self::Cancel => "cancel",
-            Self::Listen => "listen",
-            Self::Check => "server_check_query",
-        }
-    }
-}
 
 /// Adds one worker's part.
 pub(super) fn add(worker: &Worker, collection: &mut Collection) {

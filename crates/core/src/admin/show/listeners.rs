@@ -1,13 +1,10 @@
 //! SHOW LISTENERS: the connections on which LISTEN is done.
 
-use super::{
-    super::{
-        rows::{Cell, Column, Kind},
-        tour::Collection,
-    },
-    Table,
+use crate::{
+    backend::Duty,
+    console::{Cell, Collection, Column, Kind, Table},
+    worker::Worker,
 };
-use crate::{backend::Duty, worker::Worker};
 
 use Kind::{Int4, Int8, Text};
 

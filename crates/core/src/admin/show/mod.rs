@@ -12,19 +12,11 @@ mod pools;
 mod stats;
 mod users;
 
-pub(in crate::admin) use self::{
-    internal::{Task, Work},
-    pins::PinCounts,
+use crate::{
+    Time,
+    console::{Collection, Show, Table},
+    worker::Worker,
 };
-use super::{
-    command::Show,
-    rows::{Cell, Column},
-    tour::Collection,
-};
-use crate::{Time, worker::Worker};
-
-/// A table: its columns, and its rows.
-pub(crate) type Table = (Vec<Column>, Vec<Vec<Cell>>);
 
 /// Adds one worker's part.
 pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {

@@ -1,18 +1,11 @@
 //! SHOW CLIENTS, SERVERS, SOCKETS and ACTIVE_SOCKETS.
 
-use super::{
-    super::{
-        command::Show,
-        rows::{Cell, Column, Kind, date},
-        tour::Collection,
-    },
-    Table,
-};
 use pgweir_config::PoolMode;
 
 use crate::{
     Address, Time, Token,
     backend::{Duty, Phase, Server},
+    console::{Cell, Collection, Column, Kind, Show, Table, date},
     frontend::{Client, ClientDuty},
     tls::shown,
     worker::{Conn, LocalPool, Worker, pins_of},

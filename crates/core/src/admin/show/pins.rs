@@ -1,15 +1,9 @@
 //! SHOW PINS and SHOW PIN_STATS: clients that keep their servers between transactions.
 
-use super::{
-    super::{
-        rows::{Cell, Column, Kind, date},
-        tour::Collection,
-    },
-    Table,
-};
 use crate::{
     Time,
     backend::Server,
+    console::{Cell, Collection, Column, Kind, Table, date},
     frontend::Client,
     pin::{Pin, Pins},
     worker::{Conn, Worker, pins_of},
@@ -38,13 +32,6 @@ const STATS_COLUMNS: [Column; 5] = [
     ("total_pins", Int8),
     ("pinned", Int4),
 ];
-
-/// How many clients were, and are, pinned for each reason.
-#[derive(Debug, Clone, Copy, Default)]
-pub(in crate::admin) struct PinCounts {
-    total: [u64; Pin::ALL.len()],
-    present: [usize; Pin::ALL.len()],
-}
 
 pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
     for pool in worker.pools.iter().flatten() {

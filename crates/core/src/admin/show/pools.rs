@@ -2,17 +2,11 @@
 
 use pgweir_config::{Database, LoadBalance, PoolMode, RESERVED_DATABASES};
 
-use super::{
-    super::{
-        rows::{Cell, Column, Kind},
-        tour::{Collection, PoolCount},
-    },
-    Table,
-};
 use crate::{
     Time,
     backend::{Duty, Phase, Server},
     cancel::{Goal, Passage},
+    console::{Cell, Collection, Column, Kind, PoolCount, Table},
     frontend::{Client, ClientDuty},
     pool::{Obstacle, PoolKey},
     worker::{Conn, Worker},

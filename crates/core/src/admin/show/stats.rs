@@ -4,14 +4,12 @@ use std::collections::BTreeMap;
 
 use pgweir_config::RESERVED_DATABASES;
 
-use super::{
-    super::{
-        rows::{Cell, Column, Kind},
-        tour::{Collection, Counted},
-    },
-    Table,
+use crate::{
+    Time,
+    console::{Cell, Collection, Column, Counted, Kind, Table},
+    stats::Stats,
+    worker::Worker,
 };
-use crate::{Time, stats::Stats, worker::Worker};
 
 use Kind::{Numeric, Text};
 

@@ -4,16 +4,10 @@ use std::{collections::BTreeSet, mem::size_of};
 
 use pgweir_config::RESERVED_DATABASES;
 
-use super::{
-    super::{
-        rows::{Column, Kind},
-        tour::Collection,
-    },
-    Table,
-    pools::known_databases,
-};
+use super::pools::known_databases;
 use crate::{
     backend::Server,
+    console::{Collection, Column, Kind, Table},
     frontend::Client,
     worker::{LocalPool, Worker},
 };

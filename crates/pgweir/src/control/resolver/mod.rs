@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use pgweir_config::Settings;
 use pgweir_core::{
     ConnectError, Level, Time, Token, WorkerId,
-    admin::{HostEntry, KnownNames, ZoneEntry},
+    console::{HostEntry, KnownNames, ZoneEntry},
     mail::Mail,
 };
 

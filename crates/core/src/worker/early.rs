@@ -2,17 +2,7 @@
 
 use pgweir_wire::tag::backend;
 
-use super::upward::Upward;
 use crate::{Actions, Token, backend::Server};
-
-impl Upward<'_> {
-    /// Flush: what we have answered ourselves goes out, unless the server's answer takes it along.
-    pub(super) fn flush_early(&mut self, out: &mut Actions) {
-        if self.server.replies.is_fresh() {
-            send_early(self.client_conn, self.server, out);
-        }
-    }
-}
 
 /// ParseCompletes that the client is owed.
 #[inline]

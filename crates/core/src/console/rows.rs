@@ -18,6 +18,9 @@ pub(crate) enum Kind {
 /// A column's name and type.
 pub(crate) type Column = (&'static str, Kind);
 
+/// A table: its columns, and its rows.
+pub(crate) type Table = (Vec<Column>, Vec<Vec<Cell>>);
+
 /// One value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Cell {
@@ -27,7 +30,7 @@ pub(crate) enum Cell {
 }
 
 /// Appends a table and the command's tag.
-pub(crate) fn write(columns: &[Column], rows: &[Vec<Cell>], out: &mut Vec<u8>) {
+pub(crate) fn write_table(columns: &[Column], rows: &[Vec<Cell>], out: &mut Vec<u8>) {
     let mut writer = MessageWriter::new(out);
     writer.row_description(columns.iter().map(|&(name, kind)| {
         let (oid, size) = match kind {

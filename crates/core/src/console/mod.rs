@@ -1,0 +1,25 @@
+//! The console: database `pgbouncer` (or `pgweir`), simple query protocol.
+//!
+//! This module owns what a console client has sent and what its command waits for (`conversation`), reads commands
+//! (`command`, `grammar`), writes tables (`rows`), and has the types for what a command gathers on its way through the
+//! workers (`tour`). Bytes of a client come in; [`Step`]s for the worker go out. `admin` carries commands out.
+
+mod command;
+mod conversation;
+mod grammar;
+mod rows;
+mod tour;
+
+pub(crate) use self::{
+    command::{Command, Show, Source},
+    conversation::{Awaiting, Step, write_done, write_fault, write_ready, write_welcome},
+    rows::{Cell, Column, Kind, Table, date, write_table},
+    tour::{Collection, Counted, Errand, PeerCount, PoolCount, Task},
+};
+pub use self::{
+    conversation::Console,
+    tour::{HostEntry, KnownNames, Tour, ZoneEntry},
+};
+
+/// What SHOW VERSION and `--version` say.
+pub const VERSION: &str = concat!("pgweir ", env!("CARGO_PKG_VERSION"));

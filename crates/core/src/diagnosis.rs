@@ -1,0 +1,252 @@
+//! Why clients of a pool wait: what keeps the pool from opening one more server, and which clients have
+//! those that there are.
+//!
+//! A diagnosis visits each worker, and is made when a client that waits is to be told. It names users of the same
+//! pool, but no query.
+
+use std::{borrow::Cow, fmt::Write, sync::Arc};
+
+use crate::{
+    SharedPool, Time, WorkerId,
+    backend::{Duty, Server},
+    fault::Reason,
+    pin::Pins,
+    pool::{Obstacle, Scope},
+};
+
+/// So much is said of the failure of a login.
+const FAILURE_CHARS: usize = 200;
+
+/// A look at the servers of a pool.
+#[derive(Debug)]
+pub struct Diagnosis {
+    pub(crate) pool: Arc<SharedPool>,
+    pub(crate) origin: WorkerId,
+    pub(crate) visited: usize,
+    /// By state, in the order of [`State::ALL`].
+    pub(crate) counts: [usize; State::ALL.len()],
+    pub(crate) longest: Vec<Holder>,
+    /// The cap that leaves no room, if one does.
+    pub(crate) cap: Option<Scope>,
+    /// Servers of other pools under it, by state, and for how long the one that has been in use for
+    /// longest has been.
+    pub(crate) others: [usize; State::ALL.len()],
+    pub(crate) others_held: u64,
+}
+
+/// Who has had a server for long.
+#[derive(Debug)]
+pub(crate) struct Holder {
+    /// Microseconds.
+    pub(crate) held: u64,
+    pub(crate) state: State,
+    /// Why it keeps it.
+    pub(crate) pins: Option<Pins>,
+    pub(crate) client: u64,
+    pub(crate) user: Box<str>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    Busy,
+    IdleInTransaction,
+    IdleInSession,
+    Pinned,
+    Idle,
+    Cleaning,
+    LoggingIn,
+}
+
+impl State {
+    pub(crate) const ALL: [State; 7] = [
+        State::Busy,
+        State::IdleInTransaction,
+        State::IdleInSession,
+        State::Pinned,
+        State::Idle,
+        State::Cleaning,
+        State::LoggingIn,
+    ];
+
+    pub(crate) fn of(server: &Server) -> Self {
+        match server.duty {
+            Duty::Login(_) => Self::LoggingIn,
+            Duty::Idle | Duty::Listening => Self::Idle,
+            Duty::Cleaning { .. } => Self::Cleaning,
+            Duty::Lent(exchange) if !exchange.phase().relays() || !server.replies.is_settled() => {
+                Self::Busy
+            }
+            Duty::Lent(_) if server.status == b'I' => Self::IdleInSession,
+            Duty::Lent(_) => Self::IdleInTransaction,
+        }
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Self::Busy => "busy",
+            Self::IdleInTransaction => "idle in transaction",
+            Self::IdleInSession => "idle in session",
+            Self::Pinned => "idle and pinned",
+            Self::Idle => "idle",
+            Self::Cleaning => "being cleaned",
+            Self::LoggingIn => "logging in",
+        }
+    }
+}
+
+impl Diagnosis {
+    /// What the clients are told.
+    pub(crate) fn reason(&self, now: Time) -> Reason {
+        let key = &self.pool.key;
+        let mut detail = format!("Pool {}/{}", key.database, key.user);
+        let (obstacle, waiting) = {
+            let ledger = self.pool.ledger.lock();
+            let limits = ledger.limits();
+            let _ = write!(detail, " has {} server(s)", ledger.servers());
+            if limits.size < u32::MAX {
+                let _ = write!(detail, " of {}", limits.size);
+            }
+            if limits.reserve > 0 {
+                let _ = write!(detail, " and {} in reserve", limits.reserve);
+            }
+            if limits.overflow > 0 {
+                let _ = write!(detail, " and {} in overflow", limits.overflow);
+            }
+            (
+                ledger.obstacle(now),
+                (ledger.waiting(), ledger.waiting_since()),
+            )
+        };
+        add_states(&self.counts, &mut detail);
+        detail.push('.');
+        let hint = self.add_obstacle(obstacle, now, &mut detail);
+        for (at, holder) in self.longest.iter().enumerate() {
+            detail.push_str(if at == 0 {
+                " In use for longest: "
+            } else {
+                ", "
+            });
+            let Holder {
+                held,
+                state,
+                pins,
+                client,
+                user,
+            } = holder;
+            let (held, state) = (Seconds(*held), state.words());
+            let _ = write!(detail, "by \"{user}\" (C-{client:#x}) for {held}, {state}");
+            if let Some(pins) = pins {
+                let _ = write!(detail, " ({pins})");
+            }
+        }
+        if !self.longest.is_empty() {
+            detail.push('.');
+        }
+        if let (count @ 1.., Some(since)) = waiting {
+            let first = Seconds(now.since(since));
+            let _ = write!(detail, " {count} client(s) wait, the first for {first}.");
+        }
+        Reason { detail, hint }
+    }
+
+    /// Is the server under the cap that leaves no room?
+    pub(crate) fn shares_cap(&self, server: &Server) -> bool {
+        let (own, key) = (&self.pool.key, &server.shared.key);
+        match self.cap {
+            Some(Scope::Process) => true,
+            Some(Scope::Database) => key.database == own.database,
+            Some(Scope::User) => key.user == own.user,
+            None => false,
+        }
+    }
+
+    /// Who holds the servers of a cap, beside the pool itself.
+    fn add_others(&self, detail: &mut String) {
+        if self.others.iter().all(|&count| count == 0) {
+            return;
+        }
+        detail.push_str(" Other pools hold");
+        add_states(&self.others, detail);
+        if self.others_held > 0 {
+            let _ = write!(detail, ", for up to {}", Seconds(self.others_held));
+        }
+        detail.push('.');
+    }
+
+    /// What keeps the pool from opening one more, and what can be done about that.
+    fn add_obstacle(
+        &self,
+        obstacle: Obstacle,
+        now: Time,
+        detail: &mut String,
+    ) -> Cow<'static, str> {
+        const LONG: &str = "or end long transactions.";
+        const PINNED: &str = "Raise pool_size or pinned_overflow, set pin_timeout, or end what sessions hold: see \
+                              SHOW PINS.";
+        match obstacle {
+            Obstacle::Size => {
+                let limits = *self.pool.ledger.lock().limits();
+                let names = match (limits.reserve > 0, limits.overflow > 0) {
+                    (false, false) => "pool_size",
+                    (true, false) => "pool_size and reserve_pool_size",
+                    (false, true) => "pool_size and overflow_size",
+                    (true, true) => "pool_size, reserve_pool_size and overflow_size",
+                };
+                let _ = write!(detail, " The limit is {names}.");
+                match self.counts[State::Pinned as usize] {
+                    0 => format!("Raise pool_size or query_wait_timeout, {LONG}").into(),
+                    _ => PINNED.into(),
+                }
+            }
+            Obstacle::Cap { by, limit } => {
+                let of = match by {
+                    Scope::Database => "the database",
+                    Scope::User => "the user",
+                    Scope::Process => "the process",
+                };
+                let name = by.setting();
+                let _ = write!(detail, " The limit is {name}: {limit} server(s) of {of}.");
+                self.add_others(detail);
+                format!("Raise {name} or query_wait_timeout, {LONG}").into()
+            }
+            Obstacle::Failed(at) => {
+                let failure = self.pool.facts.lock().failure.clone();
+                let text = failure.map_or_else(String::new, |failure| failure.text);
+                let text: String = text.chars().take(FAILURE_CHARS).collect();
+                let next = Seconds(at.since(now));
+                let _ = write!(
+                    detail,
+                    " The last login to the server failed: {text}. The next is tried in {next}."
+                );
+                "See the logs of pgweir and of the server.".into()
+            }
+            Obstacle::Paused => {
+                detail.push_str(" It is paused.");
+                "An administrator's RESUME ends the pause.".into()
+            }
+            Obstacle::Connecting => {
+                detail.push_str(" One more is logging in.");
+                format!("Raise query_wait_timeout, {LONG}").into()
+            }
+            Obstacle::None => format!("Raise query_wait_timeout, {LONG}").into(),
+        }
+    }
+}
+
+fn add_states(counts: &[usize], detail: &mut String) {
+    let present = State::ALL.into_iter().zip(counts);
+    let present = present.filter(|(_, count)| **count > 0);
+    for (at, (state, count)) in present.enumerate() {
+        let lead = if at == 0 { ": " } else { ", " };
+        let _ = write!(detail, "{lead}{count} {}", state.words());
+    }
+}
+
+/// Microseconds, shown as seconds.
+struct Seconds(u64);
+
+impl std::fmt::Display for Seconds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{} s", self.0 / 1_000_000, self.0 / 100_000 % 10)
+    }
+}
