@@ -31,8 +31,10 @@ const LAYERS: &[&[&str]] = &[
     &["listen", "takeover"],
     &["backend", "directory"],
     &["diagnosis", "frontend"],
+    &["connections", "effect"],
     &["mail"],
     &["action"],
+    &["cancel_requests"],
     &["worker"],
     &["admin", "relay"],
 ];

@@ -8,7 +8,6 @@ use crate::{
     Action, Actions, Control, Halt, Level, SharedPool, Shutdown, Time, Token,
     console::{Awaiting, Command, Errand, write_done},
     fault::Fault,
-    frontend::ClientDuty,
     worker::Worker,
 };
 
@@ -304,12 +303,6 @@ impl Worker {
     pub(crate) fn console_left(&self, conn: Token, out: &mut Actions) {
         self.directory.operator().wait_no_more(self.id, conn);
         self.resume_without_console(conn, out);
-    }
-
-    /// Is this a console?
-    pub(crate) fn is_console(&mut self, conn: Token) -> bool {
-        let client = self.table.client(conn);
-        client.is_some_and(|client| matches!(client.duty, ClientDuty::Console(_)))
     }
 
     fn ask_for_set(&mut self, conn: Token, key: String, value: String, out: &mut Actions) {

@@ -40,8 +40,8 @@ pub enum Duty {
 }
 
 impl Duty {
-    #[inline]
-    pub(crate) fn is_timed(&self) -> bool {
+    /// Does it end after a time?
+    pub(crate) fn has_deadline(&self) -> bool {
         match self {
             Self::Login(_) | Self::Cleaning { .. } => true,
             Self::Lent(exchange) => matches!(exchange.phase(), Phase::Checking { .. }),
@@ -350,13 +350,5 @@ impl Server {
         self.replies.own_sent(own);
         // A simple query ends the unnamed statement.
         self.unnamed = Unnamed::None;
-    }
-
-    /// Moves on to another duty; `timed` counts what has a deadline.
-    #[inline]
-    pub fn change(&mut self, duty: Duty, timed: &mut usize) {
-        *timed += usize::from(duty.is_timed());
-        *timed -= usize::from(self.duty.is_timed());
-        self.duty = duty;
     }
 }

@@ -147,16 +147,6 @@ pub struct Held {
     pub body: Vec<u8>,
 }
 
-impl ClientDuty {
-    #[inline]
-    pub(crate) fn is_timed(&self) -> bool {
-        matches!(
-            self,
-            Self::Login(_) | Self::Waiting { .. } | Self::Opening(_)
-        )
-    }
-}
-
 impl Client {
     /// Is its unnamed statement one that may be used later, or that may change its session?
     #[must_use]
@@ -165,19 +155,19 @@ impl Client {
         self.unnamed.is_some() || self.unnamed_is_opaque
     }
 
-    /// Moves on to another duty; `timed` counts what has a deadline.
-    #[inline]
-    pub fn change(&mut self, duty: ClientDuty, timed: &mut usize) {
-        let was_timed = self.is_timed();
-        self.duty = duty;
-        *timed += usize::from(self.is_timed());
-        *timed -= usize::from(was_timed);
+    /// Does what it does end after a time?
+    pub(crate) fn has_deadline(&self) -> bool {
+        let duty = matches!(
+            self.duty,
+            ClientDuty::Login(_) | ClientDuty::Waiting { .. } | ClientDuty::Opening(_)
+        );
+        duty || self.hung_up_at.is_some()
     }
 
-    /// Is there a deadline for what it does?
-    #[inline]
-    pub(crate) fn is_timed(&self) -> bool {
-        self.duty.is_timed() || self.hung_up_at.is_some()
+    /// Does it wait for a server with a request, not within its login?
+    pub(crate) fn waits_with_request(&self) -> bool {
+        let is_login = self.login.is_some();
+        matches!(self.duty, ClientDuty::Waiting { at_login, .. } if !at_login && !is_login)
     }
 
     /// What it needs to cancel its queries.

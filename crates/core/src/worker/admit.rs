@@ -82,7 +82,7 @@ impl Worker {
         let asked = request.asked.filter(|_| !is_native);
         self.directory.stays();
         client.early = (!early.is_empty()).then(|| Box::new(early));
-        client.change(ClientDuty::Idle, &mut self.timed);
+        client.duty = ClientDuty::Idle;
         out.read(conn, ReadMode::Hold);
         if is_native {
             self.wait(conn, shared.id, true, now, out);
@@ -199,10 +199,7 @@ impl Worker {
             return;
         };
         self.console_stats.now.client_login_count += 1;
-        client.change(
-            ClientDuty::Console(Box::new(Console::new(is_admin))),
-            &mut self.timed,
-        );
+        client.duty = ClientDuty::Console(Box::new(Console::new(is_admin)));
         let key = client.cancel_key();
         out.send_made(conn, |bytes| {
             crate::console::write_welcome(bytes);

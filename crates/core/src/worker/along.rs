@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use pgweir_config::PoolMode;
 
-use super::{Conn, Worker};
+use super::Worker;
 use crate::{
     Actions, Along, ReadMode, SharedPool, Time, Token,
     backend::{BackendKey, Duty, Exchange, Phase, Server, Unnamed},
+    connections::Conn,
     fault::Fault,
     frontend::{Client, ClientDuty},
     takeover::{Pairs, ServerRecord},

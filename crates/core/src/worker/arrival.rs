@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use pgweir_auth::scram::ClientKeys;
 
-use super::{Conn, Worker, forwarding::say};
+use super::{Worker, forwarding::say};
 use crate::{
     Action, Actions, ReadMode, Time, Token, Word,
+    connections::Conn,
     fault::Fault,
     frontend::{Client, ClientDuty, Upstream},
     pool::PoolKey,
@@ -39,7 +40,7 @@ impl Worker {
         self.clients += 1;
         self.schedule(now);
         let conn = self.table.insert(Conn::Client(Box::new(client)));
-        self.cancel_keys.insert(&key, conn);
+        self.cancel_requests.take_key(&key, conn);
         if let Some(names) = &names {
             self.directory.client_counts().add(names);
         }

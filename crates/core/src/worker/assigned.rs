@@ -11,10 +11,11 @@ use std::sync::Arc;
 
 use pgweir_wire::MessageWriter;
 
-use super::{Conn, LocalPool, Worker, local_pool::Terms};
+use super::{LocalPool, Worker, local_pool::Terms};
 use crate::{
     Actions, Endpoint, SharedPool, Time, Token,
     backend::{Beginning, BeginningRows, Own, Server},
+    connections::Conn,
     frontend::{Client, ClientDuty},
     pool::PoolId,
     session::{ASSIGNED, Assigned, Context, ORIGIN, Origin, Settings, SettingsTable},

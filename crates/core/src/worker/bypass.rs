@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use pgweir_wire::{MessageWriter, Severity, sqlstate};
 
-use super::{Conn, Worker};
+use super::Worker;
 use crate::{
     Actions, Level, SharedPool, Shutdown, Time, Token,
     client_counts::ClientLimits,
+    connections::Conn,
     fault::Fault,
     frontend::{ClientDuty, LoginRequest},
     pool::PoolId,
@@ -101,7 +102,7 @@ impl Worker {
                 at_login: true,
             };
             if let Some(client) = self.table.client(conn) {
-                client.change(duty, &mut self.timed);
+                client.duty = duty;
                 client.told_to_wait = false;
                 client.request_at = now;
             }

@@ -108,7 +108,7 @@ impl Worker {
             rolled_back: false,
         };
         if let Some(server) = self.table.server(conn) {
-            server.change(duty, &mut self.timed);
+            server.duty = duty;
             server.begins_reading(now);
         }
         self.schedule(now);

@@ -67,7 +67,6 @@ impl Worker {
             server_conn,
             server,
         );
-        self.timed += 1;
         server.ask(Own::Check);
         out.send_made(server_conn, |bytes| {
             MessageWriter::new(bytes).query(query.as_bytes());
@@ -90,7 +89,7 @@ impl Worker {
         if server.status != b'I' {
             return self.check_failed(conn, "server_check_query left a transaction open", now, out);
         }
-        server.change(Duty::Idle, &mut self.timed);
+        server.duty = Duty::Idle;
         self.equip(conn, client, now, out);
     }
 

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{Conn, Worker, exchange::enter, scheduling::Decision};
+use super::{Worker, exchange::enter, scheduling::Decision};
 use crate::{
     Action, Actions, ReadMode, Shutdown, Time, Token,
     backend::{Own, Phase, Server},
+    connections::Conn,
     fault::Fault,
     frontend::{Client, ClientDuty},
     pool::{PoolId, Waiter},
@@ -98,7 +99,7 @@ impl Worker {
             self.want_server(&shared, out);
         }
         if let Some(client) = self.table.client(conn) {
-            client.change(ClientDuty::Waiting { ticket, at_login }, &mut self.timed);
+            client.duty = ClientDuty::Waiting { ticket, at_login };
             client.told_to_wait = false;
             client.request_at = now;
         }
@@ -127,7 +128,7 @@ impl Worker {
             ClientDuty::Waiting { ticket, at_login } if ticket == waiter.ticket => at_login,
             _ => return false,
         };
-        client.change(ClientDuty::Idle, &mut self.timed);
+        client.duty = ClientDuty::Idle;
         if let Some(login) = client.login.take() {
             return self.serve_lookup(server, waiter.client, login, now, out);
         }
@@ -344,7 +345,7 @@ impl Worker {
             return;
         };
         let pool = client.pool;
-        client.change(ClientDuty::Idle, &mut self.timed);
+        client.duty = ClientDuty::Idle;
         if let Some(pool) = pool.and_then(|pool| self.pool(pool)) {
             pool.shared.ledger.lock().leave(worker, ticket);
         }

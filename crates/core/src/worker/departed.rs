@@ -3,9 +3,10 @@
 //! PostgreSQL does what a client has sent before it left, and so do we: what waits goes on in its turn. But a
 //! server that does not answer is kept no longer than `abandoned_query_timeout`, as that of any client that left.
 
-use super::{Conn, Worker};
+use super::Worker;
 use crate::{
     Actions, Time, Token,
+    connections::Conn,
     frontend::{Client, ClientDuty},
 };
 
@@ -18,9 +19,7 @@ impl Worker {
         if let Some(client) = self.table.client(conn)
             && client.hung_up_at.is_none()
         {
-            self.timed -= usize::from(client.is_timed());
             client.hung_up_at = Some(now);
-            self.timed += 1;
             self.schedule(now);
         }
     }
@@ -49,7 +48,7 @@ impl Worker {
                 self.cancel_query(server_conn, now, out);
             }
             if let Some(client) = self.table.client(conn) {
-                client.change(ClientDuty::Idle, &mut self.timed);
+                client.duty = ClientDuty::Idle;
             }
             self.close_server(server_conn, WHY, now, out);
         }

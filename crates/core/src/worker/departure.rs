@@ -12,9 +12,10 @@ use std::sync::Arc;
 
 use pgweir_auth::scram::ClientKeys;
 
-use super::{Conn, Worker};
+use super::Worker;
 use crate::{
     Action, Actions, Control, SharedPool, Time, Token,
+    connections::Conn,
     fault::Fault,
     frontend::{Client, ClientDuty},
     pool::PoolId,

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{Conn, Worker, pins::pins_of};
+use super::{Worker, pins::pins_of};
 use crate::{
     Action, Actions, Level, Time, Token, WorkerId,
+    connections::Conn,
     diagnosis::{Diagnosis, Holder, State},
     fault::{Fault, Reason},
     frontend::{Client, ClientDuty},

@@ -11,18 +11,15 @@ use crate::{
 };
 
 impl Worker {
-    /// Takes a client's request out of the queue. `false` if it does not wait with one.
-    pub(crate) fn cancel_waiting(&mut self, conn: Token, now: Time, out: &mut Actions) -> bool {
-        let asks = self.table.client(conn).is_some_and(|client| {
-            let is_login = client.login.is_some();
-            matches!(client.duty, ClientDuty::Waiting { at_login, .. } if !at_login && !is_login)
-        });
-        if !asks {
-            return false;
+    /// Takes a client's request out of the queue, if it waits with one.
+    pub(crate) fn discard_request(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let client = self.table.client(conn);
+        if !client.is_some_and(|client| client.waits_with_request()) {
+            return;
         }
         self.leave_queue(conn);
         let Some(client) = self.table.client(conn) else {
-            return false;
+            return;
         };
         if let Some(refusal) = client.refusal() {
             // It was looked at what this one does, and not the next.
@@ -34,7 +31,6 @@ impl Worker {
         if let Some(bytes) = early {
             self.discard(conn, &bytes, now, out);
         }
-        true
     }
 
     /// Bytes of a client whose request is not to be served.

@@ -332,7 +332,7 @@ impl Worker {
 
     /// A client that was taken in and has yet to get its listener.
     fn arriving(&mut self, key: &CancelKey) -> Option<Token> {
-        let conn = self.cancel_keys.find(key)?;
+        let conn = self.cancel_requests.find(key)?;
         let client = self.table.client(conn)?;
         let is_it = matches!(client.duty, ClientDuty::Arriving) && client.cancel_key() == *key;
         is_it.then_some(conn)

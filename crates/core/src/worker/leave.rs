@@ -3,10 +3,11 @@
 use pgweir_config::PoolMode;
 use pgweir_wire::{MessageWriter, Severity};
 
-use super::{Conn, Worker, forwarding::say, pins::uncount_kept};
+use super::{Worker, forwarding::say, pins::uncount_kept};
 use crate::{
     Action, Actions, Closed, Level, ReadMode, Shutdown, Time, Token,
     backend::{Duty, Own, Sequences},
+    connections::Conn,
     fault::Fault,
     frontend::ClientDuty,
     session::Class,
@@ -121,14 +122,13 @@ impl Worker {
             return;
         };
         client.statements.clear(&mut self.bindings);
-        self.drop_cancel_key(conn, &client);
+        self.cancel_requests.drop_key(conn, &client);
         if let Some(hearing) = client.hearing.take() {
             if hearing.arriving.is_some() {
                 say(&client.cancel_key(), ListenNote::Done, out);
             }
             self.stop_hearing(conn, *hearing, out);
         }
-        self.timed -= usize::from(client.is_timed());
         self.clients -= 1;
         self.directory
             .client_left(client.names.as_deref(), client.is_aside());
@@ -260,7 +260,7 @@ impl Worker {
             until,
             rolled_back: false,
         };
-        server.change(duty, &mut self.timed);
+        server.duty = duty;
         self.schedule(now);
         self.end_copy(conn, now, out);
         self.clean_on(conn, now, out);

@@ -170,7 +170,7 @@ impl Worker {
         let Some(key) = server.listens.clone() else {
             return;
         };
-        server.change(Duty::Listening, &mut self.timed);
+        server.duty = Duty::Listening;
         server.ask(Own::Parameters);
         out.send_made(conn, |bytes| {
             MessageWriter::new(bytes).query(SETTINGS);

@@ -6,10 +6,12 @@ use pgweir_auth::scram::{DerivedKeys, NONCE_BYTES};
 use pgweir_config::{AuthType, Config};
 use pgweir_wire::{LATEST, MessageWriter, ProtocolVersion, Startup, StartupParameters};
 
-use super::{Conn, Worker};
+use super::Worker;
 use crate::{
     Action, Actions, Peer, ReadMode, Replication, Source, Time, Token,
     cancel::CancelKey,
+    cancel_requests::peers,
+    connections::Conn,
     fault::Fault,
     frontend::{
         AuthPlan, Client, ClientDuty, Login, LoginRequest, Proof, Stage, StartupTerms, Upstream,
@@ -66,7 +68,6 @@ impl Worker {
         };
         self.directory.client_came();
         self.clients += 1;
-        self.timed += 1;
         self.schedule(now);
         let conn = self.table.insert(Conn::Client(Box::new(client)));
         self.suspend_also(conn);
@@ -279,7 +280,15 @@ impl Worker {
         }
         client.tracked = request.tracked.clone();
         client.names = Some(names);
-        self.give_cancel_key(conn, has_long_secret);
+        let peer = self.snapshot.config.settings.peer_id;
+        self.cancel_requests.give_key(
+            self.id,
+            &self.directory,
+            peer,
+            conn,
+            client,
+            has_long_secret,
+        );
     }
 
     /// A secret that was made for the user's last login serves again.
@@ -355,9 +364,11 @@ impl Worker {
         let Some(client) = self.table.client(conn) else {
             return;
         };
-        client.change(ClientDuty::CancelRequest { sent: false }, &mut self.timed);
+        client.duty = ClientDuty::CancelRequest { sent: false };
         out.read(conn, ReadMode::Hold);
-        self.route_cancel(conn, key, now, out);
+        let (env, connections, _) = self.cancelling(now);
+        let effect = peers::route(&env, connections, conn, key, out);
+        self.carry_out(effect, now, out);
     }
 }
 

@@ -173,11 +173,9 @@ impl Worker {
         let Some(client) = self.table.client(conn) else {
             return Ok(());
         };
-        self.timed -= usize::from(client.is_timed());
         if let ClientDuty::Login(login) = std::mem::replace(&mut client.duty, ClientDuty::Idle) {
             client.login = Some(login);
         }
-        self.timed += usize::from(client.is_timed());
         client.pool = Some(shared.id);
         self.directory.stays();
         self.local_pool(shared, now).clients += 1;
@@ -198,7 +196,7 @@ impl Worker {
             return false;
         };
         let pool = client.pool.take();
-        client.change(ClientDuty::Login(login), &mut self.timed);
+        client.duty = ClientDuty::Login(login);
         if let Some(pool) = pool.and_then(|pool| self.pool(pool)) {
             pool.clients -= 1;
             pool.empty_since = now;
@@ -249,7 +247,7 @@ impl Worker {
             rolled_back: false,
         };
         server.lent_at = now;
-        server.change(duty, &mut self.timed);
+        server.duty = duty;
         self.schedule(now);
         self.make_neutral(server_conn, out);
         let Some(server) = self.table.server(server_conn) else {

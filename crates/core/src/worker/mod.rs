@@ -6,8 +6,6 @@ mod arrival;
 mod assigned;
 mod authenticate;
 mod bypass;
-mod cancel;
-mod cancel_peers;
 mod catalog;
 mod check;
 mod checkout;
@@ -48,7 +46,6 @@ mod shutdown;
 mod signal;
 mod succession;
 mod suspension;
-mod table;
 mod timers;
 mod tls;
 mod trace;
@@ -60,18 +57,15 @@ use pgweir_auth::scram::DerivedKeys;
 
 pub use self::arrival::Arrival;
 pub(crate) use self::{
-    early::send_early,
-    listeners::Listeners,
-    local_pool::LocalPool,
-    loss::Loss,
-    pins::pins_of,
-    table::{Conn, Table},
+    early::send_early, listeners::Listeners, local_pool::LocalPool, loss::Loss, pins::pins_of,
 };
 use crate::{
     Action, Actions, Address, Closed, ConnectError, Control, Directory, Peer, ReadMode, SharedPool,
     Shutdown, Snapshot, Source, Time, TlsFacts, Token, WorkerId,
     backend::{Duty, Server},
-    cancel::Keys,
+    cancel_requests::{self, CancelRequests},
+    connections::{Conn, Connections},
+    effect::{Effect, Env},
     fault::Fault,
     frontend::ClientDuty,
     listen::Hub,
@@ -89,11 +83,8 @@ pub struct Worker {
     pub(crate) id: WorkerId,
     pub(crate) directory: Arc<Directory>,
     pub(crate) snapshot: Arc<Snapshot>,
-    pub(crate) table: Table,
-    /// Its clients by their cancel keys.
-    pub(crate) cancel_keys: Keys,
-    /// Peers to which this worker passes cancel requests on.
-    pub(crate) peers: cancel_peers::PeerPools,
+    pub(crate) table: Connections,
+    pub(crate) cancel_requests: CancelRequests,
     /// The names that its clients have for their prepared statements.
     pub(crate) bindings: Bindings,
     /// Which of its clients listen to what.
@@ -102,10 +93,6 @@ pub struct Worker {
     pub(crate) listeners: Listeners,
     /// By [`PoolId`].
     pub(crate) pools: Vec<Option<Box<LocalPool>>>,
-    /// Clients that log in or wait, servers that log in or are being cleaned, and cancel requests:
-    /// whatever has a deadline.
-    pub(crate) timed: usize,
-    pub(crate) next_tick: Option<Time>,
     /// When the first server that is kept with its client is to be looked at.
     pub(crate) settle_at: Option<Time>,
     /// A server that was last in use so many microseconds ago is checked before it is lent.
@@ -146,18 +133,15 @@ impl Worker {
             id,
             directory,
             snapshot,
-            table: Table::default(),
-            cancel_keys: Keys::default(),
-            peers: cancel_peers::PeerPools::new(),
+            // The first worker opens what is to be there before the first client.
+            table: Connections::with_tick((id == WorkerId(0)).then_some(Time(0))),
+            cancel_requests: CancelRequests::default(),
             bindings: Bindings::default(),
             hub: Hub::default(),
             listeners: Listeners::default(),
             pools: Vec::new(),
-            timed: 0,
             check_after,
             logs_scheduling,
-            // The first worker opens what is to be there before the first client.
-            next_tick: (id == WorkerId(0)).then_some(Time(0)),
             settle_at: None,
             period_ends: Time(0),
             period: 0,
@@ -214,7 +198,11 @@ impl Worker {
                     debug_assert!(false, "read from a client without a server");
                 }
             },
-            Some(Conn::Cancel(_)) => self.cancel_answered(conn, bytes, now, out),
+            Some(Conn::Cancel(_)) => {
+                let (env, connections, requests) = self.cancelling(now);
+                let effect = requests.answered(&env, connections, conn, bytes, out);
+                self.carry_out(effect, now, out);
+            }
             None => {}
         }
         self.check_shutdown(now, out);
@@ -242,7 +230,7 @@ impl Worker {
         match self.table.get(conn) {
             Some(Conn::Client(_)) => self.client_gone(conn, why, now, out),
             Some(Conn::Server(_)) => self.server_gone(conn, why, now, out),
-            Some(Conn::Cancel(_)) => self.cancel_ended(conn, None, now, out),
+            Some(Conn::Cancel(_)) => self.cancel_ended(conn, now, out),
             None => {}
         }
         self.check_shutdown(now, out);
@@ -315,7 +303,10 @@ impl Worker {
     ) {
         match self.table.get(conn) {
             Some(Conn::Server(_)) => self.server_connected(conn, (local, remote), nonce, now, out),
-            Some(Conn::Cancel(_)) => self.cancel_opened(conn, out),
+            Some(Conn::Cancel(_)) => {
+                let (env, connections, _) = self.cancelling(now);
+                cancel_requests::opened(&env, connections, conn, out);
+            }
             _ => {}
         }
     }
@@ -325,7 +316,7 @@ impl Worker {
         match self.table.get(conn) {
             Some(Conn::Client(_)) => self.client_secured(conn, facts, now, out),
             Some(Conn::Server(_)) => self.server_secured(conn, facts, now, out),
-            Some(Conn::Cancel(_)) => self.cancel_secured(conn, out),
+            Some(Conn::Cancel(_)) => cancel_requests::send(&mut self.table, conn, out),
             None => {}
         }
         self.check_shutdown(now, out);
@@ -341,7 +332,7 @@ impl Worker {
     ) {
         match self.table.get(conn) {
             Some(Conn::Server(_)) => self.server_unreachable(conn, why, now, out),
-            Some(Conn::Cancel(_)) => self.cancel_ended(conn, None, now, out),
+            Some(Conn::Cancel(_)) => self.cancel_ended(conn, now, out),
             _ => {}
         }
         self.check_shutdown(now, out);
@@ -383,13 +374,21 @@ impl Worker {
             Mail::Failed(pool) => self.fail_waiters(&pool, now, out),
             Mail::CatchUp(from) => self.catch_up(from, out),
             Mail::CaughtUp => self.caught_up(now, out),
-            Mail::Cancel { from, request, key } => self.cancel(from, request, &key, now, out),
+            Mail::Cancel { from, request, key } => {
+                let (env, connections, requests) = self.cancelling(now);
+                let effect = requests.cancel(&env, connections, from, request, &key, out);
+                self.carry_out(effect, now, out);
+            }
             Mail::Signal(order) => self.signal(&order, now, out),
             Mail::CancelForPeer { from, request, key } => {
-                self.pass_on_cancel(from, request, key, now, out);
+                let (env, connections, requests) = self.cancelling(now);
+                requests.pass_on(&env, connections, from, request, key, out);
             }
-            Mail::CancelSent(request) => self.cancel_sent(request),
-            Mail::CancelDone(request, why) => self.cancel_done(request, why, now, out),
+            Mail::CancelSent(request) => cancel_requests::sent(&mut self.table, request),
+            Mail::CancelDone(request, why) => {
+                let effect = cancel_requests::done(&mut self.table, request, why);
+                self.carry_out(effect, now, out);
+            }
             Mail::Tour(tour) => self.visit(*tour, now, out),
             Mail::Obey => self.obey(now, out),
             Mail::Names { console, names } => self.console_names(console, names, now, out),
@@ -439,10 +438,48 @@ impl Worker {
     #[must_use]
     #[inline]
     pub fn next_tick(&self) -> Option<Time> {
-        match (self.next_tick, self.settle_at) {
+        match (self.table.next_tick(), self.settle_at) {
             (Some(tick), Some(settle)) => Some(tick.min(settle)),
             (tick, settle) => tick.or(settle),
         }
+    }
+
+    /// Carries out what a module wants another one to do.
+    pub(crate) fn carry_out(&mut self, effect: Option<Effect>, now: Time, out: &mut Actions) {
+        match effect {
+            None => {}
+            Some(Effect::Dismiss(client, why)) => self.dismiss(client, why, now, out),
+            Some(Effect::EndConsoleCommand(client)) => self.cancel_console(client, now, out),
+            Some(Effect::DiscardRequest(client)) => self.discard_request(client, now, out),
+            Some(Effect::GoOnCleaning(server)) => self.clean_on(server, now, out),
+        }
+    }
+
+    /// What the module of cancel requests works on.
+    pub(crate) fn cancelling(
+        &mut self,
+        now: Time,
+    ) -> (Env<'_>, &mut Connections, &mut CancelRequests) {
+        let env = Env {
+            worker: self.id,
+            directory: &self.directory,
+            snapshot: &self.snapshot,
+            now,
+        };
+        (env, &mut self.table, &mut self.cancel_requests)
+    }
+
+    /// A connection that carries a cancel request is gone, or could not be opened.
+    fn cancel_ended(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let (env, connections, requests) = self.cancelling(now);
+        let effect = requests.ended(&env, connections, conn, None, out);
+        self.carry_out(effect, now, out);
+    }
+
+    /// Stops the query of a server that is about to be closed.
+    pub(crate) fn cancel_query(&mut self, server: Token, now: Time, out: &mut Actions) {
+        let (env, connections, _) = self.cancelling(now);
+        cancel_requests::stop_query(&env, connections, server, out);
     }
 
     /// This worker's part of a pool, made if need be.

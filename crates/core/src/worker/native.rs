@@ -63,7 +63,7 @@ impl Worker {
             server.replication = replication;
         }
         if let Some(client) = self.table.client(client_conn) {
-            client.change(ClientDuty::Opening(conn), &mut self.timed);
+            client.duty = ClientDuty::Opening(conn);
         }
         true
     }
@@ -85,12 +85,9 @@ impl Worker {
         let waited = now.since(client.request_at);
         client.tracked = server.tracked.clone();
         client.transaction_at = now;
-        client.change(ClientDuty::Active(conn), &mut self.timed);
+        client.duty = ClientDuty::Active(conn);
         server.lent_at = now;
-        server.change(
-            Duty::Lent(Exchange::new(owner, Phase::Relaying)),
-            &mut self.timed,
-        );
+        server.duty = Duty::Lent(Exchange::new(owner, Phase::Relaying));
         if !bypass {
             self.native_connected(&shared, true, now, out);
         }
@@ -145,7 +142,7 @@ impl Worker {
         }
         let client = self.table.client(owner);
         client.is_some_and(|client| {
-            client.change(ClientDuty::Idle, &mut self.timed);
+            client.duty = ClientDuty::Idle;
             true
         })
     }

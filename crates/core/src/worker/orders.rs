@@ -5,10 +5,10 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use super::{Conn, Worker};
+use super::Worker;
 use crate::{
-    Action, Actions, Address, Endpoint, SharedPool, Time, Token, WorkerId, fault::Fault,
-    frontend::ClientDuty, mail::Mail, pool::PoolId,
+    Action, Actions, Address, Endpoint, SharedPool, Time, Token, WorkerId, connections::Conn,
+    fault::Fault, frontend::ClientDuty, mail::Mail, pool::PoolId,
 };
 
 /// Why servers go that were opened before a RECONNECT, or a change of their database's entry.

@@ -1,9 +1,10 @@
 //! How long clients may take: to log in, to wait, to think, to run a query.
 
-use super::{Conn, LocalPool, Worker};
+use super::{LocalPool, Worker};
 use crate::{
     Actions, Replication, Shutdown, Time, Token,
     backend::Server,
+    connections::Conn,
     fault::Fault,
     frontend::{Client, ClientDuty},
 };

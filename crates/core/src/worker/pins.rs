@@ -1,9 +1,10 @@
 //! Clients that keep their servers between transactions: how many there are, why, and who is told.
 
-use super::{Conn, Worker, local_pool::LocalPool, scheduling::Decision};
+use super::{Worker, local_pool::LocalPool, scheduling::Decision};
 use crate::{
     Actions, Level, Time, Token,
     backend::Server,
+    connections::Conn,
     frontend::Client,
     pin::{Pin, Pins},
     pool::PoolId,

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{Conn, Worker};
+use super::Worker;
 use crate::{
-    Action, Actions, SharedPool, Time, Token, fault::Fault, frontend::ClientDuty, mail::Mail,
-    pool::Connecting, shared_pool::Failure,
+    Action, Actions, SharedPool, Time, Token, connections::Conn, fault::Fault,
+    frontend::ClientDuty, mail::Mail, pool::Connecting, shared_pool::Failure,
 };
 
 impl Worker {

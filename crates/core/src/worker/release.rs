@@ -167,17 +167,14 @@ impl Worker {
         let (id, age) = (server.id, now.since(server.connected_at));
         if server.cancels > 0 {
             // A cancel request is on its way to it, and must not hit the next client's query.
-            server.change(
-                Duty::Cleaning {
-                    until: Time(u64::MAX),
-                    rolled_back: false,
-                },
-                &mut self.timed,
-            );
+            server.duty = Duty::Cleaning {
+                until: Time(u64::MAX),
+                rolled_back: false,
+            };
             return self.schedule(now);
         }
         server.session.ddl = None;
-        server.change(Duty::Idle, &mut self.timed);
+        server.duty = Duty::Idle;
         if let Some(why) = server.retire {
             return self.close_server(conn, why, now, out);
         }

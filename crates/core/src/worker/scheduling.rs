@@ -2,9 +2,10 @@
 
 use std::fmt;
 
-use super::{Conn, Worker, pins::pins_of};
+use super::{Worker, pins::pins_of};
 use crate::{
     Actions, Level, Time, Token, WorkerId,
+    connections::Conn,
     pool::{Obstacle, PoolId},
 };
 

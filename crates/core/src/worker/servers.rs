@@ -5,10 +5,11 @@ use std::sync::{Arc, atomic::Ordering};
 use pgweir_auth::{scram::DerivedKeys, userlist::Secret};
 use pgweir_config::LoadBalance;
 
-use super::{Conn, Worker, pins::uncount_kept};
+use super::{Worker, pins::uncount_kept};
 use crate::{
     Action, Actions, Address, ConnectError, Level, SharedPool, Time, Token,
     backend::{Credentials, Duty, LoginError, Progress, Server, ServerLogin},
+    connections::Conn,
     listen::ListenerKey,
     pool::{Above, Connecting, Opening},
     shared_pool::{Failure, Welcome},
@@ -75,7 +76,6 @@ impl Worker {
         server.defaults = defaults;
         let conn = self.table.insert(Conn::Server(Box::new(server)));
         self.suspend_also(conn);
-        self.timed += 1;
         self.schedule(now);
         out.list.push(Action::Connect { conn, endpoint });
         conn
@@ -278,7 +278,7 @@ impl Worker {
             return self.listener_ready(conn, now, out);
         }
         let shared = Arc::clone(&server.shared);
-        server.change(Duty::Idle, &mut self.timed);
+        server.duty = Duty::Idle;
         let (epoch, defaults) = (server.epoch, server.defaults);
         let is_present = epoch == shared.epochs.lock().present()
             && defaults == shared.beginnings.lock().present();
@@ -461,7 +461,6 @@ impl Worker {
         if let Some(lookup) = server.session.lookup.take() {
             self.lookup_lost(&lookup, out);
         }
-        self.timed -= usize::from(server.duty.is_timed());
         if let Some(key) = &server.key {
             let holders = self.directory.holders();
             holders.remove(&server.endpoint, key.pid, &server.holder);

@@ -15,10 +15,11 @@ use std::{ops::RangeInclusive, sync::Arc};
 
 use pgweir_wire::MessageWriter;
 
-use super::{Conn, Worker, orders::is_server_of, pins::uncount_kept};
+use super::{Worker, orders::is_server_of, pins::uncount_kept};
 use crate::{
     Actions, Shutdown, Time, Token,
     backend::{Duty, Own, Phase, Server, Settling},
+    connections::Conn,
     pool::{PoolId, Wanted},
     session::{BASELINE, Baseline, Class, Clean, ToDeallocate, is_who},
 };

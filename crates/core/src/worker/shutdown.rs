@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use pgweir_config::PoolMode;
 
-use super::{Conn, Worker, local_pool::Terms, orders::is_server_of};
+use super::{Worker, local_pool::Terms, orders::is_server_of};
 use crate::{
-    Action, Actions, Shutdown, Snapshot, Time, Token, WorkerId, directory, fault::Fault,
-    frontend::ClientDuty, mail::Mail, pool::PoolId,
+    Action, Actions, Shutdown, Snapshot, Time, Token, WorkerId, connections::Conn, directory,
+    fault::Fault, frontend::ClientDuty, mail::Mail, pool::PoolId,
 };
 
 impl Worker {

@@ -7,6 +7,7 @@ use crate::{
     Action, Actions, ReadMode, Time, Token,
     backend::{Own, Phase, Request, SIGNALS, Server},
     cancel::CancelKey,
+    cancel_requests::busy_server,
     fault::Fault,
     frontend::{Client, ClientDuty},
     mail::Mail,
@@ -152,7 +153,7 @@ impl Worker {
     /// A client signals others, perhaps some of this worker.
     pub(super) fn signal(&mut self, order: &Order, now: Time, out: &mut Actions) {
         for &pid in &order.pids {
-            let Some(conn) = self.cancel_keys.only_one(pid) else {
+            let Some(conn) = self.cancel_requests.only_client_with(pid) else {
                 continue;
             };
             if !self.may_be_signalled(conn, &order.by) {
@@ -160,11 +161,9 @@ impl Worker {
             }
             match order.signal {
                 Signal::Terminate => self.terminate(conn, now, out),
-                Signal::Cancel => match self.busy_server(conn) {
-                    Ok(server) => self.cancel_query(server, now, out),
-                    Err(_) => {
-                        self.cancel_waiting(conn, now, out);
-                    }
+                Signal::Cancel => match busy_server(&mut self.table, conn) {
+                    Some(server) => self.cancel_query(server, now, out),
+                    None => self.discard_request(conn, now, out),
                 },
             }
         }
@@ -184,7 +183,7 @@ impl Worker {
 
     /// Another client has ended it.
     fn terminate(&mut self, conn: Token, now: Time, out: &mut Actions) {
-        if let Ok(server) = self.busy_server(conn) {
+        if let Some(server) = busy_server(&mut self.table, conn) {
             self.cancel_query(server, now, out);
         }
         self.refuse(conn, &Fault::Terminated, now, out);

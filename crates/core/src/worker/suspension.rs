@@ -4,9 +4,10 @@
 //! A connection is frozen by the driver when it is quiet: its last message has come and gone whole. The
 //! core goes on setting its read mode, which counts again when it is thawed.
 
-use super::{Conn, Worker};
+use super::Worker;
 use crate::{
     Action, Actions, Halt, Time, Token,
+    connections::Conn,
     fault::Fault,
     frontend::{Client, ClientDuty},
 };
@@ -97,7 +98,7 @@ impl Worker {
             return;
         };
         let (since, restless) = (suspension.since, suspension.restless.clone());
-        self.next_tick = None;
+        self.table.set_next_tick(None);
         if restless.is_empty() {
             return;
         }

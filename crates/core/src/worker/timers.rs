@@ -1,17 +1,17 @@
 //! What happens because time passes: three times a second, like PgBouncer's janitor, while
 //! anything has a deadline.
 
-use super::{Conn, Worker};
+use super::Worker;
 use crate::{
     Actions, Time, Token,
     backend::{Duty, Phase},
+    connections::Conn,
+    connections::INTERVAL,
     fault::Fault,
     pool::PoolId,
     stats::Stats,
 };
 
-/// Microseconds between two looks.
-const INTERVAL: u64 = 333_000;
 /// Why something has to end.
 enum Overdue {
     Client(Token, Fault),
@@ -29,20 +29,17 @@ impl Worker {
     /// Something has a deadline now: see that a tick comes.
     #[inline]
     pub(crate) fn schedule(&mut self, now: Time) {
-        let at = now.after(INTERVAL);
-        if self.next_tick.is_none_or(|next| next > at) {
-            self.next_tick = Some(at);
-        }
+        self.table.schedule(now);
     }
 
     pub(crate) fn check_timers(&mut self, now: Time, out: &mut Actions) {
-        if self.next_tick.is_some_and(|at| at > now) {
+        if self.table.next_tick().is_some_and(|at| at > now) {
             return;
         }
         if self.suspension.is_some() {
             return self.check_suspend_timeout(now, out);
         }
-        if self.timed > 0 || self.has_client_timeouts() {
+        if self.table.have_deadlines() || self.has_client_timeouts() {
             for overdue in self.overdue(now) {
                 self.end_overdue(overdue, now, out);
             }
@@ -53,13 +50,18 @@ impl Worker {
         self.check_pools(now, out);
         self.check_beginnings(now, out);
         self.turn_periods(now);
-        self.next_tick = self.next_deadline(now);
+        let next = self.next_deadline(now);
+        self.table.set_next_tick(next);
     }
 
     /// When to look again: soon while something has a short deadline, else when the first server, empty
     /// pool or period ends.
     fn next_deadline(&mut self, now: Time) -> Option<Time> {
-        if self.timed > 0 || self.has_client_timeouts() || self.may_yield() || self.departs() {
+        let is_soon = self.table.have_deadlines()
+            || self.has_client_timeouts()
+            || self.may_yield()
+            || self.departs();
+        if is_soon {
             return Some(now.after(INTERVAL));
         }
         let periods = self.pools.iter().flatten().any(|pool| pool.servers > 0);
@@ -128,7 +130,11 @@ impl Worker {
                 self.close_server(conn, "abandoned query took too long", now, out);
             }
             Overdue::Check(conn) => self.check_failed(conn, "server check timeout", now, out),
-            Overdue::Cancel(conn) => self.cancel_overdue(conn, now, out),
+            Overdue::Cancel(conn) => {
+                let (env, connections, requests) = self.cancelling(now);
+                let effect = requests.overdue(&env, connections, conn, out);
+                self.carry_out(effect, now, out);
+            }
         }
     }
 

@@ -2,16 +2,12 @@
 
 use std::sync::Arc;
 
-use pgweir_wire::ssl_request;
-
 use super::Worker;
 use crate::{
     Action, Actions, Address, Level, ReadMode, Source, Time, TlsFacts, TlsFault, TlsRole, Token,
     backend::{Duty, TlsAnswer},
-    cancel::Passage,
     fault::Fault,
     frontend::{ClientDuty, Stage},
-    worker::Conn,
 };
 
 /// How a TLS handshake begins: the type of its first record. As the first byte of a startup packet it
@@ -175,55 +171,5 @@ impl Worker {
         if self.snapshot.config.settings.log_connections {
             out.log(Level::Log, self.server_subject(conn), text);
         }
-    }
-
-    /// The connection for a cancel request is open: the request goes, encrypted if the server's own
-    /// connection is.
-    pub(crate) fn cancel_opened(&mut self, conn: Token, out: &mut Actions) {
-        let Some(Conn::Cancel(cancel)) = self.table.get(conn) else {
-            return;
-        };
-        let Some(endpoint) = cancel.tls.clone() else {
-            return self.send_cancel(conn, out);
-        };
-        if self.snapshot.tls.servers.is_some_and(|terms| terms.direct) {
-            cancel.passage = Passage::Handshake;
-            let role = TlsRole::Connect { endpoint };
-            out.list.push(Action::StartTls { conn, role });
-        } else {
-            cancel.passage = Passage::Asked;
-            out.send_made(conn, ssl_request);
-        }
-        out.read(conn, ReadMode::Deliver);
-    }
-
-    /// Bytes on a connection for a cancel request: the answer to the wish for TLS, and nothing else.
-    pub(crate) fn cancel_answered(
-        &mut self,
-        conn: Token,
-        bytes: &[u8],
-        now: Time,
-        out: &mut Actions,
-    ) {
-        let Some(Conn::Cancel(cancel)) = self.table.get(conn) else {
-            return;
-        };
-        match (&cancel.passage, &cancel.tls, bytes) {
-            (Passage::Asked, Some(endpoint), b"S") => {
-                let endpoint = Arc::clone(endpoint);
-                cancel.passage = Passage::Handshake;
-                let role = TlsRole::Connect { endpoint };
-                out.list.push(Action::StartTls { conn, role });
-            }
-            (Passage::Sent, ..) => {}
-            _ => {
-                out.list.push(Action::Close(conn));
-                self.cancel_ended(conn, None, now, out);
-            }
-        }
-    }
-
-    pub(super) fn cancel_secured(&mut self, conn: Token, out: &mut Actions) {
-        self.send_cancel(conn, out);
     }
 }

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use pgweir_config::PoolMode;
 
-use super::{Conn, Worker, assigned::REDEFINED};
+use super::{Worker, assigned::REDEFINED};
 use crate::{
     Actions, Level, Time, Token, WorkerId,
     backend::{Duty, Server},
+    connections::Conn,
     pool::{PoolId, PoolKey},
 };
 

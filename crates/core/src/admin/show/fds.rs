@@ -4,10 +4,11 @@
 use super::peers::end;
 use crate::{
     Address,
+    connections::Conn,
     console::{Cell, Collection, Column, Kind, Table},
     frontend::ClientDuty,
     session::Tracked,
-    worker::{Conn, Worker},
+    worker::Worker,
 };
 
 use Kind::{Bytea, Int4, Int8, Text};

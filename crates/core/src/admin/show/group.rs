@@ -2,8 +2,9 @@
 
 use crate::{
     cancel::{Goal, Passage},
+    connections::Conn,
     console::{Cell, Collection, Column, Kind, PeerCount, Table},
-    worker::{Conn, Worker},
+    worker::Worker,
 };
 
 use Kind::{Int4, Text};

@@ -3,10 +3,11 @@
 use crate::{
     backend::{Duty, Phase, Server},
     cancel::{Goal, Passage},
+    connections::Conn,
     console::{Cell, Collection, Column, Kind, Table, Task},
     frontend::{Client, ClientDuty, Stage},
     occupancy::Occupied,
-    worker::{Conn, Worker},
+    worker::Worker,
 };
 
 use Kind::{Int4, Int8, Text};

@@ -5,10 +5,11 @@ use pgweir_config::PoolMode;
 use crate::{
     Address, Time, Token,
     backend::{Duty, Phase, Server},
+    connections::Conn,
     console::{Cell, Collection, Column, Kind, Show, Table, date},
     frontend::{Client, ClientDuty},
     tls::shown,
-    worker::{Conn, LocalPool, Worker, pins_of},
+    worker::{LocalPool, Worker, pins_of},
 };
 
 use Kind::{Int4, Text};

@@ -3,10 +3,11 @@
 use crate::{
     Time,
     backend::Server,
+    connections::Conn,
     console::{Cell, Collection, Column, Kind, Table, date},
     frontend::Client,
     pin::{Pin, Pins},
-    worker::{Conn, Worker, pins_of},
+    worker::{Worker, pins_of},
 };
 
 use Kind::{Int4, Int8, Text};

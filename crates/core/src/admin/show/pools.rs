@@ -6,10 +6,11 @@ use crate::{
     Time,
     backend::{Duty, Phase, Server},
     cancel::{Goal, Passage},
+    connections::Conn,
     console::{Cell, Collection, Column, Kind, PoolCount, Table},
     frontend::{Client, ClientDuty},
     pool::{Obstacle, PoolKey},
-    worker::{Conn, Worker},
+    worker::Worker,
 };
 
 use Kind::{Int4, Text};

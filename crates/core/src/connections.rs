@@ -1,7 +1,18 @@
-//! The connections of a worker, by token.
+//! The connections of a worker, by token: clients, servers, and those that carry cancel requests.
+//!
+//! This module owns the connections and knows when the worker looks at their deadlines again. It moves no bytes and
+//! decides nothing.
 
-use crate::session::{Settings, SqlStatements};
-use crate::{Token, backend::Server, cancel::CancelConnection, frontend::Client};
+use crate::{
+    Time, Token,
+    backend::Server,
+    cancel::CancelConnection,
+    frontend::Client,
+    session::{Settings, SqlStatements},
+};
+
+/// Microseconds between two looks at deadlines.
+pub(crate) const INTERVAL: u64 = 333_000;
 
 /// One connection.
 #[derive(Debug)]
@@ -19,12 +30,51 @@ struct Slot {
 
 /// Connections by token. Slots are used again, generations are not.
 #[derive(Debug, Default)]
-pub(crate) struct Table {
+pub(crate) struct Connections {
     slots: Vec<Slot>,
     free: Vec<u32>,
+    /// When deadlines are looked at again.
+    next_tick: Option<Time>,
 }
 
-impl Table {
+impl Connections {
+    /// No connections; deadlines are looked at then.
+    pub(crate) fn with_tick(next_tick: Option<Time>) -> Self {
+        Self {
+            next_tick,
+            ..Self::default()
+        }
+    }
+
+    /// When deadlines are to be looked at again; `None` while there is none.
+    #[inline]
+    pub(crate) fn next_tick(&self) -> Option<Time> {
+        self.next_tick
+    }
+
+    /// Sets when deadlines are looked at again.
+    pub(crate) fn set_next_tick(&mut self, at: Option<Time>) {
+        self.next_tick = at;
+    }
+
+    /// A connection has a deadline now: see that it is looked at.
+    #[inline]
+    pub(crate) fn schedule(&mut self, now: Time) {
+        let at = now.after(INTERVAL);
+        if self.next_tick.is_none_or(|next| next > at) {
+            self.next_tick = Some(at);
+        }
+    }
+
+    /// Has any connection a deadline of its own?
+    pub(crate) fn have_deadlines(&self) -> bool {
+        self.iter().any(|(_, conn)| match conn {
+            Conn::Client(client) => client.has_deadline(),
+            Conn::Server(server) => server.duty.has_deadline(),
+            Conn::Cancel(_) => true,
+        })
+    }
+
     /// Does this server hold just these settings?
     #[inline]
     pub(crate) fn holds(&self, server: Token, wanted: &Settings, sql: &SqlStatements) -> bool {

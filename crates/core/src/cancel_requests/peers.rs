@@ -8,10 +8,12 @@ use std::{
     sync::Arc,
 };
 
-use super::{Conn, Worker};
+use super::CancelRequests;
 use crate::{
-    Action, Actions, Endpoint, Level, Time, Token, WorkerId,
+    Action, Actions, Endpoint, Level, Token, WorkerId,
     cancel::{CancelConnection, CancelKey, Goal, Passage},
+    connections::{Conn, Connections},
+    effect::{Effect, Env},
     mail::Mail,
 };
 
@@ -19,57 +21,60 @@ const EXHAUSTED: &str = "failed to forward cancel request because its TTL was ex
 const NO_PEER: &str = "could not find peer to forward request to";
 
 /// Peers to which requests are under way, by number.
-pub(crate) type PeerPools = BTreeMap<u32, PeerPool>;
+pub(super) type PeerPools = BTreeMap<u32, PeerPool>;
 
 /// The requests for one peer.
 #[derive(Debug, Default)]
-pub(crate) struct PeerPool {
+pub(super) struct PeerPool {
     under_way: u32,
     /// First come, first served. Some may have ended.
     queue: VecDeque<Token>,
 }
 
-impl Worker {
-    /// A client wants to cancel a query: finds out whose worker, or process, knows it.
-    pub(crate) fn route_cancel(
-        &mut self,
-        request: Token,
-        mut key: CancelKey,
-        now: Time,
-        out: &mut Actions,
-    ) {
-        let config = &self.snapshot.config;
-        let (own, peer) = (config.settings.peer_id, key.peer());
-        let workers = self.directory.workers();
-        let from = self.id;
-        if own == 0 || own == peer {
-            let to = key.worker(workers);
-            let mail = Mail::Cancel { from, request, key };
-            return out.list.push(Action::Mail { to, mail });
-        }
-        if !key.take_hop() {
-            return self.dismiss(request, EXHAUSTED, now, out);
-        }
-        if !config.peers.contains_key(&peer) {
-            return self.dismiss(request, NO_PEER, now, out);
-        }
-        if self.is_verbose() {
-            let subject = self.table.client(request).map(|client| client.subject());
-            let text = format!("forwarding cancellation request to peer {peer}");
-            out.log(Level::Debug, subject.unwrap_or_default(), text);
-        }
-        let to = WorkerId((peer as usize % workers) as u8);
-        let mail = Mail::CancelForPeer { from, request, key };
+/// A client wants to cancel a query: finds out whose worker, or process, knows it.
+pub(crate) fn route(
+    env: &Env<'_>,
+    connections: &mut Connections,
+    request: Token,
+    mut key: CancelKey,
+    out: &mut Actions,
+) -> Option<Effect> {
+    let config = &env.snapshot.config;
+    let (own, peer) = (config.settings.peer_id, key.peer());
+    let workers = env.directory.workers();
+    let from = env.worker;
+    if own == 0 || own == peer {
+        let to = key.worker(workers);
+        let mail = Mail::Cancel { from, request, key };
         out.list.push(Action::Mail { to, mail });
+        return None;
     }
+    if !key.take_hop() {
+        return Some(Effect::Dismiss(request, EXHAUSTED));
+    }
+    if !config.peers.contains_key(&peer) {
+        return Some(Effect::Dismiss(request, NO_PEER));
+    }
+    if env.is_verbose() {
+        let subject = connections.client(request).map(|client| client.subject());
+        let text = format!("forwarding cancellation request to peer {peer}");
+        out.log(Level::Debug, subject.unwrap_or_default(), text);
+    }
+    let to = WorkerId((peer as usize % workers) as u8);
+    let mail = Mail::CancelForPeer { from, request, key };
+    out.list.push(Action::Mail { to, mail });
+    None
+}
 
-    /// A request of some worker for a peer that this one looks after.
-    pub(crate) fn pass_on_cancel(
+impl CancelRequests {
+    /// A request of some worker for a peer that this worker looks after.
+    pub(crate) fn pass_on(
         &mut self,
+        env: &Env<'_>,
+        connections: &mut Connections,
         from: WorkerId,
         request: Token,
         key: CancelKey,
-        now: Time,
         out: &mut Actions,
     ) {
         let peer = key.peer();
@@ -79,18 +84,23 @@ impl Worker {
             from: Some((from, request)),
             passage: Passage::Queued,
             tls: None,
-            until: self.cancel_deadline(now),
+            until: env.cancel_deadline(),
         };
-        let conn = self.table.insert(Conn::Cancel(Box::new(cancel)));
-        self.timed += 1;
-        self.schedule(now);
+        let conn = connections.insert(Conn::Cancel(Box::new(cancel)));
+        connections.schedule(env.now);
         self.peers.entry(peer).or_default().queue.push_back(conn);
-        self.serve_peer(peer, out);
+        self.serve_peer(env, connections, peer, out);
     }
 
     /// Opens connections for requests that wait, as far as there may be.
-    fn serve_peer(&mut self, peer: u32, out: &mut Actions) {
-        let config = &self.snapshot.config;
+    fn serve_peer(
+        &mut self,
+        env: &Env<'_>,
+        connections: &mut Connections,
+        peer: u32,
+        out: &mut Actions,
+    ) {
+        let config = &env.snapshot.config;
         let Some(pool) = self.peers.get_mut(&peer) else {
             return;
         };
@@ -106,7 +116,7 @@ impl Worker {
                 let Some(conn) = pool.queue.pop_front() else {
                     break;
                 };
-                if let Some(Conn::Cancel(cancel)) = self.table.get(conn) {
+                if let Some(Conn::Cancel(cancel)) = connections.get(conn) {
                     cancel.passage = Passage::Opening;
                     pool.under_way += 1;
                     let endpoint = Arc::clone(&endpoint);
@@ -114,7 +124,7 @@ impl Worker {
                 }
             }
         } else {
-            pool.queue.retain(|&conn| self.table.look(conn).is_some());
+            pool.queue.retain(|&conn| connections.look(conn).is_some());
         }
         if pool.under_way == 0 && pool.queue.is_empty() {
             self.peers.remove(&peer);
@@ -122,10 +132,17 @@ impl Worker {
     }
 
     /// A request for a peer has ended: the next one may go.
-    pub(super) fn left_peer(&mut self, peer: u32, passage: Passage, out: &mut Actions) {
+    pub(super) fn left_peer(
+        &mut self,
+        env: &Env<'_>,
+        connections: &mut Connections,
+        peer: u32,
+        passage: Passage,
+        out: &mut Actions,
+    ) {
         if let Some(pool) = self.peers.get_mut(&peer) {
             pool.under_way -= u32::from(passage != Passage::Queued);
         }
-        self.serve_peer(peer, out);
+        self.serve_peer(env, connections, peer, out);
     }
 }

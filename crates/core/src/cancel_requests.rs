@@ -1,0 +1,357 @@
+//! Cancel requests: which client a request names, which query it stops, and the connections that carry requests to
+//! servers and peers.
+//!
+//! This module owns clients' cancel keys and the queues of requests for peers. Requests of clients and of other workers
+//! come in, and events of the connections that carry requests; actions go out, and effects on clients and servers.
+
+pub(crate) mod peers;
+
+use std::sync::Arc;
+
+use pgweir_wire::ssl_request;
+
+use self::peers::PeerPools;
+use crate::{
+    Action, Actions, Address, Control, Endpoint, ReadMode, Time, TlsRole, Token, WorkerId,
+    backend::{Duty, Own, Request},
+    cancel::{CancelConnection, CancelKey, ELSEWHERE, Goal, Keys, Passage},
+    connections::{Conn, Connections},
+    directory::Directory,
+    effect::{Effect, Env},
+    frontend::{Client, ClientDuty},
+    mail::Mail,
+};
+
+/// Requests for one server that may be under way at once; more would change nothing.
+const CANCELS_PER_SERVER_MAX: u32 = 4;
+
+// What becomes of a request, in PgBouncer's words; only the log is told.
+const WRONG_KEY: &str = "failed cancel request";
+const PASSED_ON: &str = "cancel request passed on to the other process of an online restart";
+const IDLE: &str = "cancel request for idle client";
+const WAITED: &str = "cancel request for waiting client";
+const SENT: &str = "successfully sent cancel request";
+const NOT_SENT: &str = "failed to send cancel request";
+const OVERDUE: &str = "cancel_wait_timeout";
+
+/// The cancel requests of a worker.
+#[derive(Debug, Default)]
+pub(crate) struct CancelRequests {
+    /// The worker's clients by their cancel keys.
+    keys: Keys,
+    /// Peers to which this worker passes requests on.
+    peers: PeerPools,
+}
+
+impl CancelRequests {
+    /// From here on the client can be named by a key. `peer` is this process's number among its peers, or 0.
+    pub(crate) fn give_key(
+        &mut self,
+        worker: WorkerId,
+        directory: &Directory,
+        peer: u32,
+        conn: Token,
+        client: &mut Client,
+        has_long_secret: bool,
+    ) {
+        let generation = directory.generation();
+        // A peer may be one that knows short keys only.
+        client.secret_len = if has_long_secret && peer == 0 { 32 } else { 4 };
+        client.key_pid = if peer == 0 {
+            let pid = |number| CancelKey::pid(worker, generation, number);
+            self.keys.new_pid(CancelKey::PIDS, pid)
+        } else {
+            client.secret[3] |= CancelKey::HOPS;
+            let pid = |number| CancelKey::pid_among_peers(worker, peer, number);
+            self.keys.new_pid(CancelKey::PIDS_AMONG_PEERS, pid)
+        };
+        self.keys.insert(&client.cancel_key(), conn);
+    }
+
+    /// A client of another process has come, with its key.
+    pub(crate) fn take_key(&mut self, key: &CancelKey, conn: Token) {
+        self.keys.insert(key, conn);
+    }
+
+    /// A client is gone, and its key with it.
+    pub(crate) fn drop_key(&mut self, conn: Token, client: &Client) {
+        self.keys.remove(&client.cancel_key(), conn);
+    }
+
+    /// The client that may have this key: whether the whole key is the same is to be seen.
+    pub(crate) fn find(&self, key: &CancelKey) -> Option<Token> {
+        self.keys.find(key)
+    }
+
+    /// The client with this pid, if exactly one client has it.
+    pub(crate) fn only_client_with(&self, pid: u32) -> Option<Token> {
+        self.keys.only_one(pid)
+    }
+
+    /// Stops the query of the client that the key names, for a request that some worker received.
+    pub(crate) fn cancel(
+        &self,
+        env: &Env<'_>,
+        connections: &mut Connections,
+        from: WorkerId,
+        request: Token,
+        key: &CancelKey,
+        out: &mut Actions,
+    ) -> Option<Effect> {
+        let Some(conn) = self.client_named(env, connections, key) else {
+            let is_elsewhere = request != ELSEWHERE && env.directory.has_partner();
+            let outcome = if is_elsewhere { PASSED_ON } else { WRONG_KEY };
+            if is_elsewhere {
+                let elsewhere = Control::CancelElsewhere(key.clone());
+                out.list.push(Action::Control(elsewhere));
+            }
+            tell_outcome(from, request, outcome, out);
+            return None;
+        };
+        if let Some(server) = busy_server(connections, conn) {
+            open(env, connections, server, Some((from, request)), out);
+            return None;
+        }
+        let client = connections.client(conn)?;
+        let is_console = matches!(client.duty, ClientDuty::Console(_));
+        let waits = client.waits_with_request();
+        let outcome = if waits { WAITED } else { IDLE };
+        tell_outcome(from, request, outcome, out);
+        match () {
+            () if is_console => Some(Effect::EndConsoleCommand(conn)),
+            () if waits => Some(Effect::DiscardRequest(conn)),
+            () => None,
+        }
+    }
+
+    /// The client that the key names, if the whole key is right.
+    fn client_named(
+        &self,
+        env: &Env<'_>,
+        connections: &mut Connections,
+        key: &CancelKey,
+    ) -> Option<Token> {
+        let any_hops = env.snapshot.config.settings.peer_id > 0;
+        let conn = self.keys.find(key)?;
+        let client = connections.client(conn)?;
+        client.cancel_key().fits(key, any_hops).then_some(conn)
+    }
+
+    /// The request has been dealt with, or has failed: its connection is gone.
+    pub(crate) fn ended(
+        &mut self,
+        env: &Env<'_>,
+        connections: &mut Connections,
+        conn: Token,
+        why: Option<&'static str>,
+        out: &mut Actions,
+    ) -> Option<Effect> {
+        let Some(Conn::Cancel(cancel)) = connections.remove(conn) else {
+            return None;
+        };
+        if let Some((to, request)) = cancel.from {
+            let outcome = match cancel.passage {
+                Passage::Sent => SENT,
+                _ => NOT_SENT,
+            };
+            tell_outcome(to, request, why.unwrap_or(outcome), out);
+        }
+        let server_conn = match cancel.goal {
+            Goal::Peer(peer) => {
+                self.left_peer(env, connections, peer, cancel.passage, out);
+                return None;
+            }
+            Goal::Server(server) => server,
+        };
+        let server = connections.server(server_conn)?;
+        server.cancels -= 1;
+        let is_last = server.cancels == 0 && matches!(server.duty, Duty::Cleaning { .. });
+        is_last.then_some(Effect::GoOnCleaning(server_conn))
+    }
+
+    /// The request took too long. The server may still be hit by it later, so the server is not lent again.
+    pub(crate) fn overdue(
+        &mut self,
+        env: &Env<'_>,
+        connections: &mut Connections,
+        conn: Token,
+        out: &mut Actions,
+    ) -> Option<Effect> {
+        let Some(Conn::Cancel(cancel)) = connections.get(conn) else {
+            return None;
+        };
+        let (goal, passage) = (cancel.goal, cancel.passage);
+        if let Goal::Server(server) = goal
+            && let Some(server) = connections.server(server)
+        {
+            server.retire = Some(OVERDUE);
+        }
+        // A request that waits for others has no socket yet.
+        if passage != Passage::Queued {
+            out.list.push(Action::Close(conn));
+        }
+        self.ended(env, connections, conn, Some(OVERDUE), out)
+    }
+
+    /// Bytes on a connection that carries a request: the answer to the wish for TLS, and nothing else.
+    pub(crate) fn answered(
+        &mut self,
+        env: &Env<'_>,
+        connections: &mut Connections,
+        conn: Token,
+        bytes: &[u8],
+        out: &mut Actions,
+    ) -> Option<Effect> {
+        let Some(Conn::Cancel(cancel)) = connections.get(conn) else {
+            return None;
+        };
+        match (&cancel.passage, &cancel.tls, bytes) {
+            (Passage::Asked, Some(endpoint), b"S") => {
+                let endpoint = Arc::clone(endpoint);
+                cancel.passage = Passage::Handshake;
+                let role = TlsRole::Connect { endpoint };
+                out.list.push(Action::StartTls { conn, role });
+                None
+            }
+            (Passage::Sent, ..) => None,
+            _ => {
+                out.list.push(Action::Close(conn));
+                self.ended(env, connections, conn, None, out)
+            }
+        }
+    }
+}
+
+/// Stops the query of a server that is about to be closed: PostgreSQL notices the end of a connection only when it has
+/// something to say.
+pub(crate) fn stop_query(
+    env: &Env<'_>,
+    connections: &mut Connections,
+    server: Token,
+    out: &mut Actions,
+) {
+    open(env, connections, server, None, out);
+}
+
+/// The server that runs a query of this client and may be sent a cancel request.
+pub(crate) fn busy_server(connections: &mut Connections, conn: Token) -> Option<Token> {
+    let client = connections.client(conn)?;
+    let ClientDuty::Active(server_conn) = client.duty else {
+        return None;
+    };
+    let server = connections.server(server_conn)?;
+    let is_idle = server.replies.is_settled() && server.status == b'I'
+        // What cleans the server for the client must not be cancelled in the place of its query.
+        || server.replies.current() == Some(Request::Own(Own::Sequences));
+    let may = !is_idle && server.cancels < CANCELS_PER_SERVER_MAX && server.key.is_some();
+    may.then_some(server_conn)
+}
+
+fn open(
+    env: &Env<'_>,
+    connections: &mut Connections,
+    server_conn: Token,
+    from: Option<(WorkerId, Token)>,
+    out: &mut Actions,
+) {
+    let Some(server) = connections.server(server_conn) else {
+        return;
+    };
+    let Some(key) = server.key.clone() else {
+        return;
+    };
+    // The very address of the server: behind its name there may be others.
+    let endpoint = match server.addresses {
+        Some((_, Address::Tcp(remote))) => Arc::new(Endpoint::Tcp {
+            host: remote.ip().to_string(),
+            port: remote.port(),
+        }),
+        _ => Arc::clone(&server.endpoint),
+    };
+    server.cancels += 1;
+    let cancel = CancelConnection {
+        goal: Goal::Server(server_conn),
+        key: CancelKey {
+            pid: key.pid,
+            secret: key.secret,
+        },
+        from,
+        passage: Passage::Opening,
+        tls: server.tls.as_ref().map(|_| Arc::clone(&server.endpoint)),
+        until: env.cancel_deadline(),
+    };
+    let conn = connections.insert(Conn::Cancel(Box::new(cancel)));
+    connections.schedule(env.now);
+    out.list.push(Action::Connect { conn, endpoint });
+}
+
+/// The connection for a request is open: the request goes, encrypted if the server's own connection is.
+pub(crate) fn opened(env: &Env<'_>, connections: &mut Connections, conn: Token, out: &mut Actions) {
+    let Some(Conn::Cancel(cancel)) = connections.get(conn) else {
+        return;
+    };
+    let Some(endpoint) = cancel.tls.clone() else {
+        return send(connections, conn, out);
+    };
+    if env.snapshot.tls.servers.is_some_and(|terms| terms.direct) {
+        cancel.passage = Passage::Handshake;
+        let role = TlsRole::Connect { endpoint };
+        out.list.push(Action::StartTls { conn, role });
+    } else {
+        cancel.passage = Passage::Asked;
+        out.send_made(conn, ssl_request);
+    }
+    out.read(conn, ReadMode::Deliver);
+}
+
+/// Sends the request. PostgreSQL closes the connection when it has signalled the process.
+pub(crate) fn send(connections: &mut Connections, conn: Token, out: &mut Actions) {
+    let Some(Conn::Cancel(cancel)) = connections.get(conn) else {
+        return;
+    };
+    cancel.passage = Passage::Sent;
+    if let Some((to, request)) = cancel.from {
+        let mail = Mail::CancelSent(request);
+        out.list.push(Action::Mail { to, mail });
+    }
+    out.send_made(conn, |bytes| {
+        pgweir_wire::cancel_request(bytes, cancel.key.pid, &cancel.key.secret)
+    });
+    out.read(conn, ReadMode::Deliver);
+}
+
+/// The request of this client's connection is on its way to the server.
+pub(crate) fn sent(connections: &mut Connections, request: Token) {
+    if let Some(client) = connections.client(request)
+        && let ClientDuty::CancelRequest { sent } = &mut client.duty
+    {
+        *sent = true;
+    }
+}
+
+/// The request of this client's connection has been dealt with.
+pub(crate) fn done(
+    connections: &mut Connections,
+    request: Token,
+    why: &'static str,
+) -> Option<Effect> {
+    let client = connections.client(request)?;
+    let is_request = matches!(client.duty, ClientDuty::CancelRequest { .. });
+    is_request.then_some(Effect::Dismiss(request, why))
+}
+
+/// Tells the worker that received a request what became of it.
+fn tell_outcome(to: WorkerId, request: Token, outcome: &'static str, out: &mut Actions) {
+    let mail = Mail::CancelDone(request, outcome);
+    out.list.push(Action::Mail { to, mail });
+}
+
+impl Env<'_> {
+    /// When patience with a request ends that comes now (`cancel_wait_timeout`).
+    fn cancel_deadline(&self) -> Time {
+        match self.snapshot.config.settings.cancel_wait_timeout.0 {
+            0 => Time(u64::MAX),
+            patience => self.now.after(patience),
+        }
+    }
+}
