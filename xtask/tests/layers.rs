@@ -31,10 +31,11 @@ const LAYERS: &[&[&str]] = &[
     &["listen", "takeover"],
     &["backend", "directory"],
     &["diagnosis", "frontend"],
-    &["connections", "effect"],
+    &["connections"],
     &["mail"],
     &["action"],
-    &["cancel_requests"],
+    &["effect"],
+    &["cancel_requests", "parked_logins", "suspension"],
     &["worker"],
     &["admin", "relay"],
 ];

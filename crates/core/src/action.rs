@@ -172,6 +172,38 @@ pub struct Actions {
 }
 
 impl Actions {
+    /// Sets a read mode.
+    #[inline]
+    pub(crate) fn read(&mut self, conn: Token, mode: ReadMode) {
+        self.list.push(Action::Read { conn, mode });
+    }
+
+    /// Sends a part of the input.
+    #[inline]
+    pub(crate) fn send_input(&mut self, to: Token, start: usize, end: usize) {
+        if start < end {
+            let source = match self.early {
+                None => Source::Input(start..end),
+                Some(base) => Source::Scratch(base + start..base + end),
+            };
+            self.list.push(Action::Send { to, source });
+        }
+    }
+
+    /// Sends what `make` appends.
+    #[inline]
+    pub(crate) fn send_made(&mut self, to: Token, make: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.scratch.len();
+        make(&mut self.scratch);
+        let end = self.scratch.len();
+        if start < end {
+            self.list.push(Action::Send {
+                to,
+                source: Source::Scratch(start..end),
+            });
+        }
+    }
+
     /// Asks for a line in the log.
     pub(crate) fn log(
         &mut self,

@@ -1,8 +1,10 @@
 //! What a module of the worker is given with an event, and what it wants done elsewhere.
 
 use crate::{
-    Time, Token, WorkerId,
+    Action, Actions, Time, Token, WorkerId,
     directory::{Directory, Snapshot},
+    fault::Fault,
+    mail::Mail,
 };
 
 /// What modules may know of the worker whose event they handle.
@@ -30,10 +32,22 @@ impl Env<'_> {
 pub(crate) enum Effect {
     /// Close a client's connection, and log the reason.
     Dismiss(Token, &'static str),
+    /// Tell a client this, and close its connection.
+    Refuse(Token, Fault),
+    /// Close a server connection, and log the reason.
+    CloseServer(Token, &'static str),
     /// End the command that a console client waits for.
     EndConsoleCommand(Token),
     /// Take a client's request out of the queue, and answer it with an error.
     DiscardRequest(Token),
     /// Go on cleaning a server connection, to which no cancel request is on its way any more.
     GoOnCleaning(Token),
+}
+
+/// Something that consoles wait for may have come.
+pub(crate) fn tell_waiting_consoles(directory: &Directory, out: &mut Actions) {
+    for (to, console) in directory.operator().waits() {
+        let mail = Mail::Awaited(console);
+        out.list.push(Action::Mail { to, mail });
+    }
 }

@@ -128,7 +128,7 @@ impl Worker {
             server.holder.set(client.key_pid);
         }
         self.check_epoch(conn);
-        self.suspend_also(conn);
+        self.suspension.add(conn);
         out.read(conn, ReadMode::Deliver);
         self.deliver(notes, &shared, out);
         Ok(Some(conn))

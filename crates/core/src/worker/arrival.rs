@@ -44,7 +44,7 @@ impl Worker {
         if let Some(names) = &names {
             self.directory.client_counts().add(names);
         }
-        self.suspend_also(conn);
+        self.suspension.add(conn);
         out.read(conn, ReadMode::Hold);
         let settled = self.settle_in(conn, &record, now, out);
         let server = settled.and_then(|()| match &record.server {

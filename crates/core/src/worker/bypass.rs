@@ -12,6 +12,7 @@ use crate::{
     connections::Conn,
     fault::Fault,
     frontend::{ClientDuty, LoginRequest},
+    parked_logins::limits_of,
     pool::PoolId,
 };
 
@@ -75,7 +76,7 @@ impl Worker {
         let Some(names) = names else { return Ok(()) };
         let limits = ClientLimits {
             total: Some(self.snapshot.config.settings.max_client_conn as usize),
-            ..self.limits_of(&names)
+            ..limits_of(&self.snapshot.config, &names)
         };
         let counts = self.directory.client_counts();
         // It is counted already.

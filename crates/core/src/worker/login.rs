@@ -6,16 +6,18 @@ use pgweir_auth::scram::{DerivedKeys, NONCE_BYTES};
 use pgweir_config::{AuthType, Config};
 use pgweir_wire::{LATEST, MessageWriter, ProtocolVersion, Startup, StartupParameters};
 
-use super::Worker;
+use super::{Worker, authenticate::is_own_user};
 use crate::{
     Action, Actions, Peer, ReadMode, Replication, Source, Time, Token,
     cancel::CancelKey,
     cancel_requests::peers,
+    client_counts::ClientLimits,
     connections::Conn,
     fault::Fault,
     frontend::{
         AuthPlan, Client, ClientDuty, Login, LoginRequest, Proof, Stage, StartupTerms, Upstream,
     },
+    parked_logins::limits_at_login,
     pool::PoolKey,
 };
 
@@ -70,7 +72,7 @@ impl Worker {
         self.clients += 1;
         self.schedule(now);
         let conn = self.table.insert(Conn::Client(Box::new(client)));
-        self.suspend_also(conn);
+        self.suspension.add(conn);
         conn
     }
 
@@ -252,8 +254,70 @@ impl Worker {
         self.demand_tls(conn)?;
         match room {
             Ok(()) => self.authenticate(conn, now, out),
-            Err(fault) => self.step_aside(conn, fault, out),
+            // The process ends, and workers may not answer any more.
+            Err(fault) if self.shutdown.is_some() => Err(fault),
+            Err(_) => {
+                out.read(conn, ReadMode::Hold);
+                let parts = self.parts(now);
+                parts.parked_logins.park(&parts.env, conn, out);
+                Ok(())
+            }
         }
+    }
+
+    /// Counts a client, if there is room for it.
+    ///
+    /// # Errors
+    /// It is above a limit.
+    fn let_in(&mut self, conn: Token, was_parked: bool) -> Result<(), Fault> {
+        let Some(client) = self.table.client(conn) else {
+            return Ok(());
+        };
+        let (same_uid, names) = (client.same_uid, client.names.clone());
+        let ClientDuty::Login(login) = &mut client.duty else {
+            return Ok(());
+        };
+        if let Some(names) = &names {
+            let limits = match &login.request {
+                Some(request) => {
+                    let is_own = is_own_user(&request.user, same_uid);
+                    limits_at_login(&self.snapshot.config, names, request, is_own)
+                }
+                None => ClientLimits::default(),
+            };
+            self.directory.let_in(names, &limits, was_parked)?;
+        }
+        login.stage = Stage::Startup;
+        Ok(())
+    }
+
+    /// Counts parked logins again: all workers have noticed who had left.
+    pub(super) fn count_parked(&mut self, now: Time, out: &mut Actions) {
+        for parked in self.parked_logins.answered() {
+            let conn = parked.conn;
+            if !self.login(conn).is_some_and(|login| login.is_aside()) {
+                continue;
+            }
+            let outcome = match self.let_in(conn, true) {
+                Ok(()) => {
+                    out.read(conn, ReadMode::Deliver);
+                    self.authenticate(conn, now, out)
+                        .and_then(|()| self.login_steps(conn, now, out))
+                }
+                Err(fault) => {
+                    let parts = self.parts(now);
+                    match parts.parked_logins.park_again(&parts.env, parked) {
+                        true => Ok(()),
+                        false => Err(fault),
+                    }
+                }
+            };
+            if let Err(fault) = outcome {
+                self.refuse(conn, &fault, now, out);
+            }
+        }
+        let parts = self.parts(now);
+        parts.parked_logins.ask(&parts.env, out);
     }
 
     /// From here on the client has a name.
@@ -366,8 +430,8 @@ impl Worker {
         };
         client.duty = ClientDuty::CancelRequest { sent: false };
         out.read(conn, ReadMode::Hold);
-        let (env, connections, _) = self.cancelling(now);
-        let effect = peers::route(&env, connections, conn, key, out);
+        let parts = self.parts(now);
+        let effect = peers::route(&parts.env, parts.connections, conn, key, out);
         self.carry_out(effect, now, out);
     }
 }

@@ -9,7 +9,6 @@ mod bypass;
 mod catalog;
 mod check;
 mod checkout;
-mod crowd;
 mod defaults;
 mod departed;
 mod departure;
@@ -45,7 +44,6 @@ mod settle;
 mod shutdown;
 mod signal;
 mod succession;
-mod suspension;
 mod timers;
 mod tls;
 mod trace;
@@ -61,7 +59,7 @@ pub(crate) use self::{
 };
 use crate::{
     Action, Actions, Address, Closed, ConnectError, Control, Directory, Peer, ReadMode, SharedPool,
-    Shutdown, Snapshot, Source, Time, TlsFacts, Token, WorkerId,
+    Shutdown, Snapshot, Time, TlsFacts, Token, WorkerId,
     backend::{Duty, Server},
     cancel_requests::{self, CancelRequests},
     connections::{Conn, Connections},
@@ -70,9 +68,11 @@ use crate::{
     frontend::ClientDuty,
     listen::Hub,
     mail::Mail,
+    parked_logins::{self, ParkedLogins},
     pool::{Notes, PoolId},
     session::Bindings,
     stats::{Periods, Stats},
+    suspension::Suspension,
     takeover::PoolNote,
 };
 
@@ -110,16 +110,24 @@ pub struct Worker {
     pub(crate) finished: bool,
     /// Its last server has gone, and there will be no other.
     pub(crate) served: bool,
-    pub(crate) suspension: Option<Box<suspension::Suspension>>,
+    pub(crate) suspension: Suspension,
     /// Its clients leave for the process that takes our place.
     pub(crate) departure: Option<Box<departure::Departure>>,
     /// Clients that have left and listen.
     pub(crate) forwards: forwarding::Forwards,
     pub(crate) clients: usize,
-    /// Clients that log in, and are one too many.
-    pub(crate) crowd: crowd::Crowd,
+    pub(crate) parked_logins: ParkedLogins,
     /// What pools counted that are no more.
     pub(crate) past: Stats,
+}
+
+/// A worker, taken apart: each module owns its state.
+pub(crate) struct Parts<'w> {
+    pub(crate) env: Env<'w>,
+    pub(crate) connections: &'w mut Connections,
+    pub(crate) cancel_requests: &'w mut CancelRequests,
+    pub(crate) parked_logins: &'w mut ParkedLogins,
+    pub(crate) suspension: &'w mut Suspension,
 }
 
 impl Worker {
@@ -150,11 +158,11 @@ impl Worker {
             shutdown: None,
             finished: false,
             served: false,
-            suspension: None,
+            suspension: Suspension::default(),
             departure: None,
             forwards: forwarding::Forwards::default(),
             clients: 0,
-            crowd: crowd::Crowd::default(),
+            parked_logins: ParkedLogins::default(),
             past: Stats::default(),
         }
     }
@@ -199,8 +207,11 @@ impl Worker {
                 }
             },
             Some(Conn::Cancel(_)) => {
-                let (env, connections, requests) = self.cancelling(now);
-                let effect = requests.answered(&env, connections, conn, bytes, out);
+                let parts = self.parts(now);
+                let effect =
+                    parts
+                        .cancel_requests
+                        .answered(&parts.env, parts.connections, conn, bytes, out);
                 self.carry_out(effect, now, out);
             }
             None => {}
@@ -304,8 +315,8 @@ impl Worker {
         match self.table.get(conn) {
             Some(Conn::Server(_)) => self.server_connected(conn, (local, remote), nonce, now, out),
             Some(Conn::Cancel(_)) => {
-                let (env, connections, _) = self.cancelling(now);
-                cancel_requests::opened(&env, connections, conn, out);
+                let parts = self.parts(now);
+                cancel_requests::opened(&parts.env, parts.connections, conn, out);
             }
             _ => {}
         }
@@ -372,17 +383,31 @@ impl Worker {
             Mail::LookUpAgain(client) => self.look_up_again(client, now, out),
             Mail::Listen(letter) => self.letter(*letter, now, out),
             Mail::Failed(pool) => self.fail_waiters(&pool, now, out),
-            Mail::CatchUp(from) => self.catch_up(from, out),
-            Mail::CaughtUp => self.caught_up(now, out),
+            Mail::CatchUp(from) => parked_logins::catch_up(from, out),
+            Mail::CaughtUp => self.count_parked(now, out),
             Mail::Cancel { from, request, key } => {
-                let (env, connections, requests) = self.cancelling(now);
-                let effect = requests.cancel(&env, connections, from, request, &key, out);
+                let parts = self.parts(now);
+                let effect = parts.cancel_requests.cancel(
+                    &parts.env,
+                    parts.connections,
+                    from,
+                    request,
+                    &key,
+                    out,
+                );
                 self.carry_out(effect, now, out);
             }
             Mail::Signal(order) => self.signal(&order, now, out),
             Mail::CancelForPeer { from, request, key } => {
-                let (env, connections, requests) = self.cancelling(now);
-                requests.pass_on(&env, connections, from, request, key, out);
+                let parts = self.parts(now);
+                parts.cancel_requests.pass_on(
+                    &parts.env,
+                    parts.connections,
+                    from,
+                    request,
+                    key,
+                    out,
+                );
             }
             Mail::CancelSent(request) => cancel_requests::sent(&mut self.table, request),
             Mail::CancelDone(request, why) => {
@@ -417,7 +442,7 @@ impl Worker {
         let token = self.table.insert(Conn::Server(server));
         self.schedule(now);
         self.check_epoch(token);
-        self.suspend_also(token);
+        self.suspension.add(token);
         out.read(token, ReadMode::Deliver);
         match destined {
             Some(waiter) if self.lend_to(token, waiter, now, out) => {}
@@ -445,41 +470,53 @@ impl Worker {
     }
 
     /// Carries out what a module wants another one to do.
-    pub(crate) fn carry_out(&mut self, effect: Option<Effect>, now: Time, out: &mut Actions) {
-        match effect {
-            None => {}
-            Some(Effect::Dismiss(client, why)) => self.dismiss(client, why, now, out),
-            Some(Effect::EndConsoleCommand(client)) => self.cancel_console(client, now, out),
-            Some(Effect::DiscardRequest(client)) => self.discard_request(client, now, out),
-            Some(Effect::GoOnCleaning(server)) => self.clean_on(server, now, out),
+    pub(crate) fn carry_out(
+        &mut self,
+        effects: impl IntoIterator<Item = Effect>,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        for effect in effects {
+            match effect {
+                Effect::Dismiss(client, why) => self.dismiss(client, why, now, out),
+                Effect::Refuse(client, fault) => self.refuse(client, &fault, now, out),
+                Effect::CloseServer(server, why) => self.close_server(server, why, now, out),
+                Effect::EndConsoleCommand(client) => self.cancel_console(client, now, out),
+                Effect::DiscardRequest(client) => self.discard_request(client, now, out),
+                Effect::GoOnCleaning(server) => self.clean_on(server, now, out),
+            }
         }
     }
 
-    /// What the module of cancel requests works on.
-    pub(crate) fn cancelling(
-        &mut self,
-        now: Time,
-    ) -> (Env<'_>, &mut Connections, &mut CancelRequests) {
-        let env = Env {
-            worker: self.id,
-            directory: &self.directory,
-            snapshot: &self.snapshot,
-            now,
-        };
-        (env, &mut self.table, &mut self.cancel_requests)
+    /// The modules that own their state, what they work on, and what they may know.
+    pub(crate) fn parts(&mut self, now: Time) -> Parts<'_> {
+        Parts {
+            env: Env {
+                worker: self.id,
+                directory: &self.directory,
+                snapshot: &self.snapshot,
+                now,
+            },
+            connections: &mut self.table,
+            cancel_requests: &mut self.cancel_requests,
+            parked_logins: &mut self.parked_logins,
+            suspension: &mut self.suspension,
+        }
     }
 
     /// A connection that carries a cancel request is gone, or could not be opened.
     fn cancel_ended(&mut self, conn: Token, now: Time, out: &mut Actions) {
-        let (env, connections, requests) = self.cancelling(now);
-        let effect = requests.ended(&env, connections, conn, None, out);
+        let parts = self.parts(now);
+        let effect = parts
+            .cancel_requests
+            .ended(&parts.env, parts.connections, conn, None, out);
         self.carry_out(effect, now, out);
     }
 
     /// Stops the query of a server that is about to be closed.
     pub(crate) fn cancel_query(&mut self, server: Token, now: Time, out: &mut Actions) {
-        let (env, connections, _) = self.cancelling(now);
-        cancel_requests::stop_query(&env, connections, server, out);
+        let parts = self.parts(now);
+        cancel_requests::stop_query(&parts.env, parts.connections, server, out);
     }
 
     /// This worker's part of a pool, made if need be.
@@ -531,39 +568,5 @@ impl Worker {
             out.list.push(Action::Control(Control::Lend(note)));
         }
         self.deliver_of_caps(&notes, pool, out);
-    }
-}
-
-impl Actions {
-    /// Sets a read mode.
-    #[inline]
-    pub(crate) fn read(&mut self, conn: Token, mode: ReadMode) {
-        self.list.push(Action::Read { conn, mode });
-    }
-
-    /// Sends a part of the input.
-    #[inline]
-    pub(crate) fn send_input(&mut self, to: Token, start: usize, end: usize) {
-        if start < end {
-            let source = match self.early {
-                None => Source::Input(start..end),
-                Some(base) => Source::Scratch(base + start..base + end),
-            };
-            self.list.push(Action::Send { to, source });
-        }
-    }
-
-    /// Sends what `make` appends.
-    #[inline]
-    pub(crate) fn send_made(&mut self, to: Token, make: impl FnOnce(&mut Vec<u8>)) {
-        let start = self.scratch.len();
-        make(&mut self.scratch);
-        let end = self.scratch.len();
-        if start < end {
-            self.list.push(Action::Send {
-                to,
-                source: Source::Scratch(start..end),
-            });
-        }
     }
 }

@@ -7,8 +7,9 @@ use std::{
 
 use super::Worker;
 use crate::{
-    Action, Actions, Address, Endpoint, SharedPool, Time, Token, WorkerId, connections::Conn,
-    fault::Fault, frontend::ClientDuty, mail::Mail, pool::PoolId,
+    Action, Actions, Address, Endpoint, Level, SharedPool, Time, Token, WorkerId,
+    connections::Conn, effect::tell_waiting_consoles, fault::Fault, frontend::ClientDuty,
+    mail::Mail, pool::PoolId,
 };
 
 /// Why servers go that were opened before a RECONNECT, or a change of their database's entry.
@@ -205,16 +206,24 @@ impl Worker {
             epochs.servers() == 0 || epochs.outdated() == 0
         };
         if is_last {
-            self.tell_waiting_consoles(out);
+            tell_waiting_consoles(&self.directory, out);
         }
     }
 
-    /// Consoles that wait for something look again.
-    pub(crate) fn tell_waiting_consoles(&self, out: &mut Actions) {
-        for (to, console) in self.directory.operator().waits() {
-            let mail = Mail::Awaited(console);
-            out.list.push(Action::Mail { to, mail });
+    /// The console that suspended the process has gone: nobody else could resume it.
+    pub(crate) fn resume_without_console(&self, conn: Token, out: &mut Actions) {
+        let operator = self.directory.operator();
+        if operator.abandon_suspension((self.id, conn)) {
+            let text = "admin disappeared when suspended, doing RESUME";
+            out.log(Level::Log, "", text);
+            self.tell_all_to_obey(out);
         }
+    }
+
+    /// Takes over what the operator wants: to be suspended, or not to be.
+    pub(crate) fn obey_suspension(&mut self, now: Time, out: &mut Actions) {
+        let parts = self.parts(now);
+        parts.suspension.obey(&parts.env, parts.connections, out);
     }
 
     /// Orders have changed without a tour that says so.

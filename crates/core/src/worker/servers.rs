@@ -75,7 +75,7 @@ impl Worker {
         server.listens = listens;
         server.defaults = defaults;
         let conn = self.table.insert(Conn::Server(Box::new(server)));
-        self.suspend_also(conn);
+        self.suspension.add(conn);
         self.schedule(now);
         out.list.push(Action::Connect { conn, endpoint });
         conn

@@ -108,8 +108,9 @@ impl Worker {
     /// Is there anything left to wait for, at the end of the process or of SUSPEND?
     #[inline]
     pub(crate) fn check_shutdown(&mut self, now: Time, out: &mut Actions) {
-        if self.suspension.is_some() {
-            self.check_suspension(out);
+        if self.suspension.is_on() {
+            let parts = self.parts(now);
+            parts.suspension.check(&parts.env, parts.connections, out);
         }
         if self.departure.is_some() {
             self.depart_if_quiet(now, out);

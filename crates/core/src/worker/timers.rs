@@ -36,8 +36,12 @@ impl Worker {
         if self.table.next_tick().is_some_and(|at| at > now) {
             return;
         }
-        if self.suspension.is_some() {
-            return self.check_suspend_timeout(now, out);
+        if self.suspension.is_on() {
+            let parts = self.parts(now);
+            let overdue = parts
+                .suspension
+                .check_timeout(&parts.env, parts.connections);
+            return self.carry_out(overdue, now, out);
         }
         if self.table.have_deadlines() || self.has_client_timeouts() {
             for overdue in self.overdue(now) {
@@ -131,8 +135,11 @@ impl Worker {
             }
             Overdue::Check(conn) => self.check_failed(conn, "server check timeout", now, out),
             Overdue::Cancel(conn) => {
-                let (env, connections, requests) = self.cancelling(now);
-                let effect = requests.overdue(&env, connections, conn, out);
+                let parts = self.parts(now);
+                let effect =
+                    parts
+                        .cancel_requests
+                        .overdue(&parts.env, parts.connections, conn, out);
                 self.carry_out(effect, now, out);
             }
         }

@@ -1,0 +1,169 @@
+//! SUSPEND: everything that is under way is brought to the end of its message and written, and then nothing is read
+//! until RESUME.
+//!
+//! This module owns the list of connections that are frozen, and of those that are not quiet yet. The driver freezes a
+//! connection when it is quiet: its last message has come and gone whole. The core goes on setting its read mode, which
+//! counts again when it is thawed.
+
+use crate::{
+    Action, Actions, Halt, Time, Token,
+    backend::Duty,
+    connections::{Conn, Connections},
+    effect::{Effect, Env, tell_waiting_consoles},
+    fault::Fault,
+    frontend::{Client, ClientDuty},
+};
+
+/// Is the worker suspended, and how far has it come?
+#[derive(Debug, Default)]
+pub(crate) struct Suspension(Option<Box<Suspended>>);
+
+/// A worker that is suspended.
+#[derive(Debug)]
+struct Suspended {
+    since: Time,
+    frozen: Vec<Token>,
+    /// Connections that are not quiet yet.
+    restless: Vec<Token>,
+    /// The operator knows that all connections are quiet.
+    is_reported: bool,
+}
+
+impl Suspension {
+    /// Is the worker suspended?
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Takes over what the operator wants: to be suspended, or not to be.
+    pub(crate) fn obey(&mut self, env: &Env<'_>, connections: &mut Connections, out: &mut Actions) {
+        let is_wanted = env.directory.operator().halt() == Halt::Suspended;
+        match (&mut self.0, is_wanted) {
+            (None, true) => {
+                out.list.push(Action::Accept(false));
+                let all = connections.iter();
+                let restless = all.filter(|(_, conn)| can_freeze(conn));
+                self.0 = Some(Box::new(Suspended {
+                    since: env.now,
+                    frozen: Vec::new(),
+                    restless: restless.map(|(token, _)| token).collect(),
+                    is_reported: false,
+                }));
+                connections.schedule(env.now);
+            }
+            // Perhaps it was ended and begun again meanwhile.
+            (Some(suspended), true) => suspended.is_reported = false,
+            (Some(_), false) => self.thaw(env, connections, out),
+            (None, false) => {}
+        }
+        self.check(env, connections, out);
+    }
+
+    fn thaw(&mut self, env: &Env<'_>, connections: &mut Connections, out: &mut Actions) {
+        let Some(suspended) = self.0.take() else {
+            return;
+        };
+        for conn in suspended.frozen {
+            if connections.get(conn).is_some() {
+                out.list.push(Action::Thaw(conn));
+            }
+        }
+        out.list.push(Action::Accept(true));
+        connections.schedule(env.now);
+    }
+
+    /// A connection has come; it is frozen, too, if the worker is suspended.
+    pub(crate) fn add(&mut self, conn: Token) {
+        if let Some(suspended) = &mut self.0 {
+            suspended.restless.push(conn);
+        }
+    }
+
+    /// Freezes connections that have become quiet, and tells the operator when all are.
+    #[cold]
+    pub(crate) fn check(
+        &mut self,
+        env: &Env<'_>,
+        connections: &mut Connections,
+        out: &mut Actions,
+    ) {
+        let Some(suspended) = &mut self.0 else {
+            return;
+        };
+        let frozen = &mut suspended.frozen;
+        suspended
+            .restless
+            .retain(|&token| match connections.get(token) {
+                Some(conn) if !can_freeze(conn) => false,
+                Some(conn) if is_quiet(conn) => {
+                    out.list.push(Action::Freeze(token));
+                    frozen.push(token);
+                    false
+                }
+                Some(_) => true,
+                None => false,
+            });
+        if suspended.restless.is_empty() && !std::mem::replace(&mut suspended.is_reported, true) {
+            env.directory.operator().is_quiet(env.worker);
+            tell_waiting_consoles(env.directory, out);
+        }
+    }
+
+    /// Ends the connections that are not quiet after `suspend_timeout`.
+    pub(crate) fn check_timeout(
+        &self,
+        env: &Env<'_>,
+        connections: &mut Connections,
+    ) -> Vec<Effect> {
+        let patience = env.snapshot.config.settings.suspend_timeout.0;
+        let Some(suspended) = &self.0 else {
+            return Vec::new();
+        };
+        connections.set_next_tick(None);
+        if suspended.restless.is_empty() {
+            return Vec::new();
+        }
+        connections.schedule(env.now);
+        if patience == 0 || env.now.since(suspended.since) < patience {
+            return Vec::new();
+        }
+        let mut effects = Vec::new();
+        for &conn in &suspended.restless {
+            let refused = match connections.get(conn) {
+                Some(Conn::Client(_)) => Some(conn),
+                Some(Conn::Server(server)) => server.client(),
+                _ => None,
+            };
+            effects.extend(refused.map(|client| Effect::Refuse(client, Fault::SuspendTimeout)));
+            if let Some(Conn::Server(_)) = connections.get(conn) {
+                effects.push(Effect::CloseServer(conn, "suspend_timeout"));
+            }
+        }
+        effects
+    }
+}
+
+fn can_freeze(conn: &Conn) -> bool {
+    match conn {
+        Conn::Client(client) => !matches!(
+            client.duty,
+            ClientDuty::Console(_) | ClientDuty::CancelRequest { .. }
+        ),
+        Conn::Server(_) => true,
+        Conn::Cancel(_) => false,
+    }
+}
+
+fn is_quiet(conn: &Conn) -> bool {
+    match conn {
+        Conn::Client(client) => {
+            let Client { blocked, duty, .. } = client.as_ref();
+            !blocked && client.stream.is_at_boundary() && !matches!(duty, ClientDuty::Login(_))
+        }
+        Conn::Server(server) => {
+            !server.blocked && server.stream.is_quiet() && !matches!(server.duty, Duty::Login(_))
+        }
+        Conn::Cancel(_) => true,
+    }
+}
