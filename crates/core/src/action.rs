@@ -1,6 +1,6 @@
-//! What the core wants done: the words between a [`Worker`](crate::Worker) and its driver.
+//! The actions that a [`Worker`](crate::Worker) asks its driver to carry out, and the types of its events.
 //!
-//! The driver executes the actions of a call in order, before it makes the next call.
+//! The driver carries out the actions of one call in order, before it makes the next call.
 
 use std::{ops::Range, sync::Arc};
 
@@ -22,12 +22,12 @@ use crate::{
 /// How the driver treats the incoming side of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadMode {
-    /// Leave bytes in the socket and say nothing of them (backpressure).
+    /// Leave incoming bytes in the socket, without an event (backpressure).
     Hold,
-    /// Leave bytes in the socket, but tell [`Worker::readable`](crate::Worker::readable) once
-    /// that there are some. After that the mode is `Hold`, until it is set again.
+    /// Leave incoming bytes in the socket, but call [`Worker::readable`](crate::Worker::readable) once when there are
+    /// some. After that call the mode is `Hold`, until the worker sets it again.
     Notify,
-    /// Read, and hand the bytes to [`Worker::received`](crate::Worker::received).
+    /// Read the bytes and pass them to [`Worker::received`](crate::Worker::received).
     Deliver,
 }
 
@@ -40,12 +40,12 @@ pub enum Source {
     Scratch(Range<usize>),
 }
 
-/// One thing to do.
+/// One action for the driver.
 #[derive(Debug)]
 pub enum Action {
-    /// Write these bytes to the connection. What the socket does not take at once, the driver
-    /// keeps, and tells [`Worker::blocked`](crate::Worker::blocked); once all of it
-    /// is written, [`Worker::drained`](crate::Worker::drained).
+    /// Write these bytes to the connection. If the socket does not take all of them at once, the driver keeps the rest
+    /// and calls [`Worker::blocked`](crate::Worker::blocked). Once it has written everything, it calls
+    /// [`Worker::drained`](crate::Worker::drained).
     Send {
         /// The destination.
         to: Token,
@@ -59,115 +59,114 @@ pub enum Action {
         /// Its new mode.
         mode: ReadMode,
     },
-    /// Read nothing of this connection and tell nothing of it, whatever its mode, until it is thawed.
-    /// What is to be sent is sent. One that is handed over is not frozen any more.
+    /// Read nothing from this connection and report no event for it, whatever its read mode, until [`Action::Thaw`].
+    /// Sending goes on. A frozen connection that is handed over is not frozen at its new place.
     Freeze(Token),
-    /// Its read mode counts again.
+    /// Ends [`Action::Freeze`]: the connection's read mode is in force again.
     Thaw(Token),
-    /// Accept clients, or leave them where they are.
+    /// Accept new clients (`true`), or leave them in the listening sockets' queues (`false`).
     Accept(bool),
-    /// Look at the first unread byte without taking it, and report to
-    /// [`Worker::peeked`](crate::Worker::peeked).
+    /// Peek at the first unread byte (`MSG_PEEK`), and report it to [`Worker::peeked`](crate::Worker::peeked).
     Peek(Token),
-    /// Open a server (or cancel) connection; its token was chosen by the core. Reports to
-    /// [`Worker::connected`](crate::Worker::connected) or `connect_failed`.
+    /// Open a connection to a server, for queries or for a cancel request. The core has chosen its token. The driver
+    /// reports to [`Worker::connected`](crate::Worker::connected) or `connect_failed`.
     Connect {
         /// The new connection's token.
         conn: Token,
-        /// Where to.
+        /// The server's address.
         endpoint: Arc<Endpoint>,
     },
-    /// Speak TLS from here on, after what was sent so far. In mode `Deliver` the handshake is made; its
-    /// end is reported to [`Worker::secured`](crate::Worker::secured), or to `closed`. Only then
-    /// more may be sent.
+    /// Begin TLS on this connection, after the bytes sent so far. The driver makes the handshake while the read mode is
+    /// `Deliver`, and reports its end to [`Worker::secured`](crate::Worker::secured), or to `closed`. The worker sends
+    /// nothing before that.
     StartTls {
         /// The connection.
         conn: Token,
-        /// Our part in it.
+        /// Whether this process is the TLS client or the TLS server.
         role: TlsRole,
     },
-    /// Close the connection after its unsent bytes are written (or a bounded time). The core
-    /// has forgotten the token already: no event may follow.
+    /// Close the connection once its unsent bytes are written, or after a bounded time. The core has forgotten the
+    /// token: no event may follow.
     Close(Token),
     /// Derive SCRAM keys from a password off the event loop (PBKDF2 takes milliseconds), and
     /// report to [`Worker::derived`](crate::Worker::derived).
     Derive {
-        /// Whose exchange waits for the keys.
+        /// The connection whose SCRAM exchange waits for the keys.
         conn: Token,
         /// Password, salt and iteration count.
         job: scram::DeriveJob,
     },
-    /// Find something out about a client that logs in, off the event loop, and report to
+    /// Check a password by LDAP or PAM, or look up the name of a user id, off the event loop. The driver reports to
     /// [`Worker::found`](crate::Worker::found).
     Inquire {
         /// The client.
         conn: Token,
-        /// What is asked.
+        /// What to check or to look up.
         inquiry: Inquiry,
     },
-    /// Give an idle server to another worker: unregister its socket, and let that worker
-    /// [`adopt`](crate::Worker::adopt) it.
+    /// Move an idle server connection to another worker: unregister its socket here, and let that worker
+    /// [`adopt`](crate::Worker::adopt) the server.
     HandOver {
-        /// The server's connection here. The core has forgotten it already.
+        /// The server's token here. The core has forgotten it already.
         conn: Token,
         /// The new owner.
         to: WorkerId,
         /// The server's state.
         server: Box<Server>,
     },
-    /// Give a client to the process that takes our place: unregister its socket, and send it there. What
-    /// it was not sent yet goes along.
+    /// Online restart: unregister this client's socket and pass it to the new process, with the bytes that the client
+    /// has yet to be sent.
     Depart {
-        /// The client's connection here. The core has forgotten it already.
+        /// The client's token here. The core has forgotten it already.
         conn: Token,
-        /// All that is known of it.
+        /// The client's state, for the new process.
         record: Box<ClientRecord>,
-        /// The server that it takes along.
+        /// The server connection that goes with the client, in session mode.
         server: Option<Along>,
     },
-    /// Tell the other process of an online restart something of a client that listens, after the clients that
-    /// have left before.
+    /// Online restart: send the other process a note about a client that listens, behind the clients that this worker
+    /// has handed over before.
     Forward {
         /// The client's key.
         key: Box<CancelKey>,
-        /// What.
+        /// The note.
         note: ListenNote,
     },
-    /// The online restart has failed. Once all clients that have left before are back, as far as they come, tell
-    /// this worker [`Word::AllBack`](crate::Word::AllBack).
+    /// The online restart has failed. Send this worker [`Word::AllBack`](crate::Word::AllBack) once the new process has
+    /// given back all clients that it can.
     AwaitReturns,
-    /// Deliver a message to another worker (or this one, after the present call).
+    /// Put a message into a worker's mailbox. A worker that mails itself gets the message after the present call.
     Mail {
-        /// Whose mailbox.
+        /// The worker that gets the message.
         to: WorkerId,
         /// The message.
         mail: Mail,
     },
-    /// The same, after all that has come by now on any connection was read and told.
+    /// Like `Mail`, but the driver first reads what has arrived on all connections by now and reports these events.
     MailOnceRead {
-        /// Whose mailbox.
+        /// The worker that gets the message.
         to: WorkerId,
         /// The message.
         mail: Mail,
     },
-    /// Write a line to the log, at the end of the turn at the latest.
+    /// Write a line to the log, at the latest at the end of this turn of the event loop.
     Log(LogLine),
-    /// Write all lines so far, before what follows.
+    /// Write all log lines so far before the driver carries out the next action.
     WriteLog,
-    /// Something for the control thread.
+    /// A request to the control thread.
     Control(Control),
-    /// A shutdown has been asked for and nothing is left to wait for: this worker can end.
+    /// The process is shutting down and this worker has no connections left to wait for: its thread can end.
     Finished,
 }
 
-/// What one call asks for. Owned by the driver and reused, so that a call allocates nothing.
+/// The actions of one call. The driver owns this value and reuses it, so that a call allocates nothing.
 #[derive(Debug, Default)]
 pub struct Actions {
-    /// In the order to be executed.
+    /// The actions, in the order in which the driver carries them out.
     pub list: Vec<Action>,
-    /// Bytes made by the core during this call (`Source::Scratch`).
+    /// Bytes that the core has made during this call, for `Source::Scratch`.
     pub scratch: Vec<u8>,
-    /// The input of the present call was copied to `scratch`, from here on.
+    /// Where in `scratch` the copy of this call's input begins, if there is one.
     pub(crate) early: Option<usize>,
 }
 
@@ -204,7 +203,7 @@ impl Actions {
         }
     }
 
-    /// Asks for a line in the log.
+    /// Adds a line for the log.
     pub(crate) fn log(
         &mut self,
         level: Level,
@@ -219,48 +218,48 @@ impl Actions {
     }
 }
 
-/// What the driver knows of a client that was just accepted.
+/// What the driver knows about a client that it has just accepted.
 #[derive(Debug, Clone, Copy)]
 pub struct Peer {
-    /// The client's own address.
+    /// The client's address.
     pub remote: Address,
     /// The address that it connected to.
     pub local: Address,
     /// The port of the listener that a Unix socket belongs to, or the TCP port.
     pub port: u16,
-    /// A Unix-socket client that runs under the same user id as this process.
+    /// Whether the client is connected by a Unix socket and runs under the same user id as this process.
     pub same_uid: bool,
-    /// The user id at the other end of a Unix socket, if it is known.
+    /// The user id of the client's process on a Unix socket, if the kernel tells it.
     pub uid: Option<u32>,
-    /// The process at the other end of a Unix socket; 0 if it is not known.
+    /// The client's process id on a Unix socket; 0 if it is not known.
     pub pid: u32,
-    /// Fresh random bytes of cryptographic quality: salt, nonce and cancel key come from here.
+    /// Fresh random bytes of cryptographic quality, for salt, nonce and cancel key.
     pub entropy: [u8; 64],
 }
 
-/// Why a connection ended without our doing.
+/// Why a connection ended that this process did not close.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Closed {
-    /// The peer closed it in good order.
+    /// The peer closed the connection in good order.
     Eof,
-    /// The socket reported an error (its text).
+    /// The socket reported an error; its text.
     Error(String),
-    /// The TLS handshake failed, or what came later is not what the peer sent (why).
+    /// The TLS handshake failed, or a later record failed its integrity check; the reason.
     Tls(String),
 }
 
 /// Why a connection could not be opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConnectError {
-    /// The name did not resolve.
+    /// The host name did not resolve.
     Lookup(String),
-    /// No address of it accepted (the last error's text).
+    /// No address of the host accepted the connection; the text of the last error.
     Refused(String),
-    /// This process is out of file descriptors or memory (the error's text).
+    /// This process is out of file descriptors or memory; the error's text.
     Local(String),
 }
 
-/// What the console asks of the control thread.
+/// A request of a worker to the control thread, mostly on behalf of a console.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Control {
     /// Read the configuration again; the outcome goes to [`Mail::Configured`].
@@ -281,7 +280,7 @@ pub enum Control {
         /// Its new value, as the ini file would have it.
         value: String,
     },
-    /// Which host names have been looked up; the answer is [`Mail::Names`].
+    /// List the host names that were looked up; the answer is [`Mail::Names`].
     Names {
         /// The worker whose console asked.
         worker: WorkerId,
@@ -292,18 +291,18 @@ pub enum Control {
     RefreshNames,
     /// End the process.
     Shutdown(Shutdown),
-    /// What this worker has counted since it began: the answer to [`Mail::Count`].
+    /// The counters of this worker since its start: the answer to [`Mail::Count`].
     Counted(Stats),
-    /// Let a new process take our place.
+    /// Begin an online restart: start a new process that takes over from this one.
     Restart,
-    /// No client is left with this worker, while they leave for the process that takes our place.
+    /// Online restart: this worker has handed over its last client.
     Departed(WorkerId),
-    /// The other process of an online restart is to know how many servers of a pool we have.
+    /// Online restart: tell the other process how many server connections of a pool this process has.
     Held(PoolNote),
-    /// It is to lend us a place for one more.
+    /// Online restart: ask the other process for the place of one more server connection in a pool.
     Want(PoolNote),
-    /// We lend it one.
+    /// Online restart: give the other process the place of one more server connection in a pool.
     Lend(PoolNote),
-    /// It may know the client that this key names.
+    /// Online restart: pass a cancel request on to the other process, which may have the client of this key.
     CancelElsewhere(CancelKey),
 }

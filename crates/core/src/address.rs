@@ -1,17 +1,17 @@
-//! Where servers are, and where clients come from.
+//! Addresses of servers, and of the two ends of a connection.
 
 use std::{fmt, net::SocketAddr};
 
-/// Where a server is.
+/// The address of a server, as it is configured.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Endpoint {
     /// A Unix socket, by its full path (`/run/postgresql/.s.PGSQL.5432`; `@name` is abstract).
     Unix(String),
-    /// A host name or address literal, to be resolved by the driver, all addresses tried in turn.
+    /// A host name or an address. The driver resolves it, and tries all of its addresses in turn.
     Tcp {
-        /// Name or literal address.
+        /// The host name, or the address as text.
         host: String,
-        /// Port.
+        /// The port.
         port: u16,
     },
 }
@@ -49,7 +49,8 @@ pub enum Address {
 }
 
 impl Address {
-    /// As the log has it: `unix:6432` or `127.0.0.1:4711`, IPv6 in brackets. `port` stands for the port of a Unix socket.
+    /// As the log has it: `unix:6432` or `127.0.0.1:4711`, IPv6 in brackets. `port` stands for the port of a Unix
+    /// socket.
     pub(crate) fn with_port(self, port: u16) -> String {
         match self {
             Self::Unix => format!("unix:{port}"),

@@ -1,27 +1,27 @@
-//! How many clients are past the limits (`bypass_users`), in the whole process.
+//! Counts the clients of `bypass_users` that have a server outside of all pools, in the whole process.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Counts the clients that have, or are about to get, a server outside of all pools.
+/// The number of clients that have a server outside of all pools, or are about to get one.
 #[derive(Debug, Default)]
 pub struct Bypass {
     taken: AtomicU32,
 }
 
 impl Bypass {
-    /// One more, if there are fewer than `most`.
+    /// Adds one if there are fewer than `most`; `false` if not.
     pub fn take(&self, most: u32) -> bool {
         let order = Ordering::Relaxed;
         let more = |taken: u32| (taken < most).then_some(taken + 1);
         self.taken.fetch_update(order, order, more).is_ok()
     }
 
-    /// One less.
+    /// Removes one.
     pub fn give_back(&self) {
         self.taken.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// How many there are.
+    /// The present number.
     #[must_use]
     pub fn taken(&self) -> u32 {
         self.taken.load(Ordering::Relaxed)

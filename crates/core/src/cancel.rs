@@ -1,4 +1,4 @@
-//! Cancel requests: the keys that name clients, and the connections that carry requests.
+//! Cancel requests: clients' cancel keys, and the connections that carry requests.
 
 mod key;
 mod keys;
@@ -9,49 +9,49 @@ pub use self::key::CancelKey;
 pub(crate) use self::keys::Keys;
 use crate::{Endpoint, Time, Token, WorkerId};
 
-/// Stands for the connection of a request that has come in at another process of an online restart.
+/// Stands for the connection of a request that the other process of an online restart has received.
 pub const ELSEWHERE: Token = Token {
     slot: u32::MAX,
     generation: u32::MAX,
 };
 
-/// Where a cancel request goes.
+/// The destination of a cancel request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Goal {
-    /// To the query of this server.
+    /// The query of this server.
     Server(Token),
-    /// To the peer of this number, whose client is meant.
+    /// The peer with this number, which has the client.
     Peer(u32),
 }
 
-/// How far a cancel request has come.
+/// The state of a cancel request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Passage {
-    /// As many as may be are on their way to the same peer.
+    /// The request waits: as many as allowed are under way to the same peer.
     Queued,
     /// Its connection is being opened.
     Opening,
     /// The server was asked for TLS.
     Asked,
-    /// TLS is being agreed on.
+    /// The TLS handshake is under way.
     Handshake,
-    /// It is on its way.
+    /// The request was sent.
     Sent,
 }
 
 /// A connection to PostgreSQL, or to a peer, that carries one cancel request.
 #[derive(Debug)]
 pub struct CancelConnection {
-    /// Where it goes.
+    /// The destination.
     pub goal: Goal,
-    /// The key that it carries.
+    /// The key in the request.
     pub key: CancelKey,
-    /// Who asked: worker and connection there; `None` if it was ourselves.
+    /// The worker and the connection by which the request came in; `None` if it is pgweir's own.
     pub from: Option<(WorkerId, Token)>,
-    /// How far it has come.
+    /// The request's state.
     pub passage: Passage,
-    /// It is to be encrypted, as its server's connection is; the server's name.
+    /// The server's name, if the request is to be encrypted as the server's connection is.
     pub tls: Option<Arc<Endpoint>>,
-    /// When patience ends (`cancel_wait_timeout`).
+    /// When the request times out (`cancel_wait_timeout`).
     pub until: Time,
 }

@@ -1,28 +1,28 @@
-//! How many clients each database and each user has, in the whole process, and whether one more may
-//! come.
+//! Counts the clients of each database and each user in the whole process, and checks the limits on them
+//! (`max_client_conn`, `max_db_client_connections`, `max_user_client_connections`).
 
 use std::collections::HashMap;
 
 use crate::{fault::Fault, pool::PoolKey};
 
-/// The most clients that there may be; `None` is no limit.
+/// The limits that hold for a client; `None` is no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ClientLimits {
     /// In the whole process (`max_client_conn`).
     pub total: Option<usize>,
-    /// Of the client's database (`max_db_client_connections`).
+    /// For the client's database (`max_db_client_connections`).
     pub of_database: Option<usize>,
-    /// Of its user (`max_user_client_connections`).
+    /// For the client's user (`max_user_client_connections`).
     pub of_user: Option<usize>,
 }
 
-/// Clients by the database and by the user that they named, from their startup packet on. A name
-/// without clients takes no memory.
+/// The clients by the database and by the user in their startup packets, counted from that packet on. A name without
+/// clients takes no memory.
 #[derive(Debug, Default)]
 pub struct ClientCounts {
     databases: HashMap<Box<str>, usize>,
     users: HashMap<Box<str>, usize>,
-    /// Logins that are one too many, and count for nothing while it is looked who has left.
+    /// Logins above a limit that are parked: they are not counted until the workers have processed pending disconnects.
     aside: usize,
     let_in: u64,
 }
@@ -34,10 +34,10 @@ impl ClientCounts {
         add(&mut self.users, &names.user);
     }
 
-    /// Adds a client if there is room for it beside these `others`, of whatever name.
+    /// Adds a client if the limits allow it. `others` is the number of clients of the process, whatever their database.
     ///
     /// # Errors
-    /// It would be one too many.
+    /// The client would be above a limit.
     pub fn let_in(
         &mut self,
         names: &PoolKey,
@@ -51,29 +51,29 @@ impl ClientCounts {
         Ok(())
     }
 
-    /// A client that was not let in counts for nothing.
+    /// Parks a login that was not admitted: it is not counted.
     pub fn set_aside(&mut self) {
         self.aside += 1;
     }
 
-    /// It counts again, or is gone.
+    /// A parked login is admitted, or has ended.
     pub fn take_from_aside(&mut self) {
         self.aside -= 1;
     }
 
-    /// Clients that count for nothing.
+    /// The number of parked logins.
     #[must_use]
     pub fn aside(&self) -> usize {
         self.aside
     }
 
-    /// How many clients have been let in since the process began.
+    /// How many clients have been admitted since the process began.
     #[must_use]
     pub fn entries(&self) -> u64 {
         self.let_in
     }
 
-    /// Takes away a client that was added.
+    /// Removes a client that was added.
     pub fn remove(&mut self, names: &PoolKey) {
         remove(&mut self.databases, &names.database);
         remove(&mut self.users, &names.user);
@@ -93,10 +93,10 @@ impl ClientCounts {
 }
 
 impl ClientLimits {
-    /// May one more come, beside so many others?
+    /// Checks the limits for one more client, beside so many others.
     ///
     /// # Errors
-    /// It would be one too many.
+    /// The client would be above a limit.
     pub fn admit(&self, others: usize, of_database: usize, of_user: usize) -> Result<(), Fault> {
         let is_reached =
             |most: Option<usize>, others: usize| most.is_some_and(|most| others >= most);

@@ -1,4 +1,4 @@
-//! What all workers of a process share: the configuration, and the pools by name.
+//! The state that all workers of a process share: the configuration, the pools by name, and counters.
 
 mod clients;
 mod takeover;
@@ -37,26 +37,26 @@ use crate::{
 
 use self::takeover::Takeover;
 
-/// One whole configuration: it is replaced, never changed.
+/// One configuration with its files. A RELOAD replaces it as a whole; nothing changes a part of it.
 #[derive(Debug)]
 pub struct Snapshot {
     /// The ini file, checked.
     pub config: Config,
     /// The users of `auth_file`.
     pub users: Userlist,
-    /// What the TLS settings come to.
+    /// The TLS settings, with their files read.
     pub tls: TlsTerms,
     /// The rules of `auth_hba_file`.
     pub rules: Rules,
 }
 
-/// Shared by all workers of a process; touched at login and by the console, never per query.
+/// The state that all workers share. Logins and the console use it, queries do not.
 #[derive(Debug)]
 pub struct Directory {
     snapshot: RwLock<Arc<Snapshot>>,
     workers: usize,
     process_key: ProcessKey,
-    /// How many processes have handed over to each other before this one.
+    /// The number of online restarts before this process, modulo 256.
     generation: u8,
     names: TrackedNames,
     statements: Statements,
@@ -65,12 +65,12 @@ pub struct Directory {
     caps: Arc<SharedCaps>,
     free_ids: Arc<Mutex<FreeIds>>,
     clients: AtomicUsize,
-    /// Touched when a client comes and when it leaves.
+    /// Used when a client connects and when it disconnects.
     client_counts: Mutex<ClientCounts>,
     bypass: Bypass,
-    /// Clients with a pool, and workers that may still get some.
+    /// Clients that are logged in to a pool, plus workers that still let clients log in.
     staying: AtomicUsize,
-    /// Workers that may still have servers.
+    /// Workers that have servers, or may still open some.
     serving: AtomicUsize,
     next_id: AtomicU64,
     made_secrets: Mutex<HashMap<String, MadeSecret>>,
@@ -82,7 +82,7 @@ pub struct Directory {
     takeover: Takeover,
 }
 
-/// The pools that live.
+/// The pools that exist.
 #[derive(Debug, Default)]
 struct Pools {
     by_key: HashMap<PoolKey, Weak<SharedPool>>,
@@ -93,7 +93,7 @@ struct Pools {
 }
 
 impl Pools {
-    /// What is certified of a database, as its other pools know it.
+    /// The certificates of a database, shared by all of its pools.
     fn catalog(&mut self, database: &str) -> Arc<Catalog> {
         self.catalogs
             .retain(|_, catalog| catalog.strong_count() > 0);
@@ -107,7 +107,7 @@ impl Pools {
     }
 }
 
-/// A SCRAM secret that was made of a plain one.
+/// A SCRAM secret that was derived from a plain password.
 #[derive(Debug)]
 struct MadeSecret {
     of: Arc<Secret>,
@@ -161,13 +161,13 @@ impl Directory {
         self.workers
     }
 
-    /// The parameters that are tracked.
+    /// The parameters that PostgreSQL reports.
     #[must_use]
     pub fn names(&self) -> &TrackedNames {
         &self.names
     }
 
-    /// How busy threads are.
+    /// The load of the threads for slow work.
     #[must_use]
     pub fn occupancies(&self) -> &Occupancies {
         &self.occupancies
@@ -208,7 +208,7 @@ impl Directory {
         });
     }
 
-    /// The pool of this name, made if need be.
+    /// The pool of a database and user; makes the pool if it does not exist.
     #[must_use]
     pub fn pool(&self, key: &PoolKey, config: &Config, database: &Database) -> Arc<SharedPool> {
         let mut pools = self.pools.lock();
@@ -229,7 +229,7 @@ impl Directory {
             ledger.restrict(0);
         }
         if self.operator.is_halted(&key.database) {
-            // Nobody waits in it yet, so that there is nothing to be told.
+            // No client waits in the new pool yet, so there are no notes to deliver.
             let _ = ledger.set_paused(true, Time(0));
         }
         let pool = Arc::new(SharedPool {
@@ -257,7 +257,7 @@ impl Directory {
         pool
     }
 
-    /// Does a pool of this database live?
+    /// Does a pool of this database exist?
     #[must_use]
     pub fn has_pool_of(&self, database: &str) -> bool {
         let pools = self.pools.lock();
@@ -268,63 +268,64 @@ impl Directory {
         living.any(|(key, _)| &*key.database == database)
     }
 
-    /// All pools that live.
+    /// All pools that exist.
     #[must_use]
     pub fn pools(&self) -> Vec<Arc<SharedPool>> {
         let pools = self.pools.lock();
         pools.by_key.values().filter_map(Weak::upgrade).collect()
     }
 
-    /// The pool of this id, if it lives.
+    /// The pool with this id, if it exists.
     #[must_use]
     pub fn pool_of(&self, id: PoolId) -> Option<Arc<SharedPool>> {
         self.pools.lock().by_id.get(id.index())?.upgrade()
     }
 
-    /// The book of the caps that pools share.
+    /// The limits on servers that pools share.
     #[must_use]
     pub fn caps(&self) -> &SharedCaps {
         &self.caps
     }
 
-    /// All servers of a database, of whatever pool.
+    /// The number of servers of a database, in all of its pools.
     #[must_use]
     pub fn servers_of_database(&self, database: &str) -> u32 {
         self.caps.with(|caps| caps.taken(Scope::Database, database))
     }
 
-    /// All servers that log in as this user, of whatever pool.
+    /// The number of servers that log in as this user, in all pools.
     #[must_use]
     pub fn servers_of_user(&self, user: &str) -> u32 {
         self.caps.with(|caps| caps.taken(Scope::User, user))
     }
 
-    /// A client has logged in to a pool: until it [leaves](Directory::stays_no_more), its pool may
-    /// need the servers of any worker, so that none may end.
+    /// Counts a client that has logged in to a pool. Until it [disconnects](Directory::stays_no_more), its pool may
+    /// need a server of any worker, so no worker may end.
     pub fn stays(&self) {
         self.staying.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Such a client left, or a worker lets no more clients log in. `true` for the last of all
-    /// clients and workers: the others have to be told.
+    /// Such a client has disconnected, or a worker lets no more clients log in. `true` for the last of all clients and
+    /// workers: the caller then notifies the other workers.
     #[must_use]
     pub fn stays_no_more(&self) -> bool {
         self.staying.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// No worker lets clients log in any more, and none is left of those that did.
+    /// Does no worker let clients log in, and is no client left?
     #[must_use]
     pub fn is_deserted(&self) -> bool {
         self.staying.load(Ordering::Acquire) == 0
     }
 
-    /// A worker has no server any more and gets none. `true` for the last: the others have to be told.
+    /// A worker has closed its last server and opens no more. `true` for the last such worker: the caller then notifies
+    /// the others.
     #[must_use]
     pub fn has_served(&self) -> bool {
         self.serving.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// No worker has a server any more.
+    /// Have all workers closed their last server?
     #[must_use]
     pub fn have_all_served(&self) -> bool {
         self.serving.load(Ordering::Acquire) == 0
@@ -336,13 +337,13 @@ impl Directory {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Whose work the servers do.
+    /// Which client each server works for, by the server's pid.
     #[must_use]
     pub fn holders(&self) -> &Holders {
         &self.holders
     }
 
-    /// What operators have ordered.
+    /// The orders that operators have given by the console.
     #[must_use]
     pub fn operator(&self) -> &Operator {
         &self.operator
@@ -354,25 +355,25 @@ impl Directory {
         self.generation
     }
 
-    /// The key that mock exchanges and made-up salts hang on.
+    /// The secret from which mock SCRAM exchanges and salts are derived.
     #[must_use]
     pub fn process_key(&self) -> &[u8; 32] {
         &self.process_key.0
     }
 
-    /// What is assigned to sessions, by PostgreSQL.
+    /// What ALTER ROLE and ALTER DATABASE SET assign, for each PostgreSQL server.
     #[must_use]
     pub fn assignments(&self) -> &Assignments {
         &self.assignments
     }
 
-    /// What databases have told of users.
+    /// The cache of `auth_query` results and of users' roles.
     #[must_use]
     pub fn lookups(&self) -> &Lookups {
         &self.lookups
     }
 
-    /// The SCRAM secret that was made of a user's plain one, if it was.
+    /// The SCRAM secret that was derived from a user's plain password, if it is known.
     #[must_use]
     pub fn made_secret(
         &self,
@@ -386,7 +387,7 @@ impl Directory {
         fits.then(|| kept.made.clone())
     }
 
-    /// Keeps a secret for [`Directory::made_secret`]: one for each user of `auth_file` at most.
+    /// Stores a secret for [`Directory::made_secret`]: at most one for each user of `auth_file`.
     pub fn keep_made_secret(
         &self,
         user: &str,
@@ -403,7 +404,7 @@ impl Directory {
     }
 }
 
-/// Would a server that was opened for one of these entries be opened just so for the other?
+/// Would both entries of `[databases]` open their servers in the same way?
 #[must_use]
 pub(crate) fn opens_like(one: &Database, other: &Database) -> bool {
     let what = |entry: &Database| {
@@ -425,7 +426,7 @@ pub(crate) fn opens_like(one: &Database, other: &Database) -> bool {
 #[must_use]
 pub(crate) fn limits(config: &Config, database: &Database, user: &str) -> Limits {
     let settings = &config.settings;
-    // As in PgBouncer, 0 is no limit.
+    // As in PgBouncer, 0 means no limit.
     let size = match config.pool_size(database, user) {
         0 => u32::MAX,
         size => size,
@@ -448,7 +449,7 @@ pub(crate) fn limits(config: &Config, database: &Database, user: &str) -> Limits
     }
 }
 
-/// What the caps are that the pool shares with others.
+/// The limits that the pool shares with other pools.
 #[must_use]
 pub(crate) fn cap_limits(config: &Config, database: &Database, user: &str) -> CapLimits {
     CapLimits {

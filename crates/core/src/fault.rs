@@ -1,4 +1,5 @@
-//! What a client may be told when something goes wrong, and whose fault it is.
+//! The errors that clients get from pgweir, each with its SQLSTATE, message and hint, and with the side that can cure
+//! it.
 
 use std::{borrow::Cow, fmt};
 
@@ -9,20 +10,20 @@ mod login;
 pub use self::login::LoginFault;
 use crate::{inbox::BadMessage, pin::Pins, tls::TlsFault};
 
-/// Who can do something about it.
+/// The side that can cure an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blame {
-    /// The client's side.
+    /// The client, or its application.
     Client,
-    /// PostgreSQL, or the way to it.
+    /// PostgreSQL, or the network to it.
     Server,
-    /// The one who wrote the configuration, or gave a command.
+    /// The operator: the configuration, or a console command.
     Operator,
     /// pgweir itself.
     Us,
 }
 
-/// A server's own words: the fields of its ErrorResponse.
+/// The fields of a server's ErrorResponse.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Words {
     /// FATAL, PANIC or ERROR.
@@ -31,9 +32,9 @@ pub struct Words {
     pub code: String,
     /// The message.
     pub message: String,
-    /// Its detail.
+    /// The DETAIL.
     pub detail: Option<String>,
-    /// Its hint.
+    /// The HINT.
     pub hint: Option<String>,
 }
 
@@ -52,166 +53,165 @@ impl Words {
     }
 }
 
-/// Why a client waited so long.
+/// Why a client waited for a server for so long.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reason {
-    /// Who has the servers, and what keeps the pool from opening more.
+    /// The clients that have the servers, and what keeps the pool from opening one more.
     pub detail: String,
-    /// What to do about it.
+    /// What the operator or the application can do.
     pub hint: Cow<'static, str>,
 }
 
-/// Why a client is refused or its request fails. Displays as the message that it is told.
+/// Why a client is refused or its request fails. `Display` gives the message for the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// The first packet is none.
+    /// The first packet is not a startup packet.
     Startup(StartupError),
-    /// Its encryption is not as it must be.
+    /// The client's TLS is refused.
     Tls(TlsFault),
     /// The startup packet names no user.
     NoUserName,
-    /// A name in the startup packet is longer than PostgreSQL's own names can be, or no text.
+    /// A name in the startup packet is longer than PostgreSQL allows, or not text.
     BadName(&'static str),
-    /// A startup parameter that pgweir doesn't carry.
+    /// The startup packet has a parameter that pgweir does not support.
     UnsupportedParameter(String),
-    /// The same, inside `options`.
+    /// The startup parameter `options` sets a parameter that pgweir does not support.
     UnsupportedOption(String),
-    /// `options` has something else in it than settings.
+    /// The startup parameter `options` contains something other than settings.
     OptionsSyntax,
-    /// The simple query protocol under `disable_pqexec`.
+    /// A simple query under `disable_pqexec`.
     SimpleQuery,
-    /// A value of `replication` that is none.
+    /// The startup parameter `replication` has an invalid value.
     BadReplication(String),
-    /// Something PostgreSQL can do and pgweir can't yet.
+    /// A feature of PostgreSQL that pgweir does not support.
     NotSupported(&'static str),
-    /// Not in the configuration.
+    /// The configuration has no such database.
     NoSuchDatabase(String),
-    /// An operator has disabled it.
+    /// DISABLE was given for the database.
     DatabaseDisabled(String),
-    /// It was in the middle of something for too long after SUSPEND.
+    /// The connection was in the middle of a message for longer than `suspend_timeout` after SUSPEND.
     SuspendTimeout,
-    /// An operator has killed this client.
+    /// The console has ended this client by KILL_CLIENT.
     Killed,
-    /// Another client has ended it, by `pg_terminate_backend`.
+    /// Another client has ended this one by `pg_terminate_backend`.
     Terminated,
-    /// A console command was taken back before it was done.
+    /// A console command was cancelled before it was done.
     CommandCanceled,
-    /// It was in the configuration until now.
+    /// The database was removed from the configuration, or killed.
     DatabaseRemoved,
     /// `auth_type = any` needs a forced user.
     NoForcedUser,
-    /// The password is wrong, or there is no such user, which looks the same.
+    /// The password is wrong, or the user does not exist: clients can't tell which.
     Password,
-    /// The same, for SCRAM.
+    /// Like [`Fault::Password`], for SCRAM.
     Sasl,
-    /// `auth_type = trust`, and no such user in `auth_file`.
+    /// The user is not in `auth_file`, under `auth_type = trust`.
     Trust,
-    /// The console is not for this user.
+    /// The user may not use the console.
     ConsoleNotAllowed,
-    /// `max_client_conn`.
+    /// `max_client_conn` is reached.
     TooManyClients,
-    /// `max_db_client_connections`.
+    /// `max_db_client_connections` is reached.
     TooManyClientsOfDatabase,
-    /// `max_user_client_connections`.
+    /// `max_user_client_connections` is reached.
     TooManyClientsOfUser,
-    /// It took longer than `client_login_timeout`.
+    /// The login took longer than `client_login_timeout`.
     LoginTimeout,
-    /// The same, and all that was missing is a server.
+    /// The login took longer than `client_login_timeout`, waiting for a server that is down.
     LoginTimeoutServerDown,
-    /// `client_idle_timeout`.
+    /// The client was idle for longer than `client_idle_timeout`.
     ClientIdle,
-    /// `query_timeout`, while a server worked on it.
+    /// The query ran for longer than `query_timeout`.
     QueryTimeout,
-    /// `query_timeout`, while it waited for a server.
+    /// The query waited for a server for longer than `query_timeout`.
     QueryTimeoutInQueue,
-    /// `idle_transaction_timeout`.
+    /// The client was idle in a transaction for longer than `idle_transaction_timeout`.
     IdleTransaction,
-    /// `transaction_timeout`.
+    /// The transaction took longer than `transaction_timeout`.
     TransactionTimeout,
-    /// `pin_timeout`, of a client that was pinned for these reasons.
+    /// The client was idle for longer than `pin_timeout` while it was pinned for these reasons.
     PinTimeout(Pins),
-    /// The process is about to end.
+    /// The process is shutting down.
     ShuttingDown,
-    /// An online restart has left it behind, and `takeover_timeout` has passed.
+    /// The client could not be handed over in an online restart before `takeover_timeout`.
     TakeoverTimeout,
-    /// It needs a server, and none is lent any more.
+    /// The client needs a server, and the shutdown has closed them.
     ServersShutDown,
-    /// A message that has no place here.
+    /// A message that the protocol does not allow at this point; its tag.
     UnexpectedMessage(u8),
-    /// A length that no message can have.
+    /// The length of a message is invalid.
     Length(BadLength),
-    /// Longer than allowed here.
+    /// A message is longer than allowed at this point; its tag.
     TooLong(u8),
-    /// The fields don't fit the length.
+    /// The fields of a message do not fit its length; its tag.
     Malformed(u8),
-    /// It may not log in, whatever its password.
+    /// The client may not log in, whatever its password.
     Login(LoginFault),
-    /// A SASL message that is none (what is wrong with it).
+    /// A SASL message is malformed; what is wrong.
     MalformedSasl(String),
-    /// It waited longer than `query_wait_timeout`.
+    /// The client waited for a server for longer than `query_wait_timeout`.
     QueryWaitTimeout(Option<Box<Reason>>),
     /// A transaction block under `pool_mode = statement`.
     StatementMode,
-    /// A tracked parameter has a value that PostgreSQL doesn't take.
+    /// PostgreSQL rejects the value of a tracked parameter.
     InvalidParameters,
-    /// The server was lost, with its own words.
+    /// The server was lost; its last ErrorResponse.
     ServerSaid(Words),
-    /// No server takes this setting of the client's any more: its name, and a server's words.
+    /// Servers reject a setting that the client has made: the setting's name, and the server's error.
     SettingRefused(Box<(String, Words)>),
-    /// The server was lost without a word.
+    /// The server was lost without an ErrorResponse.
     ServerCrashed,
-    /// The server broke the protocol (what it did).
+    /// The server broke the protocol; how.
     ServerProtocol(String),
-    /// What another client has left on the server could not be removed (what the server said).
+    /// The session state of the server's last client could not be removed; the server's error.
     ServerUnclean(String),
-    /// The login of a server of the client's own failed: what that server said, or what went wrong
-    /// on the way.
+    /// The login of the client's exclusive server failed; the server's error, or the system's.
     OwnServer(String),
-    /// No server could be reached: the reason, kept until `server_login_retry` has passed, and the
+    /// No server could be reached: the reason, which is given to clients until `server_login_retry` has passed, and the
     /// server's address with the system's error, if these are known.
     ServerLogin(Box<(String, Option<String>)>),
-    /// The session's server is out of date, and `server_fast_close` is set; or it is the client's own.
+    /// The client's server is out of date, and `server_fast_close` is set or the server is exclusive to the client.
     DatabaseChanged,
-    /// The connection that listened for this client, among others, is gone (why).
+    /// The listener connection of this client was lost; why.
     ListenerLost(String),
-    /// Notifications for a client that does not read, or is in a long transaction, take more than
+    /// The notifications for a client that does not read, or is in a long transaction, take more than
     /// `notification_backlog`.
     NotificationBacklog,
     /// No login to the server is possible.
     ServerRefused {
-        /// Why, in PgBouncer's words where it has some.
+        /// The reason, in PgBouncer's words where it has some.
         what: String,
-        /// Why, in ours.
+        /// More about the reason.
         detail: String,
     },
-    /// A console command that does not exist or does not fit.
+    /// A console command that does not exist, or is not possible now.
     Command(String),
-    /// RESUME of what is not paused.
+    /// RESUME of a database or process that is not paused.
     NotPaused {
-        /// In PgBouncer's words.
+        /// The message, in PgBouncer's words.
         what: String,
-        /// Databases that are paused by themselves.
+        /// The databases that are paused by name.
         paused: Vec<String>,
     },
-    /// The console knows only simple queries.
+    /// The console supports the simple query protocol only.
     ConsoleExtended,
-    /// The console command is not for this user.
+    /// The user may not give this console command.
     CommandNotAllowed,
     /// The configuration could not be read again: a line for each problem, with its file and line.
     ReloadFailed(String),
-    /// A setting could not be changed (what is wrong, and what would be right).
+    /// A setting could not be changed; what is wrong, and what would be valid.
     SetFailed(String),
-    /// Too many passwords are being checked.
+    /// The queue of password checks is full.
     Overloaded,
     /// The client's prepared statements take more than `max_client_prepared_bytes`.
     TooManyStatements,
-    /// One alone does.
+    /// One prepared statement alone takes more than `max_client_prepared_bytes`.
     StatementTooLong,
-    /// A prepared statement's table has changed, and the client was told other columns.
+    /// A table has changed so that a prepared statement no longer gives the columns that the client was told.
     StalePlan,
     /// No prepared statement has this name, under `session_state = off`.
     NoSuchStatement,
-    /// One has it already, under `session_state = off`.
+    /// A prepared statement has this name already, under `session_state = off`.
     StatementExists,
 }
 
@@ -247,14 +247,14 @@ impl Fault {
         }
     }
 
-    /// Does the client hear of it? Like PostgreSQL, we only log what may not be its protocol at all,
-    /// or a client's farewell before it has begun.
+    /// Is the error sent to the client? Like PostgreSQL, pgweir only logs errors of peers that may not speak the
+    /// protocol at all, or that disconnect before their login.
     #[must_use]
     pub fn is_told(&self) -> bool {
         !matches!(self, Self::Startup(StartupError::Length(_)))
     }
 
-    /// The same for a client that has not proved who it is: without the address of any server.
+    /// The error for a client that has not authenticated yet: without the address of any server.
     #[must_use]
     pub fn before_authentication(self) -> Self {
         match self {

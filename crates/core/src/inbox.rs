@@ -1,33 +1,33 @@
-//! Bytes that wait to become whole messages.
+//! A buffer that collects the bytes of a peer until they are whole messages.
 
 use pgweir_wire::{BadLength, Header};
 
-/// Bytes of a peer whose messages are few and small enough to be looked at whole.
+/// The buffer for a peer whose messages are few and small enough to be assembled: at login and in the console.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     bytes: Vec<u8>,
-    /// Where the first message begins that was not taken.
+    /// Where in `bytes` the first message begins that was not taken.
     at: usize,
 }
 
-/// Why there is no next message, and never will be.
+/// Why the bytes are no message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BadMessage {
-    /// An impossible length.
+    /// The length field is below its minimum.
     Length(BadLength),
-    /// Longer than allowed; its tag.
+    /// The message is longer than allowed; its tag.
     TooLong(u8),
 }
 
 impl Inbox {
     pub(crate) fn push(&mut self, bytes: &[u8]) {
-        // Once a batch, not once a message: else many small messages would cost their square.
+        // Taken messages are dropped once per batch of bytes: once per message would take quadratic time.
         self.bytes.drain(..self.at);
         self.at = 0;
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next message, header included, if it has come whole.
+    /// Takes the next message, header included, if all of it has arrived. `max` bounds its length.
     pub(crate) fn take(&mut self, max: usize) -> Result<Option<(Header, &[u8])>, BadMessage> {
         let rest = &self.bytes[self.at..];
         let Some(header) = Header::parse(rest).map_err(BadMessage::Length)? else {
@@ -43,12 +43,12 @@ impl Inbox {
         Ok(Some((header, message)))
     }
 
-    /// What has not been taken.
+    /// The bytes that were not taken.
     pub(crate) fn rest(&self) -> &[u8] {
         &self.bytes[self.at..]
     }
 
-    /// Takes so many bytes off.
+    /// Drops so many bytes.
     pub(crate) fn skip(&mut self, len: usize) {
         self.at += len;
     }

@@ -1,28 +1,29 @@
-//! What is to be found out about a client that logs in, by somebody who may take its time.
+//! Checks at login that may block, and so run on threads of their own: passwords by LDAP and PAM, names of system
+//! users.
 
 use std::{fmt, net::IpAddr, sync::Arc};
 
 use pgweir_auth::{LdapOptions, PamOptions};
 use zeroize::Zeroizing;
 
-/// One question. `Debug` shows no secret.
+/// One check. `Debug` shows no secret.
 pub enum Inquiry {
-    /// The name of the system's user with this id.
+    /// Look up the name of the system user with this id, for `peer` authentication.
     SystemUser(u32),
-    /// Is this the user's password?
+    /// Check a password.
     Password {
-        /// Who knows.
+        /// The service that checks the password.
         service: Service,
-        /// The user.
+        /// The user's name.
         user: String,
-        /// What the client says is the password; never empty.
+        /// The password from the client; never empty.
         password: Zeroizing<String>,
-        /// Where the client comes from by TCP.
+        /// The client's address, if it is connected by TCP.
         address: Option<IpAddr>,
     },
 }
 
-/// Who checks passwords.
+/// A service that checks passwords.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Service {
     /// An LDAP server.
@@ -31,14 +32,14 @@ pub enum Service {
     Pam(Arc<PamOptions>),
 }
 
-/// The answer.
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finding {
-    /// The name of the system's user, or why there is none.
+    /// The name of the system user, or why there is none.
     SystemUser(Result<String, String>),
-    /// It is the password; or why it is not taken for it, for the log.
+    /// `Ok` if the password is right; else the reason, for the log.
     Password(Result<(), String>),
-    /// Too many questions are being answered already.
+    /// The queue of checks is full (`auth_queue`).
     Overloaded,
 }
 

@@ -1,6 +1,6 @@
-//! The pooler as a pure value: events in, actions out, `now` passed in.
+//! The pooler's logic without input or output: a [`Worker`] takes events and the present time, and returns actions.
 //!
-//! Nothing in this crate opens a socket, reads a clock or a file, or makes randomness.
+//! No code in this crate opens a socket, reads a clock, a file or the environment, or makes random numbers.
 
 mod action;
 mod address;

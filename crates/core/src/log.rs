@@ -1,6 +1,6 @@
 //! Lines for the log, in PgBouncer's form.
 
-/// Severity of a log line, as PgBouncer spells them.
+/// The severity of a log line, in PgBouncer's spelling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// `DEBUG`
@@ -18,10 +18,10 @@ pub enum Level {
 /// A line for the log.
 #[derive(Debug, Clone)]
 pub struct LogLine {
-    /// Its severity.
+    /// The severity.
     pub level: Level,
     /// The connection that the line is about, such as `C-0x1f: db/user@127.0.0.1:4711`; empty if it is about none.
     pub subject: String,
-    /// What happened. Never holds a secret.
+    /// The message. It never holds a secret.
     pub text: String,
 }

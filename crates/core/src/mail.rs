@@ -1,4 +1,4 @@
-//! What workers say to each other. Every mailbox is first in, first out.
+//! Messages between workers, and from the control thread to workers. A mailbox is first in, first out.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -15,46 +15,45 @@ use crate::{
     takeover::Word,
 };
 
-/// What an operator is to know of a command that was carried out.
+/// A notice for the operator about a command that was carried out.
 #[derive(Debug)]
 pub struct Note {
-    /// What it says.
+    /// The notice's message.
     pub text: &'static str,
-    /// Why.
+    /// The reason, as the notice's DETAIL.
     pub detail: String,
 }
 
 /// A message from one worker, or from the control thread, to a worker.
 #[derive(Debug)]
 pub enum Mail {
-    /// Clients of some worker wait in this pool: offer idle servers, and pass every server that
-    /// comes free through the ledger until it says that nobody waits.
+    /// Clients wait in this pool: offer the pool's idle servers to its ledger, and each server that becomes free, until
+    /// the ledger answers that no client waits.
     Wanted(Arc<SharedPool>),
     /// Open a server for this pool.
     Open(Arc<SharedPool>),
-    /// Open a server of this pool for this client alone.
+    /// Open a server of this pool that serves only this client.
     OpenFor(Arc<SharedPool>, Waiter),
-    /// The clients of this pool have become so many that they share servers, or so few that each keeps
-    /// one.
+    /// The number of this pool's clients has crossed `share_after`: from now on they share servers, or each keeps one.
     Share(Arc<SharedPool>),
-    /// A cap that denied this pool a server has room.
+    /// A limit that several pools share, and that has denied this pool a server, has room again.
     Room(Arc<SharedPool>),
-    /// A look for the idle server that has to go, on its way through all workers.
+    /// A search for the idle server that is closed for another pool's sake. It goes from worker to worker.
     Search(Box<Search>),
-    /// A look at who has the servers of a pool in which clients wait, on its way through all workers.
+    /// Collects what the servers of a pool in which clients wait are busy with. It goes from worker to worker.
     Diagnose(Box<Diagnosis>),
-    /// The server that was found has to go, if nobody has it meanwhile.
+    /// Close the server that the search has found, if it is still idle.
     Evict(Box<Search>),
-    /// The server is lost that was asked of the user of this client.
+    /// The server was lost that a lookup about this client's user was running on: look the user up again.
     LookUpAgain(Token),
     /// About LISTEN.
     Listen(Box<Letter>),
-    /// The pool has no server, and PostgreSQL lets none in: fail the clients that wait.
+    /// The pool has no server, and PostgreSQL refuses its logins: fail the clients that wait.
     Failed(Arc<SharedPool>),
-    /// Logins of this worker are one too many: it is to be told once what has come to the receiver so far
-    /// was read.
+    /// The sender has logins above `max_client_conn`. Answer with `CaughtUp` once all input that has arrived so far is
+    /// processed: a client that has disconnected may make room.
     CatchUp(WorkerId),
-    /// What had come to some worker was read.
+    /// The answer to `CatchUp`.
     CaughtUp,
     /// A cancel request that named a client of this worker.
     Cancel {
@@ -65,7 +64,8 @@ pub enum Mail {
         /// The key.
         key: CancelKey,
     },
-    /// A client signals others, of which this worker may have some.
+    /// A client has called `pg_cancel_backend` or `pg_terminate_backend` with pids that may be of this worker's
+    /// clients.
     Signal(Box<Order>),
     /// A cancel request for a client of another process of the group, which this worker passes on.
     CancelForPeer {
@@ -94,25 +94,25 @@ pub enum Mail {
         /// The addresses that it had.
         gone: Arc<[IpAddr]>,
     },
-    /// Orders have changed (see [`Operator`](crate::Operator)): look.
+    /// The operator's orders have changed: apply those that now stand in [`Operator`](crate::Operator).
     Obey,
-    /// What this console waits for may have come.
+    /// Check again whether what this console waits for has happened.
     Awaited(Token),
-    /// A console command that visits every worker in turn.
+    /// A console command that goes through all workers, one after another.
     Tour(Box<Tour>),
-    /// A new configuration; takes effect whole.
+    /// A new configuration. It takes effect as a whole.
     Config(Arc<Snapshot>),
     /// The outcome of a RELOAD or SET that a console asked for. What it changed has been mailed to
     /// every worker before.
     Configured {
         /// The console's client.
         console: Token,
-        /// Did it take effect, and what is the operator to know of it?
+        /// Whether the change took effect, with a notice for the operator if there is one.
         outcome: Result<Option<Note>, Fault>,
     },
     /// About an online restart.
     Takeover(Box<Word>),
-    /// Tell the control thread what was counted.
+    /// Send this worker's counters to the control thread.
     Count,
     /// End the process.
     Shutdown(Shutdown),

@@ -1,23 +1,23 @@
-//! Clients that get a server of their own, opened for them and closed with them: those that replicate,
-//! within the limits of their pool, and `bypass_users`, outside of all limits.
+//! Clients with an exclusive server: one that is opened for the client, serves no other, and is closed with it. Clients
+//! that replicate have one within the limits of their pool; `bypass_users` have one outside of all limits.
 
 use crate::fault::Fault;
 
-/// What a server of a client's own is opened with.
+/// How to open the exclusive server of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Native {
-    /// Is it for replication?
+    /// Whether, and what, the connection replicates.
     pub replication: Replication,
-    /// It counts in no limit of its pool's.
+    /// The server counts in none of the pool's limits (`bypass_users`).
     pub bypass: bool,
-    /// Startup parameters of the client that are passed on as they are.
+    /// Startup parameters of the client that are passed on unchanged.
     pub parameters: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 /// What a connection replicates (startup parameter `replication`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Replication {
-    /// Nothing: an ordinary connection.
+    /// No replication: an ordinary connection.
     #[default]
     None,
     /// One database (`replication=database`).
@@ -30,10 +30,10 @@ impl Replication {
     /// Reads the startup parameter's value: `database`, or a boolean as PostgreSQL spells them.
     ///
     /// # Errors
-    /// It is neither.
+    /// The value is neither.
     pub fn parse(value: &[u8]) -> Result<Self, Fault> {
         let lower = value.to_ascii_lowercase();
-        // An unambiguous beginning will do, as for all booleans of PostgreSQL.
+        // PostgreSQL takes an unambiguous prefix of a boolean's name for it.
         let is_short_for = |word: &str| !lower.is_empty() && word.as_bytes().starts_with(&lower);
         match lower.as_slice() {
             b"database" => Ok(Self::Logical),
@@ -47,7 +47,7 @@ impl Replication {
         }
     }
 
-    /// As SHOW CLIENTS and SHOW SERVERS name it.
+    /// The name in SHOW CLIENTS and SHOW SERVERS.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -57,7 +57,7 @@ impl Replication {
         }
     }
 
-    /// As PostgreSQL's startup parameter and PgBouncer's log spell it.
+    /// The value of PostgreSQL's startup parameter, which PgBouncer's log shows too.
     #[must_use]
     pub fn parameter(self) -> &'static str {
         match self {

@@ -1,20 +1,20 @@
-//! How busy the threads are that do for clients what takes its time.
+//! How busy the threads are that do the slow work of logins (LDAP, PAM, SCRAM keys), off the event loop.
 
 use std::sync::{
     Arc,
     atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
-/// The threads of the process, by what they do. Shown by SHOW INTERNAL.
+/// The threads of the process, by their work. SHOW INTERNAL shows them.
 #[derive(Debug, Default)]
 pub struct Occupancies {
-    /// They ask LDAP servers, PAM and the system (`auth_threads`, `auth_queue`).
+    /// Threads that ask LDAP servers, PAM and the system's user database (`auth_threads`, `auth_queue`).
     pub inquiries: Arc<Occupancy>,
-    /// They derive SCRAM keys (`scram_threads`, `scram_queue`).
+    /// Threads that derive SCRAM keys (`scram_threads`, `scram_queue`).
     pub keys: Arc<Occupancy>,
 }
 
-/// What threads of one kind have to do. Each number may change while the others are read.
+/// The load of the threads of one kind. Each number may change while the others are read.
 #[derive(Debug, Default)]
 pub struct Occupancy {
     threads: AtomicUsize,
@@ -24,23 +24,23 @@ pub struct Occupancy {
     refused: AtomicU64,
 }
 
-/// Numbers of one kind of threads.
+/// A copy of the numbers of [`Occupancy`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Occupied {
     /// How many threads there are.
     pub threads: usize,
     /// How many jobs may wait for them.
     pub places: usize,
-    /// Jobs that are being done.
+    /// Jobs in progress.
     pub active: usize,
-    /// Jobs that wait.
+    /// Jobs in the queue.
     pub waiting: usize,
-    /// Jobs that found no place, since the process began.
+    /// Jobs refused because the queue was full, since the process began.
     pub refused: u64,
 }
 
 impl Occupancy {
-    /// So many threads there are, and so many jobs may wait for them.
+    /// Sets the number of threads, and how many jobs may wait for them.
     pub fn limit(&self, threads: usize, places: usize) {
         self.threads.store(threads, Ordering::Relaxed);
         self.places.store(places, Ordering::Relaxed);
@@ -51,7 +51,7 @@ impl Occupancy {
         self.waiting.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// It found no place.
+    /// The queue was full: the job is refused.
     pub fn refused(&self) {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         self.refused.fetch_add(1, Ordering::Relaxed);
@@ -63,12 +63,12 @@ impl Occupancy {
         self.active.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// It is done.
+    /// A thread has finished its job.
     pub fn done(&self) {
         self.active.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// The numbers.
+    /// A copy of the numbers.
     #[must_use]
     pub fn read(&self) -> Occupied {
         Occupied {

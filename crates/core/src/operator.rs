@@ -1,9 +1,9 @@
-//! What operators have ordered, for all workers; and the consoles that wait for it to be done.
+//! The operators' orders (PAUSE, SUSPEND, DISABLE, shutdown) for all workers, and the consoles that wait for their end.
 //!
-//! Orders are changed here, at once for the whole process; workers are then told to look
-//! ([`Mail::Obey`](crate::mail::Mail::Obey), or a tour of the console), and take over what stands
-//! here at that moment. Hence it does not matter in which order workers hear of several orders: the
-//! last one that any worker hears of shows it the state after all of them.
+//! A console command changes the orders here, at once for the whole process. Then each worker gets a message
+//! ([`Mail::Obey`](crate::mail::Mail::Obey), or a console command that goes through all workers) and applies the orders
+//! that stand here at that moment. So the order in which a worker gets several such messages does not matter: after the
+//! last one it has applied all orders.
 
 use std::{
     collections::BTreeSet,
@@ -14,35 +14,35 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::{Token, WorkerId, fault::Fault};
 
-/// Does the whole process rest?
+/// Whether the whole process is paused or suspended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Halt {
-    /// No.
+    /// Neither.
     #[default]
     No,
-    /// No server is lent or opened (PAUSE).
+    /// PAUSE: no server is lent or opened.
     Paused,
-    /// Nothing is read or accepted (SUSPEND).
+    /// SUSPEND: no worker reads from a connection or accepts one.
     Suspended,
 }
 
 /// How the process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Shutdown {
-    /// Accept nobody, end when the last client has left (`TERM`).
+    /// Accept no client, end when the last client has disconnected (SIGTERM).
     WaitForClients,
-    /// Accept nobody, end when the last server was given back; lend none again (`INT`).
+    /// Accept no client and lend no server, end when the last lent server was given back (SIGINT).
     WaitForServers,
-    /// End at once (`QUIT`).
+    /// End at once (SIGQUIT).
     Immediate,
 }
 
-/// Orders in force. Bounded by the names that admins have used, and that the configuration serves.
+/// The orders in force. Their number is bounded by the databases that admins have named and the configuration has.
 #[derive(Debug, Default)]
 pub struct Operator {
     orders: RwLock<Orders>,
     waits: Mutex<Vec<(WorkerId, Token)>>,
-    /// The length of `waits`, to be looked at without its lock.
+    /// The length of `waits`, to be read without its lock.
     waiting: AtomicUsize,
     ending: AtomicBool,
 }
@@ -52,14 +52,14 @@ struct Orders {
     halt: Halt,
     paused: BTreeSet<String>,
     disabled: BTreeSet<String>,
-    /// Workers that are not quiet yet, after SUSPEND.
+    /// Workers that have yet to report that they are quiet, after SUSPEND.
     restless: BTreeSet<WorkerId>,
-    /// The console that has suspended the process.
+    /// The console that gave the SUSPEND.
     suspended_by: Option<(WorkerId, Token)>,
 }
 
 impl Operator {
-    /// Does the whole process rest?
+    /// Whether the whole process is paused or suspended.
     #[must_use]
     pub fn halt(&self) -> Halt {
         self.orders.read().halt
@@ -68,7 +68,7 @@ impl Operator {
     /// PAUSE of all databases.
     ///
     /// # Errors
-    /// It is already.
+    /// The process is paused or suspended already.
     pub fn pause(&self) -> Result<(), Fault> {
         let mut orders = self.orders.write();
         orders.unless_halted()?;
@@ -76,10 +76,10 @@ impl Operator {
         Ok(())
     }
 
-    /// SUSPEND, by this console, of so many workers.
+    /// SUSPEND by this console; `workers` is the number of workers that have to report.
     ///
     /// # Errors
-    /// It is already, or databases are paused, whose clients would never become quiet.
+    /// The process is paused or suspended already, or single databases are paused, whose clients would never be quiet.
     pub fn suspend(&self, console: (WorkerId, Token), workers: usize) -> Result<(), Fault> {
         let mut orders = self.orders.write();
         orders.unless_halted()?;
@@ -93,18 +93,18 @@ impl Operator {
         Ok(())
     }
 
-    /// A suspended worker has come to rest.
+    /// A suspended worker reports that it is quiet.
     pub fn is_quiet(&self, worker: WorkerId) {
         self.orders.write().restless.remove(&worker);
     }
 
-    /// Have all come to rest, after SUSPEND?
+    /// Have all workers reported that they are quiet, after SUSPEND?
     #[must_use]
     pub fn are_all_quiet(&self) -> bool {
         self.orders.read().restless.is_empty()
     }
 
-    /// The console has gone: `true` if it had suspended the process, which now is resumed.
+    /// A console has disconnected. `true` if it had suspended the process: then this ends the suspension.
     #[must_use]
     pub fn abandon_suspension(&self, console: (WorkerId, Token)) -> bool {
         let mut orders = self.orders.write();
@@ -116,10 +116,10 @@ impl Operator {
         false
     }
 
-    /// PAUSE of databases, the servers of which may be killed for it.
+    /// PAUSE or KILL of single databases.
     ///
     /// # Errors
-    /// All databases are paused already.
+    /// The process is paused or suspended already.
     pub fn pause_databases(&self, names: impl IntoIterator<Item = String>) -> Result<(), Fault> {
         let mut orders = self.orders.write();
         orders.unless_halted()?;
@@ -127,10 +127,10 @@ impl Operator {
         Ok(())
     }
 
-    /// RESUME of what PAUSE without a name has halted: gives what it was.
+    /// RESUME without a name: ends a PAUSE or SUSPEND of the whole process, and returns which it was.
     ///
     /// # Errors
-    /// Nothing is, or the process is about to end.
+    /// The process is neither paused nor suspended, or it is shutting down.
     pub fn resume(&self) -> Result<Halt, Fault> {
         if self.is_ending() {
             return Err(Fault::Command("pooler is shutting down".to_owned()));
@@ -148,7 +148,7 @@ impl Operator {
     /// RESUME of one database.
     ///
     /// # Errors
-    /// It is not paused itself.
+    /// The database is not paused by name.
     pub fn resume_database(&self, name: &str) -> Result<(), Fault> {
         let mut orders = self.orders.write();
         if orders.paused.remove(name) {
@@ -169,13 +169,13 @@ impl Operator {
         }
     }
 
-    /// Is this very database paused?
+    /// Is this database paused by name?
     #[must_use]
     pub fn is_database_paused(&self, name: &str) -> bool {
         self.orders.read().paused.contains(name)
     }
 
-    /// Is no server to be lent or opened in this database?
+    /// Is this database paused, by name or with the whole process?
     #[must_use]
     pub fn is_halted(&self, database: &str) -> bool {
         let orders = self.orders.read();
@@ -188,14 +188,14 @@ impl Operator {
         self.orders.read().disabled.contains(database)
     }
 
-    /// Databases that are paused or disabled by name, whether in use or not.
+    /// The databases that are paused or disabled by name, in use or not.
     #[must_use]
     pub fn named(&self) -> BTreeSet<String> {
         let orders = self.orders.read();
         orders.paused.union(&orders.disabled).cloned().collect()
     }
 
-    /// Those that are paused, and those that are disabled.
+    /// The names of paused databases, and of disabled ones.
     #[must_use]
     pub fn names(&self) -> (Vec<String>, Vec<String>) {
         let orders = self.orders.read();
@@ -203,37 +203,37 @@ impl Operator {
         (list(&orders.paused), list(&orders.disabled))
     }
 
-    /// Orders for databases that there are not any more are forgotten.
+    /// Drops the orders for databases that no longer exist.
     pub fn forget_databases(&self, is_known: impl Fn(&str) -> bool) {
         let mut orders = self.orders.write();
         orders.paused.retain(|name| is_known(name));
         orders.disabled.retain(|name| is_known(name));
     }
 
-    /// The process is about to end: there is no RESUME any more, and no SUSPEND.
+    /// The process is shutting down: RESUME fails from now on, and a SUSPEND ends.
     pub fn begin_end(&self) {
         self.ending.store(true, Ordering::Relaxed);
         let mut orders = self.orders.write();
-        // Who is suspended could never leave.
+        // A suspended client could never finish.
         if orders.halt == Halt::Suspended {
             orders.halt = Halt::No;
         }
     }
 
-    /// Is the process about to end?
+    /// Is the process shutting down?
     #[must_use]
     pub fn is_ending(&self) -> bool {
         self.ending.load(Ordering::Relaxed)
     }
 
-    /// A console waits for servers to go. It has to look itself after this, too.
+    /// Registers a console that waits for servers to be closed. The caller checks once more after this call.
     pub fn wait(&self, worker: WorkerId, console: Token) {
         let mut waits = self.waits.lock();
         waits.push((worker, console));
         self.waiting.store(waits.len(), Ordering::SeqCst);
     }
 
-    /// It waits no more.
+    /// Ends the wait of a console.
     pub fn wait_no_more(&self, worker: WorkerId, console: Token) {
         let mut waits = self.waits.lock();
         waits.retain(|&wait| wait != (worker, console));
@@ -243,8 +243,8 @@ impl Operator {
     /// The consoles that wait.
     #[must_use]
     pub fn waits(&self) -> Vec<(WorkerId, Token)> {
-        // Whoever counted a server out before this load, and finds nobody, is seen by the console
-        // that begins to wait after it, and looks then.
+        // No wake-up is lost: a worker counts a closed server before this load, and a console that registers after the
+        // load checks the counts once more.
         match self.waiting.load(Ordering::SeqCst) {
             0 => Vec::new(),
             _ => self.waits.lock().clone(),

@@ -1,6 +1,6 @@
-//! Why a client keeps its server between transactions.
+//! The reasons for which a client keeps its server between transactions: its session is pinned to the server.
 
-/// What a session holds that can't be moved to another server.
+/// Session state that can't be moved to another server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Pin {
@@ -10,11 +10,11 @@ pub enum Pin {
     Lock,
     /// Cursors WITH HOLD.
     Cursor,
-    /// `setseed` was called: the next `random` depends on it.
+    /// `setseed` was called: the next values of `random()` depend on the server process.
     Seed,
-    /// A library was LOADed.
+    /// LOAD has loaded a library into the server process.
     Library,
-    /// Sequence values that are likely to be asked for.
+    /// Sequence values that the client is likely to read by `currval` or `lastval`.
     Sequence,
     /// SQL-prepared statements that can't be carried.
     Statement,
@@ -22,20 +22,20 @@ pub enum Pin {
     Listen,
     /// A parameter that can't be carried.
     Parameter,
-    /// A parameter that the login user may not set: a higher role has.
+    /// A parameter that the login user has no privilege to set; the session got it under another role.
     Privileged,
-    /// What its state is could not be told.
+    /// The inspection of the session failed, so its state is not known.
     Unknown,
-    /// The configuration says so.
+    /// The configuration (`pin_parameters`, a startup parameter) demands it.
     Configured,
 }
 
-/// A set of reasons.
+/// A set of [`Pin`]s.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Pins(u16);
 
 impl Pin {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Self; 12] = [
         Self::Temporary,
         Self::Lock,
@@ -51,7 +51,7 @@ impl Pin {
         Self::Configured,
     ];
 
-    /// As the console and the log name it.
+    /// The reason's name in the console and the log.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -87,25 +87,25 @@ impl Pins {
         self.0 |= u16::from(wanted) << pin as u8;
     }
 
-    /// The other reasons.
+    /// The set without one reason.
     #[must_use]
     pub fn without(self, pin: Pin) -> Self {
         Self(self.0 & !(1 << pin as u8))
     }
 
-    /// This one, if it is among the reasons.
+    /// The set reduced to one reason, if it contains that.
     #[must_use]
     pub fn only(self, pin: Pin) -> Self {
         Self(self.0 & 1 << pin as u8)
     }
 
-    /// Is it among the reasons?
+    /// Does the set contain this reason?
     #[must_use]
     pub fn contains(self, pin: Pin) -> bool {
         self.0 & (1 << pin as u8) != 0
     }
 
-    /// Is there no reason?
+    /// Is the set empty?
     #[must_use]
     #[inline]
     pub fn is_empty(self) -> bool {
@@ -123,13 +123,13 @@ impl Pins {
         Self(self.0 & !before.0)
     }
 
-    /// Is there a reason besides what the configuration says?
+    /// Is there a reason besides [`Pin::Configured`]?
     #[must_use]
     pub fn ends(self) -> bool {
         self.iter().any(|pin| pin != Pin::Configured)
     }
 
-    /// Will the server be of no use to anybody else, whatever is done to it?
+    /// Is there session state that no SQL command removes, so that only closing the server does?
     #[must_use]
     pub fn spoils(self) -> bool {
         self.contains(Pin::Seed) || self.contains(Pin::Library)

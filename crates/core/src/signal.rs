@@ -1,5 +1,5 @@
-//! `pg_terminate_backend` and `pg_cancel_backend` with the pid that a client was given: a server knows no such
-//! process, and says so in a warning.
+//! `pg_terminate_backend` and `pg_cancel_backend` with the pid that pgweir gave to a client. A server has no process
+//! with that pid and warns of it; pgweir reads the pid from the warning.
 
 use std::sync::Arc;
 
@@ -10,22 +10,22 @@ use crate::{
     session::{Suspicion, quote},
 };
 
-/// The function of PostgreSQL that warns, in whatever language: nothing that a client can write in SQL warns in
-/// its name.
+/// The C function of PostgreSQL that warns. It is the same in every language, and SQL code can't raise a warning in its
+/// name.
 const SIGNALS: &[u8] = b"pg_signal_backend";
 const WARNING: &[u8] = b"01000";
 
-/// What a text asks for.
+/// The signal that a text sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
-    /// `pg_cancel_backend`: the query ends.
+    /// `pg_cancel_backend`: ends the query.
     Cancel,
-    /// `pg_terminate_backend`: the client does.
+    /// `pg_terminate_backend`: ends the client's connection.
     Terminate,
 }
 
 impl Signal {
-    /// What texts ask for that are suspected of this. Of both, the lesser.
+    /// The signal that texts with these effects send; the cancel, if it may be either.
     #[must_use]
     pub fn of(suspicion: Suspicion) -> Option<Self> {
         if suspicion.contains(Suspicion::CANCELS) {
@@ -37,30 +37,29 @@ impl Signal {
     }
 }
 
-/// The pids of one request that its server does not know.
+/// The pids in one request that are no processes of the server.
 #[derive(Debug, Default)]
 pub struct Signals {
-    /// They may be clients of ours.
+    /// The pids; each may be a client of this process.
     pub pids: Vec<u32>,
-    /// What is asked for: known at the end of the request, whose ReadyForQuery is held back while the server is
-    /// asked who asks for it.
+    /// The signal, known at the end of the request. ReadyForQuery is held back while the server is asked for `rights`.
     pub signal: Option<Signal>,
-    /// What it has said.
+    /// The server's answer.
     pub rights: Option<Rights>,
 }
 
 impl Signals {
-    /// Those of one request beyond so many get what the server says, and nothing else.
+    /// The most pids of one request that are handled. For the others, the server's warning is all that happens.
     const PIDS_MAX: usize = 256;
 
-    /// The server has warned of a pid.
+    /// Notes a pid that the server has warned of.
     pub fn add(&mut self, pid: u32) {
         if self.pids.len() < Self::PIDS_MAX && !self.pids.contains(&pid) {
             self.pids.push(pid);
         }
     }
 
-    /// Is the server being asked who asks for it?
+    /// Is the server being asked for the role that sends the signal?
     #[must_use]
     #[inline]
     pub fn are_asked_for(&self) -> bool {
@@ -68,7 +67,7 @@ impl Signals {
     }
 }
 
-/// The pid that a NoticeResponse says is no process of the server.
+/// The pid in a NoticeResponse that says that it is no process of the server.
 #[must_use]
 pub fn unknown_pid(notice: &[u8]) -> Option<u32> {
     let report = Report::parse(notice).ok()?;
@@ -83,17 +82,17 @@ pub fn unknown_pid(notice: &[u8]) -> Option<u32> {
     std::str::from_utf8(number).ok()?.parse().ok()
 }
 
-/// By what right a text asks, in the server's own words.
+/// The role under which the signal was sent, as the server reports it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rights {
-    /// The role of the moment is a superuser.
+    /// The current role is a superuser.
     pub is_superuser: bool,
-    /// The role of the moment is the one that the server was logged in to.
+    /// The current role is the one that the server connection has logged in as.
     pub is_login_user: bool,
 }
 
 impl Rights {
-    /// What to ask, on a server that `login_user` has logged in to. It runs with the client's search_path.
+    /// The query for it, on a server connection of `login_user`. It runs with the client's search_path.
     #[must_use]
     pub fn query(login_user: &[u8]) -> Vec<u8> {
         let mut text = b"SELECT pg_catalog.current_setting('is_superuser'), \
@@ -104,7 +103,7 @@ impl Rights {
         text
     }
 
-    /// The row that comes of it; what is not understood is no right.
+    /// Reads the query's row. A row that is not understood gives no right.
     #[must_use]
     pub fn of_row(row: &[u8]) -> Self {
         let Some(columns) = row.strip_prefix(&[0, 2]) else {
@@ -123,34 +122,33 @@ impl Rights {
     }
 }
 
-/// Somebody asks that clients of some worker end, or their queries.
+/// A signal on its way to the workers that may have the clients.
 #[derive(Debug, Clone)]
 pub struct Order {
-    /// What is asked for.
+    /// The signal.
     pub signal: Signal,
-    /// The clients, by their pids.
+    /// The clients' pids.
     pub pids: Vec<u32>,
-    /// Who asks.
+    /// The sender.
     pub by: Asker,
 }
 
-/// Who asks for it.
+/// The sender of a signal.
 #[derive(Debug, Clone)]
 pub struct Asker {
-    /// By what right.
+    /// The sender's role.
     pub rights: Rights,
-    /// Where: a right is good there alone.
+    /// The servers' addresses: a role has its rights only there.
     pub endpoints: Vec<Arc<Endpoint>>,
-    /// The user that the client has logged in as here,
+    /// The user that the sender has logged in as here,
     pub user: Box<str>,
-    /// and the one that its servers are logged in to.
+    /// and the user that its server connections have logged in as.
     pub login_user: Box<str>,
 }
 
 impl Asker {
-    /// May it, by PostgreSQL's rule as far as it is known here? A client's servers are at `endpoints`, logged in to
-    /// by `login_user`, and it is `user` here. That a role has the privileges of another, or of
-    /// `pg_signal_backend`, is not known.
+    /// May the sender signal a client of `user`, whose servers are at `endpoints` and logged in to as `login_user`?
+    /// This is PostgreSQL's rule, except that memberships in roles, such as `pg_signal_backend`, are not known here.
     #[must_use]
     pub fn may(&self, endpoints: &[Arc<Endpoint>], login_user: &str, user: &str) -> bool {
         let is_there = !endpoints.is_empty() && self.endpoints == endpoints;

@@ -1,7 +1,7 @@
 //! Time as an argument: the core reads no clock.
 
-/// Microseconds since the Unix epoch at process start, advanced by a monotonic clock:
-/// never goes backwards, and is good enough to show to people.
+/// Microseconds since the Unix epoch. The process reads the system's time once, at its start, and adds what a monotonic
+/// clock counts: so this time never goes backwards, and can still be shown to people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Time(pub u64);
 

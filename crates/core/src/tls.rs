@@ -1,71 +1,71 @@
-//! What is known of a connection's encryption. The encryption itself is the driver's work.
+//! TLS as the core knows it: what the configuration demands, and what was agreed on. The driver does the encryption.
 
 use std::{fmt, sync::Arc};
 
 use crate::Endpoint;
 
-/// What a configuration's TLS settings and files come to.
+/// The TLS settings of a configuration, with its files read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TlsTerms {
-    /// Clients may have TLS: there is a certificate to show them.
+    /// TLS is offered to clients: `client_tls_sslmode` allows it, and there is a certificate.
     pub clients: bool,
-    /// Clients that come by TCP must.
+    /// Clients that connect by TCP must use TLS.
     pub demanded: bool,
-    /// TLS is tried with servers, on these terms.
+    /// TLS is tried with servers, with these settings; `None` if `server_tls_sslmode` disables it.
     pub servers: Option<ServerTls>,
 }
 
-/// How TLS is spoken with servers.
+/// TLS with servers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ServerTls {
-    /// Other settings or files have another number.
+    /// A hash of the settings and files, to notice that they have changed.
     pub print: u64,
-    /// A server that doesn't is none.
+    /// A server that refuses TLS is not used.
     pub required: bool,
-    /// It begins at once, without a question: as of PostgreSQL 17.
+    /// The handshake begins at once, without an SSLRequest (`sslnegotiation=direct`): as of PostgreSQL 17.
     pub direct: bool,
 }
 
-/// Which part we play in a handshake.
+/// This process's role in a handshake.
 #[derive(Debug, Clone)]
 pub enum TlsRole {
-    /// The server's, towards a client.
+    /// The server's role, towards a client.
     Accept {
-        /// What was read already of the client's handshake.
+        /// The bytes of the client's handshake that were read already.
         early: Vec<u8>,
     },
-    /// The client's, towards a server.
+    /// The client's role, towards a server.
     Connect {
-        /// Where the server is, by the name that its certificate should have.
+        /// The server's address, with the host name that its certificate must have.
         endpoint: Arc<Endpoint>,
     },
 }
 
-/// What is known of a connection since its handshake.
+/// The facts about a connection's TLS session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFacts {
-    /// Such as `TLSv1.3`.
+    /// The protocol's version, such as `TLSv1.3`.
     pub protocol: &'static str,
-    /// As OpenSSL spells it.
+    /// The cipher, in OpenSSL's spelling.
     pub cipher: &'static str,
-    /// The group of the key exchange, as OpenSSL spells it.
+    /// The group of the key exchange, in OpenSSL's spelling.
     pub group: Option<&'static str>,
-    /// The certificate that the peer has shown. A client's was verified.
+    /// The peer's certificate. A client's certificate was verified.
     pub peer: Option<Box<PeerCertificate>>,
-    /// The hash of the server's certificate (ours towards clients), for `tls-server-end-point`.
+    /// The hash of the server's certificate (this process's own, towards clients), for `tls-server-end-point`.
     pub end_point: Option<Box<[u8]>>,
-    /// Both sides agree by ALPN to speak PostgreSQL's protocol.
+    /// Both sides have agreed by ALPN on PostgreSQL's protocol.
     pub is_agreed: bool,
 }
 
-/// Whom a certificate names.
+/// The names in a certificate.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PeerCertificate {
-    /// The last common name of its subject.
+    /// The last common name of the subject.
     pub common_name: Option<String>,
-    /// Its subject as RFC 2253 writes it: `CN=ann,O=Works`.
+    /// The subject in the form of RFC 2253: `CN=ann,O=Works`.
     pub subject: String,
-    /// Other DNS names that it is for.
+    /// The DNS names among the subject's alternative names.
     pub dns_names: Vec<String>,
 }
 
@@ -79,14 +79,14 @@ impl fmt::Display for TlsFacts {
     }
 }
 
-/// What is wrong with a client's encryption.
+/// Why a client's TLS is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TlsFault {
-    /// It asked for this kind of encryption, and has said more before it had an answer.
+    /// The client asked for this kind of encryption, and has sent more before it had the answer.
     EarlyData(&'static str),
-    /// It begins with TLS, and does not say for which protocol.
+    /// The client began with a TLS handshake, but did not name PostgreSQL's protocol by ALPN.
     NoAlpn,
-    /// `client_tls_sslmode` demands it.
+    /// The client did not ask for TLS, and `client_tls_sslmode` demands it.
     Required,
 }
 
@@ -102,7 +102,7 @@ impl fmt::Display for TlsFault {
     }
 }
 
-/// Facts for the log and the console: empty is no TLS.
+/// The facts as the log and the console show them; empty without TLS.
 pub(crate) fn shown(facts: Option<&TlsFacts>) -> String {
     facts.map(ToString::to_string).unwrap_or_default()
 }

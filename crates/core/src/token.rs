@@ -1,14 +1,14 @@
-//! Names of connections and workers.
+//! The ids of connections and workers.
 
-/// Names one connection of one worker, client or server alike.
+/// The id of one connection of one worker: a client, a server or a cancel request.
 ///
-/// The generation makes a late event for a closed connection harmless: its slot may
-/// have a successor, but never with the same generation.
+/// The generation makes a late event for a closed connection harmless: another connection may use the same slot, but
+/// never with the same generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token {
     /// Index into the worker's (and the driver's) table of connections.
     pub slot: u32,
-    /// How often the slot was used before.
+    /// How many connections have used the slot before.
     pub generation: u32,
 }
 

@@ -1,13 +1,13 @@
-//! Cancel keys: a pid that names a client, and the secret that proves the right to cancel its query.
+//! Cancel keys: the pid that a client was given, and the secret that proves the right to cancel its query.
 //!
-//! In the bits of a pid, from the highest: 0 (drivers and `pg_basebackup` take negative ones badly),
-//! the worker (6), and which process of a row of online restarts gave it (5), a number (20).
+//! The bits of a pid, from the highest: 0 (drivers and `pg_basebackup` fail with negative pids), the worker (6 bits),
+//! the number of online restarts before this process (5 bits), a number (20 bits).
 //!
-//! With peers it is as PgBouncer has it since 1.21: the second and third byte are the number of the
-//! peer, low byte first, and the lowest two bits of the secret's fourth byte say how often a request
-//! may still be passed on. What is left of the first byte names the worker.
+//! With peers the key has the form of PgBouncer 1.21 and later: the second and third byte are the number of the peer,
+//! low byte first, and the lowest two bits of the secret's fourth byte say how often a request may still be passed on.
+//! The rest of the first byte names the worker.
 //!
-//! No pid is one that Linux gives (up to 2^22): a client's, told to a server, names no process there.
+//! No pid is below 2^22, the highest that Linux gives to a process: so a client's pid is never a process of a server.
 
 use std::fmt;
 
@@ -19,22 +19,22 @@ use crate::WorkerId;
 const WORKER_SHIFT: u32 = 25;
 /// Bits for the number.
 const NUMBER_BITS: u32 = 20;
-/// Where what names the process begins, so that no pid is below 2^22,
+/// The first generation's number, so that no pid is below 2^22,
 const GENERATIONS_FROM: u32 = 4;
-/// and how many processes can be told apart.
+/// and how many generations there are.
 const GENERATIONS: u32 = (1 << (WORKER_SHIFT - NUMBER_BITS)) - GENERATIONS_FROM;
-/// The bit that does the same among peers.
+/// The bit that keeps pids above 2^22 among peers.
 const ABOVE_PROCESSES: u32 = 1 << 24;
-/// The byte of the secret that says how often a request may be passed on.
+/// The byte of the secret whose lowest bits say how often a request may be passed on.
 const HOPS_AT: usize = 3;
 
-/// Names a client and proves the right to cancel its query.
-// Equality is for tests: who asks is answered by `fits`.
+/// The cancel key of a client.
+// Equality is for tests only: `fits` compares in constant time.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CancelKey {
     /// The pid that the client was given.
     pub pid: u32,
-    /// The secret that it was given.
+    /// The secret that the client was given.
     pub secret: Box<[u8]>,
 }
 
@@ -42,16 +42,16 @@ impl CancelKey {
     /// The bits of the secret's fourth byte that say how often a request may be passed on.
     pub const HOPS: u8 = 3;
 
-    /// No client has a pid below, and no process of PostgreSQL one above.
+    /// The lowest pid of a client. PostgreSQL's processes have lower ones.
     pub const FIRST_PID: u32 = GENERATIONS_FROM << NUMBER_BITS;
 
-    /// How many pids a worker has to give.
+    /// How many pids a worker can give.
     pub const PIDS: u32 = 1 << NUMBER_BITS;
-    /// The same among peers: more clients share them.
+    /// How many pids a worker can give among peers. With more clients, several have the same pid.
     pub const PIDS_AMONG_PEERS: u32 = 1 << 8;
 
-    /// The pid that names a client: unique in the process, and among those that live through an
-    /// online restart, if its number is.
+    /// The pid of a client. If `number` is unique in the worker, the pid is unique in the process, and among the
+    /// clients that live through an online restart.
     #[must_use]
     pub fn pid(worker: WorkerId, generation: u8, number: u32) -> u32 {
         let generation = GENERATIONS_FROM + u32::from(generation) % GENERATIONS;
@@ -67,21 +67,21 @@ impl CancelKey {
         u32::from(worker.0) << WORKER_SHIFT | ABOVE_PROCESSES | peer | number
     }
 
-    /// The worker that the pid names, if there are so many workers.
+    /// The worker in the pid, of `workers`.
     #[must_use]
     pub fn worker(&self, workers: usize) -> WorkerId {
-        // A client that lived through a restart may come from a worker that there is not any more.
+        // A client that lived through a restart may have a pid of a worker that this process does not have.
         let named = (self.pid >> WORKER_SHIFT & 63) as usize;
         WorkerId((named % workers) as u8)
     }
 
-    /// The peer that the pid names, if it is a peer's.
+    /// The number of the peer in the pid.
     #[must_use]
     pub fn peer(&self) -> u32 {
         self.pid >> 16 & 0xff | self.pid & 0xff00
     }
 
-    /// Takes one of the times that it may be passed on. `false` if there is none left.
+    /// Counts one more passing on of the request. `false` if it may not be passed on any more.
     #[must_use]
     pub fn take_hop(&mut self) -> bool {
         let hops = self.secret.get_mut(HOPS_AT);
@@ -89,7 +89,7 @@ impl CancelKey {
         left.map(|byte| *byte -= 1).is_some()
     }
 
-    /// Under which number a worker keeps it: all of a short key but for the hops.
+    /// The number under which a worker stores the key: all bits of a short key, except how often it may be passed on.
     #[must_use]
     pub fn place(&self) -> u64 {
         let mut bytes = [0; 8];
@@ -101,7 +101,7 @@ impl CancelKey {
         u64::from_be_bytes(bytes)
     }
 
-    /// Is `asked` this key? In constant time. With `any_hops`, it may have been passed on.
+    /// Is `asked` this key? Compares in constant time. With `any_hops`, the bits for passing on may differ.
     #[must_use]
     pub fn fits(&self, asked: &Self, any_hops: bool) -> bool {
         let normal = |key: &Self| {

@@ -1,23 +1,23 @@
-//! Which client of a worker has which cancel key.
+//! The cancel keys of a worker's clients.
 
 use std::collections::BTreeMap;
 
 use super::CancelKey;
 use crate::Token;
 
-/// A worker's clients by their keys.
+/// A worker's clients by their cancel keys.
 #[derive(Debug, Default)]
 pub(crate) struct Keys {
-    /// By [`CancelKey::place`], which begins with the pid.
+    /// The clients by [`CancelKey::place`], whose highest bits are the pid.
     by_place: BTreeMap<u64, Token>,
-    /// The last number that a pid was made of.
+    /// The number in the last pid.
     last: u32,
 }
 
 impl Keys {
-    /// A pid for a client that comes now, `pid` being what is made of numbers below `count`. One that was given
-    /// back is not given again before all others: who still knows it means the client that has gone. If all are
-    /// taken, several clients have the same; their keys differ in the secret.
+    /// A pid for a new client; `pid` makes one from a number below `count`. The pid of a client that has disconnected
+    /// is given again only after all others, since late cancel requests may still name it. If all are taken, several
+    /// clients have the same pid, and their keys differ in the secret.
     pub(crate) fn new_pid(&mut self, count: u32, pid: impl Fn(u32) -> u32) -> u32 {
         for _ in 0..count {
             self.last = (self.last + 1) % count;
@@ -30,24 +30,24 @@ impl Keys {
         pid(self.last)
     }
 
-    /// The client has this key from here on.
+    /// Adds the key of a client.
     pub(crate) fn insert(&mut self, key: &CancelKey, client: Token) {
         self.by_place.insert(key.place(), client);
     }
 
-    /// The client that may have this key: whether it is the same as a whole is to be seen.
+    /// The client that may have this key. The caller compares the keys as a whole.
     pub(crate) fn find(&self, key: &CancelKey) -> Option<Token> {
         self.by_place.get(&key.place()).copied()
     }
 
-    /// The client with this pid, if there is one, and only one.
+    /// The client with this pid, if exactly one client has it.
     pub(crate) fn only_one(&self, pid: u32) -> Option<Token> {
         let mut found = self.of_pid(pid);
         let first = found.next()?;
         found.next().is_none().then_some(first)
     }
 
-    /// The client has gone.
+    /// Removes the key of a client that has disconnected.
     pub(crate) fn remove(&mut self, key: &CancelKey, client: Token) {
         if self.find(key) == Some(client) {
             self.by_place.remove(&key.place());

@@ -1,4 +1,4 @@
-//! The clients of all workers, counted.
+//! Counts of the clients of all workers.
 
 use std::sync::atomic::Ordering;
 
@@ -13,12 +13,13 @@ use crate::{
 };
 
 impl Directory {
-    /// A client came: how many there are now.
+    /// Counts a new client, and returns how many clients there are now.
     pub fn client_came(&self) -> usize {
         self.clients.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// A client left, which had these names or was still [aside](ClientCounts::aside).
+    /// Removes a client. `names` is its database and user, if it was counted; `is_aside` if its login was still
+    /// [parked](ClientCounts::aside).
     pub fn client_left(&self, names: Option<&PoolKey>, is_aside: bool) {
         let mut counts = self.client_counts();
         self.clients.fetch_sub(1, Ordering::Relaxed);
@@ -29,10 +30,10 @@ impl Directory {
         }
     }
 
-    /// A client that came has named a database and a user. It counts from here on, or is aside.
+    /// Counts a client under the database and user of its startup packet. `is_aside` if its login was parked before.
     ///
     /// # Errors
-    /// It is one too many.
+    /// The client would be above a limit: it is parked.
     pub fn let_in(
         &self,
         names: &PoolKey,
@@ -49,26 +50,26 @@ impl Directory {
         Ok(())
     }
 
-    /// Clients of all workers, those that log in included.
+    /// The clients of all workers, including those that log in.
     #[must_use]
     pub fn clients(&self) -> usize {
         self.clients.load(Ordering::Relaxed)
     }
 
-    /// Those of them that are past the limits.
+    /// The clients of `bypass_users` that have a server outside of all pools.
     #[must_use]
     pub fn bypass(&self) -> &Bypass {
         &self.bypass
     }
 
-    /// Clients that count for `max_client_conn`.
+    /// The clients that count towards `max_client_conn`.
     #[must_use]
     pub fn limited_clients(&self, counts: &ClientCounts) -> usize {
         let spared = self.bypass.taken() as usize + counts.aside();
         self.clients().saturating_sub(spared)
     }
 
-    /// Clients by database and by user.
+    /// The clients by database and by user.
     pub fn client_counts(&self) -> MutexGuard<'_, ClientCounts> {
         self.client_counts.lock()
     }

@@ -1,4 +1,4 @@
-//! What an online restart needs to know in the whole process, before or after another one.
+//! The state of an online restart that all workers of a process share.
 
 use std::{
     collections::HashMap,
@@ -20,21 +20,21 @@ use crate::{
     time::Time,
 };
 
-/// What an online restart needs to know in the whole process.
+/// The state of an online restart that all workers of a process share.
 #[derive(Debug, Default)]
 pub(super) struct Takeover {
-    /// There is another process, before or after this one.
+    /// Whether there is another process: this one takes over from it, or hands over to it.
     has_partner: AtomicBool,
-    /// Clients leave for it.
+    /// Whether clients are being handed over to it.
     departs: AtomicBool,
     keeping: Mutex<Retained>,
-    /// Pools of which the process before this one has servers: they live as long.
+    /// Pools in which the old process has servers. They are kept alive as long.
     elsewhere: Mutex<HashMap<PoolId, Arc<SharedPool>>>,
 }
 
 impl Directory {
-    /// A directory of a process that takes the place of another: `generation` restarts were before it,
-    /// and no id up to `next_id` is given again.
+    /// Makes this the directory of a process that takes over from another one. `generation` is the number of restarts
+    /// before; ids below `next_id` are not given again.
     #[must_use]
     pub fn succeeding(mut self, generation: u8, next_id: u64) -> Self {
         self.generation = generation;
@@ -43,23 +43,23 @@ impl Directory {
         self
     }
 
-    /// Is there another process, that this one takes over from or hands over to?
+    /// Is there another process that this one takes over from, or hands over to?
     #[must_use]
     pub fn has_partner(&self) -> bool {
         self.takeover.has_partner.load(Ordering::Relaxed)
     }
 
-    /// Do clients leave for it?
+    /// Are clients being handed over to it?
     pub(super) fn departs(&self) -> bool {
         self.takeover.departs.load(Ordering::Relaxed)
     }
 
-    /// There is one, or none any more.
+    /// Notes whether there is another process.
     pub fn set_partner(&self, has: bool) {
         self.takeover.has_partner.store(has, Ordering::Relaxed);
     }
 
-    /// What is kept of servers while clients leave.
+    /// How many servers this process keeps while clients are handed over.
     pub(crate) fn keeping(&self) -> MutexGuard<'_, Retained> {
         self.takeover.keeping.lock()
     }
@@ -77,8 +77,8 @@ impl Directory {
         elsewhere.drain().map(|(_, pool)| pool).collect()
     }
 
-    /// Another process takes the place of this one: no servers are opened any more beyond what is there.
-    /// Workers are then told so. Gives what the other process has to know.
+    /// A new process takes over: from now on this process opens no more servers than it has. Returns what the new
+    /// process has to know. The caller then notifies the workers.
     #[must_use]
     pub fn begin_departure(&self) -> Begin {
         self.set_partner(true);
@@ -103,7 +103,7 @@ impl Directory {
         let (paused, disabled) = self.operator.names();
         Begin {
             pools: notes.collect(),
-            // Ids that clients still get here stay below.
+            // Clients that still connect here get ids below this one.
             next_id: self.next_id.load(Ordering::Relaxed) + 1_000_000,
             process_key: self.process_key.0,
             is_paused: self.operator.halt() == Halt::Paused,
@@ -112,18 +112,18 @@ impl Directory {
         }
     }
 
-    /// It has failed. Workers are then told so.
+    /// The restart has failed. The caller then notifies the workers.
     pub fn end_departure(&self) {
         self.set_partner(false);
         self.takeover.departs.store(false, Ordering::Relaxed);
         self.keeping().forget();
-        // Here and not by the workers: a pool may live that none of them knows at present.
+        // Done here and not by the workers: a pool may exist that no worker knows at present.
         for pool in self.pools() {
             pool.ledger.lock().unrestrict();
         }
     }
 
-    /// What the process before this one has. Nobody waits for anything yet.
+    /// Notes the servers that the old process has. No client waits in this process yet.
     pub fn inherit(&self, pools: &[PoolNote]) {
         let snapshot = self.snapshot();
         for note in pools {
@@ -139,7 +139,7 @@ impl Directory {
             let mut ledger = pool.ledger.lock();
             let _ = ledger.set_elsewhere(note.held, 0, Time(0));
             drop(ledger);
-            // Also without servers: it lives until its clients come.
+            // A pool without servers is kept, too, until its clients arrive.
             self.remember_elsewhere(&pool, true);
         }
     }

@@ -1,4 +1,4 @@
-//! Why a client may not log in, where its password is not in question.
+//! Why a client may not log in, other than for a wrong password.
 
 use std::fmt;
 
@@ -7,24 +7,24 @@ use pgweir_wire::sqlstate;
 use super::Blame;
 use crate::inquiry::Service;
 
-/// Why a client may not log in, in PgBouncer's words.
+/// Why a client may not log in. `Display` gives PgBouncer's message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoginFault {
-    /// There is no such user.
+    /// The user does not exist.
     NoSuchUser,
-    /// What looks users up is not configured as it should be; the log says how.
+    /// `auth_query` or another source of users is misconfigured; the log has the details.
     Misconfigured,
-    /// The database is disabled that could tell who it is.
+    /// The database that `auth_query` runs in is disabled.
     AuthDatabaseDisabled(String),
-    /// No rule of the HBA file fits it.
+    /// No rule of the HBA file matches the client.
     NoMethod,
-    /// A rule of the HBA file rejects it.
+    /// A rule of the HBA file rejects the client.
     Rejected,
-    /// The system's user at the other end of its Unix socket is another one.
+    /// `peer`: the system user at the other end of the Unix socket may not log in as this user.
     Peer,
-    /// Somebody else who was asked doesn't take its password.
+    /// LDAP or PAM rejects the password.
     Service(Service),
-    /// Its TLS certificate is missing, or another one's.
+    /// The client has no TLS certificate, or one of another user.
     Certificate,
 }
 
