@@ -18,7 +18,7 @@ from restarting import Line
 from tlsfixtures import certificates, tls_pg  # noqa: F401 (fixtures)
 
 RUN_FOLDER = "PGWEIR_TEST_RUN"
-USERS_FUNCTIONS = "SELECT string_agg(oid::regprocedure::text, ', ') FROM pg_proc WHERE oid >= 16384"
+USERS_FUNCTIONS = "SELECT oid::regprocedure::text FROM pg_proc WHERE oid >= 16384"
 # Seconds for a test of `make test-full` that does not say how many: the full counts take long.
 FULL_TIMEOUT = 900
 
@@ -201,10 +201,14 @@ def shared_clusters(start_cluster):
 @pytest.fixture(scope="module", autouse=True)
 def no_functions_left_behind(request, shared_clusters):
     """A function that one module's tests leave in a shared database changes what pgweir certifies for the others."""
+    def functions():
+        return {key: {name for (name,) in made.rows(USERS_FUNCTIONS, dbname="app")}
+                for key, made in shared_clusters.running.items()}
+
+    before = functions()
     yield
-    for made in shared_clusters.running.values():
-        left = made.value(USERS_FUNCTIONS, dbname="app")
-        assert left is None, f"tests of {request.node.name} left functions in PostgreSQL {made.version}: {left}"
+    left = {key: names - before.get(key, set()) for key, names in functions().items()}
+    assert not any(left.values()), f"tests of {request.node.name} left functions: {left}"
 
 
 @pytest.fixture(params=clusters.VERSIONS, ids=lambda version: f"pg{version}")
@@ -223,6 +227,18 @@ def assisted_pg(request, shared_clusters):
 def newest_pg(request, shared_clusters):
     """A running PostgreSQL of the newest version, for what does not depend on the version."""
     return _watched(request, shared_clusters(clusters.VERSIONS[-1]))
+
+
+@pytest.fixture
+def emptied_pg(newest_pg):
+    """The same without anybody's backends, so that they can be counted."""
+    def is_empty():
+        newest_pg.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                      " WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()")
+        return newest_pg.backends() == []
+
+    machine.wait_until(is_empty, what="those of the last test are gone")
+    return newest_pg
 
 
 @pytest.fixture(params=[None, True], ids=["plain", "assisted"])
@@ -301,9 +317,10 @@ def new_pooler(request, program, run_folder, pgbouncer):
 
 
 @pytest.fixture
-def start_pooler(new_pooler):
-    """Starts poolers; `start_pooler(pg, pool_mode="session", ...)`."""
-    return lambda pg=None, **options: new_pooler(pg, **options).start()
+def start_pooler(request, new_pooler):
+    """Starts poolers; `start_pooler(pg, pool_mode="session", ...)`. A module's POOLER_SETTINGS hold for all of its own."""
+    settings = getattr(request.module, "POOLER_SETTINGS", {})
+    return lambda pg=None, **options: new_pooler(pg, **(settings | options)).start()
 
 
 @pytest.fixture

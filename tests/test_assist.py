@@ -221,6 +221,7 @@ def test_a_procedure_that_commits_and_then_fails(session):
     messages = session.query("CALL commits()")
     assert rawclient.kinds(messages) == "ESZ"
     assert session.held == ["a", "gwork_mem=100"]
+    session.query("ROLLBACK; DROP PROCEDURE commits()")
 
 
 def test_a_functions_own_settings(session):
@@ -232,12 +233,14 @@ def test_a_functions_own_settings(session):
     assert session.after("SELECT own()") == []
     assert session.after("SELECT sets()") == ["gwork_mem=200"]
     assert session.after("SELECT fails()") == ["gwork_mem=300"]
+    session.query("DROP FUNCTION own(), sets(), fails()")
 
 
 def test_a_function_in_c_that_sets_something(session):
     if rawclient.errors(session.query("CREATE EXTENSION IF NOT EXISTS pg_trgm")):
         pytest.skip("there is no pg_trgm here")
     assert session.after("SELECT set_limit(0.5)") == ["gpg_trgm.similarity_threshold=0.5"]
+    session.query("DROP EXTENSION pg_trgm")
 
 
 def test_sessions_of_other_kinds(assisted_pg):

@@ -181,20 +181,8 @@ def _say(client, said, names, form):
         raw = said.said(names)
     else:
         raw = lines.messages(names.sql(said), form)
-    client.send(raw)
-    status = b"I"
-    for _ in range(_answers(raw)):
-        status = client.until_ready()[-1].body
-    return status
-
-
-def _answers(raw):
-    """How many ReadyForQuery answer some messages."""
-    count, at = 0, 0
-    while at < len(raw):
-        count += raw[at : at + 1] in (b"Q", b"S", b"F")
-        at += 1 + int.from_bytes(raw[at + 1 : at + 5], "big")
-    return count
+    answers = client.ask(raw)
+    return answers[-1].body if answers else b"I"
 
 
 def by_extended_and_simple(line):
