@@ -21,6 +21,8 @@ RUN_FOLDER = "PGWEIR_TEST_RUN"
 USERS_FUNCTIONS = "SELECT oid::regprocedure::text FROM pg_proc WHERE oid >= 16384"
 # Seconds for a test of `make test-full` that does not say how many: the full counts take long.
 FULL_TIMEOUT = 900
+# Modules whose tests take longest.
+LONG = ("test_leak_generator", "test_leaks", "test_differential", "test_handover", "test_package")
 
 
 # -- the run: one folder for all processes of pytest-xdist, removed when all went well
@@ -69,6 +71,10 @@ def pytest_collection_modifyitems(config, items):
     pgbouncer, full = poolers.is_pgbouncer(), config.getoption("--full")
     if pgbouncer:  # it has one thread
         items[:] = [item for item in items if _parameter(item, "workers") in (None, 1)]
+    if not full:
+        items[:] = [item for item in items if _is_on_diagonal(item)]
+    # Otherwise one of them may begin when the other processes have nothing left to do.
+    items.sort(key=lambda item: item.module.__name__ not in LONG)
     for item in items:
         better = item.get_closest_marker("pgweir_only")
         if better and pgbouncer:
@@ -81,6 +87,14 @@ def pytest_collection_modifyitems(config, items):
 
 def _parameter(item, name):
     return item.callspec.params.get(name) if hasattr(item, "callspec") else None
+
+
+def _is_on_diagonal(item):
+    """Of the combinations of versions and numbers of workers, a run that is not full has one for each version."""
+    version, workers = _parameter(item, "pg") or _parameter(item, "mortal_pg"), _parameter(item, "workers")
+    if len(clusters.VERSIONS) != 2 or version not in clusters.VERSIONS or workers is None:
+        return True
+    return clusters.VERSIONS.index(version) == workers - 1
 
 
 @pytest.hookimpl(wrapper=True)
