@@ -11,6 +11,7 @@ from pathlib import Path
 import psycopg
 
 import machine
+from rawclient import RawClient
 
 # Other versions by hand: PGWEIR_POSTGRES="16=/path/to/bin 17=/path/to/bin".
 OTHERS = {int(version): Path(path) for version, path in
@@ -218,6 +219,23 @@ class Cluster:
         found = self.rows("SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend'"
                           f" AND pid <> pg_backend_pid() AND {where}")
         return [pid for (pid,) in found]
+
+    def count_servers(self, user="trusty", dbname="app"):
+        """How many backends this user has in this database."""
+        return len(self.backends(f"usename = '{user}' AND datname = '{dbname}'"))
+
+    def running(self, pattern):
+        """Pids of backends that run a statement like this."""
+        return self.backends(f"state = 'active' AND query LIKE '{pattern}'")
+
+    def raw(self, user="trusty", dbname="app", timeout=20, **parameters):
+        """A raw client of the server itself, logged in."""
+        return RawClient.tcp(self.host, self.port, timeout).login(user, dbname, **parameters)
+
+    def entry(self, more="", dbname="app"):
+        """The text of an entry of [databases]; without `dbname`, the database has the entry's name."""
+        parts = (f"host={self.host} port={self.port}", dbname and f"dbname={dbname}", more)
+        return " ".join(part for part in parts if part)
 
     def secret_of(self, role):
         """What pg_authid holds for a role: an md5 or SCRAM secret."""

@@ -18,8 +18,11 @@ from restarting import Line
 from tlsfixtures import certificates, tls_pg  # noqa: F401 (fixtures)
 
 RUN_FOLDER = "PGWEIR_TEST_RUN"
+USERS_FUNCTIONS = "SELECT oid::regprocedure::text FROM pg_proc WHERE oid >= 16384"
 # Seconds for a test of `make test-full` that does not say how many: the full counts take long.
 FULL_TIMEOUT = 900
+# Modules whose tests take longest.
+LONG = ("test_leak_generator", "test_leaks", "test_differential", "test_handover", "test_package")
 
 
 # -- the run: one folder for all processes of pytest-xdist, removed when all went well
@@ -68,6 +71,10 @@ def pytest_collection_modifyitems(config, items):
     pgbouncer, full = poolers.is_pgbouncer(), config.getoption("--full")
     if pgbouncer:  # it has one thread
         items[:] = [item for item in items if _parameter(item, "workers") in (None, 1)]
+    if not full:
+        items[:] = [item for item in items if _is_on_diagonal(item)]
+    # Otherwise one of them may begin when the other processes have nothing left to do.
+    items.sort(key=lambda item: item.module.__name__ not in LONG)
     for item in items:
         better = item.get_closest_marker("pgweir_only")
         if better and pgbouncer:
@@ -80,6 +87,14 @@ def pytest_collection_modifyitems(config, items):
 
 def _parameter(item, name):
     return item.callspec.params.get(name) if hasattr(item, "callspec") else None
+
+
+def _is_on_diagonal(item):
+    """Of the combinations of versions and numbers of workers, a run that is not full has one for each version."""
+    version, workers = _parameter(item, "pg") or _parameter(item, "mortal_pg"), _parameter(item, "workers")
+    if len(clusters.VERSIONS) != 2 or version not in clusters.VERSIONS or workers is None:
+        return True
+    return clusters.VERSIONS.index(version) == workers - 1
 
 
 @pytest.hookimpl(wrapper=True)
@@ -200,16 +215,14 @@ def shared_clusters(start_cluster):
 @pytest.fixture(scope="module", autouse=True)
 def no_functions_left_behind(request, shared_clusters):
     """A function that one module's tests leave in a shared database changes what pgweir certifies for the others."""
-    before = {key: _functions(made) for key, made in shared_clusters.running.items()}
+    def functions():
+        return {key: {name for (name,) in made.rows(USERS_FUNCTIONS, dbname="app")}
+                for key, made in shared_clusters.running.items()}
+
+    before = functions()
     yield
-    for key, made in shared_clusters.running.items():
-        left = _functions(made) - before.get(key, set())
-        assert not left, f"tests of {request.node.name} left functions in PostgreSQL {made.version}: {left}"
-
-
-def _functions(made):
-    """The functions of users in the database of most tests."""
-    return {row[0] for row in made.rows("SELECT oid::regprocedure::text FROM pg_proc WHERE oid >= 16384", dbname="app")}
+    left = {key: names - before.get(key, set()) for key, names in functions().items()}
+    assert not any(left.values()), f"tests of {request.node.name} left functions: {left}"
 
 
 @pytest.fixture(params=clusters.VERSIONS, ids=lambda version: f"pg{version}")
@@ -228,6 +241,18 @@ def assisted_pg(request, shared_clusters):
 def newest_pg(request, shared_clusters):
     """A running PostgreSQL of the newest version, for what does not depend on the version."""
     return _watched(request, shared_clusters(clusters.VERSIONS[-1]))
+
+
+@pytest.fixture
+def emptied_pg(newest_pg):
+    """The same without anybody's backends, so that they can be counted."""
+    def is_empty():
+        newest_pg.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                      " WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()")
+        return newest_pg.backends() == []
+
+    machine.wait_until(is_empty, what="those of the last test are gone")
+    return newest_pg
 
 
 @pytest.fixture(params=[None, True], ids=["plain", "assisted"])
@@ -306,9 +331,10 @@ def new_pooler(request, program, run_folder, pgbouncer):
 
 
 @pytest.fixture
-def start_pooler(new_pooler):
-    """Starts poolers; `start_pooler(pg, pool_mode="session", ...)`."""
-    return lambda pg=None, **options: new_pooler(pg, **options).start()
+def start_pooler(request, new_pooler):
+    """Starts poolers; `start_pooler(pg, pool_mode="session", ...)`. A module's POOLER_SETTINGS hold for all of its own."""
+    settings = getattr(request.module, "POOLER_SETTINGS", {})
+    return lambda pg=None, **options: new_pooler(pg, **(settings | options)).start()
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """A slapd of a test's own, with a few users, and TLS by a certificate that is made for it."""
 
-import os
 import shutil
 import subprocess
 from pathlib import Path

@@ -1,6 +1,7 @@
 """What the machine offers: ports, an unprivileged user, deadlines."""
 
 import fcntl
+import itertools
 import os
 import pwd
 import random
@@ -109,6 +110,29 @@ def wait_until(condition, seconds=10.0, what="the condition"):
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {seconds} s: {what}")
         time.sleep(0.02)
+
+
+def stays_true(condition, seconds, what="the condition"):
+    """Fails as soon as `condition()` is not true, within so many seconds: for what must not happen in that time."""
+    for _ in every(0.05, until=after(seconds)):
+        assert condition(), f"within {seconds} s, no longer: {what}"
+    assert condition(), f"after {seconds} s, no longer: {what}"
+
+
+def every(seconds, times=None, until=lambda: False):
+    """Counts at this pace, so many times or until a condition holds. It paces load; who waits uses `wait_until`."""
+    for number in itertools.count():
+        if number not in (0, times):
+            time.sleep(seconds)
+        if number == times or until():
+            return
+        yield number
+
+
+def after(seconds):
+    """A condition that holds from so many seconds after now."""
+    deadline = time.monotonic() + seconds
+    return lambda: time.monotonic() > deadline
 
 
 def stand_still(process):

@@ -6,11 +6,12 @@ import subprocess
 from pathlib import Path
 
 import psycopg
+import pytest
 from psycopg.rows import dict_row
 
 import cluster as clusters
 import machine
-from rawclient import RawClient
+from rawclient import LoginRefused, RawClient
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -223,6 +224,20 @@ class Pooler:
         client.login(user, dbname, password, **parameters)
         return client
 
+    def login_error(self, user="trusty", dbname="app", password=None, **parameters):
+        """What a client is told that is not let in: an error of type `LoginRefused`."""
+        with pytest.raises(LoginRefused) as caught:
+            self.raw(user, dbname, password, **parameters)
+        return caught.value
+
+    def is_listening(self):
+        """Are TCP connections accepted?"""
+        try:
+            self.socket().close()
+        except OSError:
+            return False
+        return True
+
     def console(self, command, user="admin", dbname="pgbouncer"):
         """Runs a console command; rows as a list of dicts (empty if it returns none). What pins clients is asked when
         their sessions have been looked at."""
@@ -239,6 +254,10 @@ class Pooler:
             rows = self.console("SHOW SERVERS")
             return not any(row["mode"] in ("kept", "settling") for row in rows)
         machine.wait_until(are_settled, 10, "all sessions are settled")
+
+    def setting(self, name):
+        """A setting's value in SHOW CONFIG."""
+        return {row["key"]: row["value"] for row in self.console("SHOW CONFIG")}[name]
 
     def pool(self, database="app", user="trusty"):
         """The row of SHOW POOLS of one pool, or None."""

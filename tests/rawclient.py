@@ -33,6 +33,11 @@ def frame(kind, body=b""):
     return kind.encode() + u32(len(body) + 4) + body
 
 
+def frame_of_length(kind, length, body=b""):
+    """A message whose length says what it likes."""
+    return kind.encode("latin-1") + u32(length & 0xFFFFFFFF) + body
+
+
 def startup(version=PROTOCOL_3_0, tail=b"\0", **parameters):
     """A startup packet. A parameter's name may have dots: pass it by **{}."""
     body = u32(version) + b"".join(text(k) + text(v) for k, v in parameters.items()) + tail
@@ -46,6 +51,11 @@ def cancel(pid, secret):
 
 def query(sql):
     return frame("Q", text(sql))
+
+
+def queries(*texts):
+    """A simple Query for each text."""
+    return [query(text) for text in texts]
 
 
 def parse(sql, name="", types=()):
@@ -80,6 +90,20 @@ def close(kind, name=""):
 def extended(sql, values=(), rows=0):
     """Parse, Bind, Execute of the unnamed statement, without Sync."""
     return parse(sql) + bind(values) + execute(rows)
+
+
+def run(name, *values):
+    """Bind and Execute of a prepared statement, without Sync."""
+    return bind(values, name=name) + execute()
+
+
+def count_answers(raw):
+    """How many ReadyForQuery answer these messages."""
+    count, at = 0, 0
+    while at < len(raw):
+        count += raw[at : at + 1] in (b"Q", b"S", b"F")
+        at += 1 + int.from_bytes(raw[at + 1 : at + 5], "big")
+    return count
 
 
 SYNC = frame("S")
@@ -338,6 +362,22 @@ class RawClient:
         """Runs a simple query and returns all messages of its answer."""
         self.send(query(sql))
         return self.until_ready()
+
+    def ask(self, raw):
+        """Sends messages, and returns the answers to each Query and Sync among them."""
+        self.send(raw)
+        return [message for _ in range(count_answers(raw)) for message in self.until_ready()]
+
+    def play(self, raw, ends, chunk=1 << 20):
+        """Sends messages in pieces of `chunk` bytes, and reads up to each of the kinds in `ends`, or an error."""
+        for at in range(0, len(raw), chunk):
+            self.send(raw[at : at + chunk])
+        return [message for end in ends for message in self.until(end if end == "Z" else f"{end}E")]
+
+    def error(self, sql):
+        """The one error that a simple query ends with."""
+        (message,) = [message for message in self.query(sql) if message.kind == "E"]
+        return message
 
     def values(self, sql):
         """First column of all rows of a simple query."""

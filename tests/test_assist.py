@@ -221,7 +221,7 @@ def test_a_procedure_that_commits_and_then_fails(session):
     messages = session.query("CALL commits()")
     assert rawclient.kinds(messages) == "ESZ"
     assert session.held == ["a", "gwork_mem=100"]
-    session.query("DROP PROCEDURE commits()")
+    session.query("ROLLBACK; DROP PROCEDURE commits()")
 
 
 def test_a_functions_own_settings(session):

@@ -73,12 +73,6 @@ def launch(start_pooler, pg, databases=None, **settings):
     return start_pooler(pg, databases=databases, **settings)
 
 
-def refused(pooler, **login):
-    with pytest.raises(LoginRefused) as error:
-        pooler.raw(**login)
-    return error.value.words
-
-
 @pytest.mark.shows("auth_user", "auth_query")
 @pytest.mark.parametrize("encryption", ["md5", "scram-sha-256"])
 @pytest.mark.parametrize("auth_type", ["md5", "plain", "trust"])
@@ -88,8 +82,8 @@ def test_users_are_looked_up(start_pooler, pg, role, encryption, auth_type):
     client = pooler.raw(user=user, password="secret")
     assert client.value("SELECT current_user") == user
     if auth_type != "trust":
-        assert "authentication failed" in refused(pooler, user=user, password="wrong")
-    assert refused(pooler, user="nobody", password="secret") == "no such user"
+        assert "authentication failed" in pooler.login_error(user=user, password="wrong").words
+    assert pooler.login_error(user="nobody", password="secret").words == "no such user"
 
 
 @pytest.mark.shows("auth_user")
@@ -100,8 +94,8 @@ def test_the_servers_password_is_the_clients(start_pooler, pg, role):
         pooler = launch(start_pooler, pg, auth_type="scram-sha-256")
         assert pooler.raw(user=user, password="secret").value("SELECT current_user") == user
         # It does not say if there is such a user.
-        assert refused(pooler, user=user, password="x") == "SASL authentication failed"
-        assert refused(pooler, user="nobody", password="x") == "SASL authentication failed"
+        assert pooler.login_error(user=user, password="x").words == "SASL authentication failed"
+        assert pooler.login_error(user="nobody", password="x").words == "SASL authentication failed"
 
 
 @pytest.mark.pgweir_only("its online restart has other ways")
@@ -126,11 +120,11 @@ def test_valid_until_and_null(start_pooler, pg, role):
     pooler = launch(start_pooler, pg)
     pooler.raw(user=user, password="secret").close()
     sql(pg, f"ALTER ROLE {user} VALID UNTIL '1999-01-01'")
-    assert refused(pooler, user=user, password="secret") == "password authentication failed"
+    assert pooler.login_error(user=user, password="secret").words == "password authentication failed"
     sql(pg, f"ALTER ROLE {user} VALID UNTIL 'infinity'")
     pooler.raw(user=user, password="secret").close()
     sql(pg, f"ALTER ROLE {user} NOLOGIN")
-    assert refused(pooler, user=user, password="secret") == "no such user"
+    assert pooler.login_error(user=user, password="secret").words == "no such user"
     sql(pg, f"ALTER ROLE {user} LOGIN")
 
 
@@ -150,9 +144,9 @@ def test_where_and_how_each_database_looks(start_pooler, pg, role):
     })
     for database, password in [("app", "app"), ("other", "other"), ("mixed", "other"), ("own", "secret")]:
         pooler.raw(user=user, dbname=database, password=password).close()
-        assert refused(pooler, user=user, dbname=database, password="x") == "password authentication failed"
+        assert pooler.login_error(user=user, dbname=database, password="x").words == "password authentication failed"
     # As if it were known.
-    assert refused(pooler, user=user, dbname="none", password="secret") == "password authentication failed"
+    assert pooler.login_error(user=user, dbname="none", password="secret").words == "password authentication failed"
     pooler.console("SET auth_dbname = 'other'")
     pooler.raw(user=user, dbname="app", password="other").close()
     for database in ("app", "other"):
@@ -174,19 +168,19 @@ def test_databases_that_cannot_tell(start_pooler, pg, role):
         ("one", "expected 2 columns from auth_query, not 1"),
         ("liar", "auth_query has answered for another user"),
     ]:
-        assert refused(pooler, user=user, dbname=database, password="secret") == "bouncer config error"
+        assert pooler.login_error(user=user, dbname=database, password="secret").words == "bouncer config error"
         pooler.expect_log(line)
     # To the console by auth_query: there must be a database for that.
-    assert refused(pooler, user="stats", dbname="nowhere", password="x") == "password authentication failed"
+    assert pooler.login_error(user="stats", dbname="nowhere", password="x").words == "password authentication failed"
     pooler.console("SET stats_users = 'stats," + user + "'")
-    assert refused(pooler, user=user, dbname="pgbouncer", password="secret") == "bouncer config error"
+    assert pooler.login_error(user=user, dbname="pgbouncer", password="secret").words == "bouncer config error"
     pooler.console("SET auth_dbname = 'app'")
     pooler.raw(user=user, dbname="pgbouncer", password="secret").close()
     with pytest.raises(psycopg.Error) as error:
         pooler.console("SET auth_dbname = 'pgbouncer'")
     assert 'cannot use the reserved "pgbouncer" database as an auth_dbname' in error.value.diag.message_detail
     pooler.console("DISABLE app")
-    assert refused(pooler, user=user, dbname="broken", password="x") == 'authentication database "app" is disabled'
+    assert pooler.login_error(user=user, dbname="broken", password="x").words == 'authentication database "app" is disabled'
 
 
 @pytest.mark.pgweir_only("looks again")
@@ -230,7 +224,7 @@ def test_clients_have_no_influence_on_the_query(start_pooler, pg, role):
     assert other.value("SHOW search_path") == "evil,public"
     assert other.value("SELECT current_user") == user
     # The name is a parameter.
-    assert refused(pooler, user="x' OR 'a'='a", password="secret") == "no such user"
+    assert pooler.login_error(user="x' OR 'a'='a", password="secret").words == "no such user"
     assert "influenced" not in pooler.log()
 
 
@@ -254,7 +248,7 @@ def test_answers_are_kept(start_pooler, pg, role):
     sql(pg, f"ALTER ROLE {first} PASSWORD '{scram.md5_secret('new', first)}'")
     pooler.raw(user=first, password="new").close()
     assert asked() == 2
-    assert refused(pooler, user=first, password="x") == "password authentication failed"
+    assert pooler.login_error(user=first, password="x").words == "password authentication failed"
     assert asked() == 3
     pooler.raw(user=first, password="new").close()
     # There is room for one.
@@ -317,8 +311,8 @@ def test_an_own_query_may_tell_the_end(start_pooler, pg, role):
     pooler.raw(user=user, password="secret").close()
     [row] = pooler.console("SHOW AUTH_CACHE")
     assert 0 < row["left"] <= 77
-    assert refused(pooler, user=user, dbname="over", password="secret") == "password authentication failed"
-    assert refused(pooler, user=user, dbname="text", password="secret") == "bouncer config error"
+    assert pooler.login_error(user=user, dbname="over", password="secret").words == "password authentication failed"
+    assert pooler.login_error(user=user, dbname="text", password="secret").words == "bouncer config error"
     pooler.expect_log("the third column of auth_query is the number of seconds that the secret is still valid")
 
 
@@ -330,7 +324,7 @@ def test_a_kept_answer_is_dropped_when_scram_fails(start_pooler, pg, role):
     pooler.raw(user=user, password="old").close()
     sql(pg, f"ALTER ROLE {user} PASSWORD 'new'")
     pooler.raw(user=user, password="old").close()
-    assert refused(pooler, user=user, password="new") == "SASL authentication failed"
+    assert pooler.login_error(user=user, password="new").words == "SASL authentication failed"
     pooler.raw(user=user, password="new").close()
 
 
@@ -383,10 +377,10 @@ def test_members_of_roles(new_pooler, pg, role):
     pooler.settings["auth_hba_file"] = str(rules)
     pooler.start()
     pooler.raw(user=member, password="m").close()
-    assert refused(pooler, user=member, password="x") == "password authentication failed"
-    assert refused(pooler, user=other, password="o") == "login rejected"
+    assert pooler.login_error(user=member, password="x").words == "password authentication failed"
+    assert pooler.login_error(user=other, password="o").words == "login rejected"
     sql(pg, f"REVOKE {between} FROM {member}")
-    assert refused(pooler, user=member, password="m") == "login rejected"
+    assert pooler.login_error(user=member, password="m").words == "login rejected"
 
 
 @pytest.mark.shows("auth_user", "database.auth_user", "auth_hba_file")
@@ -407,8 +401,8 @@ def test_rules_about_roles_need_somebody_to_ask(new_pooler, pg, role):
     pooler.databases["app"] += " auth_user=looker"
     pooler.start()
     for dbname in ("app", "other", "none"):
-        assert refused(pooler, user=member, password="m", dbname=dbname) == "login rejected"
-    assert refused(pooler, user="admin", password="admin password", dbname="other") == "login rejected"
+        assert pooler.login_error(user=member, password="m", dbname=dbname).words == "login rejected"
+    assert pooler.login_error(user="admin", password="admin password", dbname="other").words == "login rejected"
     pooler.expect_log(f'line 2 of auth_hba_file is about members of a role')
 
 

@@ -8,16 +8,11 @@ import time
 import pytest
 
 import rawclient as wire
-from rawclient import SYNC, frame, startup, u16, u32
+from rawclient import SYNC, frame, frame_of_length, startup, u16, u32
 from rawclient import text as cstring
 
 PASSWORD = "secret"
 USERS = {"trusty": PASSWORD, "admin": "admin password"}
-
-
-def raw_frame(kind, size, body=b""):
-    """A message whose length says what it likes."""
-    return kind.encode("latin-1") + u32(size & 0xFFFFFFFF) + body
 
 
 def initial(body):
@@ -63,12 +58,12 @@ MD5_ANSWER = {
     "query": wire.query("SELECT 1"),
     "sync": SYNC,
     "copy data": wire.copy_data(b"x"),
-    "unknown": raw_frame("\0", 4),
-    "length 0": raw_frame("p", 0),
-    "length 3": raw_frame("p", 3),
-    "negative length": raw_frame("p", -5),
-    "huge length": raw_frame("p", 0x7FFFFFFF),
-    "too long": raw_frame("p", 200_000, b"x" * 1000),
+    "unknown": frame_of_length("\0", 4),
+    "length 0": frame_of_length("p", 0),
+    "length 3": frame_of_length("p", 3),
+    "negative length": frame_of_length("p", -5),
+    "huge length": frame_of_length("p", 0x7FFFFFFF),
+    "too long": frame_of_length("p", 200_000, b"x" * 1000),
     "empty": frame("p"),
     "no terminator": frame("p", b"md5" + b"0" * 32),
     "empty password": frame("p", b"\0"),
@@ -90,19 +85,19 @@ SCRAM_ANSWER = MD5_ANSWER | {
 # After login. The framing itself is broken: the connection must end.
 BROKEN_FRAMES = {
     "unknown type": frame("z"),
-    "type 0": raw_frame("\0", 4),
-    "type 255": raw_frame("\xff", 4),
+    "type 0": frame_of_length("\0", 4),
+    "type 255": frame_of_length("\xff", 4),
     "type of a server": frame("R", u32(0)),
     "ready": frame("Z", b"I"),
     "password": frame("p", b"secret\0"),
     "startup again": startup(user="trusty", database="app"),
-    "length 0": raw_frame("Q", 0),
-    "length 3": raw_frame("Q", 3),
-    "negative length": raw_frame("Q", -1),
-    "most negative length": raw_frame("P", 0x80000000),
-    "negative length of sync": raw_frame("S", -4),
-    "negative length of copy data": raw_frame("d", -100),
-    "negative length of terminate": raw_frame("X", -1),
+    "length 0": frame_of_length("Q", 0),
+    "length 3": frame_of_length("Q", 3),
+    "negative length": frame_of_length("Q", -1),
+    "most negative length": frame_of_length("P", 0x80000000),
+    "negative length of sync": frame_of_length("S", -4),
+    "negative length of copy data": frame_of_length("d", -100),
+    "negative length of terminate": frame_of_length("X", -1),
     "ssl request": u32(8) + u32(wire.SSL),
 }
 
@@ -288,7 +283,7 @@ def test_login_timeout(start_pooler, newest_pg, auth_type):
     # A login that goes on, and waits for the first server, may take its time.
     pooler.console("SET client_login_timeout = 3")
     with pooler.raw(password=PASSWORD) as client:
-        time.sleep(3.5)
+        client.quiet(3.5)
         assert client.value("SELECT 1") == "1"
 
 

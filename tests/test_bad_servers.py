@@ -2,6 +2,7 @@
 
 import contextlib
 import socket
+import threading
 import time
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 import fakeserver as fake
 import machine
 import rawclient as wire
-from rawclient import Closed, LoginRefused, frame, query, u16, u32
+from rawclient import Closed, LoginRefused, frame, frame_of_length, query, u16, u32
 
 
 @pytest.fixture
@@ -32,10 +33,6 @@ def check_alive(pooler):
         assert client.value("SELECT 1") == "1"
 
 
-def raw_frame(kind, size, body=b""):
-    return kind.encode("latin-1") + u32(size & 0xFFFFFFFF) + body
-
-
 def sasl(code, body):
     return frame("R", u32(code) + body)
 
@@ -46,10 +43,10 @@ LOGIN = {
     "nothing": b"",
     "garbage": b"HTTP/1.1 400 Bad Request\r\n\r\n",
     "zeros": bytes(50),
-    "length 0": raw_frame("R", 0),
-    "length 3": raw_frame("R", 3),
-    "negative length": raw_frame("R", -1),
-    "huge length": raw_frame("R", 0x7FFFFFFF, b"x" * 100),
+    "length 0": frame_of_length("R", 0),
+    "length 3": frame_of_length("R", 3),
+    "negative length": frame_of_length("R", -1),
+    "huge length": frame_of_length("R", 0x7FFFFFFF, b"x" * 100),
     "empty authentication": frame("R"),
     "short authentication": frame("R", b"\0\0"),
     "unknown authentication": frame("R", u32(99)),
@@ -201,10 +198,10 @@ START = fake.row_description() + fake.data_row("first")
 ANSWERS = {
     "nothing": b"",
     "garbage": b"\0\0\0\0\0\0\0\0garbage",
-    "length 0": START + raw_frame("D", 0),
-    "length 3": START + raw_frame("D", 3),
-    "negative length": START + raw_frame("D", -1),
-    "most negative length": START + raw_frame("C", 0x80000000),
+    "length 0": START + frame_of_length("D", 0),
+    "length 3": START + frame_of_length("D", 3),
+    "negative length": START + frame_of_length("D", -1),
+    "most negative length": START + frame_of_length("C", 0x80000000),
     "unknown message": START + frame("x", b"??"),
     "client's message": START + frame("Q", b"SELECT 1\0"),
     "authentication": START + fake.AUTH_OK,
@@ -213,7 +210,7 @@ ANSWERS = {
     "bad state": START + frame("Z", b"X"),
     "ends in a header": START + b"D\0\0",
     "ends in a row": START + fake.data_row("x" * 1000)[:500],
-    "ends in a long row": START + raw_frame("D", 1 << 30, b"x" * 300_000),
+    "ends in a long row": START + frame_of_length("D", 1 << 30, b"x" * 300_000),
     "ends before ready": START + frame("C", b"SELECT 1\0"),
 }
 
@@ -280,13 +277,15 @@ UNASKED = {
 @pytest.mark.parametrize("when", ["with the answer", "later"])
 def test_unasked_messages_reach_nobody(start_bad, name, when):
     """A server that says more than it was asked is not lent again."""
+    answered = threading.Event()
+
     def behave(connection):
         if not connection.welcome():
             return
         assert connection.read().kind == "Q"
         if when == "later":
             connection.send(fake.answer("right"))
-            time.sleep(0.3)
+            answered.wait(10)
             connection.send(UNASKED[name])
         else:
             connection.send(fake.answer("right") + UNASKED[name])
@@ -295,7 +294,8 @@ def test_unasked_messages_reach_nobody(start_bad, name, when):
     server, pooler = start_bad(behave, default_pool_size=1)
     with pooler.raw(dbname="bad") as first:
         assert first.value("hello") == "right"
-        time.sleep(0.6)
+        answered.set()
+        machine.wait_until(lambda: pooler.console("SHOW SERVERS") == [], what="the bad one is closed")
         first.close()
     with pooler.raw(dbname="bad") as second:
         assert second.value("hello") == "right"
@@ -307,20 +307,22 @@ def test_unasked_messages_reach_nobody(start_bad, name, when):
 def test_idle_servers_may_speak_of_themselves(start_bad, name):
     said = {"notice": fake.notice("by the way"),
             "parameter": frame("S", b"TimeZone\0Asia/Tokyo\0")}[name]
+    answered = threading.Event()
 
     def behave(connection):
         if not connection.welcome():
             return
         assert connection.read().kind == "Q"
         connection.send(fake.answer("right"))
-        time.sleep(0.2)
+        answered.wait(10)
         connection.send(said)
         connection.serve(lambda _: fake.answer("still me"))
 
     server, pooler = start_bad(behave, default_pool_size=1)
     with pooler.raw(dbname="bad") as client:
         assert client.value("hello") == "right"
-        time.sleep(0.5)
+        answered.set()
+        client.quiet(0.3)  # time in which it speaks
         # By the same server, or by a new one if the pool took offence.
         assert client.value("hello") == ("still me" if server.accepted == 1 else "right")
 
@@ -340,8 +342,7 @@ def test_server_that_floods_at_login(start_bad):
     before = pooler.memory_kb()
     client = pooler.socket(timeout=15)
     client.send(wire.startup(user="trusty", database="bad"))
-    until = time.monotonic() + 1.5
-    while time.monotonic() < until:
+    for _ in machine.every(0.01, until=machine.after(1.5)):
         check_alive(pooler)
         assert pooler.memory_kb() - before < 16 << 10
     client.close()
@@ -350,7 +351,7 @@ def test_server_that_floods_at_login(start_bad):
 def test_server_that_announces_a_huge_message_at_login(start_bad):
     def behave(connection):
         connection.read_startup()
-        connection.send(fake.AUTH_OK + raw_frame("S", 1 << 30))
+        connection.send(fake.AUTH_OK + frame_of_length("S", 1 << 30))
         while True:
             connection.send(b"x" * 100_000)
 

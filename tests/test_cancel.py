@@ -6,7 +6,6 @@ import random
 import signal
 import subprocess
 import threading
-import time
 
 import asyncpg
 import psycopg
@@ -21,14 +20,10 @@ SLEEP = "SELECT pg_sleep(30)"
 CANCELED = ("57014", "canceling statement due to user request")
 
 
-def running(pg, pattern="%pg_sleep(30)%"):
-    return pg.backends(f"state = 'active' AND query LIKE '{pattern}'")
-
-
 def cancel_running(pooler, pg, client, sql=SLEEP):
     """Starts a query, cancels it when it runs, and returns its answer."""
     client.send(query(sql))
-    machine.wait_until(lambda: running(pg), what="it runs")
+    machine.wait_until(lambda: pg.running("%pg_sleep(30)%"), what="it runs")
     assert client.cancel() == []
     return client.until_ready()
 
@@ -65,7 +60,7 @@ def test_one_of_several(start_pooler, pg, workers):
     clients = [pooler.raw() for _ in range(4)]
     for client in clients:
         client.send(query(SLEEP))
-    machine.wait_until(lambda: len(running(pg)) == 4, what="all run")
+    machine.wait_until(lambda: len(pg.running("%pg_sleep(30)%")) == 4, what="all run")
     clients[2].cancel()
     assert wire.errors(clients[2].until_ready()) == [CANCELED]
     for client in (clients[0], clients[1], clients[3]):
@@ -88,7 +83,7 @@ def test_wrong_key_is_ignored(start_pooler, newest_pg, spoil):
     pooler = start_pooler(newest_pg, default_pool_size=1)
     client = pooler.raw()
     client.send(query("SELECT pg_sleep(1), 'done'"))
-    time.sleep(0.2)
+    machine.wait_until(lambda: newest_pg.running("%pg_sleep(1)%"), what="it runs")
     with pooler.socket() as other:
         other.send(wire.cancel(*spoil(client)))
         assert other.rest() == []
@@ -250,7 +245,7 @@ def test_more_cancels_than_the_pool_has_servers(start_pooler, pg, workers):
     pooler = start_pooler(pg, default_pool_size=2, workers=workers)
     client = pooler.raw()
     client.send(query(SLEEP))
-    machine.wait_until(lambda: running(pg), what="it runs")
+    machine.wait_until(lambda: pg.running("%pg_sleep(30)%"), what="it runs")
     threads = [threading.Thread(target=client.cancel) for _ in range(30)]
     for thread in threads:
         thread.start()
@@ -304,7 +299,7 @@ def test_cancels_hit_nobody_else(start_pooler, pg, workers):
                 for _ in range(25):
                     client.send(query(f"SELECT pg_sleep({dice.random() / 5})"))
                     if dice.random() < 0.7:
-                        time.sleep(dice.random() / 10)
+                        done.wait(dice.random() / 10)
                     client.cancel()
                     errors = wire.errors(client.until_ready())
                     if errors not in ([], [CANCELED]):
@@ -333,7 +328,7 @@ def test_psycopg(start_pooler, pg):
     pooler = start_pooler(pg)
     with pooler.connect() as db:
         def cancel():
-            machine.wait_until(lambda: running(pg), what="it runs")
+            machine.wait_until(lambda: pg.running("%pg_sleep(30)%"), what="it runs")
             db.cancel_safe(timeout=10)
 
         thread = threading.Thread(target=cancel)
@@ -364,7 +359,7 @@ def test_asyncpg_timeout(start_pooler, pg):
         await db.close()
 
     asyncio.run(work())
-    machine.wait_until(lambda: not running(pg), what="nothing runs on")
+    machine.wait_until(lambda: not pg.running("%pg_sleep(30)%"), what="nothing runs on")
 
 
 def test_psql_interrupted(start_pooler, pg):
@@ -373,12 +368,12 @@ def test_psql_interrupted(start_pooler, pg):
         [pg.binaries.path("psql"), "-X", "-A", "-t", "-c", SLEEP, "-c", "SELECT 'after'",
          f"host={pooler.host} port={pooler.port} user=trusty dbname=app"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    machine.wait_until(lambda: running(pg), what="it runs")
+    machine.wait_until(lambda: pg.running("%pg_sleep(30)%"), what="it runs")
     psql.send_signal(signal.SIGINT)
     out, problems = psql.communicate(timeout=20)
     assert CANCELED[1] in problems
     assert "after" in out or psql.returncode == 1
-    assert running(pg) == []
+    assert pg.running("%pg_sleep(30)%") == []
 
 
 # -- what becomes of a request

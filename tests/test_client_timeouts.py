@@ -146,9 +146,8 @@ def test_a_slow_copy_is_no_long_query(start_pooler, newest_pg):
     client = pooler.raw()
     client.send(wire.query("COPY slow FROM STDIN"))
     client.expect("G")
-    for n in range(6):
+    for n in machine.every(0.25, 6):
         client.send(wire.copy_data(f"{n}\n".encode()))
-        time.sleep(0.25)
     client.send(wire.frame("c"))
     client.until_ready()
     assert client.value("SELECT count(*) FROM slow") == "6"

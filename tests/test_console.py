@@ -235,7 +235,7 @@ def test_stats_measure_waiting(start_pooler, newest_pg):
     holder, waiter = pooler.raw(), pooler.raw()
     holder.query("BEGIN")
     waiter.send(wire.query("SELECT 1"))
-    time.sleep(0.5)
+    waiter.quiet(0.5)
     holder.query("COMMIT")
     waiter.until_ready()
     (row,) = [r for r in pooler.console("SHOW STATS") if r["database"] == "app"]
@@ -453,10 +453,6 @@ def rewrite(pooler, **settings):
     pooler.write_files()
 
 
-def setting(pooler, key):
-    return {row["key"]: row["value"] for row in pooler.console("SHOW CONFIG")}[key]
-
-
 def test_reload_takes_effect(start_pooler, newest_pg, workers):
     pooler = start_pooler(newest_pg, default_pool_size=1, workers=workers)
     holder, waiter = pooler.raw(), pooler.raw()
@@ -468,7 +464,7 @@ def test_reload_takes_effect(start_pooler, newest_pg, workers):
     pooler.databases = {"app": where, "late": where}
     rewrite(pooler, default_pool_size=2)
     assert pooler.console("RELOAD") == []
-    assert setting(pooler, "default_pool_size") == "2"
+    assert pooler.setting("default_pool_size") == "2"
     assert wire.value(waiter.until_ready()) == "1"
     assert pooler.raw(dbname="late").value("SELECT 1") == "1"
     assert holder.query("COMMIT")[-1].body == b"I"
@@ -509,7 +505,7 @@ def test_failed_reload_keeps_the_old_configuration_whole(start_pooler, newest_pg
     assert pooler.raw().value("SELECT 1") == "1"
     pooler.write_ini(good.replace("default_pool_size = 3", "default_pool_size = 4"))
     assert pooler.console("RELOAD") == []
-    assert setting(pooler, "default_pool_size") == "4"
+    assert pooler.setting("default_pool_size") == "4"
 
 
 def test_reload_under_load(start_pooler, newest_pg, workers):
@@ -522,10 +518,9 @@ def test_reload_under_load(start_pooler, newest_pg, workers):
     bench.stdin.write("SELECT 1;\n")
     bench.stdin.close()
     bench.stdin = None
-    for size in (2, 5, 1, 4, 3) * 3:
-        rewrite(pooler, default_pool_size=size)
+    for number in machine.every(0.1, 15):
+        rewrite(pooler, default_pool_size=(2, 5, 1, 4, 3)[number % 5])
         pooler.console("RELOAD")
-        time.sleep(0.1)
     out, problems = bench.communicate(timeout=60)
     assert bench.returncode == 0, problems
     assert "number of failed transactions: 0" in out
@@ -560,7 +555,6 @@ def test_shutdown_waits_for_clients(start_pooler, newest_pg, workers):
             assert client.value("SELECT 1") == "1"
         assert pooler.alive()
         clients.pop().close()
-        time.sleep(0.02)
     assert pooler.wait_end() == 0
 
 
@@ -571,7 +565,7 @@ def test_shutdown_waits_for_servers(start_pooler, newest_pg, workers):
     busy.query("BEGIN")
     console = pooler.raw("admin", "pgbouncer")
     assert wire.kinds(console.query("SHUTDOWN WAIT_FOR_SERVERS")) == "CZ"
-    time.sleep(0.5)
+    busy.quiet(0.5)
     assert pooler.alive()
     assert busy.value("SELECT 1") == "1"
     busy.send(wire.query("COMMIT"))

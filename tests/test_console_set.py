@@ -5,10 +5,6 @@ import pytest
 import rawclient as wire
 
 
-def setting(pooler, key):
-    return {row["key"]: row["value"] for row in pooler.console("SHOW CONFIG")}[key]
-
-
 @pytest.mark.parametrize(("text", "key", "value"), [
     ("SET query_wait_timeout = 7", "query_wait_timeout", "7"),
     ("set query_wait_timeout=0.5", "query_wait_timeout", "0.5"),
@@ -24,7 +20,7 @@ def test_set(start_pooler, newest_pg, text, key, value):
     messages = client.query(text)
     assert wire.kinds(messages) == "CZ"
     assert messages[0].body.rstrip(b"\0").decode() == f"SET {key}={value}"
-    assert setting(pooler, key) == value
+    assert pooler.setting(key) == value
 
 
 def test_set_holds_on_all_workers_until_the_reload(start_pooler, newest_pg, workers):
@@ -38,7 +34,7 @@ def test_set_holds_on_all_workers_until_the_reload(start_pooler, newest_pg, work
     for waiter in holders[1:]:
         assert wire.value(waiter.until_ready()) == "1"
     pooler.console("RELOAD")
-    assert setting(pooler, "default_pool_size") == "1"
+    assert pooler.setting("default_pool_size") == "1"
 
 
 @pytest.mark.pgweir_only("it does not say why, and ignores what needs a restart")

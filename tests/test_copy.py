@@ -87,14 +87,10 @@ SCRIPTS = {
 }
 
 
-def converse(client, steps):
+def play(client, steps):
+    """What comes back in the steps of a script, beginning with an empty table."""
     client.query("TRUNCATE copied")
-    heard = []
-    for sent, ends in steps:
-        client.send(sent)
-        for end in ends:
-            heard += client.until(end)
-    return [(m.kind, m.body) for m in heard]
+    return [(m.kind, m.body) for sent, ends in steps for m in client.play(sent, ends)]
 
 
 PIPELINED = ("in, all at once", "in, bad row, client goes on")  # PgBouncer may wait for ever
@@ -108,11 +104,10 @@ PIPELINED = ("in, all at once", "in, bad row, client goes on")  # PgBouncer may 
 def test_same_as_postgresql(start_pooler, pg, table, name, mode):
     pooler = start_pooler(pg, pool_mode=mode, default_pool_size=1)
     steps = SCRIPTS[name]
-    with wire.RawClient.tcp(pg.host, pg.port) as direct:
-        direct.login("trusty", "app")
-        expected = converse(direct, steps)
+    with pg.raw() as direct:
+        expected = play(direct, steps)
     with pooler.raw() as client:
-        assert converse(client, steps) == expected
+        assert play(client, steps) == expected
         assert client.value("SELECT 'still here'") == "still here"
     with pooler.raw() as other:
         assert other.query("SELECT 1")[-1].body == b"I"
@@ -125,7 +120,7 @@ def test_server_is_free_after_copy(start_pooler, pg, pgbouncer, table):
     for name, steps in SCRIPTS.items():
         if pgbouncer and name in PIPELINED:
             continue
-        converse(first, steps)
+        play(first, steps)
         assert second.query("SELECT 1")[-1].body == b"I", name
 
 

@@ -1,5 +1,6 @@
 """Clients that hang up while pgweir does not read them: their servers come back, whatever they wait for."""
 
+import contextlib
 import socket
 import time
 
@@ -48,14 +49,17 @@ def test_a_query_that_the_server_skips(two_servers, pg, script, state):
     for _ in range(4):
         client = pooler.raw()
         client.send(*UNANSWERED[script])
-        time.sleep(0.15)
-        client.sock.setblocking(False)
-        try:
-            client.sock.recv(1 << 16)  # all that has come, so that a FIN goes out and no reset
-        except BlockingIOError:
-            pass
+        client.sock.settimeout(0.15)
+        with contextlib.suppress(TimeoutError):
+            while client.sock.recv(1 << 16):  # all that comes, so that a FIN goes out and no reset
+                pass
         client.close()
     check_servers_are_free(pooler)
+
+
+def locked_out(pg):
+    """Statements that wait for a lock: their backends, and when they began."""
+    return set(pg.rows("SELECT pid, query_start FROM pg_stat_activity WHERE wait_event_type = 'Lock'"))
 
 
 # What a client has sent, while `kept` is locked by somebody else: its last message waits for answers.
@@ -82,6 +86,7 @@ def test_messages_that_wait_for_a_lock(two_servers, pg, script, state):
     with pg.connect(dbname="app") as db:
         db.execute("BEGIN; LOCK TABLE kept")
         for _ in range(2):
+            before = locked_out(pg)
             # There its end shows though bytes before it are unread.
             client = wire.RawClient.unix(pooler.unix_path)
             client.login("trusty", "app", **({"search_path": "public"} if state == "transparent" else {}))
@@ -90,7 +95,7 @@ def test_messages_that_wait_for_a_lock(two_servers, pg, script, state):
                 client.send(*WAITING[script])
             except TimeoutError:
                 pass  # as much as the sockets take
-            time.sleep(0.15)
+            machine.wait_until(lambda: locked_out(pg) - before, what="its server waits for the lock")
             client.close()
         check_servers_are_free(pooler)
         db.execute("ROLLBACK")

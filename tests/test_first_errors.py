@@ -13,12 +13,6 @@ from rawclient import LoginRefused
 pytestmark = pytest.mark.pgweir_only("its errors say less")
 
 
-def error(console, text):
-    """The fields of the error that a command ends with."""
-    (message,) = [message for message in console.query(text) if message.kind == "E"]
-    return message.fields
-
-
 @pytest.mark.shows("server_login_retry")
 @pytest.mark.parametrize("order", ["RELOAD", "RECONNECT"])
 def test_a_rotated_password_works_at_once(start_pooler, pg, order):
@@ -100,7 +94,7 @@ def test_reload_says_what_is_wrong_and_where(start_pooler, pg):
     pooler = start_pooler(pg)
     text = pooler.ini_path.read_text()
     pooler.write_ini(text + "\npool_mode = sometimes\nmax_client_conn = many\n")
-    fields = error(pooler.raw("admin", "pgbouncer"), "RELOAD")
+    fields = pooler.raw("admin", "pgbouncer").error("RELOAD").fields
     assert (fields["C"], fields["M"]) == ("F0000", "RELOAD failed, see logs for additional details")
     lines = fields["D"].splitlines()
     at = len(text.splitlines()) + 2
@@ -114,7 +108,7 @@ def test_reload_logs_a_missing_key(start_pooler, pg):
     pooler.settings |= {"client_tls_sslmode": "allow", "client_tls_key_file": "/nowhere/key",
                         "client_tls_cert_file": "/nowhere/cert"}
     pooler.write_files()
-    fields = error(pooler.raw("admin", "pgbouncer"), "RELOAD")
+    fields = pooler.raw("admin", "pgbouncer").error("RELOAD").fields
     said = "TLS setup failed: client_tls_cert_file: /nowhere/cert: No such file or directory"
     assert said in fields["D"] and f"{pooler.ini_path}:" in fields["D"]
     pooler.expect_log(said)
@@ -124,10 +118,10 @@ def test_resume_names_what_is_paused(start_pooler, pg):
     pooler = start_pooler(pg, databases={"app": f"host={pg.host} port={pg.port}",
                                          "other": f"host={pg.host} port={pg.port} dbname=app"})
     console = pooler.raw("admin", "pgbouncer")
-    assert "H" not in error(console, "RESUME")
+    assert "H" not in console.error("RESUME").fields
     console.query("PAUSE other")
     for order, words in (("RESUME", "pooler is not paused/suspended"), ("RESUME app", "database app is not paused")):
-        fields = error(console, order)
+        fields = console.error(order).fields
         assert fields["M"] == words
         assert fields["H"] == "Databases are paused by themselves: RESUME other."
     assert wire.kinds(console.query("RESUME other")) == "CZ"

@@ -18,10 +18,6 @@ USERS = default_users() | {"postgres": ""}
 pytestmark = pytest.mark.pgweir_only("PgBouncer's pids mean nothing to a server")
 
 
-def running(pg):
-    return pg.backends("state = 'active' AND query LIKE '%pg_sleep(30)%'")
-
-
 def signal(client, function, *pids):
     """What the server says of it: it has no such processes, and warns."""
     messages = client.query(f"SELECT {function}(n) FROM unnest(ARRAY{list(pids)}) n")
@@ -90,10 +86,10 @@ def test_a_running_query(start_pooler, pg, workers):
     pooler = start_pooler(pg, default_pool_size=2, workers=workers)
     with pooler.raw() as client, pooler.raw() as asker:
         client.send(query(SLEEP))
-        machine.wait_until(lambda: running(pg), what="it runs")
+        machine.wait_until(lambda: pg.running("%pg_sleep(30)%"), what="it runs")
         terminate(asker, client.pid)
         ended(client)
-        machine.wait_until(lambda: not running(pg), what="its query has ended")
+        machine.wait_until(lambda: not pg.running("%pg_sleep(30)%"), what="its query has ended")
     assert pooler.raw().value("SELECT 1") == "1"
 
 
@@ -147,7 +143,7 @@ def test_queries_are_canceled(start_pooler, pg, workers):
         assert client.value("SELECT 1") == "1"
         client.query("BEGIN")
         client.send(query(SLEEP))
-        machine.wait_until(lambda: running(pg), what="it runs")
+        machine.wait_until(lambda: pg.running("%pg_sleep(30)%"), what="it runs")
         signal(asker, "pg_cancel_backend", client.pid)
         messages = client.until_ready()
         assert (wire.errors(messages), messages[-1].body) == ([CANCELED], b"E")

@@ -8,7 +8,6 @@ import psycopg
 import pytest
 
 import machine
-from rawclient import LoginRefused
 
 USERS = {"trusty": "one", "plainly": "plain password", "scrammed": "scram password",
          "admin": "admin password"}
@@ -42,12 +41,6 @@ def start(new_pooler, newest_pg):
     return start
 
 
-def refused(pooler, **login):
-    with pytest.raises(LoginRefused) as error:
-        pooler.raw(**login)
-    return error.value.words
-
-
 @pytest.mark.shows("auth_hba_file", "auth_type")
 def test_each_has_its_method(start):
     pooler = start("""
@@ -61,13 +54,13 @@ def test_each_has_its_method(start):
     assert pooler.raw(user="plainly", password="plain password").methods == [5, 0]
     assert pooler.raw(user="plainly", dbname="other", password="plain password").methods == [3, 0]
     assert pooler.raw(user="scrammed", password="scram password").methods == [10, 11, 12, 0]
-    assert refused(pooler, user="plainly", password="x") == "password authentication failed"
-    assert refused(pooler, user="nobody") == "login rejected"
-    assert refused(pooler, user="nobody", dbname="other") == "no authentication method is found"
+    assert pooler.login_error(user="plainly", password="x").words == "password authentication failed"
+    assert pooler.login_error(user="nobody").words == "login rejected"
+    assert pooler.login_error(user="nobody", dbname="other").words == "no authentication method is found"
     # Known to a rule, but not to auth_file.
     pooler.rules("host all all all trust\n")
     pooler.console("RELOAD")
-    assert refused(pooler, user="nobody") == '"trust" authentication failed'
+    assert pooler.login_error(user="nobody").words == '"trust" authentication failed'
 
 
 @pytest.mark.shows("auth_hba_file")
@@ -79,9 +72,9 @@ def test_databases_and_users(start):
     """)
     assert pooler.raw(user="trusty", dbname="other").methods == [0]
     assert pooler.raw(user="trusty", dbname="app").methods == [0]
-    assert refused(pooler, user="plainly") == "no authentication method is found"
-    assert refused(pooler, user="trusty", replication="true") == "login rejected"
-    assert refused(pooler, user="plainly", replication="database") == "no authentication method is found"
+    assert pooler.login_error(user="plainly").words == "no authentication method is found"
+    assert pooler.login_error(user="trusty", replication="true").words == "login rejected"
+    assert pooler.login_error(user="plainly", replication="database").words == "no authentication method is found"
 
 
 @pytest.mark.shows("auth_hba_file")
@@ -146,11 +139,11 @@ def test_a_bad_file_changes_nothing(start):
     assert "/nowhere/hba.conf: cannot be read: " in error.value.diag.message_detail
     assert pooler.raw(user="trusty").methods == [0]
     pooler.console("RELOAD")
-    assert refused(pooler, user="trusty") == "login rejected"
+    assert pooler.login_error(user="trusty").words == "login rejected"
 
 
 @pytest.mark.shows("auth_hba_file")
 def test_console_users_go_by_the_rules_too(start):
     pooler = start("host pgbouncer stats all reject\n", users={"stats": "s"})
     assert pooler.raw(user="admin", dbname="pgbouncer", password="admin password").methods == [5, 0]
-    assert refused(pooler, user="stats", dbname="pgbouncer", password="s") == "login rejected"
+    assert pooler.login_error(user="stats", dbname="pgbouncer", password="s").words == "login rejected"

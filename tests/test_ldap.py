@@ -55,12 +55,6 @@ def start(new_pooler, newest_pg, ldap, monkeypatch):
     return start
 
 
-def refused(pooler, user="trusty", password="wrong"):
-    with pytest.raises(LoginRefused) as error:
-        pooler.raw(user=user, password=password)
-    return error.value
-
-
 MODES = [
     'ldapserver=127.0.0.1 ldapport={port} ldapprefix="uid=" ldapsuffix=",' + BASE + '"',
     f'ldapserver=127.0.0.1 ldapport={{port}} ldapbasedn="{BASE}"',
@@ -82,12 +76,12 @@ def test_simple_and_search(start):
         pooler.rule(options)
         client = pooler.raw(user="trusty", password="ldap secret")
         assert client.methods == [3, 0] and client.value("SELECT current_user") == "trusty"
-        error = refused(pooler)
+        error = pooler.login_error(password="wrong")
         assert (error.words, error.sqlstate) == ("LDAP authentication failed", "28P01")
         # To bind without a password succeeds; nobody is let in by that.
-        assert refused(pooler, password="").words == "LDAP authentication failed"
-    assert refused(pooler, user="nobody", password="x").words == "LDAP authentication failed"
-    assert refused(pooler, user="*", password="ldap secret").words == "LDAP authentication failed"
+        assert pooler.login_error(password="").words == "LDAP authentication failed"
+    assert pooler.login_error(user="nobody", password="x").words == "LDAP authentication failed"
+    assert pooler.login_error(user="*", password="ldap secret").words == "LDAP authentication failed"
     pooler.expect_log("could not search LDAP for filter")
     assert "secret" not in pooler.log()
 
@@ -100,17 +94,17 @@ def test_tls(start, ldap):
     for options in (ldaps, starttls):
         pooler.rule(options)
         pooler.raw(user="trusty", password="ldap secret").close()
-        assert refused(pooler).words == "LDAP authentication failed"
+        assert pooler.login_error(password="wrong").words == "LDAP authentication failed"
     # Both at once.
     pooler.rule(f"{ldaps} ldaptls=1")
-    assert refused(pooler, password="ldap secret").words == "LDAP authentication failed"
+    assert pooler.login_error(password="ldap secret").words == "LDAP authentication failed"
     # The wrong port for each.
     for options in (ldaps.replace("{tls}", "{port}"), starttls.replace("{port}", "{tls}")):
         pooler.rule(options)
-        assert refused(pooler, password="ldap secret").words == "LDAP authentication failed"
+        assert pooler.login_error(password="ldap secret").words == "LDAP authentication failed"
     pooler.rule(ldaps)
     (pooler.folder / "ldap.conf").write_text("TLS_REQCERT demand\nTLS_CACERT /etc/hostname\n")
-    assert refused(pooler, password="ldap secret").words == "LDAP authentication failed"
+    assert pooler.login_error(password="ldap secret").words == "LDAP authentication failed"
     (pooler.folder / "ldap.conf").write_text("TLS_REQCERT never\n")
     pooler.raw(user="trusty", password="ldap secret").close()
 
@@ -121,7 +115,7 @@ def test_for_everybody(start_pooler, newest_pg, ldap):
     pooler = start_pooler(newest_pg, users={"admin": ""}, auth_type="ldap", auth_ldap_options=options,
                           admin_users="trusty")
     pooler.raw(user="trusty", password="ldap secret").close()
-    assert refused(pooler).words == "LDAP authentication failed"
+    assert pooler.login_error(password="wrong").words == "LDAP authentication failed"
     console = dict(user="trusty", dbname="pgbouncer", password="ldap secret")
     with pooler.connect(**console) as db:
         with pytest.raises(psycopg.Error, match="SET failed") as error:

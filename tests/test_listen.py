@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import struct
-import time
 
 import asyncpg
 import pytest
@@ -32,12 +31,6 @@ def next_heard(client):
     """The next message, which is a notification."""
     (message,) = client.expect("A")
     return notification(message)
-
-
-def direct(pg, database="app"):
-    """A raw client of the server itself."""
-    client = wire.RawClient.tcp(pg.host, pg.port)
-    return client.login("trusty", database)
 
 
 def listeners(pooler):
@@ -88,7 +81,7 @@ SCRIPTS = {
 def test_as_postgres_does(start_pooler, pg, script, workers):
     pooler = start_pooler(pg, default_pool_size=2, workers=workers)
     # Channels are those of a database: neither hears the other.
-    ours, theirs, other = pooler.raw(), direct(pg, "other"), pooler.raw()
+    ours, theirs, other = pooler.raw(), pg.raw(dbname="other"), pooler.raw()
     for text in SCRIPTS[script]:
         got, wanted = ours.query(text), theirs.query(text)
         assert shown(got) == shown(wanted), text
@@ -186,7 +179,7 @@ def test_nothing_is_lost_or_doubled(start_pooler, pg, workers, database):
     ears = [pooler.raw(dbname=database) for _ in range(4)]
     for client in ears:
         client.query("LISTEN numbers")
-    mouths = [pooler.raw(dbname=database) for _ in range(3)] + [direct(pg, database)]
+    mouths = [pooler.raw(dbname=database) for _ in range(3)] + [pg.raw(dbname=database)]
     for number in range(count):
         for mouth in mouths:
             mouth.send(wire.query(f"BEGIN; NOTIFY numbers, '{mouth.pid} {number}'; COMMIT"))
@@ -206,7 +199,7 @@ def test_who_begins_to_listen_amid_notifications_misses_none(start_pooler, pg, w
     pooler = start_pooler(pg, default_pool_size=2, workers=workers)
     first = pooler.raw()
     first.query("LISTEN other")
-    with direct(pg) as mouth:
+    with pg.raw() as mouth:
         sent, clients = 0, []
         for _ in range(12):
             client = pooler.raw()
@@ -241,7 +234,7 @@ def test_pids_are_those_that_clients_know(start_pooler, pg, workers):
             told.append(next_heard(client))
         assert sorted(told, key=lambda one: one[2]) == [
             (client.pid, "a", "ours"), (other.pid, "a", "theirs")]
-    with direct(pg) as stranger:
+    with pg.raw() as stranger:
         stranger.query("NOTIFY a")
         assert next_heard(client)[0] == stranger.pid
 
@@ -274,8 +267,7 @@ def test_a_listener_that_nobody_needs_is_closed(start_pooler, pg):
     pooler = start_pooler(pg, listener_idle_timeout=1)
     client = pooler.raw()
     client.query("LISTEN a")
-    time.sleep(1.5)
-    assert len(listeners(pooler)) == backends_listening(pg) == 1
+    machine.stays_true(lambda: len(listeners(pooler)) == backends_listening(pg) == 1, 1.5, "the listener is kept")
     client.query("UNLISTEN a")
     machine.wait_until(lambda: not listeners(pooler) and not backends_listening(pg))
     client.query("LISTEN a")
@@ -292,7 +284,7 @@ def test_a_listener_that_is_stuck_is_given_up(start_pooler, pg):
     (pid,) = pg.backends(f"application_name = '{LISTENER}'")
     os.kill(pid, signal.SIGSTOP)
     try:
-        time.sleep(1.2)
+        client.quiet(1.2)
         assert other.value("SELECT 1") == "1"  # it is not asked anything, and may be silent
         client.send(wire.query("SELECT 1"))
         assert [m for m in client.rest() if m.kind == "E"][0].sqlstate == "57P01"
@@ -308,7 +300,7 @@ def test_settings_of_the_role_do_not_hold_for_a_listener(start_pooler, pg):
         pooler = start_pooler(pg, users={"hasty": ""})
         client = pooler.raw("hasty")
         client.query("LISTEN a")
-        time.sleep(0.6)
+        client.quiet(0.6)
         assert heard(client.query("NOTIFY a")) == [("a", "")]
         client.close()
     finally:

@@ -5,7 +5,7 @@ import pytest
 
 import machine
 import pamspace
-from rawclient import LoginRefused, RawClient
+from rawclient import RawClient
 
 # The modules of libpam-modules: users of /etc/passwd, and a program that is asked.
 UNIX = "auth required pam_unix.so nodelay\naccount required pam_unix.so\n"
@@ -54,24 +54,18 @@ def start(new_pooler, newest_pg):
     return start
 
 
-def refused(pooler, user="trusty", password="wrong"):
-    with pytest.raises(LoginRefused) as error:
-        pooler.raw(user=user, password=password)
-    return error.value
-
-
 @pytest.mark.shows("auth_type")
 def test_for_everybody(start):
     """Nobody stands in auth_file, and the service's file is PgBouncer's."""
     pooler = start(auth_type="pam", users={"scrammed": "an old password"}, auth_file=None, admin_users="admin")
     client = pooler.raw(user="trusty", password="unix secret")
     assert client.methods == [3, 0] and client.value("SELECT current_user") == "trusty"
-    error = refused(pooler)
+    error = pooler.login_error(password="wrong")
     assert (error.words, error.sqlstate) == ("PAM authentication failed", "28P01")
     pooler.expect_log("pam_authenticate() failed: Authentication failure")
     # Nobody; without a password; who has none at all; over 512 bytes, which PAM takes for an attack.
     for user, password in [("nobody knows", "x"), ("trusty", ""), ("blank", "x"), ("trusty", "x" * 600)]:
-        assert refused(pooler, user, password).words == "PAM authentication failed"
+        assert pooler.login_error(user, password=password).words == "PAM authentication failed"
     with pooler.connect(user="admin", password="admin secret", dbname="pgbouncer") as db:
         assert db.execute("SHOW VERSION").fetchone()
     with pytest.raises(psycopg.OperationalError, match="PAM authentication failed"):
@@ -84,7 +78,7 @@ def test_servers_get_the_password(start):
     """And not the one that auth_file has."""
     pooler = start(auth_type="pam", users={"scrammed": "an old password"})
     assert pooler.raw(user="scrammed", password="scram password").value("SELECT current_user") == "scrammed"
-    assert refused(pooler, "scrammed", "an old password").words == "PAM authentication failed"
+    assert pooler.login_error("scrammed", password="an old password").words == "PAM authentication failed"
 
 
 def test_the_password_goes_along_in_an_online_restart(start, newest_pg):
@@ -109,15 +103,15 @@ def test_rules(start):
         "auth program replicator 127.0.0.1", "account program replicator 127.0.0.1",
         "auth program replicator unix", "account program replicator unix",
     ]
-    assert refused(pooler, "replicator", "salmon").words == "PAM authentication failed"
+    assert pooler.login_error("replicator", password="salmon").words == "PAM authentication failed"
     # The password is right, and the account may not come in.
-    assert refused(pooler, "late", "swordfish").words == "PAM authentication failed"
+    assert pooler.login_error("late", password="swordfish").words == "PAM authentication failed"
     pooler.expect_log("pam_acct_mgmt() failed")
     # Without a name it is PgBouncer's; a service without a file is that of others, which let nobody in.
     pooler.rule("host all all all pam\n")
     pooler.raw(user="trusty", password="unix secret").close()
     pooler.rule("host all all all pam pamservice=nowhere\n")
-    assert refused(pooler, "trusty", "unix secret").words == "PAM authentication failed"
+    assert pooler.login_error("trusty", password="unix secret").words == "PAM authentication failed"
     assert "swordfish" not in pooler.log() and "secret" not in pooler.log()
 
 

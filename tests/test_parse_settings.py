@@ -51,8 +51,7 @@ def used(client, name="s"):
 
 
 def directly(pg, settings, text):
-    with wire.RawClient.tcp(pg.host, pg.port) as client:
-        client.login("trusty", "app")
+    with pg.raw() as client:
         for setting in settings:
             client.query(f"SET {setting}")
         return answer(client, text)

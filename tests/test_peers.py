@@ -48,13 +48,9 @@ def ask(pooler, pid, secret):
         assert other.rest() == []
 
 
-def running(pg):
-    return pg.backends(f"state = 'active' AND query = '{SLEEP}'")
-
-
 def begin_sleep(pg, client):
     client.send(query(SLEEP))
-    machine.wait_until(lambda: running(pg), what="it runs")
+    machine.wait_until(lambda: pg.running(SLEEP), what="it runs")
 
 
 @pytest.mark.shows("peer_id", "peer.host", "peer.port")

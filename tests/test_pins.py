@@ -9,18 +9,10 @@ import pytest
 import machine
 import rawclient as wire
 
+# They carry sessions.
+POOLER_SETTINGS = {"session_state": "transparent"}
 BACKEND = "SELECT pg_backend_pid()"
 TEMP = "CREATE TEMP TABLE kept (n int, secret text DEFAULT 'hidden')"
-
-
-@pytest.fixture
-def start_pooler(start_pooler):
-    """Poolers that carry sessions."""
-    return lambda pg, **options: start_pooler(pg, **{"session_state": "transparent"} | options)
-
-
-def where(pg, more=""):
-    return {"app": f"host={pg.host} port={pg.port} dbname=app {more}"}
 
 
 def pinned(pooler, sql=TEMP, **login):
@@ -43,9 +35,9 @@ def mode(pooler, show, **found):
 @pytest.mark.parametrize("scope", ["global", "database"])
 def test_pins_do_not_starve_a_pool(start_pooler, newest_pg, workers, scope):
     own = {"max_pinned": "50%"}
-    databases = where(newest_pg)
+    databases = {"app": newest_pg.entry()}
     if scope == "database":
-        own, databases = {"max_pinned": 0}, where(newest_pg, "max_pinned=1")
+        own, databases = {"max_pinned": 0}, {"app": newest_pg.entry("max_pinned=1")}
     pooler = start_pooler(newest_pg, databases=databases, default_pool_size=2, pinned_overflow=1,
                           query_wait_timeout=2, workers=workers, **own)
     keepers = [pinned(pooler) for _ in range(2)]
@@ -72,8 +64,8 @@ def test_pins_do_not_starve_a_pool(start_pooler, newest_pg, workers, scope):
 @pytest.mark.parametrize("scope", ["global", "database", "user"])
 def test_pin_timeout(start_pooler, newest_pg, scope):
     options = {"global": {"pin_timeout": 0.5},
-               "database": {"pin_timeout": 50, "databases": where(newest_pg, "pin_timeout=0.5")},
-               "user": {"databases": where(newest_pg, "pin_timeout=50"),
+               "database": {"pin_timeout": 50, "databases": {"app": newest_pg.entry("pin_timeout=0.5")}},
+               "user": {"databases": {"app": newest_pg.entry("pin_timeout=50")},
                         "users_section": {"trusty": "pin_timeout=0.5"}}}
     pooler = start_pooler(newest_pg, default_pool_size=3, **options[scope])
     keeper, shared, busy = pinned(pooler), pooler.raw(), pinned(pooler)
@@ -102,7 +94,7 @@ def test_an_idle_client_goes_whether_it_is_pinned_or_not(start_pooler, newest_pg
 @pytest.mark.shows("database.dedicated", "user.dedicated")
 @pytest.mark.parametrize("scope", ["database", "user"])
 def test_dedicated(start_pooler, newest_pg, scope, workers):
-    databases = where(newest_pg, "dedicated=1" if scope == "database" else "")
+    databases = {"app": newest_pg.entry("dedicated=1" if scope == "database" else "")}
     users = {"trusty": "dedicated=1"} if scope == "user" else {"replicator": "dedicated=0"}
     pooler = start_pooler(newest_pg, databases=databases, users_section=users, workers=workers,
                           pin_timeout=0.3, default_pool_size=2, max_pinned="100%")
@@ -182,7 +174,7 @@ def test_shown(start_pooler, newest_pg, workers):
 
 @pytest.mark.shows("bypass_users")
 def test_other_modes(start_pooler, newest_pg):
-    databases = where(newest_pg) | {"sessions": where(newest_pg, "pool_mode=session")["app"]}
+    databases = {"app": newest_pg.entry()} | {"sessions": newest_pg.entry("pool_mode=session")}
     pooler = start_pooler(newest_pg, databases=databases, bypass_users="*/replicator")
     native, session = pooler.raw(user="replicator"), pooler.raw(dbname="sessions")
     session.query("SELECT 1")

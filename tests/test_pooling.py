@@ -392,7 +392,7 @@ def test_server_in_a_transaction_outlives_its_lifetime(start_pooler, newest_pg):
     client = pooler.raw()
     client.query("BEGIN")
     backend = client.value(BACKEND)
-    time.sleep(2.5)
+    client.quiet(2.5)
     assert client.value(BACKEND) == backend
     client.query("COMMIT")
 
@@ -512,18 +512,12 @@ def test_parameters_told_at_login(start_pooler, pg):
     """The same as PostgreSQL tells, as far as a pool can know them."""
     pooler = start_pooler(pg)
     client = pooler.raw()
-    other = direct(pg)
+    other = pg.raw()
     for name in ("server_version", "server_encoding", "client_encoding", "DateStyle", "TimeZone",
                  "integer_datetimes", "standard_conforming_strings", "IntervalStyle",
                  "is_superuser", "session_authorization", "default_transaction_read_only",
                  "in_hot_standby"):
         assert client.parameters.get(name) == other.parameters[name], name
-
-
-def direct(cluster):
-    client = wire.RawClient.tcp(cluster.host, cluster.port)
-    client.login("trusty", "app")
-    return client
 
 
 @pytest.mark.pgweir_only("reads no catalog")
@@ -538,7 +532,9 @@ def test_nobody_is_opened_beside_one_that_reads_the_catalog(start_pooler, mortal
         reads = "usename = 'trusty' AND wait_event_type = 'Lock'"
         machine.wait_until(lambda: mortal_pg.backends(reads), what="it reads")
         # Ledgers are looked at three times a second.
-        time.sleep(0.7)
+        reading = "usename = 'trusty'"
+        machine.stays_true(lambda: len(mortal_pg.backends(reading)) == 1 or time.monotonic() - started > 1, 0.7,
+                           "nobody else is opened")
         lock.execute("ROLLBACK")
         client.until("Z")
         servers = pooler.console("SHOW SERVERS")

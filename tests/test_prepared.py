@@ -7,83 +7,79 @@ import psycopg
 import pytest
 
 import rawclient as wire
-from rawclient import FLUSH, SYNC, bind, close, describe, errors, execute, kinds, parse, query, rows
+from rawclient import FLUSH, SYNC, bind, close, describe, errors, execute, kinds, parse, query, rows, run
 
 INT4, TEXT = 23, 25
-
-
-def prepared(name, *values):
-    return bind(values, name=name) + execute()
 
 
 # name: steps of what to send; each ends with one answer to Sync or Query
 SCRIPTS = {
     "used again": [
-        parse("SELECT $1::int + 1", "S_1") + SYNC, prepared("S_1", 1) + SYNC,
-        prepared("S_1", 2) + SYNC, describe("S", "S_1") + SYNC],
+        parse("SELECT $1::int + 1", "S_1") + SYNC, run("S_1", 1) + SYNC,
+        run("S_1", 2) + SYNC, describe("S", "S_1") + SYNC],
     "made and used at once": [
-        parse("SELECT 1", "S_1") + prepared("S_1") + SYNC, prepared("S_1") + prepared("S_1") + SYNC],
+        parse("SELECT 1", "S_1") + run("S_1") + SYNC, run("S_1") + run("S_1") + SYNC],
     "described": [
         parse("SELECT $1 || 'x' AS y", "S_1") + describe("S", "S_1") + SYNC,
         bind(["a"], name="S_1") + describe() + execute() + SYNC],
     "with types": [
         parse("SELECT $1", "S_1", [INT4]) + parse("SELECT $1", "S_2", [TEXT]) + SYNC,
         describe("S", "S_1") + describe("S", "S_2") + SYNC,
-        prepared("S_1", 7) + prepared("S_2", "x") + SYNC],
+        run("S_1", 7) + run("S_2", "x") + SYNC],
     "two names for one text": [
         parse("SELECT 5", "S_1") + SYNC, parse("SELECT 5", "S_2") + SYNC,
-        prepared("S_1") + prepared("S_2") + SYNC, close("S", "S_1") + SYNC,
-        prepared("S_2") + SYNC, prepared("S_1") + SYNC],
+        run("S_1") + run("S_2") + SYNC, close("S", "S_1") + SYNC,
+        run("S_2") + SYNC, run("S_1") + SYNC],
     "name taken": [
         parse("SELECT 1", "S_1") + SYNC, parse("SELECT 2", "S_1") + SYNC,
-        parse("SELECT 2", "S_1") + prepared("S_1") + SYNC, prepared("S_1") + SYNC],
+        parse("SELECT 2", "S_1") + run("S_1") + SYNC, run("S_1") + SYNC],
     "name taken, and a text that can't be": [
-        parse("SELECT 1", "S_1") + SYNC, parse("SELEKT", "S_1") + SYNC, prepared("S_1") + SYNC,
+        parse("SELECT 1", "S_1") + SYNC, parse("SELEKT", "S_1") + SYNC, run("S_1") + SYNC,
         parse("SELECT 1 FROM nowhere", "S_1") + SYNC, parse("SELEKT", "S_2") + SYNC,
         query("BEGIN"), query("SELEKT"), parse("SELECT 1", "S_1") + SYNC, query("ROLLBACK"),
-        prepared("S_1") + SYNC],
+        run("S_1") + SYNC],
     "no such name": [
-        prepared("S_9") + SYNC, describe("S", "S_9") + SYNC, close("S", "S_9") + SYNC,
+        run("S_9") + SYNC, describe("S", "S_9") + SYNC, close("S", "S_9") + SYNC,
         bind(name="") + SYNC, query("SELECT 1")],
     "closed and made anew": [
         parse("SELECT 1", "S_1") + SYNC, close("S", "S_1") + parse("SELECT 2", "S_1") + SYNC,
-        prepared("S_1") + SYNC, close("S", "S_1") + SYNC, prepared("S_1") + SYNC],
+        run("S_1") + SYNC, close("S", "S_1") + SYNC, run("S_1") + SYNC],
     "error in parse": [
-        parse("SELECT nothing FROM nowhere", "S_1") + prepared("S_1") + SYNC, prepared("S_1") + SYNC,
-        parse("SELECT 1", "S_1") + prepared("S_1") + SYNC],
+        parse("SELECT nothing FROM nowhere", "S_1") + run("S_1") + SYNC, run("S_1") + SYNC,
+        parse("SELECT 1", "S_1") + run("S_1") + SYNC],
     "skipped after an error": [
         parse("SELECT 1", "S_1") + SYNC,
         parse("SELEKT", "S_2") + parse("SELECT 3", "S_3") + close("S", "S_1") + SYNC,
-        prepared("S_1") + SYNC, prepared("S_3") + SYNC, parse("SELECT 3", "S_3") + SYNC,
-        prepared("S_3") + SYNC],
+        run("S_1") + SYNC, run("S_3") + SYNC, parse("SELECT 3", "S_3") + SYNC,
+        run("S_3") + SYNC],
     "error in execute": [
         parse("SELECT 1/$1::int", "S_1") + SYNC,
-        prepared("S_1", 0) + parse("SELECT 2", "S_2") + SYNC, prepared("S_1", 1) + SYNC,
-        prepared("S_2") + SYNC],
+        run("S_1", 0) + parse("SELECT 2", "S_2") + SYNC, run("S_1", 1) + SYNC,
+        run("S_2") + SYNC],
     "error, then Sync later": [
         parse("SELECT 1", "S_1") + SYNC, parse("SELEKT", "S_2") + FLUSH,
-        parse("SELECT 1", "S_3") + prepared("S_1") + SYNC, prepared("S_3") + SYNC,
-        prepared("S_1") + SYNC],
+        parse("SELECT 1", "S_3") + run("S_1") + SYNC, run("S_3") + SYNC,
+        run("S_1") + SYNC],
     "flush": [
-        parse("SELECT 1", "S_1") + FLUSH, prepared("S_1") + FLUSH, SYNC,
+        parse("SELECT 1", "S_1") + FLUSH, run("S_1") + FLUSH, SYNC,
         parse("SELECT 1", "S_2") + FLUSH, describe("S", "S_2") + FLUSH, SYNC],
     "over several Syncs in flight": [
-        parse("SELECT 1", "S_1") + SYNC + prepared("S_1") + SYNC + parse("SELECT 1", "S_2") + SYNC
-        + prepared("S_2") + SYNC],
+        parse("SELECT 1", "S_1") + SYNC + run("S_1") + SYNC + parse("SELECT 1", "S_2") + SYNC
+        + run("S_2") + SYNC],
     "transaction": [
         parse("BEGIN", "B") + parse("ROLLBACK", "R") + parse("SELECT 1/$1::int", "S") + SYNC,
-        prepared("B") + SYNC, prepared("S", 1) + SYNC, prepared("S", 0) + SYNC,
-        prepared("S", 1) + SYNC, parse("SELECT 1", "S_2") + SYNC, prepared("R") + SYNC,
-        prepared("S_2") + SYNC, prepared("S", 1) + SYNC],
+        run("B") + SYNC, run("S", 1) + SYNC, run("S", 0) + SYNC,
+        run("S", 1) + SYNC, parse("SELECT 1", "S_2") + SYNC, run("R") + SYNC,
+        run("S_2") + SYNC, run("S", 1) + SYNC],
     "made in a transaction that is rolled back": [
-        query("BEGIN"), parse("SELECT 1", "S_1") + SYNC, query("ROLLBACK"), prepared("S_1") + SYNC],
+        query("BEGIN"), parse("SELECT 1", "S_1") + SYNC, query("ROLLBACK"), run("S_1") + SYNC],
     "portals": [
         parse("SELECT generate_series(1, 5)", "S_1") + SYNC,
         query("BEGIN"), bind(portal="P", name="S_1") + execute(2, "P") + SYNC,
         execute(2, "P") + SYNC, close("P", "P") + SYNC, query("COMMIT")],
     "unnamed beside named": [
-        parse("SELECT 1", "S_1") + parse("SELECT 2") + bind() + execute() + prepared("S_1") + SYNC,
-        prepared("S_1") + parse("SELECT 3") + bind() + execute() + SYNC],
+        parse("SELECT 1", "S_1") + parse("SELECT 2") + bind() + execute() + run("S_1") + SYNC,
+        run("S_1") + parse("SELECT 3") + bind() + execute() + SYNC],
     "unnamed, described first": [
         parse("SELECT $1::int + 1") + describe("S") + SYNC, bind([1]) + execute() + SYNC,
         bind([2]) + execute() + SYNC, describe("S") + SYNC],
@@ -98,20 +94,20 @@ SCRIPTS = {
         query("BEGIN"), parse("SELECT 1") + SYNC, bind() + execute() + SYNC, query("COMMIT"),
         bind() + SYNC],
     "deallocated": [
-        parse("SELECT 1", "S_1") + SYNC, query("DEALLOCATE ALL"), prepared("S_1") + SYNC,
-        parse("SELECT 1", "S_1") + prepared("S_1") + SYNC],
+        parse("SELECT 1", "S_1") + SYNC, query("DEALLOCATE ALL"), run("S_1") + SYNC,
+        parse("SELECT 1", "S_1") + run("S_1") + SYNC],
     "discarded": [
         parse("SELECT 1", "S_1") + SYNC, parse("DISCARD ALL") + bind() + execute() + SYNC,
-        prepared("S_1") + SYNC, parse("SELECT 1", "S_1") + prepared("S_1") + SYNC],
+        run("S_1") + SYNC, parse("SELECT 1", "S_1") + run("S_1") + SYNC],
     "a long name": [
-        parse("SELECT 1", "n" * 9000) + SYNC, prepared("n" * 9000) + SYNC,
+        parse("SELECT 1", "n" * 9000) + SYNC, run("n" * 9000) + SYNC,
         close("S", "n" * 9000) + SYNC],
     "a long text": [
-        parse("SELECT length('" + "x" * 500_000 + "')", "S_1") + SYNC, prepared("S_1") + SYNC],
+        parse("SELECT length('" + "x" * 500_000 + "')", "S_1") + SYNC, run("S_1") + SYNC],
     "a long value": [
-        parse("SELECT length($1)", "S_1") + SYNC, prepared("S_1", "x" * 3_000_000) + SYNC,
-        prepared("S_1", "y") + SYNC],
-    "no text": [parse("", "S_1") + SYNC, prepared("S_1") + SYNC],
+        parse("SELECT length($1)", "S_1") + SYNC, run("S_1", "x" * 3_000_000) + SYNC,
+        run("S_1", "y") + SYNC],
+    "no text": [parse("", "S_1") + SYNC, run("S_1") + SYNC],
 }
 
 
@@ -127,16 +123,12 @@ def answer(messages):
     return seen
 
 
-def converse(client, steps, before=lambda: None):
-    """Plays the steps; what comes after a lone Flush is read with the next step."""
+def play_between(client, steps, before=lambda: None):
+    """Plays steps, and does something before each; what comes after a lone Flush is read with the next step."""
     heard = []
     for step in steps:
         before()
-        client.send(step)
-        if step.endswith(FLUSH):
-            continue
-        for _ in range(step.count(SYNC) or 1):
-            heard += answer(client.until_ready())
+        heard += answer(client.ask(step))
     return heard
 
 
@@ -154,7 +146,7 @@ class Mover:
 
 def stays_with_a_server(steps):
     """Does a step leave a transaction or a pipeline open, so that the next one needs its server?"""
-    return any(query("BEGIN") in step or prepared("B") in step or step.endswith(FLUSH) for step in steps)
+    return any(query("BEGIN") in step or run("B") in step or step.endswith(FLUSH) for step in steps)
 
 
 @pytest.mark.shows("max_prepared_statements")
@@ -162,15 +154,14 @@ def stays_with_a_server(steps):
 @pytest.mark.parametrize("most", [1, 2, 200])
 def test_as_if_alone(start_pooler, pg, name, most):
     steps = SCRIPTS[name]
-    with wire.RawClient.tcp(pg.host, pg.port) as direct:
-        direct.login("trusty", "app")
-        expected = converse(direct, steps)
+    with pg.raw() as direct:
+        expected = play_between(direct, steps)
     weir = start_pooler(pg, workers=1, default_pool_size=2, max_prepared_statements=most)
     with weir.raw() as other:
         for known in (False, True):
             mover = (lambda: None) if stays_with_a_server(steps) else Mover(other)
             with weir.raw() as client:
-                assert converse(client, steps, mover) == expected, f"known to the servers: {known}"
+                assert play_between(client, steps, mover) == expected, f"known to the servers: {known}"
             other.query("ROLLBACK")
 
 
@@ -181,12 +172,12 @@ def test_servers_hold_no_more_than_they_may(start_pooler, newest_pg):
                         session_state="off")
     with weir.raw() as client:
         for n in range(10):
-            client.send(parse(f"SELECT {n}", f"S_{n}") + prepared(f"S_{n}") + SYNC)
+            client.send(parse(f"SELECT {n}", f"S_{n}") + run(f"S_{n}") + SYNC)
             assert wire.value(client.until_ready()) == str(n)
             assert int(client.value("SELECT count(*) FROM pg_prepared_statements")) == min(n + 1, 3)
         # In use counts as new: S_8 stays, S_7 goes.
         for n in (8, 9, 0):
-            client.send(prepared(f"S_{n}") + SYNC)
+            client.send(run(f"S_{n}") + SYNC)
             assert wire.value(client.until_ready()) == str(n)
         held = client.values("SELECT statement FROM pg_prepared_statements ORDER BY 1")
         assert held == ["SELECT 0", "SELECT 8", "SELECT 9"]
@@ -214,7 +205,7 @@ def test_a_client_that_prepares_too_much(start_pooler, newest_pg):
             made += 1
         assert 10 < made < 20
         assert errors(messages)[0][0] == "53400"
-        client.send(close("S", "S_0") + parse("SELECT 'x'", "S_x") + prepared("S_x") + SYNC)
+        client.send(close("S", "S_0") + parse("SELECT 'x'", "S_x") + run("S_x") + SYNC)
         assert wire.value(client.until_ready()) == "x"
         client.send(parse("SELECT '" + "x" * 3000 + "'", "S_y") + SYNC)
         assert [state for state, _ in errors(client.until_ready())] == ["53400"]
@@ -229,9 +220,9 @@ def test_a_server_whose_statements_were_removed(start_pooler, newest_pg):
         one.send(parse("SELECT 1", "S_1") + SYNC).until_ready()
         (name,) = other.values("SELECT name FROM pg_prepared_statements")
         other.query(f'DEALLOCATE "{name}"')
-        one.send(prepared("S_1") + SYNC)
+        one.send(run("S_1") + SYNC)
         assert errors(one.until_ready()) == [("26000", 'prepared statement "S_1" does not exist')]
-        one.send(prepared("S_1") + SYNC)
+        one.send(run("S_1") + SYNC)
         assert rows(one.until_ready()) == [("1",)]
 
 
@@ -253,13 +244,13 @@ def test_changed_result_type(start_pooler, newest_pg):
     weir = start_pooler(newest_pg, workers=1, default_pool_size=1)
     with weir.raw() as client:
         client.query("DROP TABLE IF EXISTS changing; CREATE TABLE changing (a int)")
-        client.send(parse("SELECT * FROM changing", "S_1") + prepared("S_1") + SYNC).until_ready()
+        client.send(parse("SELECT * FROM changing", "S_1") + run("S_1") + SYNC).until_ready()
         client.query("ALTER TABLE changing ADD b int")
-        client.send(prepared("S_1") + SYNC)
+        client.send(run("S_1") + SYNC)
         assert [state for state, _ in errors(client.until_ready())] == ["0A000"]
         client.send(parse("SELECT * FROM changing", "S_2") + SYNC)
         assert kinds(client.until_ready()) == "1Z"
-        client.send(prepared("S_2") + SYNC)
+        client.send(run("S_2") + SYNC)
         assert not errors(client.until_ready())
         client.query("DROP TABLE changing")
 
@@ -269,8 +260,8 @@ def test_counters(start_pooler, newest_pg):
     with weir.raw() as one, weir.raw() as two:
         for client in (one, two):
             client.send(parse("SELECT 1", "S_1") + SYNC).until_ready()
-            client.send(prepared("S_1") + SYNC).until_ready()
-            client.send(prepared("S_1") + SYNC).until_ready()
+            client.send(run("S_1") + SYNC).until_ready()
+            client.send(run("S_1") + SYNC).until_ready()
         (stats,) = [row for row in weir.console("SHOW STATS") if row["database"] == "app"]
         found = [stats[f"total_{what}_count"] for what in ("client_parse", "server_parse", "bind")]
         assert found == [2, 1, 4]

@@ -114,39 +114,31 @@ SCRIPTS = {
 }
 
 
-def converse(client, steps, chunk):
-    """Sends each step in pieces of `chunk` bytes, and returns all that came back."""
-    heard = []
-    for sent, ends in steps:
-        for at in range(0, len(sent), chunk):
-            client.send(sent[at : at + chunk])
-        for end in ends:
-            heard += client.until(end + ("E" if end != "Z" else ""))
-    return [(m.kind, m.body) for m in heard]
+def play_in_pieces(client, steps, chunk):
+    """What comes back in the steps of a script that is sent in pieces of `chunk` bytes."""
+    return [(m.kind, m.body) for sent, ends in steps for m in client.play(sent, ends, chunk)]
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_same_as_postgresql(pooler, pg, name):
     steps = SCRIPTS[name]
     total = sum(len(sent) for sent, _ in steps)
-    with wire.RawClient.tcp(pg.host, pg.port) as direct:
-        direct.login("trusty", "app")
-        expected = converse(direct, steps, 1 << 20)
+    with pg.raw() as direct:
+        expected = play_in_pieces(direct, steps, 1 << 20)
     for chunk in (1 << 20, 4096, 7, 1):
         if total // chunk > 2000:
             continue
         with pooler.raw() as client:
-            assert converse(client, steps, chunk) == expected, f"in pieces of {chunk} bytes"
+            assert play_in_pieces(client, steps, chunk) == expected, f"in pieces of {chunk} bytes"
             assert client.value("SELECT 'still here'") == "still here"
 
 
 def test_same_as_postgresql_in_session_mode(start_pooler, pg):
     """All conversations in a row, by one client."""
     pooler = start_pooler(pg, pool_mode="session")
-    with wire.RawClient.tcp(pg.host, pg.port) as direct, pooler.raw() as client:
-        direct.login("trusty", "app")
+    with pg.raw() as direct, pooler.raw() as client:
         for name, steps in SCRIPTS.items():
-            assert converse(client, steps, 4096) == converse(direct, steps, 4096), name
+            assert play_in_pieces(client, steps, 4096) == play_in_pieces(direct, steps, 4096), name
 
 
 def test_notifications_in_session_mode(start_pooler, pg):

@@ -122,10 +122,7 @@ def test_passfile_that_others_may_read_is_not_used(quick_start, pg, folder):
     passfile.chmod(0o644)
     machine.give_to_service(passfile)
     process = quick_start(f"postgres://{USER}@{pg.host}:{pg.port}/app", PGPASSFILE=str(passfile))
-    until = time.monotonic() + 5
-    while process.poll() is None and machine.is_free(PORT) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert "permission" in process.log.read_text().lower()
+    machine.wait_until(lambda: "permission" in process.log.read_text().lower(), 5, "it says why")
     with pytest.raises(psycopg.OperationalError):
         connect().close()
 
@@ -140,7 +137,7 @@ def test_bad_urls(quick_start, url):
     assert "panic" not in process.log.read_text()
 
 
-def refused(process, *words, seconds=5):
+def ends_with_error(process, *words, seconds=5):
     """It ends with an error of one line, in time, and does not say that one can connect."""
     begun = time.monotonic()
     assert process.wait(seconds + 5) == 1
@@ -159,39 +156,39 @@ def refused(process, *words, seconds=5):
 ])
 def test_servers_words_are_told(quick_start, pg, user, password, dbname, words):
     process = quick_start(f"postgres://{user}@{pg.host}:{pg.port}/{dbname}", PGPASSWORD=password)
-    refused(process, f"{pg.host}:{pg.port}", *words)
+    ends_with_error(process, f"{pg.host}:{pg.port}", *words)
 
 
 def test_wrong_password_in_the_url_is_told_without_it(quick_start, pg):
     process = quick_start(f"postgres://{USER}:wr0ng@{pg.host}:{pg.port}/app")
-    refused(process, "password authentication failed", "the password is that of the URL")
+    ends_with_error(process, "password authentication failed", "the password is that of the URL")
     assert "wr0ng" not in process.log.read_text()
 
 
 def test_missing_server_is_told_at_once(quick_start):
     port = machine.free_port()
     process = quick_start(f"postgres://{USER}@127.0.0.1:{port}/app", PGPASSWORD=PASSWORD)
-    refused(process, f"cannot log in to 127.0.0.1:{port}", "Connection refused", "is PostgreSQL running there")
+    ends_with_error(process, f"cannot log in to 127.0.0.1:{port}", "Connection refused", "is PostgreSQL running there")
     machine.release_port(port)
 
 
 def test_unknown_host_is_told(quick_start):
     process = quick_start(f"postgres://{USER}@nowhere.invalid/app", PGPASSWORD=PASSWORD)
-    refused(process, "nowhere.invalid:5432")
+    ends_with_error(process, "nowhere.invalid:5432")
 
 
 def test_silent_server_is_told_in_time(quick_start):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"postgres://{USER}@127.0.0.1:{silent.getsockname()[1]}/app"
-        refused(quick_start(url, PGPASSWORD=PASSWORD), "did not answer within 5 seconds")
-        refused(quick_start(url + "?connect_timeout=1", PGPASSWORD=PASSWORD), "within 2 seconds", seconds=2)
+        ends_with_error(quick_start(url, PGPASSWORD=PASSWORD), "did not answer within 5 seconds")
+        ends_with_error(quick_start(url + "?connect_timeout=1", PGPASSWORD=PASSWORD), "within 2 seconds", seconds=2)
 
 
 def test_refused_tls_is_told(quick_start, newest_pg):
     """18's binaries have no TLS."""
     process = quick_start(f"postgres://{USER}@{newest_pg.host}:{newest_pg.port}/app?sslmode=require",
                           PGPASSWORD=PASSWORD)
-    refused(process, "server refused SSL", "sslmode")
+    ends_with_error(process, "server refused SSL", "sslmode")
 
 
 TLS_USER, TLS_PASSWORD = "tlsonly", "tls password"
@@ -218,7 +215,7 @@ def test_stranger_is_not_believed(quick_start, tls_pg, certificates, parameters)
     parameters = parameters.format(ca=quote(str(certificates.stranger.cert), safe=""))
     process = quick_start(f"postgres://{TLS_USER}@localhost:{tls_pg.port}/app?{parameters}",
                           PGPASSWORD=TLS_PASSWORD, SSL_CERT_FILE=str(certificates.stranger.cert))
-    refused(process, "certificate verify failed: unable to get local issuer certificate", "sslrootcert=FILE")
+    ends_with_error(process, "certificate verify failed: unable to get local issuer certificate", "sslrootcert=FILE")
 
 
 def test_authority_in_the_home_folder(quick_start, tls_pg, certificates, folder):
@@ -231,7 +228,7 @@ def test_authority_in_the_home_folder(quick_start, tls_pg, certificates, folder)
 def test_channel_binding_is_demanded(quick_start, newest_pg):
     url = f"postgres://{USER}@/app?host={quote(str(newest_pg.socket_dir))}&port={newest_pg.port}"
     process = quick_start(url + "&channel_binding=require", PGPASSWORD=PASSWORD)
-    refused(process, "channel_binding=require")
+    ends_with_error(process, "channel_binding=require")
 
 
 HONOURED = {
@@ -281,7 +278,7 @@ def test_parameters_are_honoured_or_named(quick_start, pg):
     ("postgres://u@a/app?sslmode=verify-full&sslrootcert=/nowhere.crt", "/nowhere.crt: No such file or directory"),
 ])
 def test_bad_parameters(quick_start, url, words):
-    refused(quick_start(url, PGPASSWORD="x"), words, seconds=2)
+    ends_with_error(quick_start(url, PGPASSWORD="x"), words, seconds=2)
 
 
 def test_the_psql_line_works(quick_start, pg, folder):

@@ -35,7 +35,7 @@ def lost(start_pooler, losing_pg):
         yield one, other
 
 
-def refused(messages, words=GONE, code="22023"):
+def is_one_error(messages, words=GONE, code="22023"):
     """One error, and the session goes on."""
     kinds = [message.kind for message in messages if message.kind != "S"]
     if kinds != ["E", "Z"] or messages[-1].body != b"I":
@@ -47,16 +47,16 @@ def refused(messages, words=GONE, code="22023"):
 def test_nothing_runs_as_anybody_else(lost, losing_pg):
     one, other = lost
     for _ in range(2):
-        assert refused(one.query(WHO))
+        assert is_one_error(one.query(WHO))
         assert other.value(WHO) == "trusty"
-    assert refused(one.query("BEGIN; INSERT INTO lost_rows DEFAULT VALUES; COMMIT"))
+    assert is_one_error(one.query("BEGIN; INSERT INTO lost_rows DEFAULT VALUES; COMMIT"))
     one.send(wire.extended("INSERT INTO lost_rows DEFAULT VALUES"), wire.extended("SELECT 1"), wire.SYNC)
-    assert refused(one.until_ready())
+    assert is_one_error(one.until_ready())
     texts = ["BEGIN", "INSERT INTO lost_rows DEFAULT VALUES", "SET LOCAL ROLE kept_role", "COMMIT",
              "SET work_mem = '78kB'", "BEGIN; RESET ROLE", "RESET ROLE; INSERT INTO lost_rows DEFAULT VALUES"]
     one.send(*map(wire.query, texts))
     for text in texts:
-        assert refused(one.until_ready()), text
+        assert is_one_error(one.until_ready()), text
     assert losing_pg.value("SELECT count(*) FROM lost_rows", dbname="app") == 0
     losing_pg.run("CREATE ROLE lost_role; GRANT lost_role TO trusty")
     assert one.value(WHO) == "lost_role"
@@ -89,7 +89,7 @@ def test_a_request_that_is_cancelled_opens_no_door_for_the_next(start_pooler, lo
         one.send(b"" if pipelined else behind)
         wait(1)
         third.query("COMMIT")
-        assert refused(one.until_ready())
+        assert is_one_error(one.until_ready())
         assert not wire.errors(one.query("RESET ROLE")) and one.value(WHO) == "trusty"
         assert one.value("SELECT count(*) FROM lost_rows") == "0"
 
@@ -158,13 +158,13 @@ def test_it_is_taken_back_or_set_anew(lost, losing_pg, how):
             assert not wire.errors(one.query("SET work_mem = '77kB'; SET ROLE lost_role"))
             assert other.value(WHO) == "trusty"
             losing_pg.run("DROP ROLE lost_role")
-            assert refused(one.query(WHO))
+            assert is_one_error(one.query(WHO))
             one.send(say(text, how), wire.query(WHO) if pipelined else b"")
             answers = [one.until_ready() for _ in range(2 if how == "named" else 1)]
             last = one.until_ready() if pipelined else one.query(WHO)
             if expect is None:
-                assert refused(last), text
-                assert other.value(WHO) == "trusty" and refused(one.query(WHO))
+                assert is_one_error(last), text
+                assert other.value(WHO) == "trusty" and is_one_error(one.query(WHO))
             else:
                 assert not any(map(wire.errors, answers)) and wire.value(last) == expect, text
                 assert other.value(WHO) == "trusty" and one.value(WHO) == expect
@@ -187,15 +187,15 @@ def test_a_membership_that_was_revoked(start_pooler, losing_pg):
         assert other.value(WHO) == "trusty"
         denied = 'permission denied to set role "lost_role"'
         for client in (one, third):
-            assert refused(client.query(WHO), denied, "42501")
+            assert is_one_error(client.query(WHO), denied, "42501")
         third.send(wire.query("RESET ROLE"), wire.query(WHO))
-        assert not wire.errors(third.until_ready()) and refused(third.until_ready(), denied, "42501")
+        assert not wire.errors(third.until_ready()) and is_one_error(third.until_ready(), denied, "42501")
         # Nothing to do for a server: the role is the one that it has started with.
         third.send(wire.query("DISCARD ALL"), wire.query(WHO))
-        assert not wire.errors(third.until_ready()) and refused(third.until_ready(), denied, "42501")
+        assert not wire.errors(third.until_ready()) and is_one_error(third.until_ready(), denied, "42501")
         assert not wire.errors(third.query("SET ROLE kept_role")) and third.value(WHO) == "kept_role"
         # Back to what it has started with.
-        assert not wire.errors(third.query("RESET ROLE")) and refused(third.query(WHO), denied, "42501")
+        assert not wire.errors(third.query("RESET ROLE")) and is_one_error(third.query(WHO), denied, "42501")
         losing_pg.run("GRANT lost_role TO trusty")
         assert third.value(WHO) == one.value(WHO) == "lost_role"
 
@@ -212,8 +212,8 @@ def test_a_login_role_that_is_gone(start_pooler, shared_clusters, assist):
             assert other.value(WHO) == "postgres"
             pg.run("DROP ROLE lost_login")
             gone = 'role "lost_login" does not exist'
-            assert refused(one.query("RESET ROLE"), gone) or refused(one.query(WHO), gone)
-            assert refused(one.query("SELECT session_user"), gone)
+            assert is_one_error(one.query("RESET ROLE"), gone) or is_one_error(one.query(WHO), gone)
+            assert is_one_error(one.query("SELECT session_user"), gone)
             assert other.value(WHO) == "postgres"
             assert one.parameters["is_superuser"] == "off"
             one.query("RESET SESSION AUTHORIZATION")
@@ -246,9 +246,9 @@ def test_other_things_that_are_gone(start_pooler, shared_clusters, version):
         # The others may make a difference, so that nothing is done without them.
         search = 'invalid value for parameter "default_text_search_config": "public.lost_search"'
         method = 'invalid value for parameter "default_table_access_method": "lost_method"'
-        assert refused(one.query("SELECT 1"), method)
+        assert is_one_error(one.query("SELECT 1"), method)
         assert not wire.errors(one.query("RESET default_table_access_method"))
-        assert refused(one.query("SELECT 1"), search)
+        assert is_one_error(one.query("SELECT 1"), search)
         assert not wire.errors(one.query("SET default_text_search_config = simple"))
         assert other.value("SELECT to_tsvector('the cats')") == "'cat':2"
         assert one.value("SELECT to_tsvector('the cats')") == "'cats':2 'the':1"

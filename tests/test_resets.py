@@ -3,7 +3,6 @@
 import psycopg
 import pytest
 
-import rawclient as wire
 from rawclient import SYNC, bind, execute, parse, query, rows
 from test_prepared import answer
 
@@ -21,8 +20,7 @@ OTHERS = ["DISCARD ALL; RESET ALL", "RESET ALL; SELECT 1", ";", "RESET ALL; RESE
 
 @pytest.fixture
 def direct(newest_pg):
-    with wire.RawClient.tcp(newest_pg.host, newest_pg.port) as client:
-        client.login("trusty", "app")
+    with newest_pg.raw() as client:
         yield client
 
 

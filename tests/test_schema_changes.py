@@ -14,12 +14,8 @@ TRUSTS = bind(name="S") + execute() + SYNC
 STALE = [("0A000", "cached plan must not change result type")]
 
 
-def send(client, message):
-    return client.send(message).until_ready()
-
-
 def prepare(client, name="S", text=TEXT):
-    assert kinds(send(client, parse(text, name) + describe("S", name) + SYNC)) in ("1tTZ", "1tnZ")
+    assert kinds(client.ask(parse(text, name) + describe("S", name) + SYNC)) in ("1tTZ", "1tnZ")
 
 
 @pytest.fixture
@@ -35,10 +31,10 @@ def weir(start_pooler, newest_pg):
 
 def on_both(weir, client, message):
     """What it hears on the one server, and on the other."""
-    heard = [send(client, message)]
+    heard = [client.ask(message)]
     with weir.raw() as other:
         other.query("BEGIN")
-        heard.append(send(client, message))
+        heard.append(client.ask(message))
         other.query("COMMIT")
     return heard
 
@@ -77,7 +73,7 @@ def test_who_was_told_before_hears_the_error(weir):
             (error,) = [message for message in heard if message.kind == "E"]
             assert error.fields["R"] == "RevalidateCachedQuery"
         assert [rows(heard) for heard in on_both(weir, other, TRUSTS)] == [[("1", "2")]] * 2
-        send(client, close("S", "S") + SYNC)
+        client.ask(close("S", "S") + SYNC)
         prepare(client)
         assert [rows(heard) for heard in on_both(weir, client, TRUSTS)] == [[("1", "2")]] * 2
 
@@ -89,7 +85,7 @@ def test_where_a_sync_is_due(weir):
         assert errors(other.query("ALTER TABLE changing ADD b int DEFAULT 2")) == []
         # The server that has the statement is elsewhere.
         other.query("BEGIN")
-        heard = send(client, extended("SELECT pg_sleep(0.1), 1/0") + query("SELECT 2") + TRUSTS)
+        heard = client.send(extended("SELECT pg_sleep(0.1), 1/0") + query("SELECT 2") + TRUSTS).until_ready()
         assert kinds(heard).endswith("EZ")
         other.query("COMMIT")
 
@@ -111,17 +107,17 @@ def test_within_the_transaction(weir):
         client.query("BEGIN")
         client.query("ALTER TABLE changing ADD b int DEFAULT 2")
         prepare(client)
-        assert rows(send(client, TRUSTS)) == [("1", "2")]
+        assert rows(client.ask(TRUSTS)) == [("1", "2")]
         client.query("ALTER TABLE changing ADD c int DEFAULT 3")
         prepare(client, "T")
-        assert rows(send(client, bind(name="T") + execute() + SYNC)) == [("1", "2", "3")]
+        assert rows(client.ask(bind(name="T") + execute() + SYNC)) == [("1", "2", "3")]
         client.query("ROLLBACK")
-        assert rows(send(other, TRUSTS)) == [("1",)]
+        assert rows(other.ask(TRUSTS)) == [("1",)]
         client.query("BEGIN")
-        assert errors(send(client, TRUSTS)) == STALE
+        assert errors(client.ask(TRUSTS)) == STALE
         client.query("ROLLBACK")
         prepare(client, "U")
-        assert rows(send(client, bind(name="U") + execute() + SYNC)) == [("1",)]
+        assert rows(client.ask(bind(name="U") + execute() + SYNC)) == [("1",)]
 
 
 def test_types_that_are_made_anew(weir):
@@ -132,10 +128,10 @@ def test_types_that_are_made_anew(weir):
             assert errors(client.query("CREATE TYPE changing_type AS (a int)")) == []
             client.query("BEGIN")
             prepare(client, text=text)
-            assert errors(send(client, TRUSTS)) == []
+            assert errors(client.ask(TRUSTS)) == []
             client.query("COMMIT")
             assert errors(client.query("DROP TYPE changing_type")) == []
-            send(client, close("S", "S") + SYNC)
+            client.ask(close("S", "S") + SYNC)
 
 
 @pytest.mark.pgweir_only("it knows nothing of SQL's names")
@@ -143,13 +139,13 @@ def test_execute_is_described_by_what_it_executes(weir):
     """Also where another client's statement of that name, on this server, is another one."""
     with weir.raw() as client, weir.raw() as other:
         for each, what in ((client, "'one' AS a"), (other, "2 AS b, 3 AS c")):
-            send(each, parse(f"SELECT {what}", "named") + SYNC)
+            each.ask(parse(f"SELECT {what}", "named") + SYNC)
             prepare(each, text="EXECUTE named")
         for _ in range(2):
-            assert rows(send(client, TRUSTS)) == [("one",)]
-            assert rows(send(other, TRUSTS)) == [("2", "3")]
+            assert rows(client.ask(TRUSTS)) == [("one",)]
+            assert rows(other.ask(TRUSTS)) == [("2", "3")]
         for each, columns in ((client, 1), (other, 2)):
-            (told,) = [m for m in send(each, describe("S", "S") + SYNC) if m.kind == "T"]
+            (told,) = [m for m in each.ask(describe("S", "S") + SYNC) if m.kind == "T"]
             assert told.body[1] == columns
 
 
@@ -158,9 +154,9 @@ def test_an_unnamed_statement_in_requests_of_its_own(weir):
     """First it is made, in later requests it is used, as pgx does in its mode `describe_exec`."""
     text = "SELECT set_config('app.key', $1, false)"
     with weir.raw() as client, weir.raw() as other:
-        assert kinds(send(client, parse(text) + describe("S") + SYNC)) == "1tTZ"
+        assert kinds(client.ask(parse(text) + describe("S") + SYNC)) == "1tTZ"
         for value in ("one", "two"):
-            assert rows(send(client, bind((value,)) + execute() + SYNC)) == [(value,)]
+            assert rows(client.ask(bind((value,)) + execute() + SYNC)) == [(value,)]
             # On the same server.
             assert other.value("SELECT current_setting('app.key', true)") in (None, "")
         assert client.value("SHOW app.key") == "two"

@@ -231,7 +231,7 @@ def test_established_clients_wait_for_it(start_pooler, mortal_pg, workers):
     machine.wait_until(lambda: pooler.pool()["sv_idle"] == 0, what="the pool knows")
     for client in clients:
         client.send(query("SELECT 2"))
-    time.sleep(1.5)
+    clients[0].quiet(1.5)
     mortal_pg.start()
     for client in clients:
         assert wire.value(client.until_ready()) == "2"
@@ -338,11 +338,9 @@ def test_servers_die_under_load(start_pooler, pg, workers):
     threads = [threading.Thread(target=work, args=(n,)) for n in range(16)]
     for thread in threads:
         thread.start()
-    until = time.monotonic() + 3
-    while time.monotonic() < until:
+    for _ in machine.every(0.05, until=machine.after(3)):
         pg.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'trusty'"
                " ORDER BY random() LIMIT 2")
-        time.sleep(0.05)
     done.set()
     for thread in threads:
         thread.join()

@@ -14,59 +14,38 @@ from rawclient import LoginRefused
 BACKEND = "SELECT pg_backend_pid()"
 
 
-@pytest.fixture
-def newest_pg(newest_pg):
-    """Nobody else's servers are counted."""
-    def none_left():
-        newest_pg.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                      " WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()")
-        return newest_pg.backends() == []
-
-    machine.wait_until(none_left, what="those of the last test are gone")
-    return newest_pg
-
-
-def where(pg, more="", dbname="app"):
-    return f"host={pg.host} port={pg.port} dbname={dbname} {more}"
-
-
-def servers(pg, dbname="app"):
-    return len(pg.backends(f"usename = 'trusty' AND datname = '{dbname}'"))
-
-
 # -- age
 
 
 @pytest.mark.shows("server_lifetime", "database.server_lifetime")
 @pytest.mark.parametrize(("settings", "database"), [({"server_lifetime": 1}, ""),
                                                     ({}, "server_lifetime=1")])
-def test_lifetime_of_an_idle_server(start_pooler, newest_pg, settings, database):
-    pooler = start_pooler(newest_pg, databases={"app": where(newest_pg, database)}, **settings)
+def test_lifetime_of_an_idle_server(start_pooler, emptied_pg, settings, database):
+    pooler = start_pooler(emptied_pg, databases={"app": emptied_pg.entry(database)}, **settings)
     client = pooler.raw()
     backend = int(client.value(BACKEND))
-    machine.wait_until(lambda: backend not in newest_pg.backends(), 3, "it is closed")
+    machine.wait_until(lambda: backend not in emptied_pg.backends(), 3, "it is closed")
     pooler.expect_log("closing because: server lifetime over (age=")
-    assert servers(newest_pg) == 0, "nobody needs another one"
+    assert emptied_pg.count_servers() == 0, "nobody needs another one"
 
 
 @pytest.mark.shows("server_lifetime")
-def test_lifetime_0_is_one_use(start_pooler, newest_pg, workers):
-    pooler = start_pooler(newest_pg, server_lifetime=0, workers=workers)
+def test_lifetime_0_is_one_use(start_pooler, emptied_pg, workers):
+    pooler = start_pooler(emptied_pg, server_lifetime=0, workers=workers)
     client = pooler.raw()
     assert len({client.value(BACKEND) for _ in range(4)}) == 4
 
 
 @pytest.mark.shows("server_lifetime")
-def test_a_server_in_use_gets_a_successor_before_it_goes(start_pooler, newest_pg, workers):
+def test_a_server_in_use_gets_a_successor_before_it_goes(start_pooler, emptied_pg, workers):
     """No query ever waits for a login: there is a new server before the old one goes."""
-    pooler = start_pooler(newest_pg, server_lifetime=2, workers=workers, log_connections=1)
+    pooler = start_pooler(emptied_pg, server_lifetime=2, workers=workers, log_connections=1)
     client = pooler.raw()
-    backends, deadline = [], time.monotonic() + 8
-    while len(backends) < 3 and time.monotonic() < deadline:
+    backends, is_late = [], machine.after(8)
+    for _ in machine.every(0.005, until=lambda: len(backends) >= 3 or is_late()):
         backend = int(client.value(BACKEND))
         if backend not in backends:
             backends.append(backend)
-        time.sleep(0.005)
     assert len(backends) >= 3
     # Each of them had logged in before its predecessor was closed.
     lines = [line for line in pooler.log().splitlines() if " S-" in line]
@@ -77,27 +56,27 @@ def test_a_server_in_use_gets_a_successor_before_it_goes(start_pooler, newest_pg
 
 
 @pytest.mark.shows("server_lifetime")
-def test_servers_do_not_all_end_at_once(start_pooler, newest_pg):
+def test_servers_do_not_all_end_at_once(start_pooler, emptied_pg):
     """Their ends are spread over the last tenth of the lifetime (by how much: a unit test of the terms)."""
-    pooler = start_pooler(newest_pg, server_lifetime=8, default_pool_size=20)
+    pooler = start_pooler(emptied_pg, server_lifetime=8, default_pool_size=20)
     started = time.monotonic()
     clients = [pooler.raw() for _ in range(20)]
     for client in clients:
         client.query("BEGIN")
     for client in clients:
         client.query("COMMIT")
-    machine.wait_until(lambda: servers(newest_pg) < 20, 15, "the first goes")
+    machine.wait_until(lambda: emptied_pg.count_servers() < 20, 15, "the first goes")
     assert time.monotonic() - started > 7
-    assert servers(newest_pg) > 0
-    machine.wait_until(lambda: servers(newest_pg) == 0, 10, "the last goes")
+    assert emptied_pg.count_servers() > 0
+    machine.wait_until(lambda: emptied_pg.count_servers() == 0, 10, "the last goes")
 
 
 # -- pools
 
 
 @pytest.mark.shows("pool_idle_timeout")
-def test_unused_pool_is_forgotten(start_pooler, newest_pg, workers):
-    pooler = start_pooler(newest_pg, pool_idle_timeout=0.5, server_idle_timeout=0.5, workers=workers)
+def test_unused_pool_is_forgotten(start_pooler, emptied_pg, workers):
+    pooler = start_pooler(emptied_pg, pool_idle_timeout=0.5, server_idle_timeout=0.5, workers=workers)
     with pooler.raw() as client:
         client.value("SELECT 1")
     assert pooler.pool() is not None
@@ -107,9 +86,9 @@ def test_unused_pool_is_forgotten(start_pooler, newest_pg, workers):
 
 
 @pytest.mark.shows("autodb_idle_timeout")
-def test_unused_auto_database_is_forgotten(start_pooler, newest_pg, workers):
-    databases = {"*": where(newest_pg).replace("dbname=app", ""), "other": where(newest_pg)}
-    pooler = start_pooler(newest_pg, databases=databases, autodb_idle_timeout=0.5,
+def test_unused_auto_database_is_forgotten(start_pooler, emptied_pg, workers):
+    databases = {"*": emptied_pg.entry(dbname=None), "other": emptied_pg.entry()}
+    pooler = start_pooler(emptied_pg, databases=databases, autodb_idle_timeout=0.5,
                           server_idle_timeout=0.5, workers=workers)
     for dbname in ("app", "other"):
         with pooler.raw(dbname=dbname) as client:
@@ -123,8 +102,8 @@ def test_unused_auto_database_is_forgotten(start_pooler, newest_pg, workers):
 
 @pytest.mark.shows("server_round_robin")
 @pytest.mark.parametrize("turns", [0, 1])
-def test_server_round_robin(start_pooler, newest_pg, turns):
-    pooler = start_pooler(newest_pg, server_round_robin=turns, workers=1)
+def test_server_round_robin(start_pooler, emptied_pg, turns):
+    pooler = start_pooler(emptied_pg, server_round_robin=turns, workers=1)
     clients = [pooler.raw() for _ in range(3)]
     for client in clients:
         client.query("BEGIN")
@@ -168,7 +147,7 @@ def dead():
 
 @pytest.mark.shows("server_check_query", "server_check_delay")
 @pytest.mark.parametrize(("setting", "sql"), [("<empty>", ""), ("SELECT 7", "SELECT 7")])
-def test_servers_are_checked_before_they_are_lent(start_pooler, newest_pg, dead, workers, setting, sql):
+def test_servers_are_checked_before_they_are_lent(start_pooler, emptied_pg, dead, workers, setting, sql):
     seen = []
     with FakeServer(statements(seen)) as server:
         pooler = start_pooler(None, databases={"app": server.database}, server_check_query=setting,
@@ -182,7 +161,7 @@ def test_servers_are_checked_before_they_are_lent(start_pooler, newest_pg, dead,
         assert seen[3:] == [(1, sql), (2, "3")]
 
 
-def test_no_server_is_checked_for_a_goodbye(start_pooler, newest_pg, dead, workers):
+def test_no_server_is_checked_for_a_goodbye(start_pooler, emptied_pg, dead, workers):
     seen = []
     with FakeServer(statements(seen)) as server:
         pooler = start_pooler(None, databases={"app": server.database}, server_check_query="CHECK",
@@ -197,7 +176,7 @@ def test_no_server_is_checked_for_a_goodbye(start_pooler, newest_pg, dead, worke
 
 
 @pytest.mark.shows("server_check_delay", "server_check_query")
-def test_a_server_that_was_just_in_use_is_not_checked(start_pooler, newest_pg, dead):
+def test_a_server_that_was_just_in_use_is_not_checked(start_pooler, emptied_pg, dead):
     seen = []
     with FakeServer(statements(seen)) as server:
         pooler = start_pooler(None, databases={"app": server.database}, server_check_delay=1)
@@ -213,7 +192,7 @@ def test_a_server_that_was_just_in_use_is_not_checked(start_pooler, newest_pg, d
 
 
 @pytest.mark.shows("server_check_query")
-def test_an_empty_server_check_query_is_none(start_pooler, newest_pg, dead):
+def test_an_empty_server_check_query_is_none(start_pooler, emptied_pg, dead):
     seen = []
     with FakeServer(statements(seen)) as server:
         pooler = start_pooler(None, databases={"app": server.database}, server_check_query="",
@@ -236,7 +215,7 @@ def test_a_check_that_fails(start_pooler, pg, workers, check):
 
 
 @pytest.mark.shows("server_connect_timeout")
-def test_a_check_without_an_answer(start_pooler, newest_pg):
+def test_a_check_without_an_answer(start_pooler, emptied_pg):
     """The client waits no longer than server_connect_timeout, and gets another server."""
     def behave(connection):
         if connection.welcome():
@@ -255,7 +234,7 @@ def test_a_check_without_an_answer(start_pooler, newest_pg):
     pooler.expect_log("closing because: server check timeout")
 
 
-def test_a_client_that_leaves_during_a_check(start_pooler, newest_pg):
+def test_a_client_that_leaves_during_a_check(start_pooler, emptied_pg):
     go = threading.Event()
 
     def behave(connection):
@@ -284,9 +263,9 @@ def test_a_client_that_leaves_during_a_check(start_pooler, newest_pg):
 
 @pytest.mark.shows("server_fast_close")
 @pytest.mark.parametrize("mode", ["session", "transaction"])
-def test_server_fast_close(start_pooler, newest_pg, workers, mode):
+def test_server_fast_close(start_pooler, emptied_pg, workers, mode):
     """After RECONNECT a session ends with its transaction; other modes need no such thing."""
-    pooler = start_pooler(newest_pg, pool_mode=mode, server_fast_close=1, workers=workers)
+    pooler = start_pooler(emptied_pg, pool_mode=mode, server_fast_close=1, workers=workers)
     idle, busy = pooler.raw(), pooler.raw()
     busy.query("BEGIN")
     backend = idle.value(BACKEND)
@@ -302,8 +281,8 @@ def test_server_fast_close(start_pooler, newest_pg, workers, mode):
 
 
 @pytest.mark.shows("server_fast_close")
-def test_without_server_fast_close_a_session_goes_on(start_pooler, newest_pg):
-    pooler = start_pooler(newest_pg, pool_mode="session")
+def test_without_server_fast_close_a_session_goes_on(start_pooler, emptied_pg):
+    pooler = start_pooler(emptied_pg, pool_mode="session")
     client = pooler.raw()
     backend = client.value(BACKEND)
     pooler.console("RECONNECT app")
@@ -318,7 +297,7 @@ def test_without_server_fast_close_a_session_goes_on(start_pooler, newest_pg):
 
 @pytest.mark.shows("server_login_retry")
 @pytest.mark.parametrize("retry", [0.2, 1.2])
-def test_server_login_retry(start_pooler, newest_pg, retry):
+def test_server_login_retry(start_pooler, emptied_pg, retry):
     """The next login comes after that time, not before; who waits is served then."""
     times = []
 
@@ -335,7 +314,7 @@ def test_server_login_retry(start_pooler, newest_pg, retry):
     assert all(retry - 0.05 < gap < retry + 0.6 for gap in gaps), gaps
 
 
-def test_clients_hear_why_the_server_refuses_them(start_pooler, newest_pg, workers):
+def test_clients_hear_why_the_server_refuses_them(start_pooler, emptied_pg, workers):
     """All that wait get the server's own words, and who comes after gets them too, at once."""
     asked = threading.Event()
     go = threading.Event()
@@ -364,25 +343,25 @@ def test_clients_hear_why_the_server_refuses_them(start_pooler, newest_pg, worke
     pooler.expect_log("server login failed: FATAL no entry for you")
 
 
-def test_servers_that_are_to_go_keep_nobody_waiting(start_pooler, newest_pg, workers):
+def test_servers_that_are_to_go_keep_nobody_waiting(start_pooler, emptied_pg, workers):
     """The login of a new one is refused: who waits hears why, though an outdated one is still there."""
-    newest_pg.run("CREATE ROLE fading LOGIN")
+    emptied_pg.run("CREATE ROLE fading LOGIN")
     try:
-        pooler = start_pooler(newest_pg, users={"fading": "x", "admin": "admin password"},
+        pooler = start_pooler(emptied_pg, users={"fading": "x", "admin": "admin password"},
                               auth_type="trust", default_pool_size=2, workers=workers)
         busy, other = pooler.raw("fading"), pooler.raw("fading")
         busy.query("BEGIN")
-        newest_pg.run("ALTER ROLE fading NOLOGIN")
+        emptied_pg.run("ALTER ROLE fading NOLOGIN")
         pooler.console("RECONNECT")
         other.send(wire.query("SELECT 1"))
         assert "is not permitted to log in" in other.until("E")[-1].words
         assert busy.value("SELECT 1") == "1"
     finally:
-        newest_pg.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'fading'")
-        newest_pg.run("DROP ROLE fading")
+        emptied_pg.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'fading'")
+        emptied_pg.run("DROP ROLE fading")
 
 
-def test_a_server_that_starts_is_waited_for(start_pooler, newest_pg, workers):
+def test_a_server_that_starts_is_waited_for(start_pooler, emptied_pg, workers):
     """PostgreSQL says 57P03 while it starts: nobody is refused for that."""
     def behave(connection):
         if connection.number < 3:

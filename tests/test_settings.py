@@ -1,5 +1,6 @@
 """Settings that nothing else in these tests needs, each by what it changes."""
 
+import contextlib
 import ctypes
 import os
 import socket
@@ -19,11 +20,6 @@ import scram
 from rawclient import LoginRefused, query
 
 BACKEND = "SELECT pg_backend_pid()"
-
-
-def where(pg, **keys):
-    """A database's entry."""
-    return " ".join(f"{key}={value}" for key, value in {"host": pg.host, "port": pg.port, **keys}.items())
 
 
 # -- sockets
@@ -199,7 +195,7 @@ def test_keys_of_scram_have_threads(start_pooler, newest_pg):
 
 @pytest.mark.shows("database.application_name", "database.client_encoding")
 def test_parameters_of_a_database(start_pooler, pg):
-    entry = where(pg, application_name="of_the_database", client_encoding="LATIN1")
+    entry = pg.entry("application_name=of_the_database client_encoding=LATIN1", dbname=None)
     pooler = start_pooler(pg, databases={"app": entry})
     with pooler.raw() as client:
         assert client.value("SHOW client_encoding") == "LATIN1"
@@ -209,7 +205,7 @@ def test_parameters_of_a_database(start_pooler, pg):
 
 @pytest.mark.shows("database.server_lifetime")
 def test_server_lifetime_of_a_database(start_pooler, newest_pg):
-    databases = {"app": where(newest_pg, server_lifetime=1), "other": where(newest_pg)}
+    databases = {"app": newest_pg.entry("server_lifetime=1", dbname=None), "other": newest_pg.entry(dbname=None)}
     pooler = start_pooler(newest_pg, databases=databases, default_pool_size=1)
     short, long = pooler.raw(), pooler.raw(dbname="other")
     before, stays = short.value(BACKEND), long.value(BACKEND)
@@ -220,7 +216,7 @@ def test_server_lifetime_of_a_database(start_pooler, newest_pg):
 @pytest.mark.shows("user.pool_size")
 def test_pool_size_of_a_user(start_pooler, newest_pg):
     """Goes before the database's."""
-    pooler = start_pooler(newest_pg, databases={"app": where(newest_pg, pool_size=1)},
+    pooler = start_pooler(newest_pg, databases={"app": newest_pg.entry("pool_size=1")},
                           users_section={"trusty": "pool_size=3"})
     clients = [pooler.raw() for _ in range(3)]
     for client in clients:
@@ -236,7 +232,7 @@ def test_pool_size_of_a_user(start_pooler, newest_pg):
 @pytest.mark.shows("autodb_idle_timeout")
 def test_autodb_idle_timeout(start_pooler, newest_pg):
     """A database that came from `*` is forgotten once nobody has used it for so long."""
-    pooler = start_pooler(newest_pg, databases={"*": where(newest_pg)}, autodb_idle_timeout=1,
+    pooler = start_pooler(newest_pg, databases={"*": newest_pg.entry(dbname=None)}, autodb_idle_timeout=1,
                           server_idle_timeout=1)
 
     def known():
@@ -246,8 +242,7 @@ def test_autodb_idle_timeout(start_pooler, newest_pg):
         assert client.value("SELECT current_database()") == "app"
         assert "app" in known()
         assert pooler.log().count("registered new auto-database: app") == 1
-        time.sleep(1.5)  # it is in use
-        assert "app" in known()
+        machine.stays_true(lambda: "app" in known(), 1.5, "it is known while it is in use")
     machine.wait_until(lambda: "app" not in known(), 10, "it is forgotten")
     assert pooler.raw().value("SELECT current_database()") == "app"
 
@@ -263,12 +258,9 @@ def test_server_login_retry(start_server, start_pooler, pause, fewest, most):
     server = start_server(lambda connection: tries.append(time.monotonic()))
     pooler = start_pooler(None, databases={"bad": server.database}, server_login_retry=pause,
                           query_wait_timeout=3, users={"trusty": "x", "admin": "admin password"})
-    deadline = time.monotonic() + 2.5
-    while time.monotonic() < deadline:
-        try:
+    for _ in machine.every(0.05, until=machine.after(2.5)):
+        with contextlib.suppress(LoginRefused, wire.Closed, TimeoutError):
             pooler.raw(dbname="bad", timeout=3)
-        except (LoginRefused, wire.Closed, TimeoutError):
-            time.sleep(0.05)
     assert fewest <= len(tries) <= most
     for earlier, later in zip(tries, tries[1:], strict=False):
         assert later - earlier > 0.8 * pause
@@ -346,10 +338,7 @@ def test_address_is_kept(start_with_hosts, start_server, seconds, moves):
         if moves:
             machine.wait_until(lambda: client.value("SELECT 1") == "new", 10, "the new address is used")
         else:
-            until = time.monotonic() + 2.5
-            while time.monotonic() < until:
-                assert client.value("SELECT 1") == "old"
-                time.sleep(0.05)
+            machine.stays_true(lambda: client.value("SELECT 1") == "old", 2.5, "the old address is used")
 
 
 @pytest.mark.shows("dns_nxdomain_ttl")
@@ -370,10 +359,7 @@ def test_missing_name_is_remembered(start_with_hosts, newest_pg, seconds, found)
     if found:
         assert machine.wait_until(comes_in, 10, "the name is looked up again") == "1"
     else:
-        until = time.monotonic() + 2.5
-        while time.monotonic() < until:
-            assert comes_in() is None
-            time.sleep(0.05)
+        machine.stays_true(lambda: comes_in() is None, 2.5, "the name is not looked up again")
 
 
 # -- what is left of clients that are gone
@@ -412,8 +398,7 @@ def test_close_flush_timeout(start_pooler, newest_pg, seconds, stays):
         return any(sock.getpeername() == here for sock in clients)
 
     if stays:
-        time.sleep(1.5)
-        assert is_open()
+        machine.stays_true(is_open, 1.5, "it is open")
         client.rest()
     machine.wait_until(lambda: not is_open(), 5, "it is closed")
 

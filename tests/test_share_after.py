@@ -5,13 +5,9 @@ import pytest
 import machine
 import rawclient as wire
 
+# They carry sessions.
+POOLER_SETTINGS = {"session_state": "transparent"}
 BACKEND = "SELECT pg_backend_pid()"
-
-
-@pytest.fixture
-def start_pooler(start_pooler):
-    """Poolers that carry sessions."""
-    return lambda pg, **options: start_pooler(pg, **{"session_state": "transparent"} | options)
 
 
 def active(pooler):

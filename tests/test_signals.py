@@ -3,7 +3,6 @@
 import signal
 import socket
 import subprocess
-import time
 
 import pytest
 
@@ -42,7 +41,6 @@ def while_clients_leave(pooler, clients):
             assert client.value("SELECT 1") == "1"
         assert pooler.alive()
         clients.pop().close()
-        time.sleep(0.02)
 
 
 @NEWER
@@ -81,8 +79,7 @@ def test_int_lends_no_server_again(start_pooler, newest_pg, workers):
     pooler.signal(signal.SIGINT)
     machine.wait_until(lambda: is_closed_to_new(pooler), what="nobody is let in")
     idle.send(query("SELECT 1"))
-    time.sleep(0.3)
-    assert pooler.alive()
+    machine.stays_true(pooler.alive, 0.3, "it waits for the busy client")
     busy.send(query("COMMIT"))
     busy.rest()
     assert "D" not in wire.kinds(idle.rest())
@@ -179,8 +176,7 @@ def test_signals_that_end_nothing(start_pooler, newest_pg):
     client = pooler.raw()
     for number in (signal.SIGPIPE, signal.SIGUSR2, signal.SIGHUP, signal.SIGCHLD, signal.SIGWINCH):
         pooler.signal(number)
-        time.sleep(0.1)
-        assert client.value("SELECT 1") == "1"
+        machine.stays_true(lambda: client.value("SELECT 1") == "1", 0.1, "the client is served")
 
 
 # -- files

@@ -9,6 +9,7 @@ import subprocess
 
 import pytest
 
+import cluster as clusters
 import machine
 import rawclient as wire
 import sockets
@@ -98,16 +99,7 @@ def test_listen_addr(start_pooler, newest_pg, addresses):
             assert client.value("SELECT 1") == "1"
 
 
-def has_ipv6():
-    try:
-        with socket.socket(socket.AF_INET6) as one:
-            one.bind(("::1", 0))
-    except OSError:
-        return False
-    return True
-
-
-@pytest.mark.skipif(not has_ipv6(), reason="no IPv6 here")
+@pytest.mark.skipif(not clusters.has_ipv6(), reason="no IPv6 here")
 @pytest.mark.parametrize("addresses", ["127.0.0.1,::1", "*", "127.0.0.1,[::1]"])
 def test_listen_addr_of_ipv6(start_pooler, newest_pg, addresses):
     pooler = start_pooler(newest_pg, listen_addr=addresses)
@@ -208,7 +200,7 @@ def test_unix_socket_is_for_administrators_at_the_end(start_pooler, newest_pg, w
         client = other.raw()
         client.query("BEGIN")
         other.signal(number)
-        machine.wait_until(lambda other=other: not is_listening(other), what="TCP is closed")
+        machine.wait_until(lambda other=other: not other.is_listening(), what="TCP is closed")
         for _ in range(4):  # some of them on each worker
             with RawClient.unix(other.unix_path) as admin:
                 admin.login("admin", "pgbouncer", other.users["admin"])
@@ -221,14 +213,6 @@ def test_unix_socket_is_for_administrators_at_the_end(start_pooler, newest_pg, w
         client.rest() if number == signal.SIGINT else client.close()
         assert other.wait_end() == 0
         assert not os.path.exists(other.unix_path)
-
-
-def is_listening(pooler):
-    try:
-        pooler.socket().close()
-    except OSError:
-        return False
-    return True
 
 
 # -- the process
@@ -319,7 +303,7 @@ def test_sockets_of_the_service_manager(new_pooler, newest_pg):
         with client:
             client.login("trusty", "app")
             assert client.value("SELECT 1") == "1"
-    assert not is_listening(pooler)
+    assert not pooler.is_listening()
     pooler.expect_log("listen_addr ignored")
     given.close()
     unix.close()

@@ -5,129 +5,112 @@ import random
 
 import pytest
 
-import rawclient as wire
-from rawclient import SYNC, bind, close, describe, errors, execute, parse, query, rows
+from rawclient import SYNC, bind, close, describe, errors, execute, parse, queries, query, rows, run
 from test_certificates import read
-from test_prepared import Mover, answer
+from test_prepared import Mover, play_between
 
 VIEW = "SELECT name, statement, from_sql FROM pg_prepared_statements ORDER BY name"
 NAMES = "SELECT name, from_sql FROM pg_prepared_statements ORDER BY name"
 
 
-def used(name, *values):
-    return bind(values, name=name) + execute() + SYNC
-
-
-def sql(*texts):
-    return [query(text) for text in texts]
-
-
 # name: steps, each of which ends with one answer to Sync or Query
 SCRIPTS = {
-    "made and used": sql("PREPARE p AS SELECT 1", "EXECUTE p", "EXECUTE p", "DEALLOCATE p", "EXECUTE p"),
-    "with parameters": sql(
+    "made and used": queries("PREPARE p AS SELECT 1", "EXECUTE p", "EXECUTE p", "DEALLOCATE p", "EXECUTE p"),
+    "with parameters": queries(
         "PREPARE p (int, text) AS SELECT $1 + 1, $2", "EXECUTE p (1, 'x')", "EXECUTE p (1)",
         "EXECUTE p ('2', 3)"),
-    "a name that is taken": sql(
+    "a name that is taken": queries(
         "PREPARE p AS SELECT 1", "PREPARE p AS SELECT 2", "EXECUTE p", "DEALLOCATE q", "EXECUTE p"),
-    "outlives a rollback": sql(
+    "outlives a rollback": queries(
         "BEGIN", "PREPARE p AS SELECT 1", "SELECT 1/0", "ROLLBACK", "EXECUTE p", "BEGIN", "DEALLOCATE p",
         "ROLLBACK", "EXECUTE p"),
-    "several": sql(
+    "several": queries(
         "PREPARE a AS SELECT 1", "PREPARE b AS SELECT 2", "PREPARE c AS SELECT 3", "DEALLOCATE b",
         "EXECUTE a", "EXECUTE b", "EXECUTE c", "DEALLOCATE ALL", "EXECUTE a", "PREPARE a AS SELECT 4",
         "EXECUTE a"),
-    "several in one text": sql(
+    "several in one text": queries(
         "PREPARE a AS SELECT 1; PREPARE b AS SELECT ';'", "EXECUTE a; EXECUTE b",
         "PREPARE c AS SELECT 3; SELECT 1/0", "EXECUTE c", "DEALLOCATE a; EXECUTE a", "EXECUTE b"),
-    "names in quotes": sql(
+    "names in quotes": queries(
         'PREPARE "Weird ""name" AS SELECT 1', 'EXECUTE "Weird ""name"', "PREPARE Folded AS SELECT 2",
         'EXECUTE folded', 'EXECUTE "Folded"'),
-    "discarded": sql("PREPARE p AS SELECT 1", "DISCARD ALL", "EXECUTE p", "PREPARE p AS SELECT 2", "EXECUTE p"),
-    "explained": sql("PREPARE p AS SELECT 1", "EXPLAIN (COSTS OFF) EXECUTE p"),
-    "beyond ASCII": sql("PREPARE p AS SELECT 'ä'", "EXECUTE p", "EXECUTE p"),
-    "under a path": sql(
+    "discarded": queries("PREPARE p AS SELECT 1", "DISCARD ALL", "EXECUTE p", "PREPARE p AS SELECT 2", "EXECUTE p"),
+    "explained": queries("PREPARE p AS SELECT 1", "EXPLAIN (COSTS OFF) EXECUTE p"),
+    "beyond ASCII": queries("PREPARE p AS SELECT 'ä'", "EXECUTE p", "EXECUTE p"),
+    "under a path": queries(
         "CREATE SCHEMA IF NOT EXISTS sql_a; CREATE TABLE IF NOT EXISTS sql_a.t AS SELECT 'a'",
         "SET search_path = sql_a", "PREPARE p AS SELECT * FROM t", "EXECUTE p", "RESET search_path",
         "EXECUTE p", "SET search_path = sql_a", "EXECUTE p", "DROP SCHEMA sql_a CASCADE"),
     "in the extended protocol": [
         parse("PREPARE p AS SELECT $1::int") + bind() + execute() + SYNC,
         parse("EXECUTE p (5)") + bind() + execute() + SYNC,
-        parse("EXECUTE p (6)", "S") + used("S"), used("S"),
-        parse("DEALLOCATE p") + bind() + execute() + SYNC, used("S")],
+        parse("EXECUTE p (6)", "S") + run("S") + SYNC, run("S") + SYNC,
+        parse("DEALLOCATE p") + bind() + execute() + SYNC, run("S") + SYNC],
     "bound by the protocol": [
-        *sql("PREPARE p (int) AS SELECT $1 + 1"), used("p", 1), describe("S", "p") + SYNC,
-        close("S", "p") + SYNC, used("p", 1), *sql("EXECUTE p (1)")],
+        *queries("PREPARE p (int) AS SELECT $1 + 1"), run("p", 1) + SYNC, describe("S", "p") + SYNC,
+        close("S", "p") + SYNC, run("p", 1) + SYNC, *queries("EXECUTE p (1)")],
     "of the protocol, used by SQL": [
-        parse("SELECT $1::int + 1", "s") + SYNC, *sql("EXECUTE s (1)"), used("s", 2),
-        *sql("DEALLOCATE s"), used("s", 3), *sql("EXECUTE s (1)"), parse("SELECT 9", "s") + SYNC, used("s")],
+        parse("SELECT $1::int + 1", "s") + SYNC, *queries("EXECUTE s (1)"), run("s", 2) + SYNC,
+        *queries("DEALLOCATE s"), run("s", 3) + SYNC, *queries("EXECUTE s (1)"), parse("SELECT 9", "s") + SYNC,
+        run("s") + SYNC],
     "of the protocol, in a transaction": [
-        parse("SELECT $1::int + 1", "s") + SYNC, *sql("BEGIN"), used("s", 1),
-        *sql("EXECUTE s (1)", "DEALLOCATE s"), used("s", 1), *sql("ROLLBACK"), used("s", 1)],
+        parse("SELECT $1::int + 1", "s") + SYNC, *queries("BEGIN"), run("s", 1) + SYNC,
+        *queries("EXECUTE s (1)", "DEALLOCATE s"), run("s", 1) + SYNC, *queries("ROLLBACK"), run("s", 1) + SYNC],
     "made by the protocol over one of SQL": [
-        *sql("PREPARE p AS SELECT 1"), parse("SELECT 2", "p") + SYNC, *sql("EXECUTE p"), used("p"),
-        close("S", "p") + parse("SELECT 2", "p") + SYNC, *sql("EXECUTE p"), used("p")],
+        *queries("PREPARE p AS SELECT 1"), parse("SELECT 2", "p") + SYNC, *queries("EXECUTE p"), run("p") + SYNC,
+        close("S", "p") + parse("SELECT 2", "p") + SYNC, *queries("EXECUTE p"), run("p") + SYNC],
     "made by SQL over one of the protocol": [
-        parse("SELECT 2", "p") + SYNC, *sql("PREPARE p AS SELECT 1", "EXECUTE p"), used("p"),
-        *sql("DEALLOCATE p; PREPARE p AS SELECT 3", "EXECUTE p"), used("p")],
+        parse("SELECT 2", "p") + SYNC, *queries("PREPARE p AS SELECT 1", "EXECUTE p"), run("p") + SYNC,
+        *queries("DEALLOCATE p; PREPARE p AS SELECT 3", "EXECUTE p"), run("p") + SYNC],
     "made anew just behind its DEALLOCATE": [
         parse("SELECT 1", "s") + SYNC,
         parse("DEALLOCATE s") + bind() + execute() + parse("SELECT 3", "s") + SYNC,
-        *sql("EXECUTE s"), used("s")],
+        *queries("EXECUTE s"), run("s") + SYNC],
     "closed, made by the protocol, and taken away by SQL": [
-        *sql("PREPARE p AS SELECT 1"),
+        *queries("PREPARE p AS SELECT 1"),
         close("S", "p") + parse("SELECT 2", "p") + parse("DEALLOCATE p") + bind() + execute() + SYNC,
-        used("p"), *sql("EXECUTE p"), parse("SELECT 3", "p") + SYNC, used("p")],
+        run("p") + SYNC, *queries("EXECUTE p"), parse("SELECT 3", "p") + SYNC, run("p") + SYNC],
     "closed in a request that has failed": [
         parse("SELECT 1", "s") + SYNC,
         parse("SELECT 2", "s") + close("S", "s") + parse("PREPARE s AS SELECT 3") + bind() + execute()
         + parse("SELECT 4", "s") + SYNC,
-        *sql(NAMES, "EXECUTE s"), used("s"),
-        query("SELEKT") + SYNC + close("S", "s") + parse("DEALLOCATE s") + bind() + execute() + SYNC, *sql(NAMES)],
+        *queries(NAMES, "EXECUTE s"), run("s") + SYNC,
+        query("SELEKT") + SYNC + close("S", "s") + parse("DEALLOCATE s") + bind() + execute() + SYNC, *queries(NAMES)],
     "made anew in the request behind its DEALLOCATE": [
         parse("SELECT 1", "s") + SYNC,
         parse("DEALLOCATE s") + bind() + execute() + SYNC + parse("SELECT 3", "s") + SYNC,
-        used("s"), *sql("EXECUTE s")],
+        run("s") + SYNC, *queries("EXECUTE s")],
     "all deallocated": [
-        parse("SELECT 1", "s") + SYNC, *sql("PREPARE p AS SELECT 2", "DEALLOCATE ALL", "EXECUTE p"),
-        used("s"), used("p"), parse("SELECT 3", "s") + SYNC, used("s")],
+        parse("SELECT 1", "s") + SYNC, *queries("PREPARE p AS SELECT 2", "DEALLOCATE ALL", "EXECUTE p"),
+        run("s") + SYNC, run("p") + SYNC, parse("SELECT 3", "s") + SYNC, run("s") + SYNC],
     "all deallocated just before": [
         parse("SELECT 1", "s") + SYNC,
-        parse("DEALLOCATE ALL") + bind() + execute() + SYNC + parse(NAMES) + used("") + used("s")],
+        parse("DEALLOCATE ALL") + bind() + execute() + SYNC + parse(NAMES) + run("") + SYNC + run("s") + SYNC],
     "all deallocated in the same request": [
         parse("SELECT 1", "s") + SYNC,
         parse("DISCARD PLANS") + bind() + execute() + parse("DEALLOCATE ALL") + bind() + execute()
-        + parse(NAMES) + used("")],
+        + parse(NAMES) + run("") + SYNC],
     "not deallocated, since all of the request has failed": [
         parse("SELECT 1", "p") + SYNC,
         parse("CLOSE c") + bind() + execute() + parse("DEALLOCATE ALL") + bind() + execute()
-        + parse("PREPARE p AS SELECT 2") + bind() + execute() + parse(NAMES) + used(""),
-        *sql(NAMES), used("p"), *sql("EXECUTE p")],
+        + parse("PREPARE p AS SELECT 2") + bind() + execute() + parse(NAMES) + run("") + SYNC,
+        *queries(NAMES), run("p") + SYNC, *queries("EXECUTE p")],
     "seen": [
-        *sql("PREPARE p AS SELECT 1", VIEW), parse("SELECT $1::int", "s") + SYNC, *sql(VIEW), used("s", 1),
-        *sql(VIEW, "DEALLOCATE p", VIEW), close("S", "s") + SYNC, *sql(VIEW)],
+        *queries("PREPARE p AS SELECT 1", VIEW), parse("SELECT $1::int", "s") + SYNC, *queries(VIEW), run("s",
+        1) + SYNC,
+        *queries(VIEW, "DEALLOCATE p", VIEW), close("S", "s") + SYNC, *queries(VIEW)],
     "seen in a transaction": [
-        parse("SELECT 1", "s") + SYNC, *sql("BEGIN", VIEW), used("s"), parse("SELECT 2", "t") + SYNC,
-        *sql(VIEW, "COMMIT", VIEW)],
+        parse("SELECT 1", "s") + SYNC, *queries("BEGIN", VIEW), run("s") + SYNC, parse("SELECT 2", "t") + SYNC,
+        *queries(VIEW, "COMMIT", VIEW)],
     "in a text that can't be read": [
-        parse("SELECT 1", "s") + SYNC, *sql('SELECT U&"name" FROM PG_Prepared_statements',
+        parse("SELECT 1", "s") + SYNC, *queries('SELECT U&"name" FROM PG_Prepared_statements',
             'EXECUTE s; SELECT 1 AS U&"x"', 'SELECT 1 AS U&"x"; EXPLAIN (COSTS OFF) Execute s',
             'SELECT 1 AS U&"x"; PREPARE s AS SELECT 2', 'DEALLOCATE s; SELECT 1 AS U&"x"', "EXECUTE s",
             'SELECT 1 AS U&"x"; PREPARE p AS SELECT 2', "EXECUTE p", 'SELECT 1 AS U&"x"; DEALLOCATE p', "EXECUTE p")],
     "seen by a statement": [
-        parse(VIEW, "v") + SYNC, used("v"), parse("SELECT 1", "s") + SYNC, used("v"),
-        *sql("PREPARE p AS SELECT 1"), used("v")],
+        parse(VIEW, "v") + SYNC, run("v") + SYNC, parse("SELECT 1", "s") + SYNC, run("v") + SYNC,
+        *queries("PREPARE p AS SELECT 1"), run("v") + SYNC],
 }
-
-
-def converse(client, steps, before=lambda: None):
-    heard = []
-    for step in steps:
-        before()
-        client.send(step)
-        for _ in range(step.count(SYNC) or 1):
-            heard.append(answer(client.until_ready()))
-    return heard
 
 
 def has_transaction(steps):
@@ -137,9 +120,8 @@ def has_transaction(steps):
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_as_if_alone(start_pooler, either_pg, name):
     steps = SCRIPTS[name]
-    with wire.RawClient.tcp(either_pg.host, either_pg.port) as direct:
-        direct.login("trusty", "app")
-        expected = converse(direct, steps)
+    with either_pg.raw() as direct:
+        expected = play_between(direct, steps)
     weir = start_pooler(either_pg, workers=1, default_pool_size=2)
     with weir.raw() as other, weir.raw() as noisy:
         # What others have of these names is not to be seen.
@@ -148,10 +130,10 @@ def test_as_if_alone(start_pooler, either_pg, name):
         for known in (False, True):
             mover = (lambda: None) if has_transaction(steps) else Mover(other)
             with weir.raw() as client:
-                assert converse(client, steps, mover) == expected, f"known to the servers: {known}"
+                assert play_between(client, steps, mover) == expected, f"known to the servers: {known}"
             other.query("ROLLBACK")
         assert rows(noisy.send(query("EXECUTE p")).until_ready()) == [("noisy",)]
-        assert rows(noisy.send(used("s")).until_ready()) == [("noisy",)]
+        assert rows(noisy.send(run("s") + SYNC).until_ready()) == [("noisy",)]
 
 
 def test_a_server_is_free_between_transactions(start_pooler, newest_pg):
@@ -197,12 +179,12 @@ def test_a_server_is_free_after_what_has_waited(start_pooler, newest_pg, text):
     with weir.raw() as client, weir.raw() as other:
         client.send(parse("SELECT 1", "s") + SYNC).until_ready()
         # What the name stands for is known when the first request is answered.
-        steps = parse(text) + bind() + execute() + SYNC + parse("SELECT 3", "x") + used("x")
+        steps = parse(text) + bind() + execute() + SYNC + parse("SELECT 3", "x") + run("x") + SYNC
         client.send(steps).until_ready()
         assert rows(client.until_ready()) == [("3",)]
         assert other.value("SELECT 'free'") == "free"
-        assert errors(client.send(used("s")).until_ready())[0][0] == "26000"
-        assert rows(client.send(used("x")).until_ready()) == [("3",)]
+        assert errors(client.send(run("s") + SYNC).until_ready())[0][0] == "26000"
+        assert rows(client.send(run("x") + SYNC).until_ready()) == [("3",)]
 
 
 def random_step(dice):
@@ -214,9 +196,9 @@ def random_step(dice):
         lambda: query(f"EXECUTE {name}"),
         lambda: query(f"DEALLOCATE {name}"),
         lambda: parse(f"SELECT {number}", name) + SYNC,
-        lambda: parse(f"SELECT {number}", name) + used(name),
-        lambda: used(name),
-        lambda: used(name),
+        lambda: parse(f"SELECT {number}", name) + run(name) + SYNC,
+        lambda: run(name) + SYNC,
+        lambda: run(name) + SYNC,
         lambda: describe("S", name) + SYNC,
         lambda: close("S", name) + SYNC,
         lambda: close("S", name) + parse(f"SELECT {number}", name) + SYNC,
@@ -235,16 +217,14 @@ def test_random_sessions(start_pooler, either_pg, seed):
     weir = start_pooler(either_pg, workers=1, default_pool_size=2)
     pairs = []
     for _ in range(3):
-        direct = wire.RawClient.tcp(either_pg.host, either_pg.port)
-        direct.login("trusty", "app")
-        pairs.append((direct, weir.raw()))
+                pairs.append((either_pg.raw(), weir.raw()))
     with weir.raw() as holder:
         mover = Mover(holder)
         for number in range(150):
             mover()
             direct, client = dice.choice(pairs)
             step = random_step(dice)
-            expected, found = (converse(one, [step]) for one in (direct, client))
+            expected, found = (play_between(one, [step]) for one in (direct, client))
             assert found == expected, (seed, number, step)
     for pair in pairs:
         for one in pair:
@@ -260,7 +240,7 @@ def test_who_takes_away_what_is_not_its_own(start_pooler, either_pg, text):
         one.send(parse("SELECT 1", "S_1") + SYNC).until_ready()
         for number in range(20):
             other.query(text.format(f"PGWEIR_{number}"))
-            one.send(used("S_1"))
+            one.send(run("S_1") + SYNC)
             assert rows(one.until_ready()) == [("1",)]
 
 
@@ -269,7 +249,8 @@ def test_who_takes_away_what_is_not_its_own(start_pooler, either_pg, text):
     "SELECT set_config('app.x', 'secret', false)", "SELECT set_config('app.x', 'secret', false), 'ä'"])
 def test_what_a_statement_sets_is_nobody_elses(start_pooler, either_pg, how, text):
     weir = start_pooler(either_pg, workers=1, default_pool_size=2)
-    use = {"bound": used("p"), "executed": query("EXECUTE p"), "executed by the protocol": parse("EXECUTE p") + used("")}
+    use = {"bound": run("p") + SYNC, "executed": query("EXECUTE p"),
+        "executed by the protocol": parse("EXECUTE p") + run("") + SYNC}
     with weir.raw() as one, weir.raw() as other:
         one.query(f"PREPARE p AS {text}")
         for _ in range(3):
@@ -280,7 +261,7 @@ def test_what_a_statement_sets_is_nobody_elses(start_pooler, either_pg, how, tex
             assert one.value("SELECT current_setting('app.x', true)") == "secret"
 
 
-@pytest.mark.parametrize("use", [used("p"), query("EXECUTE p")], ids=["bound", "executed"])
+@pytest.mark.parametrize("use", [run("p") + SYNC, query("EXECUTE p")], ids=["bound", "executed"])
 @pytest.mark.parametrize("prepared", [True, False], ids=["of SQL", "of the protocol"])
 def test_a_statement_may_change_the_catalog(start_pooler, newest_pg, use, prepared):
     """By a function that says nothing of it in its text: what is certified is read anew before anybody trusts it."""

@@ -36,12 +36,8 @@ def start(start_pooler, pg, **settings):
     return start_pooler(pg, workers=1, default_pool_size=1, **settings)
 
 
-def send(client, message):
-    return client.send(message).until_ready()
-
-
 def prepare(client, text=TEXT):
-    assert kinds(send(client, parse(text, "S") + describe("S", "S") + SYNC)) in ("1tTZ", "1tnZ")
+    assert kinds(client.ask(parse(text, "S") + describe("S", "S") + SYNC)) in ("1tTZ", "1tnZ")
 
 
 @pytest.mark.shows("max_retry_bytes")
@@ -49,20 +45,20 @@ def test_a_request_that_asks_for_columns(start_pooler, newest_pg, changing):
     weir = start(start_pooler, newest_pg)
     with weir.raw() as client:
         prepare(client)
-        assert rows(send(client, ASKS)) == [("1",)]
+        assert rows(client.ask(ASKS)) == [("1",)]
         widen(changing)
-        messages = send(client, ASKS)
+        messages = client.ask(ASKS)
         assert kinds(messages) == "2TDCZ"
         assert rows(messages) == [("1", "2")]
         narrow(changing)
-        assert kinds(send(client, describe("S", "S") + SYNC)) == "tTZ"
-        assert rows(send(client, TRUSTS)) == [("1",)]
+        assert kinds(client.ask(describe("S", "S") + SYNC)) == "tTZ"
+        assert rows(client.ask(TRUSTS)) == [("1",)]
         # In parts, and with a Flush.
         widen(changing)
         client.send(bind(name="S") + describe()[:3]).send(describe()[3:] + execute()[:7])
         client.send(execute()[7:] + FLUSH + SYNC)
         assert [errors(m) for m in [client.until_ready()]] in ([[]], [STALE])
-        assert rows(send(client, ASKS)) == [("1", "2")]
+        assert rows(client.ask(ASKS)) == [("1", "2")]
 
 
 @pytest.mark.shows("max_retry_bytes")
@@ -71,15 +67,15 @@ def test_a_request_that_trusts(start_pooler, newest_pg, changing):
     weir = start(start_pooler, newest_pg)
     with weir.raw() as old, weir.raw() as new:
         prepare(old)
-        assert rows(send(old, TRUSTS)) == [("1",)]
+        assert rows(old.ask(TRUSTS)) == [("1",)]
         widen(changing)
         for _ in range(3):
-            assert errors(send(old, TRUSTS)) == STALE
+            assert errors(old.ask(TRUSTS)) == STALE
         # Directly, this one would never see the error.
         prepare(new)
-        assert rows(send(new, TRUSTS)) == [("1", "2")]
-        assert errors(send(old, ASKS)) == STALE
-        assert kinds(send(old, close("S", "S") + parse(TEXT, "S") + TRUSTS)) == "312DCZ"
+        assert rows(new.ask(TRUSTS)) == [("1", "2")]
+        assert errors(old.ask(ASKS)) == STALE
+        assert kinds(old.ask(close("S", "S") + parse(TEXT, "S") + TRUSTS)) == "312DCZ"
 
 
 def test_one_that_was_told_elsewhere(start_pooler, newest_pg, changing):
@@ -93,9 +89,9 @@ def test_one_that_was_told_elsewhere(start_pooler, newest_pg, changing):
         other.query("COMMIT")
         # Now on both servers, of which one knows the statement from before.
         for _ in range(2):
-            assert rows(send(client, TRUSTS)) == [("1", "2")]
+            assert rows(client.ask(TRUSTS)) == [("1", "2")]
             other.query("BEGIN")
-            assert rows(send(client, TRUSTS)) == [("1", "2")]
+            assert rows(client.ask(TRUSTS)) == [("1", "2")]
             other.query("COMMIT")
 
 
@@ -115,15 +111,15 @@ def test_where_it_is_safe(start_pooler, newest_pg, changing, settings, before, r
     weir = start(start_pooler, newest_pg, **settings)
     with weir.raw() as client:
         prepare(client)
-        send(client, parse("SELECT 5", "T") + SYNC)
+        client.ask(parse("SELECT 5", "T") + SYNC)
         widen(changing)
         if before:
-            send(client, before)
-        assert errors(send(client, request_)) == expected
+            client.ask(before)
+        assert errors(client.ask(request_)) == expected
     with weir.raw() as client:
         # What is made from now on is made anew.
         prepare(client)
-        assert rows(send(client, ASKS)) == [("1", "2")]
+        assert rows(client.ask(ASKS)) == [("1", "2")]
 
 
 def test_of_several_the_first(start_pooler, newest_pg, changing):
@@ -135,19 +131,19 @@ def test_of_several_the_first(start_pooler, newest_pg, changing):
         client.send(ASKS + query("SELECT 7"))
         first, second = client.until_ready(), client.until_ready()
         assert errors(first) == STALE and rows(second) == [("7",)]
-        assert rows(send(client, ASKS)) == [("1", "2")]
+        assert rows(client.ask(ASKS)) == [("1", "2")]
 
 
 def test_two_statements_in_one_request(start_pooler, newest_pg, changing):
     weir = start(start_pooler, newest_pg)
     with weir.raw() as client:
-        send(client, parse(TEXT, "S") + parse(TEXT + " WHERE true", "T") + describe("S", "T") + SYNC)
+        client.ask(parse(TEXT, "S") + parse(TEXT + " WHERE true", "T") + describe("S", "T") + SYNC)
         widen(changing)
-        messages = send(client, bind(name="S") + describe() + execute()
+        messages = client.ask(bind(name="S") + describe() + execute()
                         + bind(name="T") + describe() + execute() + SYNC)
         # The second fails when the first has been answered.
         assert kinds(messages) == "2TDCEZ"
-        assert rows(send(client, ASKS)) == [("1", "2")]
+        assert rows(client.ask(ASKS)) == [("1", "2")]
 
 
 def test_parameters(start_pooler, newest_pg, changing):
@@ -158,15 +154,15 @@ def test_parameters(start_pooler, newest_pg, changing):
         prepare(client, text)
         changing.execute("ALTER TABLE changing ALTER a TYPE bigint")
         one = bind([b"\x00\x00\x00\x01"], name="S", param_formats=[1]) + describe() + execute() + SYNC
-        assert errors(send(client, one)) == STALE
-        send(client, close("S", "S") + SYNC)
+        assert errors(client.ask(one)) == STALE
+        client.ask(close("S", "S") + SYNC)
         prepare(client, text)
         changing.execute("ALTER TABLE changing ADD b int")
         one = bind([b"\x00" * 7 + b"\x01"], name="S", param_formats=[1]) + describe() + execute() + SYNC
-        assert rows(send(client, one)) == [("1", None)]
+        assert rows(client.ask(one)) == [("1", None)]
         changing.execute("ALTER TABLE changing DROP b")
         one = bind(["1"], name="S") + describe() + execute() + SYNC
-        assert rows(send(client, one)) == [("1",)]
+        assert rows(client.ask(one)) == [("1",)]
 
 
 def test_a_table_that_is_gone(start_pooler, newest_pg, changing):
@@ -174,7 +170,7 @@ def test_a_table_that_is_gone(start_pooler, newest_pg, changing):
     with weir.raw() as client:
         prepare(client)
         changing.execute("DROP TABLE changing")
-        assert [state for state, _ in errors(send(client, ASKS))] == ["42P01"]
+        assert [state for state, _ in errors(client.ask(ASKS))] == ["42P01"]
         assert rows(client.send(query("SELECT 1")).until_ready()) == [("1",)]
 
 

@@ -6,7 +6,7 @@ from itertools import zip_longest
 import pytest
 
 import rawclient as wire
-from rawclient import COPY_DONE, FLUSH, SYNC, bind, close, copy_data, describe, execute, extended, parse, query
+from rawclient import COPY_DONE, SYNC, bind, close, copy_data, describe, execute, extended, parse, query
 
 PARAMETERS = {
     "options": r'-c search_path=pg_temp,\ "We\ ird",\ public -c work_mem=77kB -c app.tenant=seven',
@@ -102,18 +102,8 @@ def answers(client, steps, before):
     heard = []
     for step in steps:
         before()
-        heard.append((step, told(ask(client, step))))
+        heard.append((step, told(client.ask(step))))
     return heard
-
-
-def ask(client, step):
-    """Sends requests, and reads until each is answered."""
-    client.send(step)
-    requests = step.count(SYNC) + sum(step.count(b"Q" + bytes([0, 0, n])) for n in range(4))
-    messages = []
-    for _ in range(requests):
-        messages += client.until_ready()
-    return messages
 
 
 def told(messages):
@@ -183,7 +173,7 @@ def test_reset_in_parts(start_pooler, either_pg, size, reset, form):
         with tcp(server.host, server.port) as client, tcp(server.host, server.port) as other:
             client.login("trusty", "app", **PARAMETERS)
             other.login("trusty", "app")
-            ask(client, CHANGE + begin)
+            client.ask(CHANGE + begin)
             client.send(said[:1000])
             other.query("SELECT 1")
             client.send(said[1000:])

@@ -8,14 +8,9 @@ import pytest
 
 import machine
 import rawclient as wire
-from rawclient import FLUSH, SYNC, bind, close, describe, execute, parse, query
+from rawclient import FLUSH, SYNC, bind, close, describe, execute, parse, query, run
 
 INT4, TEXT = 23, 25
-
-
-def run(name, *values):
-    """Bind and Execute of a prepared statement, without Sync."""
-    return bind(values, name=name) + execute()
 
 
 def say(text):
@@ -185,30 +180,16 @@ def comparable(message):
     return message.kind, message.body
 
 
-def converse(clients, steps, chunk=1 << 20):
-    """Sends each step in pieces, and returns what each of them brought back."""
-    heard = []
-    for who, sent, ends in steps:
-        client = clients[who]
-        for at in range(0, len(sent), chunk):
-            client.send(sent[at : at + chunk])
-        answer = []
-        for end in ends:
-            answer += client.until(end + ("E" if end != "Z" else ""))
-        heard.append((who, [comparable(message) for message in answer]))
-    return heard
-
-
-def direct(pg):
-    client = wire.RawClient.tcp(pg.host, pg.port, 20)
-    client.login("trusty", "app")
-    return client
+def play_by_several(clients, steps, chunk=1 << 20):
+    """What each step of a script brings back to the client that says it, in pieces of `chunk` bytes."""
+    return [(who, [comparable(message) for message in clients[who].play(sent, ends, chunk)])
+            for who, sent, ends in steps]
 
 
 @pytest.fixture
 def pair(pg):
     """Two clients that each have a server of their own."""
-    with direct(pg) as a, direct(pg) as b:
+    with pg.raw() as a, pg.raw() as b:
         yield {"a": a, "b": b}
 
 
@@ -223,14 +204,14 @@ TEMPORARY = "missing table that comes later"
 def test_same_as_postgresql(start_pooler, pg, pair, name, most):
     """Two clients that share one server: each hears what it would hear from its own."""
     steps = SCRIPTS[name]
-    expected = converse(pair, steps)
+    expected = play_by_several(pair, steps)
     total = sum(len(sent) for _, sent, _ in steps)
     pooler = start_pooler(pg, default_pool_size=1, max_prepared_statements=most)
     for chunk in (1 << 20, 4096, 7, 1):
         if total // chunk > 2000 or (chunk < 1 << 20 and name == TEMPORARY):
             continue
         with pooler.raw() as a, pooler.raw() as b:
-            heard = converse({"a": a, "b": b}, steps, chunk)
+            heard = play_by_several({"a": a, "b": b}, steps, chunk)
             for want, got, step in zip(expected, heard, steps, strict=True):
                 assert got == want, f"{step[0]} sent {step[1]!r:.200}, in pieces of {chunk} bytes"
             assert a.value("SELECT 'still here'") == b.value("SELECT 'still here'") == "still here"
@@ -240,8 +221,8 @@ def test_same_as_postgresql(start_pooler, pg, pair, name, most):
 @pytest.mark.parametrize("name", sorted(SCRIPTS.keys() - {TEMPORARY}))
 def test_another_server_each_time(start_pooler, newest_pg, name, workers):
     """The same, though the server that one step used is busy at the next."""
-    with direct(newest_pg) as a, direct(newest_pg) as b:
-        expected = converse({"a": a, "b": b}, SCRIPTS[name])
+    with newest_pg.raw() as a, newest_pg.raw() as b:
+        expected = play_by_several({"a": a, "b": b}, SCRIPTS[name])
     pooler = start_pooler(newest_pg, default_pool_size=2, max_prepared_statements=100, workers=workers)
     clients = {"a": pooler.raw(), "b": pooler.raw()}
     holder, free = pooler.raw(), pooler.raw()
@@ -252,7 +233,7 @@ def test_another_server_each_time(start_pooler, newest_pg, name, workers):
             free.query("BEGIN")
             holder.query("COMMIT")
             holder, free = free, holder
-        answer = converse(clients, [step])
+        answer = play_by_several(clients, [step])
         assert answer == [expected[at]], f"step {at}"
         idle = answer[0][1][-1] == ("Z", b"I")
 
@@ -472,7 +453,7 @@ def test_random_conversations(start_pooler, pg, workers, most):
     def talk(seed):
         dice = random.Random(seed)
         try:
-            with pooler.raw() as client, direct(pg) as twin:
+            with pooler.raw() as client, pg.raw() as twin:
                 for turn in range(60):
                     words, sent, readies = turn_of(dice)
                     heard = []

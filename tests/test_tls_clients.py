@@ -10,7 +10,7 @@ import pytest
 import certs
 import machine
 import rawclient as wire
-from tlsfixtures import connect, refused
+from tlsfixtures import connect, connect_error
 
 pytestmark = pytest.mark.pgweir_only("the tests need PostgreSQL 17's TLS")
 
@@ -20,11 +20,11 @@ pytestmark = pytest.mark.pgweir_only("the tests need PostgreSQL 17's TLS")
 def test_modes(start_pooler, newest_pg, certificates, mode):
     pooler = start_pooler(newest_pg, **certificates.pooler(mode))
     if mode == "require":
-        assert "SSL required" in refused(pooler, sslmode="disable")
+        assert "SSL required" in connect_error(pooler, sslmode="disable")
     else:
         connect(pooler, "disable").close()
     if mode == "disable":
-        assert "does not support SSL" in refused(pooler)
+        assert "does not support SSL" in connect_error(pooler)
         connect(pooler, "prefer").close()
         return
     with connect(pooler, "verify-full", sslrootcert=certificates.authority.cert, host="localhost",
@@ -49,11 +49,11 @@ def test_client_certificates(start_pooler, newest_pg, certificates, mode):
     if mode == "require":
         connect(pooler).close()
     else:
-        assert "certificate required" in refused(pooler)
+        assert "certificate required" in connect_error(pooler)
         pooler.expect_log("peer did not return a certificate")
     # Another authority's.
     false = {"sslcert": certificates.false_client.cert, "sslkey": certificates.false_client.key}
-    refused(pooler, **false)
+    connect_error(pooler, **false)
     pooler.expect_log("certificate verify failed")
 
 
@@ -70,7 +70,7 @@ def test_client_certificates(start_pooler, newest_pg, certificates, mode):
 def test_what_is_spoken(start_pooler, newest_pg, certificates, settings, client, expect):
     pooler = start_pooler(newest_pg, **certificates.pooler(**settings))
     if expect is None:
-        assert "protocol version" in refused(pooler, **client)
+        assert "protocol version" in connect_error(pooler, **client)
         return
     connect(pooler, **client).close()
     pooler.expect_log(f"tls={expect}")
@@ -308,7 +308,7 @@ def test_a_reload_that_fails_changes_nothing(start_pooler, newest_pg, certificat
 def test_settings_by_the_console(start_pooler, newest_pg, certificates):
     """One after the other: they take effect when they fit together."""
     pooler = start_pooler(newest_pg)
-    assert "does not support SSL" in refused(pooler)
+    assert "does not support SSL" in connect_error(pooler)
     admin = pooler.raw("admin", "pgbouncer")
     messages = admin.query("SET client_tls_sslmode = require")
     assert wire.kinds(messages) == "NCZ"
@@ -318,7 +318,7 @@ def test_settings_by_the_console(start_pooler, newest_pg, certificates):
     pooler.console(f"SET client_tls_key_file = '{certificates.site.key}'")
     assert wire.kinds(admin.query(f"SET client_tls_cert_file = '{certificates.site.cert}'")) == "CZ"
     connect(pooler).close()
-    assert "SSL required" in refused(pooler, sslmode="disable")
+    assert "SSL required" in connect_error(pooler, sslmode="disable")
 
 
 def test_psql(start_pooler, newest_pg, certificates):
@@ -346,9 +346,9 @@ def test_channel_binding(start_pooler, newest_pg, certificates, auth_type):
     login = {"user": "scrammed", "password": "scram password"}
     for binding in ("require", "prefer", "disable"):
         connect(pooler, channel_binding=binding, **login).close()
-    assert "password authentication failed" in refused(pooler, user="scrammed", password="wrong",
+    assert "password authentication failed" in connect_error(pooler, user="scrammed", password="wrong",
                                                        channel_binding="require") or True
-    assert "channel binding required" in refused(pooler, sslmode="disable", channel_binding="require", **login)
+    assert "channel binding required" in connect_error(pooler, sslmode="disable", channel_binding="require", **login)
 
 
 def test_idle_clients_are_cheap(start_pooler, newest_pg, certificates):

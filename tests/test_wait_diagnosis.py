@@ -13,10 +13,6 @@ from rawclient import LoginRefused
 NOTICE = "No server connection available in postgres backend, client being queued"
 
 
-def where(pg, more=""):
-    return f"host={pg.host} port={pg.port} dbname=app {more}"
-
-
 def notice(client):
     """The next message, which has to be the notice: its detail."""
     (message,) = client.expect("N")
@@ -96,7 +92,7 @@ LIMITS = {
 @pytest.mark.parametrize("name", LIMITS)
 def test_which_limit_it_is(start_pooler, newest_pg, workers, name):
     settings, database, users, words = LIMITS[name]
-    pooler = start_pooler(newest_pg, databases={"app": where(newest_pg, database)}, workers=workers,
+    pooler = start_pooler(newest_pg, databases={"app": newest_pg.entry(database)}, workers=workers,
                           users_section=users, query_wait_timeout=1, **settings)
     holders = [pooler.raw() for _ in range(2)]
     for holder in holders:
@@ -111,7 +107,7 @@ def test_which_limit_it_is(start_pooler, newest_pg, workers, name):
 
 
 def test_who_holds_the_servers_of_a_cap(start_pooler, newest_pg, workers):
-    databases = {"app": where(newest_pg, ""), "twin": where(newest_pg, "dbname=app")}
+    databases = {"app": newest_pg.entry(), "twin": newest_pg.entry()}
     pooler = start_pooler(newest_pg, databases=databases, workers=workers, max_server_conn=1,
                           query_wait_timeout=1)
     holder = pooler.raw(dbname="twin")

@@ -123,7 +123,7 @@ def connect(pooler, sslmode="require", **options):
     return pooler.connect(**({"host": "127.0.0.1", "sslmode": sslmode} | options))
 
 
-def refused(pooler, **options):
+def connect_error(pooler, **options):
     """What a client is told that is not let in."""
     with pytest.raises(psycopg.OperationalError) as caught:
         connect(pooler, **options).close()

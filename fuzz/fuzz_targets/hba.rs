@@ -1,51 +1,7 @@
-//! Any text as an ident file and an HBA file, which may name itself as a file of names.
-//!
-//! What is checked: a problem names a line that there is, and a rule that is found stands on one.
+//! `pgweir_fuzz_targets::hba` says what is checked.
 
 #![no_main]
 
-use std::{collections::BTreeSet, net::IpAddr, path::Path};
-
 use libfuzzer_sys::fuzz_target;
-use pgweir_auth::hba::{Asked, Found, IdentMaps, Rules};
 
-fuzz_target!(|input: (&str, &str, &str, IpAddr, bool)| {
-    let (ident, text, name, address, flag) = input;
-    let maps = match IdentMaps::parse(ident, Path::new("ident")) {
-        Ok(maps) => maps,
-        Err(problems) => {
-            check(ident, problems.iter().map(|problem| problem.line));
-            IdentMaps::default()
-        }
-    };
-    if let Some(map) = maps.get("m") {
-        let _ = map.allows(name, "user");
-    }
-    let rules = match Rules::parse(text, Path::new("hba"), &maps, &mut |_| Ok(name.to_owned())) {
-        Ok(rules) => rules,
-        Err(problems) => return check(text, problems.iter().map(|problem| problem.line)),
-    };
-    let roles = BTreeSet::from([name.to_owned()]);
-    let asked = Asked {
-        address: Some(address),
-        is_tls: flag,
-        is_physical: false,
-        database: "database",
-        user: name,
-        roles: flag.then_some(&roles),
-    };
-    for asked in [asked, Asked { address: None, is_physical: true, ..asked }] {
-        match rules.find(&asked) {
-            Found::Rule(rule) => check(text, [rule.line].into_iter()),
-            Found::RolesWanted(_) => assert!(!flag && rules.by_roles().is_some()),
-            Found::Nothing => {}
-        }
-    }
-});
-
-fn check(text: &str, lines: impl Iterator<Item = usize>) {
-    let count = text.lines().count();
-    for line in lines {
-        assert!((1..=count).contains(&line), "line {line} of {count}");
-    }
-}
+fuzz_target!(|data: &[u8]| pgweir_fuzz_targets::hba::run(data));

@@ -1,66 +1,7 @@
-//! Any text as an ini file, and as one that it includes (after a line of `---`).
-//!
-//! What is checked: problems name a line that there is, a password shows up nowhere, and what was
-//! loaded can be asked everything.
+//! `pgweir_fuzz_targets::ini` says what is checked.
 
 #![no_main]
 
-use std::path::Path;
-
 use libfuzzer_sys::fuzz_target;
-use pgweir_config::Config;
 
-fuzz_target!(|text: &str| {
-    let (main, included) = text.split_once("\n---\n").unwrap_or((text, ""));
-    let mut read = |path: &Path| {
-        Ok(if path == Path::new("main.ini") {
-            main
-        } else {
-            included
-        }
-        .to_owned())
-    };
-    match Config::load(Path::new("main.ini"), &mut read) {
-        Ok(config) => ask(&config),
-        Err(problems) => {
-            assert!(!problems.0.is_empty());
-            let lines = main.lines().count().max(included.lines().count());
-            assert!(
-                problems.0.iter().all(|problem| problem.place.line <= lines),
-                "{problems}"
-            );
-        }
-    }
-});
-
-fn ask(config: &Config) {
-    let debug = format!("{config:?}");
-    for database in config.databases.values().chain(&config.fallback) {
-        let _ = (
-            config.pool_size(database, "u"),
-            config.pool_mode(database, "u"),
-            config.server_lifetime(database),
-        );
-        let password = database
-            .password
-            .as_ref()
-            .map_or("", |password| password.expose());
-        // Shorter ones may well be part of something else.
-        assert!(
-            password.len() < 24
-                || debug.matches(password).count() == 0
-                || repeated(config, password)
-        );
-    }
-    assert!(config.needs_restart(config).is_empty());
-    assert!(!config.rows().is_empty());
-}
-
-/// Is the text also in a place that is no secret?
-fn repeated(config: &Config, text: &str) -> bool {
-    let mut bare = config.clone();
-    for database in bare.databases.values_mut().chain(&mut bare.fallback) {
-        database.password = None;
-    }
-    format!("{bare:?}").contains(text)
-}
+fuzz_target!(|data: &[u8]| pgweir_fuzz_targets::ini::run(data));

@@ -1,47 +1,7 @@
-//! Any text as a userlist.
-//!
-//! What is checked: users that were read can be written, and are read again as the same.
+//! `pgweir_fuzz_targets::userlist` says what is checked.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pgweir_auth::userlist::{Secret, Userlist};
 
-fuzz_target!(|text: &str| {
-    match Userlist::parse(text) {
-        Ok(list) => {
-            let written: String = list
-                .iter()
-                .map(|(user, secret)| line(user, secret))
-                .collect();
-            let again = Userlist::parse(&written).expect("our own text");
-            assert_eq!(again.len(), list.len());
-            for (user, secret) in list.iter() {
-                let read = again.get(user).expect("the same users");
-                assert_eq!(line(user, read), line(user, secret));
-            }
-            let _ = format!("{list:?} {:?}", list.warnings());
-        }
-        Err(errors) => {
-            assert!(!errors.is_empty());
-            for error in errors {
-                assert!(
-                    (1..=text.split('\n').count()).contains(&error.line),
-                    "{error}"
-                );
-            }
-        }
-    }
-});
-
-fn line(user: &str, secret: &Secret) -> String {
-    let text = match secret {
-        Secret::Plain(text) | Secret::Md5(text) => text.to_string(),
-        Secret::Scram(secret) => secret.to_text().to_string(),
-    };
-    format!(
-        "\"{}\" \"{}\"\n",
-        user.replace('"', "\"\""),
-        text.replace('"', "\"\"")
-    )
-}
+fuzz_target!(|data: &[u8]| pgweir_fuzz_targets::userlist::run(data));

@@ -111,6 +111,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
     ("config", &[]),
     ("core", &["wire", "auth", "config"]),
     ("sim", &["core", "wire", "auth", "config"]),
+    ("fuzz", &["core", "auth", "config"]),
     ("pgweir", &["core", "wire", "auth", "config"]),
 ];
 

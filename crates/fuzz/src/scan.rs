@@ -1,0 +1,49 @@
+//! Any text through the scanner, in each dialect, with few and with many certificates.
+//!
+//! What is checked: nothing panics, a clean text stays clean behind another clean statement, and a suspect
+//! one suspect; phrases stand in their text; what was said before (behind a zero) changes no verdict.
+
+use pgweir_core::session::{
+    certificates::Certificates,
+    scan::{
+        Class, Dialect, Phrase, Suspicion, VerdictCache, custom_names, phrases, scan,
+        touched_parameters,
+    },
+};
+
+/// See the module.
+pub fn run(text: &[u8]) {
+    let rows = [
+        [&b"r"[..], b"users", b"", b""],
+        [b"r", b"serials", b"", b"SEQUENCE"],
+        [b"r", b"hidden_view", b"OPAQUE", b""],
+        [b"f", b"hidden", b"SETTING", b""],
+        [b"e", b"utf8", b"", b""],
+    ];
+    let certificates = Certificates::from_rows(1, rows);
+    let found = scan(text, Dialect::Utf8, &certificates);
+    let before = [&b"select 1;"[..], text].concat();
+    assert_eq!(scan(&before, Dialect::Utf8, &certificates), found);
+    let mut cache = VerdictCache::default();
+    for said in text.split(|&byte| byte == 0).chain([text]) {
+        let expect = scan(said, Dialect::Utf8, &certificates);
+        assert_eq!(cache.scan(said, Dialect::Utf8, &certificates), expect);
+    }
+    let none = scan(text, Dialect::Ascii, &Certificates::none());
+    assert!(none.class() == Class::Opaque || found.contains(none));
+    let unread = scan(text, Dialect::Unreadable, &certificates);
+    assert!(unread.contains(Suspicion::OPAQUE));
+    let _ = touched_parameters(text, Dialect::Utf8);
+    for phrase in phrases(text) {
+        if let Phrase::Prepare {
+            statement,
+            prepared,
+            ..
+        } = phrase
+        {
+            assert!(statement.start <= prepared.start && prepared.end == statement.end);
+            assert!(text.get(statement).is_some());
+        }
+    }
+    let _ = custom_names(text);
+}

@@ -1,0 +1,21 @@
+//! What another process says in an online restart: whatever it is, it is read or refused; and what was
+//! read is written and read again as the same.
+
+use pgweir_core::takeover::{HEADER, Message, frame_len};
+
+/// See the module.
+pub fn run(bytes: &[u8]) {
+    if let Some(header) = bytes.first_chunk::<HEADER>() {
+        let _ = frame_len(*header);
+    }
+    // The length is put right, so that the rest is looked at.
+    let mut frame = bytes.to_vec();
+    if frame.len() >= HEADER {
+        let len = (frame.len() - HEADER + 1) as u32;
+        frame[..4].copy_from_slice(&len.to_be_bytes());
+    }
+    if let Ok(message) = Message::of_frame(&frame) {
+        let again = message.to_frame().expect("as short as before");
+        assert!(Message::of_frame(&again).as_ref() == Ok(&message));
+    }
+}
