@@ -93,11 +93,6 @@ impl Pins {
         Self(self.0 & !(1 << pin as u8))
     }
 
-    /// This one, if it is among the reasons.
-    #[must_use]
-    pub fn only(self, pin: Pin) -> Self {
-        Self(self.0 & 1 << pin as u8)
-    }
 
     /// Is it among the reasons?
     #[must_use]

@@ -35,7 +35,6 @@ use crate::{
     backend::{Duty, Expected, Phase, Request, Step},
     fault::{Fault, STALE_PLAN, Words},
     frontend::ClientDuty,
-    session::Lack,
     worker::Worker,
 };
 
@@ -55,12 +54,8 @@ impl Worker {
         let Some((client, server)) = self.table.pair(conn, server_conn) else {
             return;
         };
-        let is_closed = |lack: &Lack| lack.is_closed;
-        if server.retry.is_some() || server.session.lack.as_deref().is_some_and(is_closed) {
+        if server.retry.is_some() {
             // What came before is not answered for sure: this waits behind it.
-            if server.retry.is_none() {
-                out.read(conn, ReadMode::Hold);
-            }
             return client
                 .early
                 .get_or_insert_default()

@@ -25,8 +25,6 @@ impl Request {
 pub enum Own {
     /// Give it the parameters of the client that comes next.
     Parameters,
-    /// One step of that, at this place.
-    Step(u32),
     /// `server_reset_query`.
     Reset,
     /// End the transaction that a client left open.
@@ -82,7 +80,7 @@ impl Own {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Self::Parameters | Self::Step(_) => "setting the client's parameters",
+            Self::Parameters => "setting the client's parameters",
             Self::Reset => "server_reset_query",
             Self::Rollback => "ROLLBACK of an abandoned transaction",
             Self::Check => "server_check_query",

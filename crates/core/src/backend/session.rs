@@ -11,9 +11,9 @@ use super::{Lookup, Own, OwnNames};
 use crate::{
     Ddl, Reading, Time,
     session::{
-        Baseline, Class, DROPPED_MAX, Dialect, Dirt, Facts, Lack, Literals, Probe, Settings,
+        Baseline, Class, DROPPED_MAX, Dialect, Dirt, Facts, Literals, Probe, Settings,
         SqlStatements, State, StatementCounts, Suspects, Suspicion, TakenBack, Tracked,
-        TrackedNames, Trial, is_who, scan::DdlWords,
+        TrackedNames, is_who, scan::DdlWords,
     },
     signal::{Rights, Signals},
 };
@@ -29,6 +29,8 @@ pub struct ServerSession {
     strings_at_login: Option<Box<[u8]>>,
     /// That parameter was changed. PL/pgSQL keeps bodies as they were read at their first call.
     pub may_have_misread_bodies: bool,
+    /// An opaque text has run since its login: it may have used temporary tables.
+    pub has_run_opaque_text: bool,
     /// The SQL-prepared statements that it may have, and no others.
     pub sql: SqlStatements,
     /// For which client they were made, and under which settings; `None` if nobody knows.
@@ -69,10 +71,6 @@ pub struct ServerSession {
     pub has_news: bool,
     /// Which, in the order in which it said so: places in [`TrackedNames`].
     pub news: Vec<u16>,
-    /// It lacks something that its client has set.
-    pub lack: Option<Box<Lack>>,
-    /// A plan has failed here, and is tried step by step.
-    pub trial: Option<Box<Trial>>,
     /// It may hold what is no other client's business: to be cleaned before it is lent again.
     pub unclean: bool,
     /// Custom parameters that these have named.
@@ -380,8 +378,9 @@ impl ServerSession {
     /// A text of its client is sent, or something that is like one.
     pub fn note(&mut self, suspicion: Suspicion, text: &[u8]) {
         self.suspicion |= suspicion;
-        self.dirt
-            .note(suspicion, self.suspicion.class(), text, self.dialect);
+        let class = self.suspicion.class();
+        self.has_run_opaque_text |= class == Class::Opaque;
+        self.dirt.note(suspicion, class, text, self.dialect);
     }
 
     /// Is its state to be learnt before its client hears that the request is done?
@@ -391,7 +390,6 @@ impl ServerSession {
         is_reported
             || self.suspicion.intersects(Suspicion::LISTEN)
             || self.own.wants_look()
-            || self.lack.is_some()
             || !self.taken_back.is_empty()
             || self.looks_at_once
     }
@@ -513,9 +511,6 @@ impl ServerSession {
         self.own.failed();
         self.taken_back.failed();
         self.dirt.undone();
-        if let Some(lack) = &mut self.lack {
-            lack.has_failed = true;
-        }
     }
 
     /// Its client knows by other means what it has said of parameters.
@@ -583,8 +578,6 @@ impl ServerSession {
         self.tells_notices = false;
         self.signals = None;
         self.restores = None;
-        self.lack = None;
-        self.trial = None;
         self.unclean = false;
         self.overheard = Vec::new();
         self.sequences = Sequences::None;

@@ -12,7 +12,7 @@ use crate::{
     listen::Hearing,
     pool::{PoolId, PoolKey, Ticket},
     session::{
-        Context, Names, Refusal, Tracked,
+        Context, Names, Tracked,
         scan::{CustomNames, Phrase, phrases},
     },
 };
@@ -209,11 +209,6 @@ impl Client {
     #[must_use]
     pub fn is_aside(&self) -> bool {
         matches!(&self.duty, ClientDuty::Login(login) if login.is_aside())
-    }
-
-    /// What it has set and servers refuse.
-    pub fn refusal(&mut self) -> Option<&mut Refusal> {
-        self.context.as_mut()?.refused.as_deref_mut()
     }
 
     /// Its unnamed statement is no more, or another one.

@@ -83,10 +83,6 @@ impl Upward<'_> {
         if told.columns.is_none() || told.stale || self.server.status == b'E' {
             return false;
         }
-        if self.server.session.lack.is_some() {
-            // It is a SET or RESET.
-            return false;
-        }
         let Some(statement) = self.bindings.statement(binding) else {
             return false;
         };

@@ -282,9 +282,7 @@ impl Upward<'_> {
             && !context.base.is_empty()
         {
             let taken_back = &mut self.server.session.taken_back;
-            // What a server lacks that can't have it is seen to behind the request.
-            let takes = taken_back.note(text, &context.base);
-            if takes && self.server.session.lack.is_none() {
+            if taken_back.note(text, &context.base) {
                 self.server.replies.startup_values_taken();
             }
         }
@@ -324,9 +322,6 @@ impl Upward<'_> {
         if resets.statements {
             context.sql = Default::default();
             self.client.statements.clear(self.bindings);
-        }
-        if let Some(lack) = &mut self.server.session.lack {
-            lack.has_failed = true;
         }
         self.answer_query(out, |made| Resets::answer(text, made));
         true

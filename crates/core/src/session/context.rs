@@ -1,7 +1,7 @@
 //! What a client believes its session to be, as far as it is carried from server to server.
 
 use super::{
-    Fingerprint, Refusal, Resets, Settings, SqlStatements, Unmade, plan::ENDS_WITH_ERRORS,
+    Fingerprint, Resets, Settings, SqlStatements, Unmade, plan::ENDS_WITH_ERRORS,
 };
 use crate::Time;
 use crate::pin::{Pin, Pins};
@@ -29,8 +29,6 @@ pub struct Context {
     pub failed: bool,
     /// Servers in a row that were lost while they were given what it has set.
     pub losses: u8,
-    /// What it has set and no server takes any more.
-    pub refused: Option<Box<Refusal>>,
     /// It may have set custom parameters that no server can be asked for.
     pub has_unlisted: bool,
     /// What keeps its server with it.

@@ -240,13 +240,6 @@ impl Worker {
         let is_too_much = adopted.as_ref().is_some_and(|adopted| adopted.is_too_much);
         let pins_by_parameter = is_too_much || Self::is_pinning(context, server, pinning);
         pins.insert_if(Pin::Parameter, pins_by_parameter);
-        if server.session.lack.is_some() && context.refused.is_some() {
-            // It does not stay with a server that lacks something.
-            if failed || pins.contains(Pin::Parameter) {
-                server.retire = Some("the state of its session is not known");
-            }
-            pins = pins.only(Pin::Configured);
-        }
         server.session.dirt.looked_at();
         let goes_back = settling.releases && pins.is_empty();
         let is_cleaned = look == Look::Cleaned;
@@ -315,8 +308,7 @@ impl Worker {
         if let Some((_, client, server)) = self.table.pair_of(conn)
             && let Some(context) = &client.context
         {
-            let takeable = context.takeable(self.directory.settings());
-            server.session.holds(&takeable);
+            server.session.holds(&context.wanted);
         }
         self.conclude(conn, now, out);
     }
@@ -354,9 +346,6 @@ impl Worker {
             return;
         };
         self.tell_backlog(client_conn, out);
-        if self.is_refused_still(conn, now, out) {
-            return;
-        }
         let Some((client, server)) = self.table.pair(client_conn, conn) else {
             return;
         };
@@ -486,10 +475,10 @@ fn learn(
         };
     }
     let held = table.intern(pairs());
-    let target = context.learn(&held, server.session.lack.as_deref(), table);
+    context.wanted = table.overlay(&context.base, &held);
     server.session.holds(&held);
     Adopted {
-        target,
+        target: context.wanted.clone(),
         held,
         is_too_much: false,
     }
