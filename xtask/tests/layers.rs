@@ -26,7 +26,7 @@ const LAYERS: &[&[&str]] = &[
     &["cancel", "lookups", "pool", "tls"],
     &["fault"],
     &["client_counts", "native", "operator", "session"],
-    &["beginnings", "catalog", "signal"],
+    &["catalog", "signal"],
     &["shared_pool"],
     &["listen", "takeover"],
     &["backend", "directory"],

@@ -6,7 +6,6 @@ mod action;
 mod address;
 pub mod admin;
 pub mod backend;
-mod beginnings;
 mod bypass;
 pub mod cancel;
 mod catalog;
@@ -39,7 +38,6 @@ mod worker;
 
 pub use action::{Action, Actions, Closed, ConnectError, Control, Peer, ReadMode, Source};
 pub use address::{Address, Endpoint};
-pub use beginnings::{Assignments, Beginnings, Site};
 pub use bypass::Bypass;
 pub use catalog::{Catalog, CatalogReport, Catalogs, Ddl, Reading};
 pub use directory::{Directory, Snapshot};

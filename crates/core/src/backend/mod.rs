@@ -25,6 +25,6 @@ pub use request::{Own, Request};
 pub use segment::{Demands, Retry, Segment};
 pub use server::{Duty, Server, Unnamed};
 pub use session::{
-    Answers, Beginning, BeginningRows, CatalogRows, Doubted, SIGNALS, Sequences, ServerSession,
+    Answers, CatalogRows, Doubted, SIGNALS, Sequences, ServerSession,
 };
 pub use stream::{Downstream, Expected, Step, Violation};

@@ -51,8 +51,6 @@ pub enum Own {
     Sequences,
     /// Try the startup parameters of a client.
     Startup,
-    /// What do sessions begin with?
-    Beginning,
     /// Keep what a client's session began with.
     Defaults,
     /// Read which functions and relations are harmless.
@@ -95,7 +93,6 @@ impl Own {
             Self::Baseline => "asking for the parameters' values",
             Self::Sequences => "DISCARD SEQUENCES",
             Self::Catalog | Self::System => "reading the catalog",
-            Self::Beginning => "asking what sessions begin with",
             Self::Defaults => "keeping what the client's session began with",
             Self::Startup => "trying the client's startup parameters",
             Self::Neutral => "taking back what clients have set",

@@ -7,7 +7,7 @@ use super::{
     ServerSession, Settling,
 };
 use crate::{
-    Address, Endpoint, Replication, SharedPool, Site, Time, TlsFacts, Token,
+    Address, Endpoint, Replication, SharedPool, Time, TlsFacts, Token,
     fault::Words,
     listen::{Holder, ListenerKey},
     pool::{PoolId, Waiter},
@@ -140,7 +140,7 @@ pub struct Server {
     pub blocked: bool,
     /// When it was opened, in terms of its pool's [`Epochs`](crate::pool::Epochs).
     pub epoch: u32,
-    /// What its session began with ([`Beginnings::present`](crate::Beginnings::present)).
+    /// What its session began with ([`SharedPool::defaults`]).
     pub defaults: u32,
     /// The client of another worker that it's on its way to.
     pub destined: Option<Waiter>,
@@ -312,16 +312,6 @@ impl Server {
         if let Some(client) = client {
             self.duty = Duty::Lent(Exchange::new(client, phase));
         }
-    }
-
-    /// Where its PostgreSQL is.
-    #[must_use]
-    pub fn site(&self) -> Site {
-        let address = match self.addresses {
-            Some((_, Address::Tcp(remote))) => Some(remote.ip()),
-            _ => None,
-        };
-        ((*self.endpoint).clone(), address)
     }
 
     /// Does it do nothing for anybody: is it idle, or does it log in?

@@ -1,9 +1,6 @@
 //! What is known of the session on a server.
 
-use std::{
-    collections::{BTreeSet, VecDeque},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use pgweir_wire::Body;
 
@@ -11,7 +8,7 @@ use super::{Lookup, Own, OwnNames};
 use crate::{
     Ddl, Reading, Time,
     session::{
-        Baseline, Class, DROPPED_MAX, Dialect, Dirt, Facts, Literals, Probe, Settings,
+        Baseline, Class, Dialect, Dirt, Facts, Literals, NAMES_MAX, Probe, Settings,
         SqlStatements, State, StatementCounts, Suspects, Suspicion, TakenBack, Tracked,
         TrackedNames, is_who, scan::DdlWords,
     },
@@ -93,12 +90,8 @@ pub struct ServerSession {
     pub ddl_words: Option<DdlWords>,
     /// Its transaction may have changed the schema: the number of the one that it sees.
     pub schema: Option<u32>,
-    /// A text may have changed what sessions begin with.
-    pub changes_defaults: bool,
-    /// Words of texts that may have dropped roles: whose sessions are of no use any more.
-    pub dropped_roles: Vec<String>,
-    /// What it was asked of what they begin with, in this order.
-    pub beginnings: VecDeque<BeginningRows>,
+    /// Roles and databases whose sessions begin with something else after the texts of this transaction.
+    pub changed_roles: Vec<String>,
     /// The catalog, as far as it was read here.
     pub catalog: Option<Box<CatalogRows>>,
     /// What it is asked of a user.
@@ -154,53 +147,6 @@ pub struct CatalogRows {
     pub facts: Facts,
     /// It has failed, or was not understood.
     pub failed: bool,
-}
-
-/// What sessions begin with, as a server tells it.
-#[derive(Debug)]
-pub struct BeginningRows {
-    /// What it was asked.
-    pub asked: Beginning,
-    /// What has come of it.
-    pub rows: Vec<[Vec<u8>; 4]>,
-    /// How many bytes that is.
-    pub bytes: usize,
-    /// It has failed, was not understood, or there is too much of it.
-    pub failed: bool,
-}
-
-/// What a server is asked of what sessions begin with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Beginning {
-    /// All that is assigned: the question's number, and whether a client may have changed it.
-    Assigned(u64, bool),
-    /// What its own session began with.
-    Origin,
-}
-
-impl BeginningRows {
-    /// Who has assigned more than that is not followed.
-    const BYTES_MAX: usize = 1024 * 1024;
-
-    /// Nothing has come yet.
-    #[must_use]
-    pub fn new(asked: Beginning) -> Self {
-        Self {
-            asked,
-            rows: Vec::new(),
-            bytes: 0,
-            failed: false,
-        }
-    }
-
-    /// Takes one row.
-    pub fn take(&mut self, row: &[u8]) {
-        self.bytes += row.len();
-        match columns(row) {
-            Some(row) if self.bytes <= Self::BYTES_MAX => self.rows.push(row),
-            _ => self.failed = true,
-        }
-    }
 }
 
 impl CatalogRows {
@@ -267,30 +213,26 @@ impl ServerSession {
     /// Is it asked what is in the catalog?
     #[must_use]
     pub fn reads_catalog(&self) -> bool {
-        self.catalog.is_some() || !self.beginnings.is_empty()
+        self.catalog.is_some()
     }
 
     /// It can't tell.
-    pub fn reading_failed(&mut self, own: Own) {
-        let failed = match own {
-            Own::Beginning => self.beginnings.front_mut().map(|told| &mut told.failed),
-            _ => self.catalog.as_mut().map(|catalog| &mut catalog.failed),
-        };
-        if let Some(failed) = failed {
-            *failed = true;
+    pub fn reading_failed(&mut self) {
+        if let Some(catalog) = &mut self.catalog {
+            catalog.failed = true;
         }
     }
 
-    /// Words of a text among which are roles that it drops.
-    pub fn note_dropped(&mut self, roles: Vec<String>) {
-        self.dropped_roles.extend(roles);
-        self.dropped_roles.truncate(DROPPED_MAX);
+    /// A text is sent that may change these.
+    pub fn note_changed_roles(&mut self, names: Vec<String>) {
+        self.changed_roles.extend(names);
+        self.changed_roles.truncate(NAMES_MAX);
     }
 
     /// Has its client to wait for what is asked of it at the end of this transaction?
     #[must_use]
     pub fn is_to_judge(&self) -> bool {
-        self.changes_defaults || !self.dropped_roles.is_empty() || self.is_to_look_at_once()
+        !self.changed_roles.is_empty() || self.is_to_look_at_once()
     }
 
     /// May what it says of commands, and its notices, be of interest?
@@ -441,7 +383,6 @@ impl ServerSession {
             || self.lookup.is_some()
             || self.counts.is_some()
             || self.baseline_rows.is_some()
-            || !self.beginnings.is_empty()
             || self.asks_for_rights()
     }
 
@@ -463,9 +404,7 @@ impl ServerSession {
             }
             _ => {}
         }
-        if let Some(told) = self.beginnings.front_mut() {
-            told.take(row);
-        } else if let Some(catalog) = &mut self.catalog {
+        if let Some(catalog) = &mut self.catalog {
             catalog.take(row);
         } else if let Some(lookup) = &mut self.lookup {
             lookup.take(row);
@@ -511,6 +450,7 @@ impl ServerSession {
         self.own.failed();
         self.taken_back.failed();
         self.dirt.undone();
+        self.changed_roles.clear();
     }
 
     /// Its client knows by other means what it has said of parameters.
@@ -578,6 +518,7 @@ impl ServerSession {
         self.tells_notices = false;
         self.signals = None;
         self.restores = None;
+        self.changed_roles.clear();
         self.unclean = false;
         self.overheard = Vec::new();
         self.sequences = Sequences::None;

@@ -35,7 +35,6 @@ impl Worker {
             (Own::Startup, Some(Phase::Equipping)) => self.startup_tried(conn, now, out),
             (Own::Defaults, Some(Phase::Equipping)) => self.defaults_kept(conn, now, out),
             (Own::Catalog, _) => self.catalog_read(conn, now, out),
-            (Own::Beginning, _) => self.beginning_told(conn, now, out),
             (Own::Neutral, _) => self.is_neutral(conn),
             (Own::Lookup, _) => self.lookup_done(conn, now, out),
             (Own::Clean, Some(Phase::Equipping)) => {
@@ -94,7 +93,7 @@ impl Worker {
             // Without the right to ask for it, the address tells clusters apart.
             (Own::Statements | Own::Defaults | Own::Rights | Own::ReadAll | Own::System, _, _) => {}
             (Own::Sql(at), _, _) => self.sql_statement_failed(conn, at, report),
-            (Own::Beginning | Own::Catalog, _, _) => server.session.reading_failed(own),
+            (Own::Catalog, _, _) => server.session.reading_failed(),
             (Own::Lookup | Own::Neutral, _, _) => {
                 if own == Own::Neutral {
                     server.retire = Some("reset failed");

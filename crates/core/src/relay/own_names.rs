@@ -15,8 +15,8 @@ use crate::{
     backend::{Change, Mark, MarkKind, Own},
     pin::Pin,
     session::{
-        Context, Resets, Statement, Suspicion, TakenBack, changes_schema, dropped_roles,
-        left_database, literal_sets, may_assign, scan,
+        Context, Resets, Statement, Suspicion, TakenBack, changed_roles, changes_schema,
+        left_database, literal_sets, scan,
         scan::{Discard, Phrase, custom_names, is_broken, phrases},
     },
 };
@@ -227,9 +227,7 @@ impl Upward<'_> {
         }
         self.server.session.suspects.note(suspicion, text);
         if suspicion.contains(CHANGE) {
-            // A text that has not come as a whole is empty here.
-            self.server.session.changes_defaults |= text.is_empty() || may_assign(text);
-            self.server.session.note_dropped(dropped_roles(text));
+            self.server.session.note_changed_roles(changed_roles(text));
         }
         if suspicion.contains(Suspicion::TEMP)
             && let Some(name) = left_database(text)

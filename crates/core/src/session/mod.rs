@@ -5,7 +5,6 @@
 //! the server itself, as its **state**; what of it can't be carried are **pins**, which keep the server
 //! with its client.
 
-mod assigned;
 mod baseline;
 pub mod certificates;
 mod clean;
@@ -22,6 +21,7 @@ mod plan;
 mod probe;
 pub(crate) mod quote;
 mod resets;
+mod role_changes;
 pub mod scan;
 mod schema;
 mod sequence_readers;
@@ -37,7 +37,6 @@ mod suspects;
 mod tracked;
 mod unmade;
 
-pub use assigned::{ASSIGNED, Assigned, DROPPED_MAX, ORIGIN, Origin, dropped_roles, may_assign};
 pub use baseline::{BASELINE, Baseline, SHOWN};
 pub use certificates::{Certificates, Facts};
 pub use clean::{Clean, StatementCounts, ToDeallocate};
@@ -52,6 +51,7 @@ pub use names::{BindingId, Bindings, Names};
 pub use plan::{is_who, login_plan, plan, shown};
 pub use probe::{AllSettings, Probe};
 pub use resets::Resets;
+pub use role_changes::{NAMES_MAX, changed_roles};
 pub use scan::{Class, Dialect, Suspicion, VerdictCache, literal_sets, scan};
 pub use schema::{changes_schema, left_database};
 pub use sequence_readers::SequenceReaders;

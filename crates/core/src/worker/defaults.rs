@@ -1,7 +1,7 @@
 //! A server has other defaults than the client was told of: what is the client's stays, what is everybody's
 //! it is told, before the server sees any of its bytes.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use pgweir_wire::MessageWriter;
 
@@ -20,7 +20,7 @@ impl SharedPool {
     /// Is it known what sessions begin with on servers that are opened now?
     pub(crate) fn is_known(&self) -> bool {
         let epoch = self.epochs.lock().present();
-        let defaults = self.beginnings.lock().present();
+        let defaults = self.defaults.load(Ordering::Acquire);
         let facts = self.facts.lock();
         facts.welcome.is_some() && facts.epoch == epoch && facts.defaults == defaults
     }

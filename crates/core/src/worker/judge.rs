@@ -136,16 +136,13 @@ impl Worker {
             return;
         }
         server.session.ddl = None;
-        let asks = std::mem::take(&mut server.session.changes_defaults);
         enter(Phase::Settling(settling), client_conn, client, conn, server);
         out.read(client_conn, ReadMode::Hold);
-        self.heed_dropped_roles(conn, out);
-        if !asks || !self.asks_what_was_assigned(conn, now, out) {
-            self.judge_session(conn, now, out);
-        }
+        self.renew_changed_roles(conn, out);
+        self.judge_session(conn, now, out);
     }
 
-    pub(super) fn judge_session(&mut self, conn: Token, now: Time, out: &mut Actions) {
+    fn judge_session(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let directory = Arc::clone(&self.directory);
         let Some((client_conn, _, server)) = self.table.pair_of(conn) else {
             return;

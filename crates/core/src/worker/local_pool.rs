@@ -59,10 +59,8 @@ pub(crate) struct LocalPool {
     pub(crate) paused: bool,
     /// What its servers belong to that are opened from here on (see `Epochs`).
     pub(crate) epoch: u32,
-    /// What its servers' sessions began with, as far as this worker has heard.
+    /// See [`SharedPool::defaults`]: servers of before have been sent away.
     pub(crate) defaults: u32,
-    /// Servers of before that have been sent away.
-    pub(crate) retired: u32,
 }
 
 /// What the configuration says of a pool, looked up once.
@@ -235,7 +233,6 @@ impl LocalPool {
     ) -> Self {
         let terms = Terms::of(shared, snapshot);
         let present = shared.epochs.lock().present();
-        let defaults = shared.beginnings.lock().present();
         // The directory takes over a snapshot before it turns epochs: this order is the other way round.
         let is_current = Arc::ptr_eq(&directory.snapshot(), snapshot);
         let keeps = terms.are_few(shared.clients.load(Ordering::Relaxed));
@@ -259,8 +256,7 @@ impl LocalPool {
             look_time: 0,
             paused: directory.operator().is_halted(&shared.key.database),
             epoch: present.wrapping_sub(u32::from(!is_current)),
-            defaults,
-            retired: defaults,
+            defaults: shared.defaults.load(Ordering::Acquire),
         }
     }
 

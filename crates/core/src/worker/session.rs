@@ -1,7 +1,7 @@
 //! Servers get the sessions of the clients that they are lent to, and clients' startup parameters are
 //! tried before they are believed.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use pgweir_wire::MessageWriter;
 
@@ -261,16 +261,16 @@ impl Worker {
                 implied: others(&context.implied),
                 tracked: server.tracked.clone(),
             };
-            // Whoever changes what sessions begin with forgets all that is kept until then.
-            let beginnings = shared.beginnings.lock();
             let facts = shared.facts.lock();
             // One that was opened under other defaults than the latest answers for itself alone.
             let is_usual = facts.welcome.as_ref().is_some_and(|usual| {
                 let mut unusual = names.respelled(&usual.tracked, &server.tracked);
                 unusual.all(|(name, ..)| asked.get(name.to_ascii_lowercase().as_bytes()).is_some())
             });
-            if is_usual && beginnings.present() == server.defaults {
-                shared.startups.lock().keep(&others(&asked), startup);
+            // Whoever changes what sessions begin with counts that, and then forgets all that is kept here.
+            let mut startups = shared.startups.lock();
+            if is_usual && shared.defaults.load(Ordering::Acquire) == server.defaults {
+                startups.keep(&others(&asked), startup);
             }
         }
         client.duty = ClientDuty::Idle;

@@ -125,7 +125,6 @@ impl Session {
             Statement::Select(_)
                 | Statement::Show(_)
                 | Statement::ReadCatalog(_)
-                | Statement::ReadAssigned
         );
         if !is_query {
             return self.complete_as(tag_of(statement), simple, out);
@@ -247,7 +246,6 @@ fn tag_of(statement: &Statement) -> &'static str {
         Statement::Execute(_)
         | Statement::Select(_)
         | Statement::Show(_)
-        | Statement::ReadCatalog(_)
-        | Statement::ReadAssigned => "SELECT 1",
+        | Statement::ReadCatalog(_) => "SELECT 1",
     }
 }
