@@ -157,7 +157,7 @@ pub enum Fault {
     /// The server was lost, with its own words.
     ServerSaid(Words),
     /// The server no longer takes what the client has set: the server's words.
-    SettingRefused(Words),
+    SettingRefused(Box<Words>),
     /// The server was lost without a word.
     ServerCrashed,
     /// The server broke the protocol (what it did).

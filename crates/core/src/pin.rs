@@ -93,7 +93,6 @@ impl Pins {
         Self(self.0 & !(1 << pin as u8))
     }
 
-
     /// Is it among the reasons?
     #[must_use]
     pub fn contains(self, pin: Pin) -> bool {

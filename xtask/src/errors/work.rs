@@ -213,7 +213,7 @@ pub(super) fn statements() -> Vec<Entry> {
             "Use parameters (the extended query protocol), or take `disable_pqexec` out.",
         ),
         entry(
-            Fault::SettingRefused(refused),
+            Fault::SettingRefused(Box::new(refused)),
             "The session has set something that the server no longer accepts, since the role was dropped or the privilege was revoked. Nothing runs without a setting that the client has made, so the connection ends.",
             "Connect again. Keep roles and the like for as long as sessions use them.",
         ),

@@ -24,7 +24,5 @@ pub use replies::{Front, Replies};
 pub use request::{Own, Request};
 pub use segment::{Demands, Retry, Segment};
 pub use server::{Duty, Server, Unnamed};
-pub use session::{
-    Answers, CatalogRows, Doubted, SIGNALS, Sequences, ServerSession,
-};
+pub use session::{Answers, CatalogRows, Doubted, SIGNALS, Sequences, ServerSession};
 pub use stream::{Downstream, Expected, Step, Violation};

@@ -8,9 +8,9 @@ use super::{Lookup, Own, OwnNames};
 use crate::{
     Ddl, Reading, Time,
     session::{
-        Baseline, Class, Dialect, Dirt, Facts, Literals, NAMES_MAX, Probe, Settings,
-        SqlStatements, State, StatementCounts, Suspects, Suspicion, TakenBack, Tracked,
-        TrackedNames, is_who, scan::DdlWords,
+        Baseline, Class, Dialect, Dirt, Facts, Literals, NAMES_MAX, Probe, Settings, SqlStatements,
+        State, StatementCounts, Suspects, Suspicion, TakenBack, Tracked, TrackedNames, is_who,
+        scan::DdlWords,
     },
     signal::{Rights, Signals},
 };

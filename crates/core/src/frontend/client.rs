@@ -48,8 +48,6 @@ pub enum ClientDuty {
     Preparing(Token),
     /// It uses this server.
     Active(Token),
-    /// No server takes what it has set. Its request is served if it changes that.
-    Refused,
     /// Its request is read, and not served.
     Discarding(Discard),
     /// It talks to the console.

@@ -169,7 +169,8 @@ impl Worker {
             return self.refuse(client_conn, &Fault::ServerSaid(words), now, out);
         };
         if server.session.has_run_opaque_text
-            && report.code == INVALID_VALUE && context.wanted.get(BUFFERS).is_some()
+            && report.code == INVALID_VALUE
+            && context.wanted.get(BUFFERS).is_some()
         {
             // Another client has used temporary tables: only a new session takes another value.
             return self.close_for(conn, Fault::ServerSaid(words), now, out);
@@ -177,7 +178,7 @@ impl Worker {
         // The query has failed as a whole, so that the server has nothing of the client.
         context.failed = true;
         let fault = match own {
-            Own::Parameters => Fault::SettingRefused(words),
+            Own::Parameters => Fault::SettingRefused(Box::new(words)),
             _ => Fault::ServerSaid(words),
         };
         self.refuse(client_conn, &fault, now, out);
@@ -195,7 +196,7 @@ impl Worker {
             return;
         };
         server.retire = Some("its client's startup parameters are refused");
-        let fault = Fault::SettingRefused(Words::of(report));
+        let fault = Fault::SettingRefused(Box::new(Words::of(report)));
         self.refuse(client, &fault, now, out);
     }
 }

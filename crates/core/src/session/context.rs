@@ -1,8 +1,6 @@
 //! What a client believes its session to be, as far as it is carried from server to server.
 
-use super::{
-    Fingerprint, Resets, Settings, SqlStatements, Unmade, plan::ENDS_WITH_ERRORS,
-};
+use super::{Fingerprint, Resets, Settings, SqlStatements, Unmade, plan::ENDS_WITH_ERRORS};
 use crate::Time;
 use crate::pin::{Pin, Pins};
 

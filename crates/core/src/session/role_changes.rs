@@ -43,7 +43,10 @@ mod tests {
     fn settings() {
         check("ALTER ROLE a SET b = 1", &["a"]);
         check("begin; alter\n user \"A b\" reset all", &["A b"]);
-        check("ALTER DATABASE a SET b TO 1; ALTER ROLE ALL IN DATABASE d RESET c", &["a", "all"]);
+        check(
+            "ALTER DATABASE a SET b TO 1; ALTER ROLE ALL IN DATABASE d RESET c",
+            &["a", "all"],
+        );
         for text in [
             "ALTER ROLE a PASSWORD 'set'",
             "ALTER TABLE role SET (a = 1)",

@@ -25,7 +25,11 @@ impl Worker {
             return;
         }
         let (own, at) = (Arc::clone(&server.shared), Arc::clone(&server.endpoint));
-        let is_superuser = self.directory.names().value(&server.tracked, b"is_superuser") == Some(b"on");
+        let is_superuser = self
+            .directory
+            .names()
+            .value(&server.tracked, b"is_superuser")
+            == Some(b"on");
         let has = |name: &str| names.iter().any(|found| found == name);
         for pool in self.directory.pools() {
             let key = &pool.key;
@@ -34,7 +38,8 @@ impl Worker {
             let is_named = has("all")
                 || has(&key.user)
                 || database.is_some_and(|entry| has(entry.dbname_for(&key.database)))
-                || key.user == own.key.user && ["current_user", "session_user"].into_iter().any(has);
+                || key.user == own.key.user
+                    && ["current_user", "session_user"].into_iter().any(has);
             let is_allowed = is_superuser || key.user == own.key.user;
             if is_named && is_allowed && terms.engine && terms.endpoints.contains(&at) {
                 pool.defaults.fetch_add(1, Ordering::AcqRel);

@@ -50,7 +50,9 @@ impl Worker {
             client.forget_unnamed();
         }
         if found.fails {
-            out.send_made(conn, |bytes| Fault::CommandCanceled.write(Severity::Error, bytes));
+            out.send_made(conn, |bytes| {
+                Fault::CommandCanceled.write(Severity::Error, bytes)
+            });
         }
         match found.end {
             None => {}

@@ -122,9 +122,7 @@ impl Session {
     ) {
         let is_query = matches!(
             statement,
-            Statement::Select(_)
-                | Statement::Show(_)
-                | Statement::ReadCatalog(_)
+            Statement::Select(_) | Statement::Show(_) | Statement::ReadCatalog(_)
         );
         if !is_query {
             return self.complete_as(tag_of(statement), simple, out);
