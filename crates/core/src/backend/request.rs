@@ -35,8 +35,6 @@ pub enum Own {
     Statements,
     /// Make the SQL-prepared statement at this place of the client's.
     Sql(u32),
-    /// Make a statement anew whose table has changed.
-    Remake,
     /// LISTEN, UNLISTEN or nothing at all, on a listener.
     Listen,
     /// Ask what its session holds.
@@ -83,7 +81,6 @@ impl Own {
             Self::Rollback => "ROLLBACK of an abandoned transaction",
             Self::Check => "server_check_query",
             Self::Statements | Self::Sql(_) => "setting up the client's prepared statements",
-            Self::Remake => "making a prepared statement anew",
             Self::Listen => "LISTEN",
             Self::Succession => "taking a listener's place",
             Self::ReadAll => "reading notifications",

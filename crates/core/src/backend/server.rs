@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{
-    BackendKey, Downstream, Exchange, Own, Phase, Prepared, Replies, Retry, Segment, ServerLogin,
-    ServerSession, Settling,
+    BackendKey, Downstream, Exchange, Own, Phase, Prepared, Replies, ServerLogin, ServerSession,
+    Settling,
 };
 use crate::{
     Address, Endpoint, Replication, SharedPool, Time, TlsFacts, Token,
@@ -102,10 +102,8 @@ pub struct Server {
     pub replies: Replies,
     /// The statements that it holds for us.
     pub prepared: Prepared,
-    /// What its client has sent since its last Sync.
-    pub segment: Segment,
-    /// That is being repeated.
-    pub retry: Option<Box<Retry>>,
+    /// A digest of the parameters of the statement whose columns come next.
+    pub params: Option<u64>,
     /// Whose unnamed statement it has.
     pub unnamed: Unnamed,
     /// The status in its last ReadyForQuery: `I`, `T` or `E`.
@@ -173,8 +171,7 @@ impl Server {
             stream: Downstream::default(),
             replies: Replies::default(),
             prepared: Prepared::default(),
-            segment: Segment::default(),
-            retry: None,
+            params: None,
             unnamed: Unnamed::None,
             status: b'I',
             tracked,

@@ -120,7 +120,6 @@ impl Upward<'_> {
         if self.server.replies.is_skipping() {
             return false;
         }
-        self.server.segment.spoil();
         if begins && self.server.status == b'E' {
             // Nothing can be made there. A text that ends the failed transaction finds no names of ours.
             return wants_all(suspicion, text) && self.take_ours(out);

@@ -23,7 +23,6 @@ impl Worker {
                 self.prepared(conn, now, out);
             }
             (Own::Check, Some(Phase::Checking { .. })) => self.checked(conn, now, out),
-            (Own::Remake, _) => self.remade(conn, now, out),
             (Own::Probe, Some(Phase::Settling(_))) => self.probed(conn, now, out),
             // Its client has left.
             (Own::Probe, _) => server.session.answers = None,
@@ -105,11 +104,6 @@ impl Worker {
             (Own::Probe, _, _) => {
                 if let Some(answers) = &mut server.session.answers {
                     answers.failed = true;
-                }
-            }
-            (Own::Remake, _, _) => {
-                if let Some(retry) = &mut server.retry {
-                    retry.new = None;
                 }
             }
             // Another client's values are still there, and what this one has asked for may be next.

@@ -249,7 +249,6 @@ impl Worker {
             return Some(said);
         }
         match report.code {
-            b"0A000" => self.table.server(conn)?.prepared.distrust(),
             b"26000" | b"42P05" => {
                 self.name_failed(conn, told.as_deref(), is_duplicate, report, out)
             }
@@ -349,12 +348,6 @@ impl Worker {
             .map(|client| client.subject())
             .unwrap_or_default()
     }
-}
-
-/// Does a message of the server name a statement of ours?
-pub(super) fn names_ours(message: &[u8]) -> bool {
-    find(message, RESERVED)
-        .is_some_and(|at| Statement::id_of_name(name_at(&message[at..])).is_some())
 }
 
 /// The name of ours that a text begins with.

@@ -31,8 +31,6 @@ pub(super) struct Upward<'w> {
     pub(super) most: usize,
     /// `max_client_prepared_bytes`.
     pub(super) most_bytes: usize,
-    /// Most bytes of a request that is kept to be repeated; 0 if none is.
-    pub(super) retry_max: usize,
     /// The statement of the unnamed portal, as far as these messages say.
     pub(super) bound: Option<BindingId>,
     /// The client's session is carried from server to server.
@@ -78,8 +76,6 @@ pub(super) struct Cursor {
     at: usize,
     /// Up to here it is sent, or something in its place.
     sent: usize,
-    /// From here on it is kept, to be repeated if need be.
-    kept: usize,
     /// An unnamed statement that was not used yet.
     unused: Option<Range<usize>>,
 }
@@ -125,8 +121,6 @@ impl Upward<'_> {
                 Ok(None) => {
                     let end = self.client.stream.end(bytes.len());
                     out.send_input(self.server_conn, cursor.sent, end);
-                    let kept = &bytes[cursor.kept..end];
-                    self.server.segment.keep(kept, self.retry_max);
                     self.keep_unused(bytes, cursor.unused);
                     if self.server.replies.outstanding() > self.owed_max {
                         self.hold_back(out);
@@ -162,7 +156,6 @@ impl Upward<'_> {
                 Flow::Wait => return Ok(()),
             }
             self.mark_unfollowed(tag);
-            self.kept(&head, &mut cursor);
             if let Some(split) = head.split {
                 out.send_made(self.server_conn, |made| made.extend_from_slice(&split));
                 cursor.sent = cursor.at;
@@ -268,7 +261,7 @@ impl Upward<'_> {
             ours = self.resolve(&named);
         }
         self.suspect_unknown(&named, ours.is_some());
-        if self.is_outdated(&named, ours, &bytes[head.start..]) {
+        if self.is_outdated(&named, ours) {
             cursor.flush(self.server_conn, head, out);
             self.check(ours, out);
             return Ok(self.wait(head, bytes, cursor, out));
@@ -279,7 +272,6 @@ impl Upward<'_> {
             self.client.stream.advance(used);
             cursor.at += used;
             cursor.sent = cursor.at;
-            self.kept(head, cursor);
             return Ok(Flow::Taken);
         }
         self.mark_passing(tag, body, &named);
@@ -306,24 +298,6 @@ impl Upward<'_> {
             return Some(Stopped::Refused(Fault::SimpleQuery));
         }
         None
-    }
-
-    /// A message was sent that may have to be repeated.
-    #[inline]
-    fn kept(&mut self, head: &Head, cursor: &mut Cursor) {
-        let segment = &mut self.server.segment;
-        if head.header.tag == frontend::PARSE
-            && segment.is_empty()
-            && head.start <= cursor.kept
-            && self.server.replies.is_fresh()
-        {
-            // It was answered without the server.
-            cursor.kept = cursor.at;
-        } else if head.split.is_some() {
-            segment.spoil();
-        } else {
-            segment.sent(head.header.tag);
-        }
     }
 
     /// A Parse, Close or Describe that goes as it is.
@@ -387,7 +361,7 @@ impl Upward<'_> {
                 let ours = self.make_sure(ours, out);
                 if let Ours::Statement(binding) = ours
                     && portal.is_empty()
-                    && self.retry_max > 0
+                    && self.is_carried
                 {
                     self.bound = Some(binding);
                 }
@@ -409,7 +383,7 @@ impl Upward<'_> {
                 let statement = ours.server_name(self.bindings);
                 send_target(self.server_conn, frontend::DESCRIBE, statement, out);
                 if let Ours::Statement(binding) = ours
-                    && self.retry_max > 0
+                    && self.is_carried
                 {
                     let mark = Mark::plain(MarkKind::Describe(binding));
                     self.server.replies.mark_sent(mark);

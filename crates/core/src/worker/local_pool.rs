@@ -88,8 +88,6 @@ pub(crate) struct Terms {
     pub(crate) engine: bool,
     /// `session_state = off`: what ends a connection in PgBouncer ends it here.
     pub(crate) as_pgbouncer: bool,
-    /// Most bytes of a request that is kept to be repeated; 0 if none is.
-    pub(crate) retry_max: usize,
     /// Most prepared statements on each server; 0 if clients' names are not followed.
     pub(crate) prepared_max: usize,
     /// Fewest servers that are kept.
@@ -132,7 +130,6 @@ impl Terms {
                 dedicated: false,
                 engine: false,
                 as_pgbouncer: false,
-                retry_max: 0,
                 prepared_max: 0,
                 min_pool_size: 0,
                 is_forced: false,
@@ -164,10 +161,6 @@ impl Terms {
             share_after: config.share_after(database) as usize,
             dedicated: config.is_dedicated(database, &shared.key.user),
             as_pgbouncer: is_off,
-            retry_max: match engine && prepared_max > 0 {
-                true => config.settings.max_retry_bytes as usize,
-                false => 0,
-            },
             prepared_max,
             entry: Some(database.clone()),
             endpoints: hosts

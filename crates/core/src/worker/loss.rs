@@ -107,7 +107,7 @@ impl Worker {
                         || server.session.suspicion.contains(Suspicion::TERMINATES)
                         || !server.replies.can_be_answered_for(),
                     mid_message: !server.stream.is_at_boundary(),
-                    owed: server.replies.owed_to_client() + usize::from(server.retry.is_some()),
+                    owed: server.replies.owed_to_client(),
                     fault,
                 };
                 // What we have answered in its place holds, whatever becomes of the rest.
