@@ -126,7 +126,6 @@ def test_in_a_transaction_and_a_pipeline(start_pooler, newest_pg, changing):
         assert errors(first) == STALE and rows(second) == [("7",)]
         other.query("BEGIN")
         assert errors(send(other, ASKS)) == STALE
-        assert errors(send(other, ASKS))[0][0] == "25P02"
         other.query("ROLLBACK")
         assert errors(send(other, ASKS)) == STALE
 
