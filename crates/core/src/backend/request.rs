@@ -49,8 +49,6 @@ pub enum Own {
     Sequences,
     /// Try the startup parameters of a client.
     Startup,
-    /// Keep what a client's session began with.
-    Defaults,
     /// Read which functions and relations are harmless.
     Catalog,
     /// Which cluster it is of.
@@ -90,7 +88,6 @@ impl Own {
             Self::Baseline => "asking for the parameters' values",
             Self::Sequences => "DISCARD SEQUENCES",
             Self::Catalog | Self::System => "reading the catalog",
-            Self::Defaults => "keeping what the client's session began with",
             Self::Startup => "trying the client's startup parameters",
             Self::Neutral => "taking back what clients have set",
             Self::Lookup => "auth_query",

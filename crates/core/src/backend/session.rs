@@ -77,11 +77,8 @@ pub struct ServerSession {
     /// A text may have changed what only an exact look tells: parameters that its client has asked for at login, and
     /// that were so anyway, or SQL-prepared statements that go along with the client.
     pub looks_at_once: bool,
-    /// A ReadyForQuery of it is held back,
+    /// A ReadyForQuery of it is held back.
     pub is_held: bool,
-    /// since the startup values that its client has taken back are to come first, within the
-    /// transaction.
-    pub restores: Option<Vec<u8>>,
     /// Whose sequence values it has.
     pub sequences: Sequences,
     /// A text of its transaction may change the catalog.
@@ -448,7 +445,6 @@ impl ServerSession {
     /// Something that its client has asked for has failed.
     pub fn has_failed(&mut self) {
         self.own.failed();
-        self.taken_back.failed();
         self.dirt.undone();
         self.changed_roles.clear();
     }
@@ -517,7 +513,6 @@ impl ServerSession {
         self.is_held = false;
         self.tells_notices = false;
         self.signals = None;
-        self.restores = None;
         self.changed_roles.clear();
         self.unclean = false;
         self.overheard = Vec::new();

@@ -1,6 +1,6 @@
 //! What servers answer to requests of our own.
 
-use pgweir_wire::{MessageWriter, Report};
+use pgweir_wire::{MessageWriter, Report, Severity};
 
 use crate::{
     Actions, Level, Time, Token,
@@ -26,13 +26,11 @@ impl Worker {
             (Own::Probe, Some(Phase::Settling(_))) => self.probed(conn, now, out),
             // Its client has left.
             (Own::Probe, _) => server.session.answers = None,
-            (Own::Restore, Some(Phase::RestoringStartupValues)) => self.done_within(conn, now, out),
             (Own::Restore, Some(Phase::Settling(_))) => self.restored(conn, now, out),
             (Own::Rights, Some(Phase::AskingPrivilege)) => self.rights_told(conn, now, out),
             (Own::Rights, _) => server.session.signals = None,
             (Own::Unlisten, Some(Phase::Settling(_))) => self.conclude_hearing(conn, now, out),
             (Own::Startup, Some(Phase::Equipping)) => self.startup_tried(conn, now, out),
-            (Own::Defaults, Some(Phase::Equipping)) => self.defaults_kept(conn, now, out),
             (Own::Catalog, _) => self.catalog_read(conn, now, out),
             (Own::Neutral, _) => self.is_neutral(conn),
             (Own::Lookup, _) => self.lookup_done(conn, now, out),
@@ -76,21 +74,18 @@ impl Worker {
         };
         let client = server.client();
         match (own, server.duty.phase(), client) {
-            (
-                Own::Restore | Own::Rights,
-                Some(Phase::AskingPrivilege | Phase::RestoringStartupValues),
-                Some(client),
-            ) if server.status == b'T' => {
-                self.restore_failed(client, report, out);
+            (Own::Rights, Some(Phase::AskingPrivilege), Some(client)) if server.status == b'T' => {
+                // So the client's transaction has failed.
+                let fault = Fault::ServerSaid(Words::of(report));
+                out.send_made(client, |bytes| fault.write(Severity::Error, bytes));
             }
             (Own::Restore, Some(Phase::Settling(_)), _) => {
                 self.startup_values_refused(conn, report, now, out);
             }
-            // What can't be made any more is missed when it is used; of what can't be kept, the client is
-            // told what it is now.
+            // What can't be made any more is missed when it is used.
             (Own::Baseline, _, _) => server.session.baseline_rows = None,
             // Without the right to ask for it, the address tells clusters apart.
-            (Own::Statements | Own::Defaults | Own::Rights | Own::ReadAll | Own::System, _, _) => {}
+            (Own::Statements | Own::Rights | Own::ReadAll | Own::System, _, _) => {}
             (Own::Sql(at), _, _) => self.sql_statement_failed(conn, at, report),
             (Own::Catalog, _, _) => server.session.reading_failed(),
             (Own::Lookup | Own::Neutral, _, _) => {

@@ -141,13 +141,7 @@ impl Worker {
     pub(super) fn command_completed(&mut self, conn: Token, body: &[u8]) {
         if !matches!(
             body,
-            b"DISCARD ALL\0"
-                | b"DISCARD SEQUENCES\0"
-                | b"DEALLOCATE ALL\0"
-                | b"RESET\0"
-                | b"SET\0"
-                | b"COMMIT\0"
-                | b"ROLLBACK\0"
+            b"DISCARD ALL\0" | b"DISCARD SEQUENCES\0" | b"DEALLOCATE ALL\0" | b"ROLLBACK\0"
         ) {
             return;
         }
@@ -155,12 +149,8 @@ impl Worker {
             return;
         };
         let is_own = matches!(server.replies.current(), Some(Request::Own(_)));
-        if !is_own {
-            let tag = body.strip_suffix(b"\0").unwrap_or(body);
-            server.session.taken_back.completed(tag);
-            if tag == b"ROLLBACK" {
-                server.session.dirt.undone();
-            }
+        if !is_own && body == b"ROLLBACK\0" {
+            server.session.dirt.undone();
         }
         let client = server.relays_for().filter(|_| !is_own);
         if matches!(body, b"DISCARD ALL\0" | b"DISCARD SEQUENCES\0")

@@ -233,7 +233,7 @@ impl Upward<'_> {
             self.hold(head.header, body).map_err(Stopped::Refused)?;
             return Ok(Flow::Wait);
         }
-        if named.is_named() && self.is_unsure() || self.resets_too_early(tag, &named) {
+        if named.is_named() && self.is_unsure() {
             return Ok(self.wait(head, bytes, cursor, out));
         }
         if tag == frontend::BIND {

@@ -13,8 +13,6 @@ pub struct Context {
     pub wanted: Settings,
     /// What it asked for and would have had anyway: no server has to be given it, as long as that is so.
     pub implied: Settings,
-    /// What its next server has been asked to keep of what its session began with.
-    pub keeping: Settings,
     /// Its SQL-prepared statements.
     pub sql: SqlStatements,
     /// Its statements that its server could not make.

@@ -11,7 +11,6 @@ mod clean;
 mod context;
 mod customs;
 mod ddl;
-pub mod defaults;
 mod dirt;
 mod fingerprint;
 mod ids;

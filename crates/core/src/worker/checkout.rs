@@ -291,10 +291,14 @@ impl Worker {
             }
             server.session.holds(&context.wanted);
             server.session.forget_news();
-            if !client.tracked.is_same(&server.tracked)
-                && self.keeps_defaults(server_conn, client_conn, out)
-            {
-                return;
+            if !client.tracked.is_same(&server.tracked) {
+                let (names, settings) = (self.directory.names(), self.directory.settings());
+                let (told, found) = (&client.tracked, &server.tracked);
+                if context.keep_told(names, told, found, settings)
+                    && self.send_plan(server_conn, client_conn, out)
+                {
+                    return;
+                }
             }
         }
         self.hand_over(server_conn, now, out);

@@ -12,7 +12,6 @@ use super::{
     checkout::begin,
     exchange::enter,
     look::{Look, Rights},
-    restore::restores_within,
     session::take_literal_sets,
     signal::signals_at_end,
 };
@@ -44,9 +43,6 @@ impl Worker {
             return true;
         }
         let signals = signals_at_end(client, server);
-        if restores_within(client, server) {
-            return false;
-        }
         let is_end = is_last && !client.stream.is_in_body();
         note_sequences(client, server, is_end, now);
         if is_end {
@@ -84,8 +80,6 @@ impl Worker {
             self.ask_for_rights(conn, out);
         } else if std::mem::take(&mut server.session.is_held) {
             self.judge_held(conn, now, out);
-        } else if let Some(text) = server.session.restores.take() {
-            self.restore_within(conn, &text, out);
         }
     }
 

@@ -37,7 +37,6 @@ mod patience;
 mod pins;
 mod refused;
 mod release;
-mod restore;
 mod scheduling;
 mod servers;
 mod session;

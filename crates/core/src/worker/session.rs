@@ -67,7 +67,12 @@ impl Worker {
 
     /// Asks the server to make the client's settings its own. `false` if it has them.
     #[cold]
-    fn send_plan(&mut self, server_conn: Token, client_conn: Token, out: &mut Actions) -> bool {
+    pub(super) fn send_plan(
+        &mut self,
+        server_conn: Token,
+        client_conn: Token,
+        out: &mut Actions,
+    ) -> bool {
         let is_verbose = self.is_verbose();
         let directory = Arc::clone(&self.directory);
         let Some((client, server)) = self.table.pair(client_conn, server_conn) else {
