@@ -16,7 +16,6 @@ mod reported;
 mod run;
 mod statements;
 mod suspect;
-mod unmade;
 mod unnamed;
 mod upward;
 
