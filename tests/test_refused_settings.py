@@ -1,11 +1,9 @@
-"""Settings that no server takes any more: what they speak of is gone, or the right to make them. Directly, a session
-goes on with what it has set. Here nothing may run without it: requests fail with PostgreSQL's words, and the session
-lives on."""
+"""Settings that servers no longer accept: what they name is gone, or the privilege to make them. Directly, a session goes
+on with what it has set. Here nothing may run without it, so the client ends with PostgreSQL's error."""
 
 import pytest
 
 import cluster as clusters
-import machine
 import rawclient as wire
 
 GONE = 'role "lost_role" does not exist'
@@ -35,63 +33,40 @@ def lost(start_pooler, losing_pg):
         yield one, other
 
 
-def is_one_error(messages, words=GONE, code="22023"):
-    """One error, and the session goes on."""
-    kinds = [message.kind for message in messages if message.kind != "S"]
-    if kinds != ["E", "Z"] or messages[-1].body != b"I":
-        return False
-    error = next(message for message in messages if message.kind == "E")
-    return (error.fields["S"], error.sqlstate, error.words) == ("ERROR", code, words)
+def ends(client, *sent, words=GONE, code="22023"):
+    """The client gets one error, and its connection ends."""
+    client.send(*sent or [wire.query(WHO)])
+    *before, error = [message for message in client.rest() if message.kind not in "NS"]
+    assert "".join(message.kind for message in before) in ("", "C")
+    assert (error.fields["S"], error.sqlstate, error.words) == ("FATAL", code, words)
+    assert "connect again" in error.fields["H"]
 
 
-def test_nothing_runs_as_anybody_else(lost, losing_pg):
+@pytest.mark.parametrize("sent", [
+    [wire.query(WHO)],
+    [wire.query("BEGIN; INSERT INTO lost_rows DEFAULT VALUES; COMMIT")],
+    [wire.extended("INSERT INTO lost_rows DEFAULT VALUES"), wire.extended("SELECT 1"), wire.SYNC],
+    [wire.query("RESET ROLE"), wire.query("INSERT INTO lost_rows DEFAULT VALUES")],
+], ids=["query", "transaction", "pipeline", "reset"])
+def test_nothing_runs_as_anybody_else(lost, losing_pg, sent):
     one, other = lost
-    for _ in range(2):
-        assert is_one_error(one.query(WHO))
-        assert other.value(WHO) == "trusty"
-    assert is_one_error(one.query("BEGIN; INSERT INTO lost_rows DEFAULT VALUES; COMMIT"))
-    one.send(wire.extended("INSERT INTO lost_rows DEFAULT VALUES"), wire.extended("SELECT 1"), wire.SYNC)
-    assert is_one_error(one.until_ready())
-    texts = ["BEGIN", "INSERT INTO lost_rows DEFAULT VALUES", "SET LOCAL ROLE kept_role", "COMMIT",
-             "SET work_mem = '78kB'", "BEGIN; RESET ROLE", "RESET ROLE; INSERT INTO lost_rows DEFAULT VALUES"]
-    one.send(*map(wire.query, texts))
-    for text in texts:
-        assert is_one_error(one.until_ready()), text
+    backend = other.value("SELECT pg_backend_pid()")
+    ends(one, *sent)
+    assert other.value(WHO) == "trusty"
+    assert other.value("SHOW work_mem") == "4MB"
+    assert other.value("SELECT pg_backend_pid()") == backend, "the server goes on"
     assert losing_pg.value("SELECT count(*) FROM lost_rows", dbname="app") == 0
-    losing_pg.run("CREATE ROLE lost_role; GRANT lost_role TO trusty")
-    assert one.value(WHO) == "lost_role"
-    assert one.value("SHOW work_mem") == "77kB"
 
 
-@pytest.mark.parametrize("pipelined", [False, True], ids=["later", "pipelined"])
-def test_a_request_that_is_cancelled_opens_no_door_for_the_next(start_pooler, losing_pg, pipelined):
-    pooler = start_pooler(losing_pg, default_pool_size=1)
-
-    def wait(count):
-        machine.wait_until(lambda: int(pooler.console("SHOW POOLS")[0]["cl_waiting"]) == count, 10, "they wait")
-
-    with pooler.raw() as one, pooler.raw() as other, pooler.raw() as third:
-        one.query("SET ROLE lost_role")
-        assert other.value(WHO) == "trusty"
-        losing_pg.run("DROP ROLE lost_role")
-        other.query("BEGIN")
-        behind = wire.query("INSERT INTO lost_rows DEFAULT VALUES")
-        one.send(wire.query("RESET ROLE"), behind if pipelined else b"")
-        wait(1)
-        third.send(wire.query("BEGIN"))
-        wait(2)
-        other.query("COMMIT")
-        # It was looked at what it wants; now it waits for its turn.
-        third.until_ready()
-        wait(1)
-        one.cancel()
-        assert wire.errors(one.until_ready())[0][0] == "57014"
-        one.send(b"" if pipelined else behind)
-        wait(1)
-        third.query("COMMIT")
-        assert is_one_error(one.until_ready())
-        assert not wire.errors(one.query("RESET ROLE")) and one.value(WHO) == "trusty"
-        assert one.value("SELECT count(*) FROM lost_rows") == "0"
+def test_what_another_has_left_is_cleaned_first(start_pooler, losing_pg):
+    """Settings of the client before are no reason to end a client."""
+    pooler = start_pooler(losing_pg, default_pool_size=1, users={"postgres": "", "trusty": ""})
+    with pooler.raw("postgres") as one, pooler.raw("postgres") as other:
+        assert not wire.errors(one.query("SET ROLE lost_role; SET app.lost = 'one'"))
+        assert not wire.errors(other.query("SET log_min_messages = 'fatal'; SET ROLE kept_role"))
+        for _ in range(2):
+            assert one.value(WHO) == "lost_role" and one.value("SHOW app.lost") == "one"
+            assert other.value(WHO) == "kept_role" and other.value("SHOW log_min_messages") == "fatal"
 
 
 def test_what_another_has_left_under_a_name_goes(start_pooler, either_pg):
@@ -104,11 +79,10 @@ def test_what_another_has_left_under_a_name_goes(start_pooler, either_pg):
         assert not wire.errors(one.query("SET default_text_search_config = lost_search; SET app.lost = 'one'"))
         assert not wire.errors(other.query("SET default_text_search_config = simple; SET app.lost = 'other'"))
         either_pg.run("DROP TEXT SEARCH CONFIGURATION lost_search", dbname="app")
-        for _ in range(2):
-            assert wire.errors(one.query("SELECT 1"))[0][0] == "22023"
-            assert third.value(read) == default
-            assert third.value("SELECT nullif(current_setting('app.lost', true), '')") is None
-            assert other.value(read) == "pg_catalog.simple"
+        ends(one, words='invalid value for parameter "default_text_search_config": "public.lost_search"')
+        assert third.value(read) == default
+        assert third.value("SELECT nullif(current_setting('app.lost', true), '')") is None
+        assert other.value(read) == "pg_catalog.simple"
 
 
 def test_servers_that_end_with_any_error(start_pooler, losing_pg):
@@ -130,74 +104,33 @@ def test_servers_that_end_with_any_error(start_pooler, losing_pg):
         losing_pg.run("ALTER ROLE trusty IN DATABASE app RESET exit_on_error", dbname="app")
 
 
-# What the session is then; None: as before.
-CURES = {
-    "RESET ROLE": "trusty", "SET role TO DEFAULT": "trusty", "SET SESSION AUTHORIZATION DEFAULT": "trusty",
-    "DISCARD ALL": "trusty", "RESET ROLE; RESET ALL": "trusty", "SET ROLE kept_role": "kept_role",
-    "SET ROLE lost_role; SET ROLE kept_role": None, "RESET ALL": None, "SET ROLE plainly": None, "SELECT 1": None,
-}
-
-
-def say(text, how):
-    """A text, in one of the ways to say it."""
-    if how == "simple":
-        return wire.query(text)
-    name = f"cure {text}" if how == "named" else ""
-    parse = wire.parse(text, name) + wire.describe("S", name) + (wire.SYNC if how == "named" else b"")
-    return parse + wire.bind(name=name) + wire.describe() + wire.execute() + wire.SYNC
-
-
-@pytest.mark.parametrize("how", ["simple", "unnamed", "named"])
-def test_it_is_taken_back_or_set_anew(lost, losing_pg, how):
-    one, other = lost
-    for text, expect in CURES.items():
-        if how != "simple" and ";" in text:
-            continue
-        for pipelined in (False, True):
-            losing_pg.run("CREATE ROLE lost_role; GRANT lost_role TO trusty")
-            assert not wire.errors(one.query("SET work_mem = '77kB'; SET ROLE lost_role"))
-            assert other.value(WHO) == "trusty"
-            losing_pg.run("DROP ROLE lost_role")
-            assert is_one_error(one.query(WHO))
-            one.send(say(text, how), wire.query(WHO) if pipelined else b"")
-            answers = [one.until_ready() for _ in range(2 if how == "named" else 1)]
-            last = one.until_ready() if pipelined else one.query(WHO)
-            if expect is None:
-                assert is_one_error(last), text
-                assert other.value(WHO) == "trusty" and is_one_error(one.query(WHO))
-            else:
-                assert not any(map(wire.errors, answers)) and wire.value(last) == expect, text
-                assert other.value(WHO) == "trusty" and one.value(WHO) == expect
-            if text in ("RESET ROLE", "SET ROLE kept_role"):
-                assert one.value("SHOW work_mem") == "77kB"
-            one.query("DISCARD ALL")
-
-
 def test_a_membership_that_was_revoked(start_pooler, losing_pg):
     pooler = start_pooler(losing_pg, default_pool_size=1)
+    denied = 'permission denied to set role "lost_role"'
     with pooler.raw() as one, pooler.raw() as other, pooler.raw(options="-c role=lost_role") as third:
         one.query("SET ROLE lost_role")
         assert other.value(WHO) == "trusty"
-        assert third.value(WHO) == one.value(WHO) == "lost_role"
+        assert one.value(WHO) == third.value(WHO) == "lost_role"
         losing_pg.run("REVOKE lost_role FROM trusty")
         # The server has the role: as in a session of one's own.
-        assert one.value(WHO) == "lost_role"
-        with pytest.raises(wire.LoginRefused, match='42501: permission denied to set role "lost_role"'):
+        assert third.value(WHO) == "lost_role"
+        with pytest.raises(wire.LoginRefused, match=f"42501: {denied}"):
             pooler.raw(options="-c role=lost_role")
         assert other.value(WHO) == "trusty"
-        denied = 'permission denied to set role "lost_role"'
         for client in (one, third):
-            assert is_one_error(client.query(WHO), denied, "42501")
-        third.send(wire.query("RESET ROLE"), wire.query(WHO))
-        assert not wire.errors(third.until_ready()) and is_one_error(third.until_ready(), denied, "42501")
-        # Nothing to do for a server: the role is the one that it has started with.
-        third.send(wire.query("DISCARD ALL"), wire.query(WHO))
-        assert not wire.errors(third.until_ready()) and is_one_error(third.until_ready(), denied, "42501")
-        assert not wire.errors(third.query("SET ROLE kept_role")) and third.value(WHO) == "kept_role"
-        # Back to what it has started with.
-        assert not wire.errors(third.query("RESET ROLE")) and is_one_error(third.query(WHO), denied, "42501")
-        losing_pg.run("GRANT lost_role TO trusty")
-        assert third.value(WHO) == one.value(WHO) == "lost_role"
+            ends(client, words=denied, code="42501")
+        assert other.value(WHO) == "trusty"
+
+
+def test_startup_values_that_do_not_come_back(start_pooler, losing_pg):
+    """RESET is to bring back the role of the startup packet, and the privilege is revoked."""
+    pooler = start_pooler(losing_pg, default_pool_size=1)
+    with pooler.raw(options="-c role=lost_role") as one:
+        assert not wire.errors(one.query("SET ROLE kept_role"))
+        losing_pg.run("REVOKE lost_role FROM trusty")
+        ends(one, wire.query("RESET ROLE"), words='permission denied to set role "lost_role"', code="42501")
+        with pooler.raw() as other:
+            assert other.value(WHO) == "trusty"
 
 
 @pytest.mark.parametrize("assist", [None, True], ids=["plain", "assisted"])
@@ -211,61 +144,19 @@ def test_a_login_role_that_is_gone(start_pooler, shared_clusters, assist):
             assert other.value(WHO) == "postgres" and one.value(WHO) == "lost_role"
             assert other.value(WHO) == "postgres"
             pg.run("DROP ROLE lost_login")
-            gone = 'role "lost_login" does not exist'
-            assert is_one_error(one.query("RESET ROLE"), gone) or is_one_error(one.query(WHO), gone)
-            assert is_one_error(one.query("SELECT session_user"), gone)
+            ends(one, words='role "lost_login" does not exist')
             assert other.value(WHO) == "postgres"
-            assert one.parameters["is_superuser"] == "off"
-            one.query("RESET SESSION AUTHORIZATION")
-            assert one.parameters["is_superuser"] == "on" and one.value("SELECT session_user") == "postgres"
     finally:
         pg.run("DROP ROLE lost_role")
 
 
-@pytest.mark.parametrize("version", clusters.VERSIONS)
-def test_other_things_that_are_gone(start_pooler, shared_clusters, version):
-    pg = shared_clusters(version)
-    pg.run("CREATE TEXT SEARCH CONFIGURATION lost_search (COPY = simple);"
-           "CREATE ACCESS METHOD lost_method TYPE TABLE HANDLER heap_tableam_handler", dbname="app")
-    with pg.connect() as db:
-        db.execute("SET allow_in_place_tablespaces = on")
-        db.execute("CREATE TABLESPACE lost_space LOCATION ''")
-        db.execute("GRANT CREATE ON TABLESPACE lost_space TO PUBLIC")
-    pooler = start_pooler(pg, default_pool_size=1)
-    with pooler.raw() as one, pooler.raw() as other, pooler.raw(options="-c default_tablespace=lost_space") as third:
-        assert not wire.errors(one.query(
-            "SET default_text_search_config = lost_search; SET default_table_access_method = lost_method;"
-            "SET default_tablespace = lost_space; SET temp_tablespaces = lost_space"))
-        assert other.value("SELECT to_tsvector('the cats')") == "'cat':2" and third.value("SELECT 1") == "1"
-        pg.run("DROP TEXT SEARCH CONFIGURATION lost_search; DROP ACCESS METHOD lost_method", dbname="app")
-        pg.run("DROP TABLESPACE lost_space")
-        other.value("SELECT 1")
-        # PostgreSQL does as if a tablespace that is gone were not set.
-        assert third.value("SHOW default_tablespace") == ""
-        assert not wire.errors(third.query("DISCARD ALL")) and third.value("SELECT 1") == "1"
-        # The others may make a difference, so that nothing is done without them.
-        search = 'invalid value for parameter "default_text_search_config": "public.lost_search"'
-        method = 'invalid value for parameter "default_table_access_method": "lost_method"'
-        assert is_one_error(one.query("SELECT 1"), method)
-        assert not wire.errors(one.query("RESET default_table_access_method"))
-        assert is_one_error(one.query("SELECT 1"), search)
-        assert not wire.errors(one.query("SET default_text_search_config = simple"))
-        assert other.value("SELECT to_tsvector('the cats')") == "'cat':2"
-        assert one.value("SELECT to_tsvector('the cats')") == "'cats':2 'the':1"
-        assert one.value("SHOW temp_tablespaces") == ""
-
-
 def test_names_that_were_reserved(start_pooler, either_pg):
-    """PostgreSQL takes such parameters away as soon as the module is loaded that wants them."""
+    """A module has been loaded that wants such names for itself."""
     pooler = start_pooler(either_pg, default_pool_size=1)
     with pooler.raw() as one, pooler.raw() as other:
         assert not wire.errors(one.query("SET plpgsql.lost = 'x'; SET app.kept = 'y'"))
         other.query("DO $$ BEGIN PERFORM 1; END $$")
-        messages = one.query("SELECT current_setting('app.kept')")
-        (notice,) = (message for message in messages if message.kind == "N")
-        assert notice.sqlstate == "42602" and wire.value(messages) == "y"
-        assert notice.words == 'invalid configuration parameter name "plpgsql.lost", removing it'
-        assert one.value("SELECT coalesce(current_setting('plpgsql.lost', true), 'gone')") == "gone"
+        ends(one, words='invalid configuration parameter name "plpgsql.lost"', code="42602")
 
 
 def test_values_that_the_encoding_of_the_client_has_no_word_for(start_pooler, either_pg):

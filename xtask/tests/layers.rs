@@ -26,7 +26,7 @@ const LAYERS: &[&[&str]] = &[
     &["cancel", "lookups", "pool", "tls"],
     &["fault"],
     &["client_counts", "native", "operator", "session"],
-    &["beginnings", "catalog", "console", "signal"],
+    &["catalog", "console", "signal"],
     &["shared_pool"],
     &["listen", "takeover"],
     &["backend", "directory"],

@@ -47,6 +47,8 @@ pub struct Catalog {
     schema: AtomicU32,
     /// How many schemas there have been, in transactions too.
     schemas: AtomicU32,
+    /// How often a server has said that a plan is stale.
+    stale_plans: AtomicU32,
 }
 
 /// All catalogs of the process.
@@ -355,6 +357,20 @@ impl Catalog {
     pub fn schema_changed(&self) {
         let number = self.schema_within();
         self.real().schema.store(number, Ordering::Release);
+    }
+
+    /// A server has said that a statement's plan is stale: something has changed that no client's text has told of. What
+    /// servers have prepared before is made anew before it is used.
+    pub fn plan_is_stale(&self) {
+        self.real().stale_plans.fetch_add(1, Ordering::AcqRel);
+        self.schema_changed();
+    }
+
+    /// How often a server has said so.
+    #[must_use]
+    #[inline]
+    pub fn stale_plans(&self) -> u32 {
+        self.real().stale_plans.load(Ordering::Acquire)
     }
 
     /// A text is about to be sent that may change the catalog: nothing is certified until the end of its

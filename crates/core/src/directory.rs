@@ -7,7 +7,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Weak,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -20,7 +20,6 @@ use pgweir_auth::{
 use pgweir_config::{Config, Database, FairWindow};
 
 use crate::{
-    beginnings::Assignments,
     bypass::Bypass,
     catalog::{Catalog, Catalogs},
     client_counts::ClientCounts,
@@ -75,7 +74,6 @@ pub struct Directory {
     next_id: AtomicU64,
     made_secrets: Mutex<HashMap<String, MadeSecret>>,
     lookups: Lookups,
-    assignments: Assignments,
     occupancies: Occupancies,
     operator: Operator,
     holders: Holders,
@@ -141,7 +139,6 @@ impl Directory {
             next_id: AtomicU64::new(1),
             made_secrets: Mutex::default(),
             lookups: Lookups::default(),
-            assignments: Assignments::default(),
             occupancies: Occupancies::default(),
             operator: Operator::default(),
             holders: Holders::default(),
@@ -242,7 +239,7 @@ impl Directory {
             startups: Mutex::default(),
             sequence_readers: SequenceReaders::default(),
             epochs: Mutex::default(),
-            beginnings: Mutex::default(),
+            defaults: AtomicU32::default(),
             past: Mutex::default(),
             clients: AtomicUsize::new(0),
             hosts: AtomicUsize::new(0),
@@ -359,12 +356,6 @@ impl Directory {
     #[must_use]
     pub fn process_key(&self) -> &[u8; 32] {
         &self.process_key.0
-    }
-
-    /// What ALTER ROLE and ALTER DATABASE SET assign, for each PostgreSQL server.
-    #[must_use]
-    pub fn assignments(&self) -> &Assignments {
-        &self.assignments
     }
 
     /// The cache of `auth_query` results and of users' roles.

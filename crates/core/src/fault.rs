@@ -157,8 +157,8 @@ pub enum Fault {
     InvalidParameters,
     /// The server was lost; its last ErrorResponse.
     ServerSaid(Words),
-    /// Servers reject a setting that the client has made: the setting's name, and the server's error.
-    SettingRefused(Box<(String, Words)>),
+    /// The server rejects a setting that the client has made; the server's error.
+    SettingRefused(Box<Words>),
     /// The server was lost without an ErrorResponse.
     ServerCrashed,
     /// The server broke the protocol; how.
@@ -230,7 +230,7 @@ impl Fault {
             Self::Overloaded => sqlstate::TOO_MANY_CONNECTIONS,
             Self::InvalidParameters | Self::BadReplication(_) => sqlstate::INVALID_PARAMETER_VALUE,
             Self::ServerSaid(words) => &words.code,
-            Self::SettingRefused(refused) => &refused.1.code,
+            Self::SettingRefused(words) => &words.code,
             Self::ServerCrashed | Self::ServerProtocol(_) | Self::ServerUnclean(_) => {
                 sqlstate::CONNECTION_FAILURE
             }
@@ -330,13 +330,10 @@ impl Fault {
             }
             Self::StatementMode => "Use pool_mode = transaction for this database or user.".into(),
             Self::ServerSaid(words) => words.hint.as_deref()?.into(),
-            Self::SettingRefused(refused) => {
-                let (name, words) = &**refused;
-                match &words.hint {
-                    Some(hint) => hint.into(),
-                    None => format!("The session has set \"{name}\", and no server takes it now: RESET it, or set it anew.").into(),
-                }
-            }
+            Self::SettingRefused(words) => match &words.hint {
+                Some(hint) => hint.into(),
+                None => "The server no longer accepts a setting that this session has made: connect again.".into(),
+            },
             Self::ServerCrashed => {
                 "The outcome of the last statement is unknown: check before you repeat it.".into()
             }
@@ -386,7 +383,7 @@ impl Fault {
         let detail = match self {
             Self::PinTimeout(_) => held.as_deref(),
             Self::ServerSaid(words) => words.detail.as_deref(),
-            Self::SettingRefused(refused) => refused.1.detail.as_deref(),
+            Self::SettingRefused(words) => words.detail.as_deref(),
             Self::OwnServer(why) | Self::ListenerLost(why) => Some(why.as_str()),
             Self::SetFailed(detail) => Some(detail.as_str()),
             Self::ServerRefused { detail, .. } => Some(&**detail),
@@ -488,7 +485,7 @@ impl fmt::Display for Fault {
             }
             Self::InvalidParameters => f.write_str("invalid server parameter"),
             Self::ServerSaid(words) => f.write_str(&words.message),
-            Self::SettingRefused(refused) => f.write_str(&refused.1.message),
+            Self::SettingRefused(words) => f.write_str(&words.message),
             Self::ServerCrashed => f.write_str("server conn crashed?"),
             Self::ServerProtocol(what) => write!(f, "server broke the protocol: {what}"),
             Self::ServerUnclean(what) => write!(f, "server can't be cleaned: {what}"),

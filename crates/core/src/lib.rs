@@ -6,7 +6,6 @@ mod action;
 mod address;
 mod admin;
 pub mod backend;
-mod beginnings;
 mod bypass;
 pub mod cancel;
 mod cancel_requests;
@@ -46,7 +45,6 @@ mod worker;
 
 pub use action::{Action, Actions, Closed, ConnectError, Control, Peer, ReadMode, Source};
 pub use address::{Address, Endpoint};
-pub use beginnings::{Assignments, Beginnings, Site};
 pub use bypass::Bypass;
 pub use catalog::{Catalog, CatalogReport, Catalogs, Ddl, Reading};
 pub use diagnosis::Diagnosis;

@@ -93,12 +93,6 @@ impl Pins {
         Self(self.0 & !(1 << pin as u8))
     }
 
-    /// The set reduced to one reason, if it contains that.
-    #[must_use]
-    pub fn only(self, pin: Pin) -> Self {
-        Self(self.0 & 1 << pin as u8)
-    }
-
     /// Does the set contain this reason?
     #[must_use]
     pub fn contains(self, pin: Pin) -> bool {

@@ -3,7 +3,6 @@
 
 mod backpressure;
 mod ddl;
-mod demands;
 mod fence;
 mod given;
 mod held;
@@ -13,11 +12,9 @@ mod own;
 mod own_names;
 mod refusal;
 mod reported;
-mod retry;
 mod run;
 mod statements;
 mod suspect;
-mod unmade;
 mod unnamed;
 mod upward;
 
@@ -33,7 +30,6 @@ use crate::{
     backend::{Duty, Expected, Phase, Request, Step},
     fault::{Fault, STALE_PLAN, Words},
     frontend::ClientDuty,
-    session::Lack,
     worker::{Loss, Worker, send_early},
 };
 
@@ -53,18 +49,9 @@ impl Worker {
         let Some((client, server)) = self.table.pair(conn, server_conn) else {
             return;
         };
-        let is_closed = |lack: &Lack| lack.is_closed;
-        if server.retry.is_some() || server.session.lack.as_deref().is_some_and(is_closed) {
-            // What came before is not answered for sure: this waits behind it.
-            if server.retry.is_none() {
-                out.read(conn, ReadMode::Hold);
-            }
-            return client
-                .early
-                .get_or_insert_default()
-                .extend_from_slice(bytes);
-        }
         server.heard_at = now;
+        let stale_plans = server.shared.catalog.stale_plans();
+        server.prepared.trust_since(stale_plans);
         if !matches!(server.duty.phase(), Some(Phase::Relaying)) {
             server.enter(Phase::Relaying);
         }
@@ -83,8 +70,6 @@ impl Worker {
                 // In session mode the last transaction may have ended long ago.
                 client.transaction_at = now;
             }
-            let keep = pool.terms.retry_max > 0 && is_shared && server.status == b'I';
-            server.segment.begin(keep);
         }
         pool.stats.now.received += bytes.len() as u64;
         let is_carried = is_shared && client.context.is_some();
@@ -110,7 +95,6 @@ impl Worker {
             certificates: &pool.certificates,
             verdicts: &mut pool.verdicts,
             as_pgbouncer: pool.terms.as_pgbouncer,
-            retry_max: pool.terms.retry_max,
             bound: None,
             owed_max: self.snapshot.config.settings.max_pipelined_messages as usize,
             longest,
@@ -169,11 +153,8 @@ impl Worker {
             let to = server.relays_for().filter(|_| !swallow);
             match step {
                 Step::Pass { start, end } => {
-                    if server.segment.has_params() && to.is_some() {
-                        // A description that was too long to be looked at.
-                        run.flush(out);
-                        self.send_params(conn, out);
-                    }
+                    // A description may have been too long to be looked at.
+                    server.params = None;
                     run.add(to, start, end, out);
                 }
                 Step::PassHeld => {
@@ -187,7 +168,6 @@ impl Worker {
                     let is_end = bytes[start] == backend::READY_FOR_QUERY;
                     if stands_alone(bytes[start]) || is_end && server.session.wants_attention() {
                         run.flush(out);
-                        server.segment.replied |= run.sent;
                     }
                     let passed = self.look(conn, &bytes[start..end], now, out);
                     if self.table.server(conn).is_none() {
@@ -207,9 +187,6 @@ impl Worker {
             }
         }
         run.flush(out);
-        if run.sent {
-            self.note_reply(conn);
-        }
         if reader.is_some()
             && let Some(pool) = self.pool(pool)
         {
@@ -217,14 +194,6 @@ impl Worker {
         }
         // Only now, since a server with unread bytes must not go to another client.
         self.move_on(conn, was_lent, now, out);
-    }
-
-    /// Something of this server was sent to its client.
-    #[inline]
-    fn note_reply(&mut self, conn: Token) {
-        if let Some(server) = self.table.server(conn) {
-            server.segment.replied = true;
-        }
     }
 
     /// The same as for a message that came whole.
@@ -242,7 +211,6 @@ impl Worker {
             return;
         };
         let message = server.stream.held().to_vec();
-        server.segment.replied |= run.sent;
         if self.look(conn, &message, now, out)
             && let Some(to) = to
         {
@@ -269,7 +237,7 @@ impl Worker {
                 if server.session.ddl.is_some() && body[0] == b'I' && server.replies.is_last() {
                     server.session.ddl = None;
                 }
-                let is_known = matches!(body[0], b'I' | b'T' | b'E') && server.retry.is_none();
+                let is_known = matches!(body[0], b'I' | b'T' | b'E');
                 let is_plain = !server.session.wants_attention();
                 is_known && (is_plain || self.before_ready(conn, now, out))
             }
@@ -282,7 +250,7 @@ impl Worker {
                 self.mark_completed(conn, tag, now, out)
             }
             backend::PARAMETER_DESCRIPTION | backend::ROW_DESCRIPTION | backend::NO_DATA => {
-                self.described(conn, message, out)
+                self.described(conn, message)
             }
             backend::NOTIFICATION_RESPONSE => {
                 self.heard_directly(conn, message, now, out);
@@ -334,10 +302,6 @@ impl Worker {
             Some(Request::Own(own)) => {
                 run.flush(out);
                 self.own_request_done(conn, own, now, out);
-            }
-            Some(Request::Simple | Request::Sync) if server.retry.is_some() => {
-                run.flush(out);
-                self.remake(conn, now, out);
             }
             Some(Request::Simple | Request::Sync) => {
                 run.flush(out);
@@ -439,17 +403,14 @@ impl Worker {
         let marks = server.replies.failed();
         self.hearing_completed(conn, None);
         let Ok(report) = Report::parse(body) else {
-            self.send_params(conn, out);
             self.undo(conn, marks);
             return true;
         };
-        let is_stale = report.routine == STALE_PLAN.as_bytes();
-        let is_gone = report.code == b"26000" && statements::names_ours(report.message);
-        if (is_stale || is_gone) && self.retry_later(conn, body, is_gone, out) {
-            self.undo(conn, marks);
-            return false;
+        if report.routine == STALE_PLAN.as_bytes()
+            && let Some(server) = self.table.server(conn)
+        {
+            server.shared.catalog.plan_is_stale();
         }
-        self.send_params(conn, out);
         if let Some(message) = self.statements_failed(conn, marks, body, &report, out) {
             if let Some(client) = self
                 .table

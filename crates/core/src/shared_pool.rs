@@ -4,7 +4,10 @@ mod eviction;
 mod failure;
 mod welcome;
 
-use std::sync::{Arc, atomic::AtomicUsize};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, AtomicUsize},
+};
 
 use parking_lot::Mutex;
 use pgweir_auth::{scram::ClientKeys, userlist::Secret};
@@ -12,7 +15,6 @@ use pgweir_auth::{scram::ClientKeys, userlist::Secret};
 pub(crate) use self::eviction::Found;
 pub use self::{eviction::Search, failure::Failure, welcome::Welcome};
 use crate::{
-    beginnings::Beginnings,
     catalog::Catalog,
     pool::{Epochs, Ledger, PoolId, PoolKey},
     session::{Baseline, Customs, SequenceReaders, Startups},
@@ -40,8 +42,8 @@ pub struct SharedPool {
     pub sequence_readers: SequenceReaders,
     /// Which of its servers are out of date.
     pub epochs: Mutex<Epochs>,
-    /// What its sessions begin with.
-    pub beginnings: Mutex<Beginnings>,
+    /// Counts changes of what its sessions begin with (ALTER ROLE SET and the like).
+    pub defaults: AtomicU32,
     /// What workers counted here that have forgotten the pool since.
     pub past: Mutex<Stats>,
     /// Clients that take its servers in turn.
@@ -67,7 +69,7 @@ pub struct Facts {
     pub welcome: Option<Arc<Welcome>>,
     /// The epoch of the server that said so, and that of what its session began with.
     pub epoch: u32,
-    /// See [`Beginnings::present`].
+    /// See [`SharedPool::defaults`].
     pub defaults: u32,
     /// Why the last login failed; `None` once one succeeds.
     pub failure: Option<Failure>,

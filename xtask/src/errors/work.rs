@@ -195,7 +195,7 @@ pub(super) fn ended() -> Vec<Entry> {
 /// What a statement can't do here.
 pub(super) fn statements() -> Vec<Entry> {
     let refused = Words {
-        severity: "ERROR".to_owned(),
+        severity: "FATAL".to_owned(),
         code: "22023".to_owned(),
         message: "role \"NAME\" does not exist (or other words of the server)".to_owned(),
         detail: None,
@@ -213,9 +213,9 @@ pub(super) fn statements() -> Vec<Entry> {
             "Use parameters (the extended query protocol), or take `disable_pqexec` out.",
         ),
         entry(
-            Fault::SettingRefused(Box::new(("NAME".to_owned(), refused))),
-            "The session has set something that the server does not take any more: the role was dropped, a right revoked.",
-            "`RESET` it, or set it to something that is there. The connection stays.",
+            Fault::SettingRefused(Box::new(refused)),
+            "The session has set something that the server no longer accepts, since the role was dropped or the privilege was revoked. Nothing runs without a setting that the client has made, so the connection ends.",
+            "Connect again. Keep roles and the like for as long as sessions use them.",
         ),
         entry(
             Fault::StalePlan,

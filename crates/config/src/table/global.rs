@@ -136,12 +136,6 @@ settings! {
         /// server. A client that sets more keeps its server as long as it does. Only with
         /// `session_state = transparent`.
         max_client_settings_bytes: u32 = "65536" in "bytes", reloads, now;
-        /// A prepared statement whose table has changed (`cached plan must not change result type`) is made
-        /// anew, and the request repeated, where the client can't tell: outside a transaction, before any
-        /// reply, and if the request asks for a description of the result or the result is what the client
-        /// was told. The request is kept for this, up to so many bytes. 0: the error is passed on. Only with
-        /// `session_state = transparent`.
-        max_retry_bytes: u32 = "16384" in "bytes", reloads, now, between::<0, 1_048_576>;
         /// The most listeners of each pool: connections on which LISTEN is done for all clients of the pool
         /// that use it, one for each `client_encoding` among them. They count against
         /// `max_db_connections`, `max_user_connections` and `max_server_conn`, not against `pool_size`. A

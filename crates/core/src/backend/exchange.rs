@@ -4,9 +4,9 @@
 //! Checking  -> ended, then Equipping or Relaying
 //! Equipping -> Relaying
 //! Relaying, Kept, Dedicated, Settled
-//!           -> each other | Settling | AskingPrivilege | RestoringStartupValues | ended
+//!           -> each other | Settling | AskingPrivilege | ended
 //! Settling  -> Settled (for other clients) | Relaying | ended
-//! AskingPrivilege, RestoringStartupValues -> Relaying
+//! AskingPrivilege -> Relaying
 //! ```
 //!
 //! Any phase ends at once when the client leaves (the server connection is cleaned or closed) or when the server
@@ -51,8 +51,6 @@ pub enum Phase {
     Settled,
     /// ReadyForQuery is held back, while the server says by what right its client signals other clients.
     AskingPrivilege,
-    /// ReadyForQuery is held back within a transaction, while startup values come back that RESET took away.
-    RestoringStartupValues,
 }
 
 /// How a session is looked at.
@@ -114,10 +112,7 @@ impl Phase {
     #[must_use]
     #[inline]
     pub fn holds_client(&self) -> bool {
-        matches!(
-            self,
-            Self::Settling(_) | Self::AskingPrivilege | Self::RestoringStartupValues
-        )
+        matches!(self, Self::Settling(_) | Self::AskingPrivilege)
     }
 
     /// Since when the server stays with its client without a look at its session.
@@ -152,7 +147,7 @@ impl Phase {
                 !matches!(self, Self::Checking { .. } | Self::Equipping)
             }
             Self::Settling(_) => matches!(self, Self::Settled | Self::Relaying),
-            Self::AskingPrivilege | Self::RestoringStartupValues => matches!(self, Self::Relaying),
+            Self::AskingPrivilege => matches!(self, Self::Relaying),
         }
     }
 }
@@ -167,7 +162,7 @@ mod tests {
     };
     const NOW: Time = Time(1);
 
-    fn phases() -> [Phase; 9] {
+    fn phases() -> [Phase; 8] {
         [
             Phase::Checking { until: NOW },
             Phase::Equipping,
@@ -179,7 +174,6 @@ mod tests {
             Phase::Settling(Settling::default()),
             Phase::Settled,
             Phase::AskingPrivilege,
-            Phase::RestoringStartupValues,
         ]
     }
 
@@ -196,8 +190,8 @@ mod tests {
     fn transitions() {
         check(&Duty::Idle, &[0, 1, 2]);
         check(&Duty::Listening, &[]);
-        let from_quiet = [2, 3, 4, 5, 6, 7, 8];
-        let expect: [&[usize]; 9] = [
+        let from_quiet = [2, 3, 4, 5, 6, 7];
+        let expect: [&[usize]; 8] = [
             &[],
             &[1, 2],
             &from_quiet,
@@ -205,7 +199,6 @@ mod tests {
             &from_quiet,
             &[2, 6],
             &from_quiet,
-            &[2],
             &[2],
         ];
         for (phase, expect) in phases().into_iter().zip(expect) {

@@ -9,7 +9,6 @@ mod own_names;
 mod prepared;
 mod replies;
 mod request;
-mod segment;
 mod server;
 mod session;
 mod stream;
@@ -22,9 +21,6 @@ pub use own_names::OwnNames;
 pub use prepared::{Prepared, Version};
 pub use replies::{Front, Replies};
 pub use request::{Own, Request};
-pub use segment::{Demands, Retry, Segment};
 pub use server::{Duty, Server, Unnamed};
-pub use session::{
-    Answers, Beginning, BeginningRows, CatalogRows, Doubted, SIGNALS, Sequences, ServerSession,
-};
+pub use session::{Answers, CatalogRows, Doubted, SIGNALS, Sequences, ServerSession};
 pub use stream::{Downstream, Expected, Step, Violation};

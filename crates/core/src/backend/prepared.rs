@@ -13,6 +13,7 @@ use crate::session::{Literals, Settings, Statement};
 #[derive(Debug)]
 pub struct Prepared {
     held: LruCache<u64, Held>,
+    /// See [`Prepared::trust_since`].
     generation: u32,
 }
 
@@ -104,11 +105,20 @@ impl Prepared {
         })
     }
 
-    /// What the server's one takes and gives; `None` if it has none.
+    /// What the server's one takes and gives; `None` if it has none, or one that is made anew before it is used.
     #[must_use]
     #[inline]
     pub fn version(&self, id: u64) -> Option<Version> {
-        self.held.peek(&id).map(|held| held.version)
+        let held = self.held.peek(&id)?;
+        (held.generation == self.generation).then_some(held.version)
+    }
+
+    /// Was it made since a server has said last that a plan is stale?
+    #[must_use]
+    #[inline]
+    pub fn is_trusted(&self, id: u64) -> bool {
+        let held = self.held.peek(&id);
+        held.is_some_and(|held| held.generation == self.generation)
     }
 
     /// The server has told what it takes and gives.
@@ -209,10 +219,10 @@ impl Prepared {
         self.held.clear();
     }
 
-    /// `cached plan must not change result type`: what was made before can't be trusted to be what
-    /// a new one would be.
-    pub fn distrust(&mut self) {
-        self.generation = self.generation.wrapping_add(1);
+    /// So often has a server said that a plan is stale: what was made before is not what a new one would be.
+    #[inline]
+    pub fn trust_since(&mut self, stale_plans: u32) {
+        self.generation = stale_plans;
     }
 
     /// How many there are.
@@ -251,13 +261,14 @@ mod tests {
     }
 
     #[test]
-    fn distrust() {
+    fn made_before_a_plan_was_stale() {
         let statement = Statements::default().intern(b"x");
         let mut prepared = Prepared::default();
         prepared.add(Arc::clone(&statement), 1, (0, None));
         assert!(prepared.is_fresh(statement.id(), 1));
-        prepared.distrust();
+        prepared.trust_since(1);
         assert!(prepared.touch(statement.id()) && !prepared.is_fresh(statement.id(), 1));
+        assert!(prepared.version(statement.id()).is_none() && !prepared.is_trusted(statement.id()));
         prepared.add(Arc::clone(&statement), 1, (0, None));
         assert!(prepared.is_fresh(statement.id(), 1));
     }

@@ -25,8 +25,6 @@ impl Request {
 pub enum Own {
     /// Give it the parameters of the client that comes next.
     Parameters,
-    /// One step of that, at this place.
-    Step(u32),
     /// `server_reset_query`.
     Reset,
     /// End the transaction that a client left open.
@@ -37,8 +35,6 @@ pub enum Own {
     Statements,
     /// Make the SQL-prepared statement at this place of the client's.
     Sql(u32),
-    /// Make a statement anew whose table has changed.
-    Remake,
     /// LISTEN, UNLISTEN or nothing at all, on a listener.
     Listen,
     /// Ask what its session holds.
@@ -53,10 +49,6 @@ pub enum Own {
     Sequences,
     /// Try the startup parameters of a client.
     Startup,
-    /// What do sessions begin with?
-    Beginning,
-    /// Keep what a client's session began with.
-    Defaults,
     /// Read which functions and relations are harmless.
     Catalog,
     /// Which cluster it is of.
@@ -82,12 +74,11 @@ impl Own {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Self::Parameters | Self::Step(_) => "setting the client's parameters",
+            Self::Parameters => "setting the client's parameters",
             Self::Reset => "server_reset_query",
             Self::Rollback => "ROLLBACK of an abandoned transaction",
             Self::Check => "server_check_query",
             Self::Statements | Self::Sql(_) => "setting up the client's prepared statements",
-            Self::Remake => "making a prepared statement anew",
             Self::Listen => "LISTEN",
             Self::Succession => "taking a listener's place",
             Self::ReadAll => "reading notifications",
@@ -97,8 +88,6 @@ impl Own {
             Self::Baseline => "asking for the parameters' values",
             Self::Sequences => "DISCARD SEQUENCES",
             Self::Catalog | Self::System => "reading the catalog",
-            Self::Beginning => "asking what sessions begin with",
-            Self::Defaults => "keeping what the client's session began with",
             Self::Startup => "trying the client's startup parameters",
             Self::Neutral => "taking back what clients have set",
             Self::Lookup => "auth_query",

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::{
-    BackendKey, Downstream, Exchange, Own, Phase, Prepared, Replies, Retry, Segment, ServerLogin,
-    ServerSession, Settling,
+    BackendKey, Downstream, Exchange, Own, Phase, Prepared, Replies, ServerLogin, ServerSession,
+    Settling,
 };
 use crate::{
-    Address, Endpoint, Replication, SharedPool, Site, Time, TlsFacts, Token,
+    Address, Endpoint, Replication, SharedPool, Time, TlsFacts, Token,
     fault::Words,
     listen::{Holder, ListenerKey},
     pool::{PoolId, Waiter},
@@ -102,10 +102,8 @@ pub struct Server {
     pub replies: Replies,
     /// The statements that it holds for us.
     pub prepared: Prepared,
-    /// What its client has sent since its last Sync.
-    pub segment: Segment,
-    /// That is being repeated.
-    pub retry: Option<Box<Retry>>,
+    /// A digest of the parameters of the statement whose columns come next.
+    pub params: Option<u64>,
     /// Whose unnamed statement it has.
     pub unnamed: Unnamed,
     /// The status in its last ReadyForQuery: `I`, `T` or `E`.
@@ -140,7 +138,7 @@ pub struct Server {
     pub blocked: bool,
     /// When it was opened, in terms of its pool's [`Epochs`](crate::pool::Epochs).
     pub epoch: u32,
-    /// What its session began with ([`Beginnings::present`](crate::Beginnings::present)).
+    /// What its session began with ([`SharedPool::defaults`]).
     pub defaults: u32,
     /// The client of another worker that it's on its way to.
     pub destined: Option<Waiter>,
@@ -173,8 +171,7 @@ impl Server {
             stream: Downstream::default(),
             replies: Replies::default(),
             prepared: Prepared::default(),
-            segment: Segment::default(),
-            retry: None,
+            params: None,
             unnamed: Unnamed::None,
             status: b'I',
             tracked,
@@ -312,16 +309,6 @@ impl Server {
         if let Some(client) = client {
             self.duty = Duty::Lent(Exchange::new(client, phase));
         }
-    }
-
-    /// Where its PostgreSQL is.
-    #[must_use]
-    pub fn site(&self) -> Site {
-        let address = match self.addresses {
-            Some((_, Address::Tcp(remote))) => Some(remote.ip()),
-            _ => None,
-        };
-        ((*self.endpoint).clone(), address)
     }
 
     /// Does it do nothing for anybody: is it idle, or does it log in?

@@ -1,9 +1,6 @@
 //! What is known of the session on a server.
 
-use std::{
-    collections::{BTreeSet, VecDeque},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use pgweir_wire::Body;
 
@@ -11,9 +8,9 @@ use super::{Lookup, Own, OwnNames};
 use crate::{
     Ddl, Reading, Time,
     session::{
-        Baseline, Class, DROPPED_MAX, Dialect, Dirt, Facts, Lack, Literals, Probe, Settings,
-        SqlStatements, State, StatementCounts, Suspects, Suspicion, TakenBack, Tracked,
-        TrackedNames, Trial, is_who, scan::DdlWords,
+        Baseline, Class, Dialect, Dirt, Facts, Literals, NAMES_MAX, Probe, Settings, SqlStatements,
+        State, StatementCounts, Suspects, Suspicion, TakenBack, Tracked, TrackedNames, is_who,
+        scan::DdlWords,
     },
     signal::{Rights, Signals},
 };
@@ -29,6 +26,8 @@ pub struct ServerSession {
     strings_at_login: Option<Box<[u8]>>,
     /// That parameter was changed. PL/pgSQL keeps bodies as they were read at their first call.
     pub may_have_misread_bodies: bool,
+    /// An opaque text has run since its login: it may have used temporary tables.
+    pub has_run_opaque_text: bool,
     /// The SQL-prepared statements that it may have, and no others.
     pub sql: SqlStatements,
     /// For which client they were made, and under which settings; `None` if nobody knows.
@@ -69,10 +68,6 @@ pub struct ServerSession {
     pub has_news: bool,
     /// Which, in the order in which it said so: places in [`TrackedNames`].
     pub news: Vec<u16>,
-    /// It lacks something that its client has set.
-    pub lack: Option<Box<Lack>>,
-    /// A plan has failed here, and is tried step by step.
-    pub trial: Option<Box<Trial>>,
     /// It may hold what is no other client's business: to be cleaned before it is lent again.
     pub unclean: bool,
     /// Custom parameters that these have named.
@@ -82,11 +77,8 @@ pub struct ServerSession {
     /// A text may have changed what only an exact look tells: parameters that its client has asked for at login, and
     /// that were so anyway, or SQL-prepared statements that go along with the client.
     pub looks_at_once: bool,
-    /// A ReadyForQuery of it is held back,
+    /// A ReadyForQuery of it is held back.
     pub is_held: bool,
-    /// since the startup values that its client has taken back are to come first, within the
-    /// transaction.
-    pub restores: Option<Vec<u8>>,
     /// Whose sequence values it has.
     pub sequences: Sequences,
     /// A text of its transaction may change the catalog.
@@ -95,12 +87,8 @@ pub struct ServerSession {
     pub ddl_words: Option<DdlWords>,
     /// Its transaction may have changed the schema: the number of the one that it sees.
     pub schema: Option<u32>,
-    /// A text may have changed what sessions begin with.
-    pub changes_defaults: bool,
-    /// Words of texts that may have dropped roles: whose sessions are of no use any more.
-    pub dropped_roles: Vec<String>,
-    /// What it was asked of what they begin with, in this order.
-    pub beginnings: VecDeque<BeginningRows>,
+    /// Roles and databases whose sessions begin with something else after the texts of this transaction.
+    pub changed_roles: Vec<String>,
     /// The catalog, as far as it was read here.
     pub catalog: Option<Box<CatalogRows>>,
     /// What it is asked of a user.
@@ -156,53 +144,6 @@ pub struct CatalogRows {
     pub facts: Facts,
     /// It has failed, or was not understood.
     pub failed: bool,
-}
-
-/// What sessions begin with, as a server tells it.
-#[derive(Debug)]
-pub struct BeginningRows {
-    /// What it was asked.
-    pub asked: Beginning,
-    /// What has come of it.
-    pub rows: Vec<[Vec<u8>; 4]>,
-    /// How many bytes that is.
-    pub bytes: usize,
-    /// It has failed, was not understood, or there is too much of it.
-    pub failed: bool,
-}
-
-/// What a server is asked of what sessions begin with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Beginning {
-    /// All that is assigned: the question's number, and whether a client may have changed it.
-    Assigned(u64, bool),
-    /// What its own session began with.
-    Origin,
-}
-
-impl BeginningRows {
-    /// Who has assigned more than that is not followed.
-    const BYTES_MAX: usize = 1024 * 1024;
-
-    /// Nothing has come yet.
-    #[must_use]
-    pub fn new(asked: Beginning) -> Self {
-        Self {
-            asked,
-            rows: Vec::new(),
-            bytes: 0,
-            failed: false,
-        }
-    }
-
-    /// Takes one row.
-    pub fn take(&mut self, row: &[u8]) {
-        self.bytes += row.len();
-        match columns(row) {
-            Some(row) if self.bytes <= Self::BYTES_MAX => self.rows.push(row),
-            _ => self.failed = true,
-        }
-    }
 }
 
 impl CatalogRows {
@@ -269,30 +210,26 @@ impl ServerSession {
     /// Is it asked what is in the catalog?
     #[must_use]
     pub fn reads_catalog(&self) -> bool {
-        self.catalog.is_some() || !self.beginnings.is_empty()
+        self.catalog.is_some()
     }
 
     /// It can't tell.
-    pub fn reading_failed(&mut self, own: Own) {
-        let failed = match own {
-            Own::Beginning => self.beginnings.front_mut().map(|told| &mut told.failed),
-            _ => self.catalog.as_mut().map(|catalog| &mut catalog.failed),
-        };
-        if let Some(failed) = failed {
-            *failed = true;
+    pub fn reading_failed(&mut self) {
+        if let Some(catalog) = &mut self.catalog {
+            catalog.failed = true;
         }
     }
 
-    /// Words of a text among which are roles that it drops.
-    pub fn note_dropped(&mut self, roles: Vec<String>) {
-        self.dropped_roles.extend(roles);
-        self.dropped_roles.truncate(DROPPED_MAX);
+    /// A text is sent that may change these.
+    pub fn note_changed_roles(&mut self, names: Vec<String>) {
+        self.changed_roles.extend(names);
+        self.changed_roles.truncate(NAMES_MAX);
     }
 
     /// Has its client to wait for what is asked of it at the end of this transaction?
     #[must_use]
     pub fn is_to_judge(&self) -> bool {
-        self.changes_defaults || !self.dropped_roles.is_empty() || self.is_to_look_at_once()
+        !self.changed_roles.is_empty() || self.is_to_look_at_once()
     }
 
     /// May what it says of commands, and its notices, be of interest?
@@ -380,8 +317,9 @@ impl ServerSession {
     /// A text of its client is sent, or something that is like one.
     pub fn note(&mut self, suspicion: Suspicion, text: &[u8]) {
         self.suspicion |= suspicion;
-        self.dirt
-            .note(suspicion, self.suspicion.class(), text, self.dialect);
+        let class = self.suspicion.class();
+        self.has_run_opaque_text |= class == Class::Opaque;
+        self.dirt.note(suspicion, class, text, self.dialect);
     }
 
     /// Is its state to be learnt before its client hears that the request is done?
@@ -391,7 +329,6 @@ impl ServerSession {
         is_reported
             || self.suspicion.intersects(Suspicion::LISTEN)
             || self.own.wants_look()
-            || self.lack.is_some()
             || !self.taken_back.is_empty()
             || self.looks_at_once
     }
@@ -443,7 +380,6 @@ impl ServerSession {
             || self.lookup.is_some()
             || self.counts.is_some()
             || self.baseline_rows.is_some()
-            || !self.beginnings.is_empty()
             || self.asks_for_rights()
     }
 
@@ -465,9 +401,7 @@ impl ServerSession {
             }
             _ => {}
         }
-        if let Some(told) = self.beginnings.front_mut() {
-            told.take(row);
-        } else if let Some(catalog) = &mut self.catalog {
+        if let Some(catalog) = &mut self.catalog {
             catalog.take(row);
         } else if let Some(lookup) = &mut self.lookup {
             lookup.take(row);
@@ -511,11 +445,8 @@ impl ServerSession {
     /// Something that its client has asked for has failed.
     pub fn has_failed(&mut self) {
         self.own.failed();
-        self.taken_back.failed();
         self.dirt.undone();
-        if let Some(lack) = &mut self.lack {
-            lack.has_failed = true;
-        }
+        self.changed_roles.clear();
     }
 
     /// Its client knows by other means what it has said of parameters.
@@ -582,9 +513,7 @@ impl ServerSession {
         self.is_held = false;
         self.tells_notices = false;
         self.signals = None;
-        self.restores = None;
-        self.lack = None;
-        self.trial = None;
+        self.changed_roles.clear();
         self.unclean = false;
         self.overheard = Vec::new();
         self.sequences = Sequences::None;

@@ -153,6 +153,9 @@ fn a_transaction_has_its_own_schema() {
     assert_eq!(catalog.schema(), before, "nobody else sees it");
     catalog.schema_changed();
     assert!(catalog.schema() != before && catalog.schema() != within);
+    let (schema, stale) = (catalog.schema(), catalog.stale_plans());
+    catalog.plan_is_stale();
+    assert!(catalog.schema() != schema && catalog.stale_plans() != stale);
 }
 
 #[test]

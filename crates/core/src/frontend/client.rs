@@ -12,7 +12,7 @@ use crate::{
     listen::Hearing,
     pool::{PoolId, PoolKey, Ticket},
     session::{
-        Context, Names, Refusal, Tracked,
+        Context, Names, Tracked,
         scan::{CustomNames, Phrase, phrases},
     },
 };
@@ -48,8 +48,6 @@ pub enum ClientDuty {
     Preparing(Token),
     /// It uses this server.
     Active(Token),
-    /// No server takes what it has set. Its request is served if it changes that.
-    Refused,
     /// Its request is read, and not served.
     Discarding(Discard),
     /// It talks to the console.
@@ -199,11 +197,6 @@ impl Client {
     #[must_use]
     pub fn is_aside(&self) -> bool {
         matches!(&self.duty, ClientDuty::Login(login) if login.is_aside())
-    }
-
-    /// What it has set and servers refuse.
-    pub fn refusal(&mut self) -> Option<&mut Refusal> {
-        self.context.as_mut()?.refused.as_deref_mut()
     }
 
     /// Its unnamed statement is no more, or another one.

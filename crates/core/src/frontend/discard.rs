@@ -8,19 +8,7 @@ use crate::fault::Fault;
 /// Such a request.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Discard {
-    /// What the client is told.
-    pub why: Why,
     progress: Progress,
-}
-
-/// Why it is not served.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub enum Why {
-    /// It was cancelled while it waited.
-    #[default]
-    Cancelled,
-    /// No server takes what its client has set.
-    Refused,
 }
 
 /// How far it has been read.
@@ -56,15 +44,6 @@ pub enum End {
 }
 
 impl Discard {
-    /// One of which nothing was read.
-    #[must_use]
-    pub fn new(why: Why) -> Self {
-        Self {
-            why,
-            progress: Progress::default(),
-        }
-    }
-
     /// Reads on; as PostgreSQL does after an error: a simple query is a request by itself, one in the
     /// extended protocol goes on until Sync.
     ///

@@ -3,14 +3,12 @@
 mod client;
 mod discard;
 mod login;
-mod opening;
 mod options;
 mod request;
 mod upstream;
 
 pub use client::{Client, ClientDuty, Held};
-pub use discard::{Discard, Discarded, End, Why};
+pub use discard::{Discard, Discarded, End};
 pub use login::{AuthPlan, Login, Proof, Stage};
-pub use opening::First;
 pub use request::{LoginRequest, StartupTerms};
 pub use upstream::{Head, Upstream};

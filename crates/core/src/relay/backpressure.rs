@@ -18,7 +18,6 @@ impl Upward<'_> {
         let replies = &mut self.server.replies;
         replies.set_full();
         if replies.is_unsynced() {
-            self.server.segment.spoil();
             out.send_made(self.server_conn, |made| {
                 made.extend_from_slice(&[frontend::FLUSH, 0, 0, 0, 4]);
             });

@@ -108,10 +108,8 @@ impl Upward<'_> {
     /// So much has come of the text that it may change the catalog.
     fn note_streamed_ddl(&mut self) {
         self.begin_ddl(Change::Any);
-        let session = &mut self.server.session;
-        if self.is_carried && !session.changes_defaults {
-            session.changes_defaults = true;
-            session.schema = Some(self.server.shared.catalog.schema_within());
+        if self.is_carried {
+            self.server.session.schema = Some(self.server.shared.catalog.schema_within());
         }
     }
 

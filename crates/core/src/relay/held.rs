@@ -31,7 +31,6 @@ impl Upward<'_> {
         self.stats.received = self.stats.received.saturating_sub(bytes.len() as u64);
         self.client.stream = Upstream::default();
         self.client.unread = None;
-        self.server.segment.spoil();
         self.client.early = Some(Box::new(bytes));
         self.server.replies.wait();
         out.read(self.client_conn, ReadMode::Hold);
@@ -41,7 +40,6 @@ impl Upward<'_> {
     pub(super) fn hold(&mut self, header: Header, body: &[u8]) -> Result<(), Fault> {
         self.check_length(header, body)?;
         self.client.stream.advance(body.len());
-        self.server.segment.spoil();
         self.client.held = Some(Box::new(Held {
             header,
             body: body.to_vec(),

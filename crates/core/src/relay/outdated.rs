@@ -9,10 +9,9 @@
 
 use std::sync::Arc;
 
-use pgweir_wire::tag::frontend;
+use pgweir_wire::{HEADER_LEN, tag::backend, tag::frontend};
 
 use super::{
-    demands::{self, declares},
     named::Named,
     upward::{Ours, Upward, send_target},
 };
@@ -47,8 +46,13 @@ impl Upward<'_> {
         let (prepared, session) = (&mut self.server.prepared, &self.server.session);
         let lacks = !prepared.touch(statement.id());
         let is_foreign = !lacks
-            && statement.literals() != Literals::None
-            && !prepared.is_analysed_for(statement.id(), self.client.id, session.settings_now());
+            && (!prepared.is_trusted(statement.id())
+                || statement.literals() != Literals::None
+                    && !prepared.is_analysed_for(
+                        statement.id(),
+                        self.client.id,
+                        session.settings_now(),
+                    ));
         if !suspicion.is_empty() {
             let statement = Arc::clone(statement);
             self.note_use(&statement, suspicion);
@@ -58,7 +62,7 @@ impl Upward<'_> {
         {
             let statement = Arc::clone(statement);
             if is_foreign {
-                // Its literals mean something else.
+                // Its plan is stale, or its literals mean something else.
                 self.server.prepared.forget(statement.id());
                 self.send_close(Arc::clone(&statement), out);
             }
@@ -67,24 +71,14 @@ impl Upward<'_> {
         ours
     }
 
-    /// Is a statement about to be used that may give something else than the client was told, and that
-    /// the client does not ask for? `request` is what it has sent from here on.
+    /// Is a statement about to be used that may give something else than the client was told?
     #[inline]
-    pub(super) fn is_outdated(
-        &self,
-        named: &Named<'_>,
-        ours: Option<Ours>,
-        request: &[u8],
-    ) -> bool {
+    pub(super) fn is_outdated(&self, named: &Named<'_>, ours: Option<Ours>) -> bool {
         let (Named::Bind { .. }, Some(Ours::Statement(binding))) = (named, ours) else {
             return false;
         };
         let told = self.bindings.shape(binding);
         if told.columns.is_none() || told.stale || self.server.status == b'E' {
-            return false;
-        }
-        if self.server.session.lack.is_some() {
-            // It is a SET or RESET.
             return false;
         }
         let Some(statement) = self.bindings.statement(binding) else {
@@ -94,7 +88,7 @@ impl Upward<'_> {
             Some(version) => version.is_as_told(told),
             None => told.schema == self.server.schema(),
         };
-        !is_known && trusts(request, statement)
+        !is_known
     }
 
     /// Makes a statement anew and asks what it gives; what the client has sent waits for the answer.
@@ -136,20 +130,8 @@ impl Version {
     }
 }
 
-/// Does a request that begins with a Bind read rows without asking for their columns, or send
-/// parameters in binary? Not if it has come as a whole, and asks.
-fn trusts(request: &[u8], statement: &Statement) -> bool {
-    let has_come = request.ends_with(&[frontend::SYNC, 0, 0, 0, 4]);
-    match demands::read(request) {
-        Some((_, demands)) if has_come => {
-            demands.columns || !declares(statement.definition(), demands.params)
-        }
-        _ => true,
-    }
-}
-
 /// Notes what a server has told of a statement: gives the schema under which it was made there.
-pub(super) fn note(
+fn note(
     server: &mut Server,
     statement: Option<&Arc<Statement>>,
     params: Option<u64>,
@@ -161,8 +143,46 @@ pub(super) fn note(
 }
 
 impl Worker {
+    /// A description that is to be noted: of a client's statement, or of one that we make anew.
+    /// `true` if it may be passed on.
+    pub(super) fn described(&mut self, conn: Token, message: &[u8]) -> bool {
+        let Some(server) = self.table.server(conn) else {
+            return false;
+        };
+        if message[0] == backend::PARAMETER_DESCRIPTION {
+            server.params = Some(self.bindings.digest_params(&message[HEADER_LEN..]));
+            return !server.replies.front_mark().is_some_and(Mark::is_check);
+        }
+        let params = server.params.take();
+        let columns = (message[0] == backend::ROW_DESCRIPTION).then_some(&message[HEADER_LEN..]);
+        let columns = self.bindings.digest_columns(columns).ok();
+        if self.checked_statement(conn, params, columns) {
+            return false;
+        }
+        if let Some(server) = self.table.server(conn)
+            && let Some(mark) = server.replies.described(params.is_some())
+            && let MarkKind::Describe(binding) | MarkKind::Portal(binding) = mark.kind
+        {
+            let told = self.bindings.shape(binding);
+            let schema = note(server, self.bindings.statement(binding), params, columns);
+            let shape = Shape {
+                params: params.or(told.params),
+                columns,
+                stale: false,
+                schema: schema.unwrap_or(told.schema),
+            };
+            if let Some(client) = server.relays_for()
+                && shape != told
+                && let Some(client) = self.table.client(client)
+            {
+                client.statements.tell(&mut self.bindings, binding, shape);
+            }
+        }
+        true
+    }
+
     /// A description has come: `true` if it is the answer to a check of ours.
-    pub(super) fn checked_statement(
+    fn checked_statement(
         &mut self,
         conn: Token,
         params: Option<u64>,
@@ -177,7 +197,6 @@ impl Worker {
             return false;
         };
         server.replies.described(true);
-        server.segment.params.clear();
         let schema = note(server, self.bindings.statement(binding), params, columns);
         let Some(client) = server.relays_for() else {
             return true;

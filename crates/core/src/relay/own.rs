@@ -1,6 +1,6 @@
 //! What servers answer to requests of our own.
 
-use pgweir_wire::{MessageWriter, Report};
+use pgweir_wire::{MessageWriter, Report, Severity};
 
 use crate::{
     Actions, Level, Time, Token,
@@ -17,25 +17,21 @@ impl Worker {
         };
         match (own, server.duty.phase()) {
             (
-                Own::Parameters | Own::Step(_) | Own::Sequences | Own::Statements | Own::Sql(_),
+                Own::Parameters | Own::Sequences | Own::Statements | Own::Sql(_),
                 Some(Phase::Equipping),
             ) if server.replies.is_settled() => {
                 self.prepared(conn, now, out);
             }
             (Own::Check, Some(Phase::Checking { .. })) => self.checked(conn, now, out),
-            (Own::Remake, _) => self.remade(conn, now, out),
             (Own::Probe, Some(Phase::Settling(_))) => self.probed(conn, now, out),
             // Its client has left.
             (Own::Probe, _) => server.session.answers = None,
-            (Own::Restore, Some(Phase::RestoringStartupValues)) => self.done_within(conn, now, out),
             (Own::Restore, Some(Phase::Settling(_))) => self.restored(conn, now, out),
             (Own::Rights, Some(Phase::AskingPrivilege)) => self.rights_told(conn, now, out),
             (Own::Rights, _) => server.session.signals = None,
             (Own::Unlisten, Some(Phase::Settling(_))) => self.conclude_hearing(conn, now, out),
             (Own::Startup, Some(Phase::Equipping)) => self.startup_tried(conn, now, out),
-            (Own::Defaults, Some(Phase::Equipping)) => self.defaults_kept(conn, now, out),
             (Own::Catalog, _) => self.catalog_read(conn, now, out),
-            (Own::Beginning, _) => self.beginning_told(conn, now, out),
             (Own::Neutral, _) => self.is_neutral(conn),
             (Own::Lookup, _) => self.lookup_done(conn, now, out),
             (Own::Clean, Some(Phase::Equipping)) => {
@@ -73,31 +69,25 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) {
-        if self.tries_steps(conn, own, report) {
-            return;
-        }
         let Some(server) = self.table.server(conn) else {
             return;
         };
         let client = server.client();
         match (own, server.duty.phase(), client) {
-            (
-                Own::Restore | Own::Rights,
-                Some(Phase::AskingPrivilege | Phase::RestoringStartupValues),
-                Some(client),
-            ) if server.status == b'T' => {
-                self.restore_failed(client, report, out);
+            (Own::Rights, Some(Phase::AskingPrivilege), Some(client)) if server.status == b'T' => {
+                // So the client's transaction has failed.
+                let fault = Fault::ServerSaid(Words::of(report));
+                out.send_made(client, |bytes| fault.write(Severity::Error, bytes));
             }
             (Own::Restore, Some(Phase::Settling(_)), _) => {
-                self.restore_refused(conn, report, now, out);
+                self.startup_values_refused(conn, report, now, out);
             }
-            // What can't be made any more is missed when it is used; of what can't be kept, the client is
-            // told what it is now.
+            // What can't be made any more is missed when it is used.
             (Own::Baseline, _, _) => server.session.baseline_rows = None,
             // Without the right to ask for it, the address tells clusters apart.
-            (Own::Statements | Own::Defaults | Own::Rights | Own::ReadAll | Own::System, _, _) => {}
+            (Own::Statements | Own::Rights | Own::ReadAll | Own::System, _, _) => {}
             (Own::Sql(at), _, _) => self.sql_statement_failed(conn, at, report),
-            (Own::Beginning | Own::Catalog, _, _) => server.session.reading_failed(own),
+            (Own::Catalog, _, _) => server.session.reading_failed(),
             (Own::Lookup | Own::Neutral, _, _) => {
                 if own == Own::Neutral {
                     server.retire = Some("reset failed");
@@ -111,19 +101,13 @@ impl Worker {
                     answers.failed = true;
                 }
             }
-            (Own::Remake, _, _) => {
-                if let Some(retry) = &mut server.retry {
-                    retry.new = None;
-                }
-            }
-            (Own::Step(at), _, _) => self.step_failed(conn, at, report),
             // Another client's values are still there, and what this one has asked for may be next.
             (Own::Sequences, _, _) => {
                 let what = String::from_utf8_lossy(report.message).into_owned();
                 self.close_for(conn, Fault::ServerUnclean(what), now, out);
             }
-            (Own::Parameters | Own::Startup, Some(Phase::Equipping), Some(client)) => {
-                self.parameters_refused(conn, client, own, report, now, out);
+            (Own::Parameters | Own::Startup, Some(Phase::Equipping), Some(_)) => {
+                self.parameters_refused(conn, own, report, now, out);
             }
             _ => {
                 let message = String::from_utf8_lossy(report.message).into_owned();
@@ -142,7 +126,6 @@ impl Worker {
     fn parameters_refused(
         &mut self,
         conn: Token,
-        client: Token,
         own: Own,
         report: &Report<'_>,
         now: Time,
@@ -159,18 +142,51 @@ impl Worker {
             let text = format!("is cleaned, since settings could not be changed: {message}");
             return out.log(Level::Log, subject, text);
         }
+        let Some(client_conn) = server.client() else {
+            return;
+        };
+        let Some((client, server)) = self.table.pair(client_conn, conn) else {
+            return;
+        };
         if own == Own::Parameters {
+            let text = format!("its settings are refused: {}", words.message);
+            out.log(Level::Warning, client.subject(), text);
+        }
+        let Some(context) = &mut client.context else {
             // PgBouncer ends such a client too: its wishes can't be met on any server.
             server.retire = Some("invalid server parameter");
-            let subject = self.table.client(client).map(|client| client.subject());
-            let text = format!("startup parameters are refused: {}", words.message);
-            out.log(Level::Warning, subject.unwrap_or_default(), text);
-        } else if let Some(client) = self.table.client(client)
-            && let Some(context) = client.context.as_mut()
+            return self.refuse(client_conn, &Fault::ServerSaid(words), now, out);
+        };
+        if server.session.has_run_opaque_text
+            && report.code == INVALID_VALUE
+            && context.wanted.get(BUFFERS).is_some()
         {
-            context.failed = true;
+            // Another client has used temporary tables: only a new session takes another value.
+            return self.close_for(conn, Fault::ServerSaid(words), now, out);
         }
-        self.refuse(client, &Fault::ServerSaid(words), now, out);
+        // The query has failed as a whole, so that the server has nothing of the client.
+        context.failed = true;
+        let fault = match own {
+            Own::Parameters => Fault::SettingRefused(Box::new(words)),
+            _ => Fault::ServerSaid(words),
+        };
+        self.refuse(client_conn, &fault, now, out);
+    }
+
+    /// The startup values that RESET has taken away can't be set again: the client must not go on without them.
+    fn startup_values_refused(
+        &mut self,
+        conn: Token,
+        report: &Report<'_>,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let Some((client, _, server)) = self.table.pair_of(conn) else {
+            return;
+        };
+        server.retire = Some("its client's startup parameters are refused");
+        let fault = Fault::SettingRefused(Box::new(Words::of(report)));
+        self.refuse(client, &fault, now, out);
     }
 }
 
@@ -182,3 +198,6 @@ fn is_residue(session: &ServerSession, own: Own, report: &Report<'_>) -> bool {
 }
 
 const INSUFFICIENT_PRIVILEGE: &[u8] = b"42501";
+const INVALID_VALUE: &[u8] = b"22023";
+/// A session that has used temporary tables does not take another value of this parameter.
+const BUFFERS: &[u8] = b"temp_buffers";

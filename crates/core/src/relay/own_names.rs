@@ -15,8 +15,8 @@ use crate::{
     backend::{Change, Mark, MarkKind, Own},
     pin::Pin,
     session::{
-        Context, Resets, Statement, Suspicion, TakenBack, changes_schema, dropped_roles,
-        left_database, literal_sets, may_assign, scan,
+        Context, Resets, Statement, Suspicion, changed_roles, changes_schema, left_database,
+        literal_sets, scan,
         scan::{Discard, Phrase, custom_names, is_broken, phrases},
     },
 };
@@ -111,11 +111,6 @@ impl Upward<'_> {
             return Flow::Pass;
         }
         let suspicion = suspicion | out_of_sight(text, suspicion);
-        if self.takes_back_too_early(suspicion, text) {
-            self.server.replies.wait_for_all();
-            self.put_off(header, &[rest], out);
-            return Flow::Wait;
-        }
         if suspicion.intersects(NAMES) && self.most > 0 {
             if self.waits_for_answers(text, suspicion) {
                 self.server.replies.wait_for_all();
@@ -145,54 +140,6 @@ impl Upward<'_> {
             self.note_ddl(suspicion, text);
         }
         Flow::Pass
-    }
-
-    /// Does a text take startup values away, while what comes before it is not answered yet? What that
-    /// undoes or settles is told from what this does only once it is.
-    fn takes_back_too_early(&self, suspicion: Suspicion, text: &[u8]) -> bool {
-        let replies = &self.server.replies;
-        if !suspicion.intersects(TAKES_BACK)
-            || replies.owed_to_client() == 0
-            || replies.is_copy_in()
-        {
-            return false;
-        }
-        let context = self.client.context.as_ref();
-        context.is_some_and(|context| TakenBack::default().note(text, &context.base))
-    }
-
-    /// The same of a statement that was made before, and is used now.
-    #[inline]
-    pub(super) fn resets_too_early(&mut self, tag: u8, named: &Named<'_>) -> bool {
-        let has_startup_values = |context: &Context| !context.base.is_empty();
-        if tag != frontend::BIND
-            || self.server.replies.owed_to_client() == 0
-            || !self
-                .client
-                .context
-                .as_deref()
-                .is_some_and(has_startup_values)
-        {
-            return false;
-        }
-        let is_early = match named {
-            Named::Bind { name, .. } => {
-                let binding = self.client.statements.find(self.bindings, name);
-                let statement = binding.and_then(|binding| self.bindings.statement(binding));
-                statement.is_some_and(|statement| {
-                    let text = up_to_zero(statement.definition());
-                    self.takes_back_too_early(self.suspicion_of(statement), text)
-                })
-            }
-            Named::Unnamed => self.client.unnamed.as_deref().is_some_and(|definition| {
-                self.takes_back_too_early(Suspicion::SETTING, up_to_zero(definition))
-            }),
-            _ => false,
-        };
-        if is_early {
-            self.server.replies.wait_for_all();
-        }
-        is_early
     }
 
     /// Does it nothing but execute SQL-prepared statements that leave no trace?
@@ -227,9 +174,7 @@ impl Upward<'_> {
         }
         self.server.session.suspects.note(suspicion, text);
         if suspicion.contains(CHANGE) {
-            // A text that has not come as a whole is empty here.
-            self.server.session.changes_defaults |= text.is_empty() || may_assign(text);
-            self.server.session.note_dropped(dropped_roles(text));
+            self.server.session.note_changed_roles(changed_roles(text));
         }
         if suspicion.contains(Suspicion::TEMP)
             && let Some(name) = left_database(text)
@@ -282,9 +227,7 @@ impl Upward<'_> {
             && !context.base.is_empty()
         {
             let taken_back = &mut self.server.session.taken_back;
-            // What a server lacks that can't have it is seen to behind the request.
-            let takes = taken_back.note(text, &context.base);
-            if takes && self.server.session.lack.is_none() {
+            if taken_back.note(text, &context.base) {
                 self.server.replies.startup_values_taken();
             }
         }
@@ -324,9 +267,6 @@ impl Upward<'_> {
         if resets.statements {
             context.sql = Default::default();
             self.client.statements.clear(self.bindings);
-        }
-        if let Some(lack) = &mut self.server.session.lack {
-            lack.has_failed = true;
         }
         self.answer_query(out, |made| Resets::answer(text, made));
         true

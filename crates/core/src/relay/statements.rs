@@ -86,7 +86,11 @@ impl Worker {
                         client.statements.remove(&mut self.bindings, &name);
                     }
                 }
-                Change::Given(name) => self.not_given(conn, &name),
+                Change::Given(name) => {
+                    if let Some(server) = self.table.server(conn) {
+                        server.session.own.miss(&name);
+                    }
+                }
                 Change::Refused(_) | Change::Duplicate(..) | Change::Fence => {}
             }
         }
@@ -141,13 +145,7 @@ impl Worker {
     pub(super) fn command_completed(&mut self, conn: Token, body: &[u8]) {
         if !matches!(
             body,
-            b"DISCARD ALL\0"
-                | b"DISCARD SEQUENCES\0"
-                | b"DEALLOCATE ALL\0"
-                | b"RESET\0"
-                | b"SET\0"
-                | b"COMMIT\0"
-                | b"ROLLBACK\0"
+            b"DISCARD ALL\0" | b"DISCARD SEQUENCES\0" | b"DEALLOCATE ALL\0" | b"ROLLBACK\0"
         ) {
             return;
         }
@@ -155,12 +153,8 @@ impl Worker {
             return;
         };
         let is_own = matches!(server.replies.current(), Some(Request::Own(_)));
-        if !is_own {
-            let tag = body.strip_suffix(b"\0").unwrap_or(body);
-            server.session.taken_back.completed(tag);
-            if tag == b"ROLLBACK" {
-                server.session.dirt.undone();
-            }
+        if !is_own && body == b"ROLLBACK\0" {
+            server.session.dirt.undone();
         }
         let client = server.relays_for().filter(|_| !is_own);
         if matches!(body, b"DISCARD ALL\0" | b"DISCARD SEQUENCES\0")
@@ -232,7 +226,6 @@ impl Worker {
             Some(Change::Duplicate(name, _)) if report.code == b"42P05" => (None, Some(&**name)),
             _ => (None, None),
         };
-        self.note_unmade(conn, &marks, body);
         // The names are those that the client had when it sent this.
         let told = self.in_clients_words(conn, &marks, duplicate, body);
         let is_duplicate = duplicate.is_some();
@@ -242,18 +235,8 @@ impl Worker {
             fault.write(Severity::Error, &mut made);
             return Some(made);
         }
-        if report.code == b"26000"
-            && told.is_none()
-            && let Some(said) = self.said_of_unmade(conn, quoted(report.message))
-        {
-            return Some(said);
-        }
-        match report.code {
-            b"0A000" => self.table.server(conn)?.prepared.distrust(),
-            b"26000" | b"42P05" => {
-                self.name_failed(conn, told.as_deref(), is_duplicate, report, out)
-            }
-            _ => {}
+        if matches!(report.code, b"26000" | b"42P05") {
+            self.name_failed(conn, told.as_deref(), is_duplicate, report, out);
         }
         told
     }
@@ -349,12 +332,6 @@ impl Worker {
             .map(|client| client.subject())
             .unwrap_or_default()
     }
-}
-
-/// Does a message of the server name a statement of ours?
-pub(super) fn names_ours(message: &[u8]) -> bool {
-    find(message, RESERVED)
-        .is_some_and(|at| Statement::id_of_name(name_at(&message[at..])).is_some())
 }
 
 /// The name of ours that a text begins with.

@@ -32,8 +32,6 @@ pub(super) struct Upward<'w> {
     pub(super) most: usize,
     /// `max_client_prepared_bytes`.
     pub(super) most_bytes: usize,
-    /// Most bytes of a request that is kept to be repeated; 0 if none is.
-    pub(super) retry_max: usize,
     /// The statement of the unnamed portal, as far as these messages say.
     pub(super) bound: Option<BindingId>,
     /// The client's session is carried from server to server.
@@ -79,8 +77,6 @@ pub(super) struct Cursor {
     at: usize,
     /// Up to here it is sent, or something in its place.
     sent: usize,
-    /// From here on it is kept, to be repeated if need be.
-    kept: usize,
     /// An unnamed statement that was not used yet.
     unused: Option<Range<usize>>,
 }
@@ -126,8 +122,6 @@ impl Upward<'_> {
                 Ok(None) => {
                     let end = self.client.stream.end(bytes.len());
                     out.send_input(self.server_conn, cursor.sent, end);
-                    let kept = &bytes[cursor.kept..end];
-                    self.server.segment.keep(kept, self.retry_max);
                     self.keep_unused(bytes, cursor.unused);
                     if self.server.replies.outstanding() > self.owed_max {
                         self.hold_back(out);
@@ -163,7 +157,6 @@ impl Upward<'_> {
                 Flow::Wait => return Ok(()),
             }
             self.mark_unfollowed(tag);
-            self.kept(&head, &mut cursor);
             if let Some(split) = head.split {
                 out.send_made(self.server_conn, |made| made.extend_from_slice(&split));
                 cursor.sent = cursor.at;
@@ -241,7 +234,7 @@ impl Upward<'_> {
             self.hold(head.header, body).map_err(Stopped::Refused)?;
             return Ok(Flow::Wait);
         }
-        if named.is_named() && self.is_unsure() || self.resets_too_early(tag, &named) {
+        if named.is_named() && self.is_unsure() {
             return Ok(self.wait(head, bytes, cursor, out));
         }
         if tag == frontend::BIND {
@@ -269,7 +262,7 @@ impl Upward<'_> {
             ours = self.resolve(&named);
         }
         self.suspect_unknown(&named, ours.is_some());
-        if self.is_outdated(&named, ours, &bytes[head.start..]) {
+        if self.is_outdated(&named, ours) {
             cursor.flush(self.server_conn, head, out);
             self.check(ours, out);
             return Ok(self.wait(head, bytes, cursor, out));
@@ -280,7 +273,6 @@ impl Upward<'_> {
             self.client.stream.advance(used);
             cursor.at += used;
             cursor.sent = cursor.at;
-            self.kept(head, cursor);
             return Ok(Flow::Taken);
         }
         self.mark_passing(tag, body, &named);
@@ -307,24 +299,6 @@ impl Upward<'_> {
             return Some(Stopped::Refused(Fault::SimpleQuery));
         }
         None
-    }
-
-    /// A message was sent that may have to be repeated.
-    #[inline]
-    fn kept(&mut self, head: &Head, cursor: &mut Cursor) {
-        let segment = &mut self.server.segment;
-        if head.header.tag == frontend::PARSE
-            && segment.is_empty()
-            && head.start <= cursor.kept
-            && self.server.replies.is_fresh()
-        {
-            // It was answered without the server.
-            cursor.kept = cursor.at;
-        } else if head.split.is_some() {
-            segment.spoil();
-        } else {
-            segment.sent(head.header.tag);
-        }
     }
 
     /// A Parse, Close or Describe that goes as it is.
@@ -388,7 +362,7 @@ impl Upward<'_> {
                 let ours = self.make_sure(ours, out);
                 if let Ours::Statement(binding) = ours
                     && portal.is_empty()
-                    && self.retry_max > 0
+                    && self.is_carried
                 {
                     self.bound = Some(binding);
                 }
@@ -410,7 +384,7 @@ impl Upward<'_> {
                 let statement = ours.server_name(self.bindings);
                 send_target(self.server_conn, frontend::DESCRIBE, statement, out);
                 if let Ours::Statement(binding) = ours
-                    && self.retry_max > 0
+                    && self.is_carried
                 {
                     let mark = Mark::plain(MarkKind::Describe(binding));
                     self.server.replies.mark_sent(mark);
@@ -430,9 +404,6 @@ impl Upward<'_> {
     fn parse(&mut self, name: &[u8], definition: &[u8], out: &mut Actions) {
         if let Some(taken) = self.client.statements.find(self.bindings, name) {
             return self.parse_again(taken, name, definition, out);
-        }
-        if self.is_unmade(name) {
-            self.forget_unmade(name);
         }
         let statement = self.statements.intern(definition);
         if self.client.statements.bytes() + Names::cost(&statement) > self.most_bytes {
@@ -492,9 +463,6 @@ impl Upward<'_> {
             }
             None => Mark::plain(MarkKind::Close),
         };
-        if self.is_unmade(name) {
-            self.forget_unmade(name);
-        }
         self.server.replies.mark_sent(mark);
         let name = if is_hidden { NO_SUCH_NAME } else { name };
         send_target(self.server_conn, frontend::CLOSE, name, out);

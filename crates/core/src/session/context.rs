@@ -1,8 +1,6 @@
 //! What a client believes its session to be, as far as it is carried from server to server.
 
-use super::{
-    Fingerprint, Refusal, Resets, Settings, SqlStatements, Unmade, plan::ENDS_WITH_ERRORS,
-};
+use super::{Fingerprint, Resets, Settings, SqlStatements, plan::ENDS_WITH_ERRORS};
 use crate::Time;
 use crate::pin::{Pin, Pins};
 
@@ -15,12 +13,8 @@ pub struct Context {
     pub wanted: Settings,
     /// What it asked for and would have had anyway: no server has to be given it, as long as that is so.
     pub implied: Settings,
-    /// What its next server has been asked to keep of what its session began with.
-    pub keeping: Settings,
     /// Its SQL-prepared statements.
     pub sql: SqlStatements,
-    /// Its statements that its server could not make.
-    pub unmade: Unmade,
     /// It may have sequence values.
     pub has_sequences: bool,
     /// Startup values that no server has seen yet: the login waits for one to say what they come to.
@@ -29,8 +23,6 @@ pub struct Context {
     pub failed: bool,
     /// Servers in a row that were lost while they were given what it has set.
     pub losses: u8,
-    /// What it has set and no server takes any more.
-    pub refused: Option<Box<Refusal>>,
     /// It may have set custom parameters that no server can be asked for.
     pub has_unlisted: bool,
     /// What keeps its server with it.

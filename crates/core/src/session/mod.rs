@@ -5,14 +5,12 @@
 //! the server itself, as its **state**; what of it can't be carried are **pins**, which keep the server
 //! with its client.
 
-mod assigned;
 mod baseline;
 pub mod certificates;
 mod clean;
 mod context;
 mod customs;
 mod ddl;
-pub mod defaults;
 mod dirt;
 mod fingerprint;
 mod ids;
@@ -21,8 +19,8 @@ mod names;
 mod plan;
 mod probe;
 pub(crate) mod quote;
-mod refusal;
 mod resets;
+mod role_changes;
 pub mod scan;
 mod schema;
 mod sequence_readers;
@@ -36,10 +34,7 @@ mod state;
 mod statement;
 mod suspects;
 mod tracked;
-mod trial;
-mod unmade;
 
-pub use assigned::{ASSIGNED, Assigned, DROPPED_MAX, ORIGIN, Origin, dropped_roles, may_assign};
 pub use baseline::{BASELINE, Baseline, SHOWN};
 pub use certificates::{Certificates, Facts};
 pub use clean::{Clean, StatementCounts, ToDeallocate};
@@ -53,8 +48,8 @@ pub use names::{BindingId, Bindings, Names};
 
 pub use plan::{is_who, login_plan, plan, shown};
 pub use probe::{AllSettings, Probe};
-pub use refusal::{Changes, Lack, Refusal, is_dispensable, is_removed};
 pub use resets::Resets;
+pub use role_changes::{NAMES_MAX, changed_roles};
 pub use scan::{Class, Dialect, Suspicion, VerdictCache, literal_sets, scan};
 pub use schema::{changes_schema, left_database};
 pub use sequence_readers::SequenceReaders;
@@ -67,5 +62,3 @@ pub use state::{BadState, State, Summary};
 pub use statement::{NO_SUCH_NAME, RESERVED, Statement, Statements};
 pub use suspects::Suspects;
 pub use tracked::{Tracked, TrackedNames};
-pub use trial::{BUFFERS, OTHER_BUFFERS, Step, Trial, steps};
-pub use unmade::Unmade;

@@ -4,7 +4,7 @@ use super::{Settings, quote, scan::shapes_plans};
 
 /// Who one is comes first and last: other settings are made with the rights of the login user.
 pub(super) const ROLE: &[u8] = b"role";
-pub(super) const AUTHORIZATION: &[u8] = b"session_authorization";
+const AUTHORIZATION: &[u8] = b"session_authorization";
 
 /// Under this, an error of what comes behind it would be the end of the server.
 pub(super) const ENDS_WITH_ERRORS: &[u8] = b"exit_on_error";
@@ -48,15 +48,15 @@ pub fn shown(wanted: &Settings, held: &Settings, is_open: impl Fn(&[u8]) -> bool
 }
 
 /// What has to be done, in this order.
-pub(super) struct Difference<'s> {
+struct Difference<'s> {
     /// Who one was is taken back, since other settings are made with the rights of the login user.
-    pub(super) resets_who: bool,
-    pub(super) resets: Vec<&'s [u8]>,
-    pub(super) sets: Vec<(&'s [u8], &'s [u8])>,
+    resets_who: bool,
+    resets: Vec<&'s [u8]>,
+    sets: Vec<(&'s [u8], &'s [u8])>,
 }
 
 impl<'s> Difference<'s> {
-    pub(super) fn between(wanted: &'s Settings, held: &'s Settings) -> Self {
+    fn between(wanted: &'s Settings, held: &'s Settings) -> Self {
         let differs = |name: &[u8]| wanted.get(name) != held.get(name);
         // A change of who is logged in ends the role as well; what needs rights is made before a role is.
         let changes_who = differs(ROLE) || differs(AUTHORIZATION);
@@ -130,7 +130,7 @@ fn plan_with(
 }
 
 /// The beginning of a text for a session that has these settings.
-pub(super) fn begin(text: &mut Vec<u8>, held: &Settings) {
+fn begin(text: &mut Vec<u8>, held: &Settings) {
     if held.get(DEFERRABLE) == Some(b"on") {
         text.extend_from_slice(AT_ONCE);
     }
@@ -143,9 +143,9 @@ const AT_ONCE: &[u8] = b"SET TRANSACTION NOT DEFERRABLE;";
 /// The longest identifier that PostgreSQL does not cut (`NAMEDATALEN` - 1).
 const IDENTIFIER_MAX: usize = 63;
 
-pub(super) const RESET_WHO: &[u8] = b"RESET SESSION AUTHORIZATION;RESET ROLE;";
+const RESET_WHO: &[u8] = b"RESET SESSION AUTHORIZATION;RESET ROLE;";
 
-pub(super) fn reset(text: &mut Vec<u8>, name: &[u8]) {
+fn reset(text: &mut Vec<u8>, name: &[u8]) {
     let is_cut = |part: &[u8]| part.len() > IDENTIFIER_MAX;
     if name.is_ascii() && !name.split(|&byte| byte == b'.').any(is_cut) {
         text.extend_from_slice(b"RESET ");
@@ -159,7 +159,7 @@ pub(super) fn reset(text: &mut Vec<u8>, name: &[u8]) {
 }
 
 /// One statement for all of these.
-pub(super) fn sets(text: &mut Vec<u8>, pairs: &[(&[u8], &[u8])]) {
+fn sets(text: &mut Vec<u8>, pairs: &[(&[u8], &[u8])]) {
     for (at, (name, value)) in pairs.iter().enumerate() {
         text.extend_from_slice(if at == 0 { b"SELECT " } else { b"," });
         set_config(text, name, |text| quote::literal_of_bytes(text, value));

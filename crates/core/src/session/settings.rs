@@ -119,12 +119,6 @@ impl SettingsTable {
         self.intern(base.iter().chain(own.iter()))
     }
 
-    /// `of` without those of these names.
-    #[must_use]
-    pub fn without(&self, of: &Settings, names: &Settings) -> Settings {
-        self.intern(of.iter().filter(|(name, _)| names.get(name).is_none()))
-    }
-
     fn share(&self, entries: Vec<(Name, Value)>) -> Settings {
         if entries.is_empty() {
             return Settings::default();
@@ -172,11 +166,6 @@ mod tests {
         assert!(both.is_same(&table.intern([("a", "1"), ("b", "3"), ("c", "4")])));
         assert!(table.overlay(&base, &Settings::default()).is_same(&base));
         assert!(table.overlay(&Settings::default(), &own).is_same(&own));
-        assert!(
-            table
-                .without(&both, &own)
-                .is_same(&table.intern([("a", "1")]))
-        );
     }
 
     #[test]

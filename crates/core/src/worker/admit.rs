@@ -113,7 +113,7 @@ impl Worker {
         out: &mut Actions,
     ) -> Result<(), Fault> {
         self.count_sharer(shared, now, out);
-        // Before it has a session itself: it begins with what is assigned now.
+        // It begins with what ALTER ROLE SET and the like say now.
         self.retire_redefined(shared.id, now, out);
         let engine = self.local_pool(shared, now).terms.engine;
         if let Some(asked) = asked.filter(|_| engine) {

@@ -62,15 +62,11 @@ impl Worker {
                     ASKED_EVERY
                 };
                 pool.catalog_due = now.after(pause);
-                let asks = self.asks_beginnings(conn, now, out);
                 if let Some(reading) = reading {
                     self.read_catalog(conn, reading, out);
-                }
-                let is_asked = asks || reading.is_some();
-                if is_asked {
                     self.keep_for_answers(conn, now);
                 }
-                is_asked
+                reading.is_some()
             }
             _ => false,
         }
@@ -102,7 +98,7 @@ impl Worker {
     }
 
     /// Until it has answered what it was asked, nobody gets it.
-    pub(super) fn keep_for_answers(&mut self, conn: Token, now: Time) {
+    fn keep_for_answers(&mut self, conn: Token, now: Time) {
         let duty = Duty::Cleaning {
             until: now.after(PATIENCE),
             rolled_back: false,

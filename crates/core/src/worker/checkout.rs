@@ -282,24 +282,26 @@ impl Worker {
 
     /// The server has the client's parameters now: begin.
     pub(crate) fn prepared(&mut self, server_conn: Token, now: Time, out: &mut Actions) {
-        let directory = Arc::clone(&self.directory);
         let Some((client_conn, client, server)) = self.table.pair_of(server_conn) else {
             return;
         };
         if let Some(context) = &mut client.context {
-            if server.session.trial.is_some() {
-                return self.trial_done(server_conn, now, out);
-            }
             context.losses = 0;
             if server.session.unclean {
                 return self.clean_session(server_conn, now, out);
             }
-            server.session.holds(&context.target(directory.settings()));
+            server.session.holds(&context.wanted);
             server.session.forget_news();
-            if !client.tracked.is_same(&server.tracked)
-                && self.keeps_defaults(server_conn, client_conn, out)
-            {
-                return;
+            // What the server could not make, the client has no more.
+            context.sql = server.session.sql.clone();
+            if !client.tracked.is_same(&server.tracked) {
+                let (names, settings) = (self.directory.names(), self.directory.settings());
+                let (told, found) = (&client.tracked, &server.tracked);
+                if context.keep_told(names, told, found, settings)
+                    && self.send_plan(server_conn, client_conn, out)
+                {
+                    return;
+                }
             }
         }
         self.hand_over(server_conn, now, out);
@@ -310,14 +312,6 @@ impl Worker {
         let Some((client_conn, client, server)) = self.table.pair_of(server_conn) else {
             return;
         };
-        if client
-            .context
-            .as_ref()
-            .is_some_and(|own| own.refused.is_some())
-        {
-            self.let_through(server_conn, client_conn, now, out);
-            return;
-        }
         // PostgreSQL's own spelling of the values is the client's from here on, and it is told so.
         let told = std::mem::replace(&mut client.tracked, server.tracked.clone());
         let spelled = server.tracked.clone();

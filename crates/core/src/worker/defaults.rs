@@ -1,26 +1,20 @@
-//! A server has other defaults than the client was told of: what is the client's stays, what is everybody's
-//! it is told, before the server sees any of its bytes.
+//! A server has other defaults than the client was told: the client keeps what PgBouncer tracks and what its startup packet
+//! names, and is told the rest before the server sees any of its bytes.
 
-use std::sync::Arc;
-
-use pgweir_wire::MessageWriter;
+use std::sync::atomic::Ordering;
 
 use super::{Worker, exchange::enter};
 use crate::{
     Actions, SharedPool, Time, Token,
-    backend::{Own, Phase, Server},
-    frontend::Client,
-    session::{
-        Context, Settings, SettingsTable, Tracked, TrackedNames,
-        defaults::{Kept, keep, may_be_kept},
-    },
+    backend::Phase,
+    session::{Context, SettingsTable, Tracked, TrackedNames},
 };
 
 impl SharedPool {
     /// Is it known what sessions begin with on servers that are opened now?
     pub(crate) fn is_known(&self) -> bool {
         let epoch = self.epochs.lock().present();
-        let defaults = self.beginnings.lock().present();
+        let defaults = self.defaults.load(Ordering::Acquire);
         let facts = self.facts.lock();
         facts.welcome.is_some() && facts.epoch == epoch && facts.defaults == defaults
     }
@@ -41,69 +35,36 @@ impl Worker {
             self.prepared(server_conn, now, out);
         }
     }
-
-    /// Has the server to be asked to keep what the client's session began with? It was, then.
-    #[cold]
-    pub(super) fn keeps_defaults(
-        &mut self,
-        server_conn: Token,
-        client_conn: Token,
-        out: &mut Actions,
-    ) -> bool {
-        let directory = Arc::clone(&self.directory);
-        let Some((client, server)) = self.table.pair(client_conn, server_conn) else {
-            return false;
-        };
-        let Some(context) = client.context.as_deref() else {
-            return false;
-        };
-        let names = directory.names();
-        let kept: Vec<_> = differing(names, context, &client.tracked, &server.tracked)
-            .filter(|kept| kept.value.is_ascii() || is_in_encoding(client, server))
-            .collect();
-        if kept.is_empty() {
-            return false;
-        }
-        let text = keep(kept.iter().copied());
-        let keeping = kept.iter().map(|kept| (kept.name, kept.value));
-        let keeping = directory.settings().intern(keeping);
-        if let Some(context) = client.context.as_deref_mut() {
-            context.keeping = keeping;
-        }
-        server.ask(Own::Defaults);
-        out.send_made(server_conn, |bytes| {
-            MessageWriter::new(bytes).query(&text);
-        });
-        true
-    }
-
-    /// The server has kept what is the client's: from here on that is as good as asked for at login.
-    pub(crate) fn defaults_kept(&mut self, server_conn: Token, now: Time, out: &mut Actions) {
-        let directory = Arc::clone(&self.directory);
-        let Some((_, client, server)) = self.table.pair_of(server_conn) else {
-            return;
-        };
-        if let Some(context) = client.context.as_deref_mut() {
-            let (names, settings) = (directory.names(), directory.settings());
-            let keeping = std::mem::take(&mut context.keeping);
-            let kept = keeping
-                .iter()
-                .filter(|&(name, value)| names.value(&server.tracked, name) == Some(value));
-            let kept = settings.intern(kept);
-            context.begin_with(&kept, settings);
-            let held = settings.overlay(&server.session.held, &kept);
-            server.session.holds(&held);
-            server.session.forget_news();
-        }
-        self.hand_over(server_conn, now, out);
-    }
 }
 
 impl Context {
-    /// The session has begun with these values too, and has them.
-    fn begin_with(&mut self, values: &Settings, settings: &SettingsTable) {
-        self.base = settings.overlay(&self.base, values);
-        self.wanted = settings.overlay(&self.wanted, values);
+    /// The next server reports other values than the client was told, of parameters that the client has not set. Those
+    /// that PgBouncer tracks, and those of the client's startup packet, count as set at login from here on. `false` if
+    /// there are none.
+    pub(super) fn keep_told(
+        &mut self,
+        names: &TrackedNames,
+        told: &Tracked,
+        found: &Tracked,
+        settings: &SettingsTable,
+    ) -> bool {
+        let kept = names
+            .respelled(told, found)
+            .filter_map(|(name, told, found)| {
+                let lower = name.to_ascii_lowercase().into_bytes();
+                let is_tracked = names.tracked_position(&lower).is_some();
+                let value = self.implied.get(&lower).or(is_tracked.then_some(told))?;
+                let is_kept = value != found && self.wanted.get(&lower).is_none();
+                is_kept.then(|| (lower, value.to_vec()))
+            });
+        let kept: Vec<_> = kept.collect();
+        if kept.is_empty() {
+            return false;
+        }
+        let kept = settings.intern(kept);
+        self.base = settings.overlay(&self.base, &kept);
+        self.wanted = settings.overlay(&self.wanted, &kept);
+        true
     }
 
     /// A RESET has brought what servers have by themselves: is that what the client had asked for?
@@ -127,38 +88,4 @@ impl Context {
             self.base = settings.overlay(&self.base, &settings.intern(lost));
         }
     }
-}
-
-/// What the client was told, has not set, and does not find.
-fn differing<'c>(
-    names: &'c TrackedNames,
-    context: &'c Context,
-    told: &'c Tracked,
-    found: &'c Tracked,
-) -> impl Iterator<Item = Kept<'c>> {
-    names
-        .respelled(told, found)
-        .filter_map(|(name, told, found)| {
-            let lower = name.to_ascii_lowercase();
-            if !may_be_kept(name) || context.wanted.get(lower.as_bytes()).is_some() {
-                return None;
-            }
-            let own = context.implied.get(lower.as_bytes());
-            Some(Kept {
-                name: name.as_bytes(),
-                value: own.unwrap_or(told),
-                is_own: own.is_some(),
-            })
-            .filter(|kept| kept.value != found)
-        })
-}
-
-/// Was the client told in the encoding of the server?
-fn is_in_encoding(client: &Client, server: &Server) -> bool {
-    let facts = server.shared.facts.lock();
-    let of_server = facts
-        .welcome
-        .as_ref()
-        .and_then(|welcome| welcome.parameter(b"server_encoding"));
-    of_server == Some(client.tracked.client_encoding())
 }

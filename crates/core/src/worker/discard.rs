@@ -1,5 +1,4 @@
-//! Requests that are not served: what was asked for is thrown away, with PostgreSQL's error. So it is after a
-//! cancel request for a client that waits, and while no server takes what a client has set.
+//! A cancel request for a client that waits for a server: the client's request is thrown away, with PostgreSQL's error.
 
 use pgweir_wire::{MessageWriter, Severity};
 
@@ -7,7 +6,7 @@ use super::Worker;
 use crate::{
     Actions, ReadMode, Time, Token,
     fault::Fault,
-    frontend::{ClientDuty, Discard, End, Why},
+    frontend::{ClientDuty, Discard, End},
 };
 
 impl Worker {
@@ -21,11 +20,7 @@ impl Worker {
         let Some(client) = self.table.client(conn) else {
             return;
         };
-        if let Some(refusal) = client.refusal() {
-            // It was looked at what this one does, and not the next.
-            refusal.opens = false;
-        }
-        client.duty = ClientDuty::Discarding(Discard::new(Why::Cancelled));
+        client.duty = ClientDuty::Discarding(Discard::default());
         let early = client.early.take();
         out.read(conn, ReadMode::Deliver);
         if let Some(bytes) = early {
@@ -42,7 +37,6 @@ impl Worker {
         let ClientDuty::Discarding(discard) = &mut client.duty else {
             return;
         };
-        let why = discard.why;
         let found = match discard.read(&mut client.stream, bytes, longest) {
             Ok(found) => found,
             Err(fault) => return self.refuse(conn, &fault, now, out),
@@ -52,12 +46,9 @@ impl Worker {
             client.forget_unnamed();
         }
         if found.fails {
-            let refused = client.context.as_ref().and_then(|own| own.refused.as_ref());
-            let fault = match (why, refused) {
-                (Why::Refused, Some(refusal)) => refusal.fault(),
-                _ => Fault::CommandCanceled,
-            };
-            out.send_made(conn, |bytes| fault.write(Severity::Error, bytes));
+            out.send_made(conn, |bytes| {
+                Fault::CommandCanceled.write(Severity::Error, bytes)
+            });
         }
         match found.end {
             None => {}

@@ -12,7 +12,6 @@ use super::{
     checkout::begin,
     exchange::enter,
     look::{Look, Rights},
-    restore::restores_within,
     session::take_literal_sets,
     signal::signals_at_end,
 };
@@ -44,9 +43,6 @@ impl Worker {
             return true;
         }
         let signals = signals_at_end(client, server);
-        if restores_within(client, server) {
-            return false;
-        }
         let is_end = is_last && !client.stream.is_in_body();
         note_sequences(client, server, is_end, now);
         if is_end {
@@ -84,8 +80,6 @@ impl Worker {
             self.ask_for_rights(conn, out);
         } else if std::mem::take(&mut server.session.is_held) {
             self.judge_held(conn, now, out);
-        } else if let Some(text) = server.session.restores.take() {
-            self.restore_within(conn, &text, out);
         }
     }
 
@@ -136,16 +130,13 @@ impl Worker {
             return;
         }
         server.session.ddl = None;
-        let asks = std::mem::take(&mut server.session.changes_defaults);
         enter(Phase::Settling(settling), client_conn, client, conn, server);
         out.read(client_conn, ReadMode::Hold);
-        self.heed_dropped_roles(conn, out);
-        if !asks || !self.asks_what_was_assigned(conn, now, out) {
-            self.judge_session(conn, now, out);
-        }
+        self.renew_changed_roles(conn, out);
+        self.judge_session(conn, now, out);
     }
 
-    pub(super) fn judge_session(&mut self, conn: Token, now: Time, out: &mut Actions) {
+    fn judge_session(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let directory = Arc::clone(&self.directory);
         let Some((client_conn, _, server)) = self.table.pair_of(conn) else {
             return;
@@ -240,13 +231,6 @@ impl Worker {
         let is_too_much = adopted.as_ref().is_some_and(|adopted| adopted.is_too_much);
         let pins_by_parameter = is_too_much || Self::is_pinning(context, server, pinning);
         pins.insert_if(Pin::Parameter, pins_by_parameter);
-        if server.session.lack.is_some() && context.refused.is_some() {
-            // It does not stay with a server that lacks something.
-            if failed || pins.contains(Pin::Parameter) {
-                server.retire = Some("the state of its session is not known");
-            }
-            pins = pins.only(Pin::Configured);
-        }
         server.session.dirt.looked_at();
         let goes_back = settling.releases && pins.is_empty();
         let is_cleaned = look == Look::Cleaned;
@@ -315,8 +299,7 @@ impl Worker {
         if let Some((_, client, server)) = self.table.pair_of(conn)
             && let Some(context) = &client.context
         {
-            let takeable = context.takeable(self.directory.settings());
-            server.session.holds(&takeable);
+            server.session.holds(&context.wanted);
         }
         self.conclude(conn, now, out);
     }
@@ -354,9 +337,6 @@ impl Worker {
             return;
         };
         self.tell_backlog(client_conn, out);
-        if self.is_refused_still(conn, now, out) {
-            return;
-        }
         let Some((client, server)) = self.table.pair(client_conn, conn) else {
             return;
         };
@@ -486,10 +466,10 @@ fn learn(
         };
     }
     let held = table.intern(pairs());
-    let target = context.learn(&held, server.session.lack.as_deref(), table);
+    context.wanted = table.overlay(&context.base, &held);
     server.session.holds(&held);
     Adopted {
-        target,
+        target: context.wanted.clone(),
         held,
         is_too_much: false,
     }

@@ -59,10 +59,8 @@ pub(crate) struct LocalPool {
     pub(crate) paused: bool,
     /// What its servers belong to that are opened from here on (see `Epochs`).
     pub(crate) epoch: u32,
-    /// What its servers' sessions began with, as far as this worker has heard.
+    /// See [`SharedPool::defaults`]: servers of before have been sent away.
     pub(crate) defaults: u32,
-    /// Servers of before that have been sent away.
-    pub(crate) retired: u32,
 }
 
 /// What the configuration says of a pool, looked up once.
@@ -90,8 +88,6 @@ pub(crate) struct Terms {
     pub(crate) engine: bool,
     /// `session_state = off`: what ends a connection in PgBouncer ends it here.
     pub(crate) as_pgbouncer: bool,
-    /// Most bytes of a request that is kept to be repeated; 0 if none is.
-    pub(crate) retry_max: usize,
     /// Most prepared statements on each server; 0 if clients' names are not followed.
     pub(crate) prepared_max: usize,
     /// Fewest servers that are kept.
@@ -134,7 +130,6 @@ impl Terms {
                 dedicated: false,
                 engine: false,
                 as_pgbouncer: false,
-                retry_max: 0,
                 prepared_max: 0,
                 min_pool_size: 0,
                 is_forced: false,
@@ -166,10 +161,6 @@ impl Terms {
             share_after: config.share_after(database) as usize,
             dedicated: config.is_dedicated(database, &shared.key.user),
             as_pgbouncer: is_off,
-            retry_max: match engine && prepared_max > 0 {
-                true => config.settings.max_retry_bytes as usize,
-                false => 0,
-            },
             prepared_max,
             entry: Some(database.clone()),
             endpoints: hosts
@@ -235,7 +226,6 @@ impl LocalPool {
     ) -> Self {
         let terms = Terms::of(shared, snapshot);
         let present = shared.epochs.lock().present();
-        let defaults = shared.beginnings.lock().present();
         // The directory takes over a snapshot before it turns epochs: this order is the other way round.
         let is_current = Arc::ptr_eq(&directory.snapshot(), snapshot);
         let keeps = terms.are_few(shared.clients.load(Ordering::Relaxed));
@@ -259,8 +249,7 @@ impl LocalPool {
             look_time: 0,
             paused: directory.operator().is_halted(&shared.key.database),
             epoch: present.wrapping_sub(u32::from(!is_current)),
-            defaults,
-            retired: defaults,
+            defaults: shared.defaults.load(Ordering::Acquire),
         }
     }
 

@@ -53,9 +53,7 @@ impl Worker {
         customs.extend(server.shared.customs.lock().names().map(Box::from));
         // Whether a startup value was set anew or taken away, its value does not tell.
         let session = &server.session;
-        let baseline = baseline.filter(|_| {
-            session.taken_back.is_empty() && !session.looks_at_once && session.lack.is_none()
-        });
+        let baseline = baseline.filter(|_| session.taken_back.is_empty() && !session.looks_at_once);
         if baseline.is_some() {
             let base = client.context.iter().flat_map(|own| own.base.iter());
             let base = base.filter(|(name, _)| !is_who(name));
@@ -276,10 +274,8 @@ fn more_to_ask(probe: &Probe, state: &State) -> Option<Probe> {
 /// Is it enough to ask for the channels?
 fn is_of_channels(server: &mut Server) -> bool {
     let session = &mut server.session;
-    let is_enough = session.dirt.is_of_channels()
-        && session.own.is_empty()
-        && session.taken_back.is_empty()
-        && session.lack.is_none();
+    let is_enough =
+        session.dirt.is_of_channels() && session.own.is_empty() && session.taken_back.is_empty();
     if is_enough {
         cleans_nothing(server);
     }
@@ -296,7 +292,7 @@ fn cleans_nothing(server: &mut Server) {
 /// The names that texts of class settings have named, if a look can ask for these alone.
 fn named_only(server: &mut Server, baseline: Option<&Baseline>) -> Option<Vec<Box<[u8]>>> {
     let session = &server.session;
-    if !session.taken_back.is_empty() || session.looks_at_once || session.lack.is_some() {
+    if !session.taken_back.is_empty() || session.looks_at_once {
         // Whether a startup value was set anew or taken away, its value does not tell.
         return None;
     }

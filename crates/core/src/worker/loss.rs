@@ -13,6 +13,11 @@ use crate::{
     shared_pool::Failure,
 };
 
+/// A client ends when more servers than this are lost one after another while they get its settings.
+const LOSSES_MAX: u8 = 2;
+/// A class of SQLSTATEs.
+const OPERATOR_INTERVENTION: &str = "57";
+
 /// What a client loses with its server.
 #[derive(Debug)]
 pub(crate) struct Loss {
@@ -113,7 +118,7 @@ impl Worker {
                         || server.session.suspicion.contains(Suspicion::TERMINATES)
                         || !server.replies.can_be_answered_for(),
                     mid_message: !server.stream.is_at_boundary(),
-                    owed: server.replies.owed_to_client() + usize::from(server.retry.is_some()),
+                    owed: server.replies.owed_to_client(),
                     fault,
                 };
                 // What we have answered in its place holds, whatever becomes of the rest.
@@ -124,6 +129,22 @@ impl Worker {
                 self.tell_of_loss(client, &loss, now, out);
             }
         }
+    }
+
+    /// A server is lost while it gets a client's settings. Is that the client's doing, since others were lost before?
+    #[cold]
+    fn ends_servers(&mut self, client: Token, fault: &Fault) -> bool {
+        let Fault::ServerSaid(words) = fault else {
+            return false;
+        };
+        // An operator has ended it, or the whole cluster.
+        let is_ordered = words.code.starts_with(OPERATOR_INTERVENTION);
+        let client = self.table.client(client);
+        let Some(context) = client.and_then(|client| client.context.as_mut()) else {
+            return false;
+        };
+        context.losses = context.losses.saturating_add(u8::from(!is_ordered));
+        context.losses > LOSSES_MAX
     }
 
     /// Closes a server that nobody has.

@@ -21,7 +21,6 @@ mod forwarding;
 mod hear;
 mod judge;
 mod keep;
-mod lack;
 mod leave;
 mod listeners;
 mod local_pool;
@@ -36,7 +35,6 @@ mod patience;
 mod pins;
 mod refused;
 mod release;
-mod restore;
 mod scheduling;
 mod servers;
 mod session;
@@ -196,7 +194,6 @@ impl Worker {
                 ClientDuty::Login(_) => self.login_bytes(conn, bytes, now, out),
                 ClientDuty::Console(_) => self.console_bytes(conn, bytes, now, out),
                 ClientDuty::Discarding(_) => self.discard(conn, bytes, now, out),
-                ClientDuty::Refused => self.refused_request(conn, bytes, now, out),
                 ClientDuty::CancelRequest { .. } => {}
                 ClientDuty::Idle
                 | ClientDuty::Arriving

@@ -22,7 +22,7 @@ impl Worker {
         match client.duty {
             ClientDuty::Login(_) => passed(client.connected_at, settings.client_login_timeout.0)
                 .then_some(Fault::LoginTimeout),
-            ClientDuty::Idle | ClientDuty::Refused | ClientDuty::Discarding(_) => {
+            ClientDuty::Idle | ClientDuty::Discarding(_) => {
                 let user = client.names.as_ref().map_or("", |names| &names.user);
                 let limit = self.snapshot.config.client_idle_timeout(user);
                 passed(client.request_at, limit.0).then_some(Fault::ClientIdle)

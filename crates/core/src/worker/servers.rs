@@ -56,9 +56,9 @@ impl Worker {
         out: &mut Actions,
     ) -> Token {
         self.local_pool(shared, now).servers += 1;
-        self.heed_beginnings(shared.id);
         let pool = self.local_pool(shared, now);
-        let (epoch, defaults) = (pool.epoch, pool.defaults);
+        let epoch = pool.epoch;
+        let defaults = shared.defaults.load(Ordering::Acquire);
         if listens.is_none() {
             shared.epochs.lock().opened(epoch);
         }
@@ -281,7 +281,7 @@ impl Worker {
         server.duty = Duty::Idle;
         let (epoch, defaults) = (server.epoch, server.defaults);
         let is_present = epoch == shared.epochs.lock().present()
-            && defaults == shared.beginnings.lock().present();
+            && defaults == shared.defaults.load(Ordering::Acquire);
         {
             let mut facts = shared.facts.lock();
             facts.failure = None;

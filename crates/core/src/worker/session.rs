@@ -1,7 +1,7 @@
 //! Servers get the sessions of the clients that they are lent to, and clients' startup parameters are
 //! tried before they are believed.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use pgweir_wire::MessageWriter;
 
@@ -39,12 +39,8 @@ impl Worker {
             context.wanted.is_same(&server.session.held)
                 && context.sql.is_same(&server.session.sql)
                 && (context.sql.is_empty() || server.session.sql_made.0 == client.id)
-                && context.refused.is_none()
         });
-        if !is_equal
-            && (self.send_plan(server_conn, client_conn, out)
-                || self.let_through(server_conn, client_conn, now, out))
-        {
+        if !is_equal && self.send_plan(server_conn, client_conn, out) {
             self.count_assignment(pool, waited);
             return true;
         }
@@ -71,11 +67,13 @@ impl Worker {
 
     /// Asks the server to make the client's settings its own. `false` if it has them.
     #[cold]
-    fn send_plan(&mut self, server_conn: Token, client_conn: Token, out: &mut Actions) -> bool {
+    pub(super) fn send_plan(
+        &mut self,
+        server_conn: Token,
+        client_conn: Token,
+        out: &mut Actions,
+    ) -> bool {
         let is_verbose = self.is_verbose();
-        if self.retries_refused(server_conn, client_conn, out) {
-            return true;
-        }
         let directory = Arc::clone(&self.directory);
         let Some((client, server)) = self.table.pair(client_conn, server_conn) else {
             return false;
@@ -83,12 +81,11 @@ impl Worker {
         let Some(context) = &mut client.context else {
             return false;
         };
-        let target = context.target(directory.settings());
-        let text = plan(&target, &server.session.held);
+        let text = plan(&context.wanted, &server.session.held);
         // A setting that is not tracked may be a secret of its client.
         let shown = is_verbose.then(|| {
             let is_tracked = |name: &[u8]| directory.names().tracked_position(name).is_some();
-            shown(&target, &server.session.held, is_tracked)
+            shown(&context.wanted, &server.session.held, is_tracked)
         });
         let has_statements = server
             .session
@@ -228,9 +225,6 @@ impl Worker {
             return;
         };
         server.session.tells_notices = false;
-        if server.session.trial.is_some() {
-            return self.trial_done(server_conn, now, out);
-        }
         if server.session.unclean {
             return self.clean_session(server_conn, now, out);
         }
@@ -272,16 +266,16 @@ impl Worker {
                 implied: others(&context.implied),
                 tracked: server.tracked.clone(),
             };
-            // Whoever changes what sessions begin with forgets all that is kept until then.
-            let beginnings = shared.beginnings.lock();
             let facts = shared.facts.lock();
             // One that was opened under other defaults than the latest answers for itself alone.
             let is_usual = facts.welcome.as_ref().is_some_and(|usual| {
                 let mut unusual = names.respelled(&usual.tracked, &server.tracked);
                 unusual.all(|(name, ..)| asked.get(name.to_ascii_lowercase().as_bytes()).is_some())
             });
-            if is_usual && beginnings.present() == server.defaults {
-                shared.startups.lock().keep(&others(&asked), startup);
+            // Whoever changes what sessions begin with counts that, and then forgets all that is kept here.
+            let mut startups = shared.startups.lock();
+            if is_usual && shared.defaults.load(Ordering::Acquire) == server.defaults {
+                startups.keep(&others(&asked), startup);
             }
         }
         client.duty = ClientDuty::Idle;
@@ -312,7 +306,6 @@ pub(super) fn take_literal_sets(
         return;
     };
     let is_settled = context.wanted.is_same(&session.held)
-        && context.refused.is_none()
         && !context.has_unlisted
         && !context.is_pinned()
         && session.is_told_by_texts();
@@ -353,7 +346,7 @@ pub(super) fn take_literal_sets(
 }
 
 /// The server is made ready for the client from here on.
-pub(super) fn begin_preparing(
+fn begin_preparing(
     client_conn: Token,
     client: &mut Client,
     server_conn: Token,

@@ -73,7 +73,6 @@ impl Worker {
             | ClientDuty::Waiting { .. }
             | ClientDuty::Opening(_)
             | ClientDuty::Preparing(_)
-            | ClientDuty::Refused
             | ClientDuty::Discarding(_) => true,
             ClientDuty::Active(server) => match self.table.look(server) {
                 Some(Conn::Server(server)) => !server.replies.is_settled(),

@@ -1,8 +1,10 @@
 //! Clients that signal others: by the pids that these were given, and with PostgreSQL's rights.
 
+use std::sync::Arc;
+
 use pgweir_wire::{HEADER_LEN, MessageWriter};
 
-use super::{Worker, exchange::enter};
+use super::{Worker, checkout::begin, exchange::enter, judge::tell_news};
 use crate::{
     Action, Actions, ReadMode, Time, Token,
     backend::{Own, Phase, Request, SIGNALS, Server},
@@ -109,7 +111,23 @@ impl Worker {
         if !server.session.overheard.is_empty() {
             self.tell_backlog(client_conn, out);
         }
-        self.done_within(conn, now, out);
+        self.finish_request(conn, now, out);
+    }
+
+    /// What the client's request was held back for is done: so is the request.
+    fn finish_request(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let directory = Arc::clone(&self.directory);
+        let Some((client_conn, client, server)) = self.table.pair_of(conn) else {
+            return;
+        };
+        enter(Phase::Relaying, client_conn, client, conn, server);
+        tell_news(directory.names(), client_conn, client, server, out);
+        let status = server.status;
+        out.send_made(client_conn, |bytes| {
+            MessageWriter::new(bytes).ready_for_query(status);
+        });
+        let early = begin(client_conn, client, conn, server, out);
+        self.relay_early(client_conn, early, now, out);
     }
 
     /// To the workers that the pids name. Their mail comes before anything that the client hears of.

@@ -52,7 +52,6 @@ impl Worker {
         self.check_servers(now, out);
         self.check_listeners(now, out);
         self.check_pools(now, out);
-        self.check_beginnings(now, out);
         self.turn_periods(now);
         let next = self.next_deadline(now);
         self.table.set_next_tick(next);
@@ -74,7 +73,6 @@ impl Worker {
             self.first_server_deadline(now),
             self.first_pool_deadline(now),
             self.first_listener_deadline(),
-            self.first_beginnings_deadline(now),
             period_ends,
         ];
         let first = deadlines.into_iter().flatten().min();

@@ -122,10 +122,7 @@ impl Session {
     ) {
         let is_query = matches!(
             statement,
-            Statement::Select(_)
-                | Statement::Show(_)
-                | Statement::ReadCatalog(_)
-                | Statement::ReadAssigned
+            Statement::Select(_) | Statement::Show(_) | Statement::ReadCatalog(_)
         );
         if !is_query {
             return self.complete_as(tag_of(statement), simple, out);
@@ -247,7 +244,6 @@ fn tag_of(statement: &Statement) -> &'static str {
         Statement::Execute(_)
         | Statement::Select(_)
         | Statement::Show(_)
-        | Statement::ReadCatalog(_)
-        | Statement::ReadAssigned => "SELECT 1",
+        | Statement::ReadCatalog(_) => "SELECT 1",
     }
 }

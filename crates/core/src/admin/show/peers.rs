@@ -145,7 +145,6 @@ fn client_state(client: &Client, show: Show) -> &'static str {
         ClientDuty::Login(_) => ("login", "cl_login"),
         ClientDuty::Idle
         | ClientDuty::Arriving
-        | ClientDuty::Refused
         | ClientDuty::Discarding(_)
         | ClientDuty::Console(_) => ("idle", "cl_active"),
     };

@@ -8,13 +8,8 @@ use super::{
 /// The statement of this text; `None` if it is none that is known.
 pub(crate) fn parse(text: &str) -> Option<Statement> {
     let tokens = lex(text)?;
-    let names = |catalog: &str| tokens.contains(&Token::Word(catalog.to_owned()));
     if let Some(kind) = kind_of_facts(&tokens) {
         return Some(Statement::ReadCatalog(kind));
-    }
-    // No other query of the pooler names this catalog.
-    if names("pg_db_role_setting") {
-        return Some(Statement::ReadAssigned);
     }
     let mut parser = Parser {
         tokens: &tokens,

@@ -220,7 +220,6 @@ impl State {
             Statement::Select(select) => {
                 return Machine::new(self, facts).select(select);
             }
-            Statement::ReadAssigned => {}
             Statement::ReadCatalog(kind) => {
                 return Ok(super::functions::catalog_rows(kind, facts.database));
             }

@@ -49,8 +49,6 @@ pub(crate) enum Statement {
     Select(Select),
     /// A statement of the reading of the catalog: rows of this kind.
     ReadCatalog(String),
-    /// The reading of what ALTER ROLE and ALTER DATABASE have assigned.
-    ReadAssigned,
 }
 
 impl Statement {
