@@ -9,6 +9,7 @@ use pgweir_auth::scram;
 use crate::{
     Along, Inquiry, Token, WorkerId,
     address::{Address, Endpoint},
+    admin::Metrics,
     backend::Server,
     cancel::CancelKey,
     log::{Level, LogLine},
@@ -262,6 +263,8 @@ pub enum Control {
     Shutdown(Shutdown),
     /// What this worker has counted since it began: the answer to [`Mail::Count`].
     Counted(Stats),
+    /// What all workers have counted for metrics: the answer to [`Mail::Measure`].
+    Measured(Box<Metrics>),
     /// Let a new process take our place.
     Restart,
     /// No client is left with this worker, while they leave for the process that takes our place.

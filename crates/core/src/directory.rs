@@ -244,6 +244,7 @@ impl Directory {
             epochs: Mutex::default(),
             beginnings: Mutex::default(),
             past: Mutex::default(),
+            past_times: Mutex::default(),
             clients: AtomicUsize::new(0),
             hosts: AtomicUsize::new(0),
             free_ids: Arc::clone(&self.free_ids),

@@ -4,7 +4,7 @@ use std::{net::IpAddr, sync::Arc};
 
 use crate::{
     SharedPool, Shutdown, Snapshot, Token, WorkerId,
-    admin::{KnownNames, Tour},
+    admin::{KnownNames, Measurement, Tour},
     cancel::CancelKey,
     fault::Fault,
     listen::Letter,
@@ -110,6 +110,8 @@ pub enum Mail {
     },
     /// About an online restart.
     Takeover(Box<Word>),
+    /// Counts for metrics, on their way through all workers.
+    Measure(Box<Measurement>),
     /// Tell the control thread what was counted.
     Count,
     /// End the process.

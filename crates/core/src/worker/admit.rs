@@ -9,7 +9,7 @@ use pgweir_wire::{Authentication, MessageWriter, Severity, sqlstate};
 use super::{Worker, authenticate::is_own_user};
 use crate::{
     Actions, Answer, Level, ReadMode, Replication, SharedPool, Time, Token, admin::Console,
-    fault::Fault, frontend::ClientDuty, pool::PoolKey, shared_pool::Welcome,
+    fault::Fault, frontend::ClientDuty, pool::PoolKey, shared_pool::Welcome, stats::LoginResult,
 };
 
 impl Worker {
@@ -173,10 +173,12 @@ impl Worker {
             }
             writer.ready_for_query(b'I');
         });
-        let pool = client.pool;
+        let (pool, took) = (client.pool, now.since(client.connected_at));
         if let Some(pool) = pool.and_then(|pool| self.pool(pool)) {
             pool.stats.now.client_login_count += 1;
+            pool.times.login.observe(took);
         }
+        self.logins.add(LoginResult::Done);
     }
 
     fn open_console(
@@ -199,6 +201,7 @@ impl Worker {
             return;
         };
         self.console_stats.now.client_login_count += 1;
+        self.logins.add(LoginResult::Done);
         client.change(
             ClientDuty::Console(Box::new(Console::new(is_admin))),
             &mut self.timed,

@@ -80,7 +80,7 @@ use crate::{
     mail::Mail,
     pool::{Notes, PoolId},
     session::Bindings,
-    stats::{Periods, Stats},
+    stats::{Logins, Periods, Stats},
     takeover::PoolNote,
 };
 
@@ -135,6 +135,8 @@ pub struct Worker {
     pub(crate) crowd: crowd::Crowd,
     /// What pools counted that are no more.
     pub(crate) past: Stats,
+    /// What became of logins and TLS handshakes.
+    pub(crate) logins: Logins,
 }
 
 impl Worker {
@@ -174,6 +176,7 @@ impl Worker {
             clients: 0,
             crowd: crowd::Crowd::default(),
             past: Stats::default(),
+            logins: Logins::default(),
         }
     }
 
@@ -402,6 +405,7 @@ impl Worker {
                 self.configured(console, outcome, now, out);
             }
             Mail::Takeover(word) => self.heard_of_takeover(*word, now, out),
+            Mail::Measure(measurement) => self.measure(*measurement, now, out),
             Mail::Count => out
                 .list
                 .push(Action::Control(Control::Counted(self.counted()))),
