@@ -31,7 +31,7 @@ const LAYERS: &[&[&str]] = &[
     &["listen", "takeover"],
     &["backend", "directory"],
     &["diagnosis", "frontend"],
-    &["connections"],
+    &["connections", "metrics"],
     &["mail"],
     &["action"],
     &["effect"],

@@ -1,6 +1,6 @@
 //! Checks of single values that a type alone does not make.
 
-use crate::{SslMode, SyslogFacility, is_console, value::Value};
+use crate::{Micros, SslMode, SyslogFacility, is_console, value::Value};
 
 /// What a check found.
 pub(crate) enum Verdict {
@@ -18,6 +18,14 @@ pub(crate) fn between<const MIN: u32, const MAX: u32>(value: &u32) -> Verdict {
         Verdict::Fine
     } else {
         Verdict::Wrong(format!("a whole number, {MIN} to {MAX}"))
+    }
+}
+
+/// A time that ends.
+pub(crate) fn above_zero(value: &Micros) -> Verdict {
+    match value.is_zero() {
+        true => Verdict::Wrong("a time above 0".to_owned()),
+        false => Verdict::Fine,
     }
 }
 

@@ -197,6 +197,16 @@ choices! {
     }
 }
 
+choices! {
+    /// Is TLS spoken on `http_listen`?
+    pub enum HttpTls {
+        /// As with clients (`client_tls_sslmode`).
+        Client = "client",
+        /// Never.
+        Disable = "disable",
+    }
+}
+
 impl SslMode {
     /// Is a connection without TLS none?
     #[must_use]

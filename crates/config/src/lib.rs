@@ -9,6 +9,7 @@ mod check;
 mod config;
 mod connstr;
 pub mod docs;
+mod http;
 mod ini;
 mod kinds;
 mod load;
@@ -22,8 +23,9 @@ mod value;
 
 pub use bypass::BypassUsers;
 pub use config::{Config, ConfigRow, RESERVED_DATABASES, is_console};
+pub use http::{HttpAddress, HttpListen};
 pub use kinds::{
-    AuthType, FairWindow, FileMode, HandoverClean, LoadBalance, Micros, PoolMode, Secret,
+    AuthType, FairWindow, FileMode, HandoverClean, HttpTls, LoadBalance, Micros, PoolMode, Secret,
     SessionState, SslMode, SyslogFacility, TlsNegotiation, Unclean,
 };
 pub use problem::{Note, Place, Problem, ProblemKind, Problems};

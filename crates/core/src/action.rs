@@ -13,6 +13,7 @@ use crate::{
     cancel::CancelKey,
     log::{Level, LogLine},
     mail::Mail,
+    metrics::Metrics,
     operator::Shutdown,
     stats::Stats,
     takeover::{Along, ClientRecord, ListenNote, PoolNote},
@@ -293,6 +294,8 @@ pub enum Control {
     Shutdown(Shutdown),
     /// The counters of this worker since its start: the answer to [`Mail::Count`].
     Counted(Stats),
+    /// The counters of all workers for metrics: the answer to [`Mail::Measure`].
+    Measured(Box<Metrics>),
     /// Begin an online restart: start a new process that takes over from this one.
     Restart,
     /// Online restart: this worker has handed over its last client.

@@ -241,6 +241,7 @@ impl Directory {
             epochs: Mutex::default(),
             defaults: AtomicU32::default(),
             past: Mutex::default(),
+            past_times: Mutex::default(),
             clients: AtomicUsize::new(0),
             hosts: AtomicUsize::new(0),
             free_ids: Arc::clone(&self.free_ids),

@@ -25,6 +25,7 @@ mod log;
 
 mod lookups;
 pub mod mail;
+pub mod metrics;
 mod native;
 pub mod occupancy;
 mod operator;

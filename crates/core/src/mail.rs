@@ -9,6 +9,7 @@ use crate::{
     diagnosis::Diagnosis,
     fault::Fault,
     listen::Letter,
+    metrics::Measurement,
     pool::Waiter,
     shared_pool::Search,
     signal::Order,
@@ -112,6 +113,8 @@ pub enum Mail {
     },
     /// About an online restart.
     Takeover(Box<Word>),
+    /// A measurement for metrics, which visits each worker.
+    Measure(Box<Measurement>),
     /// Send this worker's counters to the control thread.
     Count,
     /// End the process.

@@ -377,9 +377,11 @@ impl Worker {
         let stats = &mut pool.stats.now;
         stats.query_count += 1;
         stats.query_time += now.since(request_at);
+        pool.times.query.observe(now.since(request_at));
         if is_idle {
             stats.xact_count += 1;
             stats.xact_time += now.since(transaction_at);
+            pool.times.transaction.observe(now.since(transaction_at));
         } else if pool.terms.mode == PoolMode::Statement && !is_native {
             self.refuse_transaction(client_conn, conn, now, out);
         }

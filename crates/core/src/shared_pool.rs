@@ -18,7 +18,7 @@ use crate::{
     catalog::Catalog,
     pool::{Epochs, Ledger, PoolId, PoolKey},
     session::{Baseline, Customs, SequenceReaders, Startups},
-    stats::Stats,
+    stats::{Stats, Times},
 };
 
 /// A pool as all workers see it.
@@ -46,6 +46,8 @@ pub struct SharedPool {
     pub defaults: AtomicU32,
     /// What workers counted here that have forgotten the pool since.
     pub past: Mutex<Stats>,
+    /// The histograms of those workers.
+    pub past_times: Mutex<Times>,
     /// Clients that take its servers in turn.
     pub clients: AtomicUsize,
     /// Counts up to where the next server is opened, in a list of hosts.

@@ -1,13 +1,25 @@
-//! What is counted per pool.
+//! What is counted per pool, and per worker.
+
+mod histogram;
+mod logins;
 
 use std::ops::{AddAssign, Sub};
 
+pub use self::{
+    histogram::{BUCKETS, Histogram, Times, upper_bound},
+    logins::{LoginResult, Logins},
+};
+
 macro_rules! counters {
-    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
+    (
+        in SHOW STATS: $($(#[doc = $doc:literal])+ $name:ident,)+
+        for metrics only: $($(#[doc = $other_doc:literal])+ $other:ident,)+
+    ) => {
         /// Counters that only rise. Times are in microseconds.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         pub struct Stats {
             $($(#[doc = $doc])+ pub $name: u64,)+
+            $($(#[doc = $other_doc])+ pub $other: u64,)+
         }
 
         impl Stats {
@@ -24,6 +36,7 @@ macro_rules! counters {
         impl AddAssign for Stats {
             fn add_assign(&mut self, other: Self) {
                 $(self.$name += other.$name;)+
+                $(self.$other += other.$other;)+
             }
         }
 
@@ -31,13 +44,17 @@ macro_rules! counters {
             type Output = Self;
 
             fn sub(self, earlier: Self) -> Self {
-                Self { $($name: self.$name.saturating_sub(earlier.$name),)+ }
+                Self {
+                    $($name: self.$name.saturating_sub(earlier.$name),)+
+                    $($other: self.$other.saturating_sub(earlier.$other),)+
+                }
             }
         }
     };
 }
 
 counters! {
+    in SHOW STATS:
     /// How often a server was lent.
     server_assignment_count,
     /// Transactions.
@@ -62,6 +79,23 @@ counters! {
     bind_count,
     /// Logins of clients.
     client_login_count,
+    for metrics only:
+    /// Prepared statements that a client used and its server had already.
+    statement_hit_count,
+    /// Looks at a server's session.
+    look_count,
+    /// Cleans of a server's session.
+    clean_count,
+    /// Servers that were closed since no clean could be trusted to restore their session.
+    unclean_close_count,
+    /// Idle servers that went to another worker.
+    server_move_count,
+    /// Idle servers that were closed for another pool's sake.
+    eviction_count,
+    /// Logins to servers that went well.
+    server_login_count,
+    /// Logins to servers that failed.
+    server_login_failure_count,
 }
 
 impl Stats {
@@ -87,6 +121,7 @@ impl Stats {
             server_parse_count: per_second(self.server_parse_count),
             bind_count: per_second(self.bind_count),
             client_login_count: per_second(self.client_login_count),
+            ..Self::default()
         }
     }
 }

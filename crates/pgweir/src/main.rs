@@ -6,6 +6,7 @@ mod check;
 mod cli;
 mod clock;
 mod control;
+mod http;
 mod import;
 mod log;
 mod net;

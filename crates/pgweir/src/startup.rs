@@ -23,6 +23,7 @@ use crate::{
         Caught, Deriver, Inquirer, Origin, Program, Request, Resolver, Restart, StatsReport,
         Supervisor, load, net_options, stats_period_us,
     },
+    http::{self, Http},
     log::{Log, LogBuffer},
     net::{Driver, ListenPlan, Listeners, Load, Mailboxes, NetOptions, Passed, Surroundings},
     process::{self, FileLimit, Notifier, PidFile, ProcessError},
@@ -37,6 +38,8 @@ struct Plan {
     snapshot: Snapshot,
     /// What connections are encrypted with.
     tls: Contexts,
+    /// Of `http_tokens`.
+    http_tokens: Option<Arc<http::Tokens>>,
     notes: Vec<String>,
     /// How to connect, for a quick start.
     psql: Option<String>,
@@ -99,6 +102,7 @@ fn start(cli: &Cli, mut plan: Plan) -> Result<ExitCode, StartError> {
     }
     let Open {
         listeners,
+        http,
         post,
         notes,
     } = listen(cli, &plan, files, heir.as_mut())?;
@@ -121,6 +125,7 @@ fn start(cli: &Cli, mut plan: Plan) -> Result<ExitCode, StartError> {
         verbose: cli.verbose.into(),
         files,
         listeners: Arc::new(listeners),
+        http,
         log: log.clone(),
         caught,
     };
@@ -148,6 +153,7 @@ fn start(cli: &Cli, mut plan: Plan) -> Result<ExitCode, StartError> {
 /// The sockets of a process that is about to serve.
 struct Open {
     listeners: Listeners,
+    http: http::Opened,
     /// Where it is asked to hand over.
     post: Option<Post>,
     notes: Vec<String>,
@@ -168,6 +174,7 @@ fn listen(
         notes.push(format!("taking over from process {}", heir.pid()));
         return Ok(Open {
             listeners,
+            http: http::Opened::first(settings, http::Others::Expected)?,
             post: Some(post),
             notes,
         });
@@ -198,6 +205,7 @@ fn listen(
     });
     Ok(Open {
         listeners,
+        http: http::Opened::first(settings, http::Others::Refused)?,
         post,
         notes,
     })
@@ -238,6 +246,7 @@ fn plan(cli: &Cli) -> Result<Plan, StartError> {
             origin: Origin::Url,
             snapshot: start.snapshot,
             tls: start.tls,
+            http_tokens: None,
             notes: start.notes,
             psql: Some(start.psql),
             first_login: Some(start.first_login),
@@ -253,6 +262,7 @@ fn plan(cli: &Cli) -> Result<Plan, StartError> {
         notes: loaded.notes(),
         snapshot: loaded.snapshot,
         tls: loaded.tls,
+        http_tokens: loaded.http_tokens,
         psql: None,
         first_login: None,
     })
@@ -268,6 +278,7 @@ struct Start {
     verbose: i32,
     files: FileLimit,
     listeners: Arc<Listeners>,
+    http: http::Opened,
     log: Log,
     caught: Caught,
 }
@@ -336,6 +347,8 @@ impl Start {
             }
             .start()?;
         }
+        let around = http::Surroundings::new(&directory, &mailboxes, &resolver, clock, &log);
+        let http = Http::start(around, self.http, settings, &plan.tls, &plan.http_tokens)?;
         let notifier = Notifier::new(std::env::var_os("NOTIFY_SOCKET").as_deref());
         notifier.ready();
         let supervisor = Supervisor {
@@ -353,6 +366,8 @@ impl Start {
             stats: StatsReport::new(clock.now(), stats_period_us(settings)),
             files,
             tls: plan.tls,
+            http,
+            http_tokens: plan.http_tokens,
             pid_file,
             restart: Restart::new(self.program, post, partner),
         };
@@ -369,6 +384,10 @@ impl Start {
         }
         for listener in self.listeners.iter() {
             lines.say(clock.now(), Level::Log, format!("listening on {listener}"));
+        }
+        for address in self.http.addresses() {
+            let text = format!("listening for HTTP on {address}");
+            lines.say(clock.now(), Level::Log, text);
         }
     }
 }

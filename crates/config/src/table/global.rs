@@ -2,10 +2,10 @@
 
 use super::settings;
 use crate::{
-    AuthType, BypassUsers, FairWindow, FileMode, HandoverClean, Micros, PoolMode, Secret,
-    SessionState, Share, SslMode, TlsNegotiation, Unclean,
+    AuthType, BypassUsers, FairWindow, FileMode, HandoverClean, HttpListen, HttpTls, Micros,
+    PoolMode, Secret, SessionState, Share, SslMode, TlsNegotiation, Unclean,
     check::{
-        allow_prefers, between, extension_names, facility, not_console, packet_size,
+        above_zero, allow_prefers, between, extension_names, facility, not_console, packet_size,
         port_to_listen_on,
     },
 };
@@ -418,6 +418,39 @@ settings! {
         syslog_ident: String = "pgbouncer", reloads, now;
         /// The socket of the syslog daemon. Lines that it does not take at once are lost, and counted.
         syslog_socket: String = "/dev/log", reloads, now;
+    }
+
+    "Metrics and health over HTTP" {
+        /// Where HTTP requests are answered: a list of `ADDRESS:PORT` and absolute paths of Unix sockets, such as
+        /// `127.0.0.1:9127`, `[::1]:9127`, `*:9127` or `/run/pgweir/http.sock`. The page on monitoring says what
+        /// is answered: metrics for Prometheus, health checks, and the order to drain. Unix sockets have the
+        /// permissions of `unix_socket_mode` and `unix_socket_group`. Empty: nowhere.
+        http_listen: HttpListen = "", reloads, now;
+        /// `client`: the addresses of `http_listen` speak TLS as `client_tls_sslmode` demands it of clients, with the
+        /// same certificates; with `allow` and `prefer`, requests may come with TLS and without. `disable`: they
+        /// never do.
+        http_tls: HttpTls = "client", reloads, now;
+        /// A file with tokens for HTTP requests, each on a line: `stats TOKEN` or `admin TOKEN`. With it, `/metrics`
+        /// is answered only to requests with one of these tokens (`Authorization: Bearer TOKEN`); a token of an
+        /// `admin` may order pgweir to drain. A token has at least 16 characters.
+        http_tokens: Option<String> = "", reloads, now;
+        /// The most HTTP connections at once. When it is reached, a new connection takes the place of the
+        /// oldest one whose request is not complete; if all requests are, the new one is refused.
+        http_max_connections: u32 = "64", reloads, now, between::<1, 10_000>;
+        /// An HTTP connection ends after this time, answered or not.
+        http_timeout: Micros = "10", reloads, now, above_zero;
+        /// Workers are asked for their counts at most once in this time; requests for metrics that come sooner
+        /// wait for the next time, and share its counts.
+        metrics_interval: Micros = "0.1", reloads, now;
+        /// The most pools, and the most databases, with series of their own in `/metrics`: those that were seen
+        /// first. The others are added up under `(other)`.
+        metrics_max_pools: u32 = "200", reloads, now, between::<1, 100_000>;
+        /// The most `application_name`s with series of their own in `/metrics`: those of most clients. The others
+        /// are added up under `(other)`.
+        metrics_max_applications: u32 = "100", reloads, now, between::<1, 100_000>;
+        /// Show the counters `pgbouncer_stats_totals_...` also as `pgbouncer_stats_...`, for dashboards that were
+        /// made for older exporters.
+        metrics_aliases: bool = "1", reloads, now;
     }
 
     "Process" {

@@ -13,11 +13,12 @@ mod tour;
 pub(crate) use self::{
     command::{Command, Show, Source},
     conversation::{Awaiting, Step, write_done, write_fault, write_ready, write_welcome},
-    rows::{Cell, Column, Kind, Table, date, write_table},
+    rows::{date, write_table},
     tour::{Collection, Counted, Errand, PeerCount, PoolCount, Task},
 };
 pub use self::{
     conversation::Console,
+    rows::{Cell, Column, Kind, Table},
     tour::{HostEntry, KnownNames, Tour, ZoneEntry},
 };
 

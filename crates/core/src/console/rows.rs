@@ -7,25 +7,33 @@ use crate::Time;
 
 /// A column's type, as PostgreSQL's type oids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// `text`
     Text,
+    /// `integer`
     Int4,
+    /// `bigint`
     Int8,
+    /// `numeric`
     Numeric,
+    /// `bytea`
     Bytea,
 }
 
 /// A column's name and type.
-pub(crate) type Column = (&'static str, Kind);
+pub type Column = (&'static str, Kind);
 
 /// A table: its columns, and its rows.
-pub(crate) type Table = (Vec<Column>, Vec<Vec<Cell>>);
+pub type Table = (Vec<Column>, Vec<Vec<Cell>>);
 
 /// One value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Cell {
+pub enum Cell {
+    /// NULL
     Null,
+    /// A text.
     Text(String),
+    /// A number.
     Int(u64),
 }
 

@@ -67,6 +67,8 @@ impl Upward<'_> {
                 self.send_close(Arc::clone(&statement), out);
             }
             self.send_parse(statement, None, out);
+        } else {
+            self.stats.statement_hit_count += 1;
         }
         ours
     }

@@ -428,6 +428,7 @@ impl Upward<'_> {
             && self.server.status != b'E';
         if is_good && replies.is_fresh() {
             prepared.touch(statement.id());
+            self.stats.statement_hit_count += 1;
             return replies.answered_early();
         }
         if prepared.touch(statement.id()) {

@@ -9,7 +9,7 @@ use pgweir_wire::{Authentication, MessageWriter, Severity, sqlstate};
 use super::{Worker, authenticate::is_own_user};
 use crate::{
     Actions, Answer, Level, ReadMode, Replication, SharedPool, Time, Token, console::Console,
-    fault::Fault, frontend::ClientDuty, pool::PoolKey, shared_pool::Welcome,
+    fault::Fault, frontend::ClientDuty, pool::PoolKey, shared_pool::Welcome, stats::LoginResult,
 };
 
 impl Worker {
@@ -173,10 +173,12 @@ impl Worker {
             }
             writer.ready_for_query(b'I');
         });
-        let pool = client.pool;
+        let (pool, took) = (client.pool, now.since(client.connected_at));
         if let Some(pool) = pool.and_then(|pool| self.pool(pool)) {
             pool.stats.now.client_login_count += 1;
+            pool.times.login.observe(took);
         }
+        self.logins.add(LoginResult::Done);
     }
 
     fn open_console(
@@ -200,6 +202,7 @@ impl Worker {
         };
         self.console_stats.now.client_login_count += 1;
         client.duty = ClientDuty::Console(Box::new(Console::new(is_admin)));
+        self.logins.add(LoginResult::Done);
         let key = client.cancel_key();
         out.send_made(conn, |bytes| {
             crate::console::write_welcome(bytes);

@@ -239,6 +239,7 @@ impl Worker {
         if let Some(pool) = self.pool(pool) {
             pool.stats.now.server_assignment_count += 1;
             pool.stats.now.wait_time += waited;
+            pool.times.wait.observe(waited);
         }
     }
 

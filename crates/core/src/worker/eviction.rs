@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Worker;
 use crate::{
-    Action, Actions, Search, SharedPool, Time, WorkerId,
+    Action, Actions, Search, SharedPool, Time, Token, WorkerId,
     backend::Duty,
     mail::Mail,
     pool::{Notes, PoolId, Scope},
@@ -114,10 +114,24 @@ impl Worker {
             })
             .map(|server| server.pool());
         let idle = now.since(found.idle_since);
-        if pool.is_some_and(|pool| self.may_evict(&search, pool, idle)) {
-            self.close_server(found.conn, "evicted", now, out);
+        if let Some(pool) = pool.filter(|&pool| self.may_evict(&search, pool, idle)) {
+            self.close_evicted(found.conn, pool, now, out);
         }
         self.end_search(search, true, out);
+    }
+
+    /// Closes an idle server for the sake of another pool.
+    pub(super) fn close_evicted(
+        &mut self,
+        conn: Token,
+        pool: PoolId,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        if let Some(pool) = self.pool(pool) {
+            pool.stats.now.eviction_count += 1;
+        }
+        self.close_server(conn, "evicted", now, out);
     }
 
     fn end_search(&self, search: Search, found: bool, out: &mut Actions) {

@@ -9,8 +9,9 @@ use crate::{
     backend::{Duty, Own, Sequences},
     connections::Conn,
     fault::Fault,
-    frontend::ClientDuty,
+    frontend::{Client, ClientDuty},
     session::Class,
+    stats::LoginResult,
     takeover::ListenNote,
 };
 
@@ -26,6 +27,18 @@ impl Worker {
 
     /// Tells a client why it has to go, and lets it go.
     pub(crate) fn refuse(&mut self, conn: Token, fault: &Fault, now: Time, out: &mut Actions) {
+        let client = self.table.client(conn);
+        let logs_in = |client: &mut Client| {
+            let is_new = matches!(
+                client.duty,
+                ClientDuty::Login(_) | ClientDuty::Waiting { at_login: true, .. }
+            );
+            is_new || client.login.is_some()
+        };
+        if client.is_some_and(logs_in) {
+            let result = LoginResult::of_sqlstate(fault.sqlstate());
+            self.logins.add(result);
+        }
         let server = self.table.client(conn).and_then(|client| client.server());
         let mid_message = server
             .and_then(|server| self.table.server(server))
@@ -64,6 +77,12 @@ impl Worker {
 
     /// A client's connection is gone.
     pub(crate) fn client_gone(&mut self, conn: Token, why: &Closed, now: Time, out: &mut Actions) {
+        if matches!(why, Closed::Tls(_))
+            && let Some(client) = self.table.client(conn)
+            && client.tls.is_none()
+        {
+            self.logins.client_tls_failed += 1;
+        }
         let why = match why {
             Closed::Eof => "client unexpected eof".to_owned(),
             Closed::Error(error) => format!("client connection failed: {error}"),
@@ -179,6 +198,9 @@ impl Worker {
     /// A client left while it had this server: end what it began.
     fn abandon(&mut self, conn: Token, had: LeftBehind, now: Time, out: &mut Actions) {
         let closes = self.keeps_what_no_clean_takes(conn);
+        if closes || had.spoils {
+            self.count_unclean_close(conn);
+        }
         let Some(server) = self.table.server(conn) else {
             return;
         };

@@ -15,7 +15,7 @@ use crate::{
     pin::Pin,
     session::{Certificates, VerdictCache},
     shared_pool::Welcome,
-    stats::Periods,
+    stats::{Periods, Times},
 };
 
 /// Microseconds for which a pool that never had a server is kept without a client.
@@ -37,6 +37,7 @@ pub(crate) struct LocalPool {
     /// Servers of this worker.
     pub(crate) servers: usize,
     pub(crate) stats: Periods,
+    pub(crate) times: Times,
     /// What is certified of its database, as far as this worker knows.
     pub(crate) certificates: Certificates,
     /// When this worker asks next if the catalog is to be read.
@@ -238,6 +239,7 @@ impl LocalPool {
             clients: 0,
             servers: 0,
             stats: Periods::default(),
+            times: Times::default(),
             certificates: Certificates::default(),
             catalog_due: Time(0),
             verdicts: VerdictCache::default(),

@@ -97,6 +97,11 @@ impl Worker {
             failed: false,
         }));
         server.ask(Own::Probe);
+        let pool = server.pool();
+        if let Some(pool) = self.pool(pool) {
+            pool.stats.now.look_count += 1;
+            pool.stats.now.clean_count += u64::from(cleans);
+        }
         out.send_made(conn, |bytes| {
             MessageWriter::new(bytes).query(&text);
         });

@@ -46,6 +46,9 @@ impl Worker {
             Closed::Error(error) => Some(format!("connection lost: {error}")),
             Closed::Tls(error) => Some(format!("TLS handshake failed: {error}")),
         };
+        if matches!(why, Closed::Tls(_)) {
+            self.logins.server_tls_failed += 1;
+        }
         if let Some(text) = lost {
             out.log(Level::Warning, self.server_subject(conn), text);
         }

@@ -69,7 +69,7 @@ use crate::{
     parked_logins::{self, ParkedLogins},
     pool::{Notes, PoolId},
     session::Bindings,
-    stats::{Periods, Stats},
+    stats::{Logins, Periods, Stats},
     suspension::Suspension,
     takeover::PoolNote,
 };
@@ -117,6 +117,8 @@ pub struct Worker {
     pub(crate) parked_logins: ParkedLogins,
     /// What pools counted that are no more.
     pub(crate) past: Stats,
+    /// What became of logins and TLS handshakes.
+    pub(crate) logins: Logins,
 }
 
 /// A worker, taken apart: each module owns its state.
@@ -162,6 +164,7 @@ impl Worker {
             clients: 0,
             parked_logins: ParkedLogins::default(),
             past: Stats::default(),
+            logins: Logins::default(),
         }
     }
 
@@ -421,6 +424,7 @@ impl Worker {
                 self.configured(console, outcome, now, out);
             }
             Mail::Takeover(word) => self.heard_of_takeover(*word, now, out),
+            Mail::Measure(measurement) => self.measure(*measurement, now, out),
             Mail::Count => out
                 .list
                 .push(Action::Control(Control::Counted(self.counted()))),

@@ -43,7 +43,9 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) {
-        let hosts = self.local_pool(shared, now).terms.endpoints.len();
+        let pool = self.local_pool(shared, now);
+        pool.stats.now.server_login_failure_count += 1;
+        let hosts = pool.terms.endpoints.len();
         let is_told = {
             let mut facts = shared.facts.lock();
             let is_refused = why.refusal.is_some();

@@ -110,6 +110,9 @@ impl Worker {
         let wants_reset = was_session || settings.server_reset_query_always;
         let cleans = settings.handover_clean == HandoverClean::Always;
         let closes = self.keeps_what_no_clean_takes(conn);
+        if closes {
+            self.count_unclean_close(conn);
+        }
         let Some(server) = self.table.server(conn) else {
             return;
         };
@@ -134,6 +137,17 @@ impl Worker {
         } else {
             server.duty = Duty::Idle;
             self.place(conn, now, out);
+        }
+    }
+
+    /// Counts a server that is about to be retired because no clean restores its session.
+    #[cold]
+    pub(super) fn count_unclean_close(&mut self, conn: Token) {
+        let server = self.table.server(conn);
+        let server = server.filter(|server| server.retire.is_none());
+        let pool = server.map(|server| server.pool());
+        if let Some(pool) = pool.and_then(|pool| self.pool(pool)) {
+            pool.stats.now.unclean_close_count += 1;
         }
     }
 
@@ -234,7 +248,7 @@ impl Worker {
                     }
                     return;
                 }
-                Grant::Evict => return self.close_server(conn, "evicted", now, out),
+                Grant::Evict => return self.close_evicted(conn, pool_id, now, out),
                 Grant::Own(waiter) => {
                     if self.lend_to(conn, waiter, now, out) {
                         return;
@@ -250,6 +264,7 @@ impl Worker {
                     server.destined = Some(waiter);
                     if let Some(pool) = self.pool(pool_id) {
                         pool.servers -= 1;
+                        pool.stats.now.server_move_count += 1;
                         pool.empty_since = now;
                     }
                     out.list.push(Action::HandOver { conn, to, server });

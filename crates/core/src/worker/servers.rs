@@ -278,6 +278,10 @@ impl Worker {
             return self.listener_ready(conn, now, out);
         }
         let shared = Arc::clone(&server.shared);
+        self.local_pool(&shared, now).stats.now.server_login_count += 1;
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
         server.duty = Duty::Idle;
         let (epoch, defaults) = (server.epoch, server.defaults);
         let is_present = epoch == shared.epochs.lock().present()

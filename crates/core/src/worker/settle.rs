@@ -21,7 +21,7 @@ use crate::{
     backend::{Duty, Own, Phase, Server, Settling},
     connections::Conn,
     pool::{PoolId, Wanted},
-    session::{BASELINE, Baseline, Class, Clean, ToDeallocate, is_who},
+    session::{BASELINE, Baseline, Class, Clean, StatementCounts, ToDeallocate, is_who},
 };
 
 /// Microseconds that a server is kept at most after texts that set parameters they name.
@@ -392,10 +392,18 @@ impl Worker {
         let is_opaque = clean.class == Class::Opaque;
         server.session.counts = is_opaque.then_some(None);
         server.ask(Own::Clean);
+        let lacks_baseline = server.session.baseline.is_none();
+        let pool = server.pool();
+        if let Some(pool) = self.pool(pool) {
+            pool.stats.now.clean_count += 1;
+        }
         out.send_made(conn, |bytes| {
             MessageWriter::new(bytes).query(&text);
         });
-        if is_opaque && server.session.baseline.is_none() {
+        if is_opaque
+            && lacks_baseline
+            && let Some(server) = self.table.server(conn)
+        {
             server.session.baseline_rows = Some(Vec::new());
             server.ask(Own::Baseline);
             out.send_made(conn, |bytes| {
@@ -412,18 +420,20 @@ impl Worker {
         if clean_of(server).changes_plans {
             server.prepared.plans_discarded();
         }
-        match server.session.counts.take() {
+        let counts = server.session.counts.take();
+        let expected = server.prepared.len();
+        let fits =
+            |counts: StatementCounts| counts.from_sql == 0 && counts.from_protocol == expected;
+        match counts {
             None => server.session.settings_cleaned(),
-            Some(counts) => {
-                let expected = server.prepared.len();
-                let is_as_expected = counts
-                    .is_some_and(|counts| counts.from_sql == 0 && counts.from_protocol == expected);
-                if !is_as_expected {
-                    server
-                        .retire
-                        .get_or_insert("its prepared statements are not those that it was given");
-                }
-                server.session.cleaned();
+            Some(_) => server.session.cleaned(),
+        }
+        if counts.is_some_and(|counts| !counts.is_some_and(fits)) {
+            self.count_unclean_close(conn);
+            if let Some(server) = self.table.server(conn) {
+                server
+                    .retire
+                    .get_or_insert("its prepared statements are not those that it was given");
             }
         }
     }

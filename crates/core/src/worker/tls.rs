@@ -87,6 +87,7 @@ impl Worker {
         login.end_point = facts.end_point.clone();
         let is_agreed = facts.is_agreed;
         client.tls = Some(Box::new(facts));
+        self.logins.client_tls += 1;
         if direct && !is_agreed {
             self.refuse(conn, &Fault::Tls(TlsFault::NoAlpn), now, out);
         }
@@ -163,6 +164,7 @@ impl Worker {
         let start = out.scratch.len();
         let outcome = login.secured(&facts, &mut out.scratch);
         server.tls = Some(Box::new(facts));
+        self.logins.server_tls += 1;
         if let Err(error) = outcome {
             return self.server_refused(conn, &error, now, out);
         }

@@ -202,6 +202,7 @@ impl Worker {
             let counted = pool.stats.now;
             self.past += counted;
             *shared.past.lock() += counted;
+            *shared.past_times.lock() += pool.times;
             self.pools[id.index()] = None;
             // The last worker to forget it.
             if Arc::strong_count(&shared) == 1 {

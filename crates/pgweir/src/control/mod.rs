@@ -21,7 +21,7 @@ mod threads;
 
 pub(crate) use derive::Deriver;
 pub(crate) use inquire::Inquirer;
-pub(crate) use reload::{LoadError, Loaded, Origin, credentials, load, net_options};
+pub(crate) use reload::{LoadError, Loaded, Origin, credentials, http_tokens, load, net_options};
 pub(crate) use resolver::{Lookup, Resolver};
 pub(crate) use restart::{Program, Restart};
 pub(crate) use signals::{Caught, Signal};

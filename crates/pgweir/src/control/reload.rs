@@ -3,6 +3,7 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -18,6 +19,7 @@ use super::{
     resolver::{LookupError, check_resolv_conf},
 };
 use crate::{
+    http,
     net::{NetOptions, SocketOptions},
     placed::{Places, Wanted, placed, remedy, who},
     process::FileLimit,
@@ -39,6 +41,8 @@ pub(crate) struct Loaded {
     pub(crate) snapshot: Snapshot,
     /// What connections are encrypted with.
     pub(crate) tls: Contexts,
+    /// Of `http_tokens`.
+    pub(crate) http_tokens: Option<Arc<http::Tokens>>,
     /// Besides the notes of the ini file.
     notes: Vec<String>,
 }
@@ -100,6 +104,12 @@ pub(crate) enum LoadError {
     /// Lines of these files that can't be understood.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Rules(Vec<HbaProblem>),
+    /// `http_tokens` can't be read.
+    #[error("http_tokens: {0}: cannot be read: {1}{hint}", hint = remedy(.1, Wanted::Read))]
+    HttpTokens(PathBuf, #[source] io::Error),
+    /// Lines of `http_tokens` that can't be understood.
+    #[error("{}", .0.join("\n"))]
+    HttpTokenLines(Vec<String>),
     /// `resolv_conf` can't be read, or has no name server.
     #[error("\"resolv_conf\": {0}")]
     ResolvConf(LookupError),
@@ -122,6 +132,7 @@ impl LoadError {
         match self {
             Self::Tls(error) => Some(&error.key),
             Self::AuthFile(..) => Some("auth_file"),
+            Self::HttpTokens(..) => Some("http_tokens"),
             Self::RuleFile { key, .. } => Some(key),
             Self::NoRuleFile | Self::NoLdapOptions => Some("auth_type"),
             Self::NoPam(what) if what.starts_with("auth_type") => Some("auth_type"),
@@ -132,6 +143,7 @@ impl LoadError {
             | Self::NobodyToAsk(..)
             | Self::Rules(_)
             | Self::Users(_)
+            | Self::HttpTokenLines(_)
             | Self::At { .. } => None,
         }
     }
@@ -169,6 +181,7 @@ fn complete(config: Config, before: &Contexts) -> Result<Loaded, LoadError> {
     let mut notes = Vec::new();
     let tls = Contexts::load(&config.settings, before, &mut notes)?;
     let (users, rules) = credentials(&config, &mut notes)?;
+    let http_tokens = http_tokens(&config.settings)?;
     check_resolv_conf(config.settings.resolv_conf.as_deref()).map_err(LoadError::ResolvConf)?;
     if config.databases.is_empty() && config.fallback.is_none() {
         notes.push(
@@ -186,6 +199,7 @@ fn complete(config: Config, before: &Contexts) -> Result<Loaded, LoadError> {
             rules,
         },
         tls,
+        http_tokens,
         notes,
     })
 }
@@ -254,6 +268,23 @@ pub(crate) fn credentials(
 fn has_auth_user(config: &Config) -> bool {
     let mut databases = config.databases.values().chain(&config.fallback);
     config.settings.auth_user.is_some() || databases.any(|database| database.auth_user.is_some())
+}
+
+/// Who may look and order over HTTP, if a file says so.
+///
+/// # Errors
+/// All that is wrong with the file.
+pub(crate) fn http_tokens(settings: &Settings) -> Result<Option<Arc<http::Tokens>>, LoadError> {
+    let Some(path) = settings.http_tokens.as_deref().map(Path::new) else {
+        return Ok(None);
+    };
+    let text = read(path).map_err(|error| LoadError::HttpTokens(path.to_owned(), error))?;
+    let text = zeroize::Zeroizing::new(text);
+    let tokens = http::Tokens::parse(&text).map_err(|problems| {
+        let place = |problem: &String| format!("{}:{problem}", path.display());
+        LoadError::HttpTokenLines(problems.iter().map(place).collect())
+    })?;
+    Ok(Some(Arc::new(tokens)))
 }
 
 fn load_users(path: &Path, notes: &mut Vec<String>) -> Result<Userlist, LoadError> {

@@ -144,6 +144,7 @@ impl Supervisor {
             Step::Begin(reply) => self.begin_takeover(&reply, ending),
             Step::Up(pid) => {
                 self.notifier.main_pid(pid);
+                self.http.hand_over();
                 let text =
                     format!("online restart: process {pid} accepts clients, ours leave for it");
                 self.say(Level::Log, text);
@@ -187,6 +188,10 @@ impl Supervisor {
     /// The new process is gone: all is ours again.
     fn takeover_failed(&mut self, why: &str) {
         self.say(Level::Warning, format!("online restart failed: {why}"));
+        let settings = &self.directory.snapshot().config.settings;
+        if let Err(error) = self.http.take_back(settings) {
+            self.say(Level::Error, error.to_string());
+        }
         if !std::mem::take(&mut self.restart.handing) {
             return;
         }

@@ -17,9 +17,12 @@ use pgweir_core::{
     mail::{Mail, Note},
 };
 
-use super::{Origin, Resolver, Restart, Signal, StatsReport, credentials, load, net_options};
+use super::{
+    Origin, Resolver, Restart, Signal, StatsReport, credentials, http_tokens, load, net_options,
+};
 use crate::{
     clock::Clock,
+    http::{Http, Opened, Options, Tokens},
     log::{Log, LogBuffer},
     net::{Listeners, Mailboxes, Parcel},
     process::{FileLimit, Notifier, PidFile},
@@ -67,6 +70,8 @@ pub(crate) struct Supervisor {
     pub(crate) files: FileLimit,
     /// What connections are encrypted with.
     pub(crate) tls: Contexts,
+    pub(crate) http: Http,
+    pub(crate) http_tokens: Option<Arc<Tokens>>,
     /// Removed at the end.
     pub(crate) pid_file: Option<PidFile>,
     pub(crate) restart: Restart,
@@ -124,6 +129,7 @@ impl Supervisor {
                 Ok(Request::Core(Control::RefreshNames)) => self.resolver.refresh(),
                 Ok(Request::Core(Control::Shutdown(how))) => self.shut_down(how, &mut ending),
                 Ok(Request::Core(Control::Counted(stats))) => self.counted(&stats),
+                Ok(Request::Core(Control::Measured(metrics))) => self.http.measured(metrics),
                 Ok(Request::Core(Control::Restart)) => self.restart(),
                 Ok(Request::Core(
                     control @ (Control::Departed(_)
@@ -331,6 +337,9 @@ impl Supervisor {
         } else {
             credentials(&config, &mut Vec::new()).map_err(|error| failed(&error))?
         };
+        let opened = self.http.prepare(&config.settings);
+        let opened = opened.map_err(|error| failed(&error))?;
+        self.http_tokens = http_tokens(&config.settings).map_err(|error| failed(&error))?;
         let snapshot = Snapshot {
             config,
             users,
@@ -340,7 +349,7 @@ impl Supervisor {
         if let Some(note) = note {
             self.say(Level::Warning, format!("{key:?}: {note}"));
         }
-        self.apply(Arc::new(snapshot));
+        self.apply(Arc::new(snapshot), opened);
         Ok(misfit)
     }
 
@@ -368,10 +377,15 @@ impl Supervisor {
     /// # Errors
     /// A line for each problem.
     fn reload_file(&mut self, path: &Path) -> Result<(), String> {
-        let mut loaded = match load(path, &self.tls) {
-            Ok(loaded) => loaded,
-            Err(error) => {
-                let problems = error.to_string();
+        let loaded = load(path, &self.tls).map_err(|error| error.to_string());
+        let prepared = loaded.and_then(|loaded| {
+            let opened = self.http.prepare(&loaded.snapshot.config.settings);
+            let opened = opened.map_err(|error| error.to_string())?;
+            Ok((loaded, opened))
+        });
+        let (mut loaded, opened) = match prepared {
+            Ok(prepared) => prepared,
+            Err(problems) => {
                 for problem in problems.lines() {
                     self.say(Level::Error, problem);
                 }
@@ -396,11 +410,12 @@ impl Supervisor {
         config.succeed(&before.config);
         config.settings.verbose = config.settings.verbose.max(self.verbose);
         self.tls = loaded.tls;
-        self.apply(Arc::new(loaded.snapshot));
+        self.http_tokens = loaded.http_tokens;
+        self.apply(Arc::new(loaded.snapshot), opened);
         Ok(())
     }
 
-    fn apply(&mut self, snapshot: Arc<Snapshot>) {
+    fn apply(&mut self, snapshot: Arc<Snapshot>, opened: Opened) {
         let settings = &snapshot.config.settings;
         self.resolver.configure(settings);
         let options = Arc::new(net_options(&snapshot, &self.tls, self.files));
@@ -409,6 +424,10 @@ impl Supervisor {
                 Level::Warning,
                 format!("cannot set the TCP options of the listening sockets: {error}"),
             );
+        }
+        let http = Options::of(settings, &self.tls, self.http_tokens.clone());
+        if let Err(error) = self.http.apply(opened, http) {
+            self.say(Level::Error, format!("http: cannot start: {error}"));
         }
         self.directory.replace(Arc::clone(&snapshot));
         self.configure_log();

@@ -6,6 +6,7 @@ use pgweir_config::{Place, Settings};
 
 use crate::{
     control::LoadError,
+    http::HttpListenError,
     net::ListenError,
     placed::{Places, Wanted, placed, remedy},
     process::ProcessError,
@@ -37,6 +38,8 @@ pub(crate) enum StartError {
     Process(#[from] ProcessError),
     #[error(transparent)]
     Listen(#[from] ListenError),
+    #[error(transparent)]
+    HttpListen(#[from] HttpListenError),
     #[error("cannot open the log file {0}: {1}{hint}", hint = remedy(.1, Wanted::Write))]
     LogFile(PathBuf, #[source] io::Error),
     #[error(
@@ -60,6 +63,7 @@ impl StartError {
             Self::Process(error) | Self::Takeover(TakeoverError::Process(error)) => error.key(),
             Self::Listen(error) | Self::Takeover(TakeoverError::Listen(error)) => error.key(),
             Self::LogFile(..) => Some("logfile"),
+            Self::HttpListen(_) => Some("http_listen"),
             _ => None,
         };
         match key.and_then(|key| Some((key, places.get(key)?.clone()))) {

@@ -26,6 +26,8 @@ use super::{
 
 /// What both sides say by ALPN that they are about to speak.
 pub(super) const ALPN: &[u8] = b"postgresql";
+/// The same of HTTP.
+const ALPN_HTTP: &[u8] = b"http/1.1";
 /// Servers whose sessions are remembered, to be resumed.
 const SESSIONS_KEPT: usize = 256;
 /// What keys are agreed on with servers by. The first is the only one that PostgreSQL up to 17 accepts by
@@ -60,6 +62,8 @@ pub(crate) struct Contexts {
 /// Towards clients.
 pub(super) struct Accept {
     pub(super) config: Arc<ServerConfig>,
+    /// The same for HTTP.
+    http: Arc<ServerConfig>,
     /// The hash of our certificate, for channel binding.
     pub(super) end_point: Option<Box<[u8]>>,
     print: u64,
@@ -126,6 +130,12 @@ impl Contexts {
             demanded: self.accept.as_ref().is_some_and(|accept| accept.required),
             servers: self.connect.as_ref().map(|connect| connect.terms),
         }
+    }
+
+    /// What HTTP connections are encrypted with, and whether they must be.
+    pub(crate) fn http(&self) -> Option<(Arc<ServerConfig>, bool)> {
+        let accept = self.accept.as_ref()?;
+        Some((Arc::clone(&accept.http), accept.required))
     }
 
     pub(super) fn accept(&self) -> Option<&Arc<Accept>> {
@@ -195,8 +205,11 @@ impl Accept {
             let what = format!("no key for session tickets: {error}");
             TlsError::new("client_tls_sslmode", what)
         })?;
+        let mut http = config.clone();
+        http.alpn_protocols = vec![ALPN_HTTP.to_vec()];
         Ok(Self {
             config: Arc::new(config),
+            http: Arc::new(http),
             end_point: chain
                 .first()
                 .and_then(|first| certificate::end_point(first)),

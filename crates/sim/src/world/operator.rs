@@ -97,7 +97,7 @@ impl World {
                 self.tell_all(|| Mail::Shutdown(how));
             }
             // The log of this world has no line of statistics.
-            Control::Counted(_) => {}
+            Control::Counted(_) | Control::Measured(_) => {}
             // There is no other process that could be told.
             Control::Restart
             | Control::Departed(_)

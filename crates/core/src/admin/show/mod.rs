@@ -6,11 +6,11 @@ mod few;
 mod group;
 mod internal;
 mod listeners;
-mod peers;
+pub(in crate::admin) mod peers;
 mod pins;
-mod pools;
-mod stats;
-mod users;
+pub(in crate::admin) mod pools;
+pub(in crate::admin) mod stats;
+pub(in crate::admin) mod users;
 
 use crate::{
     Time,
@@ -45,13 +45,18 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
     }
 }
 
-/// The whole table.
-pub(super) fn table(worker: &Worker, mut collection: Collection, now: Time) -> Table {
+/// Adds what was counted in pools by workers that have forgotten them since.
+pub(super) fn add_past(worker: &Worker, collection: &mut Collection) {
     for pool in worker.directory.pools() {
         if let Some(count) = collection.pools.get_mut(&pool.key) {
             count.past = *pool.past.lock();
         }
     }
+}
+
+/// The whole table.
+pub(super) fn table(worker: &Worker, mut collection: Collection, now: Time) -> Table {
+    add_past(worker, &mut collection);
     match collection.show {
         Show::Clients | Show::Servers | Show::Sockets | Show::ActiveSockets => {
             peers::table(collection)

@@ -132,7 +132,7 @@ fn is_wanted(conn: &Conn, show: Show) -> bool {
 }
 
 /// States have other names among the sockets.
-fn client_state(client: &Client, show: Show) -> &'static str {
+pub(in crate::admin) fn client_state(client: &Client, show: Show) -> &'static str {
     let (state, of_socket) = match client.duty {
         ClientDuty::Active(_) => ("active", "cl_active"),
         ClientDuty::Preparing(_) | ClientDuty::Waiting { .. } | ClientDuty::Opening(_) => {

@@ -1,9 +1,11 @@
 //! SHOW POOLS and SHOW DATABASES, and the counts per pool behind several other tables.
 
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
 use pgweir_config::{Database, LoadBalance, PoolMode, RESERVED_DATABASES};
 
 use crate::{
-    Time,
+    SharedPool, Time,
     backend::{Duty, Phase, Server},
     cancel::{Goal, Passage},
     connections::Conn,
@@ -160,10 +162,8 @@ fn load_balance(database: Option<&Database>) -> Cell {
 
 /// What is wrong with a pool: what its clients wait for, its last failed login if none has succeeded since, and
 /// the seconds until the next one is tried.
-fn trouble(worker: &Worker, database: &str, user: &str, waiting: usize, now: Time) -> [Cell; 3] {
-    let is_it = |key: &PoolKey| *key.database == *database && *key.user == *user;
-    let pools = worker.directory.pools();
-    let Some(pool) = pools.iter().find(|pool| is_it(&pool.key)) else {
+fn trouble(pool: Option<&SharedPool>, waiting: usize, now: Time) -> [Cell; 3] {
+    let Some(pool) = pool else {
         return [Cell::Null, Cell::Null, Cell::Null];
     };
     let (obstacle, retry_at) = {
@@ -194,9 +194,12 @@ fn trouble(worker: &Worker, database: &str, user: &str, waiting: usize, now: Tim
     ]
 }
 
-pub(super) fn pools(worker: &Worker, collection: &Collection, now: Time) -> Table {
+pub(in crate::admin) fn pools(worker: &Worker, collection: &Collection, now: Time) -> Table {
     let config = &worker.snapshot.config;
-    let row = |database: &str, user: &str, count: &PoolCount| {
+    let living = worker.directory.pools();
+    let living: HashMap<&PoolKey, &SharedPool> =
+        living.iter().map(|pool| (&pool.key, &**pool)).collect();
+    let row = |database: &str, user: &str, pool: Option<&SharedPool>, count: &PoolCount| {
         let numbers = [
             count.clients_active,
             count.clients_waiting,
@@ -217,20 +220,21 @@ pub(super) fn pools(worker: &Worker, collection: &Collection, now: Time) -> Tabl
             Cell::Int(count.maxwait % 1_000_000),
         ]);
         row.extend([count.mode.into(), load_balance(config.database(database))]);
-        row.extend(trouble(worker, database, user, count.clients_waiting, now));
+        row.extend(trouble(pool, count.clients_waiting, now));
         row
     };
     let mut rows: Vec<_> = collection
         .pools
         .iter()
-        .map(|(key, count)| row(&key.database, &key.user, count))
+        .map(|(key, count)| row(&key.database, &key.user, living.get(key).copied(), count))
         .collect();
     let console = PoolCount {
         clients_active: collection.console_clients,
         mode: pool_mode(PoolMode::Statement),
         ..PoolCount::default()
     };
-    rows.push(row(RESERVED_DATABASES[0], RESERVED_DATABASES[0], &console));
+    let [console_name, _] = RESERVED_DATABASES;
+    rows.push(row(console_name, console_name, None, &console));
     (POOL_COLUMNS.into(), rows)
 }
 
@@ -247,10 +251,10 @@ pub(super) fn known_databases<'a>(
         .map(|(name, database)| (name.clone(), database))
         .collect();
     let used = collection.pools.keys().map(|key| key.database.to_string());
-    let ordered = worker.directory.operator().named();
-    for other in used.chain(ordered) {
+    let others: BTreeSet<String> = used.chain(worker.directory.operator().named()).collect();
+    for other in others {
         if let Some(database) = config.database(&other)
-            && !known.iter().any(|(name, _)| *name == other)
+            && !config.databases.contains_key(&other)
         {
             known.push((other, database));
         }
@@ -259,28 +263,25 @@ pub(super) fn known_databases<'a>(
     known
 }
 
-pub(super) fn databases(worker: &Worker, collection: &Collection) -> Table {
+pub(in crate::admin) fn databases(worker: &Worker, collection: &Collection) -> Table {
+    let mut servers = BTreeMap::<&str, usize>::new();
+    for (key, pool) in &collection.pools {
+        *servers.entry(&key.database).or_default() += pool.servers();
+    }
     let known = known_databases(worker, collection).into_iter();
     let mut rows: Vec<_> = known
-        .map(|(name, database)| database_row(worker, collection, &name, database))
+        .map(|(name, database)| {
+            let servers = servers.get(&*name).copied().unwrap_or_default();
+            database_row(worker, servers, &name, database)
+        })
         .collect();
     rows.push(console_row(worker));
     (DATABASE_COLUMNS.into(), rows)
 }
 
-fn database_row(
-    worker: &Worker,
-    collection: &Collection,
-    name: &str,
-    database: &Database,
-) -> Vec<Cell> {
+fn database_row(worker: &Worker, servers: usize, name: &str, database: &Database) -> Vec<Cell> {
     let config = &worker.snapshot.config;
     let operator = worker.directory.operator();
-    let pools = collection.pools.iter();
-    let servers: usize = pools
-        .filter(|(key, _)| *key.database == *name)
-        .map(|(_, pool)| pool.servers())
-        .sum();
     let clients = worker.directory.client_counts().of_database(name);
     let host = (!database.host.is_empty()).then(|| database.host.join(","));
     vec![

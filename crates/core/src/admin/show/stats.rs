@@ -91,7 +91,7 @@ pub(super) fn stats(worker: &Worker, collection: &Collection, now: Time) -> Tabl
     (columns, rows.collect())
 }
 
-pub(super) fn totals_of_databases(collection: &Collection) -> Table {
+pub(in crate::admin) fn totals_of_databases(collection: &Collection) -> Table {
     let rows = by_database(collection).into_iter().map(|(name, counted)| {
         let mut row: Vec<Cell> = vec![name.into()];
         row.extend(counted.total.values().into_iter().map(Cell::Int));

@@ -68,7 +68,7 @@ fn names(worker: &Worker) -> BTreeSet<&str> {
     names
 }
 
-pub(super) fn lists(worker: &Worker, collection: &Collection) -> Table {
+pub(in crate::admin) fn lists(worker: &Worker, collection: &Collection) -> Table {
     let config = &worker.snapshot.config;
     // The console is a database, and has a pool.
     let rows = [
@@ -93,7 +93,7 @@ pub(super) fn lists(worker: &Worker, collection: &Collection) -> Table {
 }
 
 /// The fixed part of what connections and pools take; buffers and texts come on top.
-pub(super) fn mem(collection: &Collection) -> Table {
+pub(in crate::admin) fn mem(collection: &Collection) -> Table {
     let rows = [
         ("client", size_of::<Client>(), collection.clients),
         ("server", size_of::<Server>(), collection.servers),

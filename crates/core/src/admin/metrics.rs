@@ -1,0 +1,172 @@
+//! A measurement for `/metrics` visits each worker, as a console command does, and ends at the control thread.
+
+use std::collections::HashMap;
+
+use super::show;
+use crate::{
+    Action, Actions, Control, Endpoint, Halt, Time, WorkerId,
+    connections::Conn,
+    console::{Show, VERSION},
+    frontend::ClientDuty,
+    mail::Mail,
+    metrics::{ClientCount, ClientGroup, Measurement, Metrics, PoolMetrics},
+    pin::Pin,
+    pool::PoolKey,
+    stats::Stats,
+    worker::Worker,
+};
+
+/// The longest `application_name` that is told, as PostgreSQL cuts it.
+const NAME_MAX: usize = 63;
+
+impl Measurement {
+    fn add_pools(&mut self, worker: &Worker) {
+        for pool in worker.pools.iter().flatten() {
+            let counts = self.pools.entry(pool.shared.key.clone()).or_default();
+            counts.times += pool.times;
+            for (pin, count) in Worker::pin_counts(pool) {
+                counts.pins[pin as usize] += count;
+            }
+        }
+    }
+
+    /// Counts by borrowed keys first: clients are many, and kinds of clients are few.
+    fn add_connections(&mut self, worker: &Worker) {
+        let mut clients = HashMap::<(&PoolKey, &[u8], &'static str), u64>::new();
+        let mut servers = HashMap::<(&str, &Endpoint), u64>::new();
+        for (_, conn) in worker.table.iter() {
+            match conn {
+                Conn::Client(client) => {
+                    let Some(names) = client.names.as_deref() else {
+                        continue;
+                    };
+                    if matches!(client.duty, ClientDuty::Login(_)) {
+                        continue;
+                    }
+                    let name = client.tracked.application_name();
+                    let state = show::peers::client_state(client, Show::Clients);
+                    *clients.entry((names, name, state)).or_default() += 1;
+                }
+                Conn::Server(server) => {
+                    let database = &*server.shared.key.database;
+                    *servers.entry((database, &server.endpoint)).or_default() += 1;
+                }
+                Conn::Cancel(_) => {}
+            }
+        }
+        for ((names, application_name, state), count) in clients {
+            let group = ClientGroup {
+                database: (*names.database).into(),
+                user: (*names.user).into(),
+                application_name: cut(application_name),
+                state,
+            };
+            *self.clients.entry(group).or_default() += count;
+        }
+        for ((database, endpoint), count) in servers {
+            let key = (database.into(), endpoint.to_string());
+            *self.servers.entry(key).or_default() += count;
+        }
+    }
+
+    fn finish(mut self, worker: &Worker, now: Time) -> Metrics {
+        show::add_past(worker, &mut self.collection);
+        for pool in worker.directory.pools() {
+            if let Some(counts) = self.pools.get_mut(&pool.key) {
+                counts.times += *pool.past_times.lock();
+            }
+        }
+        let collection = &self.collection;
+        let pool_metrics = self.pools.iter().map(|(key, counts)| {
+            let count = collection.pools.get(key);
+            let mut stats = Stats::default();
+            if let Some(count) = count {
+                stats += count.stats.total;
+                stats += count.past;
+            }
+            let pins = Pin::ALL.iter().zip(counts.pins);
+            PoolMetrics {
+                database: (*key.database).into(),
+                user: (*key.user).into(),
+                stats,
+                times: counts.times,
+                pins: pins
+                    .filter(|(_, count)| *count > 0)
+                    .map(|(pin, count)| (pin.name(), count))
+                    .collect(),
+            }
+        });
+        let halt = worker.directory.operator().halt();
+        Metrics {
+            version: VERSION,
+            databases: show::pools::databases(worker, collection),
+            pools: show::pools::pools(worker, collection, now),
+            stats: show::stats::totals_of_databases(collection),
+            lists: show::users::lists(worker, collection),
+            memory: show::users::mem(collection),
+            pool_metrics: pool_metrics.collect(),
+            clients: self
+                .clients
+                .into_iter()
+                .map(|(group, count)| ClientCount {
+                    database: group.database,
+                    user: group.user,
+                    application_name: group.application_name,
+                    state: group.state,
+                    count,
+                })
+                .collect(),
+            servers: self
+                .servers
+                .into_iter()
+                .map(|((database, endpoint), count)| (database, endpoint, count))
+                .collect(),
+            logins: self.logins,
+            workers: worker.directory.workers(),
+            is_paused: halt == Halt::Paused,
+            is_suspended: halt == Halt::Suspended,
+        }
+    }
+}
+
+/// The name as text, cut at the end of a character.
+fn cut(name: &[u8]) -> String {
+    let text = String::from_utf8_lossy(name);
+    let end = (0..=NAME_MAX.min(text.len()))
+        .rev()
+        .find(|&end| text.is_char_boundary(end));
+    text[..end.unwrap_or_default()].to_owned()
+}
+
+impl Worker {
+    /// Adds this worker's counts, and passes the measurement on, or its result to the control thread.
+    pub(crate) fn measure(&mut self, mut measurement: Measurement, now: Time, out: &mut Actions) {
+        measurement.visited += 1;
+        show::add(self, &mut measurement.collection, now);
+        measurement.add_pools(self);
+        measurement.add_connections(self);
+        measurement.logins += self.logins;
+        let workers = self.directory.workers();
+        if measurement.visited < workers {
+            let to = WorkerId(((self.id.index() + 1) % workers) as u8);
+            let mail = Mail::Measure(Box::new(measurement));
+            return out.list.push(Action::Mail { to, mail });
+        }
+        let metrics = Box::new(measurement.finish(self, now));
+        out.list.push(Action::Control(Control::Measured(metrics)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cut;
+
+    #[test]
+    fn names_are_cut_between_characters() {
+        assert_eq!(cut(b"psql"), "psql");
+        assert_eq!(cut("x".repeat(100).as_bytes()).len(), 63);
+        let long = "é".repeat(40);
+        assert_eq!(cut(long.as_bytes()), "é".repeat(31));
+        assert_eq!(cut(b"a\xffb"), "a\u{fffd}b");
+    }
+}

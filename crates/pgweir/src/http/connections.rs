@@ -1,0 +1,320 @@
+//! HTTP connections: how many there are, how long they last, and one request on each.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+    convert::Infallible,
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
+
+use hyper::{server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
+use rustix::process::geteuid;
+use rustls::ServerConfig;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    net::{TcpListener, TcpStream, UnixListener, UnixStream},
+    task::{self, AbortHandle, JoinHandle},
+    time,
+};
+use tokio_rustls::TlsAcceptor;
+
+use super::{
+    pages::{Sender, answer},
+    sockets::{Socket, SocketFile},
+    state::{State, count},
+};
+
+/// The largest head of a request: its first line and its headers.
+const HEAD_MAX: usize = 16 * 1024;
+/// How long the rest of a request is read after its answer, and how much of it: a connection that is closed before
+/// would be reset, and the client might not see the answer.
+const LINGER: Duration = Duration::from_secs(1);
+const LINGER_BYTES: usize = 256 * 1024;
+/// After a failed `accept`: the process may be out of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How a TLS handshake begins: the type of its first record.
+const HANDSHAKE: u8 = 0x16;
+
+const FULL: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n\
+    Content-Length: 64\r\nConnection: close\r\n\r\n\
+    too many HTTP connections: see the setting http_max_connections\n";
+const NEEDS_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n\
+    Content-Length: 40\r\nConnection: close\r\n\r\n\
+    this port speaks TLS only: use https://\n";
+
+/// The connections that are open, by their numbers: the oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Connections {
+    open: RefCell<BTreeMap<u64, Open>>,
+    next: Cell<u64>,
+    /// Connections that are being refused.
+    refusing: Cell<usize>,
+}
+
+#[derive(Debug)]
+struct Open {
+    task: AbortHandle,
+    /// It may end for another's sake: its request is not complete, or has been answered.
+    is_dispensable: Rc<Cell<bool>>,
+}
+
+/// Takes a connection from the list when its task ends, in whatever way.
+struct Entry {
+    number: u64,
+    connections: Rc<Connections>,
+    state: Rc<State>,
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.connections.open.borrow_mut().remove(&self.number);
+        let left = self.connections.open.borrow().len() as u64;
+        self.state.connections.set(left);
+    }
+}
+
+impl Connections {
+    /// Accepts connections on a socket, until the task is aborted.
+    pub(super) fn accept_on(
+        self: &Rc<Self>,
+        socket: Socket,
+        state: &Rc<State>,
+    ) -> std::io::Result<JoinHandle<()>> {
+        let (connections, state) = (Rc::clone(self), Rc::clone(state));
+        Ok(match socket {
+            Socket::Tcp(listener) => {
+                let listener = TcpListener::from_std(listener)?;
+                task::spawn_local(async move { connections.accept_tcp(&listener, &state).await })
+            }
+            Socket::Unix(listener, file) => {
+                let listener = UnixListener::from_std(listener)?;
+                task::spawn_local(async move {
+                    connections.accept_unix(&listener, &file, &state).await;
+                })
+            }
+        })
+    }
+
+    async fn accept_tcp(self: &Rc<Self>, listener: &TcpListener, state: &Rc<State>) {
+        loop {
+            let Ok((stream, from)) = listener.accept().await else {
+                time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            };
+            if !self.make_room(state).await {
+                self.refuse(stream, state);
+                continue;
+            }
+            let sender = Sender {
+                is_own_user: false,
+                name: from.to_string().into(),
+            };
+            let tls = state.options().tls;
+            self.begin(state, |state, is_dispensable| async move {
+                serve_tcp(stream, tls, &sender, &state, &is_dispensable).await;
+            });
+        }
+    }
+
+    async fn accept_unix(
+        self: &Rc<Self>,
+        listener: &UnixListener,
+        _file: &SocketFile,
+        state: &Rc<State>,
+    ) {
+        loop {
+            let Ok((stream, _)) = listener.accept().await else {
+                time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            };
+            if !self.make_room(state).await {
+                self.refuse(stream, state);
+                continue;
+            }
+            let sender = sender_on(&stream);
+            self.begin(state, |state, is_dispensable| async move {
+                serve(stream, &sender, &state, &is_dispensable).await;
+            });
+        }
+    }
+
+    /// Is there room for one more connection? If need be, the oldest goes that can be done without.
+    async fn make_room(&self, state: &State) -> bool {
+        let most = state.options().connections_max;
+        if self.open.borrow().len() < most {
+            return true;
+        }
+        // The rest of a request may have come, and its connection was not told yet.
+        task::yield_now().await;
+        let mut open = self.open.borrow_mut();
+        if open.len() < most {
+            return true;
+        }
+        let oldest = open.iter().find(|(_, one)| one.is_dispensable.get());
+        let Some(number) = oldest.map(|(&number, _)| number) else {
+            count(&state.refused);
+            return false;
+        };
+        if let Some(oldest) = open.remove(&number) {
+            oldest.task.abort();
+        }
+        count(&state.displaced);
+        true
+    }
+
+    /// Tells a client that it is one too many, unless others are being told already, as many as are served.
+    fn refuse<S>(self: &Rc<Self>, mut stream: S, state: &State)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + 'static,
+    {
+        if self.refusing.get() >= state.options().connections_max {
+            return;
+        }
+        self.refusing.set(self.refusing.get() + 1);
+        let connections = Rc::clone(self);
+        task::spawn_local(async move {
+            // A fresh socket takes it at once.
+            if stream.write_all(FULL).await.is_ok() {
+                linger(&mut stream).await;
+            }
+            connections.refusing.set(connections.refusing.get() - 1);
+        });
+    }
+
+    fn begin<F: Future<Output = ()> + 'static>(
+        self: &Rc<Self>,
+        state: &Rc<State>,
+        serve: impl FnOnce(Rc<State>, Rc<Cell<bool>>) -> F,
+    ) {
+        let is_dispensable = Rc::new(Cell::new(true));
+        let number = self.next.get();
+        self.next.set(number + 1);
+        let entry = Entry {
+            number,
+            connections: Rc::clone(self),
+            state: Rc::clone(state),
+        };
+        let served = serve(Rc::clone(state), Rc::clone(&is_dispensable));
+        let task = task::spawn_local(async move {
+            let timeout = entry.state.options().timeout;
+            if time::timeout(timeout, served).await.is_err() {
+                count(&entry.state.timeouts);
+            }
+        });
+        let task = task.abort_handle();
+        let mut open = self.open.borrow_mut();
+        open.insert(
+            number,
+            Open {
+                task,
+                is_dispensable,
+            },
+        );
+        state.connections.set(open.len() as u64);
+    }
+}
+
+fn sender_on(stream: &UnixStream) -> Sender {
+    let uid = stream.peer_cred().map(|peer| peer.uid()).ok();
+    let name = match uid {
+        Some(uid) => format!("a Unix socket (user id {uid})"),
+        None => "a Unix socket".to_owned(),
+    };
+    Sender {
+        is_own_user: uid.is_some_and(|uid| uid == 0 || uid == geteuid().as_raw()),
+        name: name.into(),
+    }
+}
+
+async fn serve_tcp(
+    mut stream: TcpStream,
+    tls: Option<(Arc<ServerConfig>, bool)>,
+    sender: &Sender,
+    state: &Rc<State>,
+    is_dispensable: &Cell<bool>,
+) {
+    let Some((config, is_demanded)) = tls else {
+        return serve(stream, sender, state, is_dispensable).await;
+    };
+    let mut first = [0];
+    match stream.peek(&mut first).await {
+        Ok(1..) => {}
+        Ok(0) | Err(_) => return,
+    }
+    if first[0] == HANDSHAKE {
+        // Who fails at it has heard so by an alert.
+        if let Ok(stream) = TlsAcceptor::from(config).accept(stream).await {
+            serve(stream, sender, state, is_dispensable).await;
+        }
+    } else if is_demanded {
+        if stream.write_all(NEEDS_TLS).await.is_ok() {
+            linger(&mut stream).await;
+        }
+    } else {
+        serve(stream, sender, state, is_dispensable).await;
+    }
+}
+
+/// Answers the one request of a connection.
+async fn serve<S>(mut stream: S, sender: &Sender, state: &Rc<State>, is_dispensable: &Cell<bool>)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let service = service_fn(|request| async move {
+        is_dispensable.set(false);
+        Ok::<_, Infallible>(answer(state, sender, request).await)
+    });
+    let mut server = http1::Builder::new();
+    server
+        .keep_alive(false)
+        .header_read_timeout(None)
+        .max_buf_size(HEAD_MAX);
+    // What was no request has been answered already; and there is nobody to tell of a connection that broke.
+    let _ = server
+        .serve_connection(TokioIo::new(&mut stream), service)
+        .await;
+    is_dispensable.set(true);
+    linger(&mut stream).await;
+}
+
+/// Ends a connection so that its client sees the answer.
+async fn linger<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) {
+    let drained = async {
+        let mut left = LINGER_BYTES;
+        let mut bytes = [0; 4096];
+        if stream.shutdown().await.is_err() {
+            return;
+        }
+        while let Ok(len @ 1..) = stream.read(&mut bytes).await {
+            left = left.saturating_sub(len);
+            if left == 0 {
+                return;
+            }
+        }
+    };
+    // It was answered: how it ends matters no more.
+    let _ = time::timeout(LINGER, drained).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fixed_answers_are_as_long_as_they_say() {
+        for answer in [FULL, NEEDS_TLS] {
+            let text = std::str::from_utf8(answer).expect("UTF-8");
+            let (head, body) = text.split_once("\r\n\r\n").expect("a head");
+            let length = format!("Content-Length: {}", body.len());
+            assert!(
+                head.lines().any(|line| line == length),
+                "{head}: {}",
+                body.len()
+            );
+        }
+    }
+}

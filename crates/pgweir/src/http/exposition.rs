@@ -1,0 +1,220 @@
+//! The text formats of Prometheus: OpenMetrics 1.0, and the older one, version 0.0.4.
+
+use std::fmt::Write as _;
+
+use pgweir_core::stats::{Histogram, upper_bound};
+
+/// A text format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Format {
+    /// `text/plain; version=0.0.4`
+    Classic,
+    /// `application/openmetrics-text; version=1.0.0`
+    OpenMetrics,
+}
+
+impl Format {
+    pub(super) fn content_type(self) -> &'static str {
+        match self {
+            Self::Classic => "text/plain; version=0.0.4; charset=utf-8",
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+}
+
+/// The type of a family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Gauge,
+    Counter,
+    Histogram,
+}
+
+/// Names and values of labels.
+pub(super) type Labels<'a> = [(&'a str, &'a str)];
+
+/// A text that is being written.
+#[derive(Debug)]
+pub(super) struct Exposition {
+    format: Format,
+    text: String,
+}
+
+/// A family of series: all of one name.
+#[derive(Debug)]
+pub(super) struct Family<'e> {
+    text: &'e mut String,
+    /// The name of its samples.
+    name: String,
+}
+
+impl Exposition {
+    pub(super) fn new(format: Format) -> Self {
+        Self {
+            format,
+            text: String::new(),
+        }
+    }
+
+    /// Begins a family. `name` has no `_total`: the samples of a counter get it.
+    pub(super) fn family(&mut self, name: &str, kind: Kind, help: &str) -> Family<'_> {
+        let sample = match kind {
+            Kind::Counter => format!("{name}_total"),
+            Kind::Gauge | Kind::Histogram => name.to_owned(),
+        };
+        let described = match self.format {
+            Format::Classic => &*sample,
+            Format::OpenMetrics => name,
+        };
+        let kind = match kind {
+            Kind::Gauge => "gauge",
+            Kind::Counter => "counter",
+            Kind::Histogram => "histogram",
+        };
+        self.text.push_str("# HELP ");
+        self.text.push_str(described);
+        self.text.push(' ');
+        escape(help, &mut self.text);
+        // A String takes everything.
+        let _ = writeln!(self.text, "\n# TYPE {described} {kind}");
+        Family {
+            text: &mut self.text,
+            name: sample,
+        }
+    }
+
+    pub(super) fn gauge(&mut self, name: &str, help: &str, value: u64) {
+        self.family(name, Kind::Gauge, help).add(&[], value);
+    }
+
+    /// The whole text.
+    pub(super) fn finish(mut self) -> String {
+        if self.format == Format::OpenMetrics {
+            self.text.push_str("# EOF\n");
+        }
+        self.text
+    }
+}
+
+impl Family<'_> {
+    /// Adds a sample.
+    pub(super) fn add(&mut self, labels: &Labels<'_>, value: u64) {
+        self.line("", labels, None, &value.to_string());
+    }
+
+    /// Adds a time.
+    pub(super) fn add_micros(&mut self, labels: &Labels<'_>, micros: u64) {
+        self.line("", labels, None, &seconds(micros));
+    }
+
+    /// Adds all samples of a histogram.
+    pub(super) fn add_histogram(&mut self, labels: &Labels<'_>, histogram: &Histogram) {
+        for (bucket, count) in histogram.cumulative().enumerate() {
+            let bound = seconds(upper_bound(bucket));
+            self.line("_bucket", labels, Some(&bound), &count.to_string());
+        }
+        let count = histogram.count().to_string();
+        self.line("_bucket", labels, Some("+Inf"), &count);
+        self.line("_sum", labels, None, &seconds(histogram.sum()));
+        self.line("_count", labels, None, &count);
+    }
+
+    fn line(&mut self, suffix: &str, labels: &Labels<'_>, bound: Option<&str>, value: &str) {
+        let text = &mut *self.text;
+        text.push_str(&self.name);
+        text.push_str(suffix);
+        let bound = bound.map(|bound| ("le", bound));
+        let mut separator = '{';
+        for (name, value) in labels.iter().copied().chain(bound) {
+            text.push(separator);
+            text.push_str(name);
+            text.push_str("=\"");
+            escape(value, text);
+            text.push('"');
+            separator = ',';
+        }
+        if separator == ',' {
+            text.push('}');
+        }
+        text.push(' ');
+        text.push_str(value);
+        text.push('\n');
+    }
+}
+
+/// A time in seconds, without needless zeros.
+fn seconds(micros: u64) -> String {
+    let text = format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+fn escape(text: &str, into: &mut String) {
+    for char in text.chars() {
+        match char {
+            '\\' => into.push_str("\\\\"),
+            '"' => into.push_str("\\\""),
+            '\n' => into.push_str("\\n"),
+            other => into.push(other),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_has_its_suffix_where_the_format_wants_it() {
+        let text = |format| {
+            let mut exposition = Exposition::new(format);
+            let mut family = exposition.family("a_queries", Kind::Counter, "Queries.");
+            family.add(&[("database", "app")], 7);
+            exposition.gauge("a_up", "Is it up?", 1);
+            exposition.finish()
+        };
+        assert_eq!(
+            text(Format::Classic),
+            "# HELP a_queries_total Queries.\n# TYPE a_queries_total counter\n\
+             a_queries_total{database=\"app\"} 7\n\
+             # HELP a_up Is it up?\n# TYPE a_up gauge\na_up 1\n"
+        );
+        assert_eq!(
+            text(Format::OpenMetrics),
+            "# HELP a_queries Queries.\n# TYPE a_queries counter\n\
+             a_queries_total{database=\"app\"} 7\n\
+             # HELP a_up Is it up?\n# TYPE a_up gauge\na_up 1\n# EOF\n"
+        );
+    }
+
+    #[test]
+    fn quotes_backslashes_and_newlines_in_labels_are_escaped() {
+        let mut exposition = Exposition::new(Format::Classic);
+        let mut family = exposition.family("a", Kind::Gauge, "h");
+        family.add(&[("name", "a\"b\\c\nd"), ("other", "é")], 1);
+        let text = exposition.finish();
+        assert!(
+            text.ends_with("a{name=\"a\\\"b\\\\c\\nd\",other=\"é\"} 1\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn histograms_end_with_all() {
+        let mut histogram = Histogram::default();
+        histogram.observe(100);
+        histogram.observe(1_000_000_000);
+        let mut exposition = Exposition::new(Format::Classic);
+        let mut family = exposition.family("a_seconds", Kind::Histogram, "h");
+        family.add_histogram(&[("user", "ann")], &histogram);
+        let text = exposition.finish();
+        for line in [
+            "a_seconds_bucket{user=\"ann\",le=\"0.000064\"} 0",
+            "a_seconds_bucket{user=\"ann\",le=\"0.000128\"} 1",
+            "a_seconds_bucket{user=\"ann\",le=\"+Inf\"} 2",
+            "a_seconds_sum{user=\"ann\"} 1000.0001",
+            "a_seconds_count{user=\"ann\"} 2",
+        ] {
+            assert!(text.lines().any(|one| one == line), "{line}\n{text}");
+        }
+    }
+}

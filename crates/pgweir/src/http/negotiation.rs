@@ -1,0 +1,76 @@
+//! Which text format a scraper wants: the header `Accept`.
+
+use super::exposition::Format;
+
+/// The format that the header prefers; the older one if there is no header, or none of the formats stands in it.
+pub(super) fn format_for(accept: Option<&str>) -> Format {
+    let ranges = accept.unwrap_or_default().split(',');
+    let (mut open, mut classic) = (0, 0);
+    for range in ranges {
+        let mut parts = range.split(';').map(str::trim);
+        let kind = parts.next().unwrap_or_default().to_ascii_lowercase();
+        let mut quality = 1_000;
+        let mut version = None;
+        for part in parts {
+            match part.split_once('=') {
+                Some(("q", value)) => quality = thousandths(value),
+                Some(("version", value)) => version = Some(value.trim_matches('"')),
+                _ => {}
+            }
+        }
+        match &*kind {
+            "application/openmetrics-text" if version.is_none_or(|version| version == "1.0.0") => {
+                open = open.max(quality);
+            }
+            "text/plain" | "text/*" | "*/*" => classic = classic.max(quality),
+            _ => {}
+        }
+    }
+    if open > 0 && open >= classic {
+        Format::OpenMetrics
+    } else {
+        Format::Classic
+    }
+}
+
+/// A quality in thousandths: 0 to 1000.
+fn thousandths(text: &str) -> u32 {
+    let quality = text.trim().parse().unwrap_or(0.0_f32);
+    (quality.clamp(0.0, 1.0) * 1_000.0) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_preferred_format_is_chosen() {
+        let prometheus_3 = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,\
+            application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.3,\
+            text/plain;version=0.0.4;q=0.2,*/*;q=0.1";
+        for (accept, format) in [
+            (None, Format::Classic),
+            (Some(""), Format::Classic),
+            (Some("*/*"), Format::Classic),
+            (Some("text/html, nonsense;;=;q=x"), Format::Classic),
+            (Some("text/plain"), Format::Classic),
+            (Some("application/openmetrics-text"), Format::OpenMetrics),
+            (
+                Some("Application/OpenMetrics-Text; version=\"1.0.0\""),
+                Format::OpenMetrics,
+            ),
+            (
+                Some("application/openmetrics-text;version=0.0.1"),
+                Format::Classic,
+            ),
+            (Some("application/openmetrics-text;q=0"), Format::Classic),
+            (
+                Some("application/openmetrics-text;q=0.2, text/plain"),
+                Format::Classic,
+            ),
+            (Some(prometheus_3), Format::OpenMetrics),
+        ] {
+            assert_eq!(format_for(accept), format, "{accept:?}");
+        }
+    }
+}

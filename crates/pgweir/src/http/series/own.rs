@@ -1,0 +1,340 @@
+//! pgweir's own series.
+
+use std::collections::BTreeMap;
+
+use pgweir_core::{
+    metrics::PoolMetrics,
+    stats::{Histogram, Stats, Times},
+};
+
+use super::{
+    Source,
+    pgbouncer::zip,
+    rows::{self, Kept, OTHER, Sums},
+};
+use crate::http::exposition::{Exposition, Kind};
+
+/// A counter of a pool: its name, its help and where it is.
+type PoolCounter = (&'static str, &'static str, fn(&Stats) -> u64);
+
+const POOL_COUNTERS: [PoolCounter; 9] = [
+    ("received_bytes", "Bytes from clients.", |stats| {
+        stats.received
+    }),
+    ("sent_bytes", "Bytes to clients.", |stats| stats.sent),
+    (
+        "prepared_statement_hits",
+        "Prepared statements that were used, and made on the server before.",
+        |stats| stats.statement_hit_count,
+    ),
+    (
+        "session_looks",
+        "Looks at a server's session, to carry it over to another server.",
+        |stats| stats.look_count,
+    ),
+    ("session_cleans", "Cleans of a server's session.", |stats| {
+        stats.clean_count
+    }),
+    (
+        "unclean_closes",
+        "Servers that were closed because no clean restores their session.",
+        |stats| stats.unclean_close_count,
+    ),
+    (
+        "server_moves",
+        "Idle servers that went to another worker.",
+        |stats| stats.server_move_count,
+    ),
+    (
+        "server_evictions",
+        "Idle servers that were closed for the sake of another pool.",
+        |stats| stats.eviction_count,
+    ),
+    (
+        "client_logins",
+        "Logins of clients that went well.",
+        |stats| stats.client_login_count,
+    ),
+];
+
+/// A histogram of a pool: its name, its help and where it is.
+type PoolHistogram = (&'static str, &'static str, fn(&Times) -> &Histogram);
+
+const POOL_HISTOGRAMS: [PoolHistogram; 4] = [
+    (
+        "wait_seconds",
+        "How long clients waited for a server, each time that they got one.",
+        |times| &times.wait,
+    ),
+    (
+        "query_seconds",
+        "From a request to the end of its answer.",
+        |times| &times.query,
+    ),
+    ("transaction_seconds", "Length of transactions.", |times| {
+        &times.transaction
+    }),
+    (
+        "client_login_seconds",
+        "From a client's connection to the end of its login.",
+        |times| &times.login,
+    ),
+];
+
+/// A pool's counts, or the sum of all that have no series of their own.
+#[derive(Default)]
+struct PoolSum {
+    stats: Stats,
+    times: Times,
+    pins: BTreeMap<&'static str, u64>,
+}
+
+impl PoolSum {
+    fn add(&mut self, pool: &PoolMetrics) {
+        self.stats += pool.stats;
+        self.times += pool.times;
+        for (reason, count) in &pool.pins {
+            *self.pins.entry(reason).or_default() += count;
+        }
+    }
+}
+
+pub(super) fn write(
+    source: Source<'_>,
+    pools: &Kept<(String, String)>,
+    databases: &Kept<String>,
+    text: &mut Exposition,
+) {
+    let help = "1; the label has the version.";
+    let mut family = text.family("pgweir_build_info", Kind::Gauge, help);
+    family.add(&[("version", env!("CARGO_PKG_VERSION"))], 1);
+    write_pools(source, pools, text);
+    write_troubles(source, pools, text);
+    write_servers(source, databases, text);
+    write_logins(source, text);
+    write_memory(source, text);
+    write_process(source, text);
+    write_http(source, text);
+    let help = "Pools that are added up under (other): see metrics_max_pools.";
+    text.gauge("pgweir_metrics_folded_pools", help, pools.folded);
+    let help = "Databases that are added up under (other): see metrics_max_pools.";
+    text.gauge("pgweir_metrics_folded_databases", help, databases.folded);
+}
+
+fn write_pools(source: Source<'_>, kept: &Kept<(String, String)>, text: &mut Exposition) {
+    let mut sums = BTreeMap::<[&str; 2], PoolSum>::new();
+    for pool in &source.metrics.pool_metrics {
+        let names = kept.names(&pool.database, &pool.user);
+        sums.entry(names).or_default().add(pool);
+    }
+    for (name, help, of) in POOL_COUNTERS {
+        let name = format!("pgweir_pool_{name}");
+        let mut family = text.family(&name, Kind::Counter, help);
+        for ([database, user], sum) in &sums {
+            family.add(&[("database", database), ("user", user)], of(&sum.stats));
+        }
+    }
+    let help = "Logins to servers, by their result.";
+    let mut family = text.family("pgweir_pool_server_logins", Kind::Counter, help);
+    for ([database, user], sum) in &sums {
+        for (result, count) in [
+            ("ok", sum.stats.server_login_count),
+            ("failed", sum.stats.server_login_failure_count),
+        ] {
+            let labels = [("database", *database), ("user", user), ("result", result)];
+            family.add(&labels, count);
+        }
+    }
+    let help = "How often clients were pinned to their server, by reason.";
+    let mut family = text.family("pgweir_pool_pins", Kind::Counter, help);
+    for ([database, user], sum) in &sums {
+        for (reason, count) in &sum.pins {
+            let labels = [("database", *database), ("user", user), ("reason", reason)];
+            family.add(&labels, *count);
+        }
+    }
+    for (name, help, of) in POOL_HISTOGRAMS {
+        let name = format!("pgweir_pool_{name}");
+        let mut family = text.family(&name, Kind::Histogram, help);
+        for ([database, user], sum) in &sums {
+            family.add_histogram(&[("database", database), ("user", user)], of(&sum.times));
+        }
+    }
+}
+
+/// Why clients wait, and which pools can't log in to their server.
+fn write_troubles(source: Source<'_>, kept: &Kept<(String, String)>, text: &mut Exposition) {
+    let table = &source.metrics.pools;
+    let at = |name| rows::column(table, name);
+    let (waiting, reason) = (at("cl_waiting"), at("wait_reason"));
+    let (error, retry) = (at("last_error"), at("retry_in"));
+    let (mut waits, mut failing, mut retries) = (Sums::default(), Sums::default(), Sums::default());
+    for row in &table.1 {
+        let text_of = |column: Option<usize>| column.and_then(|at| rows::text_at(row, at));
+        let (Some(database), Some(user)) = (text_of(Some(0)), text_of(Some(1))) else {
+            continue;
+        };
+        let names = kept.names(&database, &user).map(str::to_owned);
+        if let Some(reason) = text_of(reason) {
+            let [database, user] = names.clone();
+            waits.add([database, user, reason], rows::number(row, waiting));
+        }
+        failing.add(names.clone(), text_of(error).is_some().into());
+        retries.raise(names, rows::number(row, retry));
+    }
+    let help =
+        "Clients that wait for a server, by what keeps them waiting (wait_reason of SHOW POOLS).";
+    let mut family = text.family("pgweir_pool_clients_waiting", Kind::Gauge, help);
+    for (values, value) in waits.iter() {
+        family.add(&zip(["database", "user", "reason"], values), value);
+    }
+    let help = "1 if the last login to a server has failed (last_error of SHOW POOLS).";
+    let mut family = text.family("pgweir_pool_server_login_failing", Kind::Gauge, help);
+    for (values, value) in failing.iter() {
+        family.add(&zip(["database", "user"], values), value);
+    }
+    let help = "Seconds until the next try to log in to a server, after a failure.";
+    let mut family = text.family("pgweir_pool_server_login_retry_seconds", Kind::Gauge, help);
+    for (values, value) in retries.iter() {
+        family.add(&zip(["database", "user"], values), value);
+    }
+}
+
+fn write_servers(source: Source<'_>, kept: &Kept<String>, text: &mut Exposition) {
+    let mut sums = Sums::default();
+    for (database, endpoint, count) in &source.metrics.servers {
+        let name = kept.name(database);
+        let endpoint = if name == OTHER { OTHER } else { endpoint };
+        sums.add([name, endpoint].map(str::to_owned), *count);
+    }
+    let help = "Server connections by the host and port, or the Unix socket, that they lead to.";
+    let mut family = text.family("pgweir_server_connections", Kind::Gauge, help);
+    for (values, value) in sums.iter() {
+        family.add(&zip(["database", "endpoint"], values), value);
+    }
+}
+
+fn write_logins(source: Source<'_>, text: &mut Exposition) {
+    let logins = &source.metrics.logins;
+    let help = "Logins of clients, by their result.";
+    let mut family = text.family("pgweir_client_logins", Kind::Counter, help);
+    for (result, count) in logins.clients() {
+        family.add(&[("result", result.name())], count);
+    }
+    let help = "TLS handshakes with clients and servers, by their result.";
+    let mut family = text.family("pgweir_tls_handshakes", Kind::Counter, help);
+    for (side, result, count) in [
+        ("client", "ok", logins.client_tls),
+        ("client", "failed", logins.client_tls_failed),
+        ("server", "ok", logins.server_tls),
+        ("server", "failed", logins.server_tls_failed),
+    ] {
+        family.add(&[("side", side), ("result", result)], count);
+    }
+}
+
+fn write_memory(source: Source<'_>, text: &mut Exposition) {
+    let table = &source.metrics.memory;
+    for (column, name, help) in [
+        (
+            "memtotal",
+            "pgweir_memory_bytes",
+            "The fixed part of what connections and pools take (SHOW MEM).",
+        ),
+        (
+            "used",
+            "pgweir_memory_objects",
+            "How many connections and pools there are (SHOW MEM).",
+        ),
+    ] {
+        let column = rows::column(table, column);
+        let mut family = text.family(name, Kind::Gauge, help);
+        for row in &table.1 {
+            let kind = rows::text_at(row, 0).unwrap_or_default();
+            family.add(&[("kind", &kind)], rows::number(row, column));
+        }
+    }
+}
+
+fn write_process(source: Source<'_>, text: &mut Exposition) {
+    let metrics = source.metrics;
+    for (name, help, value) in [
+        (
+            "pgweir_workers",
+            "Threads that serve connections.",
+            metrics.workers as u64,
+        ),
+        (
+            "pgweir_paused",
+            "1 after PAUSE of all databases.",
+            metrics.is_paused.into(),
+        ),
+        (
+            "pgweir_suspended",
+            "1 after SUSPEND.",
+            metrics.is_suspended.into(),
+        ),
+        (
+            "pgweir_ready",
+            "1 if /readyz says so.",
+            source.http.is_ready.into(),
+        ),
+        (
+            "pgweir_draining",
+            "1 after the order to drain.",
+            source.http.is_draining.into(),
+        ),
+    ] {
+        text.gauge(name, help, value);
+    }
+    let threads = source.directory.occupancies();
+    let kinds = [
+        ("inquiries", threads.inquiries.read()),
+        ("scram_keys", threads.keys.read()),
+    ];
+    let help = "Jobs of logins that take their time, on threads of their own: active and waiting.";
+    let mut family = text.family("pgweir_login_jobs", Kind::Gauge, help);
+    for (kind, jobs) in kinds {
+        family.add(&[("kind", kind), ("state", "active")], jobs.active as u64);
+        family.add(&[("kind", kind), ("state", "waiting")], jobs.waiting as u64);
+    }
+    let help = "Such jobs that were refused because too many waited.";
+    let mut family = text.family("pgweir_login_jobs_refused", Kind::Counter, help);
+    for (kind, jobs) in kinds {
+        family.add(&[("kind", kind)], jobs.refused);
+    }
+}
+
+fn write_http(source: Source<'_>, text: &mut Exposition) {
+    let http = source.http;
+    text.gauge(
+        "pgweir_http_connections",
+        "Open HTTP connections.",
+        http.connections,
+    );
+    for (name, help, value) in [
+        (
+            "refused",
+            "HTTP connections that were refused: see http_max_connections.",
+            http.refused,
+        ),
+        (
+            "displaced",
+            "HTTP connections that were ended for newer ones: see http_max_connections.",
+            http.displaced,
+        ),
+        (
+            "timed_out",
+            "HTTP connections that were ended by http_timeout.",
+            http.timeouts,
+        ),
+    ] {
+        let name = format!("pgweir_http_connections_{name}");
+        text.family(&name, Kind::Counter, help).add(&[], value);
+    }
+    let help = "HTTP requests, by page and by the status of the answer.";
+    let mut family = text.family("pgweir_http_requests", Kind::Counter, help);
+    for (page, status, count) in &http.answers {
+        family.add(&[("page", page), ("status", &status.to_string())], *count);
+    }
+}

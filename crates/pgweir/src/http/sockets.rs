@@ -1,0 +1,241 @@
+//! The listening sockets for HTTP.
+
+use std::{
+    fs, io,
+    net::{SocketAddr, TcpListener},
+    os::unix::{
+        fs::{MetadataExt, PermissionsExt, chown},
+        net::{UnixListener, UnixStream},
+    },
+    path::{Path, PathBuf},
+};
+
+use pgweir_config::{HttpAddress, Settings};
+use rustix::{
+    io::Errno,
+    net::{bind, listen},
+};
+
+use crate::net::{addresses_of, group_id, holder, tcp_socket};
+
+/// How many connections wait in the kernel to be accepted.
+const BACKLOG: i32 = 128;
+
+/// Why there is no socket.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HttpListenError {
+    /// The name stands for nothing.
+    #[error("http_listen: cannot resolve \"{0}\": {1}")]
+    Lookup(HttpAddress, #[source] io::Error),
+    /// The address can't be used.
+    #[error("http_listen: cannot listen on {0}: {1}{hint}", hint = hint(.0, .1))]
+    Bind(HttpAddress, #[source] io::Error),
+}
+
+/// The sockets of one address of `http_listen`.
+#[derive(Debug)]
+pub(crate) struct Bound {
+    pub(super) address: HttpAddress,
+    pub(super) sockets: Vec<Socket>,
+}
+
+/// A listening socket. The file of a Unix socket is removed when this is dropped.
+#[derive(Debug)]
+pub(super) enum Socket {
+    Tcp(TcpListener),
+    Unix(UnixListener, SocketFile),
+}
+
+/// The file of a Unix socket, as long as it is the one that we have made.
+#[derive(Debug)]
+pub(super) struct SocketFile {
+    path: PathBuf,
+    /// Device and inode.
+    identity: (u64, u64),
+}
+
+/// Who may listen already where a socket is to be opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Others {
+    /// Nobody.
+    Refused,
+    /// The process before this one, or this process on an overlapping address.
+    Expected,
+}
+
+impl Bound {
+    /// Opens the sockets of an address.
+    ///
+    /// # Errors
+    /// None of its sockets can be opened.
+    pub(crate) fn open(
+        address: &HttpAddress,
+        settings: &Settings,
+        others: Others,
+    ) -> Result<Self, HttpListenError> {
+        let failed = |error| HttpListenError::Bind(address.clone(), error);
+        let sockets = match address {
+            HttpAddress::Unix(path) => vec![open_unix(path, settings, others).map_err(failed)?],
+            HttpAddress::Tcp { host, port } => {
+                let lookup = |error| HttpListenError::Lookup(address.clone(), error);
+                let found = addresses_of(host, *port).map_err(lookup)?;
+                let mut sockets = Vec::new();
+                for one in found {
+                    match open_tcp(one, others) {
+                        Ok(socket) => sockets.push(socket),
+                        // A machine without IPv6.
+                        Err(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL)
+                            if host == "*" && one.is_ipv6() => {}
+                        Err(error) => return Err(failed(error.into())),
+                    }
+                }
+                sockets
+            }
+        };
+        Ok(Self {
+            address: address.clone(),
+            sockets,
+        })
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let metadata = fs::symlink_metadata(&self.path);
+        if metadata.is_ok_and(|found| (found.dev(), found.ino()) == self.identity) {
+            // Somebody may have removed it meanwhile.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn hint(address: &HttpAddress, error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            let by = match address {
+                HttpAddress::Unix(path) => holder::of_unix(path),
+                HttpAddress::Tcp { host, port } => addresses_of(host, *port)
+                    .ok()
+                    .and_then(|found| found.into_iter().find_map(holder::of_tcp)),
+            };
+            let by = by.map_or("another program".to_owned(), |by| by.to_string());
+            format!(": {by} listens there; stop it, or set another address")
+        }
+        io::ErrorKind::AddrNotAvailable => ": this machine has no such address".to_owned(),
+        io::ErrorKind::PermissionDenied => {
+            ": ports below 1024 are for root, and the folder of a Unix socket must be writable"
+                .to_owned()
+        }
+        _ => String::new(),
+    }
+}
+
+fn open_tcp(address: SocketAddr, others: Others) -> Result<Socket, Errno> {
+    if others == Others::Refused {
+        // Two sockets that both allow it can share an address: only one that does not allow it shows who is there.
+        bind(&tcp_socket(address, false)?, &address)?;
+    }
+    let fd = tcp_socket(address, true)?;
+    bind(&fd, &address)?;
+    listen(&fd, BACKLOG)?;
+    Ok(Socket::Tcp(TcpListener::from(fd)))
+}
+
+fn open_unix(path: &str, settings: &Settings, others: Others) -> io::Result<Socket> {
+    let path = Path::new(path);
+    if others == Others::Refused && UnixStream::connect(path).is_ok() {
+        return Err(io::ErrorKind::AddrInUse.into());
+    }
+    // Under another name first: a file that a process has left behind is replaced, and so is that of a process that
+    // still listens, whose clients notice nothing.
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}", std::process::id()));
+    let temporary = path.with_file_name(name);
+    let _ = fs::remove_file(&temporary);
+    let listener = UnixListener::bind(&temporary)?;
+    let outcome = publish(&temporary, path, settings);
+    if outcome.is_err() {
+        let _ = fs::remove_file(&temporary);
+    }
+    let identity = outcome?;
+    listener.set_nonblocking(true)?;
+    let path = path.to_owned();
+    Ok(Socket::Unix(listener, SocketFile { path, identity }))
+}
+
+/// Gives a socket's file its group, its permissions and its name.
+fn publish(temporary: &Path, path: &Path, settings: &Settings) -> io::Result<(u64, u64)> {
+    if let Some(group) = &settings.unix_socket_group {
+        let group = group_id(group).map_err(|error| io::Error::other(error.to_string()))?;
+        chown(temporary, None, Some(group))?;
+    }
+    let mode = fs::Permissions::from_mode(settings.unix_socket_mode.0);
+    fs::set_permissions(temporary, mode)?;
+    if fs::symlink_metadata(path).is_ok_and(|found| !is_socket(&found)) {
+        let what = "there is a file of that name, which is no socket";
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, what));
+    }
+    let metadata = fs::symlink_metadata(temporary)?;
+    fs::rename(temporary, path)?;
+    Ok((metadata.dev(), metadata.ino()))
+}
+
+fn is_socket(metadata: &fs::Metadata) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    metadata.file_type().is_socket()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unix(path: &Path) -> HttpAddress {
+        HttpAddress::Unix(path.to_str().expect("UTF-8").to_owned())
+    }
+
+    #[test]
+    fn the_file_of_a_socket_goes_with_it_unless_another_took_its_place() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("http.sock");
+        let settings = Settings::default();
+        let open = |others| Bound::open(&unix(&path), &settings, others);
+        let first = open(Others::Refused).expect("it is free");
+        let taken = open(Others::Refused).expect_err("it is taken");
+        assert!(taken.to_string().contains("listens there"), "{taken}");
+        let second = open(Others::Expected).expect("it replaces the first");
+        drop(first);
+        assert!(UnixStream::connect(&path).is_ok());
+        drop(second);
+        assert!(!path.exists());
+        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 0);
+    }
+
+    #[test]
+    fn a_file_that_is_no_socket_stays() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("notes");
+        fs::write(&path, "important").expect("a file");
+        let refused = Bound::open(&unix(&path), &Settings::default(), Others::Refused);
+        assert!(refused.is_err());
+        assert_eq!(fs::read_to_string(&path).expect("a file"), "important");
+        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1);
+    }
+
+    #[test]
+    fn an_address_in_use_is_refused_unless_it_is_expected() {
+        let other = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = other.local_addr().expect("an address").port();
+        let address = HttpAddress::Tcp {
+            host: "127.0.0.1".to_owned(),
+            port,
+        };
+        let settings = Settings::default();
+        let open = |others| Bound::open(&address, &settings, others);
+        open(Others::Refused).expect_err("it is taken");
+        drop(other);
+        let first = open(Others::Refused).expect("it is free");
+        open(Others::Refused).expect_err("it is ours");
+        let second = open(Others::Expected).expect("both allow it");
+        drop((first, second));
+    }
+}
