@@ -9,6 +9,7 @@ mod bypass;
 mod cancel;
 mod cancel_peers;
 mod catalog;
+mod channels;
 mod check;
 mod checkout;
 mod crowd;
