@@ -2,6 +2,7 @@
 //! bytes from one to the other.
 
 mod backpressure;
+mod channels;
 mod ddl;
 mod fence;
 mod given;
@@ -100,11 +101,16 @@ impl Worker {
             longest,
             no_simple,
             left_database: None,
+            channel_command: None,
             makes_suspect: false,
         };
         let ran = upward.run(bytes, out);
+        let command = upward.channel_command.take();
         if let Some(name) = upward.left_database.take() {
             self.leave_database(&name, now, out);
+        }
+        if let Some(command) = command {
+            return self.channel_command(server_conn, command, now, out);
         }
         match ran {
             // A lone Flush or the end of a message changes nothing that a reply would tell us of.

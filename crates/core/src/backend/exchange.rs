@@ -64,6 +64,8 @@ pub struct Settling {
     pub releases: bool,
     /// The client has had its ReadyForQuery.
     pub is_told: bool,
+    /// The client waits for its listener: its LISTEN has not been sent to the server.
+    pub listens: bool,
 }
 
 impl Exchange {

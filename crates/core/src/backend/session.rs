@@ -105,6 +105,8 @@ pub struct ServerSession {
     pub overheard: Vec<u8>,
     /// The channels that it listens to itself, if that has just been learnt.
     pub channels: Option<Vec<Vec<u8>>>,
+    /// The LISTEN that comes next goes to this server, since no listener takes the channel.
+    pub listens_itself: bool,
 }
 
 /// What leaves nothing that would have to be learnt of the server.

@@ -193,6 +193,16 @@ impl Hearing {
         }
     }
 
+    /// UNLISTEN of one channel or of all, outside a transaction: the channels that it hears no more.
+    pub fn drop_now(&mut self, channel: Option<&[u8]>) -> Vec<Channel> {
+        let channels = std::mem::take(&mut self.channels);
+        let (gone, kept) = channels
+            .into_iter()
+            .partition(|heard| channel.is_none_or(|name| heard[..] == *name));
+        self.channels = kept;
+        gone
+    }
+
     /// No transaction is open: the channels that it hears no more, which are all that UNLISTEN was said
     /// of, unless its server listens to them now (`made`): then LISTEN came last.
     pub fn take_dropped(&mut self, made: &[Vec<u8>]) -> Vec<Channel> {

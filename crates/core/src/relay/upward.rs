@@ -12,8 +12,8 @@ use crate::{
     fault::Fault,
     frontend::{Client, Head, Upstream},
     session::{
-        BindingId, Bindings, Certificates, Literals, NO_SUCH_NAME, Names, RESERVED, Statement,
-        Statements, VerdictCache,
+        BindingId, Bindings, Certificates, ChannelCommand, Literals, NO_SUCH_NAME, Names, RESERVED,
+        Statement, Statements, Suspicion, VerdictCache,
     },
     stats::Stats,
     worker::send_early,
@@ -49,6 +49,8 @@ pub(super) struct Upward<'w> {
     pub(super) no_simple: bool,
     /// A database that can't be dropped while a server is connected to it.
     pub(super) left_database: Option<String>,
+    /// A LISTEN or UNLISTEN that the client's listener answers.
+    pub(super) channel_command: Option<ChannelCommand>,
     /// The message that is being read makes a statement that may change the session.
     pub(super) makes_suspect: bool,
 }
@@ -206,6 +208,10 @@ impl Upward<'_> {
             return Flow::Pass;
         }
         cursor.flush(self.server_conn, head, out);
+        if suspicion == Suspicion::LISTEN && self.takes_channels(head.header, body) {
+            self.put_off(head.header, &[&bytes[cursor.at..]], out);
+            return Flow::Wait;
+        }
         let flow = self.attend(suspicion, head.header, &bytes[cursor.at..], out);
         if flow == Flow::Taken {
             self.client.stream.advance(len);

@@ -2,16 +2,13 @@
 
 use std::sync::Arc;
 
-use pgweir_wire::MessageWriter;
-
-use super::{Worker, exchange::enter, listeners::post};
+use super::{Worker, listeners::post};
 use crate::{
     Actions, SharedPool, Time, Token,
-    backend::{Own, Phase, Request, Server},
+    backend::Request,
     fault::Fault,
-    frontend::{Client, ClientDuty},
-    listen::{Channel, Hearing, Letter, ListenerKey, Notification, Question, READ_ALL, Stage},
-    pin::Pin,
+    frontend::ClientDuty,
+    listen::{Channel, Hearing, Letter, ListenerKey, Notification, Question, Stage},
 };
 
 /// What came of a change of a client's channels.
@@ -86,7 +83,13 @@ impl Worker {
         self.fence_as(conn, Stage::Fenced, now, out)
     }
 
-    fn fence_as(&mut self, conn: Token, stage: Stage, now: Time, out: &mut Actions) -> bool {
+    pub(super) fn fence_as(
+        &mut self,
+        conn: Token,
+        stage: Stage,
+        now: Time,
+        out: &mut Actions,
+    ) -> bool {
         let Some(client) = self.table.client(conn) else {
             return true;
         };
@@ -359,11 +362,11 @@ impl Worker {
         }
     }
 
-    fn hearing(&mut self, conn: Token) -> Option<&mut Hearing> {
+    pub(super) fn hearing(&mut self, conn: Token) -> Option<&mut Hearing> {
         self.table.client(conn)?.hearing.as_deref_mut()
     }
 
-    fn forget_empty_hearing(&mut self, conn: Token) {
+    pub(super) fn forget_empty_hearing(&mut self, conn: Token) {
         if let Some(client) = self.table.client(conn)
             && let Some(hearing) = &client.hearing
             && hearing.is_empty()
@@ -372,7 +375,7 @@ impl Worker {
         }
     }
 
-    fn leave_channels(
+    pub(super) fn leave_channels(
         &mut self,
         conn: Token,
         key: &ListenerKey,
@@ -412,187 +415,4 @@ impl Worker {
         };
         Some((shared, key, is_native))
     }
-}
-
-impl Worker {
-    /// After a transaction of the client that has this server: a listener is to have its channels.
-    /// `false` if that takes a while; [`Worker::conclude_hearing`] is called then.
-    pub(super) fn hand_channels_over(
-        &mut self,
-        server_conn: Token,
-        now: Time,
-        out: &mut Actions,
-    ) -> bool {
-        let Some((conn, client, server)) = self.table.pair_of(server_conn) else {
-            return true;
-        };
-        let learnt = server.session.channels.take();
-        let hearing = client.hearing.as_ref();
-        let is_due = hearing.is_some_and(|hearing| hearing.dropping.is_due())
-            || is_in_other_encoding(client, server);
-        if learnt.is_none() && !is_due {
-            return true;
-        }
-        // If nothing was asked, it is the extension that says what it listens to.
-        let reported = self.table.server(server_conn).and_then(|server| {
-            let report = server.session.report.as_ref()?;
-            Some(report.channels.clone())
-        });
-        let made = learnt.or(reported).unwrap_or_default();
-        match self.set_channels(conn, &made, now, out) {
-            Channels::Settled if made.is_empty() => {
-                self.pin_by_channels(server_conn, false, now, out);
-                true
-            }
-            Channels::Settled => {
-                self.pin_by_channels(server_conn, false, now, out);
-                self.unlisten_server(server_conn, out);
-                false
-            }
-            Channels::Asked => false,
-            Channels::Refused => {
-                self.pin_by_channels(server_conn, !made.is_empty(), now, out);
-                true
-            }
-        }
-    }
-
-    /// Its listener has been asked to listen.
-    fn channels_answered(&mut self, conn: Token, granted: bool, now: Time, out: &mut Actions) {
-        let Some(client) = self.table.client(conn) else {
-            return;
-        };
-        let server_conn = match client.duty {
-            ClientDuty::Preparing(server_conn) => server_conn,
-            ClientDuty::Arriving => return self.arriving_answered(conn, granted, now, out),
-            _ => return,
-        };
-        self.pin_by_channels(server_conn, !granted, now, out);
-        if granted {
-            // What the listener told before it answered, this server may not have told yet; once it does not
-            // listen any more it won't.
-            if let Some(server) = self.table.server(server_conn) {
-                server.ask(Own::ReadAll);
-                out.send_made(server_conn, |bytes| {
-                    MessageWriter::new(bytes).query(READ_ALL);
-                });
-            }
-            self.unlisten_server(server_conn, out);
-        } else {
-            self.conclude_hearing(server_conn, now, out);
-            self.release_if_done(server_conn, now, out);
-        }
-    }
-
-    /// A client whose channels no listener takes keeps the server that listens to them.
-    fn pin_by_channels(
-        &mut self,
-        server_conn: Token,
-        is_pinned: bool,
-        now: Time,
-        out: &mut Actions,
-    ) {
-        let Some((conn, client, _)) = self.table.pair_of(server_conn) else {
-            return;
-        };
-        let Some(context) = &mut client.context else {
-            return;
-        };
-        let mut pins = context.pins;
-        if is_pinned {
-            pins.insert(Pin::Listen);
-        } else {
-            pins.remove(Pin::Listen);
-        }
-        let new = pins.new_since(context.pins);
-        context.pin(pins, now);
-        if !new.is_empty() {
-            self.count_reasons(conn, server_conn, new, now, out);
-        }
-    }
-
-    /// A client that listens is about to get a server on which others may have notified just now: that
-    /// is to be known first.
-    #[cold]
-    pub(super) fn fence_first(
-        &mut self,
-        server_conn: Token,
-        conn: Token,
-        now: Time,
-        out: &mut Actions,
-    ) -> bool {
-        let Some((client, server)) = self.table.pair(conn, server_conn) else {
-            return false;
-        };
-        enter(Phase::Equipping, conn, client, server_conn, server);
-        if self.fence(conn, now, out) {
-            self.equip_fenced(server_conn, conn, now, out);
-        }
-        true
-    }
-
-    fn equip_fenced(&mut self, server_conn: Token, conn: Token, now: Time, out: &mut Actions) {
-        if let Some((client, server)) = self.table.pair(conn, server_conn) {
-            server.holder.set(client.key_pid);
-            self.equip(server_conn, conn, now, out);
-        }
-    }
-
-    /// What was notified is told by the listener that has heard it, before the one of another encoding
-    /// takes its place. `true` if that takes a while; [`Worker::hearing_fenced`] follows.
-    pub(super) fn fences_to_move(
-        &mut self,
-        server_conn: Token,
-        now: Time,
-        out: &mut Actions,
-    ) -> bool {
-        match self.table.pair_of(server_conn) {
-            Some((conn, client, server)) if is_in_other_encoding(client, server) => {
-                !self.fence_as(conn, Stage::FencedToMove, now, out)
-            }
-            _ => false,
-        }
-    }
-
-    /// All has come that had been notified. `moves`: now another listener takes over.
-    fn hearing_fenced(&mut self, conn: Token, moves: bool, now: Time, out: &mut Actions) {
-        let Some(client) = self.table.client(conn) else {
-            return;
-        };
-        let server_conn = match client.duty {
-            ClientDuty::Preparing(server_conn) => server_conn,
-            ClientDuty::Arriving => return self.has_arrived(conn, now, out),
-            // It has lost its server meanwhile.
-            _ => return self.tell_on(conn, out),
-        };
-        let server = self.table.server(server_conn);
-        match server.and_then(|server| server.duty.phase()) {
-            Some(Phase::Settling(_)) => {
-                match moves {
-                    true => self.conclude_channels(server_conn, now, out),
-                    false => self.conclude_fenced(server_conn, now, out),
-                }
-                self.release_if_done(server_conn, now, out);
-            }
-            Some(Phase::Equipping) => self.equip_fenced(server_conn, conn, now, out),
-            _ => {}
-        }
-    }
-
-    /// The channels that the server of a client listens to are its listener's business now.
-    fn unlisten_server(&mut self, server_conn: Token, out: &mut Actions) {
-        if let Some(server) = self.table.server(server_conn) {
-            server.ask(Own::Unlisten);
-            out.send_made(server_conn, |bytes| {
-                MessageWriter::new(bytes).query(b"UNLISTEN *");
-            });
-        }
-    }
-}
-
-/// Does a client's listener speak in another encoding than its server does now?
-fn is_in_other_encoding(client: &Client, server: &Server) -> bool {
-    let encoding = server.tracked.client_encoding();
-    let hearing = client.hearing.as_ref();
-    hearing.is_some_and(|hearing| *hearing.key.encoding != *encoding)
 }

@@ -7,6 +7,7 @@ mod assigned;
 mod authenticate;
 mod bypass;
 mod catalog;
+mod channels;
 mod check;
 mod checkout;
 mod defaults;

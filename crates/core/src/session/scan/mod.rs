@@ -7,6 +7,7 @@
 //! nothing is allocated.
 
 mod blocks;
+mod channel_command;
 mod class;
 mod ddl;
 mod denied;
@@ -24,6 +25,7 @@ mod verdict_cache;
 mod verdicts;
 mod words;
 
+pub use channel_command::ChannelCommand;
 pub use class::Class;
 pub use ddl::DdlWords;
 pub(in crate::session) use ddl::NAME_MAX;

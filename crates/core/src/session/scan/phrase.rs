@@ -10,6 +10,7 @@ mod parse;
 use std::{borrow::Cow, collections::VecDeque, ops::Range};
 
 pub use custom::{CustomNames, custom_names};
+pub(super) use name::identifier;
 
 use super::lexer::{Kind, Lexer};
 

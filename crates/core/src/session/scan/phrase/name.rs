@@ -8,7 +8,10 @@ use crate::session::scan::lexer::{Kind, Lexer, Token};
 const LEN_MAX: usize = 63;
 
 /// A word or quoted identifier as a name.
-pub(super) fn identifier<'a>(lexer: &Lexer<'a>, token: Token) -> Option<Cow<'a, [u8]>> {
+pub(in crate::session::scan) fn identifier<'a>(
+    lexer: &Lexer<'a>,
+    token: Token,
+) -> Option<Cow<'a, [u8]>> {
     let bytes = lexer.bytes(token);
     match token.kind {
         Kind::Word => Some(cut(folded(bytes))),

@@ -1,0 +1,35 @@
+//! LISTEN and UNLISTEN that no server of the client needs to see.
+
+use pgweir_wire::{Header, tag::frontend};
+
+use super::upward::Upward;
+use crate::{listen::Stage, pin::Pin, session::ChannelCommand};
+
+impl Upward<'_> {
+    /// Is it a request that is nothing but LISTEN or UNLISTEN, of which its server need know nothing? Then the client's
+    /// listener is asked instead.
+    #[cold]
+    pub(super) fn takes_channels(&mut self, header: Header, body: &[u8]) -> bool {
+        let session = &mut self.server.session;
+        if header.tag != frontend::QUERY || std::mem::take(&mut session.listens_itself) {
+            return false;
+        }
+        // What this server itself listens to, only the server can take away.
+        let is_dirty = session.dirt.needs_clean();
+        let is_between = self.server.replies.is_settled() && self.server.status == b'I';
+        let pins = self.client.context.as_ref().map(|own| own.pins);
+        let is_pinned = pins.is_none_or(|pins| pins.contains(Pin::Listen));
+        let encoding = self.server.tracked.client_encoding();
+        let is_quiet = self.client.hearing.as_ref().is_none_or(|hearing| {
+            hearing.stage == Stage::Settled
+                && !hearing.dropping.is_due()
+                && *hearing.key.encoding == *encoding
+        });
+        if is_dirty || !is_between || is_pinned || !is_quiet {
+            return false;
+        }
+        let text = body.strip_suffix(b"\0").unwrap_or_default();
+        self.channel_command = ChannelCommand::read(text);
+        self.channel_command.is_some()
+    }
+}
