@@ -41,7 +41,7 @@ pub use action::{Action, Actions, Closed, ConnectError, Control, Peer, ReadMode,
 pub use address::{Address, Endpoint};
 pub use beginnings::{Assignments, Beginnings, Site};
 pub use bypass::Bypass;
-pub use catalog::{Catalog, CatalogReport, Catalogs, Ddl, Reading};
+pub use catalog::{Catalog, CatalogReport, Catalogs, Connected, Ddl, Reading};
 pub use directory::{Directory, Snapshot};
 pub use inquiry::{Finding, Inquiry, Service};
 pub use log::{Level, LogLine};

@@ -9,11 +9,11 @@ use pgweir_wire::Body;
 
 use super::{Lookup, Own, OwnNames};
 use crate::{
-    Ddl, Reading, Time,
+    Connected, Ddl, Reading, Time,
     session::{
         Baseline, Class, DROPPED_MAX, Dialect, Dirt, Facts, Lack, Literals, Probe, Settings,
         SqlStatements, State, StatementCounts, Suspects, Suspicion, TakenBack, Tracked,
-        TrackedNames, Trial, is_who, scan::DdlWords,
+        TrackedNames, Trial, affects_compilation, is_who, scan::DdlWords,
     },
     signal::{Rights, Signals},
 };
@@ -29,6 +29,9 @@ pub struct ServerSession {
     strings_at_login: Option<Box<[u8]>>,
     /// That parameter was changed. PL/pgSQL keeps bodies as they were read at their first call.
     pub may_have_misread_bodies: bool,
+    /// It may keep something that ends with the session only: a library, functions that PL/pgSQL has compiled under
+    /// another setting.
+    pub outlives_clean: bool,
     /// The SQL-prepared statements that it may have, and no others.
     pub sql: SqlStatements,
     /// For which client they were made, and under which settings; `None` if nobody knows.
@@ -89,6 +92,8 @@ pub struct ServerSession {
     pub restores: Option<Vec<u8>>,
     /// Whose sequence values it has.
     pub sequences: Sequences,
+    /// Counts it among the connections to its database.
+    pub connected: Option<Connected>,
     /// A text of its transaction may change the catalog.
     pub ddl: Option<Ddl>,
     /// A text that has not come as a whole is looked through.
@@ -380,6 +385,7 @@ impl ServerSession {
     /// A text of its client is sent, or something that is like one.
     pub fn note(&mut self, suspicion: Suspicion, text: &[u8]) {
         self.suspicion |= suspicion;
+        self.outlives_clean |= suspicion.contains(Suspicion::LIBRARY);
         self.dirt
             .note(suspicion, self.suspicion.class(), text, self.dialect);
     }
@@ -505,6 +511,8 @@ impl ServerSession {
     /// It holds what it was asked to hold.
     pub fn holds(&mut self, settings: &Settings) {
         self.held = settings.clone();
+        let mut names = settings.iter().map(|(name, _)| name);
+        self.outlives_clean |= names.any(affects_compilation);
         self.has_reported = false;
     }
 

@@ -1,7 +1,8 @@
 //! What a client believes its session to be, as far as it is carried from server to server.
 
 use super::{
-    Fingerprint, Refusal, Resets, Settings, SqlStatements, Unmade, plan::ENDS_WITH_ERRORS,
+    Fingerprint, Refusal, Resets, Settings, SqlStatements, Unmade, affects_compilation,
+    plan::ENDS_WITH_ERRORS,
 };
 use crate::Time;
 use crate::pin::{Pin, Pins};
@@ -95,6 +96,13 @@ impl Context {
             value.is_some_and(|value| value != usual)
         };
         has(b"idle_session_timeout", b"0") || has(ENDS_WITH_ERRORS, b"off")
+    }
+
+    /// Would functions that its session calls be compiled in another way than those of others?
+    #[must_use]
+    pub fn compiles_otherwise(&self) -> bool {
+        let mut names = self.wanted.iter().map(|(name, _)| name);
+        names.any(affects_compilation)
     }
 
     /// Can all this be reset without a server?

@@ -10,6 +10,7 @@ use crate::{
     Action, Actions, Address, ConnectError, Level, SharedPool, Time, Token,
     backend::{Credentials, Duty, LoginError, Progress, Server, ServerLogin},
     listen::ListenerKey,
+    session::Class,
     pool::{Above, Connecting, Opening},
     shared_pool::{Failure, Welcome},
 };
@@ -260,6 +261,7 @@ impl Worker {
         server.tracked = welcome.tracked.clone();
         server.session.report = welcome.report.clone();
         server.session.read_as(directory.names(), &server.tracked);
+        server.session.connected = Some(server.shared.catalog.connected());
         server.freed_at = now;
         let is_for_one = server.owner.is_some() || server.listens.is_some();
         if let (true, Some(why)) = (is_for_one, server.retire) {
@@ -278,6 +280,9 @@ impl Worker {
             return self.listener_ready(conn, now, out);
         }
         let shared = Arc::clone(&server.shared);
+        if shared.catalog.certificates().logins_leave_state() {
+            server.session.dirt.raise(Class::Opaque);
+        }
         server.change(Duty::Idle, &mut self.timed);
         let (epoch, defaults) = (server.epoch, server.defaults);
         let is_present = epoch == shared.epochs.lock().present()
