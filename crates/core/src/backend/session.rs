@@ -13,7 +13,7 @@ use crate::{
     session::{
         Baseline, Class, DROPPED_MAX, Dialect, Dirt, Facts, Lack, Literals, Probe, Settings,
         SqlStatements, State, StatementCounts, Suspects, Suspicion, TakenBack, Tracked,
-        TrackedNames, Trial, affects_compilation, is_who, scan::DdlWords,
+        TrackedNames, Trial, is_who, outlasts_reset, scan::DdlWords,
     },
     signal::{Rights, Signals},
 };
@@ -512,7 +512,7 @@ impl ServerSession {
     pub fn holds(&mut self, settings: &Settings) {
         self.held = settings.clone();
         let mut names = settings.iter().map(|(name, _)| name);
-        self.outlives_clean |= names.any(affects_compilation);
+        self.outlives_clean |= names.any(outlasts_reset);
         self.has_reported = false;
     }
 

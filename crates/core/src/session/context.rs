@@ -1,7 +1,7 @@
 //! What a client believes its session to be, as far as it is carried from server to server.
 
 use super::{
-    Fingerprint, Refusal, Resets, Settings, SqlStatements, Unmade, affects_compilation,
+    Fingerprint, Refusal, Resets, Settings, SqlStatements, Unmade, outlasts_reset,
     plan::ENDS_WITH_ERRORS,
 };
 use crate::Time;
@@ -98,11 +98,11 @@ impl Context {
         has(b"idle_session_timeout", b"0") || has(ENDS_WITH_ERRORS, b"off")
     }
 
-    /// Would functions that its session calls be compiled in another way than those of others?
+    /// Has it a setting that does more to a session than what RESET takes back?
     #[must_use]
-    pub fn compiles_otherwise(&self) -> bool {
+    pub fn marks_sessions(&self) -> bool {
         let mut names = self.wanted.iter().map(|(name, _)| name);
-        names.any(affects_compilation)
+        names.any(outlasts_reset)
     }
 
     /// Can all this be reset without a server?

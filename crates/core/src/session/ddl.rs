@@ -190,7 +190,10 @@ pub fn begins_plainly(text: &[u8]) -> bool {
     // Without a semicolon, however strings and comments are to be read, there is one statement. One that writes may
     // write to a system catalog.
     let may_write = is_any(word, &[b"insert", b"update", b"delete", b"with"]);
-    let names_catalog = || rest.windows(3).any(|part| part.eq_ignore_ascii_case(b"pg_"));
+    let names_catalog = || {
+        rest.windows(3)
+            .any(|part| part.eq_ignore_ascii_case(b"pg_"))
+    };
     ends && is_any(word, &WORDS) && !rest.contains(&b';') && !(may_write && names_catalog())
 }
 

@@ -55,9 +55,7 @@ pub use plan::{is_who, login_plan, plan, shown};
 pub use probe::{AllSettings, Probe};
 pub use refusal::{Changes, Lack, Refusal, is_dispensable, is_removed};
 pub use resets::Resets;
-pub use scan::{
-    Class, Dialect, Suspicion, VerdictCache, affects_compilation, literal_sets, scan,
-};
+pub use scan::{Class, Dialect, Suspicion, VerdictCache, literal_sets, outlasts_reset, scan};
 pub use schema::{changes_schema, left_database};
 pub use sequence_readers::SequenceReaders;
 pub use settings::{Settings, SettingsTable};

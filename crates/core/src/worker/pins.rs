@@ -72,7 +72,7 @@ impl Worker {
             pins.insert_if(Pin::Configured, dedicated);
             pins.insert_if(
                 Pin::Parameter,
-                context.ends_sessions() || context.compiles_otherwise(),
+                context.ends_sessions() || context.marks_sessions(),
             );
             context.pin(pins, now);
         }
@@ -83,7 +83,7 @@ impl Worker {
     pub(super) fn is_pinning(context: &Context, server: &Server, names: &[String]) -> bool {
         let report = server.session.report.as_deref();
         let tells_all = report.is_some_and(|report| !report.unclear);
-        let is_apart = context.ends_sessions() || context.compiles_otherwise();
+        let is_apart = context.ends_sessions() || context.marks_sessions();
         if context.has_unlisted && !tells_all || is_apart {
             return true;
         }

@@ -10,8 +10,8 @@ use crate::{
     Action, Actions, Address, ConnectError, Level, SharedPool, Time, Token,
     backend::{Credentials, Duty, LoginError, Progress, Server, ServerLogin},
     listen::ListenerKey,
-    session::Class,
     pool::{Above, Connecting, Opening},
+    session::Class,
     shared_pool::{Failure, Welcome},
 };
 

@@ -445,7 +445,10 @@ impl Facts {
         }
         let settings = row.text(8);
         let is_harmful = |name: &str| !body::is_harmless_parameter(name.as_bytes());
-        if settings.split(',').any(|name| affects_compilation(name.as_bytes())) {
+        if settings
+            .split(',')
+            .any(|name| affects_compilation(name.as_bytes()))
+        {
             self.graph.add(at, body::COMPILES);
         }
         if !settings.is_empty() && settings.split(',').any(is_harmful) {

@@ -67,9 +67,7 @@ pub(super) fn references(tree: &[u8]) -> impl Iterator<Item = Reference> {
 
 /// Does it insert, update, delete or merge (`CmdType`)?
 pub(super) fn changes_rows(tree: &[u8]) -> bool {
-    fields(tree).any(|(name, number, _)| {
-        name == b"commandType" && !matches!(number, b"" | b"1")
-    })
+    fields(tree).any(|(name, number, _)| name == b"commandType" && !matches!(number, b"" | b"1"))
 }
 
 /// Custom parameters that a tree names as constants, if it reads or sets parameters.

@@ -91,6 +91,12 @@ pub fn affects_compilation(parameter: &[u8]) -> bool {
     prefix.eq_ignore_ascii_case(PLPGSQL) && rest.first() == Some(&b'.')
 }
 
+/// Does RESET of this parameter not take back what it has done to the session?
+#[must_use]
+pub fn outlasts_reset(parameter: &[u8]) -> bool {
+    affects_compilation(parameter) || parameter.eq_ignore_ascii_case(b"seed")
+}
+
 /// Does a stored plan depend on this parameter? True of the parameters that PostgreSQL's manual lists under
 /// "Query Planning", and of those that decide what literals mean.
 #[must_use]
@@ -317,6 +323,30 @@ mod tests {
                 "default_transaction_deferrable",
             ],
         );
+    }
+
+    #[test]
+    fn what_outlasts_reset() {
+        let suspicion = |text: &str| {
+            let certificates = crate::session::Certificates::none();
+            crate::session::scan(text.as_bytes(), Dialect::Utf8, &certificates)
+        };
+        for text in [
+            "SET plpgsql.variable_conflict = use_column",
+            "SET LOCAL \"PLpgSQL\".print_strict_params TO on",
+            "RESET plpgsql.variable_conflict",
+            "SELECT set_config('plpgsql.variable_conflict', 'error', true)",
+        ] {
+            assert!(suspicion(text).contains(Suspicion::LIBRARY), "{text}");
+        }
+        for text in [
+            "SET LOCAL plpgsql_check.mode = 'x'",
+            "SET LOCAL app.plpgsql = 'x'",
+        ] {
+            assert_eq!(suspicion(text), Suspicion::NONE, "{text}");
+        }
+        assert!(outlasts_reset(b"Seed") && outlasts_reset(b"plpgsql.x"));
+        assert!(!outlasts_reset(b"plpgsql") && !outlasts_reset(b"work_mem"));
     }
 
     #[test]
