@@ -432,10 +432,7 @@ def test_parameters_follow_the_client(start_pooler, pg, pgbouncer, name, one, tw
     default = plain.value(f"SHOW {name}")
     for _ in range(3):
         backends = {client.value(BACKEND) for client, _ in clients}
-        # With strings of the old kind, each text may do anything, and PL/pgSQL keeps what it has read: such a server is
-        # closed.
-        is_closed = name == "standard_conforming_strings" and not pgbouncer
-        assert len(backends) == (2 if is_closed else 1)
+        assert len(backends) == 1
         for client, value in clients:
             assert client.value(f"SHOW {name}") == value
         if pgbouncer and name == "application_name":  # who has none sees the last one's

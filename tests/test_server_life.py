@@ -375,3 +375,21 @@ def test_a_server_that_starts_is_waited_for(start_pooler, emptied_pg, workers):
                               server_login_retry=0.2)
         assert pooler.raw().value("SELECT 1") == "SELECT 1"
         assert server.accepted == 3
+
+
+def test_clients_wait_while_a_server_refuses_for_now(start_pooler, newest_pg, workers):
+    """A refusal that may pass, like an error of a login trigger, ends no client that is logged in."""
+    newest_pg.run("CREATE DATABASE crowded")
+    try:
+        where = f"host={newest_pg.host} port={newest_pg.port} dbname=crowded"
+        pooler = start_pooler(newest_pg, databases={"crowded": where}, workers=workers, server_login_retry=0.2)
+        client = pooler.raw(dbname="crowded")
+        assert client.value("SELECT 1") == "1"
+        newest_pg.run("ALTER DATABASE crowded CONNECTION LIMIT 0")
+        newest_pg.run("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = 'crowded'")
+        client.send(wire.query("SELECT 2"))
+        pooler.expect_log('server login failed: FATAL too many connections for database "crowded"')
+        newest_pg.run("ALTER DATABASE crowded CONNECTION LIMIT -1")
+        assert wire.value(client.until_ready()) == "2"
+    finally:
+        newest_pg.run("DROP DATABASE crowded WITH (FORCE)")

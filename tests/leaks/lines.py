@@ -1,6 +1,7 @@
 """The table: classes of what keeps session state without saying so, a line for each text or object."""
 
-from leaks import bodies, forms, objects, protocol, texts
+from leaks import bodies, changed, forms, objects, protocol, texts
 
-CLASSES = texts.CLASSES | bodies.CLASSES | objects.CLASSES | protocol.CLASSES | forms.CLASSES
+CLASSES = (texts.CLASSES | bodies.CLASSES | objects.CLASSES | protocol.CLASSES | changed.CLASSES
+           | forms.CLASSES)
 RARE = set(forms.CLASSES) - forms.FOUND

@@ -7,6 +7,10 @@
 //! From the moment when a text is sent that may do DDL, nothing is certain, until the catalog has been read
 //! after the end of that text's transaction. A reading that has seen DDL begin or end is of no use.
 
+mod connected;
+
+pub use connected::Connected;
+
 use std::sync::{
     Arc, OnceLock, Weak,
     atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
@@ -86,6 +90,12 @@ struct State {
     readings: u64,
     /// The reason that was last logged.
     logged: Option<Box<str>>,
+    /// Server connections to the database.
+    servers: u32,
+    /// There was no server connection since the database has said which it is: another one may have its name now.
+    is_unsure: bool,
+    /// What was in force at that moment, and the number of changes since when it may be again.
+    kept: Option<(Certificates, u64)>,
 }
 
 /// A reading under way.
@@ -93,6 +103,8 @@ struct State {
 pub struct Reading {
     changes: u64,
     begun_at: Time,
+    /// The server is only asked which database it is connected to.
+    pub is_of_identity: bool,
 }
 
 /// A transaction that may change catalogs; it ends when this is dropped.
@@ -222,6 +234,15 @@ impl Catalog {
         if is_read || state.ddl > 0 || state.is_mixed {
             return None;
         }
+        let is_of_identity = state.may_be_as_before();
+        if is_of_identity {
+            state.begun_at = Some(now);
+            return Some(Reading {
+                changes: state.changes,
+                begun_at: now,
+                is_of_identity,
+            });
+        }
         if let Some((at, took)) = state.read_at {
             let share = if state.is_stale {
                 SHARE_AFTER_DDL
@@ -242,6 +263,7 @@ impl Catalog {
         Some(Reading {
             changes: state.changes,
             begun_at: now,
+            is_of_identity,
         })
     }
 
@@ -249,6 +271,9 @@ impl Catalog {
     pub fn finish(&self, reading: Reading, facts: Option<Facts>, address: &str, now: Time) {
         let facts = facts.filter(Facts::is_whole);
         let identity = facts.as_ref().and_then(|facts| facts.identity(address));
+        if reading.is_of_identity {
+            return self.real().identity_told(reading, identity.as_ref());
+        }
         let read = facts.map(|facts| Certificates::from_facts(0, facts));
         let real = self.real();
         {
@@ -261,6 +286,10 @@ impl Catalog {
             let is_current = state.changes == reading.changes && state.ddl == 0;
             state.is_stale = !is_current;
             state.is_behind = state.quiet > 0;
+            if state.is_unsure && identity.is_some() {
+                state.is_unsure = false;
+                state.identity = None;
+            }
             state.is_mixed |=
                 state.identity.is_some() && identity.is_some() && state.identity != identity;
             if let Some(read) = read
@@ -303,7 +332,8 @@ impl Catalog {
         // The first in the list stands for all, so that two that join do not take each other.
         let living = self.others.living();
         let of_same = |catalog: &&Arc<Self>| {
-            !catalog.is_alias() && catalog.state.lock().identity.as_ref() == Some(identity)
+            let state = catalog.state.lock();
+            !catalog.is_alias() && !state.is_unsure && state.identity.as_ref() == Some(identity)
         };
         let same: Vec<_> = living.iter().filter(of_same).collect();
         if let Some((first, rest)) = same.split_first() {
@@ -315,17 +345,19 @@ impl Catalog {
 
     /// Stands for another one from now on.
     fn take_over(self: &Arc<Self>, other: &Self) {
-        let (ddl, generation) = {
+        let (ddl, servers, generation) = {
             let state = other.state.lock();
             if other.same.set(Arc::clone(self)).is_err() {
                 return;
             }
             (
                 state.ddl + state.quiet,
+                state.servers,
                 other.generation.load(Ordering::Acquire),
             )
         };
         let mut state = self.state.lock();
+        state.servers += servers;
         state.ddl += ddl;
         if ddl > 0 {
             state.doubt();
@@ -377,7 +409,10 @@ impl Catalog {
     /// transaction, when the value returned is to be dropped, and until the catalog has been read after that.
     #[must_use]
     pub fn ddl_begins(self: &Arc<Self>) -> Ddl {
-        let is_known = self.real().state.lock().identity.is_some();
+        let is_known = {
+            let state = self.real().state.lock();
+            state.identity.is_some() && !state.is_unsure
+        };
         let mut catalogs = vec![Arc::clone(self)];
         if !is_known {
             let living = self.others.living();

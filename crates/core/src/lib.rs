@@ -47,7 +47,7 @@ mod worker;
 pub use action::{Action, Actions, Closed, ConnectError, Control, Peer, ReadMode, Source};
 pub use address::{Address, Endpoint};
 pub use bypass::Bypass;
-pub use catalog::{Catalog, CatalogReport, Catalogs, Ddl, Reading};
+pub use catalog::{Catalog, CatalogReport, Catalogs, Connected, Ddl, Reading};
 pub use diagnosis::Diagnosis;
 pub use directory::{Directory, Snapshot};
 pub use inquiry::{Finding, Inquiry, Service};

@@ -6,11 +6,11 @@ use pgweir_wire::Body;
 
 use super::{Lookup, Own, OwnNames};
 use crate::{
-    Ddl, Reading, Time,
+    Connected, Ddl, Reading, Time,
     session::{
         Baseline, Class, Dialect, Dirt, Facts, Literals, NAMES_MAX, Probe, Settings, SqlStatements,
         State, StatementCounts, Suspects, Suspicion, TakenBack, Tracked, TrackedNames, is_who,
-        scan::DdlWords,
+        outlasts_reset, scan::DdlWords,
     },
     signal::{Rights, Signals},
 };
@@ -28,6 +28,9 @@ pub struct ServerSession {
     pub may_have_misread_bodies: bool,
     /// An opaque text has run since its login: it may have used temporary tables.
     pub has_run_opaque_text: bool,
+    /// It may keep something that ends with the session only: a library, functions that PL/pgSQL has compiled under
+    /// another setting.
+    pub outlives_clean: bool,
     /// The SQL-prepared statements that it may have, and no others.
     pub sql: SqlStatements,
     /// For which client they were made, and under which settings; `None` if nobody knows.
@@ -81,6 +84,8 @@ pub struct ServerSession {
     pub is_held: bool,
     /// Whose sequence values it has.
     pub sequences: Sequences,
+    /// Counts it among the connections to its database.
+    pub connected: Option<Connected>,
     /// A text of its transaction may change the catalog.
     pub ddl: Option<Ddl>,
     /// A text that has not come as a whole is looked through.
@@ -319,6 +324,7 @@ impl ServerSession {
     /// A text of its client is sent, or something that is like one.
     pub fn note(&mut self, suspicion: Suspicion, text: &[u8]) {
         self.suspicion |= suspicion;
+        self.outlives_clean |= suspicion.contains(Suspicion::LIBRARY);
         let class = self.suspicion.class();
         self.has_run_opaque_text |= class == Class::Opaque;
         self.dirt.note(suspicion, class, text, self.dialect);
@@ -441,6 +447,8 @@ impl ServerSession {
     /// It holds what it was asked to hold.
     pub fn holds(&mut self, settings: &Settings) {
         self.held = settings.clone();
+        let mut names = settings.iter().map(|(name, _)| name);
+        self.outlives_clean |= names.any(outlasts_reset);
         self.has_reported = false;
     }
 

@@ -169,3 +169,49 @@ fn a_reading_that_never_ends_is_given_up() {
     catalog.finish(other, None, "", at(61_000));
     assert!(!is_certified(&catalog), "it failed");
 }
+
+#[test]
+fn another_database_may_take_the_name() {
+    let catalogs = Arc::<Catalogs>::default();
+    let catalog = catalogs.add();
+    let server = catalog.connected();
+    read(&catalog, 1, at(0));
+    let other = catalog.connected();
+    drop(server);
+    assert!(is_certified(&catalog), "one is left");
+    drop(other);
+    assert!(!is_certified(&catalog) && catalog.is_stale());
+    // The same database: what was known is in force again, and no pause is needed.
+    let _server = catalog.connected();
+    let question = catalog.begin(60_000_000, at(1)).expect("unsure");
+    assert!(question.is_of_identity);
+    catalog.finish(question, facts(1), "", at(2));
+    assert!(is_certified(&catalog) && !catalog.is_stale());
+    assert_eq!(catalog.begin(60_000_000, at(3)), None);
+}
+
+#[test]
+fn another_database_has_taken_the_name() {
+    let catalogs = Arc::<Catalogs>::default();
+    let (catalog, second) = (catalogs.add(), catalogs.add());
+    drop(catalog.connected());
+    read(&catalog, 1, at(0));
+    drop(catalog.connected());
+    let question = catalog.begin(60_000_000, at(1)).expect("unsure");
+    catalog.finish(question, facts(2), "", at(2));
+    assert!(!is_certified(&catalog));
+    let reading = catalog
+        .begin(60_000_000, at(1000))
+        .expect("it is another one");
+    assert!(!reading.is_of_identity);
+    catalog.finish(reading, facts(2), "", at(1001));
+    assert!(is_certified(&catalog) && !catalog.report().is_mixed);
+    // Another entry leads there: it is known as the new one.
+    read(&second, 2, at(2000));
+    assert!(second.is_alias());
+    // DDL between the last server and the next one.
+    drop(second.connected());
+    drop(second.ddl_begins());
+    let reading = catalog.begin(60_000_000, at(9000)).expect("stale");
+    assert!(!reading.is_of_identity);
+}

@@ -40,6 +40,11 @@ pub const FACTS: &str = include_str!("certificates/facts.sql");
 /// What to ask it before: which cluster it is of. It may not have the right to say.
 pub const SYSTEM: &str = "SELECT 's', system_identifier FROM pg_catalog.pg_control_system()";
 
+/// What to ask it behind [`SYSTEM`] instead of [`FACTS`], if nothing is to be known but which database it is connected
+/// to.
+pub const IDENTITY: &str = "SELECT 'd', oid, pg_catalog.current_setting('server_encoding') FROM pg_catalog.pg_database \
+    WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database();SELECT 'end'";
+
 /// Whom the configuration trusts, or not.
 #[derive(Clone, Debug, Default)]
 pub struct Trust {
@@ -72,7 +77,11 @@ struct Known {
     custom_names: BTreeSet<Box<[u8]>>,
     /// Whether the catalog is in UTF8.
     utf8: bool,
+    /// A reading has told, and nothing may have changed since.
+    is_read: bool,
     has_event_triggers: bool,
+    /// Each session may hold something from its login on.
+    logins_leave_state: bool,
     /// A function or a relation may do DDL.
     has_ddl_code: bool,
     /// One that does has a name that can't be found without reading a text as tokens.
@@ -141,6 +150,7 @@ impl Certificates {
     pub fn outdated(&self, generation: u64) -> Self {
         let mut known = (*self.known).clone();
         known.generation = generation;
+        known.is_read = false;
         known.opaque_reason = None;
         known.doubt_every_text();
         Self {
@@ -169,7 +179,9 @@ impl Certificates {
         known.calls = Arc::new(found.calls);
         known.add_to_every_text(found.every_text);
         known.utf8 = facts.utf8;
+        known.is_read = facts.are_all_taken();
         known.has_event_triggers = facts.has_event_triggers;
+        known.logins_leave_state = found.logins_leave_state;
         known.custom_names = std::mem::take(&mut facts.customs);
         known.opaque_reason = found.opaque_reason.map(Into::into);
         known.unclean_reason = found.unclean_reason.map(Into::into);
@@ -299,6 +311,12 @@ impl Certificates {
         self.known.has_event_triggers
     }
 
+    /// May each session hold something from its login on, since an event trigger runs code then that is not certified?
+    #[must_use]
+    pub fn logins_leave_state(&self) -> bool {
+        self.known.logins_leave_state
+    }
+
     /// Why every text is opaque: the object and what it does, if a reading has found one.
     #[must_use]
     pub fn opaque_reason(&self) -> Option<&str> {
@@ -315,6 +333,12 @@ impl Certificates {
     /// Functions and relations that are not clean, as many as are remembered.
     pub(crate) fn suspects(&self) -> &[Suspect] {
         &self.known.suspects
+    }
+
+    /// Is it certain that the database has no function of a user's?
+    #[must_use]
+    pub fn has_no_functions(&self) -> bool {
+        self.known.is_read && self.known.counts.functions == 0
     }
 
     /// How much was found.

@@ -1,6 +1,6 @@
 //! What a client believes its session to be, as far as it is carried from server to server.
 
-use super::{Fingerprint, Resets, Settings, SqlStatements, plan::ENDS_WITH_ERRORS};
+use super::{Fingerprint, Resets, Settings, SqlStatements, outlasts_reset, plan::ENDS_WITH_ERRORS};
 use crate::Time;
 use crate::pin::{Pin, Pins};
 
@@ -87,6 +87,13 @@ impl Context {
             value.is_some_and(|value| value != usual)
         };
         has(b"idle_session_timeout", b"0") || has(ENDS_WITH_ERRORS, b"off")
+    }
+
+    /// Has it a setting that does more to a session than what RESET takes back?
+    #[must_use]
+    pub fn marks_sessions(&self) -> bool {
+        let mut names = self.wanted.iter().map(|(name, _)| name);
+        names.any(outlasts_reset)
     }
 
     /// Can all this be reset without a server?

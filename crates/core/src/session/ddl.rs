@@ -29,6 +29,7 @@ use super::{
     scan::{
         DdlWords, NAME_MAX, is_catalog,
         pieces::{Piece, pieces},
+        reads_session,
     },
 };
 
@@ -114,8 +115,10 @@ const ALTERED_QUIETLY: [&[u8]; 5] = [b"table", b"role", b"user", b"group", b"dat
 const QUIET: [&[u8]; 3] = [b"comment", b"grant", b"revoke"];
 /// The same; without a name they are of all tables.
 const OF_TABLES: [&[u8]; 5] = [b"vacuum", b"analyze", b"reindex", b"cluster", b"refresh"];
-/// Words that give a table traces of its own, or that may hide others.
-const NOISY: [&[u8]; 8] = [
+/// Words that give a table traces of its own, or make it tell something of the session (row security), or that may hide
+/// others.
+const NOISY: [&[u8]; 9] = [
+    b"security",
     b"serial",
     b"bigserial",
     b"smallserial",
@@ -184,8 +187,14 @@ pub fn begins_plainly(text: &[u8]) -> bool {
     let ends = rest
         .first()
         .is_none_or(|&byte| byte.is_ascii_whitespace() || byte == b'(');
-    // Without a semicolon, however strings and comments are to be read, there is one statement.
-    ends && is_any(word, &WORDS) && !rest.contains(&b';')
+    // Without a semicolon, however strings and comments are to be read, there is one statement. One that writes may
+    // write to a system catalog.
+    let may_write = is_any(word, &[b"insert", b"update", b"delete", b"with"]);
+    let names_catalog = || {
+        rest.windows(3)
+            .any(|part| part.eq_ignore_ascii_case(b"pg_"))
+    };
+    ends && is_any(word, &WORDS) && !rest.contains(&b';') && !(may_write && names_catalog())
 }
 
 struct Reader<'c> {
@@ -269,7 +278,9 @@ impl Reader<'_> {
             // What is made along with it is not looked at.
             return !words.any(|word| is_any(word, &[b"create", b"grant"]));
         }
-        is_any(kind, &CREATED_QUIETLY)
+        // What a function returns that is declared IMMUTABLE and reads the view is kept in plans, for all clients.
+        let is_view = is_any(kind, &[b"view", b"materialized"]);
+        is_any(kind, &CREATED_QUIETLY) && !(is_view && pieces.iter().any(tells_of_session))
     }
 
     fn are_innocent(&self, pieces: &[Piece<'_>]) -> bool {
@@ -301,6 +312,17 @@ fn writes_to_catalogs(pieces: &[Piece<'_>]) -> bool {
         })
     };
     has(&|name| is_any(name, &WORDS)) && has(&is_catalog)
+}
+
+/// May it be a function, key word or view of PostgreSQL's own that tells something of the session?
+fn tells_of_session(piece: &Piece<'_>) -> bool {
+    match piece {
+        Piece::Word(name) | Piece::Quoted(name) => {
+            let begin = name.get(..3).unwrap_or_default();
+            reads_session(name) || begin.eq_ignore_ascii_case(b"pg_")
+        }
+        _ => false,
+    }
 }
 
 fn is_any(word: &[u8], words: &[&[u8]]) -> bool {
@@ -408,6 +430,10 @@ mod tests {
                 "CREATE TABLE t AS EXECUTE p",
                 "CREATE VIEW v AS SELECT * FROM audited",
                 "CREATE VIEW v AS SELECT * FROM pg_settings",
+                "CREATE VIEW v AS SELECT current_setting('a.b')",
+                "CREATE MATERIALIZED VIEW v AS SELECT \"current_user\"",
+                "CREATE OR REPLACE VIEW v AS SELECT * FROM pg_tables",
+                "ALTER TABLE orders ENABLE ROW LEVEL SECURITY",
                 "CREATE INDEX ON orders (dirty(a))",
                 "CREATE TABLE aaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeeeeeeeeeffffffffffgggg ()",
                 "CREATE TABLE U&\"\\0064irty\" ()",
@@ -467,6 +493,8 @@ mod tests {
             "commit prepared 'x'",
             "/* x */ create type t as ()",
             "do $$begin end$$",
+            "update pg_proc set prosrc = 'select 2'",
+            "with a as (select 1) delete from PG_Trigger",
             "",
         ] {
             assert!(!begins_plainly(text.as_bytes()), "{text}");

@@ -50,7 +50,9 @@ pub use plan::{is_who, login_plan, plan, shown};
 pub use probe::{AllSettings, Probe};
 pub use resets::Resets;
 pub use role_changes::{NAMES_MAX, changed_roles};
-pub use scan::{ChannelCommand, Class, Dialect, Suspicion, VerdictCache, literal_sets, scan};
+pub use scan::{
+    ChannelCommand, Class, Dialect, Suspicion, VerdictCache, literal_sets, outlasts_reset, scan,
+};
 pub use schema::{changes_schema, left_database};
 pub use sequence_readers::SequenceReaders;
 pub use settings::{Settings, SettingsTable};

@@ -23,6 +23,20 @@ impl Failure {
         matches!(&self.refusal, Some(Fault::ServerSaid(words)) if words.code == sqlstate::INVALID_CATALOG_NAME)
     }
 
+    /// Is there nothing to wait for? The user may not log in, or there is no such database. After any other refusal (too
+    /// many connections, an error of a login trigger) the next login may go well.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        const INVALID_AUTHORIZATION: &str = "28";
+        match &self.refusal {
+            Some(Fault::ServerSaid(words)) => {
+                words.code.starts_with(INVALID_AUTHORIZATION) || self.lacks_database()
+            }
+            Some(_) => true,
+            None => false,
+        }
+    }
+
     /// It could not be reached, or asked for patience.
     #[must_use]
     pub fn unreachable(text: &str) -> Self {

@@ -159,6 +159,7 @@ impl Worker {
         });
         server.connected_at = Time(now.0.saturating_sub(record.age));
         server.needs_reset = record.needs_reset;
+        server.session.connected = Some(shared.catalog.connected());
         server
     }
 

@@ -9,7 +9,7 @@ use crate::{
     Actions, Level, Time, Token,
     backend::{CatalogRows, Duty, Own},
     pool::PoolId,
-    session::certificates::{FACTS, Facts, SYSTEM, Trust},
+    session::certificates::{FACTS, Facts, IDENTITY, SYSTEM, Trust},
 };
 
 /// A worker asks at most so often, in microseconds, if the catalog is to be read,
@@ -52,6 +52,9 @@ impl Worker {
         out: &mut Actions,
     ) -> bool {
         let interval = self.snapshot.config.settings.catalog_check_interval.0;
+        if let Some(pool) = self.pool(pool) {
+            pool.heed_catalog();
+        }
         match self.pool(pool) {
             Some(pool) if pool.terms.engine && pool.catalog_due <= now && interval > 0 => {
                 let catalog = Arc::clone(&pool.shared.catalog);
@@ -90,10 +93,14 @@ impl Worker {
         }));
         server.ask(Own::System);
         server.ask(Own::Catalog);
+        let question = match reading.is_of_identity {
+            true => IDENTITY,
+            false => FACTS,
+        };
         out.send_made(conn, |bytes| {
             let mut writer = MessageWriter::new(bytes);
             writer.query(SYSTEM.as_bytes());
-            writer.query(FACTS.as_bytes());
+            writer.query(question.as_bytes());
         });
     }
 

@@ -71,7 +71,10 @@ impl Worker {
         {
             let mut pins = Pins::default();
             pins.insert_if(Pin::Configured, dedicated);
-            pins.insert_if(Pin::Parameter, context.ends_sessions());
+            pins.insert_if(
+                Pin::Parameter,
+                context.ends_sessions() || context.marks_sessions(),
+            );
             context.pin(pins, now);
         }
     }
@@ -81,7 +84,8 @@ impl Worker {
     pub(super) fn is_pinning(context: &Context, server: &Server, names: &[String]) -> bool {
         let report = server.session.report.as_deref();
         let tells_all = report.is_some_and(|report| !report.unclear);
-        if context.has_unlisted && !tells_all || context.ends_sessions() {
+        let is_apart = context.ends_sessions() || context.marks_sessions();
+        if context.has_unlisted && !tells_all || is_apart {
             return true;
         }
         let is_named = |name: &[u8]| {

@@ -72,9 +72,9 @@ impl Worker {
         }
     }
 
-    /// The pool has no server to lend. Clients that wait are told if the login of one was refused. If the
-    /// server could not be reached and the pool has never had one, clients that log in are told, unless the
-    /// next try comes within `server_connect_timeout` of their login.
+    /// The pool has no server to lend. If the login of one was refused, clients that log in are told, and the others go
+    /// on waiting, unless the refusal is final. If the server could not be reached and the pool has never had one,
+    /// clients that log in are told, unless the next try comes within `server_connect_timeout` of their login.
     pub(crate) fn fail_waiters(&mut self, shared: &Arc<SharedPool>, now: Time, out: &mut Actions) {
         let Some(failure) = shared.facts.lock().failure.clone() else {
             return;
@@ -92,11 +92,16 @@ impl Worker {
             patience => patience,
         };
         let next_try = now.after(settings.server_login_retry.0);
+        let is_final = failure.is_final();
         let waits = |conn: &Conn| match conn {
             Conn::Client(client) if client.pool == Some(shared.id) => match client.duty {
                 ClientDuty::Waiting { at_login, .. } => {
                     let is_late = next_try.since(client.connected_at) >= patience;
-                    !only_at_login || (at_login && is_late)
+                    let is_in_login = at_login || client.login.is_some();
+                    match only_at_login {
+                        true => at_login && is_late,
+                        false => is_in_login || is_final,
+                    }
                 }
                 _ => false,
             },

@@ -159,13 +159,20 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return false;
         };
+        if server.session.outlives_clean {
+            return true;
+        }
         if server.session.dirt.class() != Class::Opaque {
             return false;
         }
-        let has_misread = server.session.may_have_misread_bodies;
+        let may_have_misread = server.session.may_have_misread_bodies;
         let id = server.pool();
-        let pool = self.pool(id).filter(|_| !ignores);
-        has_misread || pool.is_some_and(|pool| pool.certificates.unclean_reason().is_some())
+        let Some(pool) = self.pool(id) else {
+            return may_have_misread;
+        };
+        pool.heed_catalog();
+        let has_misread = may_have_misread && !pool.certificates.has_no_functions();
+        has_misread || !ignores && pool.certificates.unclean_reason().is_some()
     }
 
     /// A clean server: who gets it?

@@ -12,6 +12,7 @@ use crate::{
     connections::Conn,
     listen::ListenerKey,
     pool::{Above, Connecting, Opening},
+    session::Class,
     shared_pool::{Failure, Welcome},
 };
 
@@ -260,6 +261,7 @@ impl Worker {
         server.tracked = welcome.tracked.clone();
         server.session.report = welcome.report.clone();
         server.session.read_as(directory.names(), &server.tracked);
+        server.session.connected = Some(server.shared.catalog.connected());
         server.freed_at = now;
         let is_for_one = server.owner.is_some() || server.listens.is_some();
         if let (true, Some(why)) = (is_for_one, server.retire) {
@@ -282,6 +284,9 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return;
         };
+        if shared.catalog.certificates().logins_leave_state() {
+            server.session.dirt.raise(Class::Opaque);
+        }
         server.duty = Duty::Idle;
         let (epoch, defaults) = (server.epoch, server.defaults);
         let is_present = epoch == shared.epochs.lock().present()

@@ -6,13 +6,15 @@
 //! certain may do anything, DDL included.
 
 use crate::session::scan::{
-    NAME_MAX, Suspicion,
+    NAME_MAX, Suspicion, affects_compilation, is_catalog,
     pieces::{Piece, pieces},
     shapes_plans,
 };
 
 /// Anything at all, DDL included.
 pub(super) const ANYTHING: Suspicion = Suspicion::OPAQUE.and(Suspicion::TEMP);
+/// The same, and functions that are compiled in another way for as long as the session lives.
+pub(super) const COMPILES: Suspicion = ANYTHING.and(Suspicion::LIBRARY);
 
 /// Statements of a body that keep nothing by themselves; the words in them are looked at.
 const STATEMENTS: [&[u8]; 8] = [
@@ -173,7 +175,10 @@ pub(super) fn read(
 /// May a function set this parameter for its transaction, or while it runs? What is prepared under it, or planned in a
 /// function that it calls, must not be analysed under settings that nobody knows of.
 pub(super) fn is_harmless_parameter(name: &[u8]) -> bool {
-    is_parameter_name(name) && !is_any(name, &HARMFUL_PARAMETERS) && !shapes_plans(name)
+    is_parameter_name(name)
+        && !is_any(name, &HARMFUL_PARAMETERS)
+        && !shapes_plans(name)
+        && !affects_compilation(name)
 }
 
 /// Is it the name of a parameter, with one dot at most?
@@ -256,6 +261,20 @@ impl<'p> Reader<'p> {
                 _ => {}
             }
         }
+        if self.writes_to_catalog() {
+            self.add(ANYTHING, || "it may write to a system catalog".to_owned());
+        }
+    }
+
+    /// Does the body write, and name a system catalog? It may change what functions are without DDL.
+    fn writes_to_catalog(&self) -> bool {
+        const WORDS: [&[u8]; 4] = [b"insert", b"update", b"delete", b"merge"];
+        let is_write = |piece: &Piece<'_>| WORDS.iter().any(|word| piece.is(word));
+        let names_catalog = |piece: &Piece<'_>| match piece {
+            Piece::Word(name) | Piece::Quoted(name) => is_catalog(name),
+            _ => false,
+        };
+        self.pieces.iter().any(is_write) && self.pieces.iter().any(names_catalog)
     }
 
     fn unread(&mut self) {
@@ -276,6 +295,9 @@ impl<'p> Reader<'p> {
             self.doubt(word);
         }
         if let Some(name) = self.parameter_of_call(at, word) {
+            if affects_compilation(name) && word.eq_ignore_ascii_case(b"set_config") {
+                self.add(COMPILES, || "it sets a parameter of PL/pgSQL".to_owned());
+            }
             listener.custom(name);
         }
         let found = listener.name(word);
@@ -470,7 +492,11 @@ impl<'p> Reader<'p> {
     /// `LOCAL name = value;`
     fn is_set_local(&self, at: usize) -> bool {
         let name_len = match (self.at(at + 1), self.at(at + 2), self.at(at + 3)) {
-            (Some(Piece::Word(_)), Some(Piece::Symbol(b'.')), Some(Piece::Word(_))) => 3,
+            (Some(Piece::Word(first)), Some(Piece::Symbol(b'.')), Some(Piece::Word(_)))
+                if !first.eq_ignore_ascii_case(b"plpgsql") =>
+            {
+                3
+            }
             (Some(Piece::Word(name)), ..) if is_harmless_parameter(name) => 1,
             _ => return false,
         };

@@ -18,7 +18,9 @@ use super::{
     graph::{At, Graph, Node},
     serious, tree,
 };
-use crate::session::scan::{Suspicion, builtin_traces, is_innocent, reads_session};
+use crate::session::scan::{
+    Suspicion, affects_compilation, builtin_traces, is_innocent, reads_session,
+};
 
 /// A database with more functions, relations and uses than that is not judged.
 const GRAPH_MAX: usize = 4_000_000;
@@ -68,6 +70,8 @@ pub struct Facts {
     pub(super) customs: BTreeSet<Box<[u8]>>,
     pub(super) utf8: bool,
     pub(super) has_event_triggers: bool,
+    /// Functions that run at each login, and the names of their triggers.
+    login_triggers: Vec<(At, Box<str>)>,
     extensions: Option<Extensions>,
     database: Option<u32>,
     system: Option<u64>,
@@ -138,6 +142,7 @@ impl Facts {
             customs: BTreeSet::new(),
             utf8: false,
             has_event_triggers: false,
+            login_triggers: Vec::new(),
             extensions: None,
             database: None,
             system: None,
@@ -163,6 +168,11 @@ impl Facts {
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.is_whole
+    }
+
+    /// Have all rows come, and were all taken?
+    pub(super) fn are_all_taken(&self) -> bool {
+        self.is_whole && !self.too_much
     }
 
     /// Which database this is. `address` is where its servers are, for those that can't say.
@@ -200,7 +210,13 @@ impl Facts {
                 self.unclean
                     .get_or_insert_with(|| format!("language {language} is installed"));
             }
-            "v" => self.has_event_triggers = true,
+            "v" => self.add_event_trigger(row),
+            "w" => {
+                let written = self.graph.at(Node::Written(row.oid(1)?));
+                self.graph.add(written, ANYTHING);
+                let reason = "it writes to a system catalog".into();
+                self.reasons.insert(written.number(), reason);
+            }
             "r" => self.add_relation(row.oid(1)?, row),
             "z" => self.add_own_view(row.oid(1)?, row),
             "n" => {
@@ -244,6 +260,14 @@ impl Facts {
             _ => return None,
         }
         Some(())
+    }
+
+    fn add_event_trigger(&mut self, row: &Columns<'_>) {
+        self.has_event_triggers = true;
+        if let Some(function) = row.oid(3).filter(|_| row.text(2) == "login") {
+            let at = self.graph.at(Node::Function(function));
+            self.login_triggers.push((at, row.text(1).into()));
+        }
     }
 
     fn used_as(&mut self, mode: &str, oid: u32) -> At {
@@ -329,13 +353,28 @@ impl Facts {
         }
     }
 
+    /// A function's body and the defaults of its arguments, as trees. One that changes no row only reads what it names
+    /// of the system catalogs.
+    fn add_code(&mut self, user: At, tree: &str) {
+        let least = match tree::changes_rows(tree.as_bytes()) {
+            true => 0,
+            false => FIRST_OF_USERS,
+        };
+        self.add_tree_from(user, least, tree);
+    }
+
     /// `user` runs a stored tree. `writes`: the relations in it may be written.
     fn add_tree(&mut self, user: At, writes: bool, tree: &str) {
+        self.add_tree_from(user, if writes { 0 } else { u32::MAX }, tree);
+    }
+
+    /// The same, where relations may be written from the OID `least` on.
+    fn add_tree_from(&mut self, user: At, least: u32, tree: &str) {
         for found in tree::references(tree.as_bytes()) {
             match found {
                 tree::Reference::Function(oid) => self.add_call(user, oid),
                 tree::Reference::Relation(oid) => {
-                    let node = if writes {
+                    let node = if oid >= least {
                         Node::Written(oid)
                     } else {
                         Node::Read(oid)
@@ -400,12 +439,18 @@ impl Facts {
         if self.trust.certified.contains(name) {
             return;
         }
-        self.add_tree(at, true, row.text(7));
+        self.add_code(at, row.text(7));
         if let Some(support) = row.oid(9) {
             self.add_call(at, support);
         }
         let settings = row.text(8);
         let is_harmful = |name: &str| !body::is_harmless_parameter(name.as_bytes());
+        if settings
+            .split(',')
+            .any(|name| affects_compilation(name.as_bytes()))
+        {
+            self.graph.add(at, body::COMPILES);
+        }
         if !settings.is_empty() && settings.split(',').any(is_harmful) {
             self.found(
                 at,

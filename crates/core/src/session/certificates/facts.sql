@@ -42,7 +42,9 @@ SELECT 'q', fktable::regclass::text, fkcols::text FROM pg_get_catalog_foreign_ke
     'pg_type{typmodin}', 'pg_type{typmodout}', 'pg_type{typoutput}', 'pg_type{typreceive}', 'pg_type{typsend}',
     'pg_type{typsubscript}']);
 SELECT 'l', lanname FROM pg_language WHERE lanname NOT IN ('internal', 'c', 'sql', 'plpgsql');
-SELECT 'v', evtname FROM pg_event_trigger WHERE evtenabled <> 'D';
+SELECT 'v', evtname, evtevent, evtfoid::oid FROM pg_event_trigger WHERE evtenabled <> 'D';
+-- Whoever writes to a system catalog changes what functions and relations are.
+SELECT 'w', oid FROM pg_class WHERE oid < 16384 AND relkind = 'r' AND relnamespace = 'pg_catalog'::regnamespace;
 -- Relations that many see, and views of PostgreSQL's own: they keep something, or tell something of the session.
 SELECT 'r', c.oid, c.relname, c.relkind,
     EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attidentity <> '' AND NOT a.attisdropped),
@@ -88,30 +90,35 @@ SELECT 'a', encode(tgargs, 'hex') FROM pg_trigger WHERE tgnargs > 0 AND tgfoid >
 -- Relations whose use is the use of another one.
 SELECT DISTINCT 'k', conrelid, confrelid FROM pg_constraint WHERE contype = 'f';
 SELECT 'h', inhparent, inhrelid FROM pg_inherits;
--- Functions that no text need name.
+-- Functions that no text need name; a superuser may have put them behind objects of PostgreSQL itself.
 SELECT 'x', concat('cast from ', castsource::regtype, ' to ', casttarget::regtype), castfunc
-  FROM pg_cast WHERE oid >= 16384 AND castfunc <> 0
+  FROM pg_cast WHERE (oid >= 16384 OR castfunc >= 16384) AND castfunc <> 0
 UNION ALL SELECT 'x', concat('operator ', o.oprname), f.id
   FROM pg_operator o, LATERAL unnest(ARRAY[o.oprcode, o.oprrest, o.oprjoin]::oid[]) AS f(id)
-  WHERE o.oid >= 16384 AND f.id <> 0
+  WHERE (o.oid >= 16384 OR f.id >= 16384) AND f.id <> 0
 UNION ALL SELECT 'x', concat('operator family ', f.opfname), a.amproc::oid
-  FROM pg_amproc a JOIN pg_opfamily f ON f.oid = a.amprocfamily WHERE a.oid >= 16384
+  FROM pg_amproc a JOIN pg_opfamily f ON f.oid = a.amprocfamily WHERE a.oid >= 16384 OR a.amproc::oid >= 16384
 UNION ALL SELECT 'x', concat('type ', t.typname), f.id
   FROM pg_type t, LATERAL unnest(ARRAY[t.typinput, t.typoutput, t.typreceive, t.typsend, t.typmodin, t.typmodout,
     t.typanalyze, t.typsubscript]::oid[]) AS f(id)
-  WHERE t.oid >= 16384 AND f.id >= 16384
+  WHERE f.id >= 16384
 UNION ALL SELECT 'x', concat('range type ', rngtypid::regtype), f.id
   FROM pg_range, LATERAL unnest(ARRAY[rngcanonical, rngsubdiff]::oid[]) AS f(id)
-  WHERE rngtypid >= 16384 AND f.id <> 0
-UNION ALL SELECT 'x', concat('access method ', amname), amhandler::oid FROM pg_am WHERE oid >= 16384
-UNION ALL SELECT 'x', concat('conversion ', conname), conproc::oid FROM pg_conversion WHERE oid >= 16384
+  WHERE (rngtypid >= 16384 OR f.id >= 16384) AND f.id <> 0
+UNION ALL SELECT 'x', concat('access method ', amname), amhandler::oid FROM pg_am WHERE oid >= 16384 OR amhandler::oid >= 16384
+UNION ALL SELECT 'x', concat('conversion ', conname), conproc::oid FROM pg_conversion
+  WHERE oid >= 16384 OR conproc::oid >= 16384
 UNION ALL SELECT 'x', concat('text search parser ', p.prsname), f.id
   FROM pg_ts_parser p, LATERAL unnest(ARRAY[p.prsstart, p.prstoken, p.prsend, p.prsheadline, p.prslextype]::oid[])
     AS f(id)
-  WHERE p.oid >= 16384 AND f.id <> 0
+  WHERE (p.oid >= 16384 OR f.id >= 16384) AND f.id <> 0
 UNION ALL SELECT 'x', concat('text search template ', t.tmplname), f.id
   FROM pg_ts_template t, LATERAL unnest(ARRAY[t.tmplinit, t.tmpllexize]::oid[]) AS f(id)
-  WHERE t.oid >= 16384 AND f.id <> 0;
+  WHERE (t.oid >= 16384 OR f.id >= 16384) AND f.id <> 0
+UNION ALL SELECT 'x', concat('aggregate ', a.aggfnoid), f.id
+  FROM pg_aggregate a, LATERAL unnest(ARRAY[a.aggtransfn, a.aggfinalfn, a.aggcombinefn, a.aggserialfn, a.aggdeserialfn,
+    a.aggmtransfn, a.aggminvtransfn, a.aggmfinalfn]::oid[]) AS f(id)
+  WHERE a.aggfnoid < 16384 AND f.id >= 16384;
 SELECT 'y', concat('domain ', contypid::regtype), conbin::text FROM pg_constraint WHERE contypid >= 16384
 UNION ALL SELECT 'y', concat('default of type ', typname), typdefaultbin::text FROM pg_type
   WHERE oid >= 16384 AND typdefaultbin IS NOT NULL;

@@ -51,12 +51,17 @@ struct Found {
     is_kept_in_plans: bool,
 }
 
+/// What a function returns that is not the same in all sessions, or not for all clients of one.
+const OF_SESSION: Suspicion = Suspicion::READS_SESSION
+    .and(Suspicion::READS_SEQUENCE)
+    .and(Suspicion::SEQUENCE);
+
 impl Found {
     /// Adds to what it leaves behind. `true`: it became opaque.
     fn add(&mut self, bits: Suspicion) -> bool {
         let was_opaque = self.bits.contains(Suspicion::OPAQUE);
         self.bits |= bits;
-        if self.is_kept_in_plans && self.bits.contains(Suspicion::READS_SESSION) {
+        if self.is_kept_in_plans && self.bits.intersects(OF_SESSION) {
             self.bits |= Suspicion::OPAQUE;
         }
         !was_opaque && bits.contains(Suspicion::OPAQUE)

@@ -65,6 +65,11 @@ pub(super) fn references(tree: &[u8]) -> impl Iterator<Item = Reference> {
     found.chain(next_value).chain(session_value)
 }
 
+/// Does it insert, update, delete or merge (`CmdType`)?
+pub(super) fn changes_rows(tree: &[u8]) -> bool {
+    fields(tree).any(|(name, number, _)| name == b"commandType" && !matches!(number, b"" | b"1"))
+}
+
 /// Custom parameters that a tree names as constants, if it reads or sets parameters.
 pub(super) fn custom_names(tree: &[u8]) -> Vec<Vec<u8>> {
     /// `set_config`, and `current_setting` with one argument and two.

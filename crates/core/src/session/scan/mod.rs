@@ -32,7 +32,9 @@ pub(in crate::session) use ddl::NAME_MAX;
 pub(in crate::session) use denied::{builtin_traces, is_catalog, is_innocent};
 pub(in crate::session) use lexer::{Kind, Lexer, is_of_word};
 pub use literal_sets::{LiteralSets, literal_sets};
-pub use parameters::{Touched, shapes_plans, touched_parameters};
+pub use parameters::{
+    Touched, affects_compilation, outlasts_reset, shapes_plans, touched_parameters,
+};
 pub use phrase::{CustomNames, Discard, Phrase, Phrases, custom_names, is_broken, phrases};
 use reader::Look;
 #[cfg(test)]

@@ -65,6 +65,8 @@ pub(super) fn lasting(parameter: &[u8]) -> Suspicion {
     let is = |name: &str| parameter.eq_ignore_ascii_case(name.as_bytes());
     if is("seed") {
         Suspicion::SEED
+    } else if affects_compilation(parameter) {
+        Suspicion::LIBRARY
     } else if is("standard_conforming_strings") || is("client_encoding") || is("names") {
         Suspicion::OPAQUE
     } else if shapes_plans(parameter) {
@@ -78,15 +80,36 @@ pub(super) fn lasting(parameter: &[u8]) -> Suspicion {
     }
 }
 
+/// The prefix of PL/pgSQL's parameters.
+const PLPGSQL: &[u8] = b"plpgsql";
+
+/// Is it a parameter of PL/pgSQL's? It may compile functions otherwise under it (`plpgsql.variable_conflict`), and keeps
+/// what it has compiled for the lifetime of the session, whatever becomes of the parameter.
+#[must_use]
+pub fn affects_compilation(parameter: &[u8]) -> bool {
+    let (prefix, rest) = parameter.split_at(parameter.len().min(PLPGSQL.len()));
+    prefix.eq_ignore_ascii_case(PLPGSQL) && rest.first() == Some(&b'.')
+}
+
+/// Does RESET of this parameter not take back what it has done to the session?
+#[must_use]
+pub fn outlasts_reset(parameter: &[u8]) -> bool {
+    affects_compilation(parameter) || parameter.eq_ignore_ascii_case(b"seed")
+}
+
 /// Does a stored plan depend on this parameter? True of the parameters that PostgreSQL's manual lists under
 /// "Query Planning", and of those that decide what literals mean.
 #[must_use]
 pub fn shapes_plans(parameter: &[u8]) -> bool {
-    const NAMES: [&str; 15] = [
-        // Planning turns values into text.
+    const NAMES: [&str; 19] = [
+        // Planning turns values into text, also within functions that are wrongly declared IMMUTABLE.
         "bytea_output",
         "extra_float_digits",
         "quote_all_identifiers",
+        "default_text_search_config",
+        "lc_numeric",
+        "lc_time",
+        "xmlbinary",
         "plan_cache_mode",
         "effective_cache_size",
         "constraint_exclusion",
@@ -156,7 +179,12 @@ fn to_default(mut lexer: Lexer<'_>) -> Suspicion {
 /// What is left of the parameter of this name, or that begins so.
 fn parameter(lexer: &Lexer<'_>, name: Token) -> Suspicion {
     let bytes = lexer.bytes(name);
+    let is_qualified = lexer.peek().kind == Kind::Dot;
     match name.kind {
+        Kind::Word if is_qualified && bytes.eq_ignore_ascii_case(PLPGSQL) => Suspicion::LIBRARY,
+        Kind::Quoted if is_qualified && unquoted(bytes).eq_ignore_ascii_case(PLPGSQL) => {
+            Suspicion::LIBRARY
+        }
         Kind::Word if bytes.eq_ignore_ascii_case(b"session") => Suspicion::SETTING,
         Kind::Word => lasting(bytes),
         Kind::Quoted => lasting(unquoted(bytes)),
@@ -295,6 +323,30 @@ mod tests {
                 "default_transaction_deferrable",
             ],
         );
+    }
+
+    #[test]
+    fn what_outlasts_reset() {
+        let suspicion = |text: &str| {
+            let certificates = crate::session::Certificates::none();
+            crate::session::scan(text.as_bytes(), Dialect::Utf8, &certificates)
+        };
+        for text in [
+            "SET plpgsql.variable_conflict = use_column",
+            "SET LOCAL \"PLpgSQL\".print_strict_params TO on",
+            "RESET plpgsql.variable_conflict",
+            "SELECT set_config('plpgsql.variable_conflict', 'error', true)",
+        ] {
+            assert!(suspicion(text).contains(Suspicion::LIBRARY), "{text}");
+        }
+        for text in [
+            "SET LOCAL plpgsql_check.mode = 'x'",
+            "SET LOCAL app.plpgsql = 'x'",
+        ] {
+            assert_eq!(suspicion(text), Suspicion::NONE, "{text}");
+        }
+        assert!(outlasts_reset(b"Seed") && outlasts_reset(b"plpgsql.x"));
+        assert!(!outlasts_reset(b"plpgsql") && !outlasts_reset(b"work_mem"));
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub(in crate::session::certificates) struct Conclusions {
     pub(in crate::session::certificates) opaque_reason: Option<String>,
     /// Why a server with opaque dirt can't be cleaned.
     pub(in crate::session::certificates) unclean_reason: Option<String>,
+    /// Each session may hold something from its login on, by an event trigger.
+    pub(in crate::session::certificates) logins_leave_state: bool,
     /// What calls by OID leave behind.
     pub(in crate::session::certificates) calls: HashMap<u32, Suspicion>,
     /// Functions, and what a call leaves behind.
@@ -62,6 +64,13 @@ impl Facts {
             found.opaque_reason = Some(doubt.clone());
         }
         found.unclean_reason.clone_from(&self.unclean);
+        for (at, name) in &self.login_triggers {
+            if self.graph.bits(*at).contains(Suspicion::OPAQUE) {
+                found.logins_leave_state = true;
+                let reason = || format!("login trigger {name} may keep something in each session");
+                found.unclean_reason.get_or_insert_with(reason);
+            }
+        }
         for name in &self.unknown {
             let reason = "pgweir does not know what this function of PostgreSQL does";
             let traces = Traces {

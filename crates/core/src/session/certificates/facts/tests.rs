@@ -52,6 +52,12 @@ impl Database {
             .function("20002", "dirty", DIRTY)
     }
 
+    #[track_caller]
+    fn check_opaque(&self, name: &str, expect: bool) {
+        let found = self.read().word(Name::of(name.as_bytes())).read;
+        assert_eq!(found.contains(Suspicion::OPAQUE), expect, "{found}");
+    }
+
     fn read(&self) -> Certificates {
         let mut facts = Facts::new(self.trust.clone());
         for row in &self.rows {
@@ -426,6 +432,18 @@ fn asks(volatility: &str, body: &str) -> Database {
 }
 
 #[test]
+fn results_that_plans_keep_are_no_values_of_sequences() {
+    for body in [
+        "SELECT lastval()",
+        "SELECT currval('q')",
+        "SELECT nextval('q')",
+    ] {
+        asks("i", body).check_opaque("f", true);
+        asks("v", body).check_opaque("f", false);
+    }
+}
+
+#[test]
 fn results_that_plans_keep_do_not_tell_of_the_session() {
     for body in [
         "SELECT current_setting('app.tenant')",
@@ -513,3 +531,5 @@ fn the_query_names_the_functions_that_read_the_session() {
         assert_eq!(is_there, !keywords.contains(&name), "{name}");
     }
 }
+
+mod catalogs;

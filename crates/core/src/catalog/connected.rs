@@ -1,0 +1,85 @@
+//! Server connections to a database, counted. While there is one, no other database can take its name: PostgreSQL drops
+//! and renames only databases that nobody is connected to.
+
+use std::sync::Arc;
+
+use super::{Catalog, Reading, State};
+use crate::session::certificates::Identity;
+
+/// A server connection; it is closed when this is dropped.
+#[derive(Debug)]
+pub struct Connected(Arc<Catalog>);
+
+impl Catalog {
+    /// A server of an entry has logged in.
+    #[must_use]
+    pub fn connected(self: &Arc<Self>) -> Connected {
+        self.count_server();
+        Connected(Arc::clone(self))
+    }
+
+    fn count_server(&self) {
+        let mut state = self.state.lock();
+        if let Some(same) = self.same.get() {
+            drop(state);
+            return same.count_server();
+        }
+        state.servers += 1;
+    }
+
+    /// A server connection is closed. Behind the last one nothing is certain, until the next server has said which
+    /// database it is connected to.
+    fn disconnected(&self) {
+        let mut state = self.state.lock();
+        if let Some(same) = self.same.get() {
+            drop(state);
+            return same.disconnected();
+        }
+        state.servers = state.servers.saturating_sub(1);
+        if state.servers > 0 || state.identity.is_none() {
+            return;
+        }
+        let was_known = state.readings > 0 && !state.is_stale && !state.is_mixed;
+        let known = state.certificates.clone();
+        state.is_unsure = true;
+        state.is_mixed = false;
+        state.doubt();
+        state.kept = was_known.then(|| (known, state.changes));
+        let unknown = state.certificates.outdated(0);
+        self.put(&mut state, unknown);
+    }
+
+    /// The first server after a time without one has said which database it is connected to, if it could.
+    pub(super) fn identity_told(&self, reading: Reading, identity: Option<&Identity>) {
+        let mut state = self.state.lock();
+        if state.begun_at != Some(reading.begun_at) {
+            return;
+        }
+        state.begun_at = None;
+        let kept = state.kept.take();
+        let is_same = identity.is_some() && state.identity.as_ref() == identity;
+        if let Some((known, _)) = kept
+            && is_same
+            && state.changes == reading.changes
+            && state.ddl == 0
+        {
+            state.is_unsure = false;
+            state.is_stale = false;
+            self.put(&mut state, known);
+        }
+    }
+}
+
+impl State {
+    /// Is all that was known in force again, if the database is the same?
+    pub(super) fn may_be_as_before(&self) -> bool {
+        let kept = self.kept.as_ref();
+        self.is_unsure && kept.is_some_and(|(_, changes)| *changes == self.changes)
+    }
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        self.0.disconnected();
+    }
+}

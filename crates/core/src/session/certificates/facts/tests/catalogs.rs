@@ -1,0 +1,90 @@
+//! System catalogs, logins and parameters of PL/pgSQL.
+
+use super::*;
+
+/// A database whose system catalogs are `pg_proc`, and a view of it.
+fn with_catalog() -> Database {
+    Database::new()
+        .with(&["w", "1255"])
+        .with(&["r", "20020", "v", "v", "f", "f"])
+        .with(&["t", "w", "20020", "({QUERY :commandType 1 :relid 1255 })"])
+        .with(&["t", "r", "20020", "({QUERY :commandType 1 :relid 1255 })"])
+}
+
+#[test]
+fn rows_of_system_catalogs_are_ddl() {
+    let of = |certificates: &Certificates, name: &str| certificates.word(Name::of(name.as_bytes()));
+    for body in [
+        "BEGIN UPDATE pg_proc SET prosrc = 'x'; RETURN 1; END",
+        "BEGIN WITH a AS (DELETE FROM pg_catalog.\"pg_trigger\") SELECT 1; RETURN 1; END",
+        "BEGIN UPDATE v SET prosrc = 'x'; RETURN 1; END",
+    ] {
+        let found = with_catalog().function("20001", "f", body).read();
+        assert_eq!(of(&found, "f").read, ANYTHING, "{body}");
+        assert!(found.has_ddl_code());
+    }
+    let found = with_catalog()
+        .function(
+            "20001",
+            "f",
+            "BEGIN RETURN (SELECT count(*) FROM pg_proc); END",
+        )
+        .read();
+    assert_eq!(of(&found, "f").read, Suspicion::NONE);
+    assert_eq!(of(&found, "v").read, Suspicion::NONE);
+    assert_eq!(of(&found, "v").write, ANYTHING);
+    for (command, expect) in [("1", Suspicion::NONE), ("2", ANYTHING)] {
+        let tree = format!("({{QUERY :commandType {command} :relid 1255 }})");
+        let function = ["f", "20001", "f", "sql", "f", "", "", &tree, "", "0"];
+        let found = with_catalog().with(&["n", "f"]).with(&function).read();
+        assert_eq!(of(&found, "f").read, expect, "{tree}");
+    }
+}
+
+#[test]
+fn what_logins_leave() {
+    let of = |event: &str, function: &str| {
+        let database = Database::new().clean_and_dirty();
+        database.with(&["v", "t", event, function]).read()
+    };
+    let found = of("login", "20002");
+    assert!(found.logins_leave_state() && found.has_event_triggers());
+    let why = "login trigger t may keep something in each session";
+    assert_eq!(found.unclean_reason(), Some(why));
+    for (event, function) in [("login", "20001"), ("ddl_command_end", "20002")] {
+        let found = of(event, function);
+        assert!(!found.logins_leave_state() && found.unclean_reason().is_none());
+    }
+}
+
+#[test]
+fn parameters_of_plpgsql() {
+    let of = |settings: &str, body: &str| {
+        let function = [
+            "f", "20001", "f", "plpgsql", "f", "", body, "", settings, "0",
+        ];
+        let found = Database::new().with(&["n", "f"]).with(&function).read();
+        found.word(Name::of(b"f")).read
+    };
+    assert_eq!(of("work_mem,app.x", CLEAN), Suspicion::NONE);
+    assert_eq!(of("plpgsql.variable_conflict", CLEAN), body::COMPILES);
+    let set = "BEGIN PERFORM set_config('plpgsql.variable_conflict', 'error', true); RETURN 1; END";
+    assert!(of("", set).contains(body::COMPILES));
+    let set = "BEGIN SET LOCAL plpgsql.variable_conflict = error; RETURN 1; END";
+    assert!(of("", set).contains(ANYTHING));
+}
+
+#[test]
+fn whether_there_are_functions() {
+    assert!(
+        Database::new()
+            .table("20020", "t")
+            .read()
+            .has_no_functions()
+    );
+    let one = Database::new().function("20001", "f", CLEAN).read();
+    assert!(!one.has_no_functions());
+    assert!(!Certificates::unread().has_no_functions());
+    let outdated = Database::new().read().outdated(2);
+    assert!(!outdated.has_no_functions());
+}

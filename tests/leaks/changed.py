@@ -1,0 +1,59 @@
+"""Catalogs that are changed without DDL, and objects of PostgreSQL's own that a superuser has changed."""
+
+from leaks.line import KEEP, By, Query, keeper, line
+from leaks.protocol import settled
+
+LOCKS = "SELECT 1 FROM pg_advisory_lock(7)"
+CHANGE = f"UPDATE pg_catalog.pg_proc SET prosrc = $q${LOCKS}$q$ WHERE proname = '{{x}}_g'"
+
+
+def changed(words, *says, setup):
+    """A client's text makes {x}_g() keep state; undone before the next round."""
+    undo = By("_alias", "CREATE OR REPLACE FUNCTION {x}_g() RETURNS int LANGUAGE sql AS 'SELECT 1'")
+    return line(words, undo, *settled() * 2, *says, *settled() * 2, Query("SELECT {x}_g()"), forms=("simple",),
+                setup="CREATE FUNCTION {x}_g() RETURNS int LANGUAGE sql AS 'SELECT 1';"
+                " ALTER FUNCTION {x}_g() OWNER TO trusty;" + setup)
+
+
+def definer(language, body):
+    return f"CREATE FUNCTION {{x}}_c() RETURNS void LANGUAGE {language} SECURITY DEFINER AS $k$ {body} $k$;"
+
+
+VIEW = ("CREATE VIEW {x}_v AS SELECT proname, prosrc FROM pg_catalog.pg_proc; GRANT SELECT, UPDATE ON {x}_v TO PUBLIC;"
+        " CREATE TABLE {x}_t (a int);")
+BY_VIEW = CHANGE.replace("pg_catalog.pg_proc", "{x}_v")
+TRIGGERED = ("CREATE FUNCTION {x}_c() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS"
+             f" $k$ BEGIN {CHANGE}; RETURN NEW; END $k$; CREATE TABLE {{x}}_t (a int);"
+             " CREATE TRIGGER t BEFORE INSERT ON {x}_t FOR EACH ROW EXECUTE FUNCTION {x}_c();")
+
+ROWS = [
+    changed("by a function in SQL", Query("SELECT {x}_c()"), setup=definer("sql", CHANGE)),
+    changed("by a function in PL/pgSQL", Query("SELECT {x}_c()"), setup=definer("plpgsql", f"BEGIN {CHANGE}; END")),
+    changed("by a function with BEGIN ATOMIC", Query("SELECT {x}_c()"),
+            setup="CREATE FUNCTION {x}_c() RETURNS void LANGUAGE sql SECURITY DEFINER BEGIN ATOMIC "
+            + CHANGE.replace("$q$", "'") + "; END;"),
+    changed("by a view", Query(BY_VIEW), setup=VIEW),
+    changed("by a view of a view", Query(BY_VIEW.replace("{x}_v", "{x}_w", 1)),
+            setup=VIEW + "CREATE VIEW {x}_w AS SELECT * FROM {x}_v; GRANT SELECT, UPDATE ON {x}_w TO PUBLIC;"),
+    changed("by a function that writes to a view", Query("SELECT {x}_c()"), setup=VIEW + definer("sql", BY_VIEW)),
+    changed("by a trigger", Query("INSERT INTO {x}_t VALUES (1)"), setup=TRIGGERED),
+    changed("by a rule", Query("INSERT INTO {x}_t VALUES (1)"),
+            setup=VIEW + f"CREATE RULE r AS ON INSERT TO {{x}}_t DO ALSO {CHANGE};"
+            " GRANT ALL ON {x}_t TO PUBLIC;"),
+]
+
+
+def own(words, *says, setup):
+    """Objects of PostgreSQL itself."""
+    return line(words, *says, setup=setup, alone=True)
+
+
+KEEPS = keeper("a int, b int", "bool", "true", "IMMUTABLE")
+OWN = [
+    own("a function in SQL that was replaced", "SELECT lpad('a', 3)", setup="CREATE OR REPLACE FUNCTION"
+        f" pg_catalog.lpad(text, integer) RETURNS text LANGUAGE plpgsql AS $k$ BEGIN {KEEP} RETURN $1; END $k$"),
+    own("an operator's function", "SELECT a = a FROM one", setup=KEEPS
+        + "UPDATE pg_operator SET oprcode = '{x}_f'::regproc WHERE oid = '=(int,int)'::regoperator"),
+]
+
+CLASSES = {"catalogs that are changed by rows": ROWS, "objects of PostgreSQL itself": OWN}
