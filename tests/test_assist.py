@@ -273,8 +273,8 @@ def test_more_than_fits(session):
     assert session.after("DISCARD ALL") == []
 
 
-def test_very_many_prepared_statements_and_cursors(session):
-    names = [f"p{n}" for n in range(10000)]
+def test_very_many_prepared_statements_and_cursors(session, pytestconfig):
+    names = [f"p{n}" for n in range(10000 if pytestconfig.getoption("--full") else 2000)]
     held = session.after("; ".join(f"PREPARE {name} AS SELECT 1" for name in names[:128]))
     assert held == sorted("p" + name for name in names[:128])
     session.query("; ".join(f"PREPARE {name} AS SELECT 1" for name in names[128:]))

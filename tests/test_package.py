@@ -32,6 +32,7 @@ def run(*command, **options):
 
 def build(folder, **environment):
     """The package of the program under test."""
+    environment = {"COMPRESSION": "0"} | environment
     done = run(PACKAGING / "deb/build", poolers.binary(), folder, env=os.environ | environment)
     return Path(done.splitlines()[-1])
 
