@@ -69,7 +69,7 @@ LOST = {
         *sql("BEGIN", "SAVEPOINT a"), DROPS + SEEN + SYNC, used("s"), *sql("ROLLBACK TO a"), used("s"), used("p"),
         *sql("EXECUTE s", "EXECUTE p", "COMMIT")),
     "seen, then executed": lost(*sql("BEGIN"), DROPS + SEEN + SYNC, ran("EXECUTE s"), *sql("ROLLBACK")),
-    "seen, then deallocated": lost(DROPS + SEEN + ran("DEALLOCATE s"), *sql("DEALLOCATE p")),
+    "seen, then deallocated": lost(DROPS + SEEN + ran("DEALLOCATE s")),
     "seen, then closed": lost(DROPS + SEEN + close("S", "s") + SEEN + SYNC),
     "seen, then made anew": lost(SEEN + parse("SELECT 3", "s") + SYNC, used("s"),
                                  SEEN + close("S", "s") + parse("SELECT 3", "s") + used("s"), used("s")),

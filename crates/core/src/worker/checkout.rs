@@ -290,7 +290,7 @@ impl Worker {
                 return self.clean_session(server_conn, now, out);
             }
             server.session.holds(&context.wanted);
-            server.session.forget_news();
+            server.session.has_news = false;
             // What the server could not make, the client has no more.
             context.sql = server.session.sql.clone();
             if !client.tracked.is_same(&server.tracked) {
