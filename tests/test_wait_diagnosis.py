@@ -110,7 +110,7 @@ def test_which_limit_it_is(start_pooler, newest_pg, workers, name):
     assert holders[0].value("SELECT 1") == "1"
 
 
-def test_who_holds_the_servers_of_a_cap(start_pooler, newest_pg, workers):
+def test_a_cap_that_another_pool_uses_up(start_pooler, newest_pg, workers):
     databases = {"app": where(newest_pg, ""), "twin": where(newest_pg, "dbname=app")}
     pooler = start_pooler(newest_pg, databases=databases, workers=workers, max_server_conn=1,
                           query_wait_timeout=1)
@@ -118,9 +118,9 @@ def test_who_holds_the_servers_of_a_cap(start_pooler, newest_pg, workers):
     holder.query("BEGIN")
     with pytest.raises(wire.LoginRefused) as refused:
         pooler.raw()
-    detail = refused.value.message.fields["D"]
-    assert "Other pools hold: 1 idle in transaction, for up to " in detail
-    assert "twin" not in detail and holder.value("SELECT 1") == "1"
+    fields = refused.value.message.fields
+    assert "The limit is max_server_conn: 1 server(s) of the process." in fields["D"]
+    assert "SHOW SERVERS" in fields["H"] and "twin" not in fields["D"] and holder.value("SELECT 1") == "1"
 
 
 def test_that_no_server_can_be_reached(start_pooler, newest_pg):

@@ -38,12 +38,6 @@ pub struct Diagnosis {
     /// By state, in the order of [`State::ALL`].
     counts: [usize; State::ALL.len()],
     longest: Vec<Holder>,
-    /// The cap that leaves no room, if one does.
-    cap: Option<Scope>,
-    /// Servers of other pools under it, by state, and for how long the one that has been in use for
-    /// longest has been.
-    others: [usize; State::ALL.len()],
-    others_held: u64,
 }
 
 /// Who has had a server for long.
@@ -137,14 +131,7 @@ impl Worker {
             }
             None => pool.diagnosed_at = Some(now),
         }
-        let obstacle = pool.shared.ledger.lock().obstacle(now);
         let diagnosis = Diagnosis {
-            cap: match obstacle {
-                Obstacle::Cap { by, .. } => Some(by),
-                _ => None,
-            },
-            others: [0; State::ALL.len()],
-            others_held: 0,
             pool: Arc::clone(&pool.shared),
             origin: worker,
             visited: 0,
@@ -181,7 +168,7 @@ impl Worker {
         let id = diagnosis.pool.id;
         for (_, conn) in self.table.iter() {
             let Conn::Server(server) = conn else { continue };
-            if server.bypass {
+            if server.bypass || server.pool() != id {
                 continue;
             }
             let client = self.client_of(server);
@@ -190,16 +177,6 @@ impl Worker {
                 State::IdleInSession if pins.is_some() => State::Pinned,
                 state => state,
             };
-            if server.pool() != id {
-                if diagnosis.shares_cap(server) {
-                    diagnosis.others[state as usize] += 1;
-                    if server.client().is_some() {
-                        let held = now.since(server.lent_at);
-                        diagnosis.others_held = diagnosis.others_held.max(held);
-                    }
-                }
-                continue;
-            }
             diagnosis.counts[state as usize] += 1;
             if let Some(client) = client {
                 diagnosis.longest.push(Holder {
@@ -333,30 +310,6 @@ impl Diagnosis {
         Reason { detail, hint }
     }
 
-    /// Is the server under the cap that leaves no room?
-    fn shares_cap(&self, server: &Server) -> bool {
-        let (own, key) = (&self.pool.key, &server.shared.key);
-        match self.cap {
-            Some(Scope::Process) => true,
-            Some(Scope::Database) => key.database == own.database,
-            Some(Scope::User) => key.user == own.user,
-            None => false,
-        }
-    }
-
-    /// Who holds the servers of a cap, beside the pool itself.
-    fn add_others(&self, detail: &mut String) {
-        if self.others.iter().all(|&count| count == 0) {
-            return;
-        }
-        detail.push_str(" Other pools hold");
-        add_states(&self.others, detail);
-        if self.others_held > 0 {
-            let _ = write!(detail, ", for up to {}", Seconds(self.others_held));
-        }
-        detail.push('.');
-    }
-
     /// What keeps the pool from opening one more, and what can be done about that.
     fn add_obstacle(
         &self,
@@ -390,8 +343,7 @@ impl Diagnosis {
                 };
                 let name = by.setting();
                 let _ = write!(detail, " The limit is {name}: {limit} server(s) of {of}.");
-                self.add_others(detail);
-                format!("Raise {name} or query_wait_timeout, {LONG}").into()
+                format!("Raise {name} or query_wait_timeout, {LONG} SHOW SERVERS lists the servers of all pools.").into()
             }
             Obstacle::Failed(at) => {
                 let failure = self.pool.facts.lock().failure.clone();
