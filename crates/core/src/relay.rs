@@ -410,6 +410,8 @@ impl Worker {
         };
         if report.routine == STALE_PLAN.as_bytes()
             && let Some(server) = self.table.server(conn)
+            // A client's own EXECUTE says nothing of the statements that servers share.
+            && !matches!(server.replies.current(), Some(Request::Simple))
         {
             server.shared.catalog.plan_is_stale();
         }
