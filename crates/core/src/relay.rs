@@ -16,6 +16,7 @@ mod reported;
 mod run;
 mod statements;
 mod suspect;
+mod unmade;
 mod unnamed;
 mod upward;
 

@@ -291,8 +291,6 @@ impl Worker {
             }
             server.session.holds(&context.wanted);
             server.session.has_news = false;
-            // What the server could not make, the client has no more.
-            context.sql = server.session.sql.clone();
             if !client.tracked.is_same(&server.tracked) {
                 let (names, settings) = (self.directory.names(), self.directory.settings());
                 let (told, found) = (&client.tracked, &server.tracked);
