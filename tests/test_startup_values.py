@@ -47,8 +47,8 @@ SCRIPTS = {
         parse("RESET ALL", "r") + SYNC, CHANGE, bind(name="r") + execute() + SYNC + query(READ),
         CHANGE, bind(name="r") + execute() + SYNC + bind(name="r") + execute() + SYNC + asked() + SYNC],
     "in a transaction": [
-        CHANGE, query("BEGIN") + query("RESET work_mem") + query("COMMIT") + query(READ),
-        CHANGE + query("BEGIN") + query("RESET work_mem") + query("SAVEPOINT a") + query("ROLLBACK") + query(READ),
+        CHANGE, query("BEGIN") + query("RESET work_mem") + query("COMMIT"), query(READ),
+        CHANGE + query("BEGIN") + query("RESET work_mem") + query("SAVEPOINT a") + query("ROLLBACK"), query(READ),
         CHANGE, query("BEGIN; RESET ALL; SELECT 1; COMMIT"), query(READ)],
     "that fails": [
         CHANGE, query("BEGIN") + query("SELECT 1/0") + query("RESET ALL") + query("ROLLBACK") + query(READ),

@@ -48,7 +48,7 @@ LOGINS = (
 # Is heard by those that listen.
 NOTIFIES = re.compile("notify|lib.say", re.IGNORECASE)
 LEAVES = re.compile("DISCARD ALL|^BEGIN")
-# Takes back what the client may have logged in with: until the end of its request it has the server's default.
+# Takes back what the client may have logged in with: until the end of its transaction it has the server's default.
 RESETS = re.compile("RESET|DISCARD ALL|DEFAULT|TIME ZONE LOCAL", re.IGNORECASE)
 
 
@@ -77,7 +77,8 @@ class Maker:
         while True:
             sql = kinds.statement(self.rng, self.names)
             # A client that has said UNLISTEN may still hear of what was notified in the same transaction.
-            if "UNLISTEN" not in sql:
+            # Startup values that RESET takes away come back at the end of the transaction.
+            if "UNLISTEN" not in sql and not (self.has_startup_values and RESETS.search(sql)):
                 return sql
 
     def block(self):
@@ -106,7 +107,10 @@ class Maker:
             if self.rng.random() < 0.2:
                 self.protocol_statement()
             else:
-                self.any_form(kinds.statement(self.rng, self.names))
+                sql = kinds.statement(self.rng, self.names)
+                if self.has_startup_values and RESETS.search(sql):
+                    self.say("ROLLBACK")
+                self.any_form(sql)
 
     def transaction(self):
         rng = self.rng
@@ -151,10 +155,6 @@ class Maker:
         parts = [part for part in parts if not part.startswith("PREPARE ")] or ["SELECT 1"]
         if rng.random() < 0.25:
             parts.insert(rng.randint(1, len(parts)), rng.choice(("COMMIT", "BEGIN", "ROLLBACK", "SELECT 1/0")))
-        if self.has_startup_values:
-            # A RESET is the last of its request.
-            last = next((at for at, sql in enumerate(parts) if RESETS.search(sql)), len(parts))
-            parts = parts[:last + 1]
         self.say("; ".join(parts), len(parts))
 
     def pipeline(self):
@@ -165,7 +165,7 @@ class Maker:
             said += self._extended(sql)
             words.append(sql)
             statements += 1
-            if rng.random() < 0.4 or self.has_startup_values and RESETS.search(sql):
+            if rng.random() < 0.4:
                 said += wire.SYNC
                 answers += 1
                 words.append("Sync")

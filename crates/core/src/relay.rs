@@ -16,6 +16,7 @@ mod reported;
 mod run;
 mod statements;
 mod suspect;
+mod unmade;
 mod unnamed;
 mod upward;
 
@@ -416,6 +417,8 @@ impl Worker {
         };
         if report.routine == STALE_PLAN.as_bytes()
             && let Some(server) = self.table.server(conn)
+            // A client's own EXECUTE says nothing of the statements that servers share.
+            && !matches!(server.replies.current(), Some(Request::Simple))
         {
             server.shared.catalog.plan_is_stale();
         }

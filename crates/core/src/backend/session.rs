@@ -69,8 +69,6 @@ pub struct ServerSession {
     pub is_unjudged: bool,
     /// It has said of a parameter what its client was not told yet.
     pub has_news: bool,
-    /// Which, in the order in which it said so: places in [`TrackedNames`].
-    pub news: Vec<u16>,
     /// It may hold what is no other client's business: to be cleaned before it is lent again.
     pub unclean: bool,
     /// Custom parameters that these have named.
@@ -457,12 +455,6 @@ impl ServerSession {
         self.own.failed();
         self.dirt.undone();
         self.changed_roles.clear();
-    }
-
-    /// Its client knows by other means what it has said of parameters.
-    pub fn forget_news(&mut self) {
-        self.has_news = false;
-        self.news.clear();
     }
 
     /// The settings were taken from it: of what a text of class settings can leave, nothing is left.

@@ -1,7 +1,7 @@
 //! Statements that the server gets under the names that its client gave them, since SQL speaks of these.
 //!
-//! Making one may fail, since what it speaks of may be gone: then it is as if it had not been prepared, and a transaction
-//! does not suffer by it.
+//! Making one may fail, for what it speaks of may be gone. Directly that shows when it is executed, so what the server
+//! has said is kept for then ([`Unmade`](crate::session::Unmade)), and a transaction does not suffer by it.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -61,13 +61,30 @@ impl Upward<'_> {
         let own = &self.server.session.own;
         let lacks = |name: &[u8]| {
             let is_known = self.client.statements.find(self.bindings, name).is_some();
-            is_known && !own.has(name)
+            (is_known || self.is_unmade(name)) && !own.has(name)
         };
         wants_all(suspicion, text) && !own.has_all()
             || phrases(text).filter_map(spoken_of).any(|name| lacks(&name))
     }
 
-    /// A DEALLOCATE of one statement that the server knows by another name is answered at once.
+    /// Is it a statement of SQL that the server could not make?
+    pub(super) fn is_unmade(&self, name: &[u8]) -> bool {
+        let session = &self.server.session;
+        let context = self.client.context.as_ref();
+        context.is_some_and(|context| context.sql.has(name))
+            && !session.sql.has(name)
+            && !session.own.is_given(name)
+    }
+
+    /// The client gives up a statement of SQL, or makes another one of its name, which the server lacks.
+    #[cold]
+    pub(super) fn forget_unmade(&mut self, name: &[u8]) {
+        if let Some(context) = &mut self.client.context {
+            context.sql = context.sql.without(&[name.to_vec()]);
+        }
+    }
+
+    /// A DEALLOCATE of one statement that the server knows by another name, or lacks, is answered at once.
     pub(super) fn answers_deallocate(&mut self, text: &[u8], out: &mut Actions) -> bool {
         let Some(name) = deallocated(text) else {
             return false;
@@ -76,7 +93,9 @@ impl Upward<'_> {
         if self.most == 0 || !is_settled || self.server.session.own.has(&name) {
             return false;
         }
-        if self
+        if self.is_unmade(&name) {
+            self.forget_unmade(&name);
+        } else if self
             .client
             .statements
             .remove(self.bindings, &name)
@@ -120,7 +139,7 @@ impl Upward<'_> {
             }
             let statement = self.client.statements.get(self.bindings, &name);
             let statement = statement.map(Arc::clone);
-            if is_deallocated && statement.is_some() {
+            if is_deallocated && (statement.is_some() || self.is_unmade(&name)) {
                 has_given |= self.stand_in(&name, out);
                 if !self.server.session.own.is_missed(&name) {
                     self.server.session.own.leave(&name);
@@ -128,6 +147,7 @@ impl Upward<'_> {
             } else if let Some(statement) = statement {
                 has_given |= self.give(&name, statement, out);
             } else if !self.server.session.sql.has(&name) {
+                self.try_again(&name, out);
                 self.server.session.own.speak(&name);
             }
         }
@@ -185,6 +205,21 @@ impl Upward<'_> {
             self.back_to_savepoint(out);
         }
         true
+    }
+
+    /// A statement of SQL that the server could not make before may be what it can make now.
+    fn try_again(&mut self, name: &[u8], out: &mut Actions) {
+        if self.server.replies.is_unsynced() || !self.is_unmade(name) {
+            return;
+        }
+        let context = self.client.context.as_deref();
+        if let Some(text) = context.and_then(|context| context.sql.text(name)) {
+            let text = text.to_vec();
+            self.set_savepoint(out);
+            self.ask(&text, out);
+            self.back_to_savepoint(out);
+            self.server.session.looks_at_once = true;
+        }
     }
 
     /// A statement is executed for which something else stands in: that goes.

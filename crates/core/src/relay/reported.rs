@@ -40,12 +40,6 @@ impl Worker {
         {
             if client.context.is_some() {
                 server.session.has_news = true;
-                // What is said twice is said by the last.
-                server
-                    .session
-                    .news
-                    .retain(|&known| usize::from(known) != at);
-                server.session.news.push(at as u16);
                 return false;
             }
             if server.relays_for().is_none() {

@@ -86,11 +86,7 @@ impl Worker {
                         client.statements.remove(&mut self.bindings, &name);
                     }
                 }
-                Change::Given(name) => {
-                    if let Some(server) = self.table.server(conn) {
-                        server.session.own.miss(&name);
-                    }
-                }
+                Change::Given(name) => self.not_given(conn, &name),
                 Change::Refused(_) | Change::Duplicate(..) | Change::Fence => {}
             }
         }
@@ -226,6 +222,7 @@ impl Worker {
             Some(Change::Duplicate(name, _)) if report.code == b"42P05" => (None, Some(&**name)),
             _ => (None, None),
         };
+        self.note_unmade(conn, &marks, body);
         // The names are those that the client had when it sent this.
         let told = self.in_clients_words(conn, &marks, duplicate, body);
         let is_duplicate = duplicate.is_some();
@@ -235,8 +232,17 @@ impl Worker {
             fault.write(Severity::Error, &mut made);
             return Some(made);
         }
-        if matches!(report.code, b"26000" | b"42P05") {
-            self.name_failed(conn, told.as_deref(), is_duplicate, report, out);
+        if report.code == b"26000"
+            && told.is_none()
+            && let Some(said) = self.said_of_unmade(conn, quoted(report.message))
+        {
+            return Some(said);
+        }
+        match report.code {
+            b"26000" | b"42P05" => {
+                self.name_failed(conn, told.as_deref(), is_duplicate, report, out)
+            }
+            _ => {}
         }
         told
     }

@@ -411,6 +411,9 @@ impl Upward<'_> {
         if let Some(taken) = self.client.statements.find(self.bindings, name) {
             return self.parse_again(taken, name, definition, out);
         }
+        if self.is_unmade(name) {
+            self.forget_unmade(name);
+        }
         let statement = self.statements.intern(definition);
         if self.client.statements.bytes() + Names::cost(&statement) > self.most_bytes {
             return self.refuse(Fault::TooManyStatements, out);
@@ -470,6 +473,9 @@ impl Upward<'_> {
             }
             None => Mark::plain(MarkKind::Close),
         };
+        if self.is_unmade(name) {
+            self.forget_unmade(name);
+        }
         self.server.replies.mark_sent(mark);
         let name = if is_hidden { NO_SUCH_NAME } else { name };
         send_target(self.server_conn, frontend::CLOSE, name, out);

@@ -1,6 +1,8 @@
 //! What a client believes its session to be, as far as it is carried from server to server.
 
-use super::{Fingerprint, Resets, Settings, SqlStatements, outlasts_reset, plan::ENDS_WITH_ERRORS};
+use super::{
+    Fingerprint, Resets, Settings, SqlStatements, Unmade, outlasts_reset, plan::ENDS_WITH_ERRORS,
+};
 use crate::Time;
 use crate::pin::{Pin, Pins};
 
@@ -15,6 +17,8 @@ pub struct Context {
     pub implied: Settings,
     /// Its SQL-prepared statements.
     pub sql: SqlStatements,
+    /// Its statements that its server could not make.
+    pub unmade: Unmade,
     /// It may have sequence values.
     pub has_sequences: bool,
     /// Startup values that no server has seen yet: the login waits for one to say what they come to.

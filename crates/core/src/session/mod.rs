@@ -34,6 +34,7 @@ mod state;
 mod statement;
 mod suspects;
 mod tracked;
+mod unmade;
 
 pub use baseline::{BASELINE, Baseline, SHOWN};
 pub use certificates::{Certificates, Facts};
@@ -64,3 +65,4 @@ pub use state::{BadState, State, Summary};
 pub use statement::{NO_SUCH_NAME, RESERVED, Statement, Statements};
 pub use suspects::Suspects;
 pub use tracked::{Tracked, TrackedNames};
+pub use unmade::Unmade;

@@ -129,23 +129,6 @@ impl TrackedNames {
         }
     }
 
-    /// The same, with those at the places of `order` first: the order in which PostgreSQL tells them is
-    /// not the same in all its versions.
-    pub fn report_in(&self, order: &[u16], before: &Tracked, now: &Tracked, out: &mut Vec<u8>) {
-        let mut told = before.clone();
-        for &at in order {
-            let at = usize::from(at);
-            let (name, value) = (self.names.get(at), now.values.get(at));
-            if let (Some(name), Some(Some(value))) = (name, value)
-                && told.values.get(at).and_then(Option::as_deref) != Some(value)
-            {
-                MessageWriter::new(out).parameter_status(name.as_bytes(), value);
-                told.set(at, value);
-            }
-        }
-        self.report(&told, now, out);
-    }
-
     /// The names whose values differ, with both values, where both have one.
     pub fn respelled<'t>(
         &'t self,

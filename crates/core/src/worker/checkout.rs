@@ -292,9 +292,7 @@ impl Worker {
                 return self.clean_session(server_conn, now, out);
             }
             server.session.holds(&context.wanted);
-            server.session.forget_news();
-            // What the server could not make, the client has no more.
-            context.sql = server.session.sql.clone();
+            server.session.has_news = false;
             if !client.tracked.is_same(&server.tracked) {
                 let (names, settings) = (self.directory.names(), self.directory.settings());
                 let (told, found) = (&client.tracked, &server.tracked);

@@ -237,7 +237,7 @@ impl Worker {
         if is_cleaned {
             server.session.settings_cleaned();
             // What the server has said of parameters is of the clean: the client's are as they were.
-            server.session.forget_news();
+            server.session.has_news = false;
         }
         let restored = adopted.and_then(|adopted| match is_cleaned {
             true => plan(&adopted.target, &server.session.held),
@@ -407,9 +407,8 @@ pub(super) fn tell_news(
         return;
     }
     let told = std::mem::replace(&mut client.tracked, server.tracked.clone());
-    let order = std::mem::take(&mut server.session.news);
     out.send_made(client_conn, |bytes| {
-        names.report_in(&order, &told, &server.tracked, bytes);
+        names.report(&told, &server.tracked, bytes);
     });
 }
 

@@ -298,7 +298,6 @@ impl Worker {
             server.session.held = Settings::default();
             server.session.has_reported = false;
             server.session.has_news = false;
-            server.session.news.clear();
         }
     }
 

@@ -58,6 +58,20 @@ impl Worker {
             let text = text.as_deref().or_else(|| context.sql.text(name))?;
             Some((name.clone(), text.to_vec()))
         });
+        // What the server could not make is the client's as before: it may be made another time. But
+        // something may have stood in for it, and have been taken away.
+        let is_named = |name: &[u8]| state.named.iter().any(|named| **named == *name);
+        let is_there = |name: &[u8]| !session.own.is_given(name) || is_named(name);
+        let unmade: Vec<_> = context
+            .sql
+            .pairs()
+            .filter(|&(name, _)| {
+                let is_found = state.statements.iter().any(|(found, _)| found == name);
+                !session.sql.has(name) && !is_found && is_there(name)
+            })
+            .map(|(name, text)| (name.to_vec(), text.to_vec()))
+            .collect();
+        let found = found.chain(unmade.iter().cloned().map(Some));
         let found: Option<Vec<_>> = found.collect();
         if let Some(sql) = found.and_then(SqlStatements::read).filter(fits) {
             state.statements.clear();
@@ -67,12 +81,20 @@ impl Worker {
             context.sql = known.cloned().unwrap_or(sql);
             session.sql = context.sql.clone();
             session.sql_made = (client.id, None);
+            if !unmade.is_empty() {
+                let names: Vec<_> = unmade.into_iter().map(|(name, _)| name).collect();
+                session.sql = session.sql.without(&names);
+            }
             session.own.clear();
         } else {
             context.sql = SqlStatements::default();
             session.sql = SqlStatements::default();
             session.own.forget();
         }
+        let sql = &context.sql;
+        context
+            .unmade
+            .retain(|name| sql.has(name) && !session.sql.has(name));
         let gone = state.named.iter();
         let mut gone: Vec<_> = gone.map(|name| name.clone().into()).collect();
         if state.ours.is_some_and(|ours| ours != server.prepared.len()) {
@@ -121,7 +143,8 @@ impl Worker {
         true
     }
 
-    /// A client's statement could not be made, since what it speaks of is not there: the client has it no more.
+    /// A client's statement could not be made, for what it speaks of is not there: it is tried again
+    /// when the client gets a server the next time.
     #[cold]
     pub(crate) fn sql_statement_failed(&mut self, conn: Token, at: u32, report: &Report<'_>) {
         let Some(server) = self.table.server(conn) else {

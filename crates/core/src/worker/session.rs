@@ -235,14 +235,14 @@ impl Worker {
         };
         if is_redefined {
             server.session.holds(&context.wanted);
-            server.session.forget_news();
+            server.session.has_news = false;
             client.duty = ClientDuty::Idle;
             self.wait(client_conn, shared.id, true, now, out);
             return self.give_back(server_conn, false, now, out);
         }
         let asked = std::mem::take(&mut context.wanted);
         server.session.holds(&asked);
-        server.session.forget_news();
+        server.session.has_news = false;
         let (names, settings) = (directory.names(), directory.settings());
         let usual = shared.facts.lock().welcome.clone();
         let spelled = asked
