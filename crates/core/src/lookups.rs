@@ -1,7 +1,7 @@
-//! What databases have told of users: `auth_query`, and the roles that users are members of.
+//! The cache of what databases say about users: results of `auth_query`, and the roles that users are members of.
 //!
-//! An answer is kept for `auth_cache_ttl` but not beyond the end that it names, at most `auth_cache_size`
-//! of them, and none of a user that there is not.
+//! A result is cached for `auth_cache_ttl`, but not beyond the password's VALID UNTIL. At most `auth_cache_size`
+//! results are cached, and none for a user that does not exist.
 
 use std::{
     collections::BTreeSet,
@@ -18,53 +18,53 @@ use pgweir_auth::userlist::Secret;
 
 use crate::Time;
 
-/// What is asked, and whom.
+/// The key of a result: which query, on which database, about which user.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Question {
-    /// The database that tells.
+    /// The database that is asked.
     pub database: Arc<str>,
-    /// As whom we are logged in there.
+    /// The user that pgweir logs in as there.
     pub auth_user: Arc<str>,
-    /// The user in question.
+    /// The user that the query is about.
     pub user: Arc<str>,
-    /// What is to be known.
+    /// What the query asks for.
     pub topic: Topic,
 }
 
-/// What is to be known of a user.
+/// What a query asks about a user.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Topic {
-    /// The secret, by this query.
+    /// The user's password hash, by this text of `auth_query`.
     Secret(Arc<str>),
-    /// The roles that it is a member of.
+    /// The roles that the user is a member of.
     Roles,
 }
 
-/// An answer, and when it ends.
+/// A result, and until when it is valid.
 #[derive(Debug, Clone)]
 pub struct Told {
-    /// What a database has told.
+    /// The result.
     pub answer: Answer,
-    /// It is not true any more from then on: a secret's VALID UNTIL.
+    /// When the password expires (VALID UNTIL).
     pub until: Option<Time>,
 }
 
-/// What a database has told. `Debug` shows no secret.
+/// The result of a query about a user. `Debug` shows no secret.
 #[derive(Clone)]
 pub enum Answer {
-    /// There is no such user.
+    /// The user does not exist.
     NoUser,
-    /// The secret; an empty one if there is none, or it is not valid any more.
+    /// The user's secret; an empty one if the user has no password, or it has expired.
     Secret(Arc<Secret>),
-    /// The roles that it is a member of, and its own name.
+    /// The roles that the user is a member of, and the user's own name.
     Roles(Arc<BTreeSet<String>>),
 }
 
-/// Answers that are kept.
+/// The cache.
 #[derive(Debug)]
 pub struct Lookups {
     kept: Mutex<LruCache<Question, Kept>>,
-    /// How often all were forgotten. Changed under the lock.
+    /// How often the whole cache was cleared. Changed under the lock.
     clears: AtomicU64,
 }
 
@@ -75,7 +75,7 @@ struct Kept {
 }
 
 impl Kept {
-    /// For how long it is still good, in microseconds.
+    /// For how long the entry is still valid, in microseconds.
     fn left(&self, keeping: Keeping, now: Time) -> u64 {
         let by_ttl = self.at.after(keeping.ttl).since(now);
         let until = self.told.until.map(|until| until.since(now));
@@ -83,12 +83,12 @@ impl Kept {
     }
 }
 
-/// How long answers are kept, and how many.
+/// The bounds of the cache.
 #[derive(Debug, Clone, Copy)]
 pub struct Keeping {
-    /// In microseconds; 0 keeps none.
+    /// `auth_cache_ttl` in microseconds; 0 turns the cache off.
     pub ttl: u64,
-    /// At most so many.
+    /// `auth_cache_size`: the most entries.
     pub size: usize,
 }
 
@@ -102,7 +102,7 @@ impl Default for Lookups {
 }
 
 impl Lookups {
-    /// The answer, if it is known.
+    /// The cached result, if there is a valid one.
     #[must_use]
     pub fn get(&self, question: &Question, keeping: Keeping, now: Time) -> Option<Answer> {
         let mut kept = self.kept.lock();
@@ -114,14 +114,14 @@ impl Lookups {
         None
     }
 
-    /// How often all answers have been forgotten: of a question that is asked now.
+    /// How often the cache was cleared. The caller of [`Lookups::keep`] reads this before it asks the database.
     #[must_use]
     pub fn clears(&self) -> u64 {
         self.clears.load(Ordering::Acquire)
     }
 
-    /// Keeps an answer to what was asked after so many `clears`. One that was asked before the last is
-    /// not kept: it may be as wrong as those that were forgotten.
+    /// Adds the result of a query that was sent after `clears` clears. A result from before the last clear is not
+    /// added: it may be as outdated as those that were dropped.
     pub fn keep(&self, question: &Question, told: &Told, clears: u64, keeping: Keeping, now: Time) {
         let mut kept = self.kept.lock();
         kept.pop(question);
@@ -139,19 +139,19 @@ impl Lookups {
         }
     }
 
-    /// An answer was wrong, or is no longer right.
+    /// Drops one result, which was wrong or is outdated.
     pub fn forget(&self, question: &Question) {
         self.kept.lock().pop(question);
     }
 
-    /// All answers may be wrong.
+    /// Drops all results.
     pub fn clear(&self) {
         let mut kept = self.kept.lock();
         self.clears.fetch_add(1, Ordering::AcqRel);
         kept.clear();
     }
 
-    /// All that is kept, oldest use last.
+    /// All valid entries, the one that was used longest ago last.
     #[must_use]
     pub fn list(&self, keeping: Keeping, now: Time) -> Vec<Entry> {
         let kept = self.kept.lock();
@@ -165,16 +165,16 @@ impl Lookups {
     }
 }
 
-/// One of the answers that are kept, for people to look at.
+/// A row of SHOW AUTH_CACHE.
 #[derive(Debug, Clone)]
 pub struct Entry {
-    /// What was asked.
+    /// The entry's key.
     pub question: Question,
-    /// Of what kind the answer is.
+    /// The kind of the result.
     pub kind: &'static str,
-    /// How long ago that was, in microseconds.
+    /// The entry's age in microseconds.
     pub age: u64,
-    /// For how long it is still good, in microseconds.
+    /// For how long the entry is still valid, in microseconds.
     pub left: u64,
 }
 

@@ -1,4 +1,4 @@
-//! A pool as all workers see it: its ledger, and what is known of its servers.
+//! The part of a pool that all workers share: its ledger, and facts about its servers.
 
 mod eviction;
 mod failure;
@@ -21,42 +21,42 @@ use crate::{
     stats::{Stats, Times},
 };
 
-/// A pool as all workers see it.
+/// The part of a pool that all workers share.
 #[derive(Debug)]
 pub struct SharedPool {
-    /// Its id, while it lives.
+    /// The pool's id, as long as the pool exists.
     pub id: PoolId,
-    /// Its database and user.
+    /// The pool's database and user.
     pub key: PoolKey,
-    /// Its servers, counted, and its queue of waiting clients.
+    /// The pool's counts of servers, and its queue of waiting clients.
     pub ledger: Mutex<Ledger>,
-    /// What is known of its servers.
+    /// Facts about the pool's servers.
     pub facts: Mutex<Facts>,
-    /// Custom parameters that its clients use.
+    /// Names of custom parameters that the pool's clients use.
     pub customs: Mutex<Customs>,
-    /// What is certified of its database.
+    /// The certificates of the pool's database.
     pub catalog: Arc<Catalog>,
-    /// The values that servers have made of clients' startup parameters.
+    /// The values that clients' startup parameters have in PostgreSQL's spelling.
     pub startups: Mutex<Startups>,
-    /// Which of its applications ask for sequence values in a later transaction than the one that made them.
+    /// The applications that read sequence values in a later transaction than the one that made them.
     pub sequence_readers: SequenceReaders,
-    /// Which of its servers are out of date.
+    /// Which of the pool's servers are out of date.
     pub epochs: Mutex<Epochs>,
-    /// Counts changes of what its sessions begin with (ALTER ROLE SET and the like).
+    /// Counts the changes of what new sessions of the pool begin with (ALTER ROLE SET and the like).
     pub defaults: AtomicU32,
-    /// What workers counted here that have forgotten the pool since.
+    /// The counters of workers that have dropped their part of the pool.
     pub past: Mutex<Stats>,
     /// The histograms of those workers.
     pub past_times: Mutex<Times>,
-    /// Clients that take its servers in turn.
+    /// The number of clients that share the pool's servers.
     pub clients: AtomicUsize,
-    /// Counts up to where the next server is opened, in a list of hosts.
+    /// Counts the servers opened, to choose the next of several hosts in turn.
     pub hosts: AtomicUsize,
     pub(crate) free_ids: Arc<Mutex<FreeIds>>,
 }
 
 impl SharedPool {
-    /// Is that its servers' encoding?
+    /// Is UTF8 the servers' encoding?
     pub(crate) fn is_utf8(&self) -> bool {
         let facts = self.facts.lock();
         let welcome = facts.welcome.as_ref();
@@ -64,31 +64,31 @@ impl SharedPool {
     }
 }
 
-/// What is known of the servers of a pool.
+/// Facts about the servers of a pool.
 #[derive(Debug, Default)]
 pub struct Facts {
-    /// Their parameters; `None` while none has logged in.
+    /// The parameters that the servers report; `None` until the first one has logged in.
     pub welcome: Option<Arc<Welcome>>,
-    /// The epoch of the server that said so, and that of what its session began with.
+    /// The epoch of the server that reported them.
     pub epoch: u32,
     /// See [`SharedPool::defaults`].
     pub defaults: u32,
     /// Why the last login failed; `None` once one succeeds.
     pub failure: Option<Failure>,
-    /// How many have failed one after another.
+    /// The number of failed logins in a row.
     pub failures: usize,
-    /// The secret that a client has proven, of a user who is not in `auth_file`.
+    /// The secret of a client that has authenticated, if its user is not in `auth_file`.
     pub secret: Option<Arc<Secret>>,
-    /// LDAP or PAM has checked it: then it comes before one in `auth_file`.
+    /// Whether LDAP or PAM has checked the secret: then it is used before one in `auth_file`.
     pub is_checked: bool,
-    /// SCRAM keys of a client, which are good for the server too if it has the same secret.
+    /// SCRAM keys of a client. They work for the server, too, if the server has the same secret.
     pub keys: Option<ClientKeys>,
-    /// The values of a clean session's parameters, as a server told them last.
+    /// The values of the parameters in a clean session, as a server reported them last.
     pub baseline: Option<Arc<Baseline>>,
 }
 
 impl Facts {
-    /// A login has come to nothing.
+    /// Notes a failed login.
     pub fn has_failed(&mut self, why: Failure) {
         let before = if self.failure.is_some() {
             self.failures
@@ -99,7 +99,7 @@ impl Facts {
         self.failure = Some(why);
     }
 
-    /// The secret for servers, where `auth_file` has `listed` for their user.
+    /// The secret for logins to servers; `listed` is the user's secret in `auth_file`.
     #[must_use]
     pub fn secret<'s>(&'s self, listed: Option<&'s Arc<Secret>>) -> Option<&'s Arc<Secret>> {
         let proven = self.secret.as_ref();
@@ -110,7 +110,7 @@ impl Facts {
     }
 }
 
-/// Ids of pools that may be given to new ones.
+/// The ids that new pools can get.
 #[derive(Debug, Default)]
 pub(crate) struct FreeIds {
     free: Vec<u32>,
@@ -128,7 +128,7 @@ impl FreeIds {
 
 impl Drop for SharedPool {
     fn drop(&mut self) {
-        // Before somebody else gets the id.
+        // The pool gives up its caps before another pool can get its id.
         self.ledger.get_mut().part();
         self.free_ids.lock().free.push(self.id.0);
     }

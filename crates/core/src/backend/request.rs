@@ -1,4 +1,4 @@
-//! What a server is asked: by its client, and by us.
+//! The requests to a server: a client's, and pgweir's own.
 
 /// A request that ends with ReadyForQuery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -7,12 +7,12 @@ pub enum Request {
     Simple,
     /// Sync of the client.
     Sync,
-    /// One of ours: its replies are swallowed.
+    /// A query of pgweir's own: the client does not get its replies.
     Own(Own),
 }
 
 impl Request {
-    /// Does it end with a ReadyForQuery for the client?
+    /// Does the request end with a ReadyForQuery for the client?
     #[must_use]
     #[inline]
     pub fn is_owed_to_client(self) -> bool {
@@ -20,57 +20,57 @@ impl Request {
     }
 }
 
-/// What we ask of a server for ourselves.
+/// Queries of pgweir's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Own {
-    /// Give it the parameters of the client that comes next.
+    /// Set the parameters of the next client.
     Parameters,
-    /// `server_reset_query`.
+    /// Run `server_reset_query`.
     Reset,
     /// End the transaction that a client left open.
     Rollback,
-    /// `server_check_query`.
+    /// Run `server_check_query`.
     Check,
-    /// Give it SQL-prepared statements, or the client's names of others, or take them away.
+    /// Prepare or deallocate SQL-prepared statements, or statements under the client's names.
     Statements,
-    /// Make the SQL-prepared statement at this place of the client's.
+    /// Prepare the client's SQL-prepared statement with this index.
     Sql(u32),
-    /// LISTEN, UNLISTEN or nothing at all, on a listener.
+    /// Run LISTEN, UNLISTEN or an empty query on a listener.
     Listen,
-    /// Ask what its session holds.
+    /// Inspect the session state.
     Probe,
-    /// Give it back what the client's RESET has taken: the client's startup values.
+    /// Set the client's startup values again after a RESET.
     Restore,
-    /// Take from it what the last client left.
+    /// Remove the session state of the last client.
     Clean,
-    /// Ask for the values of its parameters where nothing is set.
+    /// Read the values of the parameters in a clean session.
     Baseline,
-    /// Take from it the sequence values of another client.
+    /// Discard the sequence values of another client.
     Sequences,
-    /// Try the startup parameters of a client.
+    /// Try the startup parameters of a client at its login.
     Startup,
-    /// Read which functions and relations are harmless.
+    /// Read the catalog, for certificates of functions and relations.
     Catalog,
-    /// Which cluster it is of.
+    /// Read the cluster's system identifier and the database's OID.
     System,
-    /// Take from it what clients have set, before it is asked of a user.
+    /// Reset what clients have set, before a lookup of a user.
     Neutral,
-    /// Ask it of a user who logs in.
+    /// Look up a user who logs in.
     Lookup,
-    /// Let another listener take this one's place, or take another one's.
+    /// Replace one listener by another.
     Succession,
-    /// Tell all that was notified before a listener has the client's channels.
+    /// Receive all notifications up to now, before a listener takes over the client's channels.
     ReadAll,
-    /// Take its channels from it, which a listener has now.
+    /// UNLISTEN the channels that a listener has now.
     Unlisten,
-    /// Give it the client's channels, which the client is about to look at.
+    /// LISTEN to the client's channels, before the client calls `pg_listening_channels()`.
     Channels,
-    /// Ask by what right its client signals others.
+    /// Read the role under which the client signals other clients.
     Rights,
 }
 
 impl Own {
-    /// What it is, for the log.
+    /// The query's name, for the log.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

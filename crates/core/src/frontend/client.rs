@@ -1,4 +1,4 @@
-//! One client.
+//! A client connection.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-/// What a client is doing.
+/// The state of a client connection.
 ///
 /// ```text
 /// Login -> Idle -> [Waiting] -> [Preparing] -> Active -> Idle
@@ -29,124 +29,124 @@ use crate::{
 /// ```
 #[derive(Debug)]
 pub enum ClientDuty {
-    /// It logs in.
+    /// The client logs in.
     Login(Box<Login>),
-    /// It says nothing, or nothing that was read.
+    /// The client is idle: nothing of its next request was read.
     Idle,
-    /// It listens, and has come from the process before this one, which still hears for it.
+    /// Online restart: the client was taken over and uses LISTEN. The old process still receives its notifications.
     Arriving,
-    /// It has something to say, or has logged in to a pool without a server yet, and waits for one.
+    /// The client waits for a server: it has sent a request, or it logs in to a pool that has had no server yet.
     Waiting {
-        /// Its place in the queue.
+        /// The client's place in the queue.
         ticket: Ticket,
-        /// The login is not done.
+        /// Whether the login is still under way.
         at_login: bool,
     },
-    /// This server, which is to be its own, connects or logs in; its login ends with that.
+    /// This exclusive server of the client connects or logs in. The client's login ends with that.
     Opening(Token),
-    /// A server is being given its parameters.
+    /// The server was lent, and is being given the client's session.
     Preparing(Token),
-    /// It uses this server.
+    /// The client uses this server.
     Active(Token),
-    /// Its request is read, and not served.
+    /// The client's request is read and discarded.
     Discarding(Discard),
-    /// It talks to the console.
+    /// The client uses the console.
     Console(Box<Console>),
-    /// It asked to cancel another client's query, and waits for that to be done.
+    /// The connection has sent a cancel request, and waits until that was carried out.
     CancelRequest {
-        /// It is on its way to the server.
+        /// Whether the request was sent to the server.
         sent: bool,
     },
 }
 
-/// One client.
+/// A client connection.
 #[derive(Debug)]
 pub struct Client {
-    /// Shown in the console and the log; unique in the process.
+    /// The id in the console and the log; unique in the process.
     pub id: u64,
-    /// Its own address.
+    /// The client's address.
     pub remote: Address,
-    /// The address that it connected to.
+    /// The local address that the client connected to.
     pub local: Address,
-    /// The port that it connected to.
+    /// The local port that the client connected to.
     pub port: u16,
-    /// It came by a Unix socket, from a process of our own user.
+    /// Whether the client is connected by a Unix socket and runs under the same user id as this process.
     pub same_uid: bool,
-    /// The user id of the process that it came from by a Unix socket, if it is known.
+    /// The user id of the client's process on a Unix socket, if the kernel tells it.
     pub uid: Option<u32>,
-    /// The process that it came from by a Unix socket; 0 if that is not known.
+    /// The client's process id on a Unix socket; 0 if it is not known.
     pub pid: u32,
-    /// Its encryption, if there is one.
+    /// The facts about TLS, if the connection uses it.
     pub tls: Option<Box<TlsFacts>>,
-    /// What it is doing.
+    /// The connection's state.
     pub duty: ClientDuty,
-    /// Its login, while it waits for a server that can tell who it is.
+    /// The login, while the client waits for a server that looks its user up.
     pub login: Option<Box<Login>>,
-    /// Database and user as it named them, once it has.
+    /// The database and user of the startup packet, once it has arrived.
     pub names: Option<Arc<PoolKey>>,
-    /// Its pool, once it has logged in.
+    /// The client's pool, once it has logged in.
     pub pool: Option<PoolId>,
-    /// It gets a server of its own.
+    /// How to open the client's exclusive server, if it needs one.
     pub native: Option<Box<Native>>,
-    /// Its tracked parameters, as it was last told.
+    /// The reported parameters, with the values that the client was last sent.
     pub tracked: Tracked,
-    /// What it listens to, if it does so through a listener.
+    /// The client's channels, if a listener receives their notifications.
     pub hearing: Option<Box<Hearing>>,
-    /// Its session, if the session engine is on for it.
+    /// The client's session, if `session_state = transparent` holds for the client.
     pub context: Option<Box<Context>>,
-    /// Its incoming bytes.
+    /// Where the client's incoming stream is.
     pub stream: Upstream,
-    /// The beginning of a message whose names have not all come yet.
+    /// The beginning of a message whose names have not all arrived yet.
     pub held: Option<Box<Held>>,
-    /// It may set parameters by a text of which more is to come: their names.
+    /// Reads the names of custom parameters from a text that has not arrived as a whole.
     pub unread: Option<Box<CustomNames>>,
-    /// It has prepared a statement that may change the catalog, where its session is not followed.
+    /// Whether the client has prepared a statement that may change the catalog, in a pool without session state.
     pub prepares_ddl: bool,
-    /// Its prepared statements.
+    /// The client's prepared statements.
     pub statements: Names,
-    /// The definition of its unnamed statement, if it may be used on another server than the one
-    /// that has it.
+    /// The definition of the unnamed statement, if the client may use it on another server than the one that has it.
     pub unnamed: Option<Box<[u8]>>,
-    /// That is not kept, and may change its session.
+    /// Whether the unnamed statement was not stored, and may change the session.
     pub unnamed_is_opaque: bool,
-    /// Counts its unnamed statements, so that an old one on some server is known to be old.
+    /// Counts the unnamed statements, to recognize an older one on a server.
     pub unnamed_version: u32,
-    /// The pid that it was given; 0 before it has said who it is.
+    /// The pid that the client was given; 0 before its login.
     pub key_pid: u32,
-    /// The secret part of its cancel key.
+    /// The secret of the cancel key.
     pub secret: [u8; 32],
-    /// How many bytes of it the client was given: 4 in protocol 3.0.
+    /// How many bytes of the secret the client was given: 4 in protocol 3.0.
     pub secret_len: u8,
-    /// When it connected.
+    /// When the client connected.
     pub connected_at: Time,
-    /// When it sent the request that is being served, or the last one.
+    /// When the client sent its present request, or the last one.
     pub request_at: Time,
-    /// When its present transaction got its server.
+    /// When the present transaction got its server.
     pub transaction_at: Time,
-    /// It has had a notice that it waits, in this wait.
+    /// Whether the client was sent a notice that it waits for a server, in the present wait.
     pub told_to_wait: bool,
-    /// It is looked at what it has to say, before a server is checked for it.
+    /// Whether the driver was asked to peek at the client's next byte, before a server is checked for the client.
     pub peeked: bool,
-    /// Its socket takes no more at present.
+    /// Whether the client's socket takes no more bytes at present.
     pub blocked: bool,
-    /// When it hung up, if it was not read then: what it has sent before may still be in its socket.
+    /// When the client hung up, if it was not being read then. Bytes that it has sent before may still be in the
+    /// socket.
     pub hung_up_at: Option<Time>,
-    /// Bytes that were read before they could be passed on: they came together with the end of its
-    /// login, or wait for the answers to earlier ones.
+    /// Bytes that were read before they could be passed on: they arrived together with the end of the login, or wait
+    /// for the answers to earlier requests.
     pub early: Option<Box<Vec<u8>>>,
 }
 
 /// The beginning of a message.
 #[derive(Debug)]
 pub struct Held {
-    /// Its header.
+    /// The message's header.
     pub header: Header,
-    /// What has come of its body.
+    /// The part of the body that has arrived.
     pub body: Vec<u8>,
 }
 
 impl Client {
-    /// Is its unnamed statement one that may be used later, or that may change its session?
+    /// Does the client have an unnamed statement that it may use later, or that may change its session?
     #[must_use]
     #[inline]
     pub fn has_kept_unnamed(&self) -> bool {
@@ -168,7 +168,7 @@ impl Client {
         matches!(self.duty, ClientDuty::Waiting { at_login, .. } if !at_login && !is_login)
     }
 
-    /// What it needs to cancel its queries.
+    /// The client's cancel key.
     #[must_use]
     pub fn cancel_key(&self) -> CancelKey {
         CancelKey {
@@ -177,7 +177,7 @@ impl Client {
         }
     }
 
-    /// The server that works for it.
+    /// The server that is lent to the client.
     #[must_use]
     #[inline]
     pub fn server(&self) -> Option<Token> {
@@ -187,26 +187,26 @@ impl Client {
         }
     }
 
-    /// Has it a server outside of its pool's limits, or is it to get one?
+    /// Does the client have, or is it about to get, a server outside of its pool's limits (`bypass_users`)?
     #[must_use]
     pub fn is_past_limits(&self) -> bool {
         self.native.as_ref().is_some_and(|native| native.bypass)
     }
 
-    /// Is it one too many, unless somebody has left?
+    /// Is the login parked, since it is above a limit?
     #[must_use]
     pub fn is_aside(&self) -> bool {
         matches!(&self.duty, ClientDuty::Login(login) if login.is_aside())
     }
 
-    /// Its unnamed statement is no more, or another one.
+    /// Forgets the unnamed statement, which is gone or replaced.
     pub fn forget_unnamed(&mut self) {
         self.unnamed = None;
         self.unnamed_is_opaque = false;
         self.unnamed_version = self.unnamed_version.wrapping_add(1);
     }
 
-    /// A text that it sends may say UNLISTEN.
+    /// Notes the UNLISTEN commands in a text.
     #[cold]
     pub fn unlistens(&mut self, text: &[u8]) {
         if let Some(hearing) = &mut self.hearing {
@@ -219,14 +219,14 @@ impl Client {
         }
     }
 
-    /// What it replicates.
+    /// Whether, and what, the connection replicates.
     #[must_use]
     pub fn replication(&self) -> Replication {
         let native = self.native.as_ref();
         native.map_or(Replication::None, |native| native.replication)
     }
 
-    /// The client as the log names it.
+    /// The client's name in the log.
     #[must_use]
     pub fn subject(&self) -> String {
         let (database, user) = self.names.as_ref().map_or(("(nodb)", "(nouser)"), |names| {

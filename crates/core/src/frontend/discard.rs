@@ -1,51 +1,51 @@
-//! A request that nobody will serve: it is read, and thrown away.
+//! Discards a request that is not served: after a cancel request, or while servers reject the client's settings.
 
 use pgweir_wire::tag::frontend;
 
 use super::Upstream;
 use crate::fault::Fault;
 
-/// Such a request.
+/// A request that is read and discarded.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Discard {
     progress: Progress,
 }
 
-/// How far it has been read.
+/// How far the request was read.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Progress {
-    /// Nothing has come that would be answered.
+    /// No message has arrived that would have a reply.
     #[default]
     Fresh,
     /// The rest of a message that is a request by itself.
     Alone,
-    /// The client has been told; all up to Sync is skipped.
+    /// The error was sent; all messages up to Sync are skipped.
     UntilSync,
 }
 
-/// What came of some more of its bytes.
+/// The result of reading more bytes of the request.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Discarded {
-    /// The client has to hear of its error now.
+    /// The error is to be sent now.
     pub fails: bool,
-    /// It was a simple query.
+    /// The request was a simple query.
     pub is_query: bool,
-    /// How it ended, if it did.
+    /// How the request ended, if it did.
     pub end: Option<End>,
 }
 
-/// The end of such a request.
+/// The end of a discarded request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// It is to be answered with ReadyForQuery; the next one begins here.
+    /// ReadyForQuery is to be sent; the next request begins here.
     At(usize),
-    /// The client wants to go.
+    /// The client has sent Terminate.
     Terminated,
 }
 
 impl Discard {
-    /// Reads on; as PostgreSQL does after an error: a simple query is a request by itself, one in the
-    /// extended protocol goes on until Sync.
+    /// Reads on as PostgreSQL does after an error: a simple query is a request by itself, one in the extended protocol
+    /// ends with Sync.
     ///
     /// # Errors
     /// As of [`Upstream::next`].
@@ -78,7 +78,7 @@ impl Discard {
                     found.end = Some(End::At(at));
                     return Ok(found);
                 }
-                // These have no answer of their own.
+                // These messages have no reply.
                 frontend::FLUSH
                 | frontend::COPY_DATA
                 | frontend::COPY_DONE

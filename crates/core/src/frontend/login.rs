@@ -1,4 +1,4 @@
-//! A client's login: from its first byte until it has proven who it is.
+//! A client's login: from its first byte to the end of authentication.
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
@@ -26,7 +26,7 @@ use crate::{
 /// The longest message while a client logs in: a password, and its final NUL.
 const MESSAGE_MAX: usize = HEADER_LEN + pgweir_auth::MAX_SECRET_BYTES + 1;
 
-// The requests' codes, read as versions.
+// The codes of SSLRequest and GSSENCRequest, read as protocol versions.
 const SSL_VERSION: ProtocolVersion = ProtocolVersion {
     major: 1234,
     minor: 5679,
@@ -36,19 +36,19 @@ const GSS_VERSION: ProtocolVersion = ProtocolVersion {
     minor: 5680,
 };
 
-/// How far a login has come.
+/// The state of a login.
 #[derive(Debug)]
 pub enum Stage {
-    /// The startup packet has not come yet.
+    /// The startup packet has not arrived yet.
     Startup,
-    /// TLS is being agreed on.
+    /// The TLS handshake is under way.
     Handshake {
-        /// Without having been asked first.
+        /// Whether the client began it without an SSLRequest.
         direct: bool,
     },
-    /// A plain password was asked for.
+    /// The client was asked for a plain password.
     Cleartext(Option<Arc<Secret>>),
-    /// An md5 hash was asked for.
+    /// The client was asked for an md5 hash.
     Md5(Option<Arc<Secret>>),
     /// A SASL exchange is under way: the first message, or a later one.
     Sasl {
@@ -57,57 +57,57 @@ pub enum Stage {
         /// The client has not chosen a mechanism yet.
         is_first: bool,
     },
-    /// Keys are being derived, to make a SCRAM secret of a plain one.
+    /// Keys are being derived, to make a SCRAM secret from a plain password.
     MakingSecret {
-        /// The salt of it.
+        /// The salt of the secret.
         salt: Vec<u8>,
-        /// Its iterations.
+        /// The iteration count of the secret.
         iterations: u32,
     },
-    /// Keys are being derived, to check a plain password against this secret.
+    /// Keys are being derived, to check a plain password against this SCRAM secret.
     Checking(Arc<Secret>),
-    /// A plain password was asked for, which this service is to check.
+    /// The client was asked for a plain password, which this service will check.
     CleartextFor(Service),
-    /// This service checks the password.
+    /// This service is checking the password.
     Verifying(Service),
-    /// It is one too many, unless somebody has left.
+    /// The login is above a limit and parked, until pending disconnects were processed.
     Aside,
-    /// A database is asked about the user.
+    /// A database is being asked about the user.
     LookingUp(Box<Question>),
-    /// Something is being found out about it; names go by this map, if there is one.
+    /// The name of the system user is being looked up; it goes through this ident map, if there is one.
     Inquiring(Option<Arc<IdentMap>>),
 }
 
-/// How a client is to prove who it is.
+/// How a client is to be authenticated.
 #[derive(Debug)]
 pub enum AuthPlan {
-    /// It need not.
+    /// Without any proof (`trust`).
     Accept,
-    /// It is refused at once.
+    /// Refuse the client at once.
     Refuse(Fault),
-    /// By its password.
+    /// By a plain password.
     Cleartext(Option<Arc<Secret>>),
     /// By an md5 hash.
     Md5(Option<Arc<Secret>>),
     /// By SCRAM, against this secret.
     Scram(scram::Secret),
-    /// By SCRAM, against a secret that has to be made from this plain one first.
+    /// By SCRAM, against a secret that has to be made from this plain password first.
     MakeScram(Arc<Secret>),
-    /// By its password, which this service checks.
+    /// By a plain password, which this service checks.
     CleartextFor(Service),
-    /// By what is found out about it.
+    /// By the name of the system user (`peer`).
     Inquire {
-        /// What has to be known.
+        /// The lookup of the system user.
         inquiry: Inquiry,
-        /// Who may be whom.
+        /// The ident map, if there is one.
         map: Option<Arc<IdentMap>>,
     },
-    /// By SCRAM, in vain: there is no such user, or none that SCRAM can work for.
+    /// By a mock SCRAM exchange that fails: the user does not exist, or has no secret that SCRAM can use.
     MockScram,
 }
 
 impl AuthPlan {
-    /// What a method demands of a user with this secret, if it is one that goes by secrets.
+    /// The plan for a method and a user with this secret; `None` if the method does not use secrets.
     #[must_use]
     pub fn new(method: &Method, secret: Option<&Arc<Secret>>) -> Self {
         let usable = secret.filter(|secret| !secret.is_empty());
@@ -130,54 +130,54 @@ impl AuthPlan {
     }
 }
 
-/// What came of a client's message.
+/// The result of a client's message.
 #[derive(Debug)]
 pub enum Proof {
-    /// It is not complete; a further challenge may have been appended.
+    /// The exchange goes on; a further challenge may have been appended.
     More,
     /// Keys have to be derived first: see [`Login::derived`].
     Derive(DeriveJob),
-    /// Something has to be found out first.
+    /// A service has to check the password first.
     Inquire(Inquiry),
-    /// The client is who it says; with the SCRAM keys that it has proven to have.
+    /// The client is authenticated, with the SCRAM keys from its proof, if it used SCRAM.
     Accepted(Option<ClientKeys>),
 }
 
 /// A login under way.
 #[derive(Debug)]
 pub struct Login {
-    /// Bytes that were not handled yet.
+    /// Bytes that have not been processed yet.
     pub(crate) inbox: Inbox,
-    /// How far it has come.
+    /// The login's state.
     pub stage: Stage,
-    /// What the client asked for, once it has.
+    /// The startup packet, once it has arrived.
     pub request: Option<LoginRequest>,
-    /// It asked for TLS before.
+    /// Whether the client has sent an SSLRequest.
     pub asked_ssl: bool,
-    /// The hash of our certificate that it has seen.
+    /// The hash of the certificate that the client was shown.
     pub end_point: Option<Box<[u8]>>,
-    /// It asked for GSSAPI encryption before.
+    /// Whether the client has sent a GSSENCRequest.
     pub asked_gss: bool,
-    /// What a database has told of the user.
+    /// The result of `auth_query` for the user, once there is one.
     pub(crate) told: Option<Answer>,
-    /// It is what the client has given to a service that checks passwords.
+    /// Whether a service has checked the password.
     pub(crate) is_checked: bool,
-    /// That was told some time ago.
+    /// Whether the result of `auth_query` is from the cache.
     pub(crate) cached: Option<Question>,
     /// The roles that the user is a member of.
     pub(crate) roles: Option<Arc<BTreeSet<String>>>,
-    /// Its password message, to be looked at once more.
+    /// The client's password message, kept to be checked once more.
     pub(crate) repeated: Option<Zeroizing<Vec<u8>>>,
-    /// Where the client comes from by TCP.
+    /// The client's address, if it is connected by TCP.
     pub(crate) address: Option<IpAddr>,
-    /// So many servers were lost that had been asked.
+    /// How many servers were lost while a lookup for this login ran on them.
     pub(crate) losses: u8,
     nonce: [u8; scram::NONCE_BYTES],
     salt: [u8; 4],
 }
 
 impl Login {
-    /// A login that has not begun; `nonce` and `salt` are random.
+    /// A new login; `nonce` and `salt` are random.
     #[must_use]
     pub fn new(nonce: [u8; scram::NONCE_BYTES], salt: [u8; 4]) -> Self {
         Self {
@@ -199,11 +199,11 @@ impl Login {
         }
     }
 
-    /// It asks for encryption of this kind: as in PostgreSQL, each may be asked for once, and nothing
-    /// may follow before the answer. What does may be somebody else's.
+    /// The client asks for this kind of encryption. As in PostgreSQL, it may ask once for each kind, and must wait for
+    /// the answer: earlier bytes may be an attacker's.
     ///
     /// # Errors
-    /// It has asked before, or has said more.
+    /// The client has asked before, or has sent more bytes.
     pub fn ask_encryption(&mut self, kind: &'static str) -> Result<(), Fault> {
         let (asked, version) = match kind {
             "SSL" => (&mut self.asked_ssl, SSL_VERSION),
@@ -218,22 +218,22 @@ impl Login {
         }
     }
 
-    /// It is one too many, unless somebody has left.
+    /// Is the login parked, since it is above a limit?
     #[must_use]
     pub fn is_aside(&self) -> bool {
         matches!(self.stage, Stage::Aside)
     }
 
-    /// The user who logs in; empty before the startup packet.
+    /// The user's name; empty before the startup packet.
     #[must_use]
     pub fn user(&self) -> &str {
         self.request.as_ref().map_or("", |request| &request.user)
     }
 
-    /// Takes the next whole message of the type for passwords out of the buffer.
+    /// Takes the next whole password message out of the buffer.
     ///
     /// # Errors
-    /// It is another one, or longer than any password.
+    /// The next message has another type, or is longer than any password.
     pub fn take_password_message(&mut self) -> Result<Option<Vec<u8>>, Fault> {
         if let Some(&tag) = self.inbox.rest().first()
             && tag != frontend::PASSWORD
@@ -247,8 +247,8 @@ impl Login {
         Ok(message.map(|(_, bytes)| bytes[HEADER_LEN..].to_vec()))
     }
 
-    /// Appends the challenge of a plan. `process_key` is secret and the same while the process
-    /// lives; `iterations` is the setting `scram_iterations`.
+    /// Appends the challenge of a plan. `process_key` is a secret that stays the same while the process runs;
+    /// `iterations` is the setting `scram_iterations`.
     ///
     /// # Errors
     /// The plan is to refuse.
@@ -298,7 +298,7 @@ impl Login {
         Ok(Proof::More)
     }
 
-    /// A database has answered.
+    /// Takes the result of a lookup.
     pub(crate) fn take(&mut self, answer: Answer) {
         match answer {
             Answer::Roles(roles) => self.roles = Some(roles),
@@ -306,10 +306,10 @@ impl Login {
         }
     }
 
-    /// Handles a password message once more, now that the secret is known better.
+    /// Checks the password message once more, with a newer secret.
     ///
     /// # Errors
-    /// The proof failed, or another one would have to be asked for.
+    /// The password is wrong, or another kind of proof is needed.
     pub(crate) fn repeat(&mut self, plan: AuthPlan, body: &[u8]) -> Result<Proof, Fault> {
         self.stage = match plan {
             AuthPlan::Cleartext(secret) => Stage::Cleartext(secret),
@@ -319,10 +319,10 @@ impl Login {
         self.password(body, &mut Vec::new())
     }
 
-    /// Handles the body of a password message.
+    /// Processes the body of a password message.
     ///
     /// # Errors
-    /// The proof failed, or none was asked for.
+    /// The proof is wrong, or the client was not asked for one.
     pub fn password(&mut self, body: &[u8], out: &mut Vec<u8>) -> Result<Proof, Fault> {
         match std::mem::replace(&mut self.stage, Stage::Startup) {
             Stage::Cleartext(secret) => self.check_cleartext(secret, body),
@@ -348,8 +348,7 @@ impl Login {
         }
     }
 
-    /// The keys that [`Proof::Derive`] asked for. Gives the secret that was made, to be kept for
-    /// the user's next login.
+    /// Takes the keys that [`Proof::Derive`] asked for. Returns the secret made from them, for the user's next login.
     ///
     /// # Errors
     /// The password was wrong.
@@ -377,17 +376,17 @@ impl Login {
         }
     }
 
-    /// The service that checks the password is asked.
+    /// Notes that the service is checking the password.
     fn have_checked(&mut self, service: Service, body: &[u8]) -> Result<Proof, Fault> {
         let password = Body::new(body)
             .cstr()
             .map_err(|_| Fault::Malformed(frontend::PASSWORD))?;
         let password = match std::str::from_utf8(password) {
-            // To bind without a password is to bind as nobody, which succeeds.
+            // LDAP takes a bind without a password for an anonymous bind, which succeeds.
             Ok(password) if !password.is_empty() => Zeroizing::new(password.to_owned()),
             _ => return Err(Fault::Login(LoginFault::Service(service))),
         };
-        // If it is right, servers may ask for it too.
+        // If the password is right, logins to servers may use it.
         let secret = Secret::Plain(password.clone());
         self.told = Some(Answer::Secret(Arc::new(secret)));
         self.is_checked = true;

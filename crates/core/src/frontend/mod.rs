@@ -1,4 +1,4 @@
-//! We play the server towards clients: login, then messages.
+//! The client side: pgweir acts as a PostgreSQL server, for the login and then for messages.
 
 mod client;
 mod discard;

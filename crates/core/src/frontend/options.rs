@@ -1,9 +1,9 @@
-//! The startup parameter `options`: a command line in little.
+//! The startup parameter `options`, which has the form of a command line.
 
-/// A name and its value, or something that is no setting.
+/// A setting's name and value, or an error for an option that is no setting.
 type Setting = Result<(Vec<u8>, Vec<u8>), NoSetting>;
 
-/// A word that sets nothing.
+/// An option that is no setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NoSetting;
 

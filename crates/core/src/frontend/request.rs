@@ -1,4 +1,4 @@
-//! What a client asks for in its startup packet.
+//! A client's startup packet, checked.
 
 use pgweir_wire::StartupParameters;
 
@@ -9,38 +9,38 @@ use crate::{
     session::{Tracked, TrackedNames},
 };
 
-/// PostgreSQL's own names end at 63 bytes; PgBouncer takes user names up to 127.
+/// PostgreSQL cuts names at 63 bytes; PgBouncer takes user names of up to 127 bytes.
 const NAME_MAX: usize = 127;
 
-/// A client's wishes, checked.
+/// A client's startup packet, checked.
 #[derive(Debug, Clone)]
 pub struct LoginRequest {
     /// The user.
     pub user: String,
-    /// The database; the user's name if the client said none.
+    /// The database; the user's name if the packet has none.
     pub database: String,
-    /// The tracked parameters that it gave.
+    /// The tracked parameters in the packet.
     pub tracked: Tracked,
-    /// Protocol options (`_pq_.`) that it hopes for and that we don't know.
+    /// Protocol options (`_pq_.`) in the packet that pgweir does not support.
     pub unknown_options: Vec<Vec<u8>>,
-    /// It wants a server of its own.
+    /// How to open an exclusive server for the client, if it needs one.
     pub native: Option<Native>,
-    /// All parameters that it gave, `options` among them taken apart, where its session is carried.
+    /// All parameters in the packet, with `options` split, if the client's session moves between servers.
     pub asked: Option<Vec<(Vec<u8>, Vec<u8>)>>,
 }
 
-/// What the configuration says of startup parameters.
+/// What the configuration says about startup parameters.
 pub struct StartupTerms<'t> {
     /// The setting `ignore_startup_parameters`.
     pub ignored: &'t [String],
     /// Are this database and this user among `bypass_users`?
     pub may_bypass: &'t dyn Fn(&str, &str) -> bool,
-    /// Are the sessions of clients of this database and user carried from server to server?
+    /// Do sessions of clients of this database and user move between servers?
     pub is_carried: &'t dyn Fn(&str, &str) -> bool,
 }
 
-/// Parameters that PostgreSQL takes at the start of a connection, and never after it: those of the
-/// context `backend` and `superuser-backend`.
+/// Parameters that can be set at the start of a connection only: those of the context `backend` and
+/// `superuser-backend`.
 const ONLY_AT_START: [&str; 7] = [
     "ignore_system_indexes",
     "jit_debugging_support",
@@ -65,7 +65,7 @@ impl LoginRequest {
     /// Reads the parameters.
     ///
     /// # Errors
-    /// One of them can't be honoured.
+    /// One of the parameters is not supported.
     pub fn read(
         parameters: StartupParameters<'_>,
         names: &TrackedNames,
@@ -92,13 +92,13 @@ impl LoginRequest {
         for (name, value) in parameters.iter() {
             match name {
                 b"user" | b"database" | b"replication" => {}
-                // Its server is nobody else's: whatever PostgreSQL takes is right.
+                // The server is exclusive to the client: it may have any parameter that PostgreSQL accepts.
                 b"options" if bypass => {
                     pass_options(value, names, &mut tracked, &mut passed, &mut of_options);
                 }
                 b"options" if is_native => passed.push((name.to_vec(), value.to_vec())),
                 b"options" => {
-                    // Listed there, `options` stands for all settings inside of it.
+                    // If `options` is in `ignore_startup_parameters`, unsupported settings inside of it are ignored.
                     let all = is_ignored(name);
                     let is_ignored = |name: &[u8]| all || is_ignored(name);
                     read_options(
@@ -140,7 +140,7 @@ impl LoginRequest {
         Ok(Self {
             user,
             database,
-            // One of `bypass_users` may yet have to do without a server of its own.
+            // A client of `bypass_users` may still be served from the pool, without an exclusive server.
             asked: (is_carried && (bypass || !is_native)).then_some(of_options),
             tracked,
             unknown_options,
@@ -152,17 +152,17 @@ impl LoginRequest {
         })
     }
 
-    /// The client is served like others after all, although it is among `bypass_users`.
+    /// Serves a client of `bypass_users` from the pool, like others.
     ///
     /// # Errors
-    /// One of its parameters needs a server of its own.
+    /// One of the client's parameters needs an exclusive server.
     pub fn give_up_bypass(&mut self) -> Result<(), Fault> {
         let Some(mut native) = self.native.take_if(|native| native.bypass) else {
             return Ok(());
         };
         let is_carried = self.asked.is_some();
         let refused = native.parameters.iter().find(|(name, _)| {
-            // There is more in these options than settings.
+            // These options contain something other than settings.
             !is_carried || name == b"options"
         });
         if let Some((name, _)) = refused {
@@ -177,7 +177,7 @@ impl LoginRequest {
     }
 }
 
-/// The user, and the database or its default.
+/// Reads the user, and the database or its default.
 fn read_names(
     user: Option<(&[u8], &[u8])>,
     database: Option<(&[u8], &[u8])>,
@@ -193,8 +193,7 @@ fn read_names(
     Ok((user, database))
 }
 
-/// What `options` sets is as good as a startup parameter, and may yet be needed by itself. Anything
-/// else in it is passed on.
+/// Adds the settings in `options` to the startup parameters. Anything else in it is passed on.
 fn pass_options(
     value: &[u8],
     names: &TrackedNames,

@@ -1,4 +1,4 @@
-//! The bytes of a client, cut at message headers: bodies are passed on unread.
+//! Splits the bytes of a client at message headers. Bodies are passed on unread.
 
 use pgweir_wire::{BadLength, HEADER_LEN, Header, tag::frontend};
 
@@ -7,7 +7,7 @@ use crate::fault::Fault;
 /// PostgreSQL takes no message above 1 GB (`PQ_LARGE_MESSAGE_LIMIT`).
 const BODY_MAX: u32 = 0x3fff_fffe;
 
-/// Where in its stream a client is.
+/// The position in a client's stream of messages.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Upstream {
     body_left: u32,
@@ -15,14 +15,14 @@ pub struct Upstream {
     partial_len: u8,
 }
 
-/// The beginning of a message.
+/// The beginning of a message: its header, and where it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
     /// Tag and length.
     pub header: Header,
-    /// Where in the input it begins; 0 if a part of it came with earlier input.
+    /// Where the header begins in the input; 0 if a part of it arrived with earlier input.
     pub start: usize,
-    /// All its bytes, if a part of them came with earlier input and was not passed on.
+    /// The header's bytes, if a part of them arrived with earlier input and was not passed on.
     pub split: Option<[u8; HEADER_LEN]>,
 }
 
@@ -31,7 +31,7 @@ impl Upstream {
     /// all bytes are used up.
     ///
     /// # Errors
-    /// The length or the type is impossible; `*at` is where the message begins.
+    /// The length or the type is invalid; `*at` is where the message begins.
     #[inline]
     pub fn next(&mut self, bytes: &[u8], at: &mut usize, max: u32) -> Result<Option<Head>, Fault> {
         let skip = (bytes.len() - *at).min(self.body_left as usize);
@@ -121,7 +121,7 @@ impl Upstream {
         Ok(())
     }
 
-    /// So many bytes of the present message's body were taken by the caller.
+    /// The caller has used so many bytes of the present message's body.
     pub fn advance(&mut self, taken: usize) {
         self.body_left = self.body_left.saturating_sub(taken as u32);
     }
@@ -133,30 +133,31 @@ impl Upstream {
         (left.min(there), left <= there)
     }
 
-    /// Skips what is left of the present message's body, of so many bytes that are there; how many of
-    /// them that is.
+    /// Skips the rest of the present message's body, as far as it is among `there` bytes. Returns how many bytes that
+    /// are.
     pub fn skip(&mut self, there: usize) -> usize {
         let taken = there.min(self.body_left as usize);
         self.advance(taken);
         taken
     }
 
-    /// Where the bytes end that can be passed on, in an input of `len` bytes that was used up: what
-    /// follows is kept here, as part of a header.
+    /// Where the bytes end that can be passed on, in an input of `len` bytes that was used up. The bytes after that are
+    /// part of a header, and are kept here.
     #[must_use]
     #[inline]
     pub fn end(&self, len: usize) -> usize {
-        // If a part of the header came with earlier input, it is all of this one.
+        // If the header began in earlier input, it is all of this input.
         len.saturating_sub(usize::from(self.partial_len))
     }
 
-    /// The beginning of a header, if no more of it has come.
+    /// The beginning of a header, if the rest of it has not arrived.
     #[must_use]
     pub fn partial(&self) -> &[u8] {
         &self.partial[..usize::from(self.partial_len)]
     }
 
-    /// At a boundary, but for this beginning of a header. `None` if it is none.
+    /// A stream at a message boundary, followed by this beginning of a header. `None` if the bytes are no such
+    /// beginning.
     #[must_use]
     pub fn resumed(partial: &[u8]) -> Option<Self> {
         let mut stream = Self::default();
@@ -166,14 +167,14 @@ impl Upstream {
         Some(stream)
     }
 
-    /// Is the body of a message still to come? The beginning of a header says nothing yet.
+    /// Is a part of a message's body still missing? Not if only the beginning of a header has arrived.
     #[must_use]
     #[inline]
     pub fn is_in_body(&self) -> bool {
         self.body_left > 0
     }
 
-    /// The last message that was begun has come whole.
+    /// Has the last message arrived as a whole?
     #[must_use]
     #[inline]
     pub fn is_at_boundary(&self) -> bool {

@@ -1,22 +1,20 @@
-//! The book of the caps that pools share: servers of one database, of one user, of the process.
+//! Caps: limits on servers that several pools share, for one database, for one user, or for the process.
 //!
-//! A slot is taken when a ledger plans a server, and given back when that server is gone, so that
-//! no cap is exceeded at any moment. Who finds no room is *denied*: its pool stands in the queue of
-//! the cap that denied it.
+//! A ledger takes a slot when it plans a server, and gives it back when that server is gone, so that no cap is exceeded
+//! at any moment. A pool that finds no room under a cap is *denied*, and stands in the queue of that cap.
 //!
 //! # Nobody waits while there is room
 //!
-//! 1. Room comes of a slot that is given back, or of a higher limit. It is granted at once, counted, to
-//!    pools in the queues of these caps, those first that have least for their weight, until none of
-//!    the caps has both room and a queue. The caller tells the ledgers of these pools
-//!    ([`Ledger::room`](super::Ledger::room)). If another cap denies such a pool by now, it is told
-//!    without a slot, and is denied there in its turn.
+//! 1. A slot that is given back, or a higher limit, makes room. The room is granted at once to the pools in the queues
+//!    of these caps, first to those that have the fewest slots for their weight, until none of the caps has both room
+//!    and a queue. The caller then calls [`Ledger::room`](super::Ledger::room) of these pools. If another cap denies
+//!    such a pool by now, the pool gets no slot; its ledger asks again, and is denied by that cap.
 //! 2. `room` uses the slot, or gives it back, as in 1.
-//! 3. While a pool is denied, idle servers of other pools may have to go for it. A *search* asks
-//!    each worker for what is idle there, and sets the flag of those pools, so that what comes free
-//!    later goes through their ledgers, which ask [`Caps::must_go`]. A search that found something
-//!    begins anew while somebody is denied; in any case one begins with the first that is denied, when
-//!    one more pool makes the others' shares smaller, and with each tick of a ledger.
+//! 3. While a pool is denied, idle servers of other pools may be closed for it. A *search* asks each worker for its
+//!    idle servers, and makes the workers offer servers that become free later to the ledgers, which ask
+//!    [`Caps::must_go`]. A search that found a server begins anew while a pool is denied. A search also begins with the
+//!    first pool that is denied, when one more pool makes the shares of the others smaller, and with each tick of a
+//!    ledger.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -26,12 +24,11 @@ use std::{
 use super::PoolId;
 use crate::Time;
 
-/// Microseconds after which a pool that has less than its share of a cap, and is denied more, gets a
-/// slot even of a pool whose own clients wait. Each such change costs a login, so that it must not
-/// happen at every transaction.
+/// Microseconds after which a denied pool that has less than its share of a cap gets a slot even from a pool whose own
+/// clients wait. Each such change costs a login to a server, so it must not happen at every transaction.
 pub const PATIENCE: u64 = 500_000;
 
-/// What a cap is about.
+/// The kinds of caps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// Servers of one database: `max_db_connections`.
@@ -42,7 +39,7 @@ pub enum Scope {
     Process,
 }
 
-/// What an operator allows a pool's database, its user and the process; 0 is no limit.
+/// The configured limits for a pool's database, its user and the process; 0 is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CapLimits {
     /// Most servers of the database.
@@ -51,7 +48,7 @@ pub struct CapLimits {
     pub user: u32,
     /// Most servers of the process.
     pub process: u32,
-    /// The pool's part of a cap, in relation to the other pools'. At least 1.
+    /// The pool's share of a cap, in relation to the shares of other pools. At least 1.
     pub weight: u32,
 }
 
@@ -60,7 +57,7 @@ pub struct CapLimits {
 pub struct Denied {
     /// The cap that is full.
     pub by: Scope,
-    /// Under these caps nobody looks yet for an idle server that could go: the caller is to begin.
+    /// The caps for which no search is under way: the caller begins one for each.
     pub search: Vec<Scope>,
 }
 
@@ -80,31 +77,30 @@ struct Cap {
     /// 0 is none.
     limit: u32,
     taken: u32,
-    /// The weights of all pools that have servers under it, or want some.
+    /// The sum of the weights of all pools that have servers under the cap, or want some.
     weights: u64,
     denied: VecDeque<PoolId>,
     searching: bool,
-    /// A pool was denied since the search began, or shares are smaller: it may have passed by what is idle
-    /// since, or what may go since.
+    /// Since the search began, a pool was denied, or shares became smaller: the search may have missed servers that
+    /// became idle, or that may be closed, after it had passed them.
     denied_since: bool,
     holders: usize,
 }
 
 #[derive(Debug)]
 struct Holder {
-    /// Its caps, in the order in which they are asked.
+    /// The holder's caps, in the order in which they are checked.
     names: [Name; 3],
     weight: u32,
-    /// Its slots, those that it was granted and has not claimed yet included.
+    /// The holder's slots, including those that were granted and not claimed yet.
     slots: u32,
     granted: u32,
-    /// By which cap, and since when.
+    /// The cap that denies the holder, and since when.
     denied: Option<(Scope, Time)>,
 }
 
 impl Caps {
-    /// A pool comes into being. If its limits are new, those who are denied hear of that as their own
-    /// pools get them.
+    /// Adds a pool. If this changes a limit, pools in queues get room when [`Caps::set_limits`] is called for them.
     pub fn join(&mut self, pool: PoolId, database: &str, user: &str, limits: CapLimits) {
         let names = [
             (Scope::Database, database.into()),
@@ -127,7 +123,7 @@ impl Caps {
         self.limit(pool, limits);
     }
 
-    /// It is gone.
+    /// Removes a pool.
     pub fn part(&mut self, pool: PoolId) {
         self.withdraw(pool);
         self.change(pool, |holder| holder.slots = 0);
@@ -144,17 +140,17 @@ impl Caps {
         }
     }
 
-    /// New limits: the pools to tell of room.
+    /// Sets new limits. Returns the pools whose [`Ledger::room`](super::Ledger::room) is to be called.
     #[must_use = "a pool that is not told waits for nothing"]
     pub fn set_limits(&mut self, pool: PoolId, limits: CapLimits) -> Vec<PoolId> {
         self.limit(pool, limits);
         self.grant(pool)
     }
 
-    /// A pool whose clients wait wants one more slot.
+    /// Takes one more slot for a pool whose clients wait.
     ///
     /// # Errors
-    /// There is none: the pool is in the queue now.
+    /// There is no room: the pool stands in the queue now.
     pub fn take(&mut self, pool: PoolId, now: Time) -> Result<(), Denied> {
         let full = self.full(pool);
         let Some(by) = full else {
@@ -182,7 +178,7 @@ impl Caps {
         Err(Denied { by, search })
     }
 
-    /// One more slot, if there is room; nobody is kept waiting for it.
+    /// Takes one more slot if there is room. If not, the pool is not queued.
     pub fn take_spare(&mut self, pool: PoolId) -> bool {
         let free = self.full(pool).is_none();
         if free {
@@ -191,8 +187,8 @@ impl Caps {
         free
     }
 
-    /// One more slot for a server that is there already, room or not. The caller is to begin a search under
-    /// this cap.
+    /// Takes one more slot for a server that exists already, even without room. Returns the cap for which the caller
+    /// begins a search.
     pub fn take_anyway(&mut self, pool: PoolId) -> Option<Scope> {
         let was_active = self.is_active(pool);
         self.change(pool, |holder| holder.slots += 1);
@@ -202,7 +198,7 @@ impl Caps {
         self.search_for_shares(pool)
     }
 
-    /// The pool has heard of room: the slot that it was granted, if it was.
+    /// Claims the slot that the pool was granted; `false` if it was granted none.
     pub fn claim(&mut self, pool: PoolId) -> bool {
         self.withdraw(pool);
         match self.holders.get_mut(pool.index()) {
@@ -214,8 +210,9 @@ impl Caps {
         }
     }
 
-    /// The pool has just got a slot: has it more than its share now of caps that deny others? Then one
-    /// of its idle servers may go, which a search before has passed by: the caller is to begin one.
+    /// Called when the pool has just got a slot. Returns the caps of which it now has more than its share while they
+    /// deny others: one of its idle servers may be closed that an earlier search has passed, so the caller begins a new
+    /// one.
     pub fn search_again(&mut self, pool: PoolId) -> Vec<Scope> {
         let begins = |&scope: &Scope| {
             let (Some(name), Some(holder)) = (self.name(pool, scope), self.holder(pool)) else {
@@ -229,26 +226,26 @@ impl Caps {
         Scope::ALL.into_iter().filter(begins).collect()
     }
 
-    /// The pool counts from now on, so that the others' shares of the process are smaller: what a search has
-    /// passed by may go now. The caller is to begin one.
+    /// The pool is active from now on, so that the shares of others of the process are smaller: servers may be closed
+    /// that an earlier search has passed. Returns the cap for which the caller begins a search.
     fn search_for_shares(&mut self, pool: PoolId) -> Option<Scope> {
         let cap = self.cap_mut(pool, Scope::Process)?;
         if !cap.is_full() || cap.denied.is_empty() {
             return None;
         }
-        // One that is under way may have passed it by already.
+        // A search that is under way may have passed it already.
         cap.denied_since = true;
         cap.begin_search().then_some(Scope::Process)
     }
 
-    /// A slot is free again: the pools to tell of room.
+    /// Gives a slot back. Returns the pools whose [`Ledger::room`](super::Ledger::room) is to be called.
     #[must_use = "a pool that is not told waits for nothing"]
     pub fn give_back(&mut self, pool: PoolId) -> Vec<PoolId> {
         self.change(pool, |holder| holder.slots = holder.slots.saturating_sub(1));
         self.grant(pool)
     }
 
-    /// The pool wants no more.
+    /// The pool wants no more slots.
     pub fn withdraw(&mut self, pool: PoolId) {
         let Some((scope, _)) = self.holder(pool).and_then(|holder| holder.denied) else {
             return;
@@ -260,7 +257,7 @@ impl Caps {
         self.change(pool, |holder| holder.denied = None);
     }
 
-    /// Grants what room the caps of `pool` have: the pools to tell.
+    /// Grants the room that the caps of `pool` have. Returns the pools that got it.
     fn grant(&mut self, pool: PoolId) -> Vec<PoolId> {
         let mut told = Vec::new();
         for scope in Scope::ALL {
@@ -278,8 +275,8 @@ impl Caps {
         told
     }
 
-    /// A server of `pool` came free, and a client of the pool itself waits for it if `wanted`: is its
-    /// slot needed more elsewhere?
+    /// A server of `pool` became free; `wanted` says that a client of the pool itself waits for it. Is its slot needed
+    /// more by another pool?
     #[must_use]
     pub fn must_go(&self, pool: PoolId, wanted: bool, now: Time) -> bool {
         let Some(holder) = self.holder(pool) else {
@@ -306,9 +303,9 @@ impl Caps {
         holder.names.iter().any(needed_of)
     }
 
-    /// May a server of `other` go that has been idle for so many microseconds, since the cap of `pool`
-    /// in this scope denies somebody? A share of the process is for who uses it: what has been idle
-    /// for [`PATIENCE`] goes, whosever it is.
+    /// May a server of `other` be closed that has been idle for `idle` microseconds, while the cap of `pool` in this
+    /// scope denies a pool? A server that was idle for [`PATIENCE`] may be closed even within its pool's share of the
+    /// process.
     #[must_use]
     pub fn may_evict(&self, pool: PoolId, scope: Scope, other: PoolId, idle: u64) -> bool {
         let (Some(name), Some(holder)) = (self.name(pool, scope), self.holder(other)) else {
@@ -322,8 +319,8 @@ impl Caps {
             && (idle >= PATIENCE || cap.may_lose(scope, holder))
     }
 
-    /// A search has ended. `true` if it is to begin anew: it has `found` something, or somebody was
-    /// denied since it began, and somebody is denied still.
+    /// A search has ended. `true` if the caller begins a new one: a pool is still denied, and the search has `found` a
+    /// server or a pool was denied since it began.
     pub fn searched(&mut self, pool: PoolId, scope: Scope, found: bool) -> bool {
         let Some(cap) = self.cap_mut(pool, scope) else {
             return false;
@@ -333,20 +330,20 @@ impl Caps {
         is_needed && (found || cap.denied_since) && cap.begin_search()
     }
 
-    /// How many pools are denied.
+    /// The number of denied pools.
     #[must_use]
     pub fn short(&self) -> usize {
         self.short
     }
 
-    /// Slots taken under the pool's cap of this scope, and the limit (0 is none).
+    /// The slots taken under the pool's cap of this scope, and the limit; 0 is no limit.
     #[must_use]
     pub fn usage(&self, pool: PoolId, scope: Scope) -> (u32, u32) {
         let cap = self.name(pool, scope).and_then(|name| self.caps.get(name));
         cap.map_or((0, 0), |cap| (cap.taken, cap.limit))
     }
 
-    /// Servers of a database or a user, under whatever pools.
+    /// The servers of a database or a user, in all pools.
     #[must_use]
     pub fn taken(&self, scope: Scope, name: &str) -> u32 {
         let cap = self.caps.get(&(scope, name.into()));
@@ -360,7 +357,7 @@ impl Caps {
         names.iter().find(full).map(|name| name.0)
     }
 
-    /// The pool that has least for its weight, of those that the cap of `pool` has denied, if it has
+    /// Of the pools that the cap of `pool` has denied, the one with the fewest slots for its weight, if the cap has
     /// room now.
     fn neediest(&self, pool: PoolId, scope: Scope) -> Option<PoolId> {
         let cap = self.caps.get(self.name(pool, scope)?)?;
@@ -385,7 +382,7 @@ impl Caps {
         }
     }
 
-    /// Changes a holder, and with it what its caps count of it.
+    /// Changes a holder, and its caps' counts with it.
     fn change(&mut self, pool: PoolId, how: impl FnOnce(&mut Holder)) {
         let Some(Some(holder)) = self.holders.get_mut(pool.index()) else {
             return;
@@ -420,10 +417,10 @@ impl Caps {
 }
 
 impl Scope {
-    /// In the order in which they are asked.
+    /// All scopes, in the order in which caps are checked.
     pub const ALL: [Scope; 3] = [Scope::Database, Scope::User, Scope::Process];
 
-    /// The setting that limits it.
+    /// The name of the setting.
     #[must_use]
     pub fn setting(self) -> &'static str {
         match self {
@@ -448,7 +445,7 @@ impl Cap {
         self.limit > 0 && self.taken >= self.limit
     }
 
-    /// Has it more of this cap than its weight gives it?
+    /// Has the holder more of this cap than its weight gives it?
     fn is_above_share(&self, holder: &Holder) -> bool {
         self.part_of(holder) > u64::from(self.limit) * u64::from(holder.weight)
     }
@@ -461,8 +458,8 @@ impl Cap {
         u64::from(holder.slots) * self.weights
     }
 
-    /// Idle servers go whosever they are, as in PgBouncer; but from the cap of the process each pool
-    /// keeps its share.
+    /// May an idle server of this holder be closed for another pool? As in PgBouncer, any may; but of the process's cap
+    /// each pool keeps its share.
     fn may_lose(&self, scope: Scope, holder: &Holder) -> bool {
         scope != Scope::Process || self.is_above_share(holder)
     }

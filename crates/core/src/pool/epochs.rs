@@ -3,41 +3,41 @@
 
 use crate::Time;
 
-/// Microseconds for which PostgreSQL waits for the others to leave a database that is to be dropped,
-/// renamed or copied (`CountOtherDBBackends`), before it refuses.
+/// Microseconds for which PostgreSQL waits for other sessions to end before it refuses to drop, rename or copy a
+/// database (`CountOtherDBBackends`).
 const LEAVING: u64 = 5_000_000;
 
-/// Servers of a pool that are connected or connect, counted by whether they are out of date. Touched
-/// when one is opened or closed, and by the console.
+/// Counts the servers of a pool, connecting ones included, and how many of them are out of date. Used when a server is
+/// opened or closed, and by the console.
 #[derive(Debug, Default)]
 pub struct Epochs {
     present: u32,
     servers: usize,
     outdated: usize,
-    /// Until then PostgreSQL waits for all to leave the database.
+    /// Until when PostgreSQL waits for other sessions of the database to end.
     awaited_until: Option<Time>,
 }
 
 impl Epochs {
-    /// The epoch that servers belong to which are opened now.
+    /// The epoch of servers that are opened now.
     #[must_use]
     pub fn present(&self) -> u32 {
         self.present
     }
 
-    /// All servers that there are belong to the past from here on.
+    /// Begins a new epoch: all present servers are out of date from now on.
     pub fn renew(&mut self) {
         self.present = self.present.wrapping_add(1);
         self.outdated = self.servers;
     }
 
-    /// All are to leave the database: at once if no client is there, or when the last one leaves.
+    /// All servers are to leave the database, as soon as the pool has no client. `true` if that is now.
     pub fn leave(&mut self, now: Time, clients: usize) -> bool {
         self.awaited_until = Some(now.after(LEAVING));
         self.left(now, clients)
     }
 
-    /// So many clients are left: does that send the servers away?
+    /// A client has left the pool and `clients` are left. `true` if the servers are to leave the database now.
     pub fn left(&mut self, now: Time, clients: usize) -> bool {
         let is_awaited = clients == 0 && self.awaited_until.is_some_and(|until| now < until);
         if is_awaited {
@@ -46,25 +46,25 @@ impl Epochs {
         is_awaited
     }
 
-    /// A server of this epoch is opened.
+    /// Counts a server of this epoch that is opened.
     pub fn opened(&mut self, epoch: u32) {
         self.servers += 1;
         self.outdated += usize::from(epoch != self.present);
     }
 
-    /// A server of this epoch is gone.
+    /// Counts a server of this epoch that is gone.
     pub fn closed(&mut self, epoch: u32) {
         self.servers -= 1;
         self.outdated -= usize::from(epoch != self.present);
     }
 
-    /// All servers, of all workers, those on the way from one to another included.
+    /// The servers of all workers, including those on their way between workers.
     #[must_use]
     pub fn servers(&self) -> usize {
         self.servers
     }
 
-    /// Those of the past.
+    /// The servers that are out of date.
     #[must_use]
     pub fn outdated(&self) -> usize {
         self.outdated

@@ -1,38 +1,36 @@
-//! One pool's book: how many servers there are, on which worker, and who waits.
+//! The ledger of a pool: how many servers the pool has on which worker, and which clients wait.
 //!
 //! # No wake-up is lost
 //!
-//! A worker keeps its idle servers to itself and lends them without asking the ledger, as long as
-//! it does not know that somebody waits. So a client could wait for ever while another worker sits
-//! on an idle server. This is why it can't:
+//! A worker lends its idle servers without asking the ledger, as long as it does not know that a client of another
+//! worker waits. So a client could wait for ever while another worker has an idle server. These rules prevent it:
 //!
-//! 1. Each worker has a private flag per pool, *told*; the ledger has a copy of it. The copy is
-//!    set together with the posting of a [`Mail::Wanted`](crate::mail::Mail::Wanted) (or for the
-//!    caller itself, in the same step), and the flag is cleared only in the step in which the
-//!    copy is. Hence: **copy set ⇒ the flag is set, or a `Wanted` is on its way to it.**
-//! 2. A client begins to wait only through [`Ledger::wait`], which tells every worker that owns a
-//!    server and is not told yet.
-//! 3. A worker that is told offers every server it has, and every server that becomes free after
-//!    that, to the ledger; [`Ledger::offer`] gives it to the oldest waiter, and clears *told* only
-//!    when nobody waits.
+//! 1. Each worker has a flag per pool: it *offers* its servers to the ledger. The ledger has a copy of the flag. The
+//!    copy is set together with the posting of a [`Mail::Wanted`](crate::mail::Mail::Wanted) (or with the caller's own
+//!    flag, in the same step). The flag is cleared only in the same step as the copy. So if the copy is set, the flag
+//!    is set or a `Wanted` is on its way to the worker.
+//! 2. A client begins to wait only through [`Ledger::wait`], which makes every worker offer that owns a server and does
+//!    not offer yet.
+//! 3. A worker that offers gives every idle server, and every server that becomes free later, to [`Ledger::offer`],
+//!    which grants the server to the client that waits longest. The flag is cleared only when no client waits.
 //!
-//! By 2 and 3, once all `Wanted` mails have arrived, either nobody waits or no worker has an idle
-//! server. Mailboxes deliver everything, so that happens. A server that is handed over may find its
-//! client gone; the receiving worker then offers it again, as in 3. And a server that nobody has
-//! yet is opened as soon as no told worker's answer is outstanding ([`Ledger::answered`]) and the
-//! pool has room: each change that could make room, or end an answer, or a pause, ends in `plan`.
+//! By 2 and 3, once all `Wanted` messages have arrived, either no client waits or no worker has an idle server.
+//! Mailboxes deliver every message, so this happens. If a server is moved to another worker and its client has gone
+//! meanwhile, that worker offers the server again, as in 3. A new server is opened as soon as no worker has yet to
+//! offer what it has ([`Ledger::answered`]) and the pool has room: each change that could make room, complete an offer
+//! or end a pause calls `plan`.
 //!
-//! A pool that has room itself may be denied a server by a cap that it shares with other pools:
-//! see [`Caps`](super::Caps). It then takes no notice of the cap until it is told of room
-//! ([`Ledger::room`]), or a third of a second has passed ([`Ledger::tick`]). A worker whose flag is set
-//! for another pool's sake, and whose copy is not, asks once more than it has to, no more.
+//! A pool that has room itself may be denied a server by a cap that it shares with other pools: see
+//! [`Caps`](super::Caps). The ledger then does not ask the cap again until [`Ledger::room`] is called, or a third of a
+//! second has passed ([`Ledger::tick`]). A search for another pool's sake may set a worker's flag without the copy:
+//! that costs one more call of the ledger, and no more.
 //!
-//! A client may want a server of its own ([`Ledger::wait_native`]): one that is opened for it and
-//! serves nobody else. It never gets an idle one. If the pool has no room for one more, an idle
-//! server of the pool has to go, and every worker is told, as in 2, to offer what it has; by 3 each
-//! server that comes free is offered too, and closed when it is the turn of such a client.
+//! A client may need an exclusive server ([`Ledger::wait_native`]), which is opened for this client and serves no
+//! other. Such a client never gets an idle server. If the pool has no room for one more, an idle server is closed:
+//! every worker offers its servers, as in 2, and a server that is offered is closed when it is the turn of such a
+//! client.
 //!
-//! Clients wait in the order of their tickets. `crates/sim` tries to break all this.
+//! Clients wait in the order of their tickets. The simulator (`crates/sim`) tests these rules.
 
 use self::natives::Natives;
 pub use self::{
@@ -44,112 +42,112 @@ use super::{
 };
 use crate::{Time, Token, WorkerId};
 
-/// Who gets a server that was offered.
+/// What happens to a server that was offered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grant {
-    /// Nobody waits: keep it. The caller is no longer told.
+    /// No client waits: the caller keeps the server, and need not offer any more.
     Keep,
-    /// Another pool needs its slot, or a client that waits for a server of its own: close it.
+    /// Another pool or a client that waits for an exclusive server needs the place: the caller closes the server.
     Evict,
-    /// This client of the caller.
+    /// This client of the caller gets the server.
     Own(Waiter),
-    /// This client of that worker: hand it over. The ledger counts it as that worker's already.
+    /// This client of another worker gets it: the caller moves the server there. The ledger counts it there already.
     Other(WorkerId, Waiter),
 }
 
-/// What workers have to be told after a change: one bit per worker.
+/// The messages to be sent after a change of a ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[must_use = "a note that is not delivered is a lost wake-up"]
 pub struct Notes {
-    /// They get a `Wanted`.
+    /// The workers that get a `Wanted`.
     pub wanted: WorkerSet,
-    /// This one gets an `Open`.
+    /// The worker that gets an `Open`.
     pub open: Option<WorkerId>,
-    /// This one gets an `OpenFor` this client of its.
+    /// The worker that gets an `OpenFor`, with its client.
     pub native: Option<(WorkerId, Waiter)>,
-    /// A cap has room for these pools: their [`Ledger::room`] is to be called.
+    /// The pools whose [`Ledger::room`] is to be called, since a cap has room for them.
     pub room: Vec<PoolId>,
-    /// The process before this one may have one server more.
+    /// Whether the old process of an online restart may open one more server.
     pub lend: bool,
-    /// These caps deny pools a server: look for an idle one of another pool.
+    /// The caps for which a search for an idle server begins.
     pub search: Vec<Scope>,
 }
 
-/// Is the server to be opened that an [`Notes::open`] asked for?
+/// Whether the worker that got an [`Notes::open`] is to open a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Opening {
-    /// Yes.
+    /// It is.
     Go {
-        /// The pool is above its size, for the sake of this client of the worker.
+        /// The pool goes above its size for this client of the worker, and why it may.
         above_size: Option<(Token, Above)>,
-        /// What else is to be done.
+        /// More messages to be sent.
         notes: Notes,
     },
-    /// Nobody needs it any more.
+    /// No client needs the server any more.
     Not(Notes),
 }
 
 /// How a login of a server ended, for [`Ledger::connected`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Connecting {
-    /// It is ready.
+    /// The server is ready.
     Done,
-    /// It failed at this time.
+    /// The login failed, at this time.
     Failed(Time),
-    /// It was given up by ourselves; no reason to wait before the next attempt.
+    /// pgweir has given the login up: no reason to wait before the next attempt.
     Dropped,
 }
 
-/// So many microseconds it is waited for servers that tell what is in the catalog.
+/// Microseconds for which no server is opened in place of one that is reading the catalog.
 const READING_PATIENCE: u64 = 1_000_000;
 
 /// See the module's documentation.
 #[derive(Debug)]
 pub struct Ledger {
-    /// In force.
+    /// The limits in force.
     limits: Limits,
-    /// As the configuration has them.
+    /// The limits of the configuration.
     configured: Limits,
-    /// Not more servers than these: clients leave for another process.
+    /// The most servers while clients are handed over to another process.
     restriction: Option<u32>,
     seat: Seat,
-    /// Servers by worker, including those that log in or are on their way to it.
+    /// Servers by worker, including those that log in or are on their way to the worker.
     owned: Vec<u32>,
     servers: u32,
     connecting: u32,
-    /// Of those that have logged in, so many tell what is in the catalog before anybody gets them,
+    /// How many servers are reading the catalog after their login, before they can be lent,
     reading: u32,
-    /// and up to this time they are waited for.
+    /// and until when clients wait for these rather than for new ones.
     reading_until: Time,
-    /// Servers of the process that this one takes over from.
+    /// Servers of the old process in an online restart.
     elsewhere: u32,
-    /// Their places under the caps.
+    /// The slots under the caps that are taken for these.
     seats_elsewhere: u32,
-    /// How many it was lent in all.
+    /// How many places this process has lent to the old one in all.
     lends: u32,
     /// Servers that clients keep between transactions.
     pinned: u32,
-    /// Of those that log in, not yet begun, and not for a client that waits.
+    /// Servers that are to be opened without a client that waits for them, and whose opening has not begun.
     unasked: u32,
     queues: Vec<WaitQueue>,
     waiting: usize,
     natives: Natives,
     told: WorkerSet,
-    /// Told, and has not yet shown what it has.
+    /// Workers that were asked to offer, and have not offered all they have yet.
     asked: WorkerSet,
     next_ticket: u64,
     retry_at: Time,
-    /// The last login went well: several may be tried at a time.
+    /// Whether the last login succeeded: then several may be tried at a time.
     proven: bool,
-    /// The cap that has no room for one more.
+    /// The cap that denies this pool one more server.
     denied: Option<Scope>,
     open: bool,
-    /// An operator has ordered a pause.
+    /// Whether the pool is paused.
     paused: bool,
 }
 
 impl Ledger {
-    /// An empty book for `workers` workers.
+    /// An empty ledger for `workers` workers.
     #[must_use]
     pub fn new(workers: usize, limits: Limits, seat: Seat) -> Self {
         Self {
@@ -181,8 +179,8 @@ impl Ledger {
         }
     }
 
-    /// A client of `worker` begins to wait. The caller is told by this very call: it must have
-    /// offered its own idle servers, or have none.
+    /// A client of `worker` begins to wait. The caller must have no idle server, or have offered all of them. From this
+    /// call on, its flag is set.
     pub fn wait(&mut self, worker: WorkerId, client: Token, now: Time) -> (Ticket, Notes) {
         let ticket = self.ticket();
         self.queues[worker.index()].push(Waiter {
@@ -199,8 +197,8 @@ impl Ledger {
         (ticket, notes)
     }
 
-    /// The client gave up. `false` if a server was granted to it in the meantime: that one is on
-    /// its way, and will be offered again by the worker when it arrives.
+    /// A client gives up waiting. `false` if a server was granted to it meanwhile: that server is on its way, and the
+    /// worker offers it again when it arrives.
     pub fn leave(&mut self, worker: WorkerId, ticket: Ticket) -> bool {
         let waited = self.queues[worker.index()].remove(ticket);
         if waited {
@@ -213,7 +211,7 @@ impl Ledger {
         waited
     }
 
-    /// `worker` has a server that nobody uses: who gets it?
+    /// Offers an idle server of `worker`.
     pub fn offer(&mut self, worker: WorkerId, now: Time) -> Grant {
         let wanted = self.oldest().is_some();
         if self.seat.must_go(wanted, now) || self.is_turn_of_native(now) {
@@ -222,8 +220,8 @@ impl Ledger {
         self.offer_fresh(worker, now)
     }
 
-    /// The same for a server that has served nobody yet. It goes for no other pool's sake while clients
-    /// wait for it: else two pools whose logins take long could take the slot from each other for ever.
+    /// Offers a server that no client has used yet. While clients wait, it is not closed for another pool's sake: else
+    /// two pools whose logins take long could take the slot from each other for ever.
     pub fn offer_fresh(&mut self, worker: WorkerId, now: Time) -> Grant {
         let chosen = self.choose(worker, now);
         if chosen.is_none() && (self.seat.must_go(false, now) || self.is_turn_of_native(now)) {
@@ -247,8 +245,8 @@ impl Ledger {
         Grant::Other(chosen, waiter)
     }
 
-    /// `worker` has neither clients nor servers here and forgets the pool, and with it that it was
-    /// told. `false` if a server is on its way to it.
+    /// `worker` has neither clients nor servers in this pool and drops its part of it, with its flag. `false` if a
+    /// server is on its way to the worker.
     pub fn resign(&mut self, worker: WorkerId) -> bool {
         if self.owned[worker.index()] > 0 {
             return false;
@@ -258,7 +256,7 @@ impl Ledger {
         true
     }
 
-    /// `worker` has heard a `Wanted` and offered all that it had.
+    /// `worker` has offered all of its servers after a `Wanted`.
     pub fn answered(&mut self, worker: WorkerId, now: Time) -> Notes {
         self.asked.remove(worker);
         let mut notes = Notes::default();
@@ -266,7 +264,7 @@ impl Ledger {
         notes
     }
 
-    /// `worker` is about to open a server, as an [`Notes::open`] told it to.
+    /// `worker` is about to open a server after an [`Notes::open`].
     pub fn opening(&mut self, worker: WorkerId, now: Time) -> Opening {
         // `plan` has counted it already, so that no second one is opened for the same need.
         let unasked = self.unasked > 0;
@@ -287,8 +285,8 @@ impl Ledger {
         }
     }
 
-    /// Opens one more while there are fewer than the operator wants to keep; `worker` is one whose
-    /// clients use the pool, or that keeps it for a forced user.
+    /// Opens one more server while there are fewer than `min_pool_size`. `worker` has clients in the pool, or keeps the
+    /// pool for a forced user.
     pub fn fill(&mut self, worker: WorkerId, now: Time) -> Notes {
         self.open_unasked(worker, self.min(), now)
     }
@@ -298,7 +296,7 @@ impl Ledger {
         self.open_unasked(worker, self.limits.size, now)
     }
 
-    /// A server of `worker` logged in, or failed to. Not ready means that it's gone.
+    /// A server of `worker` has logged in, or its login has ended without success: then it is gone.
     pub fn connected(&mut self, worker: WorkerId, outcome: Connecting, now: Time) -> Notes {
         self.connecting -= 1;
         let mut notes = Notes::default();
@@ -306,7 +304,7 @@ impl Ledger {
             Connecting::Done => {
                 self.retry_at = Time(0);
                 self.proven = true;
-                // It is about to be offered, and serves one of those that wait.
+                // The server is about to be offered, and will serve one of the waiting clients.
                 1
             }
             Connecting::Dropped => {
@@ -324,14 +322,14 @@ impl Ledger {
         notes
     }
 
-    /// A server tells what is in the catalog. Then it serves one of those that wait: for a while none is opened
-    /// for that one.
+    /// A server begins to read the catalog. Then it will serve a waiting client, so for a while no other server is
+    /// opened for that client.
     pub fn began_reading(&mut self, now: Time) {
         self.reading += 1;
         self.reading_until = now.after(READING_PATIENCE);
     }
 
-    /// It has told, or is gone.
+    /// The server has read the catalog, or is gone.
     pub fn ended_reading(&mut self) {
         self.reading -= 1;
     }
@@ -344,13 +342,13 @@ impl Ledger {
         notes
     }
 
-    /// Takes a place under the caps for a connection that is none of the pool's servers: it is never
-    /// lent, and doesn't count against the pool's size. `false` if there is none to spare.
+    /// Takes a slot under the caps for a connection that is never lent and does not count towards the pool's size.
+    /// `false` if there is no room.
     pub fn take_aside(&mut self) -> bool {
         self.open && !self.paused && self.seat.take_spare()
     }
 
-    /// Gives it back.
+    /// Gives such a slot back.
     pub fn give_back_aside(&mut self, now: Time) -> Notes {
         let mut notes = Notes {
             room: self.seat.give_back(),
@@ -386,23 +384,23 @@ impl Ledger {
         notes
     }
 
-    /// A failed login is no reason to wait any more.
+    /// Allows the next login to a server at once, after a failed one.
     pub fn forgive(&mut self) {
         self.retry_at = Time(0);
     }
 
-    /// The pool is gone.
+    /// The pool is dropped: gives its slots back.
     pub fn part(&mut self) {
         self.seat.part();
     }
 
-    /// Open no more servers.
+    /// From now on, no server is opened.
     pub fn shut(&mut self) {
         self.open = false;
         self.withdraw();
     }
 
-    /// Pauses the pool: no server is opened. Or ends the pause, which is a reason to open one.
+    /// Pauses the pool, so that no server is opened, or ends the pause.
     pub fn set_paused(&mut self, paused: bool, now: Time) -> Notes {
         self.paused = paused;
         let mut notes = Notes::default();
@@ -414,26 +412,26 @@ impl Ledger {
         notes
     }
 
-    /// Is it paused?
+    /// Is the pool paused?
     #[must_use]
     pub fn is_paused(&self) -> bool {
         self.paused
     }
 
-    /// Are there more servers that have logged in than are to be kept?
+    /// Are more servers logged in than `min_pool_size`?
     #[must_use]
     pub fn is_above_min(&self) -> bool {
         let min = self.min();
         min == 0 || self.servers - self.connecting > min
     }
 
-    /// Are there fewer than are to be kept?
+    /// Are there fewer servers than `min_pool_size`?
     #[must_use]
     pub fn is_below_min(&self) -> bool {
         self.all() < self.min()
     }
 
-    /// What is allowed.
+    /// The limits in force.
     #[must_use]
     pub fn limits(&self) -> &Limits {
         &self.limits
@@ -445,32 +443,32 @@ impl Ledger {
         (self.retry_at > Time(0)).then_some(self.retry_at)
     }
 
-    /// All servers, those that log in included.
+    /// The number of servers, including those that log in.
     #[must_use]
     pub fn servers(&self) -> u32 {
         self.servers
     }
 
-    /// Servers that log in.
+    /// The number of servers that log in.
     #[must_use]
     pub fn connecting(&self) -> u32 {
         self.connecting
     }
 
-    /// Clients that wait.
+    /// The number of clients that wait.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Servers of one worker, for checks.
+    /// The servers of one worker, for checks in tests.
     #[must_use]
     pub fn owned(&self, worker: WorkerId) -> u32 {
         self.owned[worker.index()]
     }
 
-    /// Should one more server be opened, beside so many that are ready, and by whom? Counts it at once.
-    /// A cap that has denied it is asked again only if told so.
+    /// Plans one more server if one is needed beside the `ready` ones, chooses its worker, and counts it at once. A cap
+    /// that has denied the pool is asked again only if `again`.
     fn plan(&mut self, ready: usize, again: bool, notes: &mut Notes, now: Time) {
         let Some(need) = self.needed_by(ready, now) else {
             if !self.is_short() || !self.has_room(now) {
@@ -499,7 +497,7 @@ impl Ledger {
         }
     }
 
-    /// Every worker that has servers is to show what is idle.
+    /// Asks every worker that has servers to offer its idle ones.
     fn tell_owners(&mut self, notes: &mut Notes) {
         for worker in (0..self.owned.len()).map(|index| WorkerId(index as u8)) {
             if self.owned[worker.index()] > 0 && !self.told.has(worker) {
@@ -544,7 +542,7 @@ impl Ledger {
         notes.room = self.seat.give_back();
     }
 
-    /// One client waits less.
+    /// One client less waits.
     fn served_or_gone(&mut self) {
         if !self.is_short() {
             self.withdraw();
@@ -568,7 +566,7 @@ impl Ledger {
             .min_by_key(|(_, waiter)| waiter.ticket)
     }
 
-    /// Whose oldest client gets a server of `worker`?
+    /// The worker whose longest-waiting client gets a server of `worker`.
     fn choose(&self, worker: WorkerId, now: Time) -> Option<WorkerId> {
         let (oldest_worker, oldest) = self.oldest()?;
         let Some(own) = self.queues[worker.index()].front() else {

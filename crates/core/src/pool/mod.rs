@@ -1,6 +1,6 @@
-//! Who waits, which server is lent, which to open or close.
+//! Pools: which client waits, which server is lent, and when servers are opened and closed.
 //!
-//! Knows ids, numbers and time; no protocol, no socket.
+//! This module knows ids, numbers and time, but no protocol and no socket.
 
 mod caps;
 mod epochs;
@@ -18,7 +18,7 @@ pub use seat::{Seat, SharedCaps};
 pub use wait_queue::{Ticket, Waiter};
 pub use worker_set::WorkerSet;
 
-/// Names a pool in this process, as long as the pool lives.
+/// The id of a pool in this process, as long as the pool exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PoolId(pub u32);
 
@@ -30,10 +30,10 @@ impl PoolId {
     }
 }
 
-/// What makes a pool: PgBouncer's (database, user).
+/// The key of a pool: a database and a user, as in PgBouncer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PoolKey {
-    /// The database's name as clients say it.
+    /// The database's name, as clients give it.
     pub database: Box<str>,
     /// The user whom its servers log in as (a client's name, or the database's forced user).
     pub user: Box<str>,

@@ -1,4 +1,4 @@
-//! A pool's place in the book of caps.
+//! A pool's entry in the caps that pools share.
 
 use std::sync::{
     Arc,
@@ -10,10 +10,10 @@ use parking_lot::Mutex;
 use super::{CapLimits, Caps, Denied, PoolId, Scope};
 use crate::Time;
 
-/// The book of caps, shared by all pools of a process.
+/// The caps of a process, shared by all of its pools.
 ///
-/// Its lock is taken when a server is opened, closed, or refused for want of room, and when one comes
-/// free while some pool is denied. Order of locks: a ledger's, then this one; never two ledgers'.
+/// The lock is taken when a server is opened, closed or denied, and when a server becomes free while a pool is denied.
+/// Order of locks: a ledger's lock first, then this one; never the locks of two ledgers.
 #[derive(Debug, Default)]
 pub struct SharedCaps {
     book: Mutex<Caps>,
@@ -21,7 +21,7 @@ pub struct SharedCaps {
     short: AtomicUsize,
 }
 
-/// One pool's place in it.
+/// One pool's entry in the caps.
 #[derive(Debug)]
 pub struct Seat {
     caps: Arc<SharedCaps>,
@@ -29,7 +29,7 @@ pub struct Seat {
 }
 
 impl SharedCaps {
-    /// Reads or changes the book.
+    /// Reads or changes the caps.
     pub fn with<R>(&self, act: impl FnOnce(&mut Caps) -> R) -> R {
         let mut book = self.book.lock();
         let result = act(&mut book);
@@ -39,7 +39,7 @@ impl SharedCaps {
 }
 
 impl Seat {
-    /// A place for a pool of this database and user.
+    /// An entry for a pool of this database and user.
     #[must_use]
     pub fn new(caps: &Arc<SharedCaps>, pool: PoolId, names: [&str; 2], limits: CapLimits) -> Self {
         caps.with(|book| book.join(pool, names[0], names[1], limits));
@@ -49,7 +49,7 @@ impl Seat {
         }
     }
 
-    /// A place under caps of its own that limit nothing.
+    /// An entry in separate caps without limits.
     #[must_use]
     pub fn unlimited() -> Self {
         let limits = CapLimits {
@@ -61,7 +61,7 @@ impl Seat {
         Self::new(&Arc::default(), PoolId(0), ["", ""], limits)
     }
 
-    /// Gives the place up.
+    /// Removes the entry.
     pub fn part(&mut self) {
         self.caps.with(|book| book.part(self.pool));
     }
@@ -98,8 +98,8 @@ impl Seat {
         self.caps.with(|book| book.withdraw(self.pool));
     }
 
-    /// Takes no lock while nobody is denied. Whoever is denied later mails every worker, and so comes
-    /// to see a server that was kept for want of a fresh look.
+    /// Takes no lock while no pool is denied. The number of denied pools may be outdated: but a pool that is denied
+    /// later begins a search through all workers, which finds a server that was kept here.
     pub(super) fn must_go(&self, wanted: bool, now: Time) -> bool {
         self.caps.short.load(Ordering::Relaxed) > 0
             && self.caps.with(|book| book.must_go(self.pool, wanted, now))

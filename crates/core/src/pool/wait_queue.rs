@@ -4,23 +4,23 @@ use std::collections::VecDeque;
 
 use crate::{Time, Token};
 
-/// A place in the queue. Rises with each client that begins to wait, over all workers.
+/// A place in the queue of a pool. Tickets rise with each client that begins to wait, on whichever worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
 /// A client that waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Waiter {
-    /// Its place.
+    /// The client's ticket.
     pub ticket: Ticket,
-    /// The client, on the worker whose queue this is.
+    /// The client, on the worker that the queue belongs to.
     pub client: Token,
-    /// Since when.
+    /// When the client began to wait.
     pub since: Time,
 }
 
-/// First in, first out; a client that gives up leaves a gap, and gaps are at most as many as
-/// the clients that still wait, plus [`WaitQueue::GAPS`].
+/// First in, first out. A client that gives up leaves a gap. There are at most as many gaps as waiting clients, plus
+/// [`WaitQueue::GAPS`].
 #[derive(Debug, Default)]
 pub(crate) struct WaitQueue {
     places: VecDeque<(Waiter, bool)>,
@@ -45,7 +45,7 @@ impl WaitQueue {
         Some(waiter)
     }
 
-    /// The client gave up; `false` if it doesn't wait here (any more).
+    /// Removes a client that gave up; `false` if it does not wait here (any more).
     pub(crate) fn remove(&mut self, ticket: Ticket) -> bool {
         let Ok(at) = self
             .places

@@ -1,4 +1,4 @@
-//! Some of the workers.
+//! A set of workers.
 
 use crate::WorkerId;
 
@@ -12,7 +12,7 @@ impl WorkerSet {
         self.0 |= 1 << worker.0;
     }
 
-    /// Takes a worker out.
+    /// Removes a worker.
     pub fn remove(&mut self, worker: WorkerId) {
         self.0 &= !(1 << worker.0);
     }
@@ -23,7 +23,7 @@ impl WorkerSet {
         self.0 & (1 << worker.0) != 0
     }
 
-    /// Is nobody in the set?
+    /// Is the set empty?
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.0 == 0

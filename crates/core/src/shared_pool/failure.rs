@@ -1,4 +1,4 @@
-//! Why the last login to a server failed, and who is told of it.
+//! Why the last login to a server failed, and the errors that clients get for it.
 
 use pgweir_wire::sqlstate;
 
@@ -7,17 +7,17 @@ use crate::fault::Fault;
 /// Why a login to a server failed.
 #[derive(Debug, Clone)]
 pub struct Failure {
-    /// In words, as clients are told that come before the next try.
+    /// The reason, for clients that log in before the next attempt.
     pub text: String,
-    /// What those are told that wait: the server has said no. `None` if it could not be reached, or
-    /// asked for patience: then they go on waiting.
+    /// The error for waiting clients, if the server has refused the login. `None` if the server could not be reached,
+    /// or is starting up: then the clients go on waiting.
     pub refusal: Option<Fault>,
     /// The server's address and the system's error, if it could not be reached.
     pub detail: Option<String>,
 }
 
 impl Failure {
-    /// Is there no such database?
+    /// Does the server say that the database does not exist?
     #[must_use]
     pub fn lacks_database(&self) -> bool {
         matches!(&self.refusal, Some(Fault::ServerSaid(words)) if words.code == sqlstate::INVALID_CATALOG_NAME)
@@ -37,7 +37,7 @@ impl Failure {
         }
     }
 
-    /// It could not be reached, or asked for patience.
+    /// The server could not be reached, or is starting up.
     #[must_use]
     pub fn unreachable(text: &str) -> Self {
         Self {
@@ -47,7 +47,7 @@ impl Failure {
         }
     }
 
-    /// The same, with the server's address and the system's error.
+    /// Adds the server's address and the system's error.
     #[must_use]
     pub fn with_detail(self, detail: String) -> Self {
         Self {
@@ -56,14 +56,14 @@ impl Failure {
         }
     }
 
-    /// What clients are told that log in before the next try.
+    /// The error for clients that log in before the next attempt.
     #[must_use]
     pub fn cached(&self) -> Fault {
         Fault::ServerLogin(Box::new((self.text.clone(), self.detail.clone())))
     }
 
-    /// The error for clients that are logging in to a pool that has never had a server. Clients that are logged in go on
-    /// waiting.
+    /// The error for clients that are logging in to a pool that has never had a server. Clients that are logged in go
+    /// on waiting.
     #[must_use]
     pub fn at_login(&self) -> Option<Fault> {
         self.detail.clone().map(|detail| Fault::ServerRefused {

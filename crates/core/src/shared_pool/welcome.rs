@@ -1,17 +1,17 @@
-//! What a server says of itself at the end of a login.
+//! The parameters that a server reports at the end of a login.
 
 use pgweir_wire::{Body, HEADER_LEN, Header, tag::backend};
 
 use crate::session::{State, Tracked};
 
-/// What a server says of itself at login.
+/// The parameters that a server reports at login.
 #[derive(Debug, Clone)]
 pub struct Welcome {
-    /// Its parameters, tracked ones excepted, as ParameterStatus messages.
+    /// ParameterStatus messages of all parameters but the tracked ones.
     pub messages: Vec<u8>,
-    /// The values of the tracked ones.
+    /// The values of the tracked parameters.
     pub tracked: Tracked,
-    /// The extension is there, and this is what it reports.
+    /// The session state that the extension reports, if the server has the extension.
     pub report: Option<Box<State>>,
 }
 

@@ -1,4 +1,4 @@
-//! What the pool may have: by the configuration, and beside another process of an online restart.
+//! The limits in force: those of the configuration, and those beside another process of an online restart.
 
 use super::{Ledger, Notes, natives::ELSEWHERE};
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
 };
 
 impl Ledger {
-    /// New limits. Servers above a smaller size are closed when they come free.
+    /// Sets new limits. Servers above a smaller size are closed when they become free.
     pub fn set_limits(&mut self, limits: Limits, caps: CapLimits, now: Time) -> Notes {
         self.configured = limits;
         self.limits = self.limits_in_force();
@@ -19,14 +19,14 @@ impl Ledger {
         notes
     }
 
-    /// The clients of the pool leave for another process: not more servers than this are opened, or kept
-    /// when they come free, whatever the configuration says.
+    /// Clients are being handed over to another process: from now on the pool has at most `size` servers, whatever the
+    /// configuration says.
     pub fn restrict(&mut self, size: u32) {
         self.restriction = Some(size);
         self.limits = self.limits_in_force();
     }
 
-    /// They stay. Whose clients wait is to call [`set_limits`](Self::set_limits).
+    /// Ends the restriction. A caller whose clients wait then calls [`set_limits`](Self::set_limits).
     pub fn unrestrict(&mut self) {
         self.restriction = None;
         self.limits = self.limits_in_force();
@@ -46,15 +46,15 @@ impl Ledger {
         }
     }
 
-    /// Do clients wait for servers that only a restriction keeps from being opened?
+    /// Do clients wait while only the restriction prevents one more server?
     #[must_use]
     pub fn is_restricted(&self) -> bool {
         let is_full = self.restriction.is_some() && self.servers >= self.limits.size;
         is_full && self.is_short() && !self.paused && self.open
     }
 
-    /// The process that this one takes over from has so many servers of the pool: they count like its own.
-    /// It has heard of so many that it was `lent`; it will take the others too.
+    /// The old process has `count` servers of the pool, which count like this process's own. `lent` is the number of
+    /// lent places that it knows of; it will use the others, too.
     pub fn set_elsewhere(&mut self, count: u32, lent: u32, now: Time) -> Notes {
         self.elsewhere = count.saturating_add(self.lends.saturating_sub(lent));
         let mut notes = Notes::default();
@@ -69,11 +69,11 @@ impl Ledger {
         notes
     }
 
-    /// Clients of that process wait, who has heard of so many that it was `lent`: it stands in the queue
-    /// like a client that wants a server of its own.
+    /// Clients of the old process wait. The old process gets a place in the queue, like a client that waits for an
+    /// exclusive server. `lent` is the number of lent places that it knows of.
     pub fn want_elsewhere(&mut self, lent: u32, now: Time) -> Notes {
         let mut notes = Notes::default();
-        // What it was lent last is on its way.
+        // The last lent place is on its way.
         if lent < self.lends {
             return notes;
         }
@@ -90,13 +90,13 @@ impl Ledger {
         notes
     }
 
-    /// Has it servers, or does it wait for one?
+    /// Has the old process servers, or does it wait for a place?
     #[must_use]
     pub fn is_elsewhere(&self) -> bool {
         self.elsewhere > 0 || self.lends > 0 || self.natives.elsewhere().is_some()
     }
 
-    /// It has ended.
+    /// The old process has ended.
     pub fn end_elsewhere(&mut self, now: Time) -> Notes {
         if let Some(ticket) = self.natives.elsewhere() {
             self.natives.remove(ticket);
@@ -106,7 +106,7 @@ impl Ledger {
         self.set_elsewhere(0, 0, now)
     }
 
-    /// It may have the place that was just taken for it.
+    /// Lends the old process the place that was just taken for it.
     pub(super) fn lend(&mut self, notes: &mut Notes) {
         self.elsewhere += 1;
         self.seats_elsewhere += 1;
@@ -114,9 +114,8 @@ impl Ledger {
         notes.lend = true;
     }
 
-    /// `worker` has taken over a server of another process, which is in use. That process may count it
-    /// a moment longer, so that it is counted twice rather than not at all. The worker may not have heard
-    /// yet that clients wait.
+    /// `worker` has taken over a server of another process, which is in use. That process may count the server for a
+    /// moment longer: so it is counted twice rather than not at all. The worker may not know yet that clients wait.
     pub fn adopted(&mut self, worker: WorkerId) -> Notes {
         self.servers += 1;
         self.owned[worker.index()] += 1;
@@ -130,7 +129,7 @@ impl Ledger {
         notes
     }
 
-    /// Servers of this process, and of the one that it takes over from.
+    /// The servers of this process and of the old one.
     pub(super) fn all(&self) -> u32 {
         self.servers.saturating_add(self.elsewhere)
     }

@@ -1,5 +1,4 @@
-//! Clients that wait for a server of their own, opened for them alone; and whose turn it is, theirs
-//! or that of clients that take any server.
+//! Clients that wait for an exclusive server, and whether one of these or a client that takes any server is next.
 
 use std::collections::VecDeque;
 
@@ -9,11 +8,11 @@ use crate::{
     pool::{Ticket, Waiter},
 };
 
-/// First in, first out, over all workers; at most as many as clients that wait.
+/// First in, first out, over all workers.
 #[derive(Debug, Default)]
 pub(super) struct Natives {
     waiting: VecDeque<(WorkerId, Waiter)>,
-    /// Their servers that log in.
+    /// Exclusive servers that log in.
     pub(super) connecting: u32,
 }
 
@@ -22,19 +21,19 @@ impl Natives {
         self.waiting.push_back((worker, waiter));
     }
 
-    /// The one that has waited longest.
+    /// The client that has waited longest.
     pub(super) fn front(&self) -> Option<(WorkerId, Waiter)> {
         self.waiting.front().copied()
     }
 
-    /// It gets its server.
+    /// Removes the client that gets its server.
     pub(super) fn pop(&mut self) -> Option<(WorkerId, Waiter)> {
         let first = self.waiting.pop_front()?;
         self.connecting += 1;
         Some(first)
     }
 
-    /// The client gave up; `false` if it doesn't wait here (any more).
+    /// Removes a client that gave up; `false` if it does not wait here (any more).
     pub(super) fn remove(&mut self, ticket: Ticket) -> bool {
         let at = self
             .waiting
@@ -46,7 +45,7 @@ impl Natives {
         self.waiting.is_empty()
     }
 
-    /// The other process's place in the queue, if it has one.
+    /// The place of the old process in the queue, if it has one.
     pub(super) fn elsewhere(&self) -> Option<Ticket> {
         let mut waiters = self.waiting.iter();
         let of_it = waiters.find(|(_, waiter)| waiter.client == ELSEWHERE);
@@ -54,23 +53,23 @@ impl Natives {
     }
 }
 
-/// Stands for the clients of the process before this one.
+/// Stands for the clients of the old process.
 pub(super) const ELSEWHERE: Token = Token {
     slot: u32::MAX,
     generation: u32::MAX,
 };
 
-/// For whom a server is to be opened.
+/// The client that the next server is opened for.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Need {
-    /// For whoever waits; a client of this worker is the oldest.
+    /// Any client; the one that waits longest is on this worker.
     Shared(WorkerId),
-    /// For the oldest of those who want one of their own.
+    /// The longest-waiting client that needs an exclusive server.
     Native,
 }
 
 impl Ledger {
-    /// A client of `worker` begins to wait for a server of its own.
+    /// A client of `worker` begins to wait for an exclusive server.
     pub fn wait_native(&mut self, worker: WorkerId, client: Token, now: Time) -> (Ticket, Notes) {
         let ticket = self.ticket();
         let waiter = Waiter {
@@ -84,21 +83,21 @@ impl Ledger {
         (ticket, notes)
     }
 
-    /// A ticket for a client that stands in no queue of this ledger.
+    /// A ticket for a client that is in no queue of this ledger.
     pub fn ticket(&mut self) -> Ticket {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
         ticket
     }
 
-    /// Do clients wait for servers of their own?
+    /// Do clients wait for exclusive servers?
     #[must_use]
     pub fn has_natives(&self) -> bool {
         !self.natives.is_empty()
     }
 
-    /// The server that was opened for one client of `worker` has logged in, or is gone. That it
-    /// failed says nothing of other servers.
+    /// The exclusive server of a client of `worker` has logged in, or its login has failed. A failure says nothing
+    /// about other servers, since the client may have caused it.
     pub fn native_connected(&mut self, worker: WorkerId, is_ready: bool, now: Time) -> Notes {
         self.connecting -= 1;
         self.natives.connecting -= 1;
@@ -110,7 +109,7 @@ impl Ledger {
         notes
     }
 
-    /// For whom one more server is to be opened, if the caps allow it.
+    /// The client that one more server is opened for, if one is needed and the caps allow it.
     pub(super) fn needed_by(&self, ready: usize, now: Time) -> Option<Need> {
         if !self.may_connect(now) || !self.has_room(now) {
             return None;
@@ -157,7 +156,7 @@ impl Ledger {
         }
     }
 
-    /// Do more clients wait than there are servers that log in?
+    /// Do more clients wait than servers log in?
     pub(super) fn is_short(&self) -> bool {
         self.waiting > self.shared_logins() || !self.natives.is_empty()
     }
@@ -166,13 +165,13 @@ impl Ledger {
         (self.connecting - self.natives.connecting) as usize
     }
 
-    /// Does a client wait for a server of its own, and only the pool's size or a cap is in the way?
+    /// Does a client wait for an exclusive server that only the pool's size or a cap prevents?
     pub(super) fn must_make_room(&self, now: Time) -> bool {
         let is_full = self.all() >= self.limits.size || self.denied.is_some();
         !self.natives.is_empty() && is_full && self.may_connect(now)
     }
 
-    /// Has such a client waited longer than all others?
+    /// Has a client that needs an exclusive server waited longer than all others?
     pub(super) fn is_turn_of_native(&self, now: Time) -> bool {
         let native = self.natives.front().filter(|_| self.must_make_room(now));
         native.is_some_and(|(_, native)| {

@@ -1,4 +1,4 @@
-//! What keeps a pool from opening one more server.
+//! Why a pool opens no more servers.
 
 use super::Ledger;
 use crate::{Time, pool::Scope};
@@ -6,27 +6,27 @@ use crate::{Time, pool::Scope};
 /// Why a pool in which clients wait opens no more servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Obstacle {
-    /// It has as many as it may.
+    /// The pool has as many servers as its size allows.
     Size,
-    /// This cap is full.
+    /// A cap that the pool shares with others is full.
     Cap {
-        /// Which.
+        /// The cap.
         by: Scope,
-        /// Its limit.
+        /// The cap's limit.
         limit: u32,
     },
     /// The last login failed; the next is tried at this time.
     Failed(Time),
-    /// An operator has paused it.
+    /// The pool is paused.
     Paused,
-    /// It does, but they have not logged in yet.
+    /// The pool is opening servers that have not logged in yet.
     Connecting,
-    /// Nothing.
+    /// There is no reason.
     None,
 }
 
 impl Ledger {
-    /// Why no more servers are opened.
+    /// Why the pool opens no more servers.
     #[must_use]
     pub fn obstacle(&self, now: Time) -> Obstacle {
         if self.paused {
@@ -45,7 +45,7 @@ impl Ledger {
         }
     }
 
-    /// Since when the first client has waited that takes any server.
+    /// When the longest-waiting client that takes any server began to wait.
     #[must_use]
     pub fn waiting_since(&self) -> Option<Time> {
         self.oldest().map(|(_, waiter)| waiter.since)

@@ -1,16 +1,16 @@
-//! How many servers a pool may have: its size, and what is allowed above it while clients wait.
+//! How many servers a pool may have: its size, and what is allowed above the size while clients wait.
 
 use super::{Ledger, Notes};
 use crate::{Time, WorkerId, pool::Waiter};
 
-/// What allows a server above the pool's size.
+/// What allows one more server above the pool's size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Above {
-    /// A client has waited for long.
+    /// The reserve, since a client has waited for long.
     Reserve,
-    /// Many clients wait.
+    /// The overflow, since many clients wait.
     Overflow,
-    /// Clients keep more servers than they should.
+    /// Pinned servers, since clients keep more of them than planned.
     Pinned,
 }
 
