@@ -108,6 +108,8 @@ pub struct Client {
     pub unnamed: Option<Box<[u8]>>,
     /// Whether the unnamed statement was not stored, and may change the session.
     pub unnamed_is_opaque: bool,
+    /// Which certificates (`Certificates::id`) held when the unnamed statement was parsed.
+    pub unnamed_judged_by: u64,
     /// Counts the unnamed statements, to recognize an older one on a server.
     pub unnamed_version: u32,
     /// The pid that the client was given; 0 before its login.

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use pgweir_wire::{Body, Header, tag::frontend};
 
 use super::{named::Named, own_names::up_to_zero, upward::Upward};
+use crate::backend::Unnamed;
 use crate::session::{Class, Context, Customs, Statement, Suspicion, scan::CustomNames};
 
 impl Upward<'_> {
@@ -18,14 +19,41 @@ impl Upward<'_> {
             frontend::PARSE if is_whole && self.most > 0 && body.first() != Some(&0) => {
                 Suspicion::NONE
             }
-            frontend::PARSE if is_whole => self.suspect_parse(body),
+            frontend::PARSE if is_whole => {
+                if self.most == 0 && body.first() == Some(&0) {
+                    self.server.unnamed = self.own_unnamed();
+                }
+                self.suspect_parse(body)
+            }
             frontend::PARSE if self.most > 0 && body.first().is_some_and(|&byte| byte != 0) => {
+                Suspicion::NONE
+            }
+            // Without names that are followed, nobody knows what a statement of an earlier request does.
+            frontend::BIND | frontend::DESCRIBE if self.most == 0 => self.suspect_use(tag, body),
+            frontend::SYNC if self.most == 0 => {
+                self.server.unnamed = Unnamed::None;
                 Suspicion::NONE
             }
             // What has not come as a whole may be anything.
             frontend::QUERY | frontend::PARSE | frontend::FUNCTION_CALL => Suspicion::OPAQUE,
             _ => Suspicion::NONE,
         }
+    }
+
+    /// What may a statement do whose Parse is not known (`max_prepared_statements = 0`)?
+    #[cold]
+    fn suspect_use(&mut self, tag: u8, body: &[u8]) -> Suspicion {
+        let mut rest = Body::new(body);
+        let is_unnamed = match tag {
+            frontend::DESCRIBE if body.first() == Some(&b'P') => return Suspicion::NONE,
+            frontend::DESCRIBE => body.get(1) == Some(&0),
+            _ => rest.cstr().is_ok() && rest.cstr().is_ok_and(|name| name.is_empty()),
+        };
+        if is_unnamed && self.server.unnamed == self.own_unnamed() {
+            return Suspicion::NONE;
+        }
+        self.note_ddl(Suspicion::OPAQUE, b"");
+        Suspicion::OPAQUE
     }
 
     /// What may a text do? One without its end is not understood.

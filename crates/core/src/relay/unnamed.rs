@@ -17,7 +17,7 @@ use crate::{
 
 impl Upward<'_> {
     #[inline]
-    fn own_unnamed(&self) -> Unnamed {
+    pub(super) fn own_unnamed(&self) -> Unnamed {
         Unnamed::Of(self.client.id, self.client.unnamed_version)
     }
 
@@ -41,6 +41,7 @@ impl Upward<'_> {
             frontend::PARSE => {
                 self.forget_unnamed();
                 self.server.unnamed = self.own_unnamed();
+                self.client.unnamed_judged_by = self.certificates.id();
                 *unused = (definition.len() < UNNAMED_MAX).then_some(definition);
             }
             // It is rarely used twice.
@@ -72,17 +73,18 @@ impl Upward<'_> {
         }
     }
 
-    /// The unnamed statement is used, which was made before: may it change the session?
-    pub(super) fn attend_unnamed(&mut self, tag: u8, out: &mut Actions) {
-        if self.client.has_kept_unnamed()
-            && self.is_carried
-            && matches!(tag, frontend::BIND | frontend::DESCRIBE)
-        {
-            self.attend_kept(out);
-        }
+    /// Does this message use an unnamed statement of an earlier read, of which more is to be asked than at its Parse? It
+    /// may change the session, or the catalog has changed since: what it reaches may be other code.
+    #[inline]
+    pub(super) fn is_to_judge_unnamed(&self, tag: u8) -> bool {
+        let is_used = matches!(tag, frontend::BIND | frontend::DESCRIBE);
+        let is_outdated = self.client.unnamed_judged_by != self.certificates.id();
+        is_used && self.is_carried && (self.client.has_kept_unnamed() || is_outdated)
     }
 
-    fn attend_kept(&mut self, out: &mut Actions) {
+    /// What may the unnamed statement do, which was parsed before?
+    #[cold]
+    pub(super) fn judge_unnamed(&mut self, out: &mut Actions) {
         let Some(definition) = self.client.unnamed.take() else {
             self.note(Suspicion::OPAQUE, b"");
             return self.note_ddl(Suspicion::OPAQUE, b"");

@@ -252,9 +252,9 @@ impl Upward<'_> {
             return Err(Stopped::Refused(fault));
         }
         if named == Named::Unnamed {
-            if cursor.unused.is_none() && self.client.has_kept_unnamed() {
+            if cursor.unused.is_none() && self.is_to_judge_unnamed(tag) {
                 cursor.flush(self.server_conn, head, out);
-                self.attend_unnamed(tag, out);
+                self.judge_unnamed(out);
             }
             if self.needs_unnamed(tag) {
                 cursor.flush(self.server_conn, head, out);

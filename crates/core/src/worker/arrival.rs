@@ -121,6 +121,7 @@ impl Worker {
             statements: Names::default(),
             unnamed: record.unnamed.as_deref().map(Into::into),
             unnamed_is_opaque: false,
+            unnamed_judged_by: 0,
             unnamed_version: 0,
             early: (!record.early.is_empty()).then(|| Box::new(record.early.clone())),
         }

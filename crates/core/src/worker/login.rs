@@ -65,6 +65,7 @@ impl Worker {
             statements: crate::session::Names::default(),
             unnamed: None,
             unnamed_is_opaque: false,
+            unnamed_judged_by: 0,
             unnamed_version: 0,
             early: None,
         };
