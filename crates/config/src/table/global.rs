@@ -295,8 +295,9 @@ settings! {
         /// After a failed login to a server, wait so long before the next try. As long as a pool has
         /// never had a server, clients that log in meanwhile get the error at once, and one that waits for
         /// the first try gets it unless the next try comes within `server_connect_timeout` of its login; all
-        /// others wait, up to `query_wait_timeout`. RELOAD and RECONNECT let the next try come at once. But when PostgreSQL refuses the login and the pool has no server
-        /// left, those that wait get PostgreSQL's words at once.
+        /// others wait, up to `query_wait_timeout`. RELOAD and RECONNECT let the next try come at once. If PostgreSQL itself refuses the login and the pool has no server
+        /// left, clients that log in get PostgreSQL's words at once, and so do all that wait if the user may not log in or
+        /// the database does not exist.
         server_login_retry: Micros = "15", reloads, now;
         /// Close servers that were idle for so long. 0: never.
         server_idle_timeout: Micros = "600", reloads, now;

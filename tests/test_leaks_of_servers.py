@@ -1,0 +1,222 @@
+"""What a server may keep beyond its session's state: plans, compiled functions, what a login trigger has left, what
+pgweir knows of its database. And messages in any order, whose answers must not get to another client.
+"""
+
+import itertools
+import random
+
+import pytest
+
+import cluster as clusters
+import rawclient as wire
+from leaks import line as lines
+from leaks import stage as stages
+from pooler import default_users
+from rawclient import COPY_DONE, FLUSH, SYNC, bind, close, copy_data, copy_fail, describe, execute, function_call, parse, query
+
+pytestmark = pytest.mark.pgweir_only("it carries no session state in transaction mode")
+CELLS = [(clusters.VERSIONS[0], False), (clusters.VERSIONS[-1], False), (clusters.VERSIONS[-1], True)]
+_numbers = itertools.count(1)
+RUN = bind(name="s") + execute() + SYNC
+LOCKS = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"
+
+
+@pytest.fixture(params=CELLS, ids=lambda cell: f"pg{cell[0]}-{'assisted' if cell[1] else 'plain'}")
+def cluster(request, shared_clusters):
+    version, assist = request.param
+    return shared_clusters(version, assist=assist)
+
+
+@pytest.fixture
+def stage(cluster, start_pooler):
+    """Makes a database with these objects, and a pooler with one server for it."""
+    made = []
+
+    def make(*setups, **settings):
+        name = f"apart{next(_numbers)}"
+        made.append(name)
+        stages.make_database(cluster, name, setups)
+        where = f"host={cluster.host} port={cluster.port} dbname={name}"
+        usual = {"default_pool_size": 1, "workers": 1, "query_wait_timeout": 3, "catalog_check_interval": 3600,
+                 "users": default_users() | {clusters.SUPERUSER: ""}}
+        pooler = start_pooler(cluster, databases={name: where, f"{name}_session": f"{where} pool_mode=session"},
+                              **(usual | settings))
+        one = stages.Stage(cluster, pooler, name)
+        one.warm()
+        return one
+
+    yield make
+    for name in made:
+        cluster.run(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+
+def by_statement(client, text):
+    client.send(parse(text, "s") + SYNC).until_ready()
+    return wire.value(client.send(RUN).until_ready())
+
+
+# -- constants in plans
+
+
+def test_a_result_that_depends_on_a_format_is_not_kept_for_others(stage):
+    """A function that is declared IMMUTABLE may ask for a parameter without naming it."""
+    one = stage("CREATE FUNCTION f() RETURNS text IMMUTABLE LANGUAGE plpgsql AS"
+                " $k$ BEGIN RETURN to_tsvector('running')::text; END $k$;")
+    with one.pooled() as client, one.pooled() as other:
+        client.query("SET default_text_search_config = 'simple'")
+        assert by_statement(client, "SELECT f()") == "'running':1"
+        assert by_statement(other, "SELECT f()") == "'run':1"
+
+
+def test_a_view_that_a_function_reads_is_made_later(stage):
+    """The function is declared IMMUTABLE; with the view it tells of the session."""
+    one = stage("SET check_function_bodies = off; CREATE FUNCTION f() RETURNS text IMMUTABLE LANGUAGE plpgsql AS"
+                " $k$ BEGIN RETURN (SELECT a FROM later LIMIT 1); END $k$;")
+    with one.pooled() as client, one.pooled() as other:
+        client.query("CREATE VIEW later AS SELECT current_setting('app.tenant', true) AS a")
+        for who, tenant in ((client, "A"), (other, "B")):
+            who.query(f"SET app.tenant = '{tenant}'")
+            assert by_statement(who, "SELECT f()") == tenant
+
+
+# -- what RESET does not take back
+
+CONFLICT = ("CREATE TABLE t (a int); INSERT INTO t VALUES (1); CREATE FUNCTION f(a int) RETURNS int LANGUAGE plpgsql AS"
+            " $k$ BEGIN RETURN (SELECT a FROM t LIMIT 1); END $k$;"
+            " GRANT SET ON PARAMETER plpgsql.variable_conflict TO trusty;")
+NAME = "plpgsql.variable_conflict"
+
+
+@pytest.mark.parametrize("says", [
+    (f"SET {NAME} = use_column",), (f"SET {NAME} = 'use_column'",), ("BEGIN", f"SET LOCAL {NAME} = use_column"),
+    ("BEGIN", f"SELECT set_config('{NAME}', 'use_column', true)"), ("SELECT g()",), ("SELECT h()",), ()],
+    ids=["SET", "SET of a constant", "SET LOCAL", "set_config", "a clause", "a body", "at login"])
+def test_functions_that_are_compiled_in_another_way_go_with_their_server(stage, says):
+    one = stage(CONFLICT, f"CREATE FUNCTION g() RETURNS int LANGUAGE sql SET {NAME} = use_column AS 'SELECT f(5)';"
+                f" CREATE FUNCTION h() RETURNS int LANGUAGE plpgsql AS $k$ BEGIN PERFORM set_config('{NAME}', 'use_column',"
+                " true); RETURN f(5); END $k$;")
+    login = {} if says else {"options": f"-c {NAME}=use_column"}
+    with one.pooled(**login) as client, one.pooled() as other:
+        for text in says:
+            assert not wire.errors(client.query(text))
+        if says not in (("SELECT g()",), ("SELECT h()",)):
+            assert client.value("SELECT f(5)") == "1"
+        client.query("COMMIT")
+        client.close()
+        assert [error for error, _ in wire.errors(other.query("SELECT f(5)"))] == ["42702"]
+
+
+def test_a_seed_at_login_goes_with_its_server(stage):
+    one = stage()
+    with one.pooled(options=f"-c seed={lines.SEED}") as client, one.pooled() as other:
+        client.query("SELECT 1")
+        client.close()
+        assert not one._looker.dirt(other, [])
+
+
+# -- login triggers
+
+LEAVES = ("CREATE FUNCTION at_login() RETURNS event_trigger LANGUAGE plpgsql SECURITY DEFINER AS $k$ BEGIN"
+          " CREATE TEMP TABLE session_data (a text); GRANT ALL ON session_data TO PUBLIC;"
+          " PERFORM set_config('app.login', 'yes', false); END $k$;"
+          "CREATE EVENT TRIGGER l ON login EXECUTE FUNCTION at_login()")
+
+
+def test_what_a_login_trigger_leaves_is_one_clients(stage, cluster):
+    """Each client finds it as after a login of its own, and nothing that another client has done to it."""
+    if cluster.version < 17:
+        pytest.skip("PostgreSQL has no login triggers before 17")
+    one = stage(LEAVES)
+    one.forget()
+    for _ in range(2):
+        with one.pooled() as client:
+            assert client.value("SELECT current_setting('app.login', true)") == "yes"
+            assert client.value("SELECT count(*) FROM session_data") == "0"
+            assert not wire.errors(client.query("INSERT INTO session_data VALUES ('secret')"))
+
+
+# -- which database it is
+
+
+@pytest.mark.parametrize("how", ["dropped", "renamed"])
+def test_another_database_takes_the_name(stage, cluster, how):
+    """What was certified of the old one says nothing of the new one."""
+    one = stage()
+    name = one.database
+    cluster.run(f"CREATE DATABASE {name}_new TEMPLATE template0")
+    try:
+        with cluster.connect(dbname=f"{name}_new") as db:
+            db.execute(stages.DATABASE)
+            db.execute("CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1 FROM pg_advisory_lock(77)'")
+        if how == "dropped":
+            cluster.run(f"DROP DATABASE {name} WITH (FORCE)")
+        else:
+            one._admin.execute("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s", (name,))
+            cluster.run(f"ALTER DATABASE {name} RENAME TO {name}_old")
+        cluster.run(f"ALTER DATABASE {name}_new RENAME TO {name}")
+        with one.pooled() as client, one.pooled() as other:
+            client.query("SELECT f()")
+            assert other.value(LOCKS) == "0"
+            assert [row["state"] for row in one.pooler.console("SHOW CATALOG") if row["database"] == name] == ["known"]
+    finally:
+        for suffix in ("_old", "_new"):
+            cluster.run(f"DROP DATABASE IF EXISTS {name}{suffix} WITH (FORCE)")
+
+
+def test_a_catalog_is_changed_by_rows_in_session_mode(stage):
+    one = stage("CREATE FUNCTION g() RETURNS int LANGUAGE sql AS 'SELECT 1'")
+    with one.pooled() as client, one.pooled() as other:
+        client.query("SELECT g()")
+        with one.pooler.raw(clusters.SUPERUSER, f"{one.database}_session") as maker:
+            body = "SELECT 1 FROM pg_advisory_lock(77)"
+            assert not wire.errors(maker.query(f"UPDATE pg_proc SET prosrc = '{body}' WHERE proname = 'g'"))
+        client.query("SELECT g()")
+        assert other.value(LOCKS) == "0"
+
+
+# -- messages in any order
+
+ALONE = ["SELECT 'mine'", "COPY plain FROM STDIN", "COPY plain TO STDOUT", "SELECT 1/0", "BEGIN", "COMMIT", "ROLLBACK",
+         "SET app.x = 'A'", ""]
+PIECES = [message for text in ALONE for message in (query(text), parse(text) + bind() + execute())] + [
+    SYNC, SYNC, SYNC, FLUSH, COPY_DONE, copy_fail("no"), copy_data(b"1\tone\n"), copy_data(b"bad"), parse("SELEKT"),
+    parse("SELECT 'named'", "s"), bind(name="s") + execute(), close("S", "s"), describe("S", "s"), describe("P"),
+    bind(name="nope"), execute(portal="nope"), execute(1), query("SELECT 'a'; COPY plain FROM STDIN; SELECT 'b'"),
+    query("SELECT 'a'; SELECT 1/0; SELECT 'b'"), function_call(2078, (b"app.x", b"A", b"\0")), function_call(1, ()),
+    query("SET work_mem = '77MB'"), query("DISCARD ALL"), query("LISTEN x"), query("PREPARE p AS SELECT 1"),
+    query("DEALLOCATE ALL")]
+
+
+def wild(client, random_):
+    """Says something that makes no sense, in parts of any length. Does it leave?"""
+    raw = b"".join(random_.choices(PIECES, k=random_.randint(2, 9)))
+    step = random_.choice((len(raw), random_.randint(1, 40)))
+    for at in range(0, len(raw), step):
+        client.send(raw[at : at + step])
+    leaves = random_.random() < 0.5
+    if leaves:
+        client.close()
+    else:
+        client.send(SYNC + random_.choice((b"", COPY_DONE + SYNC)))
+    return leaves
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.full) for seed in range(2, 12))])
+def test_answers_get_to_nobody_else(stage, seed):
+    one = stage()
+    random_ = random.Random(seed)
+    for number in range(40):
+        with one.pooled() as client, one.pooled() as other:
+            client.query("SELECT 0")
+            leaves = wild(client, random_)
+            for part in range(2):
+                token = f"{number} {part}"
+                try:
+                    answer = other.query(f"SELECT '{token}'")
+                except wire.Closed:
+                    assert not leaves, "the first client may have left a transaction open, but it is gone"
+                    break
+                assert wire.rows(answer) == [(token,)] and not wire.errors(answer)
+            else:
+                assert not one._looker.dirt(other, ["app.x"])
