@@ -255,6 +255,14 @@ def emptied_pg(newest_pg):
     return newest_pg
 
 
+@pytest.fixture
+def nobody_sleeps(shared_clusters):
+    """A statement outlives its pooler, since PostgreSQL looks for its client at the end: others' are ended before."""
+    for made in shared_clusters.running.values():
+        made.run("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+                 " WHERE query LIKE '%pg_sleep(%' AND state = 'active' AND pid <> pg_backend_pid()")
+
+
 @pytest.fixture(params=[None, True], ids=["plain", "assisted"])
 def either_pg(request, shared_clusters):
     """A running PostgreSQL of the newest version, without and with the assist extension."""

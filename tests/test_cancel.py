@@ -16,6 +16,8 @@ import machine
 import rawclient as wire
 from rawclient import query
 
+pytestmark = pytest.mark.usefixtures("nobody_sleeps")
+
 SLEEP = "SELECT pg_sleep(30)"
 CANCELED = ("57014", "canceling statement due to user request")
 

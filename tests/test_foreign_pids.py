@@ -15,7 +15,8 @@ CANCELED = ("57014", "canceling statement due to user request")
 SLEEP = "SELECT pg_sleep(30)"
 USERS = default_users() | {"postgres": ""}
 
-pytestmark = pytest.mark.pgweir_only("PgBouncer's pids mean nothing to a server")
+pytestmark = [pytest.mark.pgweir_only("PgBouncer's pids mean nothing to a server"),
+              pytest.mark.usefixtures("nobody_sleeps")]
 
 
 def signal(client, function, *pids):
