@@ -1,61 +1,62 @@
-//! What a client has sent since its last Sync, kept to be sent once more.
+//! The messages that a client has sent since its last Sync, kept so that they can be repeated.
 
 use pgweir_wire::tag::frontend;
 
 use crate::session::{BindingId, Shape};
 
-/// The present messages up to a Sync, as the client sent them, if they are of a kind that can be
-/// repeated: nothing but uses of statements that are there.
+/// The messages since the last Sync, as the client sent them, if they can be repeated: if they only use statements that
+/// exist.
 #[derive(Debug, Default)]
 pub struct Segment {
     bytes: Vec<u8>,
     phase: Phase,
-    /// The server has answered something of it to the client.
+    /// Whether the client has got a reply to one of them.
     pub replied: bool,
-    /// How often it was repeated.
+    /// How often they were repeated.
     pub repeats: u8,
-    /// A ParameterDescription, held back until the description of the columns has come: the server
-    /// may fail in between.
+    /// A ParameterDescription that is held back until the description of the columns has arrived: the server may fail
+    /// in between.
     pub params: Vec<u8>,
 }
 
-/// A segment that failed since a table has changed, and will be repeated if the client can't tell.
+/// A segment that failed since a table has changed, and will be repeated if the client can't notice.
 #[derive(Debug)]
 pub struct Retry {
-    /// The ErrorResponse that the client gets otherwise.
+    /// The ErrorResponse, for the client if the segment can't be repeated.
     pub error: Vec<u8>,
-    /// The statement that is made anew.
+    /// The statement that is prepared again.
     pub binding: BindingId,
-    /// What is asked of it.
+    /// How the client's messages depend on the statement's description.
     pub demands: Demands,
-    /// It was not out of date, but gone.
+    /// Whether the statement was missing, rather than out of date.
     pub is_gone: bool,
-    /// What the new one takes and gives, as far as the server has said; `None` once it has failed.
+    /// The new statement's description, as far as it has arrived; `None` once the Parse has failed.
     pub new: Option<Shape>,
 }
 
-/// What of a statement must be as the client was told, if it is not to notice that it was made anew.
+/// The parts of a statement's description that the client's messages depend on: these must not change when the
+/// statement is prepared again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Demands {
-    /// So many parameters: some are sent in binary.
+    /// The number of parameters, if some are sent in binary format.
     pub params: u16,
-    /// Its columns: the client does not ask for them before it reads rows.
+    /// Whether it depends on the columns: the client reads rows without a Describe.
     pub columns: bool,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// It is not kept.
+    /// The segment is not kept, or can't be repeated.
     #[default]
     Spoiled,
-    /// More of it is to come.
+    /// More messages of the segment will follow.
     Open,
-    /// Its Sync has come.
+    /// The segment is complete: its Sync was sent.
     Whole,
 }
 
 impl Segment {
-    /// A new one; it is kept if `keep`.
+    /// Begins a new segment, which is kept if `keep`.
     #[inline]
     pub fn begin(&mut self, keep: bool) {
         self.bytes.clear();
@@ -64,7 +65,7 @@ impl Segment {
         self.phase = if keep { Phase::Open } else { Phase::Spoiled };
     }
 
-    /// A message of the client goes to the server.
+    /// Notes that a message of the client goes to the server.
     #[inline]
     pub fn sent(&mut self, tag: u8) {
         self.phase = match (self.phase, tag) {
@@ -77,26 +78,26 @@ impl Segment {
         };
     }
 
-    /// Nothing is kept yet.
+    /// Is nothing kept?
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// A ParameterDescription is held back.
+    /// Is a ParameterDescription held back?
     #[must_use]
     #[inline]
     pub fn has_params(&self) -> bool {
         !self.params.is_empty()
     }
 
-    /// It can't be repeated.
+    /// The segment can't be repeated.
     pub fn spoil(&mut self) {
         self.phase = Phase::Spoiled;
     }
 
-    /// Keeps more of it, if all has at most `most` bytes.
+    /// Keeps more bytes, as long as the segment has at most `most` bytes.
     #[inline]
     pub fn keep(&mut self, bytes: &[u8], most: usize) {
         if self.phase == Phase::Spoiled {
@@ -109,7 +110,7 @@ impl Segment {
         }
     }
 
-    /// All of it, if it was kept.
+    /// The whole segment, if it was kept.
     #[must_use]
     pub fn whole(&self) -> Option<&[u8]> {
         (self.phase == Phase::Whole).then_some(&self.bytes)
