@@ -34,42 +34,43 @@ pub enum Phase {
     Equipping,
     /// Bytes flow in both directions.
     Relaying,
-    /// The transaction is over, and nobody has looked at the session: the server stays with its client until a client
-    /// waits, or time has passed.
+    /// The transaction is over, and its effect on the session was not inspected: the server stays with its client until
+    /// a client waits for a server, or some time has passed.
     Kept {
         /// When the transaction ended.
         since: Time,
     },
     /// The transaction is over, and the session holds something that can't be moved.
     Dedicated {
-        /// When a transaction ended whose effect on the session has not been looked at.
+        /// When a transaction ended whose effect on the session was not inspected.
         unsettled_since: Option<Time>,
     },
-    /// The client is not read, while pgweir looks at the session, or waits for notifications that come first.
+    /// pgweir does not read from the client, while it inspects the session or waits for earlier notifications.
     Settling(Settling),
-    /// The session was looked at for other clients: the server goes back unless something pins it.
+    /// The session was inspected since other clients wait: the server goes back to the pool unless session state pins
+    /// it.
     Settled,
-    /// ReadyForQuery is held back, while the server says by what right its client signals other clients.
+    /// ReadyForQuery is held back, while the server is asked for the role under which its client signals other clients.
     AskingPrivilege,
 }
 
-/// How a session is looked at.
+/// How a session is inspected.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Settling {
-    /// The server is asked what the session holds. Otherwise only the client's channels are settled.
+    /// Whether the session state is read. Otherwise only the client's LISTEN channels are handled.
     pub looks: bool,
-    /// The look also resets the settings, in the same error scope.
+    /// Whether the same query also resets the settings: if one part fails, so does the other.
     pub cleans: bool,
-    /// The server goes back after the look, unless something pins it.
+    /// Whether the server goes back to the pool afterwards, unless session state pins it.
     pub releases: bool,
-    /// The client has had its ReadyForQuery.
+    /// Whether the client has got its ReadyForQuery already.
     pub is_told: bool,
     /// The client waits for its listener: its LISTEN has not been sent to the server.
     pub listens: bool,
 }
 
 impl Exchange {
-    /// A loan to this client.
+    /// A new loan to this client.
     #[must_use]
     #[inline]
     pub fn new(client: Token, phase: Phase) -> Self {
@@ -90,7 +91,7 @@ impl Exchange {
         &self.phase
     }
 
-    /// How the session is looked at, in phase Settling.
+    /// How the session is inspected, in phase Settling.
     pub fn settling_mut(&mut self) -> Option<&mut Settling> {
         match &mut self.phase {
             Phase::Settling(settling) => Some(settling),
@@ -100,7 +101,7 @@ impl Exchange {
 }
 
 impl Phase {
-    /// Do bytes flow, or would they if the client spoke?
+    /// Are the client's bytes passed on in this phase, as soon as the client sends some?
     #[must_use]
     #[inline]
     pub fn relays(&self) -> bool {
@@ -110,14 +111,14 @@ impl Phase {
         )
     }
 
-    /// Is a ReadyForQuery held back, or the client not read, after a request of its own?
+    /// Is the client's ReadyForQuery held back, or the client not read from, after its request?
     #[must_use]
     #[inline]
     pub fn holds_client(&self) -> bool {
         matches!(self, Self::Settling(_) | Self::AskingPrivilege)
     }
 
-    /// Since when the server stays with its client without a look at its session.
+    /// Since when the server stays with its client without an inspection of the session.
     #[must_use]
     pub fn unsettled_since(&self) -> Option<Time> {
         match *self {
@@ -138,7 +139,7 @@ impl Phase {
                     Self::Checking { .. } | Self::Equipping | Self::Relaying
                 );
             }
-            // A server connection of the client's own.
+            // An exclusive server of the client.
             Duty::Login(_) => return matches!(self, Self::Relaying),
             Duty::Listening | Duty::Cleaning { .. } => return false,
         };

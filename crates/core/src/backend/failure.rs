@@ -1,20 +1,20 @@
-//! What a failed login of ours means for clients.
+//! What a failed login to a server means for clients.
 
 use super::LoginError;
 use crate::{fault::Fault, shared_pool::Failure};
 
-/// PostgreSQL's `cannot_connect_now`: it starts, or recovers, and asks for patience.
+/// PostgreSQL's SQLSTATE `cannot_connect_now`: the server is starting up or in recovery.
 const CANNOT_CONNECT_NOW: &str = "57P03";
 
 impl Failure {
-    /// It said no, or is none.
+    /// The server has refused the login, or is not a PostgreSQL server.
     #[must_use]
     pub fn of(error: &LoginError) -> Self {
         match error {
             LoginError::Refused(words) if words.code == CANNOT_CONNECT_NOW => {
                 Self::unreachable(&words.message)
             }
-            // Somebody may be in between, or it is set up anew: it is asked again.
+            // There may be an attacker in between, or the server is being set up anew: pgweir tries again.
             LoginError::Tls(what) => Self::unreachable(what),
             LoginError::Refused(words) if words.code.len() == 5 && !words.message.is_empty() => {
                 Self {
@@ -25,7 +25,7 @@ impl Failure {
             }
             other => {
                 let what = match other {
-                    // PgBouncer's words for all of these.
+                    // PgBouncer's message for all of these.
                     LoginError::NoPassword(_) => "wrong password type".to_owned(),
                     LoginError::Refused(_) => "the server gave no reason".to_owned(),
                     other => other.to_string(),

@@ -1,4 +1,4 @@
-//! Our login to PostgreSQL.
+//! pgweir's login to a PostgreSQL server.
 
 use std::{fmt, sync::Arc};
 
@@ -22,7 +22,7 @@ const MESSAGE_MAX: usize = 64 * 1024;
 /// The most parameters that are remembered; PostgreSQL 18 reports 15.
 const PARAMETERS_MAX: usize = 256;
 
-/// Who we are for PostgreSQL.
+/// The credentials and parameters of a login to a server.
 #[derive(Clone)]
 pub struct Credentials {
     /// The user.
@@ -31,28 +31,27 @@ pub struct Credentials {
     pub database: String,
     /// The user's secret, if there is one.
     pub secret: Option<Arc<Secret>>,
-    /// SCRAM keys that a client has proven to us: good for a server with the same SCRAM secret.
+    /// SCRAM keys from a client's login. They work for a server with the same SCRAM secret.
     pub keys: Option<ClientKeys>,
-    /// Startup parameters besides: what the database's entry asks for, and what a client does that
-    /// gets the server for itself.
+    /// More startup parameters: those of the database's entry, and those of the client that an exclusive server is for.
     pub parameters: Vec<(Vec<u8>, Vec<u8>)>,
-    /// What to run before anybody gets the server.
+    /// The setting `connect_query`: run before the server is first lent.
     pub connect_query: Option<String>,
 }
 
-/// The right to cancel a server's query.
+/// A server's cancel key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct BackendKey {
-    /// The server's process id.
+    /// The pid of the server process.
     pub pid: u32,
-    /// Its secret.
+    /// The secret.
     pub secret: Box<[u8]>,
 }
 
-/// What comes of a message.
+/// The result of a message from the server.
 #[derive(Debug)]
 pub enum Progress {
-    /// Nothing to do; more will come.
+    /// Nothing to do: more messages will arrive.
     Wait,
     /// An answer was appended.
     Send,
@@ -62,36 +61,36 @@ pub enum Progress {
     QueryFailed(Words),
     /// The server is ready.
     Ready {
-        /// What it said of itself.
+        /// The parameters that the server has reported.
         welcome: Welcome,
-        /// Its cancel key.
+        /// The server's cancel key.
         key: Option<BackendKey>,
     },
 }
 
-/// What a server says to the wish for TLS.
+/// The server's answer to an SSLRequest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TlsAnswer {
-    /// It was not asked, or has answered before.
+    /// No SSLRequest was sent, or the server has answered it before.
     None,
-    /// Nothing yet.
+    /// The answer has not arrived.
     Awaited,
     /// The handshake may begin.
     Yes,
-    /// The login goes on without; its first packet was appended.
+    /// The login goes on without TLS; the startup packet was appended.
     No,
 }
 
-/// What comes before the startup packet.
+/// The state before the startup packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Prelude {
     Over,
-    /// The server was asked for TLS.
+    /// An SSLRequest was sent.
     Asked {
         required: bool,
     },
     Handshake {
-        /// It was not asked first.
+        /// Whether the handshake began without an SSLRequest.
         direct: bool,
     },
 }
@@ -99,17 +98,17 @@ enum Prelude {
 /// Why a login failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoginError {
-    /// The server's own words.
+    /// The server has refused the login; its error.
     Refused(Words),
-    /// It wants a password, and we have none that fits (the method).
+    /// The server asks for a password, and there is none for this method.
     NoPassword(&'static str),
-    /// It wants something that we can't do.
+    /// The server asks for an authentication method that pgweir does not support.
     Method(i32),
-    /// It broke the protocol (in this message).
+    /// The server broke the protocol, with this message.
     Protocol(u8),
-    /// The SCRAM exchange failed: it doesn't know the password, or is not who it should be.
+    /// The SCRAM exchange failed: the server does not know the password, or is not the expected server.
     Scram(String),
-    /// It does not speak TLS as it should (what it did).
+    /// The server broke the TLS negotiation; how.
     Tls(&'static str),
 }
 
@@ -132,7 +131,7 @@ pub struct ServerLogin {
 }
 
 impl ServerLogin {
-    /// A login that has not begun.
+    /// A new login.
     #[must_use]
     pub fn new(credentials: Credentials, names: &TrackedNames) -> Self {
         Self {
@@ -171,18 +170,18 @@ impl ServerLogin {
         startup_packet(out, pairs.into_iter().chain(own));
     }
 
-    /// The same, but TLS is asked for first. It goes on with [`ServerLogin::tls_answer`].
+    /// The connection is open: appends an SSLRequest. The login goes on with [`ServerLogin::tls_answer`].
     pub fn ask_for_tls(&mut self, nonce: [u8; 18], required: bool, out: &mut Vec<u8>) {
         self.nonce = nonce;
         self.prelude = Prelude::Asked { required };
         ssl_request(out);
     }
 
-    /// Looks for the answer to that.
+    /// Reads the answer to the SSLRequest.
     ///
     /// # Errors
-    /// It is none, it is no where yes is needed, or more came with it: that would not be encrypted, and
-    /// may be somebody else's.
+    /// The answer is invalid, the server refuses TLS where it is required, or more bytes came with the answer: these
+    /// are not encrypted, and may be an attacker's.
     pub fn tls_answer(&mut self, out: &mut Vec<u8>) -> Result<TlsAnswer, LoginError> {
         let required = match self.prelude {
             Prelude::Over => return Ok(TlsAnswer::None),
@@ -214,7 +213,7 @@ impl ServerLogin {
         Ok(TlsAnswer::No)
     }
 
-    /// The same, but TLS comes first, without a question.
+    /// The connection is open, and TLS begins without an SSLRequest.
     pub fn await_tls(&mut self, nonce: [u8; 18]) {
         self.nonce = nonce;
         self.prelude = Prelude::Handshake { direct: true };
@@ -223,7 +222,7 @@ impl ServerLogin {
     /// The connection is encrypted: appends the startup packet.
     ///
     /// # Errors
-    /// Nobody has said that PostgreSQL's protocol is spoken here: it may be another server.
+    /// The server has not confirmed PostgreSQL's protocol by ALPN, so it may be a server of another protocol.
     pub fn secured(&mut self, facts: &TlsFacts, out: &mut Vec<u8>) -> Result<(), LoginError> {
         if self.prelude == (Prelude::Handshake { direct: true }) && !facts.is_agreed {
             return Err(LoginError::Tls(
@@ -235,12 +234,12 @@ impl ServerLogin {
         Ok(())
     }
 
-    /// Takes bytes from the server; to be handled by calls of [`ServerLogin::step`].
+    /// Takes bytes from the server, for calls of [`ServerLogin::step`].
     pub fn push(&mut self, bytes: &[u8]) {
         self.inbox.push(bytes);
     }
 
-    /// Handles the next message; `None` if there is no whole one.
+    /// Processes the next message; `None` if no whole message has arrived.
     ///
     /// # Errors
     /// The login has failed.
@@ -249,7 +248,7 @@ impl ServerLogin {
         names: &TrackedNames,
         out: &mut Vec<u8>,
     ) -> Result<Option<Progress>, LoginError> {
-        // Out of the way while the message, which lies in it, is handled.
+        // Taken out while the message, which lies in the buffer, is processed.
         let mut inbox = std::mem::take(&mut self.inbox);
         let outcome = match inbox.take(MESSAGE_MAX) {
             Ok(Some((header, message))) => self.message(header.tag, message, names, out).map(Some),
@@ -264,7 +263,7 @@ impl ServerLogin {
     /// The keys that [`Progress::Derive`] asked for.
     ///
     /// # Errors
-    /// No exchange waits for them.
+    /// No SCRAM exchange waits for keys.
     pub fn derived(&mut self, keys: &DerivedKeys, out: &mut Vec<u8>) -> Result<(), LoginError> {
         self.finish_scram(keys, out)
     }
@@ -276,7 +275,7 @@ impl ServerLogin {
         mechanism == Some(scram::MECHANISM_PLUS)
     }
 
-    /// Bytes after ReadyForQuery, which there should be none of.
+    /// Are there bytes after ReadyForQuery? A server must not send any.
     #[must_use]
     pub fn has_rest(&self) -> bool {
         !self.inbox.rest().is_empty()
@@ -312,7 +311,7 @@ impl ServerLogin {
                     body.cstr().map_err(malformed)?,
                 );
                 if name == State::PARAMETER {
-                    // Of another version, it is of no use to us.
+                    // A report of another version of the extension is ignored.
                     self.welcome.report = State::of_report(value).ok().map(Box::new);
                     return Ok(Progress::Wait);
                 }
@@ -344,7 +343,7 @@ impl ServerLogin {
                     key: self.key.take(),
                 });
             }
-            // Whatever the query's answer is, if it is not a COPY, nobody wants it.
+            // The result of the query is dropped, unless it is a COPY, which is an error.
             backend::ROW_DESCRIPTION
             | backend::DATA_ROW
             | backend::COMMAND_COMPLETE
@@ -443,7 +442,7 @@ impl ServerLogin {
                 }
             }
         }
-        // The exchange is bound to the certificate wherever that can be.
+        // Channel binding is used wherever it is possible.
         let binding = match self.end_point.take() {
             Some(hash) if plus => ChannelBinding::EndPoint(hash),
             _ if !plain => return Err(LoginError::Method(10)),

@@ -1,4 +1,4 @@
-//! What a server is asked of a user, and what it answers.
+//! Lookups of users on a server: `auth_query`, and the query for a user's roles.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -10,16 +10,16 @@ use crate::{
     lookups::{Answer, Question, Told, Topic},
 };
 
-/// Of the roles that a user is a member of, so many are taken at most.
+/// The most roles of a user that are read.
 const ROLES_MAX: usize = 10_000;
 
-/// The roles that a user is a member of, however many grants lie between, and its own name.
+/// The query for the roles that a user is a member of, directly or not, and the user's own name.
 const ROLES: &str = "WITH RECURSIVE member(oid) AS (SELECT oid FROM pg_catalog.pg_roles WHERE rolname = $1 \
      UNION SELECT m.roleid FROM pg_catalog.pg_auth_members m JOIN member ON m.member = member.oid) \
      SELECT r.rolname FROM member JOIN pg_catalog.pg_roles r ON r.oid = member.oid";
 
-/// The default of `auth_query`, which is PgBouncer's, and the same with the seconds until the secret's end.
-/// PostgreSQL can't subtract from an infinite time, but from an infinite number.
+/// The default of `auth_query`, as in PgBouncer, and the same query with the seconds until the password expires.
+/// PostgreSQL can't subtract from an infinite timestamp, but can from an infinite number.
 const DEFAULT: [&str; 2] = [
     "SELECT rolname, CASE WHEN rolvaliduntil < now() THEN NULL ELSE rolpassword END \
      FROM pg_authid WHERE rolname=$1 AND rolcanlogin",
@@ -28,16 +28,16 @@ const DEFAULT: [&str; 2] = [
      FROM pg_authid WHERE rolname=$1 AND rolcanlogin",
 ];
 
-/// A question under way.
+/// A lookup under way.
 #[derive(Debug)]
 pub struct Lookup {
-    /// The client that wants to know.
+    /// The client that logs in.
     pub client: Token,
-    /// What is asked.
+    /// The key of the lookup.
     pub question: Question,
-    /// How often all answers had been forgotten by then.
+    /// How often the cache had been cleared when the lookup began.
     pub clears: u64,
-    /// The server's time was later when it looked.
+    /// When the query was sent: the server evaluates it later than that.
     asked: Time,
     secret: Option<Arc<Secret>>,
     until: Option<Time>,
@@ -61,7 +61,7 @@ impl Lookup {
         }
     }
 
-    /// Appends the question: Parse, Bind, Execute, Close, Sync. The user's name goes as a parameter.
+    /// Appends the query: Parse, Bind, Execute, Close, Sync. The user's name is a parameter of the query.
     pub fn ask(&self, out: &mut Vec<u8>) {
         let text = match &self.question.topic {
             Topic::Secret(query) if **query == *DEFAULT[0] => DEFAULT[1],
@@ -71,7 +71,7 @@ impl Lookup {
         MessageWriter::new(out).unnamed_query(text.as_bytes(), self.question.user.as_bytes());
     }
 
-    /// It has failed: what the log says of that.
+    /// The query has failed; the reason, for the log.
     pub fn fail(&mut self, why: String) {
         self.failed.get_or_insert(why);
     }
@@ -87,10 +87,10 @@ impl Lookup {
         }
     }
 
-    /// The answer, once all rows have come.
+    /// The result, once all rows have arrived.
     ///
     /// # Errors
-    /// What is wrong with it, for the log.
+    /// What is wrong with the result, for the log.
     pub fn answer(self) -> Result<Told, String> {
         let until = self.until;
         let answer = match (self.failed, self.question.topic) {
@@ -132,7 +132,7 @@ impl Lookup {
         Ok(())
     }
 
-    /// Takes the seconds until the secret's end: `false` if that has passed.
+    /// Takes the seconds until the password expires: `false` if it has expired.
     fn is_valid_for(&mut self, left: &[u8]) -> Result<bool, String> {
         let seconds = std::str::from_utf8(left).ok();
         let seconds = seconds.and_then(|text| text.parse::<f64>().ok());
@@ -148,7 +148,7 @@ impl Lookup {
             self.until = Some(self.asked);
             return Ok(false);
         }
-        // One too long for a number has no end.
+        // A number that is too large means no end.
         let left = Duration::try_from_secs_f64(seconds).ok();
         let left = left.and_then(|left| u64::try_from(left.as_micros()).ok());
         self.until = left.map(|micros| self.asked.after(micros));

@@ -1,4 +1,4 @@
-//! Messages about prepared statements, in the queue of replies.
+//! Marks: entries for messages about prepared statements in the queue of replies.
 
 use std::sync::Arc;
 
@@ -7,67 +7,66 @@ use crate::{
     session::{BindingId, Statement},
 };
 
-/// A message that is answered by ParseComplete or CloseComplete, or by a description, or by an
-/// error.
+/// A message whose reply is a ParseComplete, a CloseComplete, a description, or an error.
 #[derive(Debug)]
 pub struct Mark {
-    /// Which.
+    /// The kind of message.
     pub kind: MarkKind,
-    /// It is ours: the client is not to see the answer.
+    /// Whether the message is pgweir's own: the client does not get the reply.
     pub swallow: bool,
-    /// What it changes, if it is not skipped.
+    /// What the message changes, unless the server skips it.
     pub change: Option<Box<Change>>,
 }
 
-/// What a mark stands for.
+/// The kinds of messages with marks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MarkKind {
     /// A Parse.
     Parse,
     /// A Close.
     Close,
-    /// A Describe of a statement, whose answer is to be noted.
+    /// A Describe of a statement. pgweir notes the description.
     Describe(BindingId),
-    /// The same of the unnamed portal, which was made of this statement.
+    /// A Describe of the unnamed portal, which was bound to this statement. pgweir notes the description.
     Portal(BindingId),
-    /// A Describe of our own, to know whether a statement is still what its client was told.
+    /// A Describe of pgweir's own, to check that a statement still has the description that its client got.
     Check(BindingId),
-    /// A message that is bound to fail, in place of one that we refuse: see [`Change::Refused`]
-    /// and [`Change::Duplicate`].
+    /// A message that makes the server fail, in place of one that pgweir refuses: see [`Change::Refused`] and
+    /// [`Change::Duplicate`].
     Refused,
 }
 
-/// What a message changes: done when it is sent, undone if it fails or is skipped.
+/// What a message changes. pgweir applies the change when it sends the message, and undoes it if the message fails or
+/// is skipped.
 #[derive(Debug)]
 pub enum Change {
-    /// The server gets this statement. If the client made it, it has this name.
+    /// The server gets this statement, with the client's name for it if the client has prepared it.
     Made(Arc<Statement>, Option<Box<[u8]>>),
-    /// The server loses this statement.
+    /// This statement is closed on the server.
     Evicted(Arc<Statement>),
-    /// The client takes this name from this statement.
+    /// The client closes the statement that has this name.
     Unnamed(Box<[u8]>, Arc<Statement>),
     /// The server gets a statement under this name, which the client gave it.
     Given(Box<[u8]>),
-    /// The client makes this statement under this name, which is its name on the server too.
+    /// The client prepares this statement under this name, which is its name on the server, too.
     Named(Box<[u8]>, Arc<Statement>),
-    /// Nothing: what comes behind it waits for its answer.
+    /// Nothing: the messages behind this one wait for its reply.
     Fence,
-    /// The client is told this in place of the server's error.
+    /// The client gets this error in place of the server's.
     Refused(Fault),
-    /// The client made a statement under a name that it has given before: the server is made to say
-    /// so, if it finds nothing worse. Should the name have come free on the way (`DEALLOCATE ALL`),
-    /// it is this statement's.
+    /// The client prepares a statement under a name that it has used before. The server is made to report that, unless
+    /// an earlier message fails. If the name has become free meanwhile (`DEALLOCATE ALL`), this statement gets it.
     Duplicate(Box<[u8]>, Arc<Statement>),
 }
 
 impl Mark {
-    /// What it changes.
+    /// The change that the message makes.
     #[must_use]
     pub fn change(&self) -> Option<&Change> {
         self.change.as_deref()
     }
 
-    /// Is it a Describe?
+    /// Is the message a Describe?
     #[must_use]
     pub fn is_describe(&self) -> bool {
         matches!(
@@ -76,25 +75,25 @@ impl Mark {
         )
     }
 
-    /// Is it a Describe of a portal?
+    /// Is the message a Describe of a portal?
     #[must_use]
     pub fn is_of_portal(&self) -> bool {
         matches!(self.kind, MarkKind::Portal(_))
     }
 
-    /// Is it a Describe of our own?
+    /// Is the message a Describe of pgweir's own?
     #[must_use]
     pub fn is_check(&self) -> bool {
         matches!(self.kind, MarkKind::Check(_))
     }
 
-    /// Is it an answer of our own that the client's next messages wait for?
+    /// Is this a message of pgweir's own whose reply the client's next messages wait for?
     #[must_use]
     pub fn is_awaited(&self) -> bool {
         self.is_check() || self.is_fence()
     }
 
-    /// Does its answer say that all before it was done?
+    /// Does the reply show that all earlier messages have succeeded?
     #[must_use]
     pub fn is_fence(&self) -> bool {
         matches!(self.change(), Some(Change::Fence))
@@ -110,7 +109,7 @@ impl Mark {
         }
     }
 
-    /// A mark of our own, whose answer is swallowed.
+    /// A mark for a message of pgweir's own, whose reply the client does not get.
     #[must_use]
     pub fn own(kind: MarkKind, change: Change) -> Self {
         Self {
@@ -120,7 +119,7 @@ impl Mark {
         }
     }
 
-    /// A mark of the client's message.
+    /// A mark for a client's message.
     #[must_use]
     pub fn clients(kind: MarkKind, change: Change) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! We play the client towards PostgreSQL: login, and the replies that a server owes.
+//! The server side: pgweir acts as a client of PostgreSQL. Logins to servers, and the replies that servers owe.
 
 mod exchange;
 mod failure;

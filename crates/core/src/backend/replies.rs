@@ -1,13 +1,13 @@
-//! The replies that a server owes, in order.
+//! The replies that a server still has to send, in order.
 //!
-//! Only ReadyForQuery ends a request for sure, so the queue has one entry for each message that
-//! will be answered by one: Query, FunctionCall and Sync of the client, and our own queries. Where
-//! prepared statements are followed, a request has a mark for each Parse and Close in it, since
-//! some of their answers are swallowed, and what they change is undone if they are skipped. Marks
-//! lie in a queue of their own, and a request knows where its marks end.
+//! Only ReadyForQuery ends a request in all cases, so the queue has one entry for each message that is answered by one:
+//! a client's Query, FunctionCall and Sync, and pgweir's own queries. Where pgweir handles prepared statements, a
+//! request also has a mark for each Parse and Close, since the client does not get some of their replies, and since
+//! pgweir undoes their changes if the server skips them. Marks are in a queue of their own, and a request knows where
+//! its marks end.
 //!
-//! A client may send a million messages before the first is answered. No question that is asked for
-//! each message walks through either queue.
+//! A client may send a million messages before the first reply. So no function that is called for each message walks
+//! through either queue.
 
 mod copy_ends;
 mod copy_in;
@@ -26,47 +26,45 @@ use super::{
     request::{Own, Request},
 };
 
-/// What a server owes.
+/// The replies that a server still has to send.
 ///
-/// COPY FROM STDIN needs care: while it reads data, a server ignores Sync (PostgreSQL's manual, "COPY
-/// Operations"), and in the extended protocol libpq sends one right after Execute, and another after
-/// CopyDone. So at CopyInResponse the Syncs that were sent before the end of the data are taken off the
-/// queue.
+/// COPY FROM STDIN is special: while a server reads COPY data, it ignores Sync (PostgreSQL's manual, "COPY
+/// Operations"), and in the extended protocol libpq sends one Sync right after Execute, and another after CopyDone. So
+/// at CopyInResponse the Syncs that were sent before the end of the data are removed from the queue.
 #[derive(Debug, Default)]
 pub struct Replies {
     requests: VecDeque<Sent>,
-    /// How many requests have left the queue: the number of the first one that is there.
+    /// How many requests have left the queue. This is also the number of the first request in it.
     answered: u64,
-    /// How many of them are the client's, and end with an answer to it.
+    /// How many requests in the queue end with a ReadyForQuery for the client.
     owed_to_client: usize,
     marks: Marks,
     copy_ends: CopyEnds,
-    /// Messages of the extended protocol came after the last Sync.
+    /// Whether messages of the extended protocol arrived after the last Sync,
     unsynced: bool,
-    /// Some of them were sent to the server.
+    /// and whether some of these were sent to the server,
     asked: bool,
-    /// All of these have been answered, since the client's next message waited for that.
+    /// and whether all of those have been answered, since the client's next message has waited for that.
     is_fenced: bool,
-    /// One of them has failed: the server skips all up to the next Sync.
+    /// Whether one of them has failed, so that the server skips all messages up to the next Sync.
     skipping: bool,
-    /// ParseCompletes in the server's place, to be sent before anything else that it says.
+    /// ParseCompletes that pgweir sends in the server's place, before the server's next reply.
     early: u32,
-    /// The server reads COPY data.
+    /// Whether the server reads COPY data.
     copy_in: bool,
-    /// Syncs that the server ignores, if this COPY goes well.
+    /// Syncs that the server ignores, if this COPY succeeds.
     ignored_syncs: u32,
-    /// It is not certain that no reply is outstanding.
+    /// Whether it is uncertain that all replies have arrived.
     doubt: bool,
-    /// In doubt: something has been said since the last ReadyForQuery.
+    /// Whether, while that is uncertain, the server has sent a reply since the last ReadyForQuery.
     answering: bool,
-    /// It is not certain which names of statements there are: a text takes them all away, if it
-    /// succeeds.
+    /// Until when it is not certain which names of statements exist: a text drops all of them, if it succeeds.
     dropping: Countdown,
-    /// Startup values of the client are not there: a text takes them away.
+    /// Until when startup values of the client may be missing: a text resets them.
     restoring: Countdown,
-    /// The client's next messages wait until all is certain.
+    /// Whether the client's next messages wait until this is certain.
     awaited: bool,
-    /// So much is owed that the client is not read.
+    /// Whether pgweir has stopped reading from the client, since too many replies are outstanding.
     is_full: bool,
 }
 

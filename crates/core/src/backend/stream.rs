@@ -1,45 +1,45 @@
-//! The bytes of a server, cut into what is passed on unread and what is looked at.
+//! Splits the bytes of a server into messages that are passed on unread and messages that pgweir inspects.
 
 use pgweir_wire::{BadLength, HEADER_LEN, Header, tag::backend};
 
-/// The longest message that is looked at as a whole. A longer error or parameter is passed on unread.
+/// The longest message that is inspected as a whole. A longer error or parameter is passed on unread.
 const INSPECT_MAX: usize = 64 * 1024;
 /// The longest description that we ask for. PostgreSQL's have at most 1,664 columns with names of 63 bytes.
 const DESCRIPTION_MAX: usize = 256 * 1024;
 /// PostgreSQL makes no message above 1 GB (`MaxAllocSize`): a greater length is garbage.
 const BODY_MAX: u32 = 0x3fff_ffff;
 
-/// What to do with the next bytes.
+/// What the caller does with the next bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Nothing special: pass them on as they are.
+    /// Pass these bytes on unchanged.
     Pass {
-        /// Where they begin in the input.
+        /// Where the bytes begin in the input.
         start: usize,
-        /// Where they end.
+        /// Where the bytes end.
         end: usize,
     },
-    /// Like `Pass`, for bytes that were held back: see [`Downstream::held`].
+    /// Like `Pass`, for bytes that were stored: see [`Downstream::held`].
     PassHeld,
-    /// One whole message of a kind that matters, in the input.
+    /// Inspect one whole message in the input.
     Look {
-        /// Where it begins in the input.
+        /// Where the message begins in the input.
         start: usize,
-        /// Where it ends.
+        /// Where the message ends.
         end: usize,
     },
-    /// Like `Look`, for a message that was held back until it was complete: see [`Downstream::held`].
+    /// Like `Look`, for a message that was stored until it was complete: see [`Downstream::held`].
     LookHeld,
-    /// A message of this kind begins that matters, and is too long to be looked at.
+    /// A message of this kind begins that is too long to be inspected.
     Overlong(u8),
 }
 
-/// What a server must not send.
+/// Why the server's bytes are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Violation {
-    /// An impossible length.
+    /// A message has an invalid length.
     Length(BadLength),
-    /// A message that has no place here.
+    /// The protocol does not allow this message here.
     Unexpected(u8),
 }
 
@@ -54,20 +54,20 @@ impl std::fmt::Display for Violation {
     }
 }
 
-/// What may come of a server.
+/// The messages that are expected from the server, and those to be inspected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expected {
-    /// More than what it says of itself: it was asked something.
+    /// Whether the server has a request to answer. If not, it may send asynchronous messages only.
     pub answers: bool,
-    /// A ParseComplete or CloseComplete that is to be looked at.
+    /// Whether ParseComplete and CloseComplete are inspected.
     pub marks: bool,
-    /// A description that is to be looked at.
+    /// Whether descriptions are inspected.
     pub describes: bool,
-    /// That may be an answer to us.
+    /// Whether a description may be the reply to a Describe of pgweir's own.
     pub checks: bool,
-    /// Rows that are to be looked at.
+    /// Whether rows are inspected.
     pub rows: bool,
-    /// Tags of commands that change the session, make that last, or undo it are to be looked at, and notices.
+    /// Whether notices are inspected, and tags of commands that change the session, commit or roll back.
     pub tags: bool,
 }
 
@@ -79,16 +79,16 @@ enum Kind {
     Unexpected,
 }
 
-/// Where in its stream a server is.
+/// The position in a server's stream of messages.
 #[derive(Debug, Default)]
 pub struct Downstream {
     /// Bytes of the present message's body that are still to be passed on.
     body_left: u32,
-    /// An incomplete header, or an incomplete message that is to be looked at.
+    /// An incomplete header, or an incomplete message that is to be inspected.
     held: Vec<u8>,
-    /// `held` was given out and is to be emptied.
+    /// Whether the caller has got `held`, so that it is emptied next.
     held_done: bool,
-    /// The message that began in it is too long to be looked at.
+    /// Whether the message that begins in `held` is too long to be inspected.
     overlong: Option<u8>,
 }
 
@@ -129,7 +129,7 @@ impl Downstream {
                     return Ok(Some(Step::Pass { start, end: *at }));
                 }
                 Kind::Overlong => {
-                    // From its first byte on it is passed on.
+                    // All of the message is passed on.
                     self.body_left = header.message_len() as u32;
                     return Ok(Some(Step::Overlong(header.tag)));
                 }
@@ -142,7 +142,7 @@ impl Downstream {
             }
         }
         let end = *at;
-        // An incomplete header, or an incomplete message of interest.
+        // An incomplete header, or an incomplete message that is to be inspected.
         self.held.extend_from_slice(&bytes[end..]);
         *at = bytes.len();
         Ok((start < end).then_some(Step::Pass { start, end }))
@@ -192,13 +192,13 @@ impl Downstream {
         &self.held
     }
 
-    /// Between two messages: what was passed on so far is whole.
+    /// Is the stream between two messages, so that all messages passed on are whole?
     #[must_use]
     pub fn is_at_boundary(&self) -> bool {
         self.body_left == 0
     }
 
-    /// Between two messages, and nothing of the next has come.
+    /// Is the stream between two messages, with nothing of the next one stored?
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         self.body_left == 0 && (self.held.is_empty() || self.held_done)
@@ -218,7 +218,7 @@ fn parse(bytes: &[u8]) -> Result<Option<Header>, Violation> {
     }
 }
 
-/// The longest description that is looked at.
+/// The longest description that is inspected.
 #[inline]
 fn description_max(expected: Expected) -> usize {
     if expected.checks {

@@ -1,27 +1,27 @@
-//! Fields: a tag, a length, a value.
+//! The fields of a message: a tag, a length, a value.
 
 use std::{fmt, net::IpAddr, net::SocketAddr};
 
 use super::Pairs;
 use crate::Address;
 
-/// Fields with this bit in their tag may be skipped.
+/// A reader may skip unknown fields with this bit in their tag.
 const MAY_SKIP: u8 = 0x80;
 
 /// A frame that can't be understood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BadFrame {
-    /// It ends in the middle of something.
+    /// The frame ends in the middle of a field.
     Short,
-    /// It is longer than any frame.
+    /// The frame is longer than allowed.
     Long,
-    /// Its kind is not known.
+    /// The frame's kind is not known.
     Kind(u8),
-    /// A field that must be understood is not known.
+    /// The frame has an unknown field that must not be skipped.
     Unknown(u8),
     /// A field is missing.
     Missing(u8),
-    /// A field's value is none.
+    /// A field's value is invalid.
     Value(u8),
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn bytes(&mut self, tag: u8, value: &[u8]) -> &mut Self {
         self.bytes.push(tag);
-        // No value comes near to 4 GB: frames are bounded far below.
+        // No value is near 4 GB: frames are bounded far below.
         self.bytes
             .extend_from_slice(&(value.len() as u32).to_be_bytes());
         self.bytes.extend_from_slice(value);
@@ -64,7 +64,7 @@ impl Writer {
         self.bytes(tag, &[u8::from(value)])
     }
 
-    /// A field whose value is again a row of fields.
+    /// A field whose value consists of fields.
     pub(super) fn nested(&mut self, tag: u8, fill: impl FnOnce(&mut Self)) -> &mut Self {
         let mut inside = Self::default();
         fill(&mut inside);
@@ -105,7 +105,7 @@ pub(super) struct Field<'b> {
     pub(super) value: &'b [u8],
 }
 
-/// The fields of a row.
+/// An iterator over fields.
 pub(super) struct Fields<'b>(pub(super) &'b [u8]);
 
 impl<'b> Iterator for Fields<'b> {
@@ -131,7 +131,7 @@ impl<'b> Iterator for Fields<'b> {
 }
 
 impl<'b> Field<'b> {
-    /// What is to become of a field that nobody here knows.
+    /// Skips an unknown field, or fails if it must not be skipped.
     pub(super) fn unknown(self) -> Result<(), BadFrame> {
         match self.tag & MAY_SKIP {
             0 => Err(BadFrame::Unknown(self.tag)),

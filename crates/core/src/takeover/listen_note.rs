@@ -1,4 +1,4 @@
-//! What the two processes say of a client that listens and has moved.
+//! The notes between the two processes about a client that uses LISTEN and was handed over.
 
 use std::fmt;
 
@@ -7,24 +7,24 @@ use super::{
     field::{Fields, Writer},
 };
 
-/// Until the new process listens itself, the old one hears for such a client:
+/// Until the new process's listener listens, the old process receives the client's notifications:
 ///
 /// ```text
-/// old: Client                  it hears these channels
-/// old: Notification ...        this was notified
-/// new: Fence                   I listen: tell me all that was notified before
-/// old: Notification ... Fenced that was it; nothing more comes from me
-/// new: Done                    the client has been told, or is gone
+/// old: Client                  a client with these channels
+/// old: Notification ...        a notification that the old listener has received
+/// new: Fence                   the new listener listens: send all notifications up to now
+/// old: Notification ... Fenced these were all; the old process sends no more
+/// new: Done                    the client got its notifications, or is gone
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub enum ListenNote {
-    /// The old process's listener has heard this, a whole NotificationResponse.
+    /// A notification that the old process's listener has received, as a whole NotificationResponse.
     Notification(Vec<u8>),
-    /// The new one's listener listens.
+    /// The new process's listener listens.
     Fence,
-    /// All that was notified before has been said.
+    /// The old process has sent all notifications before the fence.
     Fenced,
-    /// The old process can't hear for the client any more, and why: it may have missed something.
+    /// The old process can't receive the client's notifications any more, and why: some may be lost.
     Lost(String),
     /// The new process needs nothing more for this client.
     Done,
@@ -69,7 +69,7 @@ impl ListenNote {
 impl fmt::Debug for ListenNote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            // What it says is the client's business.
+            // The payload may be confidential.
             Self::Notification(_) => "Notification",
             Self::Fence => "Fence",
             Self::Fenced => "Fenced",

@@ -1,4 +1,4 @@
-//! What the two processes say to each other.
+//! The messages between the two processes.
 
 use std::fmt;
 
@@ -16,31 +16,31 @@ pub const FRAME_MAX: usize = 1 << 30;
 /// A listening socket, in the order of their descriptors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenerNote {
-    /// A service manager has opened it, and its file stays when we go.
+    /// Whether a service manager has opened the socket: then its file stays when this process ends.
     pub is_lent: bool,
 }
 
 /// A pool of the old process.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PoolNote {
-    /// Its database.
+    /// The pool's database.
     pub database: String,
-    /// Its user.
+    /// The pool's user.
     pub user: String,
-    /// How many of its servers the old process has, or may open again.
+    /// How many of the pool's servers the old process has, or may open again.
     pub held: u32,
-    /// How many it has been lent by the new process in all, as far as the sender knows.
+    /// How many places the new process has lent to the old one in all, as far as the sender knows.
     pub lent: u32,
-    /// SCRAM keys that a client has proven: with them its servers are logged in to.
+    /// SCRAM keys from a client's login, which logins to the pool's servers use.
     pub keys: Option<[[u8; 32]; 2]>,
 }
 
-/// What a process leaves to the one that takes its place.
+/// The state of the old process for the new one.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Begin {
-    /// No id of a client or server of its is above.
+    /// All ids of the old process's clients and servers are below this one.
     pub next_id: u64,
-    /// What made-up salts hang on.
+    /// The secret from which mock salts are derived.
     pub process_key: [u8; 32],
     /// PAUSE of all databases is in force.
     pub is_paused: bool,
@@ -48,7 +48,7 @@ pub struct Begin {
     pub paused: Vec<String>,
     /// Disabled databases.
     pub disabled: Vec<String>,
-    /// Its pools.
+    /// The old process's pools.
     pub pools: Vec<PoolNote>,
 }
 
@@ -59,59 +59,59 @@ pub enum Message {
     Hello {
         /// [`VERSION`](super::VERSION) of it.
         version: u16,
-        /// How it calls itself.
+        /// The program's name and version, for the log.
         program: String,
     },
-    /// The old one refuses, and says why.
+    /// The old process refuses, and why.
     Refused(String),
-    /// The old process's listening sockets; their descriptors go along. The first one is where it is
-    /// asked to hand over.
+    /// The old process's listening sockets, with their descriptors. The first descriptor is the socket on which the old
+    /// process is asked to hand over.
     Offer {
-        /// Its process id.
+        /// The old process's pid.
         pid: u32,
         /// How many restarts there were before it.
         generation: u8,
-        /// Its listening sockets.
+        /// The listening sockets.
         listeners: Vec<ListenerNote>,
     },
     /// The new process can take over.
     Ready,
-    /// The old process accepts nobody any more.
+    /// The old process has stopped accepting clients.
     Begin(Begin),
-    /// The new process accepts.
+    /// The new process accepts clients.
     Up {
-        /// Its process id.
+        /// The new process's pid.
         pid: u32,
     },
-    /// A client; its descriptor goes along, and its server's if it has one.
+    /// A client, with its descriptor, and its server's descriptor if it keeps one.
     Client {
-        /// All that is known of it.
+        /// The client's state.
         record: Box<ClientRecord>,
-        /// What its socket has not taken yet.
+        /// Bytes for the client that its socket has not taken yet.
         unsent: Vec<u8>,
     },
-    /// So many clients have arrived in all.
+    /// The new process has taken over so many clients in all.
     Received(u64),
-    /// What the old process has of a pool now.
+    /// How many servers of a pool the old process has now.
     Held(PoolNote),
-    /// Clients of the pool wait with the old process, which may open no more servers: lend it one.
+    /// Clients of the pool wait in the old process, which may open no more servers: it asks for a place.
     Want(PoolNote),
-    /// It may have one more.
+    /// The new process lends the old one a place for one more server.
     Lend(PoolNote),
     /// A cancel request with a key that the sender does not know.
     Cancel {
         /// The key's pid.
         pid: u32,
-        /// Its secret.
+        /// The key's secret.
         secret: Vec<u8>,
     },
-    /// About what a client that has moved listens to.
+    /// A note about a client that uses LISTEN and was handed over.
     Listen {
-        /// The pid of its cancel key.
+        /// The pid of the client's cancel key.
         pid: u32,
-        /// The secret.
+        /// The secret of the client's cancel key.
         secret: Vec<u8>,
-        /// What is said of it.
+        /// The note.
         note: ListenNote,
     },
 }
@@ -160,10 +160,10 @@ mod tag {
     pub(super) const LENT: u8 = 6;
 }
 
-/// The length of the frame that begins so: header and body.
+/// The length of the frame, header and body, from its first bytes.
 ///
 /// # Errors
-/// It is longer than any frame, or none.
+/// The length is invalid, or above the limit.
 pub fn frame_len(header: [u8; HEADER]) -> Result<usize, BadFrame> {
     let [a, b, c, d, _] = header;
     let len = u32::from_be_bytes([a, b, c, d]) as usize;
@@ -175,7 +175,7 @@ pub fn frame_len(header: [u8; HEADER]) -> Result<usize, BadFrame> {
 }
 
 impl Message {
-    /// How many descriptors go along.
+    /// How many descriptors are sent with the message.
     #[must_use]
     pub fn descriptors(&self) -> usize {
         match self {
@@ -188,7 +188,7 @@ impl Message {
     /// The whole frame.
     ///
     /// # Errors
-    /// It would be too long.
+    /// The frame would be too long.
     pub fn to_frame(&self) -> Result<Vec<u8>, BadFrame> {
         let mut to = Writer {
             bytes: vec![0, 0, 0, 0, self.kind()],
@@ -205,7 +205,7 @@ impl Message {
     /// Reads a whole frame.
     ///
     /// # Errors
-    /// It can't be understood.
+    /// The frame is malformed.
     pub fn of_frame(frame: &[u8]) -> Result<Self, BadFrame> {
         let (header, body) = frame.split_first_chunk::<HEADER>().ok_or(BadFrame::Short)?;
         if frame_len(*header)? != frame.len() {
@@ -288,7 +288,7 @@ impl Message {
         }
     }
 
-    /// A word about the client that has this key.
+    /// A note about the client that has this key.
     #[must_use]
     pub fn listen(key: &CancelKey, note: ListenNote) -> Self {
         Self::Listen {
@@ -299,7 +299,7 @@ impl Message {
     }
 }
 
-/// What has been read of a frame, whatever its kind.
+/// The fields of a frame, whatever its kind.
 #[derive(Default)]
 struct Parts {
     version: Option<u16>,

@@ -1,29 +1,29 @@
-//! Online restart: what a process tells the one that takes its place.
+//! Online restart: the protocol between the old process and the new one.
 //!
-//! Two processes of the same user talk over a Unix socket, in frames: a length (4 bytes, of what
-//! follows), a kind, a body. A body is a row of fields: a tag, a length (4 bytes), a value; numbers are
-//! big-endian. A reader skips fields it does not know whose tag has the highest bit set, and refuses
-//! others: so later versions can say more, and what must be understood is. What can't be said in fields
-//! at all raises [`VERSION`].
+//! Two processes of the same user exchange frames through a Unix socket: a length (4 bytes, of the rest), a kind, a
+//! body. A body consists of fields: a tag, a length (4 bytes), a value; numbers are big-endian. A reader skips unknown
+//! fields whose tag has the highest bit set, and refuses other unknown fields: so later versions can add both kinds.
+//! Changes that fields can't express raise [`VERSION`].
 //!
 //! ```text
-//! new: Hello                     I am of this version
-//! old: Offer                     my listening sockets (as descriptors), how I am called
-//! new: Ready                     my configuration is good, I can listen on these
-//! old: Begin                     I accept nobody any more; this much of each pool's servers is mine
-//! new: Up                        I accept
-//! old: Client ... Client         each at a quiet point: no partial message, no reply owed; its server goes
-//!                                along if it keeps one (in session mode)
-//! new: Received ...              so many clients are mine now
-//! old: Held ...                  of this pool's servers, so many are left with me
-//! old: Want ...                  clients of this pool wait here: lend me a server's place
-//! new: Lend ...                  it is your clients' turn: take one
-//! both: Listen ...               of a client that listens (see ListenNote)
-//! both: Cancel                   perhaps you know this key
-//! old: (closes)                  nothing is left
+//! new: Hello                     the new process's version
+//! old: Offer                     the old process's listening sockets (as descriptors), its pid
+//! new: Ready                     the configuration is valid, and the new process can listen on these sockets
+//! old: Begin                     the old process accepts no more clients; its number of servers in each pool
+//! new: Up                        the new process accepts clients
+//! old: Client ... Client         each without a partial message and without an outstanding reply; with its server
+//!                                if it keeps one (in session mode)
+//! new: Received ...              how many clients the new process has taken over
+//! old: Held ...                  how many servers of a pool the old process still has
+//! old: Want ...                  clients of a pool wait in the old process: lend it a place for one more server
+//! new: Lend ...                  it is the turn of these clients: a place is lent
+//! both: Listen ...               notes about a client that uses LISTEN (see ListenNote)
+//! both: Cancel                   a cancel request with a key that the sender does not know
+//! old: (closes)                  the old process has nothing left to hand over
 //! ```
 //!
-//! Until a client's `Received`, it is the old process's: if the new one dies, it is served on.
+//! Until the new process confirms a client by `Received`, the old process keeps it, too: if the new process dies, the
+//! old one goes on serving the client.
 
 mod along;
 mod field;
@@ -45,5 +45,5 @@ pub use self::{
     word::Word,
 };
 
-/// The version of what is said. Processes of different ones don't hand over to each other.
+/// The version of the protocol. Processes of different versions don't hand over to each other.
 pub const VERSION: u16 = 3;

@@ -1,4 +1,4 @@
-//! A client, written down at a quiet point.
+//! The state of a client that is handed over between two messages.
 
 use std::fmt;
 
@@ -15,78 +15,78 @@ use crate::{Address, cancel::CancelKey, pool::PoolKey};
 /// Names and values.
 pub type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// A client that has logged in, between two messages, without a server: all that is known of it.
+/// The state of a client that is logged in and between two messages, without an outstanding reply.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ClientRecord {
-    /// As the console and the log show it.
+    /// The id in the console and the log.
     pub id: u64,
-    /// Database and user as it is counted.
+    /// The database and user under which the client is counted.
     pub names: PoolKey,
-    /// Its own address.
+    /// The client's address.
     pub remote: Address,
-    /// The address that it connected to.
+    /// The local address that the client connected to.
     pub local: Address,
-    /// The port of that.
+    /// The local port that the client connected to.
     pub port: u16,
-    /// It came by a Unix socket, from a process of our own user.
+    /// Whether the client is connected by a Unix socket and runs under the same user id as this process.
     pub same_uid: bool,
-    /// That process; 0 if it is not known.
+    /// The client's process id on a Unix socket; 0 if it is not known.
     pub process: u32,
-    /// The pid that it was given.
+    /// The pid that the client was given.
     pub key_pid: u32,
-    /// The secret that it was given.
+    /// The secret of the client's cancel key.
     pub key_secret: Vec<u8>,
-    /// How long ago it connected, in microseconds.
+    /// How long ago the client connected, in microseconds.
     pub age: u64,
-    /// It has been told that it may begin. If not, it waits for a server that says how.
+    /// Whether the login is complete. If not, the client waits for the first server of its pool to log in.
     pub is_welcome: bool,
-    /// Its reported parameters, as it was last told.
+    /// The reported parameters, with the values that the client was last sent.
     pub tracked: Pairs,
-    /// Its session, if it is carried from server to server.
+    /// The session, if it moves between servers.
     pub session: Option<SessionRecord>,
-    /// What a client of its pool has brought, or a database has told, for logging in to servers.
+    /// The password for logins to the pool's servers, if a client or `auth_query` has provided it.
     pub server_password: Option<ServerPassword>,
-    /// Its prepared statements: names and definitions (text, number of types, types).
+    /// The prepared statements: names and definitions (text, number of types, types).
     pub statements: Pairs,
-    /// The definition of its unnamed statement.
+    /// The definition of the unnamed statement.
     pub unnamed: Option<Vec<u8>>,
-    /// What was read of it and not yet passed on: whole messages, or their beginning.
+    /// Bytes that were read from the client and not passed on yet: whole messages, or the beginning of one.
     pub early: Vec<u8>,
-    /// What has come of the header of its next message, less than a whole one.
+    /// The part of the next message's header that has arrived.
     pub partial: Vec<u8>,
-    /// SCRAM keys that a client of its pool has proven: with them its servers are logged in to.
+    /// SCRAM keys from a client's login, which logins to the pool's servers use.
     pub server_keys: Option<[[u8; 32]; 2]>,
-    /// Its server, which it takes along; a second descriptor.
+    /// The client's server, in session mode; its descriptor is the second one.
     pub server: Option<ServerRecord>,
-    /// The channels that it hears: the process that it leaves still hears for it ([`ListenNote`](super::ListenNote)).
+    /// The client's channels. The old process still receives their notifications ([`ListenNote`](super::ListenNote)).
     pub channels: Vec<Vec<u8>>,
 }
 
-/// A secret that servers may ask for.
+/// A password for logins to servers.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct ServerPassword {
     /// The password, or the md5 secret.
     pub text: Zeroizing<String>,
-    /// It is an md5 secret.
+    /// Whether it is an md5 secret.
     pub is_md5: bool,
-    /// LDAP or PAM has checked it.
+    /// Whether LDAP or PAM has checked it.
     pub is_checked: bool,
 }
 
-/// A session.
+/// The state of a session.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct SessionRecord {
-    /// What RESET brings back.
+    /// The startup values, which RESET restores.
     pub base: Pairs,
-    /// `base`, and what was set over it.
+    /// `base`, overridden by the session's own settings.
     pub wanted: Pairs,
-    /// What it asked for and has had anyway.
+    /// Startup parameters that have the requested values on servers anyway.
     pub implied: Pairs,
     /// SQL-prepared statements: names and texts.
     pub sql: Pairs,
-    /// It may have sequence values.
+    /// Whether the session may have sequence values.
     pub has_sequences: bool,
-    /// `base` is as the client asked for it; no server has seen it yet.
+    /// Whether no server has checked `base` yet.
     pub is_unproven: bool,
 }
 
@@ -124,7 +124,7 @@ mod tag {
     pub(super) const SQL: u8 = 3;
     pub(super) const HAS_SEQUENCES: u8 = 4;
     pub(super) const IS_UNPROVEN: u8 = 5;
-    /// May be skipped: without it, what it says holds as long as the servers stay.
+    /// A reader may skip this field: without it, the values hold as long as the servers stay.
     pub(super) const IMPLIED: u8 = 0x86;
 }
 
@@ -132,7 +132,7 @@ mod tag {
 const SECRET_MAX: usize = 32;
 
 impl ClientRecord {
-    /// Its cancel key.
+    /// The client's cancel key.
     #[must_use]
     pub fn cancel_key(&self) -> CancelKey {
         CancelKey {
@@ -181,7 +181,7 @@ impl ClientRecord {
 
     pub(super) fn read(bytes: &[u8]) -> Result<Self, BadFrame> {
         let mut record = Self::blank();
-        // Without these there is no client. The others have a usual value.
+        // These fields are required. The others have default values.
         let mut missing = vec![tag::DATABASE, tag::USER, tag::KEY_PID, tag::KEY_SECRET];
         for field in Fields(bytes) {
             let field = field?;
@@ -261,7 +261,7 @@ impl ClientRecord {
 }
 
 impl ServerPassword {
-    /// `None` if it is a SCRAM secret, with which nobody can log in.
+    /// `None` for a SCRAM secret, which can't be used to log in.
     pub(crate) fn of(secret: &Secret, is_checked: bool) -> Option<Self> {
         let (text, is_md5) = match secret {
             Secret::Plain(text) => (text, false),

@@ -1,4 +1,4 @@
-//! How many servers a process keeps while its clients leave for the next one.
+//! How many servers the old process keeps while it hands its clients over.
 
 use std::{
     collections::HashMap,
@@ -8,11 +8,11 @@ use std::{
 use super::PoolNote;
 use crate::{SharedPool, Time, pool::PoolId};
 
-/// For so many microseconds a place is kept that was lent, whoever else waits for it; then it goes back when
-/// its server comes free.
+/// Microseconds for which the old process keeps a lent place, whoever else waits for it. After that, the place goes
+/// back when its server becomes free.
 const SLICE: u64 = 1_000_000;
 
-/// What the process keeps of its pools while its clients leave.
+/// The servers that the old process keeps, by pool.
 #[derive(Debug, Default)]
 pub(crate) struct Retained {
     is_wanted: bool,
@@ -24,18 +24,18 @@ struct Kept {
     pool: Arc<SharedPool>,
     first: u32,
     keeps: u32,
-    /// So many more, lent by the other process,
+    /// How many places the other process has lent,
     borrowed: u32,
-    /// since this time,
+    /// since when,
     borrowed_at: Time,
-    /// and so many in all since it began.
+    /// and how many in all since the handover began.
     lent: u32,
-    /// What the other process was told.
+    /// The last report to the other process.
     told: Option<(u32, u32)>,
 }
 
 impl Retained {
-    /// Fewer clients are left, or as many: how many servers are kept for them?
+    /// Returns how many servers are kept for the clients that are left.
     pub(crate) fn shrink(&mut self, pool: &Arc<SharedPool>, held: u32, now: Time) -> Option<u32> {
         self.shrunk(pool, held, now).map(|kept| kept.most())
     }
@@ -61,7 +61,7 @@ impl Retained {
         Some(kept)
     }
 
-    /// One more is lent: how many may there be?
+    /// Adds a lent place, and returns how many servers there may be.
     pub(crate) fn borrow(&mut self, pool: &Arc<SharedPool>, held: u32, now: Time) -> Option<u32> {
         let kept = self.shrunk(pool, held, now)?;
         kept.lent += 1;
@@ -70,13 +70,13 @@ impl Retained {
         Some(kept.most())
     }
 
-    /// What is known of a pool.
+    /// The last note about a pool.
     pub(crate) fn note(&self, pool: &SharedPool) -> Option<PoolNote> {
         let kept = self.pools.get(&pool.id)?;
         Some(kept.note(kept.most()))
     }
 
-    /// Pools of which the other process was told: they live until the end.
+    /// The pools that were reported to the other process. They are kept alive until the end of the handover.
     pub(crate) fn known(&self) -> Vec<Arc<SharedPool>> {
         self.pools
             .values()
@@ -90,18 +90,18 @@ impl Retained {
         }
     }
 
-    /// Clients leave from here on.
+    /// The handover begins.
     pub(crate) fn begin(&mut self) {
         self.is_wanted = true;
     }
 
-    /// All is as it was. Workers that have not heard of it yet find nothing to do.
+    /// The handover has failed. Workers that do not know this yet find nothing to keep here.
     pub(crate) fn forget(&mut self) {
         self.is_wanted = false;
         self.pools.clear();
     }
 
-    /// The message for the other process: how many servers of this pool are left here; `None` if it knows.
+    /// The report to the other process of how many servers of this pool are left here; `None` if nothing has changed.
     pub(crate) fn look(
         &mut self,
         pool: &Arc<SharedPool>,

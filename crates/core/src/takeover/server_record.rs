@@ -1,4 +1,4 @@
-//! A server, written down: it goes along with the client that has it.
+//! The state of a server that is handed over with its client.
 
 use std::fmt;
 
@@ -8,26 +8,26 @@ use super::{
 };
 use crate::{Address, Endpoint};
 
-/// The server of a client in session mode, between two requests: all that is known of it.
+/// The state of the server of a client in session mode, between two requests.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ServerRecord {
-    /// As the console and the log show it.
+    /// The id in the console and the log.
     pub id: u64,
-    /// Where it is, for cancel requests.
+    /// The server's address, for cancel requests.
     pub endpoint: Endpoint,
-    /// Our end of the connection.
+    /// The local end of the connection.
     pub local: Address,
-    /// Its end.
+    /// The server's end of the connection.
     pub remote: Address,
-    /// Its process id; 0 if it has not said.
+    /// The pid of the server's cancel key; 0 if the server has sent none.
     pub key_pid: u32,
-    /// The secret that it gave for cancel requests.
+    /// The secret of the server's cancel key.
     pub key_secret: Vec<u8>,
-    /// How long ago it was opened, in microseconds.
+    /// How long ago the connection was opened, in microseconds.
     pub age: u64,
-    /// The values of its reported parameters.
+    /// The values of the reported parameters.
     pub tracked: Pairs,
-    /// `server_reset_query` is to be run before it is lent to another client.
+    /// Whether `server_reset_query` is to be run before the server is lent to another client.
     pub needs_reset: bool,
 }
 
@@ -104,7 +104,7 @@ impl ServerRecord {
 
 impl fmt::Debug for ServerRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Its cancel key is a secret.
+        // The cancel key is a secret.
         f.debug_struct("ServerRecord")
             .field("id", &self.id)
             .field("endpoint", &self.endpoint)
