@@ -214,7 +214,7 @@ impl Upward<'_> {
             return Flow::Pass;
         }
         cursor.flush(self.server_conn, head, out);
-        if suspicion == Suspicion::LISTEN && self.takes_channels(head.header, body) {
+        if suspicion == Suspicion::LISTEN && self.takes_channels(head.header, &bytes[cursor.at..]) {
             self.put_off(head.header, &[&bytes[cursor.at..]], out);
             return Flow::Wait;
         }

@@ -100,6 +100,12 @@ impl<'s> Difference<'s> {
     }
 }
 
+/// Does the plan from these settings to those discard the plans of all statements?
+#[must_use]
+pub fn discards_plans(wanted: &Settings, held: &Settings) -> bool {
+    !wanted.is_same(held) && Difference::between(wanted, held).changes_constants()
+}
+
 /// `write_value` appends a value as a literal.
 fn plan_with(
     wanted: &Settings,

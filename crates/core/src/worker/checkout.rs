@@ -9,6 +9,7 @@ use crate::{
     fault::Fault,
     frontend::{Client, ClientDuty},
     pool::{PoolId, Waiter},
+    session::discards_plans,
 };
 
 impl Worker {
@@ -293,7 +294,11 @@ impl Worker {
             if server.session.unclean {
                 return self.clean_session(server_conn, now, out);
             }
-            server.session.holds(&context.target(directory.settings()));
+            let target = context.target(directory.settings());
+            if discards_plans(&target, &server.session.held) {
+                server.prepared.plans_discarded();
+            }
+            server.session.holds(&target);
             server.session.forget_news();
             if !client.tracked.is_same(&server.tracked)
                 && self.keeps_defaults(server_conn, client_conn, out)
