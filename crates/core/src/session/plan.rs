@@ -276,6 +276,21 @@ mod tests {
     }
 
     #[test]
+    fn plans_that_are_discarded() {
+        let table = SettingsTable::default();
+        let (zone, none) = (table.intern([("timezone", "UTC")]), Settings::default());
+        let tenant = table.intern([("app.tenant", "7")]);
+        let discards = |wanted, held| {
+            let text = plan(wanted, held).unwrap_or_default();
+            let says = text.windows(13).any(|part| part == b"DISCARD PLANS");
+            assert_eq!(says, discards_plans(wanted, held));
+            says
+        };
+        assert!(discards(&zone, &none) && discards(&none, &zone) && discards(&zone, &tenant));
+        assert!(!discards(&zone, &zone) && !discards(&tenant, &none));
+    }
+
+    #[test]
     fn who_one_is() {
         let r = ("role", "r");
         check(
