@@ -62,6 +62,8 @@ pub(super) enum Stopped {
     Terminated,
     /// It must be refused.
     Refused(Fault),
+    /// It says LISTEN or UNLISTEN, which its listener answers.
+    Listens(ChannelCommand),
 }
 
 /// What a name of a client stands for.
@@ -161,7 +163,10 @@ impl Upward<'_> {
             match flow {
                 Flow::Pass => {}
                 Flow::Taken => continue,
-                Flow::Wait => return Ok(()),
+                Flow::Wait => match self.channel_command.take() {
+                    Some(command) => return Err(Stopped::Listens(command)),
+                    None => return Ok(()),
+                },
             }
             self.mark_unfollowed(tag);
             self.kept(&head, &mut cursor);
