@@ -142,12 +142,27 @@ def test_statements_of_sql(start_pooler, newest_pg):
         assert found == [str(1590969600 + offset) for offset in (0, 4 * 3600, 0)] * 3
 
 
+def server_parses(weir):
+    (row,) = [row for row in weir.console("SHOW STATS") if row["database"] == "app"]
+    return int(row["total_server_parse_count"])
+
+
+def test_a_statement_whose_plan_was_discarded_is_not_made_anew(start_pooler, newest_pg):
+    """What gives the server to a client of another TimeZone discards all plans: PostgreSQL reads the literals again."""
+    weir = start_pooler(newest_pg, workers=1, default_pool_size=1)
+    with weir.raw() as a, weir.raw() as b:
+        zones = [(a, "UTC", 0), (b, "America/New_York", 4 * 3600)]
+        for client, zone, offset in zones:
+            client.query(f"SET TimeZone = '{zone}'")
+            assert answer(client, POINT) == str(1590969600 + offset)
+        before = server_parses(weir)
+        for client, _, offset in zones * 3:
+            assert used(client) == str(1590969600 + offset)
+        assert server_parses(weir) == before
+
+
 def test_what_does_not_depend_on_settings_is_shared(start_pooler, newest_pg):
     weir = start_pooler(newest_pg, workers=1, default_pool_size=1)
-
-    def parses():
-        (row,) = [row for row in weir.console("SHOW STATS") if row["database"] == "app"]
-        return int(row["total_server_parse_count"])
 
     texts = ["SELECT $1::int IS NOT DISTINCT FROM 1", "SELECT 'active' = $1"]
     with weir.raw() as a, weir.raw() as b:
@@ -157,13 +172,13 @@ def test_what_does_not_depend_on_settings_is_shared(start_pooler, newest_pg):
             for n, text in enumerate(texts):
                 client.send(parse(text, f"s{n}") + SYNC)
                 client.until_ready()
-        before = parses()
+        before = server_parses(weir)
         for _ in range(3):
             for client in (a, b):
                 for n in range(len(texts)):
                     client.send(bind([1], name=f"s{n}") + execute() + SYNC)
                     assert wire.value(client.until_ready()) in ("t", "f")
-        assert parses() == before
+        assert server_parses(weir) == before
 
 
 def test_psycopg(start_pooler, newest_pg):

@@ -106,18 +106,30 @@ impl Worker {
             makes_suspect: false,
         };
         let ran = upward.run(bytes, out);
-        let command = upward.channel_command.take();
         if let Some(name) = upward.left_database.take() {
             self.leave_database(&name, now, out);
-        }
-        if let Some(command) = command {
-            return self.channel_command(server_conn, command, now, out);
         }
         match ran {
             // A lone Flush or the end of a message changes nothing that a reply would tell us of.
             Ok(()) => self.release_if_done(server_conn, now, out),
-            Err(Stopped::Terminated) => self.dismiss(conn, "client close request", now, out),
-            Err(Stopped::Refused(fault)) => self.refuse(conn, &fault, now, out),
+            Err(stopped) => self.stopped(conn, server_conn, stopped, now, out),
+        }
+    }
+
+    /// A client's bytes go no further.
+    #[cold]
+    fn stopped(
+        &mut self,
+        conn: Token,
+        server_conn: Token,
+        stopped: Stopped,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        match stopped {
+            Stopped::Listens(command) => self.channel_command(server_conn, command, now, out),
+            Stopped::Terminated => self.dismiss(conn, "client close request", now, out),
+            Stopped::Refused(fault) => self.refuse(conn, &fault, now, out),
         }
     }
 

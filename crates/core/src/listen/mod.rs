@@ -1,7 +1,8 @@
 //! LISTEN without a server of one's own: clients of a pool that listen share a **listener**, one
 //! connection per pool and `client_encoding`, which serves no queries.
 //!
-//! A client's LISTEN runs on the server that it has, in its own transaction. Once that is committed,
+//! A LISTEN that is a request of its own is the listener's alone: its answer is the client's. Any other
+//! LISTEN of a client runs on the server that it has, in its own transaction. Once that is committed,
 //! the listener is made to listen too; only then does the pooled server tell all that was notified so
 //! far ([`READ_ALL`]) and forget the channel, and the client hear that its transaction is over. So from
 //! the commit on there is always one of them that listens, and what both have heard is told once

@@ -7,11 +7,14 @@ use crate::{listen::Stage, pin::Pin, session::ChannelCommand};
 
 impl Upward<'_> {
     /// Is it a request that is nothing but LISTEN or UNLISTEN, of which its server need know nothing? Then the client's
-    /// listener is asked instead.
+    /// listener is asked instead. `rest` begins with the message's body; what is sent in one go with others keeps its
+    /// order on the server.
     #[cold]
-    pub(super) fn takes_channels(&mut self, header: Header, body: &[u8]) -> bool {
+    pub(super) fn takes_channels(&mut self, header: Header, rest: &[u8]) -> bool {
         let session = &mut self.server.session;
-        if header.tag != frontend::QUERY || std::mem::take(&mut session.listens_itself) {
+        let is_alone = rest.len() == header.body_len as usize;
+        if header.tag != frontend::QUERY || std::mem::take(&mut session.listens_itself) || !is_alone
+        {
             return false;
         }
         // What this server itself listens to, only the server can take away.
@@ -28,7 +31,7 @@ impl Upward<'_> {
         if is_dirty || !is_between || is_pinned || !is_quiet {
             return false;
         }
-        let text = body.strip_suffix(b"\0").unwrap_or_default();
+        let text = rest.strip_suffix(b"\0").unwrap_or_default();
         self.channel_command = ChannelCommand::read(text);
         self.channel_command.is_some()
     }

@@ -61,6 +61,8 @@ pub(super) enum Stopped {
     Terminated,
     /// It must be refused.
     Refused(Fault),
+    /// It says LISTEN or UNLISTEN, which its listener answers.
+    Listens(ChannelCommand),
 }
 
 /// What a name of a client stands for.
@@ -156,7 +158,10 @@ impl Upward<'_> {
             match flow {
                 Flow::Pass => {}
                 Flow::Taken => continue,
-                Flow::Wait => return Ok(()),
+                Flow::Wait => match self.channel_command.take() {
+                    Some(command) => return Err(Stopped::Listens(command)),
+                    None => return Ok(()),
+                },
             }
             self.mark_unfollowed(tag);
             if let Some(split) = head.split {
@@ -208,7 +213,7 @@ impl Upward<'_> {
             return Flow::Pass;
         }
         cursor.flush(self.server_conn, head, out);
-        if suspicion == Suspicion::LISTEN && self.takes_channels(head.header, body) {
+        if suspicion == Suspicion::LISTEN && self.takes_channels(head.header, &bytes[cursor.at..]) {
             self.put_off(head.header, &[&bytes[cursor.at..]], out);
             return Flow::Wait;
         }

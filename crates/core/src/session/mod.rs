@@ -47,7 +47,7 @@ pub use fingerprint::Fingerprint;
 pub use literals::{Literals, affects_literals};
 pub use names::{BindingId, Bindings, Names};
 
-pub use plan::{is_who, login_plan, plan, shown};
+pub use plan::{discards_plans, is_who, login_plan, plan, shown};
 pub use probe::{AllSettings, Probe};
 pub use resets::Resets;
 pub use role_changes::{NAMES_MAX, changed_roles};

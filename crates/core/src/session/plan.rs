@@ -100,6 +100,12 @@ impl<'s> Difference<'s> {
     }
 }
 
+/// Does the plan from these settings to those discard the plans of all statements?
+#[must_use]
+pub fn discards_plans(wanted: &Settings, held: &Settings) -> bool {
+    !wanted.is_same(held) && Difference::between(wanted, held).changes_constants()
+}
+
 /// `write_value` appends a value as a literal.
 fn plan_with(
     wanted: &Settings,
@@ -267,6 +273,21 @@ mod tests {
              SELECT pg_catalog.set_config('app.token',****,false) IS NULL,\
              pg_catalog.set_config('timezone','UTC',false) IS NULL"
         );
+    }
+
+    #[test]
+    fn plans_that_are_discarded() {
+        let table = SettingsTable::default();
+        let (zone, none) = (table.intern([("timezone", "UTC")]), Settings::default());
+        let tenant = table.intern([("app.tenant", "7")]);
+        let discards = |wanted, held| {
+            let text = plan(wanted, held).unwrap_or_default();
+            let says = text.windows(13).any(|part| part == b"DISCARD PLANS");
+            assert_eq!(says, discards_plans(wanted, held));
+            says
+        };
+        assert!(discards(&zone, &none) && discards(&none, &zone) && discards(&zone, &tenant));
+        assert!(!discards(&zone, &zone) && !discards(&tenant, &none));
     }
 
     #[test]

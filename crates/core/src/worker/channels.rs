@@ -4,7 +4,7 @@
 //! listener's answer is the client's: one round trip, where the way over a server takes five. The listener answers when
 //! it listens, so the client hears what is notified after its LISTEN, and nothing that was notified before.
 
-use pgweir_wire::{HEADER_LEN, Header, MessageWriter};
+use pgweir_wire::MessageWriter;
 
 use super::{Worker, checkout::begin, exchange::enter, hear::Channels};
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
 
 impl Worker {
     /// A client says LISTEN or UNLISTEN, outside a transaction, and its server has nothing to do with that. The message
-    /// is the first in what waits for the client's turn (`early`).
+    /// waits in `early`, in case the server has to take it.
     #[cold]
     pub(crate) fn channel_command(
         &mut self,
@@ -89,16 +89,10 @@ impl Worker {
         let took = now.since(client.request_at);
         // As by any query.
         client.forget_unnamed();
-        let mut received = 0;
-        client.early = client.early.take().and_then(|mut early| {
-            let header = Header::parse(&early).ok().flatten();
-            received = header.map_or(early.len(), |header| HEADER_LEN + header.body_len as usize);
-            early.drain(..received.min(early.len()));
-            (!early.is_empty()).then_some(early)
-        });
+        let message = client.early.take();
         if let Some(pool) = self.pool(pool) {
             let stats = &mut pool.stats.now;
-            stats.received += received as u64;
+            stats.received += message.map_or(0, |message| message.len() as u64);
             stats.query_count += 1;
             stats.query_time += took;
             stats.xact_count += 1;

@@ -10,6 +10,7 @@ use crate::{
     fault::Fault,
     frontend::{Client, ClientDuty},
     pool::{PoolId, Waiter},
+    session::discards_plans,
 };
 
 impl Worker {
@@ -290,6 +291,9 @@ impl Worker {
             context.losses = 0;
             if server.session.unclean {
                 return self.clean_session(server_conn, now, out);
+            }
+            if discards_plans(&context.wanted, &server.session.held) {
+                server.prepared.plans_discarded();
             }
             server.session.holds(&context.wanted);
             server.session.has_news = false;
