@@ -77,9 +77,9 @@ class Maker:
         while True:
             sql = kinds.statement(self.rng, self.names)
             # A client that has said UNLISTEN may still hear of what was notified in the same transaction.
-            # Startup values that RESET takes away come back at the end of the transaction.
-            if "UNLISTEN" not in sql and not (self.has_startup_values and RESETS.search(sql)):
-                return sql
+            if "UNLISTEN" not in sql:
+                # Startup values that RESET takes away come back at the end of the transaction.
+                return "SELECT 1" if self.has_startup_values and RESETS.search(sql) else sql
 
     def block(self):
         """Some statements alone, or a transaction of them."""

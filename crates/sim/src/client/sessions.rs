@@ -10,8 +10,9 @@ const CHANNELS: [&str; 2] = ["jobs", "mail"];
 impl Client {
     /// One statement, or some in one query, that works on the session.
     pub(super) fn work_on_session(&mut self, rng: &mut fastrand::Rng) {
-        // In session mode it returns to what the server began with.
-        if !self.is_hasty && self.units.is_empty() && rng.u8(..25) == 0 {
+        // In session mode it returns to what the server began with, within a transaction at its end.
+        let is_alone = self.units.is_empty() && self.own.status == b'I';
+        if !self.is_hasty && is_alone && rng.u8(..25) == 0 {
             return self.simple(&["reset all"], false);
         }
         let mark = format!("c{}n{}", self.index, self.next_number + 1);

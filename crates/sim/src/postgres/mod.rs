@@ -548,7 +548,7 @@ fn notable(tag: u8, body: &[u8]) -> Option<&'static str> {
 
 /// What a client's text does to its session.
 fn works_on_session(body: &[u8]) -> impl Iterator<Item = &'static str> {
-    const WORK: [(&[u8], &str); 17] = [
+    const WORK: [(&[u8], &str); 18] = [
         (b"set app.", "custom parameter"),
         (b"set role r", "role"),
         (b"prepare q", "SQL PREPARE"),
@@ -559,6 +559,7 @@ fn works_on_session(body: &[u8]) -> impl Iterator<Item = &'static str> {
         (b"notify ", "NOTIFY"),
         (b"nextval(", "sequence"),
         (b"lastval(", "value of a sequence"),
+        (b"currval(", "value of a sequence"),
         (b"greet(", "hidden parameter"),
         (b"whisper(", "hidden custom parameter"),
         (b"impersonate(", "hidden role"),
