@@ -9,6 +9,7 @@ use crate::{
     fault::Fault,
     frontend::{Client, ClientDuty},
     pool::{PoolId, Waiter},
+    session::Class,
 };
 
 impl Worker {
@@ -189,6 +190,9 @@ impl Worker {
         }
         client.transaction_at = now;
         server.lent_at = now;
+        if std::mem::take(&mut server.session.has_login_state) {
+            server.session.dirt.raise(Class::Opaque);
+        }
         server.session.hears = client.hearing.is_some();
         server.session.overheard.clear();
         server.holder.set(client.key_pid);

@@ -11,7 +11,6 @@ use crate::{
     backend::{Credentials, Duty, LoginError, Progress, Server, ServerLogin},
     listen::ListenerKey,
     pool::{Above, Connecting, Opening},
-    session::Class,
     shared_pool::{Failure, Welcome},
 };
 
@@ -280,9 +279,7 @@ impl Worker {
             return self.listener_ready(conn, now, out);
         }
         let shared = Arc::clone(&server.shared);
-        if shared.catalog.certificates().logins_leave_state() {
-            server.session.dirt.raise(Class::Opaque);
-        }
+        server.session.has_login_state = shared.catalog.certificates().logins_leave_state();
         server.change(Duty::Idle, &mut self.timed);
         let (epoch, defaults) = (server.epoch, server.defaults);
         let is_present = epoch == shared.epochs.lock().present()
