@@ -24,13 +24,15 @@ pub struct ServerSession {
     pub dialect: Dialect,
     /// `standard_conforming_strings` at its login.
     strings_at_login: Option<Box<[u8]>>,
-    /// That parameter was changed. PL/pgSQL keeps bodies as they were read at their first call.
+    /// That was changed. PL/pgSQL keeps bodies as they were read first.
     pub may_have_misread_bodies: bool,
     /// An opaque text has run since its login: it may have used temporary tables.
     pub has_run_opaque_text: bool,
-    /// It may keep something that ends with the session only: a library, functions that PL/pgSQL has compiled under
-    /// another setting.
+    /// The server may keep something that no clean takes away: a library, functions that were compiled under another
+    /// setting.
     pub outlives_clean: bool,
+    /// A login event trigger may have left something in it. It goes to the first client.
+    pub has_login_state: bool,
     /// The SQL-prepared statements that it may have, and no others.
     pub sql: SqlStatements,
     /// For which client they were made, and under which settings; `None` if nobody knows.
@@ -39,7 +41,7 @@ pub struct ServerSession {
     pub own: OwnNames,
     /// What the texts of the requests that are not answered yet may touch.
     pub suspicion: Suspicion,
-    /// The generation of the certificates under which the first text of its transaction was read.
+    /// The generation of the certificates by which its transaction's first text was read.
     pub certified_by: Option<u64>,
     /// What ran since its last clean and its last look.
     pub dirt: Dirt,
@@ -75,8 +77,8 @@ pub struct ServerSession {
     pub named: BTreeSet<Box<[u8]>>,
     /// Parameters that its client has taken back to its startup values.
     pub taken_back: TakenBack,
-    /// A text may have changed what only an exact look tells: parameters that its client has asked for at login, and
-    /// that were so anyway, or SQL-prepared statements that go along with the client.
+    /// A text may have changed what only an exact look tells: startup parameters that were so anyway, or SQL-prepared
+    /// statements that go along with the client.
     pub looks_at_once: bool,
     /// A ReadyForQuery of it is held back.
     pub is_held: bool,
@@ -319,7 +321,7 @@ impl ServerSession {
         made.is_some_and(|made| Literals::Bytes.mean_the_same(made, settings))
     }
 
-    /// A text of its client is sent, or something that is like one.
+    /// A client's text is sent, or something like one.
     pub fn note(&mut self, suspicion: Suspicion, text: &[u8]) {
         self.suspicion |= suspicion;
         self.outlives_clean |= suspicion.contains(Suspicion::LIBRARY);

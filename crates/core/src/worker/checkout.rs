@@ -10,7 +10,7 @@ use crate::{
     fault::Fault,
     frontend::{Client, ClientDuty},
     pool::{PoolId, Waiter},
-    session::discards_plans,
+    session::{Class, discards_plans},
 };
 
 impl Worker {
@@ -191,6 +191,9 @@ impl Worker {
         }
         client.transaction_at = now;
         server.lent_at = now;
+        if std::mem::take(&mut server.session.has_login_state) {
+            server.session.dirt.raise(Class::Opaque);
+        }
         server.session.hears = client.hearing.is_some();
         server.session.overheard.clear();
         server.holder.set(client.key_pid);

@@ -12,7 +12,6 @@ use crate::{
     connections::Conn,
     listen::ListenerKey,
     pool::{Above, Connecting, Opening},
-    session::Class,
     shared_pool::{Failure, Welcome},
 };
 
@@ -284,9 +283,7 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return;
         };
-        if shared.catalog.certificates().logins_leave_state() {
-            server.session.dirt.raise(Class::Opaque);
-        }
+        server.session.has_login_state = shared.catalog.certificates().logins_leave_state();
         server.duty = Duty::Idle;
         let (epoch, defaults) = (server.epoch, server.defaults);
         let is_present = epoch == shared.epochs.lock().present()
