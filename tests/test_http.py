@@ -63,6 +63,8 @@ def start(start_pooler, newest_pg, http_port):
     def start_one(pg=newest_pg, **settings):
         pooler = start_pooler(pg, **{"http_listen": f"127.0.0.1:{http_port}"} | settings)
         pooler.http = http_port
+        if pooler.settings["http_listen"]:  # its sockets are opened after those for clients
+            pooler.expect_log("process up")
         return pooler
     return start_one
 
