@@ -36,8 +36,6 @@ CREATE OR REPLACE FUNCTION on_insert() RETURNS trigger LANGUAGE plpgsql AS
 CREATE OR REPLACE TRIGGER sets BEFORE INSERT ON triggered FOR EACH ROW EXECUTE FUNCTION on_insert();
 """
 
-CLEANUP = """DROP TABLE triggered; DROP FUNCTION hidden(int), sets_both(), on_insert(); DROP PROCEDURE commits(bool)"""
-
 # Statements to choose from; {n} is a small number.
 STATEMENTS = """
 SET work_mem = {n}00|SET LOCAL work_mem = {n}01|RESET work_mem|SET work_mem TO DEFAULT|RESET ALL|SET my.tenant = 'a {n}'
@@ -87,9 +85,10 @@ def test_a_random_session(assisted_pg, number, request):
             run_session(rng, assisted_pg, done)
     except AssertionError as error:
         raise AssertionError(f"PGWEIR_ASSIST_SEED={seed}, after {done[-12:]}: {error}") from error
-    with Session.to(assisted_pg) as session:
-        session.query("ROLLBACK PREPARED 'phase'")
-        assert not rawclient.errors(session.query(CLEANUP))
+    finally:
+        with Session.to(assisted_pg) as session:
+            session.query("ROLLBACK PREPARED 'phase'")
+            session.query("DROP TABLE triggered; DROP FUNCTION hidden, sets_both, on_insert; DROP PROCEDURE commits(bool)")
 
 
 def run_session(rng, pg, done):
