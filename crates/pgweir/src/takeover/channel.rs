@@ -1,4 +1,4 @@
-//! Frames, and descriptors that go along with them, on a Unix socket.
+//! Sends and receives frames, with file descriptors, through a Unix socket.
 
 use std::{
     collections::VecDeque,
@@ -25,16 +25,16 @@ use super::TakeoverError;
 /// The most descriptors of one frame. The kernel takes 253.
 pub(super) const DESCRIPTORS_MAX: usize = 128;
 
-/// One end of a conversation.
+/// One end of the connection between the two processes.
 #[derive(Debug)]
 pub(super) struct Channel {
     socket: UnixStream,
-    /// Descriptors that came, in their order; the frame that they belong to says how many are its own.
+    /// Descriptors that have arrived, in their order. Each frame says how many belong to it.
     descriptors: VecDeque<OwnedFd>,
 }
 
 impl Channel {
-    /// A conversation with a process of our own user.
+    /// A connection to a process of the same user.
     pub(super) fn new(socket: UnixStream) -> Result<Self, TakeoverError> {
         let peer = sockopt::socket_peercred(&socket)?;
         if peer.uid != rustix::process::geteuid() {
@@ -46,7 +46,7 @@ impl Channel {
         })
     }
 
-    /// The same conversation, for somebody who only sends.
+    /// A second handle of the connection, for sending only.
     pub(super) fn sender(&self) -> Result<Self, TakeoverError> {
         Ok(Self {
             socket: self.socket.try_clone()?,
@@ -54,7 +54,7 @@ impl Channel {
         })
     }
 
-    /// How long a word of the other side is waited for, and how long it may take to read ours.
+    /// Sets how long a receive may wait, and how long a send may take.
     pub(super) fn set_patience(
         &self,
         read: Duration,
@@ -64,9 +64,9 @@ impl Channel {
         Ok(self.socket.set_write_timeout(Some(write))?)
     }
 
-    /// Nothing is said any more by either side.
+    /// Shuts the connection down in both directions.
     pub(super) fn end(&self) {
-        // It may have ended already.
+        // The connection may have ended already.
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
     }
 
@@ -101,7 +101,7 @@ impl Channel {
         Ok(())
     }
 
-    /// The next word, and the descriptors that came with it.
+    /// Receives the next frame, with its descriptors.
     pub(super) fn receive(&mut self) -> Result<(Message, Vec<OwnedFd>), TakeoverError> {
         let mut frame = vec![0; HEADER];
         self.fill(&mut frame)?;
@@ -128,7 +128,7 @@ impl Channel {
                 Ok(got) if got.bytes == 0 => return Err(TakeoverError::Ended),
                 Ok(got) => filled += got.bytes,
                 Err(Errno::INTR) => continue,
-                // In the middle of a frame the other side is at fault.
+                // The end of the stream in the middle of a frame is an error of the other process.
                 Err(error) => return Err(error.into()),
             }
             for message in along.drain() {

@@ -1,4 +1,4 @@
-//! The process that goes.
+//! Online restart: the thread of the old process, which hands over.
 
 use std::{
     io,
@@ -28,29 +28,29 @@ use crate::{
 
 /// How long the new process may take for each step of its start.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often it is looked whether all clients have arrived, once the last has left.
+/// How often the thread checks whether all clients were confirmed, once the last one was sent.
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// What the control thread hears of an online restart.
+/// The messages to the control thread about an online restart.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// A new process can take over: accept nobody any more, and say what there is.
+    /// A new process can take over: stop accepting clients, and return the state for it.
     Begin(Sender<Result<Begin, String>>),
-    /// It accepts.
+    /// The new process accepts clients.
     Up(u32),
-    /// It is gone: serve on.
+    /// The new process is gone: go on serving.
     Failed(String),
-    /// All clients have arrived there.
+    /// The new process has confirmed all clients.
     Done,
-    /// A new process has to wait for this one, which was here before us.
+    /// A new process has to wait until this older one has ended.
     Waits(u32),
 }
 
-/// What the thread of a process that may have to go needs.
+/// The state of the thread that waits for new processes.
 #[derive(Debug)]
 pub(crate) struct Elder {
     pub(crate) post: Arc<Post>,
-    /// Their files go with the last who has them, which is not this one.
+    /// The last process that has the sockets removes their files, and that is not this one.
     pub(crate) listeners: Weak<Listeners>,
     pub(crate) directory: Arc<Directory>,
     pub(crate) mailboxes: Mailboxes,
@@ -61,10 +61,10 @@ pub(crate) struct Elder {
 }
 
 impl Elder {
-    /// Starts its threads, which end with the process.
+    /// Starts the threads, which end with the process.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// The system can't start a thread.
     pub(crate) fn start(self) -> io::Result<()> {
         let (partner, mailboxes) = (Arc::clone(&self.partner), self.mailboxes.clone());
         let departures = self.departures.clone();
@@ -99,12 +99,13 @@ impl Elder {
             };
             let outcome = Channel::new(stream).and_then(|channel| self.hand_over(channel));
             let Err(error) = outcome else {
-                // The conversation ends with the process: until then the servers are counted.
+                // The connection stays open until the process ends: until then the new process counts this one's
+                // servers.
                 loop {
                     thread::park();
                 }
             };
-            // They are back before workers hear that nobody leaves any more.
+            // The clients are back before the workers learn that the handover has ended.
             for client in self.partner.lost_heir() {
                 take_back(client, &self.mailboxes);
             }
@@ -112,7 +113,7 @@ impl Elder {
         }
     }
 
-    /// One attempt. When it ends well, nothing is left here.
+    /// One handover. If it succeeds, no client is left in this process.
     fn hand_over(&self, mut channel: Channel) -> Result<(), TakeoverError> {
         channel.set_patience(PATIENCE, PATIENCE)?;
         if let Err(why) = self.greet(&mut channel)? {
@@ -134,7 +135,7 @@ impl Elder {
         self.listen_to(channel)
     }
 
-    /// Has the control thread begin, and says so before clients leave.
+    /// Lets the control thread begin the handover, and sends `Begin` before clients are sent.
     fn begin(&self, channel: &Channel) -> Result<(), TakeoverError> {
         let voice = self.partner.found(channel.sender()?, None);
         let voice = voice.lock();
@@ -150,7 +151,7 @@ impl Elder {
         }
     }
 
-    /// Checks who calls, and offers what there is.
+    /// Checks the new process's version, and offers the listening sockets.
     fn greet(&self, channel: &mut Channel) -> Result<Result<(), String>, TakeoverError> {
         let Message::Hello { version, program } = channel.receive()?.0 else {
             return Err(TakeoverError::Unexpected);
@@ -192,7 +193,7 @@ impl Elder {
         Ok(Ok(()))
     }
 
-    /// Why nobody can take over yet. The process before this one gets a while to end.
+    /// Why no process can take over yet. An older process gets some time to end.
     fn is_occupied(&self) -> Option<String> {
         let elder = self.partner.elder();
         if let Some(pid) = elder {
@@ -206,7 +207,7 @@ impl Elder {
         self.directory.has_partner().then(reason)
     }
 
-    /// Hears what the new process says while clients leave for it.
+    /// Receives the new process's messages while clients are handed over.
     fn listen_to(&self, mut channel: Channel) -> Result<(), TakeoverError> {
         let began = self.clock.now();
         let mut is_over = false;
@@ -231,7 +232,7 @@ impl Elder {
             }
             if self.departures.is_empty() && self.partner.has_all() {
                 self.tell(Step::Done);
-                // Not closed before the servers are.
+                // Closed only after the servers.
                 std::mem::forget(channel);
                 return Ok(());
             }
@@ -243,7 +244,7 @@ impl Elder {
         }
     }
 
-    /// So many clients have arrived there in all.
+    /// The new process has confirmed so many clients in all.
     fn arrived(&self, count: u64) {
         for server in self.partner.received(count) {
             server.gone(&self.mailboxes);
@@ -255,12 +256,12 @@ impl Elder {
     }
 
     fn tell(&self, step: Step) {
-        // The control thread outlives this one, or the process ends anyway.
+        // The control thread outlives this one, unless the process is ending.
         let _ = self.control.send(Request::Takeover(step));
     }
 }
 
-/// What keeps the next online restart waiting.
+/// Why the next online restart has to wait.
 pub(crate) fn busy(pid: u32) -> String {
     format!(
         "process {pid}, of the last online restart, still has clients: until they leave or takeover_timeout, or until \
@@ -268,7 +269,7 @@ pub(crate) fn busy(pid: u32) -> String {
     )
 }
 
-/// A cancel request that has come in at the other process.
+/// A cancel request that the other process has received.
 pub(super) fn cancel_here(mailboxes: &Mailboxes, workers: usize, key: CancelKey) {
     let mail = Mail::Cancel {
         from: WorkerId(0),
@@ -281,7 +282,7 @@ pub(super) fn cancel_here(mailboxes: &Mailboxes, workers: usize, key: CancelKey)
     }
 }
 
-/// Of a client that listens: said to the worker that has, or had it.
+/// Passes a note about a client that uses LISTEN to the worker that has, or had, the client.
 pub(super) fn listening(
     mailboxes: &Mailboxes,
     workers: usize,
@@ -296,7 +297,7 @@ pub(super) fn listening(
     mailboxes.send(to, Parcel::Mail(word.into()));
 }
 
-/// A client that could not leave is served on.
+/// A client that could not be handed over is served on here.
 fn take_back(client: Departing, mailboxes: &Mailboxes) {
     let workers = mailboxes.workers().count();
     let to = client.record.cancel_key().worker(workers);
@@ -315,7 +316,7 @@ fn take_back(client: Departing, mailboxes: &Mailboxes) {
         unsent,
     };
     mailboxes.send(to, Parcel::Arrived(client));
-    // Counted anew before it is counted no more.
+    // The server is counted at its new place before its old count is removed.
     if let Some(word) = gone {
         mailboxes.send(to, Parcel::Mail(word.into()));
     }

@@ -1,4 +1,4 @@
-//! The process that comes.
+//! Online restart: the new process, which takes over.
 
 use std::{
     io,
@@ -27,12 +27,12 @@ use crate::{
     net::{ListenPlan, Listeners, Mailboxes, Parcel, SocketOptions},
 };
 
-/// How long the running process may take for an answer.
+/// How long the running process may take to reply.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// While it hands over it has nothing to say for as long as it likes.
+/// During the handover there may be no message for any length of time.
 const FOREVER: Duration = Duration::from_secs(1 << 30);
 
-/// The running process has offered its place.
+/// The running process has offered to hand over.
 #[derive(Debug)]
 pub(crate) struct Heir {
     channel: Channel,
@@ -43,22 +43,22 @@ pub(crate) struct Heir {
     descriptors: Vec<OwnedFd>,
 }
 
-/// What it has left us.
+/// The state that the old process has sent.
 #[derive(Debug)]
 pub(crate) struct Inheritance {
     channel: Channel,
-    /// The process before us.
+    /// The old process's pid.
     pid: u32,
-    /// Our number in the row of restarts.
+    /// The number of restarts before this process, modulo 256.
     pub(crate) generation: u8,
     pub(crate) begin: Begin,
 }
 
 impl Heir {
-    /// Calls the process that runs; `None` if there is none.
+    /// Connects to the running process; `None` if there is none.
     ///
     /// # Errors
-    /// It can't be reached, or refuses.
+    /// The running process can't be reached, or refuses.
     pub(crate) fn call(place: PathBuf) -> Result<Option<Self>, TakeoverError> {
         let socket = match UnixStream::connect(&place) {
             Ok(socket) => socket,
@@ -100,15 +100,15 @@ impl Heir {
         }
     }
 
-    /// The process that has offered.
+    /// The pid of the running process.
     pub(crate) fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Its sockets, as far as they are what we are to listen on; others are opened.
+    /// The old process's sockets, as far as this process's configuration has the same addresses; others are opened.
     ///
     /// # Errors
-    /// One of them can't be used, or opened.
+    /// A socket can't be used, or opened.
     pub(crate) fn listeners(
         &mut self,
         plan: &ListenPlan,
@@ -117,17 +117,17 @@ impl Heir {
         let mut descriptors = std::mem::take(&mut self.descriptors).into_iter();
         let post = descriptors.next().ok_or(TakeoverError::Unexpected)?;
         let post = Post::inherited(post, self.place.clone())?;
-        // Until we have begun, its file is not ours to remove.
+        // Until the handover has begun, this process must not remove the socket's file.
         post.set_given(true);
         let lent = self.notes.iter().skip(1).map(|note| note.is_lent);
         let (listeners, notes) = Listeners::inherit(plan, options, descriptors.zip(lent))?;
         Ok((post, listeners, notes))
     }
 
-    /// All is well here: the running process accepts nobody any more.
+    /// This process is ready: the running process stops accepting clients.
     ///
     /// # Errors
-    /// It has changed its mind, or ended.
+    /// The running process has refused, or ended.
     pub(crate) fn begin(mut self) -> Result<Inheritance, TakeoverError> {
         self.channel.send(&Message::Ready, &[])?;
         match self.channel.receive()?.0 {
@@ -144,12 +144,12 @@ impl Heir {
 }
 
 impl Inheritance {
-    /// What operators have ordered, and what there is of servers, holds here too.
+    /// The operators' orders and the counts of servers hold in this process, too.
     pub(crate) fn pass_to(&self, directory: &Directory) {
         let operator = directory.operator();
         let begin = &self.begin;
         if begin.is_paused {
-            // Nobody can have ordered anything yet.
+            // No operator can have given an order here yet.
             let _ = operator.pause();
         } else {
             let _ = operator.pause_databases(begin.paused.iter().cloned());
@@ -160,10 +160,10 @@ impl Inheritance {
         directory.inherit(&begin.pools);
     }
 
-    /// The workers run: takes clients in, until the process before us has ended.
+    /// The workers run: takes clients over, until the old process has ended.
     ///
     /// # Errors
-    /// It has ended already, or the system gives no thread.
+    /// The old process has ended already, or the system can't start a thread.
     pub(crate) fn take_in(
         self,
         directory: Arc<Directory>,
@@ -193,7 +193,7 @@ impl Inheritance {
     }
 }
 
-/// Takes in what comes, to the end: how many clients it was.
+/// Receives all messages to the end, and returns how many clients were taken over.
 fn receive(
     channel: &mut Channel,
     directory: &Directory,
@@ -211,7 +211,7 @@ fn receive(
                 };
                 let server = descriptors.next();
                 count += 1;
-                // From here on it is ours, whatever becomes of us.
+                // From now on the client belongs to this process, even if this process fails.
                 partner.say(&Message::Received(count));
                 let to = record.cancel_key().worker(workers);
                 let client = Arriving {

@@ -1,8 +1,8 @@
-//! Online restart: a new process takes the place of a running one, with its sockets and its clients.
+//! Online restart: a new process takes over the listening sockets, clients and servers of a running one.
 //!
-//! Both speak over a Unix socket that belongs to the running process (`.s.PGWEIR.PORT` in
-//! `unix_socket_dir`, or `PIDFILE.takeover`), in the words of [`pgweir_core::takeover`]; descriptors go
-//! along. Only processes of the same user are answered.
+//! The new process connects to a Unix socket of the running process (`.s.PGWEIR.PORT` in `unix_socket_dir`, or
+//! `PIDFILE.takeover`). [`pgweir_core::takeover`] has the protocol; file descriptors are sent with its messages. A
+//! process replies only to processes of the same user.
 //!
 //! - `channel`: frames and descriptors on a socket. `post`: where a running process is asked.
 //! - `elder`: the process that goes. `heir`: the one that comes.
@@ -32,39 +32,39 @@ pub(crate) use self::{
     post::Post,
 };
 
-/// What goes to the other process, in this order.
+/// Messages to the other process, sent in this order.
 #[derive(Debug)]
 pub(crate) enum Outgoing {
-    /// A client leaves.
+    /// A client is handed over.
     Client(Departing),
-    /// Of a client that has left before.
+    /// A note about a client that was handed over before.
     Listening(CancelKey, ListenNote),
-    /// Clients of this worker leave no more: it is to know when those that come back are back.
+    /// The handover has failed: notify this worker when all clients that come back are back.
     NoMore(WorkerId),
 }
 
-/// A client that leaves this process.
+/// A client that is handed over.
 #[derive(Debug)]
 pub(crate) struct Departing {
     pub(crate) record: Box<ClientRecord>,
     pub(crate) fd: OwnedFd,
-    /// Its server, which it takes along.
+    /// The client's server, which is handed over, too.
     pub(crate) server: Option<Companion>,
-    /// What the socket has not taken yet.
+    /// Bytes that the client's socket has not taken yet.
     pub(crate) unsent: Vec<u8>,
 }
 
-/// A server that goes along with its client.
+/// A server that is handed over with its client.
 #[derive(Debug)]
 pub(crate) struct Companion {
     pub(crate) fd: OwnedFd,
     pub(crate) shared: Arc<SharedPool>,
-    /// The worker that counts it until it has arrived.
+    /// The worker that counts the server until the handover is confirmed.
     pub(crate) worker: WorkerId,
 }
 
 impl Companion {
-    /// It is the other process's: who counted it is told.
+    /// The other process has the server: notifies the worker that counts it.
     fn gone(self, mailboxes: &Mailboxes) {
         let Self { shared, worker, .. } = self;
         let word = Word::Gone { shared, worker };
@@ -72,17 +72,17 @@ impl Companion {
     }
 }
 
-/// A client that comes from another process, or back from its way there.
+/// A client that is taken over, or that comes back from a failed handover.
 #[derive(Debug)]
 pub(crate) struct Arriving {
     pub(crate) record: Box<ClientRecord>,
     pub(crate) fd: OwnedFd,
     pub(crate) server: Option<OwnedFd>,
-    /// What the socket has not taken yet.
+    /// Bytes that the client's socket has not taken yet.
     pub(crate) unsent: Vec<u8>,
 }
 
-/// Why the other process can't be talked to.
+/// Why the exchange with the other process failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TakeoverError {
     #[error("the other process has ended")]
@@ -123,8 +123,8 @@ impl From<rustix::io::Errno> for TakeoverError {
     }
 }
 
-/// Where a process with these settings is asked to hand over; nowhere if it has neither a folder for
-/// sockets nor a pid file.
+/// The socket on which a process with these settings is asked to hand over; `None` without `unix_socket_dir` and pid
+/// file.
 pub(crate) fn place(settings: &Settings) -> Option<PathBuf> {
     let dir = settings.unix_socket_dir.as_deref().unwrap_or_default();
     if !dir.is_empty() && !dir.starts_with('@') {

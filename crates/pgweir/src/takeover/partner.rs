@@ -1,4 +1,4 @@
-//! The other process of an online restart, as the rest of this one reaches it.
+//! The connection to the other process of an online restart, for all threads of this one.
 
 use std::{
     collections::VecDeque,
@@ -15,31 +15,32 @@ use pgweir_core::takeover::Message;
 
 use super::{Companion, Departing, channel::Channel};
 
-/// The other process, if there is one.
+/// The connection to the other process, if there is one.
 #[derive(Debug, Default)]
 pub(crate) struct Partner {
     line: Mutex<Option<Line>>,
-    /// Somebody may wait for its end.
+    /// Signals the end of the other process to waiting threads.
     gone: Condvar,
-    /// No client is left here: what is under way to it is the last.
+    /// Whether no client is left in this process, apart from those that are under way.
     is_last: AtomicBool,
 }
 
 #[derive(Debug)]
 struct Line {
-    /// Not to be waited for under the line's own lock: what has arrived must be heard meanwhile.
+    /// A thread must not wait for this lock while it holds the connection's lock: confirmations must be received
+    /// meanwhile.
     voice: Arc<Mutex<Channel>>,
-    /// The process that was here before us, if it is that one.
+    /// The old process's pid, if the other process is the old one.
     elder: Option<u32>,
-    /// Clients that were sent, or are about to be, and have not arrived.
+    /// Clients that were sent, or are about to be sent, and were not confirmed.
     under_way: VecDeque<Departing>,
-    /// How many have arrived.
+    /// How many clients were confirmed.
     arrived: u64,
 }
 
 impl Partner {
-    /// It is there; `elder` is its process id if it was here before us. Whoever locks what comes back speaks before
-    /// all others.
+    /// The connection is open; `elder` is the other process's pid if that is the old process. The holder of the
+    /// returned lock sends before all other threads.
     pub(super) fn found(&self, channel: Channel, elder: Option<u32>) -> Arc<Mutex<Channel>> {
         self.is_last.store(false, Ordering::Relaxed);
         let voice = Arc::new(Mutex::new(channel));
@@ -52,34 +53,34 @@ impl Partner {
         voice
     }
 
-    /// The one that was here before us is gone.
+    /// The old process is gone.
     pub(super) fn lost_elder(&self) {
         drop(self.line.lock().take_if(|line| line.elder.is_some()));
         self.gone.notify_all();
     }
 
-    /// The one that was to take over is gone, or was refused: the clients that have not arrived are still ours.
+    /// The new process is gone, or was refused: the clients that were not confirmed still belong to this process.
     pub(super) fn lost_heir(&self) -> VecDeque<Departing> {
         let line = self.line.lock().take_if(|line| line.elder.is_none());
         line.map(|line| line.under_way).unwrap_or_default()
     }
 
-    /// The process before us, while it still has clients.
+    /// The old process's pid, while it still has clients.
     pub(super) fn elder(&self) -> Option<u32> {
         self.line.lock().as_ref().and_then(|line| line.elder)
     }
 
-    /// Waits until it is gone, but not longer than this.
+    /// Waits until the other process is gone, at most this long.
     pub(super) fn wait_for_end(&self, patience: Duration) {
         let mut line = self.line.lock();
         self.gone
             .wait_while_for(&mut line, |line| line.is_some(), patience);
     }
 
-    /// Tells it something, if it is there.
+    /// Sends a message to the other process, if there is one.
     pub(crate) fn say(&self, message: &Message) {
         if let Some(voice) = self.voice() {
-            // Whoever listens to it notices that it is gone.
+            // The receiving thread notices that the other process is gone.
             let _ = voice.lock().send(message, &[]);
         }
     }
@@ -89,10 +90,10 @@ impl Partner {
         line.as_ref().map(|line| Arc::clone(&line.voice))
     }
 
-    /// Sends it a client. Should that fail half-way, the client is among the [`lost`](Self::lost).
+    /// Sends a client to the other process. If that fails half-way, the client is among the [`lost`](Self::lost).
     ///
     /// # Errors
-    /// It is not there, or the client can't be sent: it is still ours.
+    /// There is no other process, or the client can't be sent: it still belongs to this process.
     pub(super) fn send(&self, client: Departing) -> Result<(), Departing> {
         let Ok(fd) = client.fd.try_clone() else {
             return Err(client);
@@ -136,13 +137,14 @@ impl Partner {
             .map(AsFd::as_fd)
             .collect();
         if voice.send_frame(&frame, &descriptors).is_err() {
-            // It may have been cut in the middle: nothing sensible can follow, and who listens hears that.
+            // The frame may be incomplete, so nothing can follow. The receiving thread then sees the end of the
+            // connection.
             voice.end();
         }
         Ok(())
     }
 
-    /// So many have arrived in all: the servers that have gone along with those that are new.
+    /// The other process has confirmed so many clients in all. Returns the servers of the newly confirmed ones.
     pub(super) fn received(&self, count: u64) -> Vec<Companion> {
         let mut gone = Vec::new();
         if let Some(line) = &mut *self.line.lock() {
@@ -156,12 +158,12 @@ impl Partner {
         gone
     }
 
-    /// No client is left here.
+    /// No client is left in this process.
     pub(crate) fn set_last(&self) {
         self.is_last.store(true, Ordering::Relaxed);
     }
 
-    /// Have all clients arrived?
+    /// Were all clients confirmed?
     pub(super) fn has_all(&self) -> bool {
         let line = self.line.lock();
         let is_empty = line.as_ref().is_some_and(|line| line.under_way.is_empty());

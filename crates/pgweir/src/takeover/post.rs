@@ -1,4 +1,4 @@
-//! Where a running process is asked to hand over.
+//! The socket on which a running process is asked to hand over.
 
 use std::{
     fs, io,
@@ -13,7 +13,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-/// A socket that a new process calls. It goes along when all is handed over.
+/// The socket that a new process connects to. It is handed over, too.
 #[derive(Debug)]
 pub(crate) struct Post {
     listener: UnixListener,
@@ -22,10 +22,10 @@ pub(crate) struct Post {
 }
 
 impl Post {
-    /// Opens it. What a process that is gone has left there is removed.
+    /// Opens the socket, and removes a file that an ended process has left there.
     ///
     /// # Errors
-    /// When somebody answers there, or the socket can't be made.
+    /// A process answers there, or the socket can't be made.
     pub(crate) fn open(path: PathBuf) -> io::Result<Self> {
         match UnixStream::connect(&path) {
             Ok(_) => return Err(io::Error::from(io::ErrorKind::AddrInUse)),
@@ -39,7 +39,7 @@ impl Post {
         Ok(Self::of(listener, path))
     }
 
-    /// The one of the process before this one.
+    /// The socket of the old process.
     pub(super) fn inherited(fd: OwnedFd, path: PathBuf) -> io::Result<Self> {
         let listener = UnixListener::from(fd);
         listener.set_nonblocking(false)?;
@@ -58,15 +58,15 @@ impl Post {
         self.listener.accept().map(|(stream, _)| stream)
     }
 
-    /// It is another process's now, or ours again.
+    /// Notes whether the socket's file belongs to another process, or to this one again.
     pub(crate) fn set_given(&self, given: bool) {
         self.given.store(given, Ordering::Relaxed);
     }
 
-    /// The process ends: its file goes, if it is still ours.
+    /// The process ends: removes the socket's file, if it still belongs to this process.
     pub(crate) fn remove(&self) {
         if !self.given.load(Ordering::Relaxed) {
-            // Somebody may have removed it before us.
+            // The file may have been removed already.
             let _ = fs::remove_file(&self.path);
         }
     }
