@@ -126,6 +126,8 @@ pub(crate) struct Client {
     pub(crate) works_on_session: bool,
     /// It has said LISTEN.
     listens: bool,
+    /// Its listener has answered to its LISTEN or UNLISTEN, in a server's place.
+    was_heard_alone: bool,
     /// It has asked for values of sequences.
     reads_values: bool,
     /// It sets a custom parameter by a function that tells nothing of it, once it has named that in a text: has it?
@@ -216,6 +218,7 @@ impl Client {
             speaks_sql: false,
             works_on_session: false,
             listens: false,
+            was_heard_alone: false,
             reads_values: false,
             whispers: None,
             notifications: 0,
@@ -417,6 +420,16 @@ impl Client {
             backend::NOTICE_RESPONSE if !self.has_begun() && is_of_waiting(body) => Ok(()),
             // A lone Sync that was cancelled while it waited, or that no server sees.
             backend::READY_FOR_QUERY if self.may_get_no_server() && !self.has_begun() => {
+                self.answered(tag, body)
+            }
+            // A LISTEN or UNLISTEN that no server has seen.
+            backend::COMMAND_COMPLETE
+                if said.is_empty() && matches!(body, b"LISTEN\0" | b"UNLISTEN\0") =>
+            {
+                self.was_heard_alone = true;
+                self.answered(tag, body)
+            }
+            backend::READY_FOR_QUERY if std::mem::take(&mut self.was_heard_alone) => {
                 self.answered(tag, body)
             }
             // Whether a server says these or the pooler, what counts is that they fit.
