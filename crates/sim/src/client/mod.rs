@@ -421,7 +421,6 @@ impl Client {
             backend::READY_FOR_QUERY if self.may_get_no_server() && !self.has_begun() => {
                 self.answered(tag, body)
             }
-            // A LISTEN or UNLISTEN that no server has seen.
             backend::COMMAND_COMPLETE
                 if said.is_empty() && matches!(body, b"LISTEN\0" | b"UNLISTEN\0") =>
             {
