@@ -126,8 +126,7 @@ pub(crate) struct Client {
     pub(crate) works_on_session: bool,
     /// It has said LISTEN.
     listens: bool,
-    /// Its listener has answered to its LISTEN or UNLISTEN, in a server's place.
-    was_heard_alone: bool,
+    alone: bool,
     /// It has asked for values of sequences.
     reads_values: bool,
     /// It sets a custom parameter by a function that tells nothing of it, once it has named that in a text: has it?
@@ -218,7 +217,7 @@ impl Client {
             speaks_sql: false,
             works_on_session: false,
             listens: false,
-            was_heard_alone: false,
+            alone: false,
             reads_values: false,
             whispers: None,
             notifications: 0,
@@ -422,16 +421,13 @@ impl Client {
             backend::READY_FOR_QUERY if self.may_get_no_server() && !self.has_begun() => {
                 self.answered(tag, body)
             }
-            // A LISTEN or UNLISTEN that no server has seen.
             backend::COMMAND_COMPLETE
                 if said.is_empty() && matches!(body, b"LISTEN\0" | b"UNLISTEN\0") =>
             {
-                self.was_heard_alone = true;
+                self.alone = true;
                 self.answered(tag, body)
             }
-            backend::READY_FOR_QUERY if std::mem::take(&mut self.was_heard_alone) => {
-                self.answered(tag, body)
-            }
+            backend::READY_FOR_QUERY if std::mem::take(&mut self.alone) => self.answered(tag, body),
             // Whether a server says these or the pooler, what counts is that they fit.
             backend::PARSE_COMPLETE | backend::CLOSE_COMPLETE => self.answered(tag, body),
             backend::ERROR_RESPONSE if self.expects_error(body) => {
