@@ -56,7 +56,7 @@ pub(crate) fn page() -> String {
         for entry in group.entries {
             let (message, code) = (entry.fault.to_string(), entry.fault.sqlstate().to_owned());
             let _ = write!(out, "\n### `{message}`\n\n");
-            if !entry.fault.is_told() {
+            if !entry.fault.is_sent_to_client() {
                 out.push_str("In the log only: what came may not be from a PostgreSQL client.\n\n");
             }
             let _ = write!(

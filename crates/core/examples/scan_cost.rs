@@ -7,7 +7,7 @@ use std::{env, hint::black_box, process::Command};
 
 use pgweir_core::session::{
     certificates::Certificates,
-    scan::{Dialect, Suspicion, VerdictCache, scan},
+    scan::{Dialect, Effects, VerdictCache, scan},
 };
 
 /// So often is a text scanned in one run.
@@ -139,19 +139,19 @@ fn certificates() -> Certificates {
 }
 
 #[inline(never)]
-fn scanned(text: &[u8], certificates: &Certificates) -> Suspicion {
+fn scanned(text: &[u8], certificates: &Certificates) -> Effects {
     scan(text, Dialect::Utf8, certificates)
 }
 
 /// A text that was said before.
 #[inline(never)]
-fn scanned_again(text: &[u8], cache: &mut VerdictCache, certificates: &Certificates) -> Suspicion {
+fn scanned_again(text: &[u8], cache: &mut VerdictCache, certificates: &Certificates) -> Effects {
     cache.scan(text, Dialect::Utf8, certificates)
 }
 
 /// A text that was never said before.
 #[inline(never)]
-fn met_first(text: &[u8], cache: &mut VerdictCache, certificates: &Certificates) -> Suspicion {
+fn met_first(text: &[u8], cache: &mut VerdictCache, certificates: &Certificates) -> Effects {
     // Another function than `scanned_again` to the compiler.
     black_box(TIMES);
     cache.scan(text, Dialect::Utf8, certificates)

@@ -7,7 +7,7 @@ use std::{ops::Range, sync::Arc};
 use pgweir_auth::scram;
 
 use crate::{
-    Inquiry, Token, WorkerId,
+    AuthCheck, Token, WorkerId,
     address::{Address, Endpoint},
     backend::Server,
     cancel::CancelKey,
@@ -16,7 +16,7 @@ use crate::{
     metrics::Metrics,
     operator::Shutdown,
     stats::Stats,
-    takeover::{Along, ClientRecord, ListenNote, PoolNote},
+    takeover::{ClientRecord, HandedOverServer, ListenNote, PoolNote},
     tls::TlsRole,
 };
 
@@ -99,15 +99,15 @@ pub enum Action {
     },
     /// Check a password by LDAP or PAM, or look up the name of a user id, off the event loop. The driver reports to
     /// [`Worker::found`](crate::Worker::found).
-    Inquire {
+    CheckAuth {
         /// The client.
         conn: Token,
         /// What to check or to look up.
-        inquiry: Inquiry,
+        auth_check: AuthCheck,
     },
     /// Move an idle server connection to another worker: unregister its socket here, and let that worker
     /// [`adopt`](crate::Worker::adopt) the server.
-    HandOver {
+    MoveServer {
         /// The server's token here. The core has forgotten it already.
         conn: Token,
         /// The new owner.
@@ -117,17 +117,17 @@ pub enum Action {
     },
     /// Online restart: unregister this client's socket and pass it to the new process, with the bytes that the client
     /// has yet to be sent.
-    Depart {
+    HandOverClient {
         /// The client's token here. The core has forgotten it already.
         conn: Token,
         /// The client's state, for the new process.
         record: Box<ClientRecord>,
         /// The server connection that goes with the client, in session mode.
-        server: Option<Along>,
+        server: Option<HandedOverServer>,
     },
     /// Online restart: send the other process a note about a client that listens, behind the clients that this worker
     /// has handed over before.
-    Forward {
+    ForwardToNewProcess {
         /// The client's key.
         key: Box<CancelKey>,
         /// The note.
@@ -144,7 +144,7 @@ pub enum Action {
         mail: Mail,
     },
     /// Like `Mail`, but the driver first reads what has arrived on all connections by now and reports these events.
-    MailOnceRead {
+    MailAfterPending {
         /// The worker that gets the message.
         to: WorkerId,
         /// The message.

@@ -13,7 +13,7 @@ use pgweir_wire::ssl_request;
 use self::peers::PeerPools;
 use crate::{
     Action, Actions, Address, Control, Endpoint, ReadMode, Time, TlsRole, Token, WorkerId,
-    backend::{Duty, Own, Request},
+    backend::{Duty, InternalQuery, Request},
     cancel::{CancelConnection, CancelKey, ELSEWHERE, Goal, Keys, Passage},
     connections::{Conn, Connections},
     directory::Directory,
@@ -242,7 +242,7 @@ pub(crate) fn busy_server(connections: &mut Connections, conn: Token) -> Option<
     let server = connections.server(server_conn)?;
     let is_idle = server.replies.is_settled() && server.status == b'I'
         // What cleans the server for the client must not be cancelled in the place of its query.
-        || server.replies.current() == Some(Request::Own(Own::Sequences));
+        || server.replies.current() == Some(Request::Internal(InternalQuery::Sequences));
     let may = !is_idle && server.cancels < CANCELS_PER_SERVER_MAX && server.key.is_some();
     may.then_some(server_conn)
 }

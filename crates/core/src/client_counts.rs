@@ -23,8 +23,8 @@ pub struct ClientCounts {
     databases: HashMap<Box<str>, usize>,
     users: HashMap<Box<str>, usize>,
     /// Logins above a limit that are parked: they are not counted until the workers have processed pending disconnects.
-    aside: usize,
-    let_in: u64,
+    parked: usize,
+    admissions: u64,
 }
 
 impl ClientCounts {
@@ -38,7 +38,7 @@ impl ClientCounts {
     ///
     /// # Errors
     /// The client would be above a limit.
-    pub fn let_in(
+    pub fn admit_client(
         &mut self,
         names: &PoolKey,
         limits: &ClientLimits,
@@ -47,30 +47,30 @@ impl ClientCounts {
         let of_database = self.of_database(&names.database);
         limits.admit(others, of_database, self.of_user(&names.user))?;
         self.add(names);
-        self.let_in += 1;
+        self.admissions += 1;
         Ok(())
     }
 
     /// Parks a login that was not admitted: it is not counted.
-    pub fn set_aside(&mut self) {
-        self.aside += 1;
+    pub fn park_login(&mut self) {
+        self.parked += 1;
     }
 
     /// A parked login is admitted, or has ended.
-    pub fn take_from_aside(&mut self) {
-        self.aside -= 1;
+    pub fn unpark_login(&mut self) {
+        self.parked -= 1;
     }
 
     /// The number of parked logins.
     #[must_use]
-    pub fn aside(&self) -> usize {
-        self.aside
+    pub fn parked_logins(&self) -> usize {
+        self.parked
     }
 
     /// How many clients have been admitted since the process began.
     #[must_use]
-    pub fn entries(&self) -> u64 {
-        self.let_in
+    pub fn admissions(&self) -> u64 {
+        self.admissions
     }
 
     /// Removes a client that was added.
@@ -160,19 +160,19 @@ mod tests {
             of_user: Some(1),
         };
         let mut counts = ClientCounts::default();
-        counts.let_in(&names("a", "x"), &limits, 0).unwrap();
-        let of_user = counts.let_in(&names("b", "x"), &limits, 1);
+        counts.admit_client(&names("a", "x"), &limits, 0).unwrap();
+        let of_user = counts.admit_client(&names("b", "x"), &limits, 1);
         assert!(matches!(of_user, Err(Fault::TooManyClientsOfUser)));
         assert_eq!(counts.of_database("b"), 0);
-        counts.let_in(&names("a", "y"), &limits, 1).unwrap();
-        let of_database = counts.let_in(&names("a", "z"), &limits, 2);
+        counts.admit_client(&names("a", "y"), &limits, 1).unwrap();
+        let of_database = counts.admit_client(&names("a", "z"), &limits, 2);
         assert!(matches!(of_database, Err(Fault::TooManyClientsOfDatabase)));
-        counts.let_in(&names("b", "z"), &limits, 2).unwrap();
-        let of_process = counts.let_in(&names("c", "c"), &limits, 3);
+        counts.admit_client(&names("b", "z"), &limits, 2).unwrap();
+        let of_process = counts.admit_client(&names("c", "c"), &limits, 3);
         assert!(matches!(of_process, Err(Fault::TooManyClients)));
-        assert_eq!(counts.entries(), 3);
+        assert_eq!(counts.admissions(), 3);
         counts
-            .let_in(&names("a", "x"), &ClientLimits::default(), 3)
+            .admit_client(&names("a", "x"), &ClientLimits::default(), 3)
             .unwrap();
     }
 }

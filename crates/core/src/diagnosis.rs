@@ -11,7 +11,7 @@ use crate::{
     backend::{Duty, Server},
     fault::Reason,
     pin::Pins,
-    pool::{Obstacle, Scope},
+    pool::{Scope, WaitReason},
 };
 
 /// So much is said of the failure of a login.
@@ -113,13 +113,13 @@ impl Diagnosis {
                 let _ = write!(detail, " and {} in overflow", limits.overflow);
             }
             (
-                ledger.obstacle(now),
+                ledger.wait_reason(now),
                 (ledger.waiting(), ledger.waiting_since()),
             )
         };
         add_states(&self.counts, &mut detail);
         detail.push('.');
-        let hint = self.add_obstacle(obstacle, now, &mut detail);
+        let hint = self.add_wait_reason(obstacle, now, &mut detail);
         for (at, holder) in self.longest.iter().enumerate() {
             detail.push_str(if at == 0 {
                 " In use for longest: "
@@ -174,9 +174,9 @@ impl Diagnosis {
     }
 
     /// What keeps the pool from opening one more, and what can be done about that.
-    fn add_obstacle(
+    fn add_wait_reason(
         &self,
-        obstacle: Obstacle,
+        obstacle: WaitReason,
         now: Time,
         detail: &mut String,
     ) -> Cow<'static, str> {
@@ -184,7 +184,7 @@ impl Diagnosis {
         const PINNED: &str = "Raise pool_size or pinned_overflow, set pin_timeout, or end what sessions hold: see \
                               SHOW PINS.";
         match obstacle {
-            Obstacle::Size => {
+            WaitReason::Size => {
                 let limits = *self.pool.ledger.lock().limits();
                 let names = match (limits.reserve > 0, limits.overflow > 0) {
                     (false, false) => "pool_size",
@@ -198,7 +198,7 @@ impl Diagnosis {
                     _ => PINNED.into(),
                 }
             }
-            Obstacle::Cap { by, limit } => {
+            WaitReason::Cap { by, limit } => {
                 let of = match by {
                     Scope::Database => "the database",
                     Scope::User => "the user",
@@ -209,7 +209,7 @@ impl Diagnosis {
                 self.add_others(detail);
                 format!("Raise {name} or query_wait_timeout, {LONG}").into()
             }
-            Obstacle::Failed(at) => {
+            WaitReason::Failed(at) => {
                 let failure = self.pool.facts.lock().failure.clone();
                 let text = failure.map_or_else(String::new, |failure| failure.text);
                 let text: String = text.chars().take(FAILURE_CHARS).collect();
@@ -220,15 +220,15 @@ impl Diagnosis {
                 );
                 "See the logs of pgweir and of the server.".into()
             }
-            Obstacle::Paused => {
+            WaitReason::Paused => {
                 detail.push_str(" It is paused.");
                 "An administrator's RESUME ends the pause.".into()
             }
-            Obstacle::Connecting => {
+            WaitReason::Connecting => {
                 detail.push_str(" One more is logging in.");
                 format!("Raise query_wait_timeout, {LONG}").into()
             }
-            Obstacle::None => format!("Raise query_wait_timeout, {LONG}").into(),
+            WaitReason::None => format!("Raise query_wait_timeout, {LONG}").into(),
         }
     }
 }

@@ -20,14 +20,14 @@ use pgweir_auth::{
 use pgweir_config::{Config, Database, FairWindow};
 
 use crate::{
+    auth_cache::AuthCache,
     bypass::Bypass,
     catalog::{Catalog, Catalogs},
     client_counts::ClientCounts,
     listen::Holders,
-    lookups::Lookups,
     occupancy::Occupancies,
     operator::Operator,
-    pool::{CapLimits, Ledger, Limits, Order, PoolId, PoolKey, Scope, Seat, SharedCaps},
+    pool::{CapLimits, CapMembership, Ledger, Limits, Order, PoolId, PoolKey, Scope, SharedCaps},
     session::{SequenceReaders, SettingsTable, Statements, TrackedNames},
     shared_pool::{FreeIds, SharedPool},
     time::Time,
@@ -73,7 +73,7 @@ pub struct Directory {
     serving: AtomicUsize,
     next_id: AtomicU64,
     made_secrets: Mutex<HashMap<String, MadeSecret>>,
-    lookups: Lookups,
+    auth_cache: AuthCache,
     occupancies: Occupancies,
     operator: Operator,
     holders: Holders,
@@ -138,7 +138,7 @@ impl Directory {
             serving: AtomicUsize::new(workers),
             next_id: AtomicU64::new(1),
             made_secrets: Mutex::default(),
-            lookups: Lookups::default(),
+            auth_cache: AuthCache::default(),
             occupancies: Occupancies::default(),
             operator: Operator::default(),
             holders: Holders::default(),
@@ -196,7 +196,7 @@ impl Directory {
         }
         self.operator
             .forget_databases(|name| snapshot.config.database(name).is_some());
-        self.lookups.clear();
+        self.auth_cache.clear();
         let users = &snapshot.users;
         self.made_secrets.lock().retain(|user, kept| {
             users
@@ -214,15 +214,15 @@ impl Directory {
         }
         let id = PoolId(self.free_ids.lock().take());
         let names = [&*key.database, &*key.user];
-        let seat = Seat::new(
+        let caps = CapMembership::new(
             &self.caps,
             id,
             names,
             cap_limits(config, database, &key.user),
         );
         let limits = limits(config, database, &key.user);
-        let mut ledger = Ledger::new(self.workers, limits, seat);
-        if self.departs() {
+        let mut ledger = Ledger::new(self.workers, limits, caps);
+        if self.hands_clients_over() {
             ledger.restrict(0);
         }
         if self.operator.is_halted(&key.database) {
@@ -234,7 +234,7 @@ impl Directory {
             key: key.clone(),
             ledger: Mutex::new(ledger),
             facts: Mutex::default(),
-            customs: Mutex::default(),
+            custom_parameters: Mutex::default(),
             catalog: pools.catalog(&key.database),
             startups: Mutex::default(),
             sequence_readers: SequenceReaders::default(),
@@ -361,8 +361,8 @@ impl Directory {
 
     /// The cache of `auth_query` results and of users' roles.
     #[must_use]
-    pub fn lookups(&self) -> &Lookups {
-        &self.lookups
+    pub fn auth_cache(&self) -> &AuthCache {
+        &self.auth_cache
     }
 
     /// The SCRAM secret that was derived from a user's plain password, if it is known.

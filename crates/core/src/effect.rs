@@ -45,7 +45,7 @@ pub(crate) enum Effect {
 }
 
 /// Something that consoles wait for may have come.
-pub(crate) fn tell_waiting_consoles(directory: &Directory, out: &mut Actions) {
+pub(crate) fn wake_waiting_consoles(directory: &Directory, out: &mut Actions) {
     for (to, console) in directory.operator().waits() {
         let mail = Mail::Awaited(console);
         out.list.push(Action::Mail { to, mail });

@@ -250,7 +250,7 @@ impl Fault {
     /// Is the error sent to the client? Like PostgreSQL, pgweir only logs errors of peers that may not speak the
     /// protocol at all, or that disconnect before their login.
     #[must_use]
-    pub fn is_told(&self) -> bool {
+    pub fn is_sent_to_client(&self) -> bool {
         !matches!(self, Self::Startup(StartupError::Length(_)))
     }
 

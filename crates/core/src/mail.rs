@@ -5,15 +5,15 @@ use std::{net::IpAddr, sync::Arc};
 use crate::{
     SharedPool, Shutdown, Snapshot, Token, WorkerId,
     cancel::CancelKey,
-    console::{KnownNames, Tour},
+    console::{KnownNames, WorkerRound},
     diagnosis::Diagnosis,
     fault::Fault,
-    listen::Letter,
+    listen::Message,
     metrics::Measurement,
     pool::Waiter,
     shared_pool::Search,
     signal::Order,
-    takeover::Word,
+    takeover::TakeoverMail,
 };
 
 /// A notice for the operator about a command that was carried out.
@@ -30,15 +30,15 @@ pub struct Note {
 pub enum Mail {
     /// Clients wait in this pool: offer the pool's idle servers to its ledger, and each server that becomes free, until
     /// the ledger answers that no client waits.
-    Wanted(Arc<SharedPool>),
+    ServersWanted(Arc<SharedPool>),
     /// Open a server for this pool.
     Open(Arc<SharedPool>),
     /// Open a server of this pool that serves only this client.
     OpenFor(Arc<SharedPool>, Waiter),
     /// The number of this pool's clients has crossed `share_after`: from now on they share servers, or each keeps one.
-    Share(Arc<SharedPool>),
+    SharingChanged(Arc<SharedPool>),
     /// A limit that several pools share, and that has denied this pool a server, has room again.
-    Room(Arc<SharedPool>),
+    CapHasRoom(Arc<SharedPool>),
     /// A search for the idle server that is closed for another pool's sake. It goes from worker to worker.
     Search(Box<Search>),
     /// Collects what the servers of a pool in which clients wait are busy with. It goes from worker to worker.
@@ -48,14 +48,14 @@ pub enum Mail {
     /// The server was lost that a lookup about this client's user was running on: look the user up again.
     LookUpAgain(Token),
     /// About LISTEN.
-    Listen(Box<Letter>),
+    Listen(Box<Message>),
     /// The pool has no server, and PostgreSQL refuses its logins: fail the clients that wait.
     Failed(Arc<SharedPool>),
     /// The sender has logins above `max_client_conn`. Answer with `CaughtUp` once all input that has arrived so far is
     /// processed: a client that has disconnected may make room.
-    CatchUp(WorkerId),
+    ProcessPending(WorkerId),
     /// The answer to `CatchUp`.
-    CaughtUp,
+    PendingProcessed,
     /// A cancel request that named a client of this worker.
     Cancel {
         /// Where the request came in.
@@ -96,11 +96,11 @@ pub enum Mail {
         gone: Arc<[IpAddr]>,
     },
     /// The operator's orders have changed: apply those that now stand in [`Operator`](crate::Operator).
-    Obey,
+    OperatorOrders,
     /// Check again whether what this console waits for has happened.
     Awaited(Token),
     /// A console command that goes through all workers, one after another.
-    Tour(Box<Tour>),
+    ConsoleRound(Box<WorkerRound>),
     /// A new configuration. It takes effect as a whole.
     Config(Arc<Snapshot>),
     /// The outcome of a RELOAD or SET that a console asked for. What it changed has been mailed to
@@ -112,7 +112,7 @@ pub enum Mail {
         outcome: Result<Option<Note>, Fault>,
     },
     /// About an online restart.
-    Takeover(Box<Word>),
+    Takeover(Box<TakeoverMail>),
     /// A measurement for metrics, which visits each worker.
     Measure(Box<Measurement>),
     /// Send this worker's counters to the control thread.
@@ -121,8 +121,8 @@ pub enum Mail {
     Shutdown(Shutdown),
 }
 
-impl From<Word> for Mail {
-    fn from(word: Word) -> Self {
+impl From<TakeoverMail> for Mail {
+    fn from(word: TakeoverMail) -> Self {
         Self::Takeover(Box::new(word))
     }
 }

@@ -1,7 +1,7 @@
 //! The operators' orders (PAUSE, SUSPEND, DISABLE, shutdown) for all workers, and the consoles that wait for their end.
 //!
 //! A console command changes the orders here, at once for the whole process. Then each worker gets a message
-//! ([`Mail::Obey`](crate::mail::Mail::Obey), or a console command that goes through all workers) and applies the orders
+//! ([`Mail::OperatorOrders`](crate::mail::Mail::OperatorOrders), or a console command that goes through all workers) and applies the orders
 //! that stand here at that moment. So the order in which a worker gets several such messages does not matter: after the
 //! last one it has applied all orders.
 
@@ -53,7 +53,7 @@ struct Orders {
     paused: BTreeSet<String>,
     disabled: BTreeSet<String>,
     /// Workers that have yet to report that they are quiet, after SUSPEND.
-    restless: BTreeSet<WorkerId>,
+    must_report: BTreeSet<WorkerId>,
     /// The console that gave the SUSPEND.
     suspended_by: Option<(WorkerId, Token)>,
 }
@@ -89,19 +89,19 @@ impl Operator {
         }
         orders.halt = Halt::Suspended;
         orders.suspended_by = Some(console);
-        orders.restless = (0..workers).map(|index| WorkerId(index as u8)).collect();
+        orders.must_report = (0..workers).map(|index| WorkerId(index as u8)).collect();
         Ok(())
     }
 
     /// A suspended worker reports that it is quiet.
     pub fn is_quiet(&self, worker: WorkerId) {
-        self.orders.write().restless.remove(&worker);
+        self.orders.write().must_report.remove(&worker);
     }
 
     /// Have all workers reported that they are quiet, after SUSPEND?
     #[must_use]
     pub fn are_all_quiet(&self) -> bool {
-        self.orders.read().restless.is_empty()
+        self.orders.read().must_report.is_empty()
     }
 
     /// A console has disconnected. `true` if it had suspended the process: then this ends the suspension.

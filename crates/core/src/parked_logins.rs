@@ -32,7 +32,7 @@ pub(crate) struct ParkedLogins {
     /// So many workers have not said yet that they have.
     awaited: usize,
     /// How many clients had been let in when the workers were asked.
-    entries: u64,
+    admissions: u64,
     /// Those that came after the workers were asked: they are asked once more.
     later: Vec<ParkedLogin>,
 }
@@ -48,7 +48,7 @@ impl ParkedLogins {
     /// or it was counted too often.
     pub(crate) fn park_again(&mut self, env: &Env<'_>, login: ParkedLogin) -> bool {
         // Others have got the places of those who left; clients that left to come again are not seen yet.
-        let others_came = env.directory.client_counts().entries() != self.entries;
+        let others_came = env.directory.client_counts().admissions() != self.admissions;
         let may = login.counts < COUNTS_MAX && others_came;
         if may {
             let counts = login.counts + 1;
@@ -64,9 +64,9 @@ impl ParkedLogins {
         }
         std::mem::swap(&mut self.asked, &mut self.later);
         self.awaited = env.directory.workers();
-        self.entries = env.directory.client_counts().entries();
+        self.admissions = env.directory.client_counts().admissions();
         for to in (0..self.awaited).map(|index| WorkerId(index as u8)) {
-            let mail = Mail::CatchUp(env.worker);
+            let mail = Mail::ProcessPending(env.worker);
             out.list.push(Action::Mail { to, mail });
         }
     }
@@ -82,9 +82,9 @@ impl ParkedLogins {
 }
 
 /// Another worker has parked logins: it is told once everything that has come to this one was read.
-pub(crate) fn catch_up(from: WorkerId, out: &mut Actions) {
-    let mail = Mail::CaughtUp;
-    out.list.push(Action::MailOnceRead { to: from, mail });
+pub(crate) fn confirm_pending_processed(from: WorkerId, out: &mut Actions) {
+    let mail = Mail::PendingProcessed;
+    out.list.push(Action::MailAfterPending { to: from, mail });
 }
 
 /// The limits that hold for a client that logs in. `is_own`: the client runs under this process's user id and claims to
@@ -96,7 +96,11 @@ pub(crate) fn limits_at_login(
     is_own: bool,
 ) -> ClientLimits {
     // Whether the client may get past the limits is looked at again once it has proven who it is.
-    if request.native.as_ref().is_some_and(|native| native.bypass) {
+    if request
+        .exclusive
+        .as_ref()
+        .is_some_and(|exclusive| exclusive.bypass)
+    {
         return ClientLimits::default();
     }
     let to_console = is_console(&request.database);

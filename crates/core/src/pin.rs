@@ -125,7 +125,7 @@ impl Pins {
 
     /// Is there session state that no SQL command removes, so that only closing the server does?
     #[must_use]
-    pub fn spoils(self) -> bool {
+    pub fn require_close(self) -> bool {
         self.contains(Pin::Seed) || self.contains(Pin::Library)
     }
 }
@@ -147,14 +147,14 @@ mod tests {
     #[test]
     fn sets() {
         let mut pins = Pins::default();
-        assert!(pins.is_empty() && !pins.spoils());
+        assert!(pins.is_empty() && !pins.require_close());
         pins.insert(Pin::Cursor);
         pins.insert(Pin::Temporary);
         pins.insert_if(Pin::Seed, false);
         assert_eq!(pins.to_string(), "temporary objects, cursor with hold");
         let before = pins;
         pins.insert_if(Pin::Library, true);
-        assert!(pins.spoils());
+        assert!(pins.require_close());
         assert_eq!(pins.new_since(before).to_string(), "load");
     }
 

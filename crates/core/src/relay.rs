@@ -2,30 +2,30 @@
 //! bytes from one to the other.
 
 mod backpressure;
+mod buffered_messages;
+mod byte_run;
 mod channels;
+mod client_names;
+mod client_to_server;
 mod ddl;
+mod failed_statements;
 mod fence;
-mod given;
-mod held;
+mod internal_query;
 mod named;
-mod outdated;
-mod own;
-mod own_names;
-mod refusal;
-mod reported;
-mod run;
+mod named_statements;
+mod outdated_statements;
+mod rejection;
+mod server_reports;
 mod statements;
-mod suspect;
-mod unmade;
+mod text_effects;
 mod unnamed;
-mod upward;
 
 use pgweir_config::PoolMode;
 use pgweir_wire::{HEADER_LEN, Report, Severity, tag::backend};
 
 use self::{
-    run::Run,
-    upward::{Stopped, Upward},
+    byte_run::Run,
+    client_to_server::{ClientMessages, Stopped},
 };
 use crate::{
     Action, Actions, Closed, ReadMode, Time, Token,
@@ -61,7 +61,7 @@ impl Worker {
         let Some(pool) = pool.and_then(Option::as_deref_mut) else {
             return;
         };
-        pool.heed_catalog();
+        pool.use_current_catalog();
         // A server of its own keeps what the client makes there.
         let is_shared = server.owner.is_none();
         // What cleans the server for the client may be in front of its first request.
@@ -79,7 +79,7 @@ impl Worker {
             let generation = pool.certificates.generation();
             server.session.certified_by.get_or_insert(generation);
         }
-        let mut upward = Upward {
+        let mut upward = ClientMessages {
             client_conn: conn,
             client,
             server_conn,
@@ -103,11 +103,11 @@ impl Worker {
             no_simple,
             left_database: None,
             channel_command: None,
-            makes_suspect: false,
+            has_effects: false,
         };
         let ran = upward.run(bytes, out);
         if let Some(name) = upward.left_database.take() {
-            self.leave_database(&name, now, out);
+            self.retire_servers_of_database(&name, now, out);
         }
         match ran {
             // A lone Flush or the end of a message changes nothing that a reply would tell us of.
@@ -128,7 +128,7 @@ impl Worker {
     ) {
         match stopped {
             Stopped::Listens(command) => self.channel_command(server_conn, command, now, out),
-            Stopped::Terminated => self.dismiss(conn, "client close request", now, out),
+            Stopped::Terminated => self.close_client(conn, "client close request", now, out),
             Stopped::Refused(fault) => self.refuse(conn, &fault, now, out),
         }
     }
@@ -157,7 +157,7 @@ impl Worker {
                 checks: server.replies.is_awaited(),
                 rows: server.session.awaits_rows(),
                 // In doubt, whatever is said tells that a request of our own is being answered.
-                tags: server.session.reads_tags() || server.replies.is_doubtful(),
+                tags: server.session.reads_command_tags() || server.replies.is_uncertain(),
             };
             let step = match server.stream.next(bytes, &mut at, expected) {
                 Ok(Some(step)) => step,
@@ -168,7 +168,7 @@ impl Worker {
                     break;
                 }
             };
-            let swallow = matches!(server.replies.current(), Some(Request::Own(_)));
+            let swallow = matches!(server.replies.current(), Some(Request::Internal(_)));
             let to = server.relays_for().filter(|_| !swallow);
             match step {
                 Step::Pass { start, end } => {
@@ -183,12 +183,14 @@ impl Worker {
                         run.sent = true;
                     }
                 }
-                Step::Look { start, end } => {
+                Step::Inspect { start, end } => {
                     let is_end = bytes[start] == backend::READY_FOR_QUERY;
-                    if stands_alone(bytes[start]) || is_end && server.session.wants_attention() {
+                    if stands_alone(bytes[start])
+                        || is_end && server.session.must_act_before_ready()
+                    {
                         run.flush(out);
                     }
-                    let passed = self.look(conn, &bytes[start..end], now, out);
+                    let passed = self.handle_message(conn, &bytes[start..end], now, out);
                     if self.table.server(conn).is_none() {
                         // It was closed for what it said, and its client with it.
                         run = Run::default();
@@ -199,9 +201,9 @@ impl Worker {
                     } else {
                         run.flush(out);
                     }
-                    self.after_look(conn, bytes[start], &mut run, now, out);
+                    self.follow_message(conn, bytes[start], &mut run, now, out);
                 }
-                Step::LookHeld => self.look_held(conn, to, &mut run, now, out),
+                Step::InspectHeld => self.handle_held_message(conn, to, &mut run, now, out),
                 Step::Overlong(tag) => self.passes_unread(conn, tag, now, out),
             }
         }
@@ -212,12 +214,12 @@ impl Worker {
             pool.stats.now.sent += bytes.len() as u64;
         }
         // Only now, since a server with unread bytes must not go to another client.
-        self.move_on(conn, was_lent, now, out);
+        self.finish_server_bytes(conn, was_lent, now, out);
     }
 
     /// The same as for a message that came whole.
     #[cold]
-    fn look_held(
+    fn handle_held_message(
         &mut self,
         conn: Token,
         to: Option<Token>,
@@ -230,18 +232,24 @@ impl Worker {
             return;
         };
         let message = server.stream.held().to_vec();
-        if self.look(conn, &message, now, out)
+        if self.handle_message(conn, &message, now, out)
             && let Some(to) = to
         {
             out.send_made(to, |made| made.extend_from_slice(&message));
             run.sent = true;
         }
-        self.after_look(conn, message[0], run, now, out);
+        self.follow_message(conn, message[0], run, now, out);
     }
 
     /// Takes note of a whole message of a server. `true` if it may be passed on.
     #[inline]
-    fn look(&mut self, conn: Token, message: &[u8], now: Time, out: &mut Actions) -> bool {
+    fn handle_message(
+        &mut self,
+        conn: Token,
+        message: &[u8],
+        now: Time,
+        out: &mut Actions,
+    ) -> bool {
         let Some(server) = self.table.server(conn) else {
             return false;
         };
@@ -257,7 +265,7 @@ impl Worker {
                     server.session.ddl = None;
                 }
                 let is_known = matches!(body[0], b'I' | b'T' | b'E');
-                let is_plain = !server.session.wants_attention();
+                let is_plain = !server.session.must_act_before_ready();
                 is_known && (is_plain || self.before_ready(conn, now, out))
             }
             backend::COPY_IN_RESPONSE => {
@@ -272,7 +280,7 @@ impl Worker {
                 self.described(conn, message)
             }
             backend::NOTIFICATION_RESPONSE => {
-                self.heard_directly(conn, message, now, out);
+                self.keep_direct_notification(conn, message, now, out);
                 false
             }
             backend::DATA_ROW => {
@@ -282,20 +290,27 @@ impl Worker {
             backend::COMMAND_COMPLETE => {
                 server.session.forget_signals_after(body);
                 self.command_completed(conn, body);
-                self.hearing_completed(conn, Some(body));
+                self.unlisten_completed(conn, Some(body));
                 true
             }
             backend::NOTICE_RESPONSE => {
                 self.noticed(conn, message, out);
                 true
             }
-            _ => self.complained(conn, body, now, out),
+            _ => self.handle_error(conn, body, now, out),
         }
     }
 
     /// What a message of a server sets off, once it is on its way to the client.
     #[inline]
-    fn after_look(&mut self, conn: Token, tag: u8, run: &mut Run, now: Time, out: &mut Actions) {
+    fn follow_message(
+        &mut self,
+        conn: Token,
+        tag: u8,
+        run: &mut Run,
+        now: Time,
+        out: &mut Actions,
+    ) {
         if tag == backend::COPY_IN_RESPONSE {
             return self.copy_began(conn, run, now, out);
         }
@@ -318,14 +333,14 @@ impl Worker {
             return;
         };
         match server.replies.ready() {
-            Some(Request::Own(own)) => {
+            Some(Request::Internal(own)) => {
                 run.flush(out);
-                self.own_request_done(conn, own, now, out);
+                self.internal_query_done(conn, own, now, out);
             }
             Some(Request::Simple | Request::Sync) => {
                 run.flush(out);
                 self.client_request_done(conn, now, out);
-                self.judge_if_held(conn, now, out);
+                self.inspect_if_held(conn, now, out);
             }
             None => {
                 run.flush(out);
@@ -347,7 +362,7 @@ impl Worker {
 
     /// All that has come of a server is handled: is its client, or its cleaning, done?
     #[inline]
-    fn move_on(&mut self, conn: Token, was_lent: bool, now: Time, out: &mut Actions) {
+    fn finish_server_bytes(&mut self, conn: Token, was_lent: bool, now: Time, out: &mut Actions) {
         let Some(server) = self.table.server(conn) else {
             return;
         };
@@ -358,7 +373,7 @@ impl Worker {
                 self.read_on_if_answered(conn, client, out);
                 self.release_if_done(conn, now, out);
             }
-            Duty::Cleaning { .. } => self.clean_on(conn, now, out),
+            Duty::Cleaning { .. } => self.continue_cleaning(conn, now, out),
             Duty::Idle if !server.stream.is_quiet() => {
                 // It has begun to speak of itself, and is not lent until it has finished.
                 let pool = server.pool();
@@ -380,7 +395,7 @@ impl Worker {
         let (pool_id, is_idle) = (server.pool(), server.status == b'I');
         let is_native = server.owner.is_some();
         let Some(client_conn) = server.relays_for() else {
-            return self.answered_while_judged(conn, out);
+            return self.answered_during_inspection(conn, out);
         };
         let Some(client) = self.table.client(client_conn) else {
             return;
@@ -408,7 +423,7 @@ impl Worker {
 
     /// ErrorResponse: `true` if the client is to see it as it is.
     #[cold]
-    pub(super) fn complained(
+    pub(super) fn handle_error(
         &mut self,
         conn: Token,
         body: &[u8],
@@ -418,11 +433,11 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return false;
         };
-        if !matches!(server.replies.current(), Some(Request::Own(_))) {
+        if !matches!(server.replies.current(), Some(Request::Internal(_))) {
             server.session.has_failed();
         }
         let marks = server.replies.failed();
-        self.hearing_completed(conn, None);
+        self.unlisten_completed(conn, None);
         let Ok(report) = Report::parse(body) else {
             self.undo(conn, marks);
             return true;
@@ -461,8 +476,8 @@ impl Worker {
             self.server_fault(conn, &"an error that nobody asked for", now, out);
             return false;
         }
-        if let Some(Request::Own(own)) = server.replies.current() {
-            self.own_request_failed(conn, own, &report, now, out);
+        if let Some(Request::Internal(own)) = server.replies.current() {
+            self.internal_query_failed(conn, own, &report, now, out);
             return false;
         }
         true
@@ -478,7 +493,7 @@ impl Worker {
     }
 
     /// A server is lost while a client has it. `true` if the client can stay.
-    pub(crate) fn tell_of_loss(
+    pub(crate) fn report_server_loss(
         &mut self,
         client_conn: Token,
         loss: &Loss,
@@ -503,7 +518,7 @@ impl Worker {
         if must_go {
             if loss.mid_message {
                 // The client is in the middle of a message: no error would be understood.
-                self.dismiss(client_conn, &loss.fault.to_string(), now, out);
+                self.close_client(client_conn, &loss.fault.to_string(), now, out);
             } else {
                 self.refuse(client_conn, &loss.fault, now, out);
             }

@@ -2,7 +2,7 @@
 
 mod eviction;
 mod failure;
-mod welcome;
+mod server_parameters;
 
 use std::sync::{
     Arc,
@@ -13,11 +13,11 @@ use parking_lot::Mutex;
 use pgweir_auth::{scram::ClientKeys, userlist::Secret};
 
 pub(crate) use self::eviction::Found;
-pub use self::{eviction::Search, failure::Failure, welcome::Welcome};
+pub use self::{eviction::Search, failure::Failure, server_parameters::ServerParameters};
 use crate::{
     catalog::Catalog,
     pool::{Epochs, Ledger, PoolId, PoolKey},
-    session::{Baseline, Customs, SequenceReaders, Startups},
+    session::{Baseline, CustomParameters, SequenceReaders, Startups},
     stats::{Stats, Times},
 };
 
@@ -31,9 +31,9 @@ pub struct SharedPool {
     /// The pool's counts of servers, and its queue of waiting clients.
     pub ledger: Mutex<Ledger>,
     /// Facts about the pool's servers.
-    pub facts: Mutex<Facts>,
+    pub facts: Mutex<ServerFacts>,
     /// Names of custom parameters that the pool's clients use.
-    pub customs: Mutex<Customs>,
+    pub custom_parameters: Mutex<CustomParameters>,
     /// The certificates of the pool's database.
     pub catalog: Arc<Catalog>,
     /// The values that clients' startup parameters have in PostgreSQL's spelling.
@@ -59,16 +59,18 @@ impl SharedPool {
     /// Is UTF8 the servers' encoding?
     pub(crate) fn is_utf8(&self) -> bool {
         let facts = self.facts.lock();
-        let welcome = facts.welcome.as_ref();
-        welcome.and_then(|welcome| welcome.parameter(b"server_encoding")) == Some(b"UTF8")
+        let server_parameters = facts.server_parameters.as_ref();
+        server_parameters
+            .and_then(|server_parameters| server_parameters.parameter(b"server_encoding"))
+            == Some(b"UTF8")
     }
 }
 
 /// Facts about the servers of a pool.
 #[derive(Debug, Default)]
-pub struct Facts {
+pub struct ServerFacts {
     /// The parameters that the servers report; `None` until the first one has logged in.
-    pub welcome: Option<Arc<Welcome>>,
+    pub server_parameters: Option<Arc<ServerParameters>>,
     /// The epoch of the server that reported them.
     pub epoch: u32,
     /// See [`SharedPool::defaults`].
@@ -87,9 +89,9 @@ pub struct Facts {
     pub baseline: Option<Arc<Baseline>>,
 }
 
-impl Facts {
+impl ServerFacts {
     /// Notes a failed login.
-    pub fn has_failed(&mut self, why: Failure) {
+    pub fn login_failed(&mut self, why: Failure) {
         let before = if self.failure.is_some() {
             self.failures
         } else {

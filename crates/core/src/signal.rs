@@ -7,7 +7,7 @@ use pgweir_wire::{Body, Report};
 
 use crate::{
     Endpoint,
-    session::{Suspicion, quote},
+    session::{Effects, quote},
 };
 
 /// The C function of PostgreSQL that warns. It is the same in every language, and SQL code can't raise a warning in its
@@ -27,12 +27,12 @@ pub enum Signal {
 impl Signal {
     /// The signal that texts with these effects send; the cancel, if it may be either.
     #[must_use]
-    pub fn of(suspicion: Suspicion) -> Option<Self> {
-        if suspicion.contains(Suspicion::CANCELS) {
+    pub fn of(effects: Effects) -> Option<Self> {
+        if effects.contains(Effects::CANCELS) {
             return Some(Self::Cancel);
         }
-        suspicion
-            .contains(Suspicion::TERMINATES)
+        effects
+            .contains(Effects::TERMINATES)
             .then_some(Self::Terminate)
     }
 }
@@ -228,9 +228,9 @@ mod tests {
 
     #[test]
     fn the_lesser_of_both() {
-        assert_eq!(Signal::of(Suspicion::OPAQUE), None);
-        assert_eq!(Signal::of(Suspicion::TERMINATES), Some(Signal::Terminate));
-        let both = Suspicion::TERMINATES | Suspicion::CANCELS;
+        assert_eq!(Signal::of(Effects::OPAQUE), None);
+        assert_eq!(Signal::of(Effects::TERMINATES), Some(Signal::Terminate));
+        let both = Effects::TERMINATES | Effects::CANCELS;
         assert_eq!(Signal::of(both), Some(Signal::Cancel));
     }
 

@@ -9,7 +9,7 @@ use crate::{
     Action, Actions, Halt, Time, Token,
     backend::Duty,
     connections::{Conn, Connections},
-    effect::{Effect, Env, tell_waiting_consoles},
+    effect::{Effect, Env, wake_waiting_consoles},
     fault::Fault,
     frontend::{Client, ClientDuty},
 };
@@ -24,7 +24,7 @@ struct Suspended {
     since: Time,
     frozen: Vec<Token>,
     /// Connections that are not quiet yet.
-    restless: Vec<Token>,
+    must_report: Vec<Token>,
     /// The operator knows that all connections are quiet.
     is_reported: bool,
 }
@@ -47,7 +47,7 @@ impl Suspension {
                 self.0 = Some(Box::new(Suspended {
                     since: env.now,
                     frozen: Vec::new(),
-                    restless: restless.map(|(token, _)| token).collect(),
+                    must_report: restless.map(|(token, _)| token).collect(),
                     is_reported: false,
                 }));
                 connections.schedule(env.now);
@@ -76,7 +76,7 @@ impl Suspension {
     /// A connection has come; it is frozen, too, if the worker is suspended.
     pub(crate) fn add(&mut self, conn: Token) {
         if let Some(suspended) = &mut self.0 {
-            suspended.restless.push(conn);
+            suspended.must_report.push(conn);
         }
     }
 
@@ -93,7 +93,7 @@ impl Suspension {
         };
         let frozen = &mut suspended.frozen;
         suspended
-            .restless
+            .must_report
             .retain(|&token| match connections.get(token) {
                 Some(conn) if !can_freeze(conn) => false,
                 Some(conn) if is_quiet(conn) => {
@@ -104,9 +104,10 @@ impl Suspension {
                 Some(_) => true,
                 None => false,
             });
-        if suspended.restless.is_empty() && !std::mem::replace(&mut suspended.is_reported, true) {
+        if suspended.must_report.is_empty() && !std::mem::replace(&mut suspended.is_reported, true)
+        {
             env.directory.operator().is_quiet(env.worker);
-            tell_waiting_consoles(env.directory, out);
+            wake_waiting_consoles(env.directory, out);
         }
     }
 
@@ -121,7 +122,7 @@ impl Suspension {
             return Vec::new();
         };
         connections.set_next_tick(None);
-        if suspended.restless.is_empty() {
+        if suspended.must_report.is_empty() {
             return Vec::new();
         }
         connections.schedule(env.now);
@@ -129,7 +130,7 @@ impl Suspension {
             return Vec::new();
         }
         let mut effects = Vec::new();
-        for &conn in &suspended.restless {
+        for &conn in &suspended.must_report {
             let refused = match connections.get(conn) {
                 Some(Conn::Client(_)) => Some(conn),
                 Some(Conn::Server(server)) => server.client(),

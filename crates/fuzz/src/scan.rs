@@ -6,7 +6,7 @@
 use pgweir_core::session::{
     certificates::Certificates,
     scan::{
-        Class, Dialect, Phrase, Suspicion, VerdictCache, custom_names, phrases, scan,
+        Class, Dialect, Effects, Phrase, VerdictCache, custom_names, phrases, scan,
         touched_parameters,
     },
 };
@@ -32,7 +32,7 @@ pub fn run(text: &[u8]) {
     let none = scan(text, Dialect::Ascii, &Certificates::none());
     assert!(none.class() == Class::Opaque || found.contains(none));
     let unread = scan(text, Dialect::Unreadable, &certificates);
-    assert!(unread.contains(Suspicion::OPAQUE));
+    assert!(unread.contains(Effects::OPAQUE));
     let _ = touched_parameters(text, Dialect::Utf8);
     for phrase in phrases(text) {
         if let Phrase::Prepare {

@@ -11,8 +11,8 @@ use std::{
 use pgweir_auth::userlist::Userlist;
 use pgweir_config::Config;
 use pgweir_core::{
-    Action, Actions, Address, Closed, Directory, Finding, Peer, ReadMode, ServerTls, Snapshot,
-    Time, TlsFacts, TlsTerms, Token, Worker, WorkerId, mail::Mail,
+    Action, Actions, Address, AuthCheckResult, Closed, Directory, Peer, ReadMode, ServerTls,
+    Snapshot, Time, TlsFacts, TlsTerms, Token, Worker, WorkerId, mail::Mail,
 };
 
 const STARTUP: &[u8] = b"\0\0\0\x19\0\x03\0\0user\0u\0database\0d\0\0";
@@ -217,19 +217,19 @@ impl World {
                 };
                 self.worker.secured(conn, facts, self.now, &mut self.out);
             }
-            Action::Inquire { conn, .. } => {
+            Action::CheckAuth { conn, .. } => {
                 self.worker
-                    .found(conn, Finding::Overloaded, self.now, &mut self.out)
+                    .found(conn, AuthCheckResult::Overloaded, self.now, &mut self.out)
             }
-            Action::Mail { mail, .. } | Action::MailOnceRead { mail, .. } => {
+            Action::Mail { mail, .. } | Action::MailAfterPending { mail, .. } => {
                 self.mail.push_back(mail)
             }
             Action::Freeze(_) | Action::Thaw(_) | Action::Accept(_) => {}
             Action::Peek(_)
-            | Action::Depart { .. }
-            | Action::Forward { .. }
+            | Action::HandOverClient { .. }
+            | Action::ForwardToNewProcess { .. }
             | Action::AwaitReturns
-            | Action::HandOver { .. }
+            | Action::MoveServer { .. }
             | Action::Log(_)
             | Action::WriteLog
             | Action::Control(_)

@@ -28,7 +28,7 @@ use crate::{
     net::{Driver, ListenPlan, Listeners, Load, Mailboxes, NetOptions, Passed, Surroundings},
     process::{self, FileLimit, Notifier, PidFile, ProcessError},
     quickstart::{self, FirstLogin},
-    takeover::{self, Elder, Heir, Inheritance, Outgoing, Partner, Post},
+    takeover::{self, Inheritance, NewProcess, OldProcess, OtherProcess, Outgoing, TakeoverSocket},
     tls::Contexts,
 };
 
@@ -83,20 +83,20 @@ fn start(cli: &Cli, mut plan: Plan) -> Result<ExitCode, StartError> {
     }
     // Whoever sees that we listen may send signals, and read the pid file.
     let caught = Caught::new()?;
-    let mut heir = match takeover::place(settings).filter(|_| cli.reboot) {
-        Some(place) => Heir::call(place)?,
+    let mut new_process = match takeover::place(settings).filter(|_| cli.reboot) {
+        Some(place) => NewProcess::call(place)?,
         None => None,
     };
     let pid_path = settings.pidfile.as_deref().map(Path::new);
-    let mut pid_file = match (&heir, pid_path) {
+    let mut pid_file = match (&new_process, pid_path) {
         (_, None) => None,
-        (Some(heir), Some(path)) => Some(PidFile::succeed(path, heir.pid())?),
+        (Some(new_process), Some(path)) => Some(PidFile::succeed(path, new_process.pid())?),
         (None, Some(path)) if cli.reboot => {
             Some(PidFile::take(path).map_err(|error| no_elder(settings, &error))?)
         }
         (None, Some(path)) => Some(PidFile::take(path)?),
     };
-    let writes_now = heir.is_none() && !cli.daemon;
+    let writes_now = new_process.is_none() && !cli.daemon;
     if let Some(file) = pid_file.as_mut().filter(|_| writes_now) {
         file.write()?;
     }
@@ -105,7 +105,7 @@ fn start(cli: &Cli, mut plan: Plan) -> Result<ExitCode, StartError> {
         http,
         post,
         notes,
-    } = listen(cli, &plan, files, heir.as_mut())?;
+    } = listen(cli, &plan, files, new_process.as_mut())?;
     plan.notes.extend(notes);
     let log = Log::new(settings.verbose, !(cli.quiet || cli.daemon));
     log.configure(settings)
@@ -120,7 +120,7 @@ fn start(cli: &Cli, mut plan: Plan) -> Result<ExitCode, StartError> {
     let start = Start {
         program: program(cli, &plan.origin),
         post,
-        heir,
+        new_process,
         plan,
         verbose: cli.verbose.into(),
         files,
@@ -135,7 +135,7 @@ fn start(cli: &Cli, mut plan: Plan) -> Result<ExitCode, StartError> {
     process::become_daemon()?;
     // From here on threads may be started: a daemon is a child of the process above. Nobody sees its
     // standard error.
-    let is_first = start.heir.is_none();
+    let is_first = start.new_process.is_none();
     let written = match pid_file.as_mut().filter(|_| is_first) {
         Some(file) => file.write(),
         None => Ok(()),
@@ -155,7 +155,7 @@ struct Open {
     listeners: Listeners,
     http: http::Opened,
     /// Where it is asked to hand over.
-    post: Option<Post>,
+    post: Option<TakeoverSocket>,
     notes: Vec<String>,
 }
 
@@ -164,14 +164,14 @@ fn listen(
     cli: &Cli,
     plan: &Plan,
     files: FileLimit,
-    heir: Option<&mut Heir>,
+    new_process: Option<&mut NewProcess>,
 ) -> Result<Open, StartError> {
     let settings = &plan.snapshot.config.settings;
     let listen_plan = listen_plan(settings);
     let options = net_options(&plan.snapshot, &Contexts::default(), files).socket;
-    if let Some(heir) = heir {
-        let (post, listeners, mut notes) = heir.listeners(&listen_plan, &options)?;
-        notes.push(format!("taking over from process {}", heir.pid()));
+    if let Some(new_process) = new_process {
+        let (post, listeners, mut notes) = new_process.listeners(&listen_plan, &options)?;
+        notes.push(format!("taking over from process {}", new_process.pid()));
         return Ok(Open {
             listeners,
             http: http::Opened::first(settings, http::Others::Expected)?,
@@ -193,7 +193,7 @@ fn listen(
         ));
     }
     let place = takeover::place(settings).filter(|_| matches!(plan.origin, Origin::Ini(_)));
-    let post = place.and_then(|place| match Post::open(place.clone()) {
+    let post = place.and_then(|place| match TakeoverSocket::open(place.clone()) {
         Ok(post) => Some(post),
         Err(error) => {
             let place = place.display();
@@ -272,8 +272,8 @@ fn plan(cli: &Cli) -> Result<Plan, StartError> {
 struct Start {
     plan: Plan,
     program: Option<Program>,
-    post: Option<Post>,
-    heir: Option<Heir>,
+    post: Option<TakeoverSocket>,
+    new_process: Option<NewProcess>,
     /// How many `-v` there were.
     verbose: i32,
     files: FileLimit,
@@ -289,7 +289,7 @@ impl Start {
         let count = worker_count(&self.plan.snapshot.config.settings);
         let mut lines = self.log.buffer();
         self.say_first(&mut lines, clock);
-        let inheritance = self.heir.take().map(Heir::begin).transpose()?;
+        let inheritance = self.new_process.take().map(NewProcess::begin).transpose()?;
         let (plan, listeners, log) = (self.plan, self.listeners, self.log);
         let (files, post) = (self.files, self.post.map(Arc::new));
         let snapshot = Arc::new(plan.snapshot);
@@ -321,27 +321,27 @@ impl Start {
         let text = format!("process up: {}, epoll, {count} workers", console::VERSION);
         lines.say(clock.now(), Level::Log, text);
         drop(crew);
-        let partner = Arc::<Partner>::default();
+        let other_process = Arc::<OtherProcess>::default();
         if let Some(inheritance) = inheritance {
             own_pid_file(pid_file.as_mut(), &mut lines, clock);
             let (directory, mailboxes) = (Arc::clone(&directory), mailboxes.clone());
             inheritance.take_in(
                 directory,
                 mailboxes,
-                Arc::clone(&partner),
+                Arc::clone(&other_process),
                 log.buffer(),
                 clock,
             )?;
             own_files(&listeners, post.as_deref());
         }
         if let Some(post) = &post {
-            Elder {
+            OldProcess {
                 post: Arc::clone(post),
                 listeners: Arc::downgrade(&listeners),
                 directory: Arc::clone(&directory),
                 mailboxes: mailboxes.clone(),
                 control,
-                partner: Arc::clone(&partner),
+                other_process: Arc::clone(&other_process),
                 departures: departing,
                 clock,
             }
@@ -369,7 +369,7 @@ impl Start {
             http,
             http_tokens: plan.http_tokens,
             pid_file,
-            restart: Restart::new(self.program, post, partner),
+            restart: Restart::new(self.program, post, other_process),
         };
         Ok(attend(supervisor, workers))
     }
@@ -400,7 +400,7 @@ fn own_pid_file(pid_file: Option<&mut PidFile>, lines: &mut LogBuffer, clock: Cl
 }
 
 /// The sockets' files of the process before this one are ours from now on.
-fn own_files(listeners: &Listeners, post: Option<&Post>) {
+fn own_files(listeners: &Listeners, post: Option<&TakeoverSocket>) {
     listeners.set_given(false);
     if let Some(post) = post {
         post.set_given(false);

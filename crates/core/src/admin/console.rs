@@ -4,7 +4,7 @@ use crate::{
     Action, Actions, Control, Level, ReadMode, Time, Token,
     admin::show,
     console::{
-        Cell, Collection, Column, Console, Errand, KnownNames, Show, Source, Step, write_done,
+        Cell, Collection, Column, Console, KnownNames, RoundTask, Show, Source, Step, write_done,
         write_fault, write_ready, write_table,
     },
     fault::Fault,
@@ -66,7 +66,7 @@ impl Worker {
                 Step::Hold => return out.read(conn, ReadMode::Hold),
                 Step::Pass | Step::Answered => {}
                 Step::Failed(fault) => out.log(Level::Error, "", fault.to_string()),
-                Step::Leave => return self.dismiss(conn, "client close request", now, out),
+                Step::Leave => return self.close_client(conn, "client close request", now, out),
                 Step::Refuse(fault) => return self.refuse(conn, &fault, now, out),
                 Step::Show(show) => self.console_show(conn, show, now, out),
                 Step::Run(command) => self.console_order(conn, command, now, out),
@@ -85,7 +85,7 @@ impl Worker {
                 });
             }
             Source::Workers => {
-                self.begin_tour(conn, Errand::Show(Box::new(collection)), now, out);
+                self.begin_round(conn, RoundTask::Show(Box::new(collection)), now, out);
             }
             Source::Names => {
                 if let Some(console) = self.console(conn) {
@@ -113,7 +113,7 @@ impl Worker {
         if let Some(show) = wants {
             let mut collection = Collection::new(show, now);
             collection.names = names;
-            self.begin_tour(conn, Errand::Show(Box::new(collection)), now, out);
+            self.begin_round(conn, RoundTask::Show(Box::new(collection)), now, out);
         }
     }
 
@@ -145,7 +145,7 @@ impl Worker {
                         MessageWriter::new(bytes).notice_with_detail(code, text, &detail);
                     });
                 }
-                self.begin_tour(conn, Errand::Settle(tag), now, out);
+                self.begin_round(conn, RoundTask::Settle(tag), now, out);
             }
             Err(fault) => self.answer(conn, Err(&fault), now, out),
         }

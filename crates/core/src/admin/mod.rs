@@ -2,6 +2,6 @@
 
 mod console;
 mod metrics;
-mod orders;
+mod operator_commands;
 mod show;
-mod tour;
+mod worker_round;

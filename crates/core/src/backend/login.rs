@@ -14,7 +14,7 @@ use crate::{
     fault::Words,
     inbox::{BadMessage, Inbox},
     session::{State, TrackedNames},
-    shared_pool::Welcome,
+    shared_pool::ServerParameters,
 };
 
 /// The longest message that a server may send before it is ready.
@@ -62,7 +62,7 @@ pub enum Progress {
     /// The server is ready.
     Ready {
         /// The parameters that the server has reported.
-        welcome: Welcome,
+        server_parameters: ServerParameters,
         /// The server's cancel key.
         key: Option<BackendKey>,
     },
@@ -122,7 +122,7 @@ pub struct ServerLogin {
     end_point: Option<Box<[u8]>>,
     inbox: Inbox,
     exchange: Option<ClientExchange>,
-    welcome: Welcome,
+    server_parameters: ServerParameters,
     parameters: usize,
     key: Option<BackendKey>,
     authenticated: bool,
@@ -141,7 +141,7 @@ impl ServerLogin {
             end_point: None,
             inbox: Inbox::default(),
             exchange: None,
-            welcome: Welcome {
+            server_parameters: ServerParameters {
                 messages: Vec::new(),
                 tracked: names.unset(),
                 report: None,
@@ -312,12 +312,12 @@ impl ServerLogin {
                 );
                 if name == State::PARAMETER {
                     // A report of another version of the extension is ignored.
-                    self.welcome.report = State::of_report(value).ok().map(Box::new);
+                    self.server_parameters.report = State::of_report(value).ok().map(Box::new);
                     return Ok(Progress::Wait);
                 }
                 match names.position(name) {
-                    Some(at) => self.welcome.tracked.set(at, value),
-                    None => self.welcome.messages.extend_from_slice(message),
+                    Some(at) => self.server_parameters.tracked.set(at, value),
+                    None => self.server_parameters.messages.extend_from_slice(message),
                 }
             }
             backend::BACKEND_KEY_DATA if self.authenticated => {
@@ -333,13 +333,13 @@ impl ServerLogin {
                     MessageWriter::new(out).query(query.as_bytes());
                     return Ok(Progress::Send);
                 }
-                let welcome = Welcome {
-                    messages: std::mem::take(&mut self.welcome.messages),
-                    tracked: self.welcome.tracked.clone(),
-                    report: self.welcome.report.take(),
+                let server_parameters = ServerParameters {
+                    messages: std::mem::take(&mut self.server_parameters.messages),
+                    tracked: self.server_parameters.tracked.clone(),
+                    report: self.server_parameters.report.take(),
                 };
                 return Ok(Progress::Ready {
-                    welcome,
+                    server_parameters,
                     key: self.key.take(),
                 });
             }

@@ -7,7 +7,7 @@ use pgweir_wire::{Body, MessageWriter};
 
 use crate::{
     Time, Token,
-    lookups::{Answer, Question, Told, Topic},
+    auth_cache::{Answer, Topic, UserAnswer, UserQuestion},
 };
 
 /// The most roles of a user that are read.
@@ -34,7 +34,7 @@ pub struct Lookup {
     /// The client that logs in.
     pub client: Token,
     /// The key of the lookup.
-    pub question: Question,
+    pub question: UserQuestion,
     /// How often the cache had been cleared when the lookup began.
     pub clears: u64,
     /// When the query was sent: the server evaluates it later than that.
@@ -46,9 +46,9 @@ pub struct Lookup {
 }
 
 impl Lookup {
-    /// One that is asked now, after so many [`clears`](crate::lookups::Lookups::clears).
+    /// One that is asked now, after so many [`clears`](crate::lookups::AuthCache::clears).
     #[must_use]
-    pub fn new(client: Token, question: Question, clears: u64, now: Time) -> Self {
+    pub fn new(client: Token, question: UserQuestion, clears: u64, now: Time) -> Self {
         Self {
             client,
             question,
@@ -91,14 +91,14 @@ impl Lookup {
     ///
     /// # Errors
     /// What is wrong with the result, for the log.
-    pub fn answer(self) -> Result<Told, String> {
+    pub fn answer(self) -> Result<UserAnswer, String> {
         let until = self.until;
         let answer = match (self.failed, self.question.topic) {
             (Some(why), _) => return Err(why),
             (None, Topic::Roles) => Answer::Roles(Arc::new(self.roles)),
             (None, Topic::Secret(_)) => self.secret.map_or(Answer::NoUser, Answer::Secret),
         };
-        Ok(Told { answer, until })
+        Ok(UserAnswer { answer, until })
     }
 
     fn take_secret(&mut self, row: &[u8]) -> Result<(), String> {
@@ -201,7 +201,7 @@ mod tests {
             slot: 0,
             generation: 0,
         };
-        let question = Question {
+        let question = UserQuestion {
             database: "d".into(),
             auth_user: "a".into(),
             user: "ann".into(),

@@ -13,8 +13,8 @@ mod copy_ends;
 mod copy_in;
 mod countdown;
 mod describing;
-mod doubt;
 mod marks;
+mod uncertainty;
 
 use std::collections::VecDeque;
 
@@ -23,7 +23,7 @@ use pgweir_wire::tag::frontend;
 use self::{copy_ends::CopyEnds, countdown::Countdown, marks::Marks};
 use super::{
     mark::{Change, Mark, MarkKind},
-    request::{Own, Request},
+    request::{InternalQuery, Request},
 };
 
 /// The replies that a server still has to send.
@@ -55,7 +55,7 @@ pub struct Replies {
     /// Syncs that the server ignores, if this COPY succeeds.
     ignored_syncs: u32,
     /// Whether it is uncertain that all replies have arrived.
-    doubt: bool,
+    is_uncertain: bool,
     /// Whether, while that is uncertain, the server has sent a reply since the last ReadyForQuery.
     answering: bool,
     /// Until when it is not certain which names of statements exist: a text drops all of them, if it succeeds.
@@ -110,7 +110,7 @@ impl Replies {
             | frontend::EXECUTE
             | frontend::CLOSE => {
                 // In the middle of COPY data they are an error; the server's answer is not ours to guess.
-                self.doubt |= self.copy_in;
+                self.is_uncertain |= self.copy_in;
                 self.begins_or_goes_on();
             }
             _ => {}
@@ -197,7 +197,7 @@ impl Replies {
     /// Nothing is outstanding that would have to be answered before a message that comes now.
     #[must_use]
     pub fn is_fresh(&self) -> bool {
-        self.is_queue_empty() && !self.asked && !self.copy_in && !self.doubt
+        self.is_queue_empty() && !self.asked && !self.copy_in && !self.is_uncertain
     }
 
     /// The server skips what is sent now.
@@ -232,7 +232,7 @@ impl Replies {
 
     fn simple(&mut self) {
         // In COPY data it is an error.
-        self.doubt |= self.copy_in;
+        self.is_uncertain |= self.copy_in;
         self.end_segment();
         self.request_sent(Request::Simple);
     }
@@ -288,14 +288,14 @@ impl Replies {
     }
 
     /// Notes a request of our own.
-    pub fn own_sent(&mut self, own: Own) {
-        self.push(Request::Own(own));
+    pub fn internal_query_sent(&mut self, own: InternalQuery) {
+        self.push(Request::Internal(own));
     }
 
     /// Notes a Sync of our own, behind messages that were noted before.
-    pub fn own_synced(&mut self, own: Own) {
+    pub fn internal_sync_sent(&mut self, own: InternalQuery) {
         self.end_segment();
-        self.own_sent(own);
+        self.internal_query_sent(own);
     }
 
     /// The server reported an error: it reads no more COPY data, and in the extended protocol it
@@ -304,7 +304,7 @@ impl Replies {
     #[must_use = "what they changed is to be undone"]
     pub fn failed(&mut self) -> Vec<Mark> {
         // If it failed before it read anything, it will answer the Syncs that we thought ignored.
-        self.doubt |= self.ignored_syncs > 0;
+        self.is_uncertain |= self.ignored_syncs > 0;
         self.copy_in = false;
         let request = self.current();
         self.skipping |= request.is_none() && self.asked;
@@ -423,7 +423,7 @@ impl Replies {
             return Some(Request::Sync);
         }
         // The answer to a Sync that was thought ignored, or to what came after that one.
-        self.doubt.then_some(Request::Sync)
+        self.is_uncertain.then_some(Request::Sync)
     }
 
     /// The request whose replies arrive now.
@@ -450,13 +450,13 @@ impl Replies {
     #[must_use]
     #[inline]
     pub fn is_asked(&self) -> bool {
-        !self.is_settled() || self.doubt
+        !self.is_settled() || self.is_uncertain
     }
 
     /// All that the client has begun has come to its Sync.
     #[must_use]
     pub fn is_synced(&self) -> bool {
-        !self.unsynced && !self.copy_in && !self.doubt
+        !self.unsynced && !self.copy_in && !self.is_uncertain
     }
 
     /// The server was sent messages of the extended protocol that wait for their Sync.

@@ -8,7 +8,7 @@ pub enum Request {
     /// Sync of the client.
     Sync,
     /// A query of pgweir's own: the client does not get its replies.
-    Own(Own),
+    Internal(InternalQuery),
 }
 
 impl Request {
@@ -22,7 +22,7 @@ impl Request {
 
 /// Queries of pgweir's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Own {
+pub enum InternalQuery {
     /// Set the parameters of the next client.
     Parameters,
     /// Run `server_reset_query`.
@@ -69,7 +69,7 @@ pub enum Own {
     Rights,
 }
 
-impl Own {
+impl InternalQuery {
     /// The query's name, for the log.
     #[must_use]
     pub fn name(self) -> &'static str {

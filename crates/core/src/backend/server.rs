@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{
-    BackendKey, Downstream, Exchange, Own, Phase, Prepared, Replies, ServerLogin, ServerSession,
-    Settling,
+    BackendKey, Downstream, InternalQuery, Loan, Phase, Prepared, Replies, ServerLogin,
+    ServerSession, Settling,
 };
 use crate::{
     Address, Endpoint, Replication, SharedPool, Time, TlsFacts, Token,
@@ -27,7 +27,7 @@ pub enum Duty {
     /// Nobody uses it.
     Idle,
     /// It is lent to a client.
-    Lent(Exchange),
+    Lent(Loan),
     /// It listens, for all clients of its pool that do; it is never lent.
     Listening,
     /// Nobody uses it, but replies are outstanding: of a client that left, or of our own cleaning.
@@ -44,7 +44,7 @@ impl Duty {
     pub(crate) fn has_deadline(&self) -> bool {
         match self {
             Self::Login(_) | Self::Cleaning { .. } => true,
-            Self::Lent(exchange) => matches!(exchange.phase(), Phase::Checking { .. }),
+            Self::Lent(loan) => matches!(loan.phase(), Phase::Checking { .. }),
             Self::Idle | Self::Listening => false,
         }
     }
@@ -54,7 +54,7 @@ impl Duty {
     #[inline]
     pub fn phase(&self) -> Option<&Phase> {
         match self {
-            Self::Lent(exchange) => Some(exchange.phase()),
+            Self::Lent(loan) => Some(loan.phase()),
             _ => None,
         }
     }
@@ -239,7 +239,7 @@ impl Server {
     #[must_use]
     pub fn client(&self) -> Option<Token> {
         match &self.duty {
-            Duty::Lent(exchange) => Some(exchange.client()),
+            Duty::Lent(loan) => Some(loan.client()),
             _ => None,
         }
     }
@@ -249,7 +249,7 @@ impl Server {
     #[inline]
     pub fn relays_for(&self) -> Option<Token> {
         match &self.duty {
-            Duty::Lent(exchange) if exchange.phase().relays() => Some(exchange.client()),
+            Duty::Lent(loan) if loan.phase().relays() => Some(loan.client()),
             _ => None,
         }
     }
@@ -258,9 +258,7 @@ impl Server {
     #[must_use]
     pub fn equips(&self) -> Option<Token> {
         match &self.duty {
-            Duty::Lent(exchange) if matches!(exchange.phase(), Phase::Equipping) => {
-                Some(exchange.client())
-            }
+            Duty::Lent(loan) if matches!(loan.phase(), Phase::Equipping) => Some(loan.client()),
             _ => None,
         }
     }
@@ -269,7 +267,7 @@ impl Server {
     #[must_use]
     pub fn holds_client(&self) -> Option<Token> {
         match &self.duty {
-            Duty::Lent(exchange) if exchange.phase().holds_client() => Some(exchange.client()),
+            Duty::Lent(loan) if loan.phase().holds_client() => Some(loan.client()),
             _ => None,
         }
     }
@@ -286,7 +284,7 @@ impl Server {
     /// The same, to be changed.
     pub fn settling_mut(&mut self) -> Option<&mut Settling> {
         match &mut self.duty {
-            Duty::Lent(exchange) => exchange.settling_mut(),
+            Duty::Lent(loan) => loan.settling_mut(),
             _ => None,
         }
     }
@@ -307,7 +305,7 @@ impl Server {
             self.duty
         );
         if let Some(client) = client {
-            self.duty = Duty::Lent(Exchange::new(client, phase));
+            self.duty = Duty::Lent(Loan::new(client, phase));
         }
     }
 
@@ -333,8 +331,8 @@ impl Server {
     }
 
     /// Notes a query of our own, which is about to be sent.
-    pub fn ask(&mut self, own: Own) {
-        self.replies.own_sent(own);
+    pub fn ask(&mut self, own: InternalQuery) {
+        self.replies.internal_query_sent(own);
         // A simple query ends the unnamed statement.
         self.unnamed = Unnamed::None;
     }

@@ -4,13 +4,13 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use pgweir_wire::Body;
 
-use super::{Lookup, Own, OwnNames};
+use super::{ClientNames, InternalQuery, Lookup};
 use crate::{
     Connected, Ddl, Reading, Time,
     session::{
-        Baseline, Class, Dialect, Dirt, Facts, Literals, NAMES_MAX, Probe, Settings, SqlStatements,
-        State, StatementCounts, Suspects, Suspicion, TakenBack, Tracked, TrackedNames, is_who,
-        outlasts_reset, scan::DdlWords,
+        Baseline, Class, Dialect, Dirt, Effects, Facts, Literals, NAMES_MAX, Probe, RecentTexts,
+        ResetParameters, Settings, SqlStatements, State, StatementCounts, Tracked, TrackedNames,
+        is_identity, outlasts_reset, scan::DdlWords,
     },
     signal::{Rights, Signals},
 };
@@ -38,9 +38,9 @@ pub struct ServerSession {
     /// For which client they were made, and under which settings; `None` if nobody knows.
     pub sql_made: (u64, Option<Settings>),
     /// The client's names of statements that it knows.
-    pub own: OwnNames,
+    pub client_names: ClientNames,
     /// What the texts of the requests that are not answered yet may touch.
-    pub suspicion: Suspicion,
+    pub effects: Effects,
     /// The generation of the certificates by which its transaction's first text was read.
     pub certified_by: Option<u64>,
     /// What ran since its last clean and its last look.
@@ -48,7 +48,7 @@ pub struct ServerSession {
     /// Its pool has it in the list of those that stay with their clients without a look.
     pub is_listed: bool,
     /// When it was looked at last.
-    pub looked_at: Option<Time>,
+    pub inspected_at: Option<Time>,
     /// Other clients wait for the server until then, unless its client speaks again.
     pub turn_until: Option<Time>,
     /// The values of its parameters where nothing is set.
@@ -58,7 +58,7 @@ pub struct ServerSession {
     /// A clean is under way that tells how many prepared statements there are: what it has told.
     pub counts: Option<Option<StatementCounts>>,
     /// The texts that did.
-    pub suspects: Suspects,
+    pub recent_texts: RecentTexts,
     /// The transaction that is over has set parameters, and the session's settings are known without a look.
     pub has_new_settings: bool,
     /// Its pool counts it among those that clients keep.
@@ -68,20 +68,20 @@ pub struct ServerSession {
     /// It has reported since its state was last learnt.
     pub has_reported: bool,
     /// A request that may have changed it was answered, and more was under way.
-    pub is_unjudged: bool,
+    pub is_uninspected: bool,
     /// It has said of a parameter what its client was not told yet.
-    pub has_news: bool,
+    pub has_unsent_parameters: bool,
     /// It may hold what is no other client's business: to be cleaned before it is lent again.
     pub unclean: bool,
     /// Custom parameters that these have named.
     pub named: BTreeSet<Box<[u8]>>,
     /// Parameters that its client has taken back to its startup values.
-    pub taken_back: TakenBack,
+    pub reset_parameters: ResetParameters,
     /// A text may have changed what only an exact look tells: startup parameters that were so anyway, or SQL-prepared
     /// statements that go along with the client.
-    pub looks_at_once: bool,
+    pub needs_exact_inspection: bool,
     /// A ReadyForQuery of it is held back.
-    pub is_held: bool,
+    pub ready_is_held: bool,
     /// Whose sequence values it has.
     pub sequences: Sequences,
     /// Counts it among the connections to its database.
@@ -99,15 +99,15 @@ pub struct ServerSession {
     /// What it is asked of a user.
     pub lookup: Option<Box<Lookup>>,
     /// The answers to a probe, as far as they have come.
-    pub answers: Option<Box<Answers>>,
+    pub answers: Option<Box<InspectionAnswers>>,
     /// What it notices about startup parameters, its client is told.
-    pub tells_notices: bool,
+    pub reads_notices: bool,
     /// Pids that its client has named, and that may be clients of ours.
     pub signals: Option<Box<Signals>>,
     /// Its client listens: before ReadyForQuery it is told what has been notified.
-    pub hears: bool,
+    pub has_listening_client: bool,
     /// Notifications that it has heard itself, whole messages, for the end of its client's request.
-    pub overheard: Vec<u8>,
+    pub notified: Vec<u8>,
     /// The channels that it listens to itself, if that has just been learnt.
     pub channels: Option<Vec<Vec<u8>>>,
     /// The LISTEN that comes next goes to this server, since no listener takes the channel.
@@ -115,20 +115,18 @@ pub struct ServerSession {
 }
 
 /// What leaves nothing that would have to be learnt of the server.
-const HARMLESS: Suspicion = Suspicion::SEQUENCE
-    .and(Suspicion::READS_SEQUENCE)
-    .and(Suspicion::STATEMENTS_VIEW)
-    .and(Suspicion::SAVEPOINT)
-    .and(Suspicion::ROLE)
+const HARMLESS: Effects = Effects::SEQUENCE
+    .and(Effects::READS_SEQUENCE)
+    .and(Effects::STATEMENTS_VIEW)
+    .and(Effects::SAVEPOINT)
+    .and(Effects::ROLE)
     .and(SIGNALS);
 
 /// What the extension does not report.
-const UNSEEN: Suspicion = Suspicion::PREPARE
-    .and(Suspicion::LIBRARY)
-    .and(Suspicion::SEED);
+const NOT_REPORTED: Effects = Effects::PREPARE.and(Effects::LIBRARY).and(Effects::SEED);
 
 /// What may be meant for other clients.
-pub const SIGNALS: Suspicion = Suspicion::TERMINATES.and(Suspicion::CANCELS);
+pub const SIGNALS: Effects = Effects::TERMINATES.and(Effects::CANCELS);
 
 /// Whose sequence values (`currval`, `lastval`) a server has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -178,7 +176,7 @@ fn columns(row: &[u8]) -> Option<[Vec<u8>; 4]> {
 /// A baseline that did not explain what a look has found: the client has set these parameters out of sight, or
 /// their defaults have changed.
 #[derive(Debug)]
-pub struct Doubted {
+pub struct UnexplainedParameters {
     /// The baseline.
     pub baseline: Arc<Baseline>,
     /// The parameters, in lower case.
@@ -187,7 +185,7 @@ pub struct Doubted {
 
 /// The answers to a probe.
 #[derive(Debug)]
-pub struct Answers {
+pub struct InspectionAnswers {
     /// What was asked.
     pub probe: Probe,
     /// What has been answered, or was reported before.
@@ -195,7 +193,7 @@ pub struct Answers {
     /// The rest of it was reported.
     pub reported: bool,
     /// What an earlier look could not explain.
-    pub doubted: Option<Doubted>,
+    pub unexplained: Option<UnexplainedParameters>,
     /// The query resets the settings as well.
     pub cleans: bool,
     /// It has failed, or was not understood.
@@ -206,12 +204,12 @@ impl ServerSession {
     /// Is there something to be told, or to be found out, before a ReadyForQuery is passed on?
     #[must_use]
     #[inline]
-    pub fn wants_attention(&self) -> bool {
-        self.hears
-            | !self.overheard.is_empty()
-            | self.has_news
+    pub fn must_act_before_ready(&self) -> bool {
+        self.has_listening_client
+            | !self.notified.is_empty()
+            | self.has_unsent_parameters
             | self.has_reported
-            | !self.suspicion.is_empty()
+            | !self.effects.is_empty()
     }
 
     /// Is it asked what is in the catalog?
@@ -235,15 +233,15 @@ impl ServerSession {
 
     /// Has its client to wait for what is asked of it at the end of this transaction?
     #[must_use]
-    pub fn is_to_judge(&self) -> bool {
-        !self.changed_roles.is_empty() || self.is_to_look_at_once()
+    pub fn must_inspect_before_ready(&self) -> bool {
+        !self.changed_roles.is_empty() || self.needs_inspection_now()
     }
 
     /// May what it says of commands, and its notices, be of interest?
     #[must_use]
     #[inline]
-    pub fn reads_tags(&self) -> bool {
-        self.hears | self.tells_notices | !self.suspicion.is_empty()
+    pub fn reads_command_tags(&self) -> bool {
+        self.has_listening_client | self.reads_notices | !self.effects.is_empty()
     }
 
     /// All that was sent is answered, and these certificates are in force: texts that were read under others may have
@@ -264,17 +262,17 @@ impl ServerSession {
 
     /// Has the extension reported something that ends with the server only?
     #[must_use]
-    pub fn report_spoils(&self) -> bool {
+    pub fn report_requires_close(&self) -> bool {
         let report = self.report.as_ref();
-        report.is_some_and(|report| report.pins().spoils())
+        report.is_some_and(|report| report.pins().require_close())
     }
 
     /// The extension sees what ran: where it has reported nothing, nothing is left but sequence values.
-    pub fn trust_report(&mut self) {
+    pub fn take_report_as_inspection(&mut self) {
         let tells_all = self.report.as_ref().is_some_and(|report| !report.unclear);
-        let is_unseen = self.dirt.suspicion().intersects(UNSEEN);
+        let is_unseen = self.dirt.effects().intersects(NOT_REPORTED);
         if tells_all && !self.has_reported && !is_unseen {
-            self.dirt.looked_at();
+            self.dirt.inspected();
         }
     }
 
@@ -283,8 +281,8 @@ impl ServerSession {
     #[must_use]
     pub fn may_have_role(&self) -> bool {
         self.dirt.changes_role()
-            || self.suspicion.contains(Suspicion::ROLE)
-            || self.held.iter().any(|(name, _)| is_who(name))
+            || self.effects.contains(Effects::ROLE)
+            || self.held.iter().any(|(name, _)| is_identity(name))
     }
 
     /// The settings under which a statement is analysed that is sent now; `None` if nobody knows them.
@@ -322,35 +320,35 @@ impl ServerSession {
     }
 
     /// A client's text is sent, or something like one.
-    pub fn note(&mut self, suspicion: Suspicion, text: &[u8]) {
-        self.suspicion |= suspicion;
-        self.outlives_clean |= suspicion.contains(Suspicion::LIBRARY);
-        let class = self.suspicion.class();
+    pub fn note(&mut self, effects: Effects, text: &[u8]) {
+        self.effects |= effects;
+        self.outlives_clean |= effects.contains(Effects::LIBRARY);
+        let class = self.effects.class();
         self.has_run_opaque_text |= class == Class::Opaque;
-        self.dirt.note(suspicion, class, text, self.dialect);
+        self.dirt.note(effects, class, text, self.dialect);
     }
 
     /// Is its state to be learnt before its client hears that the request is done?
     #[must_use]
-    pub fn is_to_look_at_once(&self) -> bool {
-        let is_reported = self.report.is_some() && self.is_suspect();
+    pub fn needs_inspection_now(&self) -> bool {
+        let is_reported = self.report.is_some() && self.may_have_changed();
         is_reported
-            || self.suspicion.intersects(Suspicion::LISTEN)
-            || self.own.wants_look()
-            || !self.taken_back.is_empty()
-            || self.looks_at_once
+            || self.effects.intersects(Effects::LISTEN)
+            || self.client_names.need_inspection()
+            || !self.reset_parameters.is_empty()
+            || self.needs_exact_inspection
     }
 
     /// Is its state to be learnt before it may go to another client? The extension says so itself.
     #[must_use]
-    pub fn is_suspect(&self) -> bool {
-        if !self.own.is_empty() {
+    pub fn may_have_changed(&self) -> bool {
+        if !self.client_names.is_empty() {
             return true;
         }
         match self.report {
             // It sees neither the protocol's Close, nor what a function of some extension keeps.
-            Some(_) => self.has_reported || self.suspicion.intersects(UNSEEN),
-            None => !self.suspicion.without(HARMLESS).is_empty(),
+            Some(_) => self.has_reported || self.effects.intersects(NOT_REPORTED),
+            None => !self.effects.without(HARMLESS).is_empty(),
         }
     }
 
@@ -392,16 +390,16 @@ impl ServerSession {
     }
 
     /// A row of the answer to one of them.
-    pub fn take_row(&mut self, own: Option<Own>, row: &[u8]) {
+    pub fn take_row(&mut self, own: Option<InternalQuery>, row: &[u8]) {
         match own {
-            Some(Own::Clean) => {
+            Some(InternalQuery::Clean) => {
                 let counts = StatementCounts::of_row(row);
                 if let Some(told) = self.counts.as_mut().filter(|_| counts.is_some()) {
                     *told = counts;
                 }
                 return;
             }
-            Some(Own::Baseline) => {
+            Some(InternalQuery::Baseline) => {
                 if let Some(rows) = &mut self.baseline_rows {
                     rows.extend(columns(row));
                 }
@@ -454,7 +452,7 @@ impl ServerSession {
 
     /// Something that its client has asked for has failed.
     pub fn has_failed(&mut self) {
-        self.own.failed();
+        self.client_names.failed();
         self.dirt.undone();
         self.changed_roles.clear();
     }
@@ -467,20 +465,20 @@ impl ServerSession {
             self.dirt.raise(Class::Sequences);
         }
         self.named.clear();
-        self.taken_back.clear();
-        self.looks_at_once = false;
+        self.reset_parameters.clear();
+        self.needs_exact_inspection = false;
         self.has_reported = false;
-        self.is_unjudged = false;
+        self.is_uninspected = false;
         self.unclean = false;
     }
 
     /// Do a client's texts alone say what the session is to hold after them? Not if there is something else to be found
     /// out at the end of its transaction.
     #[must_use]
-    pub fn is_told_by_texts(&self) -> bool {
+    pub fn texts_tell_settings(&self) -> bool {
         self.report.is_none()
-            && !self.is_to_judge()
-            && !self.is_unjudged
+            && !self.must_inspect_before_ready()
+            && !self.is_uninspected
             && !self.unclean
             && !self.may_have_role()
     }
@@ -493,7 +491,7 @@ impl ServerSession {
             self.dirt.raise(Class::Sequences);
         }
         self.named.clear();
-        self.suspects.clear();
+        self.recent_texts.clear();
         self.has_new_settings = true;
     }
 
@@ -501,25 +499,25 @@ impl ServerSession {
     pub fn cleaned(&mut self) {
         self.held = Settings::default();
         self.sql = SqlStatements::default();
-        self.own.clear();
-        self.suspicion = Suspicion::default();
+        self.client_names.clear();
+        self.effects = Effects::default();
         self.dirt.cleaned();
         self.counts = None;
-        self.looked_at = None;
+        self.inspected_at = None;
         self.turn_until = None;
         self.has_new_settings = false;
-        self.suspects.clear();
+        self.recent_texts.clear();
         self.named.clear();
-        self.taken_back.clear();
-        self.looks_at_once = false;
+        self.reset_parameters.clear();
+        self.needs_exact_inspection = false;
         self.has_reported = false;
-        self.is_unjudged = false;
-        self.is_held = false;
-        self.tells_notices = false;
+        self.is_uninspected = false;
+        self.ready_is_held = false;
+        self.reads_notices = false;
         self.signals = None;
         self.changed_roles.clear();
         self.unclean = false;
-        self.overheard = Vec::new();
+        self.notified = Vec::new();
         self.sequences = Sequences::None;
     }
 }

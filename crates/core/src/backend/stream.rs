@@ -22,14 +22,14 @@ pub enum Step {
     /// Like `Pass`, for bytes that were stored: see [`Downstream::held`].
     PassHeld,
     /// Inspect one whole message in the input.
-    Look {
+    Inspect {
         /// Where the message begins in the input.
         start: usize,
         /// Where the message ends.
         end: usize,
     },
     /// Like `Look`, for a message that was stored until it was complete: see [`Downstream::held`].
-    LookHeld,
+    InspectHeld,
     /// A message of this kind begins that is too long to be inspected.
     Overlong(u8),
 }
@@ -136,7 +136,7 @@ impl Downstream {
                 Kind::Look if bytes.len() - *at < header.message_len() => break,
                 Kind::Look => {
                     *at += header.message_len();
-                    return Ok(Some(Step::Look { start, end: *at }));
+                    return Ok(Some(Step::Inspect { start, end: *at }));
                 }
                 Kind::Unexpected => return Err(Violation::Unexpected(header.tag)),
             }
@@ -173,7 +173,7 @@ impl Downstream {
                     return Ok(None);
                 }
                 self.held_done = true;
-                Ok(Some(Step::LookHeld))
+                Ok(Some(Step::InspectHeld))
             }
         }
     }
@@ -321,11 +321,11 @@ mod tests {
                 match step {
                     Step::Pass { start, end } => passed.extend_from_slice(&chunk[start..end]),
                     Step::PassHeld => passed.extend_from_slice(stream.held()),
-                    Step::Look { start, end } => {
+                    Step::Inspect { start, end } => {
                         passed.extend_from_slice(&chunk[start..end]);
                         looked.push(chunk[start..end].to_vec());
                     }
-                    Step::LookHeld => {
+                    Step::InspectHeld => {
                         passed.extend_from_slice(stream.held());
                         looked.push(stream.held().to_vec());
                     }

@@ -14,12 +14,12 @@ pub(crate) use self::{
     command::{Command, Show, Source},
     conversation::{Awaiting, Step, write_done, write_fault, write_ready, write_welcome},
     rows::{date, write_table},
-    tour::{Collection, Counted, Errand, PeerCount, PoolCount, Task},
+    tour::{Collection, Counted, PeerCount, PoolCount, RoundTask, Task},
 };
 pub use self::{
     conversation::Console,
     rows::{Cell, Column, Kind, Table},
-    tour::{HostEntry, KnownNames, Tour, ZoneEntry},
+    tour::{HostEntry, KnownNames, WorkerRound, ZoneEntry},
 };
 
 /// What SHOW VERSION and `--version` say.

@@ -13,23 +13,23 @@ use crate::{
 /// A command that visits every worker in turn, beginning with the console's own, and is answered
 /// there at the end.
 #[derive(Debug)]
-pub struct Tour {
+pub struct WorkerRound {
     pub(crate) origin: WorkerId,
     pub(crate) console: Token,
     pub(crate) visited: usize,
-    pub(crate) errand: Errand,
+    pub(crate) task: RoundTask,
 }
 
 /// What a tour is about.
 #[derive(Debug)]
-pub(crate) enum Errand {
+pub(crate) enum RoundTask {
     /// To gather what a SHOW shows.
     Show(Box<Collection>),
     /// To be everywhere: what was mailed to the workers before has been read then, and what operators
     /// have ordered is done. Answered with this tag.
     Settle(String),
     /// The same, and then to wait for this.
-    Obey(Awaiting),
+    ApplyOrders(Awaiting),
     /// KILL of one database, or of all.
     Kill(Option<String>),
     /// KILL_CLIENT.

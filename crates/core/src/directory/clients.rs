@@ -18,35 +18,35 @@ impl Directory {
         self.clients.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Removes a client. `names` is its database and user, if it was counted; `is_aside` if its login was still
-    /// [parked](ClientCounts::aside).
-    pub fn client_left(&self, names: Option<&PoolKey>, is_aside: bool) {
+    /// Removes a client. `names` is its database and user, if it was counted; `is_parked` if its login was still
+    /// [parked](ClientCounts::parked_logins).
+    pub fn client_left(&self, names: Option<&PoolKey>, is_parked: bool) {
         let mut counts = self.client_counts();
         self.clients.fetch_sub(1, Ordering::Relaxed);
         match names {
-            _ if is_aside => counts.take_from_aside(),
+            _ if is_parked => counts.unpark_login(),
             Some(names) => counts.remove(names),
             None => {}
         }
     }
 
-    /// Counts a client under the database and user of its startup packet. `is_aside` if its login was parked before.
+    /// Counts a client under the database and user of its startup packet. `is_parked` if its login was parked before.
     ///
     /// # Errors
     /// The client would be above a limit: it is parked.
-    pub fn let_in(
+    pub fn admit_client(
         &self,
         names: &PoolKey,
         limits: &ClientLimits,
-        is_aside: bool,
+        is_parked: bool,
     ) -> Result<(), Fault> {
         let mut counts = self.client_counts();
-        if !is_aside {
-            counts.set_aside();
+        if !is_parked {
+            counts.park_login();
         }
         let others = self.limited_clients(&counts);
-        counts.let_in(names, limits, others)?;
-        counts.take_from_aside();
+        counts.admit_client(names, limits, others)?;
+        counts.unpark_login();
         Ok(())
     }
 
@@ -65,7 +65,7 @@ impl Directory {
     /// The clients that count towards `max_client_conn`.
     #[must_use]
     pub fn limited_clients(&self, counts: &ClientCounts) -> usize {
-        let spared = self.bypass.taken() as usize + counts.aside();
+        let spared = self.bypass.taken() as usize + counts.parked_logins();
         self.clients().saturating_sub(spared)
     }
 

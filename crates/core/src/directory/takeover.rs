@@ -27,7 +27,7 @@ pub(super) struct Takeover {
     has_partner: AtomicBool,
     /// Whether clients are being handed over to it.
     departs: AtomicBool,
-    keeping: Mutex<Retained>,
+    retained: Mutex<Retained>,
     /// Pools in which the old process has servers. They are kept alive as long.
     elsewhere: Mutex<HashMap<PoolId, Arc<SharedPool>>>,
 }
@@ -50,7 +50,7 @@ impl Directory {
     }
 
     /// Are clients being handed over to it?
-    pub(super) fn departs(&self) -> bool {
+    pub(super) fn hands_clients_over(&self) -> bool {
         self.takeover.departs.load(Ordering::Relaxed)
     }
 
@@ -60,8 +60,8 @@ impl Directory {
     }
 
     /// How many servers this process keeps while clients are handed over.
-    pub(crate) fn keeping(&self) -> MutexGuard<'_, Retained> {
-        self.takeover.keeping.lock()
+    pub(crate) fn retained(&self) -> MutexGuard<'_, Retained> {
+        self.takeover.retained.lock()
     }
 
     pub(crate) fn remember_elsewhere(&self, pool: &Arc<SharedPool>, has: bool) {
@@ -83,7 +83,7 @@ impl Directory {
     pub fn begin_departure(&self) -> Begin {
         self.set_partner(true);
         self.takeover.departs.store(true, Ordering::Relaxed);
-        self.keeping().begin();
+        self.retained().begin();
         let pools = self.pools().into_iter();
         let notes = pools.map(|pool| {
             let held = {
@@ -116,7 +116,7 @@ impl Directory {
     pub fn end_departure(&self) {
         self.set_partner(false);
         self.takeover.departs.store(false, Ordering::Relaxed);
-        self.keeping().forget();
+        self.retained().forget();
         // Done here and not by the workers: a pool may exist that no worker knows at present.
         for pool in self.pools() {
             pool.ledger.lock().unrestrict();

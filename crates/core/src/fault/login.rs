@@ -5,7 +5,7 @@ use std::fmt;
 use pgweir_wire::sqlstate;
 
 use super::Blame;
-use crate::inquiry::Service;
+use crate::auth_check::Service;
 
 /// Why a client may not log in. `Display` gives PgBouncer's message.
 #[derive(Debug, Clone, PartialEq, Eq)]

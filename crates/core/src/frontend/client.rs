@@ -7,9 +7,9 @@ use crate::cancel::CancelKey;
 use pgweir_wire::Header;
 
 use crate::{
-    Address, Native, Replication, Time, TlsFacts, Token,
+    Address, ExclusiveServer, Replication, Time, TlsFacts, Token,
     console::Console,
-    listen::Hearing,
+    listen::Listening,
     pool::{PoolId, PoolKey, Ticket},
     session::{
         Context, Names, Tracked,
@@ -34,7 +34,7 @@ pub enum ClientDuty {
     /// The client is idle: nothing of its next request was read.
     Idle,
     /// Online restart: the client was taken over and uses LISTEN. The old process still receives its notifications.
-    Arriving,
+    TakenOver,
     /// The client waits for a server: it has sent a request, or it logs in to a pool that has had no server yet.
     Waiting {
         /// The client's place in the queue.
@@ -87,11 +87,11 @@ pub struct Client {
     /// The client's pool, once it has logged in.
     pub pool: Option<PoolId>,
     /// How to open the client's exclusive server, if it needs one.
-    pub native: Option<Box<Native>>,
+    pub exclusive: Option<Box<ExclusiveServer>>,
     /// The reported parameters, with the values that the client was last sent.
     pub tracked: Tracked,
     /// The client's channels, if a listener receives their notifications.
-    pub hearing: Option<Box<Hearing>>,
+    pub listening: Option<Box<Listening>>,
     /// The client's session, if `session_state = transparent` holds for the client.
     pub context: Option<Box<Context>>,
     /// Where the client's incoming stream is.
@@ -125,7 +125,7 @@ pub struct Client {
     /// When the present transaction got its server.
     pub transaction_at: Time,
     /// Whether the client was sent a notice that it waits for a server, in the present wait.
-    pub told_to_wait: bool,
+    pub wait_notice_was_sent: bool,
     /// Whether the driver was asked to peek at the client's next byte, before a server is checked for the client.
     pub peeked: bool,
     /// Whether the client's socket takes no more bytes at present.
@@ -192,13 +192,15 @@ impl Client {
     /// Does the client have, or is it about to get, a server outside of its pool's limits (`bypass_users`)?
     #[must_use]
     pub fn is_past_limits(&self) -> bool {
-        self.native.as_ref().is_some_and(|native| native.bypass)
+        self.exclusive
+            .as_ref()
+            .is_some_and(|exclusive| exclusive.bypass)
     }
 
     /// Is the login parked, since it is above a limit?
     #[must_use]
-    pub fn is_aside(&self) -> bool {
-        matches!(&self.duty, ClientDuty::Login(login) if login.is_aside())
+    pub fn is_parked(&self) -> bool {
+        matches!(&self.duty, ClientDuty::Login(login) if login.is_parked())
     }
 
     /// Forgets the unnamed statement, which is gone or replaced.
@@ -211,7 +213,7 @@ impl Client {
     /// Notes the UNLISTEN commands in a text.
     #[cold]
     pub fn unlistens(&mut self, text: &[u8]) {
-        if let Some(hearing) = &mut self.hearing {
+        if let Some(hearing) = &mut self.listening {
             let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
             for phrase in phrases(text) {
                 if let Phrase::Unlisten(channel) = phrase {
@@ -224,8 +226,8 @@ impl Client {
     /// Whether, and what, the connection replicates.
     #[must_use]
     pub fn replication(&self) -> Replication {
-        let native = self.native.as_ref();
-        native.map_or(Replication::None, |native| native.replication)
+        let exclusive = self.exclusive.as_ref();
+        exclusive.map_or(Replication::None, |exclusive| exclusive.replication)
     }
 
     /// The client's name in the log.

@@ -17,7 +17,7 @@ use zeroize::Zeroizing;
 
 use super::LoginRequest;
 use crate::{
-    Answer, Inquiry, Question, Service,
+    Answer, AuthCheck, Service, UserQuestion,
     fault::{Fault, LoginFault},
     inbox::{BadMessage, Inbox},
     tls::TlsFault,
@@ -71,11 +71,11 @@ pub enum Stage {
     /// This service is checking the password.
     Verifying(Service),
     /// The login is above a limit and parked, until pending disconnects were processed.
-    Aside,
+    Parked,
     /// A database is being asked about the user.
-    LookingUp(Box<Question>),
+    LookingUp(Box<UserQuestion>),
     /// The name of the system user is being looked up; it goes through this ident map, if there is one.
-    Inquiring(Option<Arc<IdentMap>>),
+    CheckingAuth(Option<Arc<IdentMap>>),
 }
 
 /// How a client is to be authenticated.
@@ -96,9 +96,9 @@ pub enum AuthPlan {
     /// By a plain password, which this service checks.
     CleartextFor(Service),
     /// By the name of the system user (`peer`).
-    Inquire {
+    CheckAuth {
         /// The lookup of the system user.
-        inquiry: Inquiry,
+        auth_check: AuthCheck,
         /// The ident map, if there is one.
         map: Option<Arc<IdentMap>>,
     },
@@ -138,7 +138,7 @@ pub enum Proof {
     /// Keys have to be derived first: see [`Login::derived`].
     Derive(DeriveJob),
     /// A service has to check the password first.
-    Inquire(Inquiry),
+    Inquire(AuthCheck),
     /// The client is authenticated, with the SCRAM keys from its proof, if it used SCRAM.
     Accepted(Option<ClientKeys>),
 }
@@ -159,11 +159,11 @@ pub struct Login {
     /// Whether the client has sent a GSSENCRequest.
     pub asked_gss: bool,
     /// The result of `auth_query` for the user, once there is one.
-    pub(crate) told: Option<Answer>,
+    pub(crate) user_answer: Option<Answer>,
     /// Whether a service has checked the password.
     pub(crate) is_checked: bool,
     /// Whether the result of `auth_query` is from the cache.
-    pub(crate) cached: Option<Question>,
+    pub(crate) cached: Option<UserQuestion>,
     /// The roles that the user is a member of.
     pub(crate) roles: Option<Arc<BTreeSet<String>>>,
     /// The client's password message, kept to be checked once more.
@@ -187,7 +187,7 @@ impl Login {
             asked_ssl: false,
             end_point: None,
             asked_gss: false,
-            told: None,
+            user_answer: None,
             is_checked: false,
             cached: None,
             roles: None,
@@ -220,8 +220,8 @@ impl Login {
 
     /// Is the login parked, since it is above a limit?
     #[must_use]
-    pub fn is_aside(&self) -> bool {
-        matches!(self.stage, Stage::Aside)
+    pub fn is_parked(&self) -> bool {
+        matches!(self.stage, Stage::Parked)
     }
 
     /// The user's name; empty before the startup packet.
@@ -262,9 +262,9 @@ impl Login {
         match plan {
             AuthPlan::Accept => return Ok(Proof::Accepted(None)),
             AuthPlan::Refuse(fault) => return Err(fault),
-            AuthPlan::Inquire { inquiry, map } => {
-                self.stage = Stage::Inquiring(map);
-                return Ok(Proof::Inquire(inquiry));
+            AuthPlan::CheckAuth { auth_check, map } => {
+                self.stage = Stage::CheckingAuth(map);
+                return Ok(Proof::Inquire(auth_check));
             }
             AuthPlan::CleartextFor(service) => {
                 self.stage = Stage::CleartextFor(service);
@@ -302,7 +302,7 @@ impl Login {
     pub(crate) fn take(&mut self, answer: Answer) {
         match answer {
             Answer::Roles(roles) => self.roles = Some(roles),
-            answer => self.told = Some(answer),
+            answer => self.user_answer = Some(answer),
         }
     }
 
@@ -388,10 +388,10 @@ impl Login {
         };
         // If the password is right, logins to servers may use it.
         let secret = Secret::Plain(password.clone());
-        self.told = Some(Answer::Secret(Arc::new(secret)));
+        self.user_answer = Some(Answer::Secret(Arc::new(secret)));
         self.is_checked = true;
         self.stage = Stage::Verifying(service.clone());
-        Ok(Proof::Inquire(Inquiry::Password {
+        Ok(Proof::Inquire(AuthCheck::Password {
             service,
             user: self.user().to_owned(),
             password,

@@ -4,7 +4,7 @@ use pgweir_wire::StartupParameters;
 
 use super::options;
 use crate::{
-    Native, Replication,
+    ExclusiveServer, Replication,
     fault::Fault,
     session::{Tracked, TrackedNames},
 };
@@ -24,7 +24,7 @@ pub struct LoginRequest {
     /// Protocol options (`_pq_.`) in the packet that pgweir does not support.
     pub unknown_options: Vec<Vec<u8>>,
     /// How to open an exclusive server for the client, if it needs one.
-    pub native: Option<Native>,
+    pub exclusive: Option<ExclusiveServer>,
     /// All parameters in the packet, with `options` split, if the client's session moves between servers.
     pub asked: Option<Vec<(Vec<u8>, Vec<u8>)>>,
 }
@@ -133,7 +133,7 @@ impl LoginRequest {
         }
         // The command line comes first, as in PostgreSQL.
         of_options.append(&mut asked);
-        let is_native = is_native || is_carried && needs_own_server(&of_options);
+        let is_native = is_native || is_carried && needs_exclusive_server(&of_options);
         if is_native && !is_replication && passed.is_empty() {
             passed.clone_from(&of_options);
         }
@@ -144,7 +144,7 @@ impl LoginRequest {
             asked: (is_carried && (bypass || !is_native)).then_some(of_options),
             tracked,
             unknown_options,
-            native: is_native.then_some(Native {
+            exclusive: is_native.then_some(ExclusiveServer {
                 replication,
                 bypass,
                 parameters: passed,
@@ -157,11 +157,11 @@ impl LoginRequest {
     /// # Errors
     /// One of the client's parameters needs an exclusive server.
     pub fn give_up_bypass(&mut self) -> Result<(), Fault> {
-        let Some(mut native) = self.native.take_if(|native| native.bypass) else {
+        let Some(mut exclusive) = self.exclusive.take_if(|exclusive| exclusive.bypass) else {
             return Ok(());
         };
         let is_carried = self.asked.is_some();
-        let refused = native.parameters.iter().find(|(name, _)| {
+        let refused = exclusive.parameters.iter().find(|(name, _)| {
             // These options contain something other than settings.
             !is_carried || name == b"options"
         });
@@ -169,9 +169,9 @@ impl LoginRequest {
             let name = String::from_utf8_lossy(name).into_owned();
             return Err(Fault::UnsupportedParameter(name));
         }
-        if self.asked.as_deref().is_some_and(needs_own_server) {
-            native.bypass = false;
-            self.native = Some(native);
+        if self.asked.as_deref().is_some_and(needs_exclusive_server) {
+            exclusive.bypass = false;
+            self.exclusive = Some(exclusive);
         }
         Ok(())
     }
@@ -241,7 +241,7 @@ fn read_options(
     Ok(())
 }
 
-fn needs_own_server(asked: &[(Vec<u8>, Vec<u8>)]) -> bool {
+fn needs_exclusive_server(asked: &[(Vec<u8>, Vec<u8>)]) -> bool {
     let is_only_at_start = |name: &[u8]| {
         let mut known = ONLY_AT_START.iter();
         known.any(|known| known.as_bytes().eq_ignore_ascii_case(name))
@@ -381,7 +381,7 @@ mod tests {
             database: "d".into(),
             tracked: names.unset(),
             unknown_options: Vec::new(),
-            native: None,
+            exclusive: None,
             asked: None,
         };
         request.add_host(&names, "unix:6432");

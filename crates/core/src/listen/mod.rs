@@ -6,31 +6,31 @@
 //! the listener is made to listen too; only then does the pooled server tell all that was notified so
 //! far ([`READ_ALL`]) and forget the channel, and the client hear that its transaction is over. So from
 //! the commit on there is always one of them that listens, and what both have heard is told once
-//! ([`Hearing::settle`]).
+//! ([`Listening::settle`]).
 //!
-//! Each worker has a [`Hub`]: which of its clients listen to what. One worker, always the same for a
-//! pool, owns its listeners, and for each a [`Switchboard`]: which workers want which channels. The two
+//! Each worker has a [`ChannelClients`]: which of its clients listen to what. One worker, always the same for a
+//! pool, owns its listeners, and for each a [`ListenerChannels`]: which workers want which channels. The two
 //! speak by mail, and as every mailbox is first in, first out, an answer to a question comes after
 //! all notifications that PostgreSQL had sent before it: a question without channels is a **fence**.
 
-mod dropping;
-mod hearing;
+mod channel_clients;
 mod holders;
-mod hub;
-mod letter;
+mod listener_channels;
+mod listening;
+mod message;
 mod notification;
-mod switchboard;
+mod pending_unlisten;
 
 use std::sync::Arc;
 
 pub use self::{
-    dropping::Dropping,
-    hearing::{Arriving, Hearing, Overflow, Stage},
+    channel_clients::ChannelClients,
     holders::{Holder, Holders},
-    hub::Hub,
-    letter::Letter,
+    listener_channels::{Full, ListenerChannels, READ_ALL},
+    listening::{Listening, Overflow, Stage, TakenOverListener},
+    message::Message,
     notification::Notification,
-    switchboard::{Full, READ_ALL, Switchboard},
+    pending_unlisten::PendingUnlisten,
 };
 use crate::{Token, WorkerId, pool::PoolId};
 

@@ -6,7 +6,7 @@
 //! worker waits. So a client could wait for ever while another worker has an idle server. These rules prevent it:
 //!
 //! 1. Each worker has a flag per pool: it *offers* its servers to the ledger. The ledger has a copy of the flag. The
-//!    copy is set together with the posting of a [`Mail::Wanted`](crate::mail::Mail::Wanted) (or with the caller's own
+//!    copy is set together with the posting of a [`Mail::ServersWanted`](crate::mail::Mail::ServersWanted) (or with the caller's own
 //!    flag, in the same step). The flag is cleared only in the same step as the copy. So if the copy is set, the flag
 //!    is set or a `Wanted` is on its way to the worker.
 //! 2. A client begins to wait only through [`Ledger::wait`], which makes every worker offer that owns a server and does
@@ -25,20 +25,21 @@
 //! second has passed ([`Ledger::tick`]). A search for another pool's sake may set a worker's flag without the copy:
 //! that costs one more call of the ledger, and no more.
 //!
-//! A client may need an exclusive server ([`Ledger::wait_native`]), which is opened for this client and serves no
+//! A client may need an exclusive server ([`Ledger::wait_exclusive`]), which is opened for this client and serves no
 //! other. Such a client never gets an idle server. If the pool has no room for one more, an idle server is closed:
 //! every worker offers its servers, as in 2, and a server that is offered is closed when it is the turn of such a
 //! client.
 //!
 //! Clients wait in the order of their tickets. The simulator (`crates/sim`) tests these rules.
 
-use self::natives::Natives;
+use self::exclusive::ExclusiveWaits;
 pub use self::{
-    obstacle::Obstacle,
-    room::{Above, Wanted},
+    capacity::{Above, Wanted},
+    wait_reason::WaitReason,
 };
 use super::{
-    Denied, Limits, Order, PoolId, Scope, Seat, Ticket, Waiter, WorkerSet, wait_queue::WaitQueue,
+    CapMembership, Denied, Limits, Order, PoolId, Scope, Ticket, Waiter, WorkerSet,
+    wait_queue::WaitQueue,
 };
 use crate::{Time, Token, WorkerId};
 
@@ -50,9 +51,9 @@ pub enum Grant {
     /// Another pool or a client that waits for an exclusive server needs the place: the caller closes the server.
     Evict,
     /// This client of the caller gets the server.
-    Own(Waiter),
+    OwnWaiter(Waiter),
     /// This client of another worker gets it: the caller moves the server there. The ledger counts it there already.
-    Other(WorkerId, Waiter),
+    OtherWaiter(WorkerId, Waiter),
 }
 
 /// The messages to be sent after a change of a ledger.
@@ -64,7 +65,7 @@ pub struct Notes {
     /// The worker that gets an `Open`.
     pub open: Option<WorkerId>,
     /// The worker that gets an `OpenFor`, with its client.
-    pub native: Option<(WorkerId, Waiter)>,
+    pub exclusive: Option<(WorkerId, Waiter)>,
     /// The pools whose [`Ledger::room`] is to be called, since a cap has room for them.
     pub room: Vec<PoolId>,
     /// Whether the old process of an online restart may open one more server.
@@ -110,7 +111,7 @@ pub struct Ledger {
     configured: Limits,
     /// The most servers while clients are handed over to another process.
     restriction: Option<u32>,
-    seat: Seat,
+    caps: CapMembership,
     /// Servers by worker, including those that log in or are on their way to the worker.
     owned: Vec<u32>,
     servers: u32,
@@ -131,10 +132,10 @@ pub struct Ledger {
     unasked: u32,
     queues: Vec<WaitQueue>,
     waiting: usize,
-    natives: Natives,
-    told: WorkerSet,
+    exclusive: ExclusiveWaits,
+    offers_to_ledger: WorkerSet,
     /// Workers that were asked to offer, and have not offered all they have yet.
-    asked: WorkerSet,
+    offers_pending: WorkerSet,
     next_ticket: u64,
     retry_at: Time,
     /// Whether the last login succeeded: then several may be tried at a time.
@@ -149,12 +150,12 @@ pub struct Ledger {
 impl Ledger {
     /// An empty ledger for `workers` workers.
     #[must_use]
-    pub fn new(workers: usize, limits: Limits, seat: Seat) -> Self {
+    pub fn new(workers: usize, limits: Limits, seat: CapMembership) -> Self {
         Self {
             limits,
             configured: limits,
             restriction: None,
-            seat,
+            caps: seat,
             owned: vec![0; workers],
             servers: 0,
             connecting: 0,
@@ -167,9 +168,9 @@ impl Ledger {
             unasked: 0,
             queues: (0..workers).map(|_| WaitQueue::default()).collect(),
             waiting: 0,
-            natives: Natives::default(),
-            told: WorkerSet::default(),
-            asked: WorkerSet::default(),
+            exclusive: ExclusiveWaits::default(),
+            offers_to_ledger: WorkerSet::default(),
+            offers_pending: WorkerSet::default(),
             next_ticket: 0,
             retry_at: Time(0),
             proven: false,
@@ -189,10 +190,10 @@ impl Ledger {
             since: now,
         });
         self.waiting += 1;
-        self.told.insert(worker);
-        self.asked.remove(worker);
+        self.offers_to_ledger.insert(worker);
+        self.offers_pending.remove(worker);
         let mut notes = Notes::default();
-        self.tell_owners(&mut notes);
+        self.ask_owners_to_offer(&mut notes);
         self.plan(0, false, &mut notes, now);
         (ticket, notes)
     }
@@ -204,7 +205,7 @@ impl Ledger {
         if waited {
             self.waiting -= 1;
         }
-        let waited = waited || self.natives.remove(ticket);
+        let waited = waited || self.exclusive.remove(ticket);
         if waited {
             self.served_or_gone();
         }
@@ -214,7 +215,7 @@ impl Ledger {
     /// Offers an idle server of `worker`.
     pub fn offer(&mut self, worker: WorkerId, now: Time) -> Grant {
         let wanted = self.oldest().is_some();
-        if self.seat.must_go(wanted, now) || self.is_turn_of_native(now) {
+        if self.caps.must_go(wanted, now) || self.is_exclusive_turn(now) {
             return Grant::Evict;
         }
         self.offer_fresh(worker, now)
@@ -224,12 +225,12 @@ impl Ledger {
     /// two pools whose logins take long could take the slot from each other for ever.
     pub fn offer_fresh(&mut self, worker: WorkerId, now: Time) -> Grant {
         let chosen = self.choose(worker, now);
-        if chosen.is_none() && (self.seat.must_go(false, now) || self.is_turn_of_native(now)) {
+        if chosen.is_none() && (self.caps.must_go(false, now) || self.is_exclusive_turn(now)) {
             return Grant::Evict;
         }
         let Some(chosen) = chosen else {
-            self.told.remove(worker);
-            self.asked.remove(worker);
+            self.offers_to_ledger.remove(worker);
+            self.offers_pending.remove(worker);
             return Grant::Keep;
         };
         let Some(waiter) = self.queues[chosen.index()].pop() else {
@@ -238,27 +239,27 @@ impl Ledger {
         self.waiting -= 1;
         self.served_or_gone();
         if chosen == worker {
-            return Grant::Own(waiter);
+            return Grant::OwnWaiter(waiter);
         }
         self.owned[worker.index()] -= 1;
         self.owned[chosen.index()] += 1;
-        Grant::Other(chosen, waiter)
+        Grant::OtherWaiter(chosen, waiter)
     }
 
     /// `worker` has neither clients nor servers in this pool and drops its part of it, with its flag. `false` if a
     /// server is on its way to the worker.
-    pub fn resign(&mut self, worker: WorkerId) -> bool {
+    pub fn forget_worker(&mut self, worker: WorkerId) -> bool {
         if self.owned[worker.index()] > 0 {
             return false;
         }
-        self.told.remove(worker);
-        self.asked.remove(worker);
+        self.offers_to_ledger.remove(worker);
+        self.offers_pending.remove(worker);
         true
     }
 
     /// `worker` has offered all of its servers after a `Wanted`.
     pub fn answered(&mut self, worker: WorkerId, now: Time) -> Notes {
-        self.asked.remove(worker);
+        self.offers_pending.remove(worker);
         let mut notes = Notes::default();
         self.plan(0, false, &mut notes, now);
         notes
@@ -344,14 +345,14 @@ impl Ledger {
 
     /// Takes a slot under the caps for a connection that is never lent and does not count towards the pool's size.
     /// `false` if there is no room.
-    pub fn take_aside(&mut self) -> bool {
-        self.open && !self.paused && self.seat.take_spare()
+    pub fn take_extra_place(&mut self) -> bool {
+        self.open && !self.paused && self.caps.take_spare()
     }
 
     /// Gives such a slot back.
-    pub fn give_back_aside(&mut self, now: Time) -> Notes {
+    pub fn give_back_extra_place(&mut self, now: Time) -> Notes {
         let mut notes = Notes {
-            room: self.seat.give_back(),
+            room: self.caps.give_back(),
             ..Notes::default()
         };
         self.plan(0, false, &mut notes, now);
@@ -361,15 +362,15 @@ impl Ledger {
     /// A cap that denied the pool a server has room.
     pub fn room(&mut self, now: Time) -> Notes {
         self.denied = None;
-        let granted = self.seat.claim();
+        let granted = self.caps.claim();
         let mut notes = Notes::default();
         if granted {
             match self.needed_by(0, now) {
                 Some(need) => {
                     self.count_need(need, &mut notes, now);
-                    notes.search.extend(self.seat.search_again());
+                    notes.search.extend(self.caps.search_again());
                 }
-                None => notes.room = self.seat.give_back(),
+                None => notes.room = self.caps.give_back(),
             }
         } else {
             self.plan(0, false, &mut notes, now);
@@ -385,17 +386,17 @@ impl Ledger {
     }
 
     /// Allows the next login to a server at once, after a failed one.
-    pub fn forgive(&mut self) {
+    pub fn allow_next_login(&mut self) {
         self.retry_at = Time(0);
     }
 
     /// The pool is dropped: gives its slots back.
     pub fn part(&mut self) {
-        self.seat.part();
+        self.caps.part();
     }
 
     /// From now on, no server is opened.
-    pub fn shut(&mut self) {
+    pub fn open_no_more(&mut self) {
         self.open = false;
         self.withdraw();
     }
@@ -475,14 +476,14 @@ impl Ledger {
                 self.withdraw();
             }
             if self.must_make_room(now) {
-                self.tell_owners(notes);
+                self.ask_owners_to_offer(notes);
             }
             return;
         };
         if self.denied.is_some() && !again {
             return;
         }
-        match self.seat.take(now) {
+        match self.caps.take(now) {
             Ok(()) => {
                 self.denied = None;
                 self.count_need(need, notes, now);
@@ -491,18 +492,18 @@ impl Ledger {
                 self.denied = Some(by);
                 notes.search.extend(search);
                 if self.must_make_room(now) {
-                    self.tell_owners(notes);
+                    self.ask_owners_to_offer(notes);
                 }
             }
         }
     }
 
     /// Asks every worker that has servers to offer its idle ones.
-    fn tell_owners(&mut self, notes: &mut Notes) {
+    fn ask_owners_to_offer(&mut self, notes: &mut Notes) {
         for worker in (0..self.owned.len()).map(|index| WorkerId(index as u8)) {
-            if self.owned[worker.index()] > 0 && !self.told.has(worker) {
-                self.told.insert(worker);
-                self.asked.insert(worker);
+            if self.owned[worker.index()] > 0 && !self.offers_to_ledger.has(worker) {
+                self.offers_to_ledger.insert(worker);
+                self.offers_pending.insert(worker);
                 notes.wanted.insert(worker);
             }
         }
@@ -519,7 +520,7 @@ impl Ledger {
 
     fn open_unasked(&mut self, worker: WorkerId, most: u32, now: Time) -> Notes {
         let may = self.all() < most && self.may_connect(now);
-        if !may || !self.seat.take_spare() {
+        if !may || !self.caps.take_spare() {
             return Notes::default();
         }
         self.count(worker);
@@ -539,7 +540,7 @@ impl Ledger {
     fn forget(&mut self, worker: WorkerId, notes: &mut Notes) {
         self.servers -= 1;
         self.owned[worker.index()] -= 1;
-        notes.room = self.seat.give_back();
+        notes.room = self.caps.give_back();
     }
 
     /// One client less waits.
@@ -551,7 +552,7 @@ impl Ledger {
 
     fn withdraw(&mut self) {
         if self.denied.take().is_some() {
-            self.seat.withdraw();
+            self.caps.withdraw();
         }
     }
 
@@ -583,8 +584,8 @@ impl Ledger {
 }
 
 mod allowance;
-mod natives;
-mod obstacle;
-mod room;
+mod capacity;
+mod exclusive;
 #[cfg(test)]
 mod tests;
+mod wait_reason;

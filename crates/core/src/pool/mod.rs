@@ -2,19 +2,19 @@
 //!
 //! This module knows ids, numbers and time, but no protocol and no socket.
 
+mod cap_membership;
 mod caps;
 mod epochs;
 mod ledger;
 mod limits;
-mod seat;
 mod wait_queue;
 mod worker_set;
 
+pub use cap_membership::{CapMembership, SharedCaps};
 pub use caps::{CapLimits, Caps, Denied, PATIENCE, Scope};
 pub use epochs::Epochs;
-pub use ledger::{Above, Connecting, Grant, Ledger, Notes, Obstacle, Opening, Wanted};
+pub use ledger::{Above, Connecting, Grant, Ledger, Notes, Opening, WaitReason, Wanted};
 pub use limits::{Limits, Order};
-pub use seat::{Seat, SharedCaps};
 pub use wait_queue::{Ticket, Waiter};
 pub use worker_set::WorkerSet;
 

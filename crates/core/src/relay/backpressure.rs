@@ -3,10 +3,10 @@
 
 use pgweir_wire::tag::frontend;
 
-use super::upward::Upward;
+use super::client_to_server::ClientMessages;
 use crate::{Actions, ReadMode, Token, worker::Worker};
 
-impl Upward<'_> {
+impl ClientMessages<'_> {
     /// The server owes so much that the client is not read until it has answered: at the end of a message, so
     /// that a Flush can follow. Without one, PostgreSQL answers messages that have no Sync yet only when its
     /// buffer is full, and that Sync may be what the client is about to send.

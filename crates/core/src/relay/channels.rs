@@ -2,10 +2,10 @@
 
 use pgweir_wire::{Header, tag::frontend};
 
-use super::upward::Upward;
+use super::client_to_server::ClientMessages;
 use crate::{listen::Stage, pin::Pin, session::ChannelCommand};
 
-impl Upward<'_> {
+impl ClientMessages<'_> {
     /// Is it a request that is nothing but LISTEN or UNLISTEN, of which its server need know nothing? Then the client's
     /// listener is asked instead. `rest` begins with the message's body; what is sent in one go with others keeps its
     /// order on the server.
@@ -23,10 +23,10 @@ impl Upward<'_> {
         let pins = self.client.context.as_ref().map(|own| own.pins);
         let is_pinned = pins.is_none_or(|pins| pins.contains(Pin::Listen));
         let encoding = self.server.tracked.client_encoding();
-        let is_quiet = self.client.hearing.as_ref().is_none_or(|hearing| {
-            hearing.stage == Stage::Settled
-                && !hearing.dropping.is_due()
-                && *hearing.key.encoding == *encoding
+        let is_quiet = self.client.listening.as_ref().is_none_or(|listening| {
+            listening.stage == Stage::Settled
+                && !listening.pending_unlisten.is_due()
+                && *listening.key.encoding == *encoding
         });
         if is_dirty || !is_between || is_pinned || !is_quiet {
             return false;

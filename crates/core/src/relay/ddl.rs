@@ -2,16 +2,16 @@
 
 use pgweir_wire::tag::frontend;
 
-use super::upward::Upward;
+use super::client_to_server::ClientMessages;
 use crate::{
     frontend::Head,
-    session::{Change, Suspicion, begins_plainly, catalog_change, scan::DdlWords},
+    session::{Change, Effects, begins_plainly, catalog_change, scan::DdlWords},
 };
 
-impl Upward<'_> {
+impl ClientMessages<'_> {
     /// A text is about to be sent. One of which nothing is known is empty here.
-    pub(super) fn note_ddl(&mut self, suspicion: Suspicion, text: &[u8]) {
-        if !suspicion.contains(Suspicion::OPAQUE) {
+    pub(super) fn note_ddl(&mut self, effects: Effects, text: &[u8]) {
+        if !effects.contains(Effects::OPAQUE) {
             return;
         }
         let change = if text.is_empty() {
@@ -41,7 +41,7 @@ impl Upward<'_> {
         let catalog = &self.server.shared.catalog;
         if change == Change::Any {
             // It may prepare statements as well.
-            self.server.session.own.hide();
+            self.server.session.client_names.hide();
         }
         let ddl = &mut self.server.session.ddl;
         match change {
@@ -82,7 +82,7 @@ impl Upward<'_> {
             _ => parts.next(),
         };
         if let Some(text) = text.filter(|text| !text.is_empty() && !begins_plainly(text)) {
-            self.note_ddl(Suspicion::OPAQUE, text);
+            self.note_ddl(Effects::OPAQUE, text);
         }
         let is_parse = head.header.tag == frontend::PARSE;
         self.client.prepares_ddl |= is_parse && self.server.session.ddl.is_some();

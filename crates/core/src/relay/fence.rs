@@ -3,7 +3,7 @@
 
 use pgweir_wire::tag::frontend;
 
-use super::upward::{Cursor, Upward, send_target};
+use super::client_to_server::{ClientMessages, Cursor, send_target};
 use crate::{
     Actions,
     backend::{Change, Mark, MarkKind},
@@ -17,7 +17,7 @@ pub(super) fn is_simple(tag: u8) -> bool {
     matches!(tag, frontend::QUERY | frontend::FUNCTION_CALL)
 }
 
-impl Upward<'_> {
+impl ClientMessages<'_> {
     /// A Query or FunctionCall comes: `true` if it waits for the answers to messages without a Sync.
     #[inline]
     pub(super) fn comes_before_sync(

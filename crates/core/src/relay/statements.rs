@@ -32,7 +32,7 @@ impl Worker {
             if let Some(Change::Duplicate(name, statement)) = mark.change() {
                 // What goes under its own name is an ordinary Parse.
                 let is_ours = mark.kind == MarkKind::Refused;
-                self.made_after_all(conn, is_ours, name, statement);
+                self.prepared_after_all(conn, is_ours, name, statement);
             }
             return !mark.swallow;
         }
@@ -80,13 +80,13 @@ impl Worker {
                 }
                 Change::Named(name, _) => {
                     if let Some(server) = self.table.server(conn) {
-                        server.session.own.miss(&name);
+                        server.session.client_names.miss(&name);
                     }
                     if let Some(client) = client.and_then(|client| self.table.client(client)) {
                         client.statements.remove(&mut self.bindings, &name);
                     }
                 }
-                Change::Given(name) => self.not_given(conn, &name),
+                Change::Given(name) => self.note_missing_statement(conn, &name),
                 Change::Refused(_) | Change::Duplicate(..) | Change::Fence => {}
             }
         }
@@ -109,7 +109,7 @@ impl Worker {
     /// A name was taken when its Parse was sent, and had come free when that arrived. If it was sent
     /// under a name of ours, the server now has another statement of that name than it should.
     #[cold]
-    fn made_after_all(
+    fn prepared_after_all(
         &mut self,
         conn: Token,
         is_ours: bool,
@@ -148,7 +148,7 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return;
         };
-        let is_own = matches!(server.replies.current(), Some(Request::Own(_)));
+        let is_own = matches!(server.replies.current(), Some(Request::Internal(_)));
         if !is_own && body == b"ROLLBACK\0" {
             server.session.dirt.undone();
         }
@@ -222,7 +222,7 @@ impl Worker {
             Some(Change::Duplicate(name, _)) if report.code == b"42P05" => (None, Some(&**name)),
             _ => (None, None),
         };
-        self.note_unmade(conn, &marks, body);
+        self.note_failed_statement(conn, &marks, body);
         // The names are those that the client had when it sent this.
         let told = self.in_clients_words(conn, &marks, duplicate, body);
         let is_duplicate = duplicate.is_some();
@@ -234,7 +234,7 @@ impl Worker {
         }
         if report.code == b"26000"
             && told.is_none()
-            && let Some(said) = self.said_of_unmade(conn, quoted(report.message))
+            && let Some(said) = self.error_of_failed_statement(conn, quoted(report.message))
         {
             return Some(said);
         }

@@ -5,17 +5,17 @@ use std::ops::Range;
 use pgweir_wire::tag::frontend;
 
 use super::{
+    client_names::until_nul,
+    client_to_server::{ClientMessages, send_parse, send_target},
     named::UNNAMED_MAX,
-    own_names::up_to_zero,
-    upward::{Upward, send_parse, send_target},
 };
 use crate::{
     Actions,
     backend::{Mark, MarkKind, Unnamed},
-    session::Suspicion,
+    session::Effects,
 };
 
-impl Upward<'_> {
+impl ClientMessages<'_> {
     #[inline]
     pub(super) fn own_unnamed(&self) -> Unnamed {
         Unnamed::Of(self.client.id, self.client.unnamed_version)
@@ -86,12 +86,12 @@ impl Upward<'_> {
     #[cold]
     pub(super) fn judge_unnamed(&mut self, out: &mut Actions) {
         let Some(definition) = self.client.unnamed.take() else {
-            self.note(Suspicion::OPAQUE, b"");
-            return self.note_ddl(Suspicion::OPAQUE, b"");
+            self.note(Effects::OPAQUE, b"");
+            return self.note_ddl(Effects::OPAQUE, b"");
         };
-        let suspicion = self.suspect_definition(&definition);
-        if !suspicion.is_empty() {
-            self.attend_text(up_to_zero(&definition), suspicion, out);
+        let effects = self.note_definition_effects(&definition);
+        if !effects.is_empty() {
+            self.prepare_names_for_text(until_nul(&definition), effects, out);
         }
         self.client.unnamed = Some(definition);
     }

@@ -24,15 +24,15 @@ pub use facts::{Facts, Identity};
 pub use names::Name;
 use names::NameTable;
 
-use super::scan::{DdlWords, Suspicion, builtin_traces};
+use super::scan::{DdlWords, Effects, builtin_traces};
 
 /// What a function or relation of some name leaves behind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Traces {
     /// When a function is called, when a relation is read.
-    pub(crate) read: Suspicion,
+    pub(crate) read: Effects,
     /// When a relation is written.
-    pub(crate) write: Suspicion,
+    pub(crate) write: Effects,
 }
 
 /// What to ask a server, as one simple query, with any settings: [`Facts`] takes the rows.
@@ -71,9 +71,9 @@ struct Known {
     /// What words leave behind; that of others is nothing.
     words: NameTable,
     /// Functions by OID: users', and PostgreSQL's own that leave something.
-    calls: Arc<HashMap<u32, Suspicion>>,
+    calls: Arc<HashMap<u32, Effects>>,
     /// Of every text, whatever it says.
-    every_text: Suspicion,
+    every_text: Effects,
     custom_names: BTreeSet<Box<[u8]>>,
     /// Whether the catalog is in UTF8.
     utf8: bool,
@@ -166,7 +166,7 @@ impl Certificates {
         let mut known = std::mem::take(&mut facts.known);
         known.generation = generation;
         for name in &facts.unknown {
-            known.add_function(name.as_bytes(), Suspicion::OPAQUE);
+            known.add_function(name.as_bytes(), Effects::OPAQUE);
         }
         known.counts = Counts::default();
         known.suspects = std::mem::take(&mut found.suspects).into();
@@ -186,7 +186,7 @@ impl Certificates {
         known.opaque_reason = found.opaque_reason.map(Into::into);
         known.unclean_reason = found.unclean_reason.map(Into::into);
         if known.words.len() > NAMES_MAX {
-            known.add_to_every_text(Suspicion::OPAQUE);
+            known.add_to_every_text(Effects::OPAQUE);
             known.opaque_reason = Some("too many of its functions and relations are opaque".into());
         }
         Self {
@@ -205,7 +205,7 @@ impl Certificates {
             ..Known::default()
         };
         for [kind, name, read, write] in rows {
-            let (read, write) = (suspicions(read), suspicions(write));
+            let (read, write) = (all_effects(read), all_effects(write));
             match kind {
                 b"f" => known.add_function(name, read | write),
                 b"r" => known.add_relation(name, Traces { read, write }),
@@ -215,7 +215,7 @@ impl Certificates {
                 }
                 b"e" if name == b"utf8" => known.utf8 = true,
                 b"e" => known.add_to_every_text(read | write),
-                _ => known.add_to_every_text(Suspicion::OPAQUE),
+                _ => known.add_to_every_text(Effects::OPAQUE),
             }
         }
         Self {
@@ -247,7 +247,7 @@ impl Certificates {
 
     /// What every text is suspected of.
     #[inline]
-    pub(crate) fn every_text(&self) -> Suspicion {
+    pub(crate) fn every_text(&self) -> Effects {
         self.known.every_text
     }
 
@@ -296,9 +296,9 @@ impl Certificates {
     }
 
     /// What a call of the function with this OID leaves behind.
-    pub(crate) fn call_by_oid(&self, oid: u32) -> Suspicion {
+    pub(crate) fn call_by_oid(&self, oid: u32) -> Effects {
         let unknown = if oid < facts::FIRST_OF_USERS {
-            Suspicion::NONE
+            Effects::NONE
         } else {
             body::ANYTHING
         };
@@ -362,10 +362,10 @@ impl Certificates {
 impl Known {
     /// Every text may do anything.
     fn doubt_every_text(&mut self) {
-        self.add_to_every_text(Suspicion::OPAQUE);
+        self.add_to_every_text(Effects::OPAQUE);
     }
 
-    fn add_to_every_text(&mut self, bits: Suspicion) {
+    fn add_to_every_text(&mut self, bits: Effects) {
         if !self.every_text.contains(bits) {
             self.every_text |= bits;
             self.note(
@@ -373,22 +373,22 @@ impl Known {
                 b"",
                 Traces {
                     read: bits,
-                    write: Suspicion::NONE,
+                    write: Effects::NONE,
                 },
             );
         }
     }
 
-    fn add_function(&mut self, name: &[u8], bits: Suspicion) {
+    fn add_function(&mut self, name: &[u8], bits: Effects) {
         let traces = Traces {
             read: bits,
-            write: Suspicion::NONE,
+            write: Effects::NONE,
         };
         let hashed = Name::of(name);
         self.note(b"f", name, traces);
         self.note_ddl(name, bits);
         self.counts.functions += 1;
-        self.counts.opaque_functions += usize::from(bits.contains(Suspicion::OPAQUE));
+        self.counts.opaque_functions += usize::from(bits.contains(Effects::OPAQUE));
         if !bits.is_empty() {
             self.words.add_up_to(NAMES_MAX + 1, hashed, traces);
         }
@@ -398,7 +398,7 @@ impl Known {
         let hashed = Name::of(name);
         self.note(b"r", name, traces);
         self.note_ddl(name, traces.read | traces.write);
-        let is_opaque = (traces.read | traces.write).contains(Suspicion::OPAQUE);
+        let is_opaque = (traces.read | traces.write).contains(Effects::OPAQUE);
         self.counts.relations += 1;
         self.counts.opaque_relations += usize::from(is_opaque);
         if traces != Traces::default() {
@@ -406,7 +406,7 @@ impl Known {
         }
     }
 
-    fn note_ddl(&mut self, name: &[u8], bits: Suspicion) {
+    fn note_ddl(&mut self, name: &[u8], bits: Effects) {
         if may_do_ddl(bits) {
             self.has_ddl_code = true;
             self.has_odd_ddl_name |= !DdlWords::finds(name);
@@ -427,34 +427,34 @@ fn contains(bytes: &[u8], wanted: &[u8]) -> bool {
 }
 
 /// May what leaves this behind have done DDL?
-pub(super) fn may_do_ddl(found: Suspicion) -> bool {
+pub(super) fn may_do_ddl(found: Effects) -> bool {
     found.contains(body::ANYTHING)
 }
 
 /// What code that is not SQL of a client leaves behind, if it does such things: they can't be read off its text,
 /// so that it may do anything of the kind.
-fn serious(found: Suspicion) -> Suspicion {
+fn serious(found: Effects) -> Effects {
     /// What is the same whoever does it.
-    const PLAIN: Suspicion = Suspicion::SEQUENCE
-        .and(Suspicion::READS_SEQUENCE)
-        .and(Suspicion::STATEMENTS_VIEW)
-        .and(Suspicion::TERMINATES)
-        .and(Suspicion::CANCELS)
-        .and(Suspicion::READS_SESSION);
+    const PLAIN: Effects = Effects::SEQUENCE
+        .and(Effects::READS_SEQUENCE)
+        .and(Effects::STATEMENTS_VIEW)
+        .and(Effects::TERMINATES)
+        .and(Effects::CANCELS)
+        .and(Effects::READS_SESSION);
     if found.without(PLAIN).is_empty() {
         found
     } else {
-        found | Suspicion::OPAQUE
+        found | Effects::OPAQUE
     }
 }
 
 /// From the names of suspicions, with blanks between. An unknown one is anything.
-fn suspicions(names: &[u8]) -> Suspicion {
+fn all_effects(names: &[u8]) -> Effects {
     names
         .split(|&byte| byte == b' ')
         .filter(|name| !name.is_empty())
-        .fold(Suspicion::NONE, |sum, name| {
-            sum | Suspicion::named(name).unwrap_or(Suspicion::OPAQUE)
+        .fold(Effects::NONE, |sum, name| {
+            sum | Effects::named(name).unwrap_or(Effects::OPAQUE)
         })
 }
 

@@ -1,7 +1,8 @@
 //! What a client believes its session to be, as far as it is carried from server to server.
 
 use super::{
-    Fingerprint, Resets, Settings, SqlStatements, Unmade, outlasts_reset, plan::ENDS_WITH_ERRORS,
+    FailedStatements, Fingerprint, Resets, Settings, SqlStatements, outlasts_reset,
+    plan::ENDS_WITH_ERRORS,
 };
 use crate::Time;
 use crate::pin::{Pin, Pins};
@@ -18,7 +19,7 @@ pub struct Context {
     /// Its SQL-prepared statements.
     pub sql: SqlStatements,
     /// Its statements that its server could not make.
-    pub unmade: Unmade,
+    pub failed_statements: FailedStatements,
     /// It may have sequence values.
     pub has_sequences: bool,
     /// Startup values that no server has seen yet: the login waits for one to say what they come to.
@@ -26,7 +27,7 @@ pub struct Context {
     /// A server has refused them as a whole: nothing of them is left there.
     pub failed: bool,
     /// Servers in a row that were lost while they were given what it has set.
-    pub losses: u8,
+    pub servers_lost: u8,
     /// It may have set custom parameters that no server can be asked for.
     pub has_unlisted: bool,
     /// What keeps its server with it.

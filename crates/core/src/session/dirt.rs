@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Class, Dialect, Suspicion, affects_literals, is_who,
+    Class, Dialect, Effects, affects_literals, is_identity,
     scan::{LiteralSets, Touched, shapes_plans, touched_parameters},
 };
 
@@ -24,7 +24,7 @@ pub struct Dirt {
     /// Since the last look.
     unseen: Class,
     /// What the texts since the last look may have touched.
-    suspicion: Suspicion,
+    effects: Effects,
     /// The parameters that texts of class settings have named since the last look, in lower case.
     names: BTreeSet<Box<[u8]>>,
     /// More parameters were set than `names` tells.
@@ -45,15 +45,15 @@ pub struct Dirt {
 
 impl Dirt {
     /// A text is sent to the server. `class` is that of all that its transaction has run so far.
-    pub fn note(&mut self, suspicion: Suspicion, class: Class, text: &[u8], dialect: Dialect) {
+    pub fn note(&mut self, effects: Effects, class: Class, text: &[u8], dialect: Dialect) {
         let beyond_channels = self.beyond_channels;
         self.raise_to(class);
-        self.texts += u32::from(suspicion.class() > Class::Sequences);
-        if suspicion == Suspicion::LISTEN {
+        self.texts += u32::from(effects.class() > Class::Sequences);
+        if effects == Effects::LISTEN {
             self.beyond_channels = beyond_channels;
         }
-        self.suspicion |= suspicion;
-        if suspicion.class() == Class::Settings {
+        self.effects |= effects;
+        if effects.class() == Class::Settings {
             self.note_names(text, dialect);
         }
     }
@@ -99,7 +99,7 @@ impl Dirt {
     }
 
     /// The session is to be looked at, whatever is sent to the server.
-    pub fn wants_look(&mut self) {
+    pub fn demand_inspection(&mut self) {
         self.texts += 1;
         self.unseen = Class::Opaque;
         self.beyond_channels = true;
@@ -109,7 +109,7 @@ impl Dirt {
         match touched_parameters(text, dialect) {
             Touched::Names(names) => {
                 for name in names {
-                    self.changes_role |= is_who(&name);
+                    self.changes_role |= is_identity(&name);
                     self.changes_plans |= shapes_plans(&name);
                     self.names.insert(name.into());
                 }
@@ -140,8 +140,8 @@ impl Dirt {
 
     /// What the texts since the last look may have touched.
     #[inline]
-    pub fn suspicion(&self) -> Suspicion {
-        self.suspicion
+    pub fn effects(&self) -> Effects {
+        self.effects
     }
 
     /// Is the session to be cleaned before anybody else uses the server? Sequence values are discarded in front
@@ -155,7 +155,7 @@ impl Dirt {
     /// Is the session to be looked at before its client can go on with another server?
     #[must_use]
     #[inline]
-    pub fn needs_look(&self) -> bool {
+    pub fn needs_inspection(&self) -> bool {
         self.unseen > Class::Sequences
     }
 
@@ -168,7 +168,7 @@ impl Dirt {
     /// Is it enough to look at the channels? Nothing but LISTEN and UNLISTEN was said since the last look.
     #[must_use]
     pub fn is_of_channels(&self) -> bool {
-        self.needs_look() && !self.beyond_channels
+        self.needs_inspection() && !self.beyond_channels
     }
 
     /// May the session have another user or role than its login's?
@@ -193,9 +193,9 @@ impl Dirt {
     }
 
     /// The session was looked at.
-    pub fn looked_at(&mut self) {
+    pub fn inspected(&mut self) {
         self.unseen = Class::Pure;
-        self.suspicion = Suspicion::NONE;
+        self.effects = Effects::NONE;
         self.names.clear();
         self.any_name = false;
         self.beyond_channels = false;
@@ -211,46 +211,46 @@ impl Dirt {
 mod tests {
     use super::*;
 
-    fn note(dirt: &mut Dirt, suspicion: Suspicion, text: &str) {
-        dirt.note(suspicion, suspicion.class(), text.as_bytes(), Dialect::Utf8);
+    fn note(dirt: &mut Dirt, effects: Effects, text: &str) {
+        dirt.note(effects, effects.class(), text.as_bytes(), Dialect::Utf8);
     }
 
     #[test]
     fn dirt_grows_until_the_clean() {
         let mut dirt = Dirt::default();
-        assert!(!dirt.needs_clean() && !dirt.needs_look());
-        note(&mut dirt, Suspicion::SEQUENCE, "SELECT nextval('s')");
-        assert!(!dirt.needs_clean() && !dirt.needs_look());
+        assert!(!dirt.needs_clean() && !dirt.needs_inspection());
+        note(&mut dirt, Effects::SEQUENCE, "SELECT nextval('s')");
+        assert!(!dirt.needs_clean() && !dirt.needs_inspection());
         note(
             &mut dirt,
-            Suspicion::SETTING,
+            Effects::SETTING,
             "SET App.Tenant = 'a'; SET ROLE x",
         );
-        assert!(dirt.needs_clean() && dirt.needs_look() && dirt.changes_role());
+        assert!(dirt.needs_clean() && dirt.needs_inspection() && dirt.changes_role());
         let names: Vec<_> = dirt.names().unwrap().iter().map(|name| &**name).collect();
         assert_eq!(names, [&b"app.tenant"[..], b"role"]);
-        dirt.looked_at();
-        assert!(dirt.needs_clean() && !dirt.needs_look() && dirt.changes_role());
-        note(&mut dirt, Suspicion::OPAQUE, "DO 'x'");
+        dirt.inspected();
+        assert!(dirt.needs_clean() && !dirt.needs_inspection() && dirt.changes_role());
+        note(&mut dirt, Effects::OPAQUE, "DO 'x'");
         assert_eq!(dirt.names(), None);
         dirt.cleaned();
-        assert!(!dirt.needs_clean() && !dirt.needs_look() && !dirt.changes_role());
-        dirt.wants_look();
-        assert!(!dirt.needs_clean() && dirt.needs_look() && dirt.names().is_none());
+        assert!(!dirt.needs_clean() && !dirt.needs_inspection() && !dirt.changes_role());
+        dirt.demand_inspection();
+        assert!(!dirt.needs_clean() && dirt.needs_inspection() && dirt.names().is_none());
     }
 
     #[test]
     fn all_parameters() {
         for text in ["RESET ALL", "SELECT set_config($1, $2, false)", ""] {
             let mut dirt = Dirt::default();
-            note(&mut dirt, Suspicion::SETTING, text);
+            note(&mut dirt, Effects::SETTING, text);
             assert_eq!(dirt.names(), None, "{text}");
         }
         let mut dirt = Dirt::default();
         for number in 0..=NAMES_MAX {
             note(
                 &mut dirt,
-                Suspicion::SETTING,
+                Effects::SETTING,
                 &format!("SET app.n{number} = 1"),
             );
         }
@@ -261,27 +261,27 @@ mod tests {
     fn channels_alone() {
         let mut dirt = Dirt::default();
         assert!(!dirt.is_of_channels());
-        note(&mut dirt, Suspicion::LISTEN, "LISTEN a");
-        note(&mut dirt, Suspicion::NONE, "SELECT 1");
+        note(&mut dirt, Effects::LISTEN, "LISTEN a");
+        note(&mut dirt, Effects::NONE, "SELECT 1");
         assert!(dirt.is_of_channels());
-        for other in [Suspicion::SETTING, Suspicion::OPAQUE] {
+        for other in [Effects::SETTING, Effects::OPAQUE] {
             note(&mut dirt, other, "SET app.x = 1");
             assert!(!dirt.is_of_channels(), "{other}");
-            note(&mut dirt, Suspicion::LISTEN, "UNLISTEN a");
+            note(&mut dirt, Effects::LISTEN, "UNLISTEN a");
             assert!(!dirt.is_of_channels(), "{other}");
-            dirt.looked_at();
-            note(&mut dirt, Suspicion::LISTEN, "LISTEN a");
+            dirt.inspected();
+            note(&mut dirt, Effects::LISTEN, "LISTEN a");
             assert!(dirt.is_of_channels(), "{other}");
         }
-        let both = Suspicion::LISTEN | Suspicion::SETTING;
+        let both = Effects::LISTEN | Effects::SETTING;
         note(&mut dirt, both, "LISTEN a; SET app.x = 1");
         assert!(!dirt.is_of_channels());
-        dirt.looked_at();
-        note(&mut dirt, Suspicion::LISTEN, "LISTEN a");
+        dirt.inspected();
+        note(&mut dirt, Effects::LISTEN, "LISTEN a");
         dirt.raise(Class::Opaque);
         assert!(!dirt.is_of_channels());
-        dirt.looked_at();
-        dirt.wants_look();
+        dirt.inspected();
+        dirt.demand_inspection();
         assert!(!dirt.is_of_channels());
     }
 
@@ -289,29 +289,29 @@ mod tests {
     fn values_that_texts_tell() {
         let pairs = |value: &str| vec![(b"a.b".to_vec(), Some(value.as_bytes().to_vec()))];
         let set = |dirt: &mut Dirt, value: &str| {
-            note(dirt, Suspicion::SETTING, &format!("SET a.b = '{value}'"));
+            note(dirt, Effects::SETTING, &format!("SET a.b = '{value}'"));
             dirt.sets(pairs(value));
         };
         let mut dirt = Dirt::default();
         assert_eq!(dirt.literal_sets(), None);
         set(&mut dirt, "1");
         set(&mut dirt, "2");
-        note(&mut dirt, Suspicion::SEQUENCE, "SELECT nextval('s')");
+        note(&mut dirt, Effects::SEQUENCE, "SELECT nextval('s')");
         let both = [pairs("1"), pairs("2")].concat();
         assert_eq!(dirt.literal_sets(), Some(&both));
         for spoil in [
             |dirt: &mut Dirt| dirt.undone(),
             |dirt: &mut Dirt| dirt.raise(Class::Opaque),
-            |dirt: &mut Dirt| dirt.wants_look(),
-            |dirt: &mut Dirt| note(dirt, Suspicion::SETTING, "SET work_mem = '1MB'"),
-            |dirt: &mut Dirt| note(dirt, Suspicion::SETTING, "SET a.b = '3'"),
-            |dirt: &mut Dirt| note(dirt, Suspicion::LISTEN, "LISTEN a"),
+            |dirt: &mut Dirt| dirt.demand_inspection(),
+            |dirt: &mut Dirt| note(dirt, Effects::SETTING, "SET work_mem = '1MB'"),
+            |dirt: &mut Dirt| note(dirt, Effects::SETTING, "SET a.b = '3'"),
+            |dirt: &mut Dirt| note(dirt, Effects::LISTEN, "LISTEN a"),
         ] {
             spoil(&mut dirt);
             assert_eq!(dirt.literal_sets(), None);
             set(&mut dirt, "4");
             assert_eq!(dirt.literal_sets(), None);
-            dirt.looked_at();
+            dirt.inspected();
             set(&mut dirt, "4");
             assert_eq!(dirt.literal_sets(), None);
             dirt.cleaned();
@@ -323,9 +323,9 @@ mod tests {
     #[test]
     fn a_setting_under_a_savepoint() {
         let mut dirt = Dirt::default();
-        let both = Suspicion::SETTING | Suspicion::SAVEPOINT;
+        let both = Effects::SETTING | Effects::SAVEPOINT;
         dirt.note(
-            Suspicion::SETTING,
+            Effects::SETTING,
             both.class(),
             b"SET app.x = 1",
             Dialect::Utf8,

@@ -12,7 +12,7 @@ use hashbrown::HashTable;
 
 use pgweir_wire::Malformed;
 
-use super::{Shape, Statement, ids::Ids, shape};
+use super::{Statement, StatementDescription, ids::Ids, statement_description};
 
 /// What a name is counted as towards `max_client_prepared_bytes`, beside the statement itself.
 const NAME_COST: usize = 128;
@@ -43,7 +43,7 @@ struct Binding {
     /// Tells it from those that had its slot before.
     number: u32,
     /// What its clients were told of it.
-    shape: Shape,
+    shape: StatementDescription,
     hash: u32,
     holders: u32,
 }
@@ -73,9 +73,9 @@ impl Bindings {
     /// What its clients were told of a binding's statement.
     #[must_use]
     #[inline]
-    pub fn shape(&self, id: BindingId) -> Shape {
+    pub fn shape(&self, id: BindingId) -> StatementDescription {
         self.found(id)
-            .map_or_else(Shape::default, |binding| binding.shape)
+            .map_or_else(StatementDescription::default, |binding| binding.shape)
     }
 
     /// A digest of the body of a RowDescription, whatever the formats; of nothing for NoData.
@@ -83,7 +83,9 @@ impl Bindings {
     /// # Errors
     /// It is none.
     pub fn digest_columns(&self, body: Option<&[u8]>) -> Result<u64, Malformed> {
-        body.map_or(Ok(0), |body| shape::of_columns(&self.hasher, body))
+        body.map_or(Ok(0), |body| {
+            statement_description::of_columns(&self.hasher, body)
+        })
     }
 
     /// A digest of the body of a ParameterDescription.
@@ -109,7 +111,12 @@ impl Bindings {
         Some(BindingId { slot, number })
     }
 
-    fn acquire(&mut self, name: &[u8], statement: &Arc<Statement>, shape: Shape) -> u32 {
+    fn acquire(
+        &mut self,
+        name: &[u8],
+        statement: &Arc<Statement>,
+        shape: StatementDescription,
+    ) -> u32 {
         let hash = self.hash(name);
         let place = mix(hash, statement.id());
         let is_same = |&id: &u32| {
@@ -192,14 +199,19 @@ impl Names {
         let Err(at) = self.position(bindings, name) else {
             return false;
         };
-        let id = bindings.acquire(name, statement, Shape::untold(schema));
+        let id = bindings.acquire(name, statement, StatementDescription::not_described(schema));
         self.sorted.insert(at, id);
         self.bytes += Self::cost(statement);
         true
     }
 
     /// The client was told this of a statement that it has.
-    pub fn tell(&mut self, bindings: &mut Bindings, told: BindingId, shape: Shape) {
+    pub fn note_description(
+        &mut self,
+        bindings: &mut Bindings,
+        told: BindingId,
+        shape: StatementDescription,
+    ) {
         let old = told.slot;
         let Some(at) = self.sorted.iter().position(|id| id == old) else {
             return;
@@ -345,14 +357,14 @@ mod tests {
         names.define(&mut bindings, b"S_2", &two, 0);
         let next = names.find(&bindings, b"S_2").unwrap();
         assert_eq!(described.slot, next.slot, "the same place");
-        let shape = Shape {
+        let shape = StatementDescription {
             columns: Some(7),
-            ..Shape::untold(0)
+            ..StatementDescription::not_described(0)
         };
-        names.tell(&mut bindings, described, shape);
-        assert_eq!(bindings.shape(next), Shape::untold(0));
+        names.note_description(&mut bindings, described, shape);
+        assert_eq!(bindings.shape(next), StatementDescription::not_described(0));
         assert!(bindings.statement(described).is_none());
-        names.tell(&mut bindings, next, shape);
+        names.note_description(&mut bindings, next, shape);
         assert_eq!(
             bindings.shape(names.find(&bindings, b"S_2").unwrap()),
             shape

@@ -29,7 +29,7 @@ pub fn login_plan(wanted: &Settings, held: &Settings) -> Option<Vec<u8>> {
         .collect();
     match plan(wanted, held) {
         None if !who.is_empty() => {
-            let mut text = RESET_WHO.to_vec();
+            let mut text = RESET_IDENTITY.to_vec();
             sets(&mut text, &who);
             Some(text)
         }
@@ -50,7 +50,7 @@ pub fn shown(wanted: &Settings, held: &Settings, is_open: impl Fn(&[u8]) -> bool
 /// What has to be done, in this order.
 struct Difference<'s> {
     /// Who one was is taken back, since other settings are made with the rights of the login user.
-    resets_who: bool,
+    resets_identity: bool,
     resets: Vec<&'s [u8]>,
     sets: Vec<(&'s [u8], &'s [u8])>,
 }
@@ -62,13 +62,13 @@ impl<'s> Difference<'s> {
         let changes_who = differs(ROLE) || differs(AUTHORIZATION);
         let others = wanted
             .iter()
-            .filter(|(name, _)| !is_who(name) && differs(name));
+            .filter(|(name, _)| !is_identity(name) && differs(name));
         let mut sets: Vec<_> = others.collect();
         // What ends statements and transactions is not to end these.
         sets.sort_by_key(|(name, _)| is_timeout(name));
         let gone = held
             .iter()
-            .filter(|(name, _)| !is_who(name) && wanted.get(name).is_none());
+            .filter(|(name, _)| !is_identity(name) && wanted.get(name).is_none());
         let mut resets: Vec<_> = gone.map(|(name, _)| name).collect();
         resets.sort_by_key(|name| !is_timeout(name));
         let restores_who = changes_who || !sets.is_empty() || !resets.is_empty();
@@ -86,7 +86,7 @@ impl<'s> Difference<'s> {
             sets.push(last);
         }
         Self {
-            resets_who: restores_who && had_who,
+            resets_identity: restores_who && had_who,
             resets,
             sets,
         }
@@ -122,8 +122,8 @@ fn plan_with(
         // PL/pgSQL keeps the constants that it has made of a body's literals under the settings of another client.
         text.extend_from_slice(b"DISCARD PLANS;");
     }
-    if difference.resets_who {
-        text.extend_from_slice(RESET_WHO);
+    if difference.resets_identity {
+        text.extend_from_slice(RESET_IDENTITY);
     }
     for name in difference.resets {
         reset(&mut text, name);
@@ -149,7 +149,7 @@ const AT_ONCE: &[u8] = b"SET TRANSACTION NOT DEFERRABLE;";
 /// The longest identifier that PostgreSQL does not cut (`NAMEDATALEN` - 1).
 const IDENTIFIER_MAX: usize = 63;
 
-const RESET_WHO: &[u8] = b"RESET SESSION AUTHORIZATION;RESET ROLE;";
+const RESET_IDENTITY: &[u8] = b"RESET SESSION AUTHORIZATION;RESET ROLE;";
 
 fn reset(text: &mut Vec<u8>, name: &[u8]) {
     let is_cut = |part: &[u8]| part.len() > IDENTIFIER_MAX;
@@ -174,7 +174,7 @@ fn sets(text: &mut Vec<u8>, pairs: &[(&[u8], &[u8])]) {
 
 /// Is it about who the session's user is?
 #[must_use]
-pub fn is_who(name: &[u8]) -> bool {
+pub fn is_identity(name: &[u8]) -> bool {
     name == ROLE || name == AUTHORIZATION
 }
 

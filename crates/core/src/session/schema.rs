@@ -1,7 +1,7 @@
 //! Which texts may change what prepared statements give.
 
 use super::{
-    Suspicion,
+    Effects,
     scan::{Kind, Lexer, is_of_word},
 };
 
@@ -9,7 +9,7 @@ use super::{
 /// known. Beginnings of statements that certainly don't: what is dropped gives nothing more, and what
 /// is temporary is its session's.
 #[must_use]
-pub fn changes_schema(text: &[u8], suspicion: Suspicion) -> bool {
+pub fn changes_schema(text: &[u8], effects: Effects) -> bool {
     const HARMLESS: [&[u8]; 20] = [
         b"drop table",
         b"drop view",
@@ -32,7 +32,7 @@ pub fn changes_schema(text: &[u8], suspicion: Suspicion) -> bool {
         b"create unique ",
         b"create database",
     ];
-    if !suspicion.contains(Suspicion::TEMP) {
+    if !effects.contains(Effects::TEMP) {
         // A function, or a procedure, of which nobody knows; one that is made on the spot is likely to.
         let text = text.trim_ascii();
         return begins(text, b"do ") || begins(text, b"do$");
@@ -116,7 +116,7 @@ fn begins(text: &[u8], with: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    const CHANGE: Suspicion = Suspicion::OPAQUE.and(Suspicion::TEMP);
+    const CHANGE: Effects = Effects::OPAQUE.and(Effects::TEMP);
 
     #[test]
     fn changes() {
@@ -131,7 +131,7 @@ mod tests {
             assert!(changes_schema(text.as_bytes(), CHANGE), "{text}");
         }
         for text in ["DO $$BEGIN END$$", "do$$begin end$$"] {
-            assert!(changes_schema(text.as_bytes(), Suspicion::OPAQUE), "{text}");
+            assert!(changes_schema(text.as_bytes(), Effects::OPAQUE), "{text}");
         }
     }
 
@@ -179,6 +179,6 @@ mod tests {
         ] {
             assert!(!changes_schema(text.as_bytes(), CHANGE), "{text}");
         }
-        assert!(!changes_schema(b"SELECT f()", Suspicion::OPAQUE));
+        assert!(!changes_schema(b"SELECT f()", Effects::OPAQUE));
     }
 }

@@ -8,7 +8,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::shelf::{self, Shelf};
+use super::interner::{self, Interner};
 
 /// A name, in lower case: PostgreSQL does not tell its parameters' names apart by case.
 type Name = Box<[u8]>;
@@ -26,7 +26,7 @@ pub struct Settings {
 /// All settings of the process that are in use, each once.
 #[derive(Debug)]
 pub struct SettingsTable {
-    shelf: Mutex<Shelf<[(Name, Value)]>>,
+    shelf: Mutex<Interner<[(Name, Value)]>>,
     hasher: RandomState,
 }
 
@@ -35,7 +35,7 @@ impl Settings {
     #[must_use]
     #[inline]
     pub fn is_same(&self, other: &Self) -> bool {
-        shelf::is_same(self.entries.as_ref(), other.entries.as_ref())
+        interner::is_same(self.entries.as_ref(), other.entries.as_ref())
     }
 
     /// Is nothing set?
@@ -140,7 +140,7 @@ impl SettingsTable {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::shelf::SWEEP_MIN, *};
+    use super::{super::interner::SWEEP_MIN, *};
 
     #[test]
     fn equal_ones_are_the_same() {

@@ -6,9 +6,8 @@ use std::{fmt, sync::Arc};
 use pgweir_wire::{MessageWriter, tag::frontend};
 
 use super::{
-    RESERVED,
+    RESERVED, interner,
     scan::{Phrase, phrases},
-    shelf,
 };
 
 /// So many bytes are counted for each, beside name and text.
@@ -51,7 +50,7 @@ impl SqlStatements {
     #[must_use]
     #[inline]
     pub fn is_same(&self, other: &Self) -> bool {
-        shelf::is_same(self.entries.as_ref(), other.entries.as_ref())
+        interner::is_same(self.entries.as_ref(), other.entries.as_ref())
     }
 
     /// The same names and texts.

@@ -7,20 +7,20 @@ use std::collections::BTreeSet;
 
 use super::{
     Settings,
-    plan::is_who,
+    plan::is_identity,
     scan::{Discard, Phrase, phrases},
 };
 
 /// Parameters with startup values that texts may have taken back since the session was last judged.
 #[derive(Debug, Default)]
-pub struct TakenBack {
+pub struct ResetParameters {
     /// In lower case.
     names: BTreeSet<Vec<u8>>,
     /// A text that was not held as a whole may have taken back any of them.
     unread: bool,
 }
 
-impl TakenBack {
+impl ResetParameters {
     /// A text goes to the server, whose client has these startup values. `true` if it takes some away.
     #[cold]
     pub fn note(&mut self, text: &[u8], base: &Settings) -> bool {
@@ -44,7 +44,7 @@ impl TakenBack {
                     self.names.remove(&name.to_ascii_lowercase());
                 }
                 Phrase::ResetAll | Phrase::Discard(Discard::All) => {
-                    for (name, _) in base.iter().filter(|(name, _)| !is_who(name)) {
+                    for (name, _) in base.iter().filter(|(name, _)| !is_identity(name)) {
                         insert(self, name);
                     }
                 }
@@ -92,7 +92,7 @@ mod tests {
             ("datestyle", "German, DMY"),
             ("role", "r"),
         ]);
-        let mut taken = TakenBack::default();
+        let mut taken = ResetParameters::default();
         for text in texts {
             taken.note(text.as_bytes(), &base);
         }
@@ -113,7 +113,7 @@ mod tests {
         check(&["DISCARD ALL", "SET app.a = ''"], "datestyle");
         check(&["RESET app.a; SELECT set_config('app.a', '', false)"], "");
         check(&["RESET app.b", "SELECT 'RESET app.a'"], "");
-        let mut taken = TakenBack::default();
+        let mut taken = ResetParameters::default();
         taken.note_unread();
         assert!(taken.contains(b"app.a"), "it may have been");
         taken.clear();

@@ -40,7 +40,7 @@ pub struct State {
     /// There is more than a report has room for.
     pub cut: bool,
     /// Then: the custom parameters that were set.
-    pub customs: Vec<Vec<u8>>,
+    pub custom_parameters: Vec<Vec<u8>>,
     /// It can't tell all.
     pub unclear: bool,
 }
@@ -85,7 +85,9 @@ impl State {
                     state.set(kind, &rest[..equals], &rest[equals + 1..])?;
                 }
                 b'c' => state.channels.push(unescape(rest)?),
-                b'n' => state.customs.push(unescape(rest)?.to_ascii_lowercase()),
+                b'n' => state
+                    .custom_parameters
+                    .push(unescape(rest)?.to_ascii_lowercase()),
                 b'p' => state.statements.push((unescape(rest)?, None)),
                 _ => state.flag(kind, rest)?,
             }
@@ -256,7 +258,7 @@ mod tests {
         assert_eq!(state, expect);
         assert_eq!(state.pins().to_string(), "temporary objects");
         let cut = State::of_report(br"1;nApp.\303\244;o;t").unwrap();
-        assert_eq!(cut.customs, ["app.\u{e4}".as_bytes()]);
+        assert_eq!(cut.custom_parameters, ["app.\u{e4}".as_bytes()]);
         assert!(cut.cut && cut.temporary && !cut.unclear);
         for bad in [
             "",

@@ -11,7 +11,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{Certificates, Dialect, Literals, Suspicion, scan, shelf::Shelf};
+use super::{Certificates, Dialect, Effects, Literals, interner::Interner, scan};
 
 /// How the names of statements begin that we make on servers.
 pub const RESERVED: &[u8] = b"PGWEIR_";
@@ -22,7 +22,7 @@ const SHARDS: usize = 16;
 /// No reading of a catalog has this number.
 const NO_VERDICT: u64 = u64::MAX;
 /// Bits of a verdict for the suspicion; the others tell under which certificates it was found.
-const SUSPICION_BITS: u32 = 20;
+const EFFECTS_BITS: u32 = 20;
 
 /// One statement: its text and the types of its parameters. Two are the same if all of both is.
 pub struct Statement {
@@ -30,14 +30,14 @@ pub struct Statement {
     name: Box<[u8]>,
     definition: Box<[u8]>,
     literals: Literals,
-    /// What the scanner said of its text, by which certificates: see [`Statement::suspicion`].
+    /// What the scanner said of its text, by which certificates: see [`Statement::effects`].
     verdict: AtomicU64,
 }
 
 /// All statements of the process that are in use.
 #[derive(Debug)]
 pub struct Statements {
-    shards: [Mutex<Shelf<Statement>>; SHARDS],
+    shards: [Mutex<Interner<Statement>>; SHARDS],
     hasher: RandomState,
     next_id: AtomicU64,
 }
@@ -80,22 +80,22 @@ impl Statement {
     /// [`Certificates`] say: analysis and planning run code, too, so this holds from its Parse on.
     /// Remembered for texts that are read as the catalog is; the others are rare.
     #[inline]
-    pub fn suspicion(&self, dialect: Dialect, certificates: &Certificates) -> Suspicion {
+    pub fn effects(&self, dialect: Dialect, certificates: &Certificates) -> Effects {
         let verdict = self.verdict.load(Ordering::Relaxed);
-        if verdict >> SUSPICION_BITS == certificates.id() && dialect == Dialect::Utf8 {
-            return Suspicion::from_bits(verdict as u32 & ((1 << SUSPICION_BITS) - 1));
+        if verdict >> EFFECTS_BITS == certificates.id() && dialect == Dialect::Utf8 {
+            return Effects::from_bits(verdict as u32 & ((1 << EFFECTS_BITS) - 1));
         }
         self.read(dialect, certificates)
     }
 
     #[cold]
-    fn read(&self, dialect: Dialect, certificates: &Certificates) -> Suspicion {
-        let suspicion = scan(Self::text_of(&self.definition), dialect, certificates);
+    fn read(&self, dialect: Dialect, certificates: &Certificates) -> Effects {
+        let effects = scan(Self::text_of(&self.definition), dialect, certificates);
         if dialect == Dialect::Utf8 {
-            let verdict = certificates.id() << SUSPICION_BITS | u64::from(suspicion.bits());
+            let verdict = certificates.id() << EFFECTS_BITS | u64::from(effects.bits());
             self.verdict.store(verdict, Ordering::Relaxed);
         }
-        suspicion
+        effects
     }
 
     /// The id in a name that we gave.
@@ -167,7 +167,7 @@ impl Statements {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::shelf::SWEEP_MIN, *};
+    use super::{super::interner::SWEEP_MIN, *};
 
     #[test]
     fn one_for_each_definition() {

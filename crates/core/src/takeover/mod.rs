@@ -25,24 +25,24 @@
 //! Until the new process confirms a client by `Received`, the old process keeps it, too: if the new process dies, the
 //! old one goes on serving the client.
 
-mod along;
 mod field;
+mod handed_over_server;
 mod listen_note;
 mod message;
 mod record;
 mod retained;
 mod server_record;
-mod word;
+mod takeover_mail;
 
 pub(crate) use self::retained::Retained;
 pub use self::{
-    along::Along,
     field::BadFrame,
+    handed_over_server::HandedOverServer,
     listen_note::ListenNote,
     message::{Begin, FRAME_MAX, HEADER, ListenerNote, Message, PoolNote, frame_len},
     record::{ClientRecord, Pairs, ServerPassword, SessionRecord},
     server_record::ServerRecord,
-    word::Word,
+    takeover_mail::TakeoverMail,
 };
 
 /// The version of the protocol. Processes of different versions don't hand over to each other.

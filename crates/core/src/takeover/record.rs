@@ -39,7 +39,7 @@ pub struct ClientRecord {
     /// How long ago the client connected, in microseconds.
     pub age: u64,
     /// Whether the login is complete. If not, the client waits for the first server of its pool to log in.
-    pub is_welcome: bool,
+    pub ready_was_sent: bool,
     /// The reported parameters, with the values that the client was last sent.
     pub tracked: Pairs,
     /// The session, if it moves between servers.
@@ -153,7 +153,7 @@ impl ClientRecord {
             .number(tag::KEY_PID, self.key_pid.into())
             .bytes(tag::KEY_SECRET, &self.key_secret)
             .number(tag::AGE, self.age)
-            .flag(tag::IS_WELCOME, self.is_welcome)
+            .flag(tag::IS_WELCOME, self.ready_was_sent)
             .pairs(tag::TRACKED, &self.tracked)
             .pairs(tag::STATEMENTS, &self.statements)
             .bytes(tag::EARLY, &self.early)
@@ -210,7 +210,7 @@ impl ClientRecord {
             }
             tag::KEY_SECRET => self.key_secret = field.value.to_vec(),
             tag::AGE => self.age = field.number()?,
-            tag::IS_WELCOME => self.is_welcome = field.flag()?,
+            tag::IS_WELCOME => self.ready_was_sent = field.flag()?,
             tag::TRACKED => self.tracked = field.pairs()?,
             tag::SERVER_PASSWORD => {
                 self.server_password = Some(ServerPassword::read(field.value)?);
@@ -245,7 +245,7 @@ impl ClientRecord {
             key_pid: 0,
             key_secret: Vec::new(),
             age: 0,
-            is_welcome: true,
+            ready_was_sent: true,
             tracked: Pairs::new(),
             session: None,
             server_password: None,

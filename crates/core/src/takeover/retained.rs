@@ -31,7 +31,7 @@ struct Kept {
     /// and how many in all since the handover began.
     lent: u32,
     /// The last report to the other process.
-    told: Option<(u32, u32)>,
+    reported: Option<(u32, u32)>,
 }
 
 impl Retained {
@@ -51,7 +51,7 @@ impl Retained {
             borrowed: 0,
             borrowed_at: now,
             lent: 0,
-            told: None,
+            reported: None,
         });
         let clients = u32::try_from(pool.clients.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
         kept.keeps = kept.keeps.min(kept.first / 2).min(clients);
@@ -62,7 +62,12 @@ impl Retained {
     }
 
     /// Adds a lent place, and returns how many servers there may be.
-    pub(crate) fn borrow(&mut self, pool: &Arc<SharedPool>, held: u32, now: Time) -> Option<u32> {
+    pub(crate) fn take_lent_place(
+        &mut self,
+        pool: &Arc<SharedPool>,
+        held: u32,
+        now: Time,
+    ) -> Option<u32> {
         let kept = self.shrunk(pool, held, now)?;
         kept.lent += 1;
         kept.borrowed += 1;
@@ -84,9 +89,9 @@ impl Retained {
             .collect()
     }
 
-    pub(crate) fn say_again(&mut self) {
+    pub(crate) fn report_again(&mut self) {
         for kept in self.pools.values_mut() {
-            kept.told = None;
+            kept.reported = None;
         }
     }
 
@@ -110,7 +115,7 @@ impl Retained {
     ) -> Option<PoolNote> {
         let kept = self.shrunk(pool, held, now)?;
         let held = held.max(kept.most());
-        let is_news = kept.told.replace((held, kept.lent)) != Some((held, kept.lent));
+        let is_news = kept.reported.replace((held, kept.lent)) != Some((held, kept.lent));
         is_news.then(|| kept.note(held))
     }
 }

@@ -9,7 +9,8 @@ use pgweir_wire::{Authentication, MessageWriter, Severity, sqlstate};
 use super::{Worker, authenticate::is_own_user};
 use crate::{
     Actions, Answer, Level, ReadMode, Replication, SharedPool, Time, Token, console::Console,
-    fault::Fault, frontend::ClientDuty, pool::PoolKey, shared_pool::Welcome, stats::LoginResult,
+    fault::Fault, frontend::ClientDuty, pool::PoolKey, shared_pool::ServerParameters,
+    stats::LoginResult,
 };
 
 impl Worker {
@@ -30,7 +31,7 @@ impl Worker {
         };
         let early = login.inbox.rest().to_vec();
         let is_checked = login.is_checked;
-        let told = match login.told.take() {
+        let told = match login.user_answer.take() {
             Some(Answer::Secret(secret)) if !secret.is_empty() => Some(secret),
             _ => None,
         };
@@ -50,7 +51,7 @@ impl Worker {
         if self.shutdown.is_some() {
             return Err(Fault::ShuttingDown);
         }
-        self.grant_own(conn, &mut request, out)?;
+        self.grant_exclusive_server(conn, &mut request, out)?;
         let key = PoolKey {
             database: request.database.as_str().into(),
             user: database.user_for(&request.user).into(),
@@ -72,13 +73,13 @@ impl Worker {
         let pool = self.local_pool(&shared, now);
         pool.clients += 1;
         if pool.paused {
-            self.obey_in(shared.id, now, out);
+            self.apply_orders_to_pool(shared.id, now, out);
         }
         let Some(client) = self.table.client(conn) else {
             return Ok(());
         };
         client.pool = Some(shared.id);
-        let is_native = client.native.is_some();
+        let is_native = client.exclusive.is_some();
         let asked = request.asked.filter(|_| !is_native);
         self.directory.stays();
         client.early = (!early.is_empty()).then(|| Box::new(early));
@@ -112,7 +113,7 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) -> Result<(), Fault> {
-        self.count_sharer(shared, now, out);
+        self.count_pool_client(shared, now, out);
         // It begins with what ALTER ROLE SET and the like say now.
         self.retire_redefined(shared.id, now, out);
         let engine = self.local_pool(shared, now).terms.engine;
@@ -139,13 +140,14 @@ impl Worker {
         let Some(pool) = self.table.client(conn).and_then(|client| client.pool) else {
             return;
         };
-        let Some(welcome) = self.pool(pool).and_then(|pool| pool.welcome()) else {
+        let Some(server_parameters) = self.pool(pool).and_then(|pool| pool.server_parameters())
+        else {
             return;
         };
         if let Some(client) = self.table.client(conn) {
-            client.tracked.fill(&welcome.tracked);
+            client.tracked.fill(&server_parameters.tracked);
         }
-        self.greet(conn, &welcome, now, out);
+        self.greet(conn, &server_parameters, now, out);
         match self.table.client(conn) {
             Some(client) if client.early.is_some() => self.check_out(conn, now, out),
             _ => out.read(conn, ReadMode::Notify),
@@ -153,7 +155,13 @@ impl Worker {
     }
 
     /// Tells a client its parameters, its cancel key, and that it may begin.
-    pub(super) fn greet(&mut self, conn: Token, welcome: &Welcome, now: Time, out: &mut Actions) {
+    pub(super) fn greet(
+        &mut self,
+        conn: Token,
+        server_parameters: &ServerParameters,
+        now: Time,
+        out: &mut Actions,
+    ) {
         let directory = Arc::clone(&self.directory);
         let settings = &self.snapshot.config.settings;
         let Some(client) = self.table.client(conn) else {
@@ -161,7 +169,7 @@ impl Worker {
         };
         client.request_at = now;
         out.send_made(conn, |bytes| {
-            bytes.extend_from_slice(&welcome.messages);
+            bytes.extend_from_slice(&server_parameters.messages);
             let mut writer = MessageWriter::new(bytes);
             for (name, value) in directory.names().pairs(&client.tracked) {
                 writer.parameter_status(name.as_bytes(), value);

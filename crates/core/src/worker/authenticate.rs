@@ -11,10 +11,11 @@ use pgweir_config::{AuthType, Settings, is_console};
 
 use super::{Worker, lookup::Looked};
 use crate::{
-    Actions, Address, Finding, Inquiry, Level, ReadMode, Replication, Time, TlsFacts, Token,
+    Actions, Address, AuthCheck, AuthCheckResult, Level, ReadMode, Replication, Time, TlsFacts,
+    Token,
+    auth_cache::Answer,
     fault::{Fault, LoginFault},
     frontend::{AuthPlan, Login, Proof, Stage},
-    lookups::Answer,
 };
 
 /// The user who needs no password over a Unix socket, running under our own user id.
@@ -73,12 +74,13 @@ impl Worker {
         let (same_uid, remote) = (client.same_uid, client.remote);
         let is_tls = client.tls.is_some();
         let request = self.login(conn)?.request.as_ref()?;
-        let native = request.native.as_ref();
+        let exclusive = request.exclusive.as_ref();
         Some(Claim {
             user: request.user.as_str().into(),
             database: request.database.as_str().into(),
             to_console: is_console(&request.database),
-            is_physical: native.is_some_and(|native| native.replication == Replication::Physical),
+            is_physical: exclusive
+                .is_some_and(|exclusive| exclusive.replication == Replication::Physical),
             is_tls,
             same_uid,
             address: match remote {
@@ -131,12 +133,14 @@ impl Worker {
                 out,
             )));
         }
-        if self.login(conn).is_some_and(|login| login.told.is_none())
-            && self.look_up(conn, claim, false, now, out)? == Looked::Awaited
+        if self
+            .login(conn)
+            .is_some_and(|login| login.user_answer.is_none())
+            && self.look_up_user(conn, claim, false, now, out)? == Looked::Awaited
         {
             return Ok(None);
         }
-        let told = self.login(conn).and_then(|login| login.told.clone());
+        let told = self.login(conn).and_then(|login| login.user_answer.clone());
         let secret = match told {
             Some(Answer::Secret(secret)) => Some(secret),
             // As in PgBouncer, other methods say so.
@@ -204,7 +208,7 @@ impl Worker {
                 })),
                 Found::Nothing => Err(Fault::Login(LoginFault::NoMethod)),
                 Found::RolesWanted(rule) => {
-                    if self.look_up(conn, claim, true, now, out)? == Looked::Awaited {
+                    if self.look_up_user(conn, claim, true, now, out)? == Looked::Awaited {
                         return Ok(None);
                     }
                     roles = self.login(conn).and_then(|login| login.roles.clone());
@@ -237,7 +241,7 @@ impl Worker {
         match way.method {
             Method::Cert => {
                 let tls = self.table.client(conn).map(|client| client.tls.as_deref());
-                match judge_certificate(tls.flatten(), &way, user, secret.is_some()) {
+                match check_certificate(tls.flatten(), &way, user, secret.is_some()) {
                     Ok(()) => AuthPlan::Accept,
                     Err(why) => {
                         let subject = self.subject_of(conn);
@@ -249,8 +253,8 @@ impl Worker {
             Method::Peer => {
                 let client = self.table.client(conn);
                 match client.and_then(|client| client.uid) {
-                    Some(uid) if secret.is_some() => AuthPlan::Inquire {
-                        inquiry: Inquiry::SystemUser(uid),
+                    Some(uid) if secret.is_some() => AuthPlan::CheckAuth {
+                        auth_check: AuthCheck::SystemUser(uid),
                         map: way.map,
                     },
                     _ => AuthPlan::Refuse(Fault::Login(LoginFault::Peer)),
@@ -263,7 +267,7 @@ impl Worker {
     /// A client's proof was wrong. If that was judged by a kept answer, the database is asked again, since
     /// the password may have changed: `true` if the login goes on with that. SCRAM has no way to begin
     /// anew; its next login finds the new secret.
-    pub(super) fn judge_again(
+    pub(super) fn check_claim_again(
         &mut self,
         conn: Token,
         message: Vec<u8>,
@@ -277,29 +281,29 @@ impl Worker {
         let Some(question) = login.cached.take() else {
             return Ok(false);
         };
-        self.directory.lookups().forget(&question);
+        self.directory.auth_cache().forget(&question);
         let Some(login) = self
             .login(conn)
             .filter(|_| matches!(fault, Fault::Password))
         else {
             return Ok(false);
         };
-        login.told = None;
+        login.user_answer = None;
         login.repeated = Some(message.into());
         self.authenticate(conn, now, out)?;
         Ok(true)
     }
 
-    /// The answer to [`Action::Inquire`](crate::Action::Inquire). Ignored if the client has gone.
-    pub fn found(&mut self, conn: Token, finding: Finding, now: Time, out: &mut Actions) {
+    /// The answer to [`Action::CheckAuth`](crate::Action::CheckAuth). Ignored if the client has gone.
+    pub fn found(&mut self, conn: Token, result: AuthCheckResult, now: Time, out: &mut Actions) {
         let Some(login) = self.login(conn) else {
             return;
         };
-        if !matches!(login.stage, Stage::Inquiring(_) | Stage::Verifying(_)) {
+        if !matches!(login.stage, Stage::CheckingAuth(_) | Stage::Verifying(_)) {
             return;
         }
         out.read(conn, ReadMode::Deliver);
-        let (verdict, why) = judge(login, finding);
+        let (verdict, why) = check_claim(login, result);
         if let Some(why) = why {
             let subject = self.subject_of(conn);
             out.log(Level::Error, subject, why);
@@ -320,7 +324,7 @@ impl Worker {
 }
 
 /// Is this the certificate of this user? If not, what the log says.
-fn judge_certificate(
+fn check_certificate(
     tls: Option<&TlsFacts>,
     way: &Way,
     user: &str,
@@ -346,29 +350,33 @@ fn judge_certificate(
 }
 
 /// Is the client let in? And what the log has to say.
-fn judge(login: &mut Login, finding: Finding) -> (Result<(), Fault>, Option<String>) {
+fn check_claim(login: &mut Login, result: AuthCheckResult) -> (Result<(), Fault>, Option<String>) {
     let map = match std::mem::replace(&mut login.stage, Stage::Startup) {
         Stage::Verifying(service) => {
             let refusal = Fault::Login(LoginFault::Service(service));
-            return match finding {
-                Finding::Password(Ok(())) => (Ok(()), None),
-                Finding::Password(Err(why)) => (Err(refusal), Some(why)),
-                Finding::SystemUser(_) => (Err(refusal), None),
-                Finding::Overloaded => (Err(Fault::Overloaded), None),
+            return match result {
+                AuthCheckResult::Password(Ok(())) => (Ok(()), None),
+                AuthCheckResult::Password(Err(why)) => (Err(refusal), Some(why)),
+                AuthCheckResult::SystemUser(_) => (Err(refusal), None),
+                AuthCheckResult::Overloaded => (Err(Fault::Overloaded), None),
             };
         }
-        Stage::Inquiring(map) => map,
+        Stage::CheckingAuth(map) => map,
         _ => return (Err(Fault::Login(LoginFault::Rejected)), None),
     };
     let user = login.user();
-    match (finding, map) {
-        (Finding::Password(_), _) => (Err(Fault::Login(LoginFault::Rejected)), None),
-        (Finding::Overloaded, _) => (Err(Fault::Overloaded), None),
-        (Finding::SystemUser(Err(why)), _) => (Err(Fault::Login(LoginFault::Peer)), Some(why)),
-        (Finding::SystemUser(Ok(name)), None) if name == user => (Ok(()), None),
-        (Finding::SystemUser(Ok(_)), None) => (Err(Fault::Login(LoginFault::Peer)), None),
-        (Finding::SystemUser(Ok(name)), Some(map)) if map.allows(&name, user) => (Ok(()), None),
-        (Finding::SystemUser(Ok(_)), Some(map)) => {
+    match (result, map) {
+        (AuthCheckResult::Password(_), _) => (Err(Fault::Login(LoginFault::Rejected)), None),
+        (AuthCheckResult::Overloaded, _) => (Err(Fault::Overloaded), None),
+        (AuthCheckResult::SystemUser(Err(why)), _) => {
+            (Err(Fault::Login(LoginFault::Peer)), Some(why))
+        }
+        (AuthCheckResult::SystemUser(Ok(name)), None) if name == user => (Ok(()), None),
+        (AuthCheckResult::SystemUser(Ok(_)), None) => (Err(Fault::Login(LoginFault::Peer)), None),
+        (AuthCheckResult::SystemUser(Ok(name)), Some(map)) if map.allows(&name, user) => {
+            (Ok(()), None)
+        }
+        (AuthCheckResult::SystemUser(Ok(_)), Some(map)) => {
             let why = format!("ident map {} cannot be matched", map.name());
             (Err(Fault::Login(LoginFault::Peer)), Some(why))
         }

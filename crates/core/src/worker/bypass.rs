@@ -25,21 +25,24 @@ impl Worker {
     ///
     /// # Errors
     /// It is above one of them.
-    pub(super) fn grant_own(
+    pub(super) fn grant_exclusive_server(
         &mut self,
         conn: Token,
         request: &mut LoginRequest,
         out: &mut Actions,
     ) -> Result<(), Fault> {
-        let asks = request.native.as_ref().is_some_and(|native| native.bypass);
+        let asks = request
+            .exclusive
+            .as_ref()
+            .is_some_and(|exclusive| exclusive.bypass);
         let most = self.snapshot.config.settings.bypass_max;
         let granted = asks && self.directory.bypass().take(most);
         if asks && !granted {
             request.give_up_bypass()?;
-            self.tell_of_limits(conn, most, out);
+            self.warn_of_limits(conn, most, out);
         }
         if let Some(client) = self.table.client(conn) {
-            client.native = request.native.take().map(Box::new);
+            client.exclusive = request.exclusive.take().map(Box::new);
         }
         if asks && !granted {
             self.check_limits(conn)?;
@@ -52,7 +55,7 @@ impl Worker {
         Ok(())
     }
 
-    fn tell_of_limits(&mut self, conn: Token, most: u32, out: &mut Actions) {
+    fn warn_of_limits(&mut self, conn: Token, most: u32, out: &mut Actions) {
         let text = format!("bypass_max = {most} is reached: served from the pool");
         self.log_of_client(conn, Level::Warning, text, out);
         out.send_made(conn, |bytes| {
@@ -104,12 +107,12 @@ impl Worker {
             };
             if let Some(client) = self.table.client(conn) {
                 client.duty = duty;
-                client.told_to_wait = false;
+                client.wait_notice_was_sent = false;
                 client.request_at = now;
             }
             return self.schedule(now);
         }
-        self.open_own(conn, shared, now, out);
+        self.open_for_client(conn, shared, now, out);
     }
 
     /// A pause may have ended: those who were held by it go on.

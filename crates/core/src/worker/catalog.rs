@@ -7,7 +7,7 @@ use pgweir_wire::MessageWriter;
 use super::{LocalPool, Worker};
 use crate::{
     Actions, Level, Time, Token,
-    backend::{CatalogRows, Duty, Own},
+    backend::{CatalogRows, Duty, InternalQuery},
     pool::PoolId,
     session::certificates::{FACTS, Facts, IDENTITY, SYSTEM, Trust},
 };
@@ -22,7 +22,7 @@ const PATIENCE: u64 = 30_000_000;
 impl LocalPool {
     /// Another worker may have read the catalog.
     #[inline]
-    pub(crate) fn heed_catalog(&mut self) {
+    pub(crate) fn use_current_catalog(&mut self) {
         if self.terms.engine && self.shared.catalog.generation() != self.certificates.generation() {
             self.take_certificates();
         }
@@ -36,7 +36,7 @@ impl LocalPool {
         }
         // It was read in UTF-8.
         let is_utf8 = self.shared.is_utf8();
-        let mut customs = self.shared.customs.lock();
+        let mut customs = self.shared.custom_parameters.lock();
         customs.watch(self.certificates.custom_names(), is_utf8);
     }
 }
@@ -53,7 +53,7 @@ impl Worker {
     ) -> bool {
         let interval = self.snapshot.config.settings.catalog_check_interval.0;
         if let Some(pool) = self.pool(pool) {
-            pool.heed_catalog();
+            pool.use_current_catalog();
         }
         match self.pool(pool) {
             Some(pool) if pool.terms.engine && pool.catalog_due <= now && interval > 0 => {
@@ -91,8 +91,8 @@ impl Worker {
             facts: Facts::new(trust),
             failed: false,
         }));
-        server.ask(Own::System);
-        server.ask(Own::Catalog);
+        server.ask(InternalQuery::System);
+        server.ask(InternalQuery::Catalog);
         let question = match reading.is_of_identity {
             true => IDENTITY,
             false => FACTS,

@@ -6,10 +6,10 @@
 
 use pgweir_wire::MessageWriter;
 
-use super::{Worker, checkout::begin, exchange::enter, hear::Channels};
+use super::{Worker, checkout::begin, client_listen::Channels, loan::enter};
 use crate::{
     Actions, Time, Token,
-    backend::{Own, Phase, Server, Settling},
+    backend::{InternalQuery, Phase, Server, Settling},
     frontend::{Client, ClientDuty},
     listen::{READ_ALL, Stage},
     pin::Pin,
@@ -65,13 +65,13 @@ impl Worker {
 
     /// The client hears these channels no more.
     fn unlisten(&mut self, conn: Token, channel: Option<&[u8]>, out: &mut Actions) {
-        let Some(hearing) = self.hearing(conn) else {
+        let Some(listening) = self.listening_of(conn) else {
             return;
         };
-        let key = hearing.key.clone();
-        let gone = hearing.drop_now(channel);
-        self.leave_channels(conn, &key, &gone, out);
-        self.forget_empty_hearing(conn);
+        let key = listening.key.clone();
+        let gone = listening.drop_now(channel);
+        self.unlisten_channels(conn, &key, &gone, out);
+        self.forget_if_not_listening(conn);
     }
 
     /// Answers a LISTEN or UNLISTEN in the server's place.
@@ -101,7 +101,7 @@ impl Worker {
         out.send_made(conn, |bytes| {
             MessageWriter::new(bytes).command_complete(tag);
         });
-        self.conclude_fenced(server_conn, now, out);
+        self.finish_fenced_request(server_conn, now, out);
         self.release_if_done(server_conn, now, out);
     }
 
@@ -119,8 +119,8 @@ impl Worker {
 
 impl Worker {
     /// After a transaction of the client that has this server: a listener is to have its channels.
-    /// `false` if that takes a while; [`Worker::conclude_hearing`] is called then.
-    pub(super) fn hand_channels_over(
+    /// `false` if that takes a while; [`Worker::finish_with_fence`] is called then.
+    pub(super) fn move_channels_to_listener(
         &mut self,
         server_conn: Token,
         now: Time,
@@ -130,8 +130,8 @@ impl Worker {
             return true;
         };
         let learnt = server.session.channels.take();
-        let hearing = client.hearing.as_ref();
-        let is_due = hearing.is_some_and(|hearing| hearing.dropping.is_due())
+        let listening = client.listening.as_ref();
+        let is_due = listening.is_some_and(|listening| listening.pending_unlisten.is_due())
             || is_in_other_encoding(client, server);
         if learnt.is_none() && !is_due {
             return true;
@@ -173,7 +173,7 @@ impl Worker {
         };
         let server_conn = match client.duty {
             ClientDuty::Preparing(server_conn) => server_conn,
-            ClientDuty::Arriving => return self.arriving_answered(conn, granted, now, out),
+            ClientDuty::TakenOver => return self.arriving_answered(conn, granted, now, out),
             _ => return,
         };
         let server = self.table.server(server_conn);
@@ -185,14 +185,14 @@ impl Worker {
             // What the listener told before it answered, this server may not have told yet; once it does not
             // listen any more it won't.
             if let Some(server) = self.table.server(server_conn) {
-                server.ask(Own::ReadAll);
+                server.ask(InternalQuery::ReadAll);
                 out.send_made(server_conn, |bytes| {
                     MessageWriter::new(bytes).query(READ_ALL);
                 });
             }
             self.unlisten_server(server_conn, out);
         } else {
-            self.conclude_hearing(server_conn, now, out);
+            self.finish_with_fence(server_conn, now, out);
             self.release_if_done(server_conn, now, out);
         }
     }
@@ -252,7 +252,7 @@ impl Worker {
     }
 
     /// What was notified is told by the listener that has heard it, before the one of another encoding
-    /// takes its place. `true` if that takes a while; [`Worker::hearing_fenced`] follows.
+    /// takes its place. `true` if that takes a while; [`Worker::listen_fence_passed`] follows.
     pub(super) fn fences_to_move(
         &mut self,
         server_conn: Token,
@@ -268,7 +268,7 @@ impl Worker {
     }
 
     /// All has come that had been notified. `moves`: now another listener takes over.
-    pub(super) fn hearing_fenced(
+    pub(super) fn listen_fence_passed(
         &mut self,
         conn: Token,
         moves: bool,
@@ -280,16 +280,16 @@ impl Worker {
         };
         let server_conn = match client.duty {
             ClientDuty::Preparing(server_conn) => server_conn,
-            ClientDuty::Arriving => return self.has_arrived(conn, now, out),
+            ClientDuty::TakenOver => return self.finish_listen_takeover(conn, now, out),
             // It has lost its server meanwhile.
-            _ => return self.tell_on(conn, out),
+            _ => return self.send_backlog_if_idle(conn, out),
         };
         let server = self.table.server(server_conn);
         match server.and_then(|server| server.duty.phase()) {
             Some(Phase::Settling(_)) => {
                 match moves {
-                    true => self.conclude_channels(server_conn, now, out),
-                    false => self.conclude_fenced(server_conn, now, out),
+                    true => self.finish_with_channels(server_conn, now, out),
+                    false => self.finish_fenced_request(server_conn, now, out),
                 }
                 self.release_if_done(server_conn, now, out);
             }
@@ -301,7 +301,7 @@ impl Worker {
     /// The channels that the server of a client listens to are its listener's business now.
     fn unlisten_server(&mut self, server_conn: Token, out: &mut Actions) {
         if let Some(server) = self.table.server(server_conn) {
-            server.ask(Own::Unlisten);
+            server.ask(InternalQuery::Unlisten);
             out.send_made(server_conn, |bytes| {
                 MessageWriter::new(bytes).query(b"UNLISTEN *");
             });
@@ -312,6 +312,6 @@ impl Worker {
 /// Does a client's listener speak in another encoding than its server does now?
 fn is_in_other_encoding(client: &Client, server: &Server) -> bool {
     let encoding = server.tracked.client_encoding();
-    let hearing = client.hearing.as_ref();
-    hearing.is_some_and(|hearing| *hearing.key.encoding != *encoding)
+    let listening = client.listening.as_ref();
+    listening.is_some_and(|listening| *listening.key.encoding != *encoding)
 }

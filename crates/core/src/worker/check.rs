@@ -3,10 +3,10 @@
 use pgweir_config::{PoolMode, Settings};
 use pgweir_wire::MessageWriter;
 
-use super::{Worker, exchange::enter, orders::OUTDATED};
+use super::{Worker, loan::enter, operator_orders::OUTDATED};
 use crate::{
     Action, Actions, Time, Token,
-    backend::{Duty, Own, Phase},
+    backend::{Duty, InternalQuery, Phase},
     fault::Fault,
     frontend::ClientDuty,
 };
@@ -27,7 +27,7 @@ impl Worker {
     /// No server is checked for a client that only takes its leave. `true` if that is still to be seen:
     /// then the client comes back when it is ([`Worker::client_peeked`]).
     #[cold]
-    pub(super) fn look_first(&mut self, conn: Token, out: &mut Actions) -> bool {
+    pub(super) fn peek_first(&mut self, conn: Token, out: &mut Actions) -> bool {
         let Some(client) = self.table.client(conn) else {
             return false;
         };
@@ -67,7 +67,7 @@ impl Worker {
             server_conn,
             server,
         );
-        server.ask(Own::Check);
+        server.ask(InternalQuery::Check);
         out.send_made(server_conn, |bytes| {
             MessageWriter::new(bytes).query(query.as_bytes());
         });

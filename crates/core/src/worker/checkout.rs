@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{Worker, exchange::enter, scheduling::Decision};
+use super::{Worker, loan::enter, scheduling::Decision};
 use crate::{
     Action, Actions, ReadMode, Shutdown, Time, Token,
-    backend::{Own, Phase, Server},
+    backend::{InternalQuery, Phase, Server},
     connections::Conn,
     fault::Fault,
     frontend::{Client, ClientDuty},
@@ -38,7 +38,7 @@ impl Worker {
             (None, _) => None,
         };
         match idle {
-            Some(server) if self.is_stale(server, now) && self.look_first(conn, out) => {
+            Some(server) if self.is_stale(server, now) && self.peek_first(conn, out) => {
                 if let Some(pool) = self.pool(pool) {
                     pool.idle.push(server);
                 }
@@ -74,7 +74,7 @@ impl Worker {
         let worker = self.id;
         let client = self.table.client(conn);
         let (is_native, is_past_limits) = client.map_or((false, false), |client| {
-            (client.native.is_some(), client.is_past_limits())
+            (client.exclusive.is_some(), client.is_past_limits())
         });
         let Some(pool) = self.pool(pool) else { return };
         if is_past_limits {
@@ -82,26 +82,26 @@ impl Worker {
             return self.bypass_limits(conn, &shared, now, out);
         }
         // Who waits for a server of its own leaves the idle ones to the others.
-        pool.told |= !is_native;
+        pool.offers_to_ledger |= !is_native;
         let shared = Arc::clone(&pool.shared);
         if !is_native {
-            self.announce_kept(shared.id, now);
+            self.announce_kept_servers(shared.id, now);
         }
         let (ticket, notes) = {
             let mut ledger = shared.ledger.lock();
             if is_native {
-                ledger.wait_native(worker, conn, now)
+                ledger.wait_exclusive(worker, conn, now)
             } else {
                 ledger.wait(worker, conn, now)
             }
         };
         self.deliver(notes, &shared, out);
-        if self.departs() {
-            self.want_server(&shared, out);
+        if self.hands_clients_over() {
+            self.request_server_place(&shared, out);
         }
         if let Some(client) = self.table.client(conn) {
             client.duty = ClientDuty::Waiting { ticket, at_login };
-            client.told_to_wait = false;
+            client.wait_notice_was_sent = false;
             client.request_at = now;
         }
         if !is_native {
@@ -110,7 +110,7 @@ impl Worker {
         if self.logs_scheduling {
             self.log_decision(conn, Decision::Waits(shared.id), now, out);
         }
-        self.yield_kept(shared.id, now, out);
+        self.offer_kept_servers(shared.id, now, out);
         self.schedule(now);
     }
 
@@ -182,10 +182,12 @@ impl Worker {
             return false;
         };
         let holder = server.holder.get();
-        if let Some(hearing) = &client.hearing
+        if let Some(listening) = &client.listening
             && holder != 0
             && holder != client.key_pid
-            && !self.hub.has_heard(hearing, server.freed_at)
+            && !self
+                .channels
+                .has_delivered_before(listening, server.freed_at)
         {
             return self.fence_first(server_conn, client_conn, now, out);
         }
@@ -194,8 +196,8 @@ impl Worker {
         if std::mem::take(&mut server.session.has_login_state) {
             server.session.dirt.raise(Class::Opaque);
         }
-        server.session.hears = client.hearing.is_some();
-        server.session.overheard.clear();
+        server.session.has_listening_client = client.listening.is_some();
+        server.session.notified.clear();
         server.holder.set(client.key_pid);
         let waited = now.since(client.request_at);
         if client.context.is_some() {
@@ -223,7 +225,7 @@ impl Worker {
             }
             Some(range) => {
                 enter(Phase::Equipping, client_conn, client, server_conn, server);
-                server.ask(Own::Parameters);
+                server.ask(InternalQuery::Parameters);
                 out.list.push(Action::Send {
                     to: server_conn,
                     source: crate::Source::Scratch(range.clone()),
@@ -271,7 +273,7 @@ impl Worker {
 
     /// What a client's next messages have waited for is certain now.
     #[cold]
-    pub(crate) fn take_up(
+    pub(crate) fn accept_moved_server(
         &mut self,
         client_conn: Token,
         server_conn: Token,
@@ -291,7 +293,7 @@ impl Worker {
             return;
         };
         if let Some(context) = &mut client.context {
-            context.losses = 0;
+            context.servers_lost = 0;
             if server.session.unclean {
                 return self.clean_session(server_conn, now, out);
             }
@@ -299,7 +301,7 @@ impl Worker {
                 server.prepared.plans_discarded();
             }
             server.session.holds(&context.wanted);
-            server.session.has_news = false;
+            server.session.has_unsent_parameters = false;
             if !client.tracked.is_same(&server.tracked) {
                 let (names, settings) = (self.directory.names(), self.directory.settings());
                 let (told, found) = (&client.tracked, &server.tracked);

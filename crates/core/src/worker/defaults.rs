@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Worker, exchange::enter};
+use super::{Worker, loan::enter};
 use crate::{
     Actions, SharedPool, Time, Token,
     backend::Phase,
@@ -16,7 +16,7 @@ impl SharedPool {
         let epoch = self.epochs.lock().present();
         let defaults = self.defaults.load(Ordering::Acquire);
         let facts = self.facts.lock();
-        facts.welcome.is_some() && facts.epoch == epoch && facts.defaults == defaults
+        facts.server_parameters.is_some() && facts.epoch == epoch && facts.defaults == defaults
     }
 }
 

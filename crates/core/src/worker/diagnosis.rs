@@ -10,7 +10,7 @@ use crate::{
     fault::{Fault, Reason},
     frontend::{Client, ClientDuty},
     mail::Mail,
-    pool::{Obstacle, PoolId},
+    pool::{PoolId, WaitReason},
 };
 use pgweir_wire::{MessageWriter, sqlstate};
 
@@ -25,7 +25,7 @@ const LOG_INTERVAL: u64 = 1_000_000;
 
 impl Worker {
     /// Has a client waited for `query_wait_notify` without a word?
-    pub(super) fn is_to_be_told_why(&self, client: &Client, now: Time) -> bool {
+    pub(super) fn wants_wait_notice(&self, client: &Client, now: Time) -> bool {
         let after = self.snapshot.config.settings.query_wait_notify.0;
         let waits = matches!(
             client.duty,
@@ -36,7 +36,7 @@ impl Worker {
         );
         waits
             && after > 0
-            && !client.told_to_wait
+            && !client.wait_notice_was_sent
             && !client.blocked
             && now.since(client.request_at) >= after
     }
@@ -50,14 +50,14 @@ impl Worker {
             // There has been no answer: those whose time is over go without it.
             Some(_) => {
                 pool.diagnosed_at = None;
-                return self.tell_why(id, None, now, out);
+                return self.send_wait_notice(id, None, now, out);
             }
             None => pool.diagnosed_at = Some(now),
         }
-        let obstacle = pool.shared.ledger.lock().obstacle(now);
+        let wait_reason = pool.shared.ledger.lock().wait_reason(now);
         let diagnosis = Diagnosis {
-            cap: match obstacle {
-                Obstacle::Cap { by, .. } => Some(by),
+            cap: match wait_reason {
+                WaitReason::Cap { by, .. } => Some(by),
                 _ => None,
             },
             others: [0; State::ALL.len()],
@@ -91,7 +91,7 @@ impl Worker {
         if let Some(pool) = self.pool(id) {
             pool.diagnosed_at = None;
         }
-        self.tell_why(id, Some(reason), now, out);
+        self.send_wait_notice(id, Some(reason), now, out);
     }
 
     fn add_servers(&self, diagnosis: &mut Diagnosis, now: Time) {
@@ -138,7 +138,13 @@ impl Worker {
     }
 
     /// Tells the clients of this worker that wait in the pool: who has waited for too long goes.
-    fn tell_why(&mut self, id: PoolId, reason: Option<Reason>, now: Time, out: &mut Actions) {
+    fn send_wait_notice(
+        &mut self,
+        id: PoolId,
+        reason: Option<Reason>,
+        now: Time,
+        out: &mut Actions,
+    ) {
         let (mut leave, mut stay) = (Vec::new(), Vec::new());
         for (token, conn) in self.table.iter() {
             let Conn::Client(client) = conn else { continue };
@@ -147,7 +153,7 @@ impl Worker {
             }
             if let Some(Fault::QueryWaitTimeout(_)) = self.client_overdue(client, now) {
                 leave.push(token);
-            } else if self.is_to_be_told_why(client, now) {
+            } else if self.wants_wait_notice(client, now) {
                 stay.push(token);
             }
         }
@@ -169,7 +175,7 @@ impl Worker {
         let Some(client) = self.table.client(conn) else {
             return;
         };
-        client.told_to_wait = true;
+        client.wait_notice_was_sent = true;
         let detail = reason.map_or("", |reason| &reason.detail);
         out.send_made(conn, |bytes| {
             let code = sqlstate::SUCCESSFUL_COMPLETION;

@@ -53,7 +53,7 @@ impl Worker {
         match found.end {
             None => {}
             Some(End::At(at)) => self.discarded(conn, &bytes[at..], now, out),
-            Some(End::Terminated) => self.dismiss(conn, "client close request", now, out),
+            Some(End::Terminated) => self.close_client(conn, "client close request", now, out),
         }
     }
 
@@ -67,7 +67,7 @@ impl Worker {
         };
         client.duty = ClientDuty::Idle;
         client.request_at = now;
-        let (is_blocked, hears) = (client.blocked, client.hearing.is_some());
+        let (is_blocked, hears) = (client.blocked, client.listening.is_some());
         let asks_more = !rest.is_empty();
         client.early = asks_more.then(|| Box::new(rest.to_vec()));
         out.read(
@@ -79,13 +79,13 @@ impl Worker {
             },
         );
         if hears {
-            self.tell_on(conn, out);
+            self.send_backlog_if_idle(conn, out);
         }
         if asks_more {
             self.check_out(conn, now, out);
         }
-        if let Some(departure) = &mut self.departure {
-            departure.done.push(conn);
+        if let Some(handover) = &mut self.handover_out {
+            handover.done.push(conn);
         }
     }
 }

@@ -12,7 +12,12 @@ use crate::{
 };
 
 impl Worker {
-    pub(super) fn deliver_of_caps(&self, notes: &Notes, pool: &Arc<SharedPool>, out: &mut Actions) {
+    pub(super) fn deliver_cap_notes(
+        &self,
+        notes: &Notes,
+        pool: &Arc<SharedPool>,
+        out: &mut Actions,
+    ) {
         let to = self.id;
         // One that has just gone has given its slot back by itself.
         for pool in notes
@@ -20,7 +25,7 @@ impl Worker {
             .iter()
             .filter_map(|&id| self.directory.pool_of(id))
         {
-            let mail = Mail::Room(pool);
+            let mail = Mail::CapHasRoom(pool);
             out.list.push(Action::Mail { to, mail });
         }
         for &scope in &notes.search {
@@ -29,7 +34,7 @@ impl Worker {
         }
     }
 
-    pub(super) fn heard_of_room(&mut self, pool: &Arc<SharedPool>, now: Time, out: &mut Actions) {
+    pub(super) fn cap_has_room(&mut self, pool: &Arc<SharedPool>, now: Time, out: &mut Actions) {
         let notes = pool.ledger.lock().room(now);
         self.deliver(notes, pool, out);
     }
@@ -58,8 +63,8 @@ impl Worker {
             };
             let any_may_go = may_go(0);
             if any_may_go && let Some(pool) = self.pool(id) {
-                pool.told = true;
-                match pool.keeps {
+                pool.offers_to_ledger = true;
+                match pool.clients_keep_servers {
                     true => self.release_kept(id, now, out),
                     false => self.settle_kept(id, now, out),
                 }

@@ -4,12 +4,12 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use pgweir_wire::{HEADER_LEN, MessageWriter, Report, tag::backend};
 
-use super::{Worker, orders::OUTDATED, succession::Successor};
+use super::{Worker, listener_replacement::ReplacementListener, operator_orders::OUTDATED};
 use crate::{
     Action, Actions, Level, SharedPool, Time, Token, WorkerId,
-    backend::{Duty, Expected, Own, Request, Step},
+    backend::{Duty, Expected, InternalQuery, Request, Step},
     fault::Words,
-    listen::{Channel, Letter, ListenerKey, Notification, Question, Switchboard},
+    listen::{Channel, ListenerChannels, ListenerKey, Message, Notification, Question},
     mail::Mail,
     pool::PoolId,
 };
@@ -33,14 +33,14 @@ const SETTINGS: &[u8] =
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub(crate) conn: Token,
-    pub(crate) board: Switchboard,
+    pub(crate) channels: ListenerChannels,
     /// Notifications heard so far.
-    pub(crate) heard: u64,
+    pub(crate) notifications: u64,
     failures: u32,
     /// When its present query was sent, or the last one.
     asked_at: Time,
     /// The connection that is to take its place, since it is out of date.
-    pub(super) successor: Option<Box<Successor>>,
+    pub(super) replacement: Option<Box<ReplacementListener>>,
     /// When one may be opened.
     pub(super) succeeds_at: Time,
 }
@@ -52,9 +52,9 @@ impl Worker {
     }
 
     /// A letter about LISTEN.
-    pub(super) fn letter(&mut self, letter: Letter, now: Time, out: &mut Actions) {
-        match letter {
-            Letter::Ask {
+    pub(super) fn handle_listen_mail(&mut self, mail: Message, now: Time, out: &mut Actions) {
+        match mail {
+            Message::Ask {
                 shared,
                 key,
                 question,
@@ -64,22 +64,22 @@ impl Worker {
                     answer(question, false, out);
                 }
             }
-            Letter::Leave {
+            Message::Leave {
                 key,
                 from,
                 channels,
             } => {
                 if let Some(listener) = self.listeners.get_mut(&key) {
-                    listener.board.leave(from, &channels, now);
+                    listener.channels.leave(from, &channels, now);
                     self.query_listener(&key, now, out);
                     self.schedule(now);
                 }
             }
-            Letter::Answer { question, granted } => {
+            Message::Answer { question, granted } => {
                 self.listener_answered(question, granted, now, out)
             }
-            Letter::Notified { key, message } => self.notified(&key, &message, now, out),
-            Letter::Lost { key, why } => self.end_hearing(&key, &why, now, out),
+            Message::Notified { key, message } => self.notified(&key, &message, now, out),
+            Message::Lost { key, why } => self.end_listening(&key, &why, now, out),
         }
     }
 
@@ -104,11 +104,11 @@ impl Worker {
             };
             let listener = Listener {
                 conn,
-                board: Switchboard::new(now),
-                heard: 0,
+                channels: ListenerChannels::new(now),
+                notifications: 0,
                 failures: 0,
                 asked_at: now,
-                successor: None,
+                replacement: None,
                 succeeds_at: Time(0),
             };
             self.listeners.insert(key.clone(), listener);
@@ -116,7 +116,7 @@ impl Worker {
         let Some(listener) = self.listeners.get_mut(key) else {
             return false;
         };
-        let asked = listener.board.ask(question, channels, most).is_ok();
+        let asked = listener.channels.ask(question, channels, most).is_ok();
         self.query_listener(key, now, out);
         asked
     }
@@ -146,7 +146,7 @@ impl Worker {
         out: &mut Actions,
     ) -> Option<Token> {
         let (endpoint, mut credentials) = self.terms_of_login(shared, now)?;
-        if !shared.ledger.lock().take_aside() {
+        if !shared.ledger.lock().take_extra_place() {
             return None;
         }
         let parameters = &mut credentials.parameters;
@@ -171,12 +171,12 @@ impl Worker {
             return;
         };
         server.duty = Duty::Listening;
-        server.ask(Own::Parameters);
+        server.ask(InternalQuery::Parameters);
         out.send_made(conn, |bytes| {
             MessageWriter::new(bytes).query(SETTINGS);
         });
         match self.listeners.get_mut(&key) {
-            Some(listener) if listener.conn == conn => listener.board.logged_in(),
+            Some(listener) if listener.conn == conn => listener.channels.logged_in(),
             _ => return self.successor_ready(&key, now, out),
         }
         self.query_listener(&key, now, out);
@@ -188,7 +188,7 @@ impl Worker {
             return;
         };
         if listener
-            .successor
+            .replacement
             .as_ref()
             .is_some_and(|new| new.is_asked())
         {
@@ -198,9 +198,9 @@ impl Worker {
             return;
         };
         let mut text = Vec::new();
-        if listener.board.next_query(&mut text) {
+        if listener.channels.next_query(&mut text) {
             listener.asked_at = now;
-            server.ask(Own::Listen);
+            server.ask(InternalQuery::Listen);
             out.send_made(listener.conn, |bytes| {
                 MessageWriter::new(bytes).query(&text);
             });
@@ -227,12 +227,12 @@ impl Worker {
                 tags: false,
             };
             match server.stream.next(bytes, &mut at, expected) {
-                Ok(Some(Step::Look { start, end })) => {
-                    self.listener_said(conn, &bytes[start..end], now, out);
+                Ok(Some(Step::Inspect { start, end })) => {
+                    self.listener_message(conn, &bytes[start..end], now, out);
                 }
-                Ok(Some(Step::LookHeld)) => {
+                Ok(Some(Step::InspectHeld)) => {
                     let message = server.stream.held().to_vec();
-                    self.listener_said(conn, &message, now, out);
+                    self.listener_message(conn, &message, now, out);
                 }
                 Ok(Some(Step::Pass { .. } | Step::PassHeld | Step::Overlong(_))) => {}
                 Ok(None) => break,
@@ -241,7 +241,7 @@ impl Worker {
         }
     }
 
-    fn listener_said(&mut self, conn: Token, message: &[u8], now: Time, out: &mut Actions) {
+    fn listener_message(&mut self, conn: Token, message: &[u8], now: Time, out: &mut Actions) {
         match message[0] {
             backend::NOTIFICATION_RESPONSE => self.spread(conn, message, now, out),
             backend::READY_FOR_QUERY => self.listener_query_done(conn, now, out),
@@ -272,8 +272,8 @@ impl Worker {
         };
         let has_failed = std::mem::take(&mut server.needs_reset);
         match server.replies.ready() {
-            Some(Request::Own(Own::Listen)) => {}
-            Some(Request::Own(Own::Succession)) => {
+            Some(Request::Internal(InternalQuery::Listen)) => {}
+            Some(Request::Internal(InternalQuery::Succession)) => {
                 if let Some(key) = server.listens.clone() {
                     self.succession_answered(&key, has_failed, now, out);
                 }
@@ -293,10 +293,10 @@ impl Worker {
         };
         let answers = if has_failed {
             listener.failures += 1;
-            listener.board.failed()
+            listener.channels.failed()
         } else {
             listener.failures = 0;
-            listener.board.answered()
+            listener.channels.answered()
         };
         let is_hopeless = listener.failures >= FAILURES_MAX;
         for (question, granted) in answers {
@@ -316,7 +316,7 @@ impl Worker {
             .table
             .server(conn)
             .and_then(|server| server.listens.clone());
-        if key.is_none_or(|key| !self.is_told_by(&key, conn, message, now, out)) {
+        if key.is_none_or(|key| !self.is_marked_by(&key, conn, message, now, out)) {
             return;
         }
         let Some(server) = self.table.server(conn) else {
@@ -329,8 +329,8 @@ impl Worker {
         let Some(listener) = self.listeners.get_mut(key) else {
             return;
         };
-        listener.heard += 1;
-        let workers = listener.board.workers_of(notification.channel);
+        listener.notifications += 1;
+        let workers = listener.channels.workers_of(notification.channel);
         if workers.is_empty() {
             return;
         }
@@ -341,11 +341,11 @@ impl Worker {
         }
         let message: Arc<[u8]> = message.into();
         for to in workers.iter() {
-            let letter = Letter::Notified {
+            let mail = Message::Notified {
                 key: key.clone(),
                 message: Arc::clone(&message),
             };
-            post(to, letter, out);
+            post(to, mail, out);
         }
     }
 
@@ -360,22 +360,22 @@ impl Worker {
         out: &mut Actions,
     ) {
         let own = self.listeners.get(key).map(|listener| {
-            let successor = listener.successor.as_ref().map(|new| new.conn());
+            let successor = listener.replacement.as_ref().map(|new| new.conn());
             (listener.conn == conn, successor)
         });
         let (is_listener, successor) = own.unwrap_or_default();
         if is_listener && let Some(mut listener) = self.listeners.remove(key) {
             let why: Arc<str> = why.into();
             // First of all: who hears of that is not interested in an answer any more.
-            for to in listener.board.workers().iter() {
+            for to in listener.channels.workers().iter() {
                 let (key, why) = (key.clone(), Arc::clone(&why));
-                post(to, Letter::Lost { key, why }, out);
+                post(to, Message::Lost { key, why }, out);
             }
-            for question in listener.board.unanswered() {
+            for question in listener.channels.unanswered() {
                 answer(question, false, out);
             }
         }
-        let notes = shared.ledger.lock().give_back_aside(now);
+        let notes = shared.ledger.lock().give_back_extra_place(now);
         self.deliver(notes, shared, out);
         match successor {
             Some(new) if is_listener => self.close_server(new, why, now, out),
@@ -412,24 +412,24 @@ impl Worker {
 
     fn end_of_listener(&self, listener: &Listener) -> Option<(Time, &'static str)> {
         let settings = &self.snapshot.config.settings;
-        if let Some(since) = listener.board.idle_since() {
+        if let Some(since) = listener.channels.idle_since() {
             let at = since.after(settings.listener_idle_timeout.0);
             return Some((at, "nobody listens any more"));
         }
-        if let Some(at) = listener.successor.as_ref().and_then(|new| new.ends_at()) {
+        if let Some(at) = listener.replacement.as_ref().and_then(|new| new.ends_at()) {
             return Some((at, OUTDATED));
         }
         let patience = settings.listener_timeout.0;
-        let is_asked = listener.board.is_asked() && patience > 0;
+        let is_asked = listener.channels.is_asked() && patience > 0;
         is_asked.then(|| (listener.asked_at.after(patience), "listener_timeout"))
     }
 }
 
 fn answer(question: Question, granted: bool, out: &mut Actions) {
-    post(question.worker, Letter::Answer { question, granted }, out);
+    post(question.worker, Message::Answer { question, granted }, out);
 }
 
-pub(super) fn post(to: WorkerId, letter: Letter, out: &mut Actions) {
-    let mail = Mail::Listen(Box::new(letter));
+pub(super) fn post(to: WorkerId, mail: Message, out: &mut Actions) {
+    let mail = Mail::Listen(Box::new(mail));
     out.list.push(Action::Mail { to, mail });
 }

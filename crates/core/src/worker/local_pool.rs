@@ -14,7 +14,7 @@ use crate::{
     directory::opens_like,
     pin::Pin,
     session::{Certificates, VerdictCache},
-    shared_pool::Welcome,
+    shared_pool::ServerParameters,
     stats::{Periods, Times},
 };
 
@@ -31,7 +31,7 @@ pub(crate) struct LocalPool {
     /// which they were; some may have gone on or gone by now. Each server stands in it once at most.
     pub(crate) kept: VecDeque<Token>,
     /// Somebody may wait: every server that comes free goes through the ledger (see there).
-    pub(crate) told: bool,
+    pub(crate) offers_to_ledger: bool,
     /// Clients of this worker.
     pub(crate) clients: usize,
     /// Servers of this worker.
@@ -51,11 +51,11 @@ pub(crate) struct LocalPool {
     /// Since when it has had neither clients nor servers.
     pub(crate) empty_since: Time,
     /// Clients keep the servers that they have got (`share_after`).
-    pub(crate) keeps: bool,
+    pub(crate) clients_keep_servers: bool,
     /// By reason.
     pub(crate) pins: [PinCount; Pin::ALL.len()],
     /// Microseconds that a look at a session takes which is to leave its server, on average lately.
-    pub(crate) look_time: u64,
+    pub(crate) inspection_time: u64,
     /// As far as this worker knows; the ledger knows for sure.
     pub(crate) paused: bool,
     /// What its servers belong to that are opened from here on (see `Epochs`).
@@ -231,11 +231,11 @@ impl LocalPool {
         let is_current = Arc::ptr_eq(&directory.snapshot(), snapshot);
         let keeps = terms.are_few(shared.clients.load(Ordering::Relaxed));
         Self {
-            keeps,
+            clients_keep_servers: keeps,
             kept: VecDeque::new(),
             shared: Arc::clone(shared),
             idle: Vec::new(),
-            told: false,
+            offers_to_ledger: false,
             clients: 0,
             servers: 0,
             stats: Periods::default(),
@@ -248,7 +248,7 @@ impl LocalPool {
             explained_at: None,
             empty_since: now,
             pins: Default::default(),
-            look_time: 0,
+            inspection_time: 0,
             paused: directory.operator().is_halted(&shared.key.database),
             epoch: present.wrapping_sub(u32::from(!is_current)),
             defaults: shared.defaults.load(Ordering::Acquire),
@@ -257,7 +257,7 @@ impl LocalPool {
 
     /// For how many microseconds it is kept without clients and servers; `None` is for ever.
     pub(crate) fn kept(&self, settings: &Settings) -> Option<u64> {
-        let of_auto = || match self.welcome() {
+        let of_auto = || match self.server_parameters() {
             None => FRUITLESS_POOL_KEPT,
             Some(_) => settings.autodb_idle_timeout.0,
         };
@@ -277,13 +277,13 @@ impl LocalPool {
     /// Do clients keep their servers, as long as nobody waits?
     #[inline]
     pub(crate) fn keeps_servers(&self) -> bool {
-        self.keeps && !self.told && !self.paused
+        self.clients_keep_servers && !self.offers_to_ledger && !self.paused
     }
 
     /// May it be that a client keeps this server without need?
     pub(crate) fn may_keep(&self, server: &Server) -> bool {
         let is_lent = server.relays_for().is_some() && server.owner.is_none();
-        self.keeps && is_lent && server.retire.is_none()
+        self.clients_keep_servers && is_lent && server.retire.is_none()
     }
 
     /// The next idle server to be lent.
@@ -312,8 +312,8 @@ impl LocalPool {
     }
 
     /// What the servers said of themselves, once one has.
-    pub(crate) fn welcome(&self) -> Option<Arc<Welcome>> {
-        self.shared.facts.lock().welcome.clone()
+    pub(crate) fn server_parameters(&self) -> Option<Arc<ServerParameters>> {
+        self.shared.facts.lock().server_parameters.clone()
     }
 }
 

@@ -43,10 +43,10 @@ impl Worker {
             duty: ClientDuty::Login(Box::new(login)),
             names: None,
             pool: None,
-            native: None,
+            exclusive: None,
             login: None,
             tracked: self.directory.names().unset(),
-            hearing: None,
+            listening: None,
             context: None,
             stream: Upstream::default(),
             key_pid: 0,
@@ -55,7 +55,7 @@ impl Worker {
             connected_at: now,
             request_at: now,
             transaction_at: now,
-            told_to_wait: false,
+            wait_notice_was_sent: false,
             peeked: false,
             blocked: false,
             hung_up_at: None,
@@ -150,19 +150,21 @@ impl Worker {
                     let start = out.scratch.len();
                     let proof = match login.password(&message, &mut out.scratch) {
                         Ok(proof) => proof,
-                        Err(fault) => match self.judge_again(conn, message, &fault, now, out)? {
-                            true => continue,
-                            false => return Err(fault),
-                        },
+                        Err(fault) => {
+                            match self.check_claim_again(conn, message, &fault, now, out)? {
+                                true => continue,
+                                false => return Err(fault),
+                            }
+                        }
                     };
                     self.proven(conn, proof, start, now, out)?;
                 }
                 Stage::MakingSecret { .. }
                 | Stage::Checking(_)
-                | Stage::Aside
+                | Stage::Parked
                 | Stage::LookingUp(_)
                 | Stage::Verifying(_)
-                | Stage::Inquiring(_) => {
+                | Stage::CheckingAuth(_) => {
                     if login.inbox.rest().len() > AHEAD_MAX {
                         return Err(Fault::TooLong(login.inbox.rest()[0]));
                     }
@@ -242,16 +244,16 @@ impl Worker {
         negotiate(conn, version, &request, out);
         self.introduce(conn, version, &mut request);
         let replication = request
-            .native
+            .exclusive
             .as_ref()
-            .map_or(Replication::None, |native| native.replication);
+            .map_or(Replication::None, |exclusive| exclusive.replication);
         self.log_login(conn, replication, out);
         if let Some(login) = self.login(conn) {
             login.request = Some(request);
-            login.stage = Stage::Aside;
+            login.stage = Stage::Parked;
         }
         // Who has a name is counted, or aside: also who is refused for another reason.
-        let room = self.let_in(conn, false);
+        let room = self.admit_client(conn, false);
         self.demand_tls(conn)?;
         match room {
             Ok(()) => self.authenticate(conn, now, out),
@@ -270,7 +272,7 @@ impl Worker {
     ///
     /// # Errors
     /// It is above a limit.
-    fn let_in(&mut self, conn: Token, was_parked: bool) -> Result<(), Fault> {
+    fn admit_client(&mut self, conn: Token, was_parked: bool) -> Result<(), Fault> {
         let Some(client) = self.table.client(conn) else {
             return Ok(());
         };
@@ -286,7 +288,7 @@ impl Worker {
                 }
                 None => ClientLimits::default(),
             };
-            self.directory.let_in(names, &limits, was_parked)?;
+            self.directory.admit_client(names, &limits, was_parked)?;
         }
         login.stage = Stage::Startup;
         Ok(())
@@ -296,10 +298,10 @@ impl Worker {
     pub(super) fn count_parked(&mut self, now: Time, out: &mut Actions) {
         for parked in self.parked_logins.answered() {
             let conn = parked.conn;
-            if !self.login(conn).is_some_and(|login| login.is_aside()) {
+            if !self.login(conn).is_some_and(|login| login.is_parked()) {
                 continue;
             }
-            let outcome = match self.let_in(conn, true) {
+            let outcome = match self.admit_client(conn, true) {
                 Ok(()) => {
                     out.read(conn, ReadMode::Deliver);
                     self.authenticate(conn, now, out)
@@ -416,9 +418,9 @@ impl Worker {
                 out.list.push(Action::Derive { conn, job });
                 Ok(())
             }
-            Proof::Inquire(inquiry) => {
+            Proof::Inquire(auth_check) => {
                 out.read(conn, ReadMode::Hold);
-                out.list.push(Action::Inquire { conn, inquiry });
+                out.list.push(Action::CheckAuth { conn, auth_check });
                 Ok(())
             }
             Proof::Accepted(keys) => self.admit(conn, keys, now, out),

@@ -11,10 +11,10 @@ use pgweir_config::is_console;
 use super::{Worker, authenticate::Claim};
 use crate::{
     Action, Actions, Level, ReadMode, SharedPool, Shutdown, Time, Token,
-    backend::{Duty, Lookup, Own, Unnamed},
+    auth_cache::{Answer, CacheLimits, Topic, UserQuestion},
+    backend::{Duty, InternalQuery, Lookup, Unnamed},
     fault::{Fault, LoginFault},
     frontend::{ClientDuty, Login, Stage},
-    lookups::{Answer, Keeping, Question, Topic},
     mail::Mail,
     pool::PoolKey,
     session::{Settings, plan},
@@ -38,7 +38,7 @@ pub(super) enum Looked {
 
 impl Worker {
     /// Asks about the user who logs in.
-    pub(super) fn look_up(
+    pub(super) fn look_up_user(
         &mut self,
         conn: Token,
         claim: &Claim,
@@ -49,8 +49,8 @@ impl Worker {
         let Some(question) = self.question_about(conn, claim, about_roles, out)? else {
             return Ok(Looked::Nowhere);
         };
-        let keeping = self.keeping();
-        if let Some(answer) = self.directory.lookups().get(&question, keeping, now) {
+        let keeping = self.cache_limits();
+        if let Some(answer) = self.directory.auth_cache().get(&question, keeping, now) {
             if let Some(login) = self.login(conn) {
                 login.cached = matches!(answer, Answer::Secret(_)).then_some(question);
                 login.take(answer);
@@ -65,9 +65,9 @@ impl Worker {
     }
 
     /// How long answers are kept, and how many.
-    pub(crate) fn keeping(&self) -> Keeping {
+    pub(crate) fn cache_limits(&self) -> CacheLimits {
         let settings = &self.snapshot.config.settings;
-        Keeping {
+        CacheLimits {
             ttl: settings.auth_cache_ttl.0,
             size: settings.auth_cache_size as usize,
         }
@@ -80,7 +80,7 @@ impl Worker {
         claim: &Claim,
         about_roles: bool,
         out: &mut Actions,
-    ) -> Result<Option<Question>, Fault> {
+    ) -> Result<Option<UserQuestion>, Fault> {
         let snapshot = Arc::clone(&self.snapshot);
         let settings = &snapshot.config.settings;
         let entry = snapshot.config.database(&claim.database);
@@ -115,7 +115,7 @@ impl Worker {
         }
         let of_entry = entry.and_then(|entry| entry.auth_query.as_deref());
         let query = of_entry.unwrap_or(&settings.auth_query);
-        Ok(Some(Question {
+        Ok(Some(UserQuestion {
             database: database.into(),
             auth_user: auth_user.as_str().into(),
             user: Arc::clone(&claim.user),
@@ -130,7 +130,7 @@ impl Worker {
     fn ask_database(
         &mut self,
         conn: Token,
-        question: Question,
+        question: UserQuestion,
         now: Time,
         out: &mut Actions,
     ) -> Result<(), Fault> {
@@ -151,7 +151,7 @@ impl Worker {
         login.stage = Stage::LookingUp(Box::new(question));
         let pool = self.local_pool(&shared, now);
         if pool.paused {
-            self.obey_in(shared.id, now, out);
+            self.apply_orders_to_pool(shared.id, now, out);
         }
         let idle = self.pool(shared.id).and_then(|pool| pool.take_idle());
         match idle {
@@ -202,15 +202,15 @@ impl Worker {
             pool.empty_since = now;
         }
         if self.directory.stays_no_more() {
-            self.tell_others(Shutdown::WaitForClients, out);
+            self.announce_shutdown(Shutdown::WaitForClients, out);
         }
-        let keeping = self.keeping();
+        let keeping = self.cache_limits();
         let question = self.login(conn).and_then(|login| match &login.stage {
             Stage::LookingUp(question) => Some(question.clone()),
             _ => None,
         });
         let known =
-            question.and_then(|question| self.directory.lookups().get(&question, keeping, now));
+            question.and_then(|question| self.directory.auth_cache().get(&question, keeping, now));
         match known {
             // Another client has asked the same.
             Some(answer) => {
@@ -239,7 +239,7 @@ impl Worker {
         let Stage::LookingUp(question) = &login.stage else {
             return;
         };
-        let clears = self.directory.lookups().clears();
+        let clears = self.directory.auth_cache().clears();
         let lookup = Lookup::new(conn, (**question).clone(), clears, now);
         let pool = server.pool();
         let duty = Duty::Cleaning {
@@ -253,7 +253,7 @@ impl Worker {
         let Some(server) = self.table.server(server_conn) else {
             return;
         };
-        server.replies.own_synced(Own::Lookup);
+        server.replies.internal_sync_sent(InternalQuery::Lookup);
         server.unnamed = Unnamed::None;
         out.send_made(server_conn, |bytes| lookup.ask(bytes));
         server.session.lookup = Some(Box::new(lookup));
@@ -270,20 +270,24 @@ impl Worker {
         };
         let start = out.scratch.len();
         let engine = plan(&Settings::default(), &server.session.held);
-        let welcome = server.shared.facts.lock().welcome.clone();
-        let is_changed = match (engine, welcome) {
+        let server_parameters = server.shared.facts.lock().server_parameters.clone();
+        let is_changed = match (engine, server_parameters) {
             (Some(text), _) => {
                 pgweir_wire::MessageWriter::new(&mut out.scratch).query(&text);
                 true
             }
-            (None, Some(welcome)) => {
+            (None, Some(server_parameters)) => {
                 let names = directory.names();
-                names.plan(&welcome.tracked, &server.tracked, &mut out.scratch)
+                names.plan(
+                    &server_parameters.tracked,
+                    &server.tracked,
+                    &mut out.scratch,
+                )
             }
             (None, None) => false,
         };
         if is_changed {
-            server.ask(Own::Neutral);
+            server.ask(InternalQuery::Neutral);
             let end = out.scratch.len();
             out.list.push(Action::Send {
                 to: server_conn,
@@ -297,7 +301,7 @@ impl Worker {
         if let Some(server) = self.table.server(conn) {
             server.session.held = Settings::default();
             server.session.has_reported = false;
-            server.session.has_news = false;
+            server.session.has_unsent_parameters = false;
         }
     }
 
@@ -312,8 +316,8 @@ impl Worker {
         let question = lookup.question.clone();
         let told = lookup.answer();
         if let Ok(told) = &told {
-            let keeping = self.keeping();
-            let lookups = self.directory.lookups();
+            let keeping = self.cache_limits();
+            let lookups = self.directory.auth_cache();
             lookups.keep(&question, told, clears, keeping, now);
         }
         self.looked_up(client, told.map(|told| told.answer), now, out);

@@ -1,60 +1,61 @@
 //! A worker: the clients and servers of one thread, as a value.
 
 mod admit;
-mod along;
-mod arrival;
-mod assigned;
 mod authenticate;
 mod bypass;
 mod catalog;
 mod channels;
 mod check;
 mod checkout;
+mod client_listen;
+mod client_timeouts;
 mod defaults;
-mod departed;
-mod departure;
 mod diagnosis;
 mod discard;
+mod disconnect;
 mod early;
 mod eviction;
-mod exchange;
-mod forwarding;
-mod hear;
-mod judge;
-mod keep;
-mod leave;
+mod exclusive_server;
+mod handover_in;
+mod handover_out;
+mod hang_up;
+mod inspection;
+mod listener_replacement;
 mod listeners;
+mod loan;
 mod local_pool;
 mod login;
-mod look;
+mod login_failure;
 mod lookup;
-mod loss;
-mod names;
-mod native;
-mod orders;
-mod patience;
+mod maintenance;
+mod notification_forwarding;
+mod operator_orders;
 mod pins;
-mod refused;
 mod release;
+mod role_settings;
 mod scheduling;
+mod server_handover;
+mod server_loss;
 mod servers;
 mod session;
+mod session_state;
 mod settle;
+mod sharing;
 mod shutdown;
 mod signal;
-mod succession;
+mod sql_statements;
 mod timers;
 mod tls;
 mod trace;
-mod upkeep;
 
 use std::sync::Arc;
 
 use pgweir_auth::scram::DerivedKeys;
 
-pub use self::arrival::Arrival;
+pub use self::handover_in::TakenOverClient;
 pub(crate) use self::{
-    early::send_early, listeners::Listeners, local_pool::LocalPool, loss::Loss, pins::pins_of,
+    early::send_early, listeners::Listeners, local_pool::LocalPool, pins::pins_of,
+    server_loss::Loss,
 };
 use crate::{
     Action, Actions, Address, Closed, ConnectError, Control, Directory, Peer, ReadMode, SharedPool,
@@ -65,7 +66,7 @@ use crate::{
     effect::{Effect, Env},
     fault::Fault,
     frontend::ClientDuty,
-    listen::Hub,
+    listen::ChannelClients,
     mail::Mail,
     parked_logins::{self, ParkedLogins},
     pool::{Notes, PoolId},
@@ -87,7 +88,7 @@ pub struct Worker {
     /// The names that its clients have for their prepared statements.
     pub(crate) bindings: Bindings,
     /// Which of its clients listen to what.
-    pub(crate) hub: Hub,
+    pub(crate) channels: ChannelClients,
     /// The listeners that it owns.
     pub(crate) listeners: Listeners,
     /// By [`PoolId`].
@@ -111,9 +112,9 @@ pub struct Worker {
     pub(crate) served: bool,
     pub(crate) suspension: Suspension,
     /// Its clients leave for the process that takes our place.
-    pub(crate) departure: Option<Box<departure::Departure>>,
+    pub(crate) handover_out: Option<Box<handover_out::HandoverOut>>,
     /// Clients that have left and listen.
-    pub(crate) forwards: forwarding::Forwards,
+    pub(crate) forwarded_clients: notification_forwarding::ForwardedClients,
     pub(crate) clients: usize,
     pub(crate) parked_logins: ParkedLogins,
     /// What pools counted that are no more.
@@ -146,7 +147,7 @@ impl Worker {
             table: Connections::with_tick((id == WorkerId(0)).then_some(Time(0))),
             cancel_requests: CancelRequests::default(),
             bindings: Bindings::default(),
-            hub: Hub::default(),
+            channels: ChannelClients::default(),
             listeners: Listeners::default(),
             pools: Vec::new(),
             check_after,
@@ -160,8 +161,8 @@ impl Worker {
             finished: false,
             served: false,
             suspension: Suspension::default(),
-            departure: None,
-            forwards: forwarding::Forwards::default(),
+            handover_out: None,
+            forwarded_clients: notification_forwarding::ForwardedClients::default(),
             clients: 0,
             parked_logins: ParkedLogins::default(),
             past: Stats::default(),
@@ -200,7 +201,7 @@ impl Worker {
                 ClientDuty::Discarding(_) => self.discard(conn, bytes, now, out),
                 ClientDuty::CancelRequest { .. } => {}
                 ClientDuty::Idle
-                | ClientDuty::Arriving
+                | ClientDuty::TakenOver
                 | ClientDuty::Waiting { .. }
                 | ClientDuty::Opening(_)
                 | ClientDuty::Preparing(_) => {
@@ -275,7 +276,7 @@ impl Worker {
         match self.table.get(conn) {
             Some(Conn::Client(client)) => {
                 client.blocked = false;
-                let hears = client.hearing.is_some();
+                let hears = client.listening.is_some();
                 if matches!(client.duty, ClientDuty::Idle) {
                     out.read(conn, ReadMode::Notify);
                 }
@@ -285,7 +286,7 @@ impl Worker {
                 }
                 self.console_drained(conn, now, out);
                 if hears {
-                    self.tell_on(conn, out);
+                    self.send_backlog_if_idle(conn, out);
                 }
             }
             Some(Conn::Server(server)) => {
@@ -373,19 +374,19 @@ impl Worker {
     /// Mail from another worker or the control thread.
     pub fn mail(&mut self, mail: Mail, now: Time, out: &mut Actions) {
         match mail {
-            Mail::Wanted(pool) => self.heard_wanted(&pool, now, out),
+            Mail::ServersWanted(pool) => self.offer_all_servers(&pool, now, out),
             Mail::Open(pool) => self.open_server(&pool, now, out),
-            Mail::OpenFor(pool, waiter) => self.open_native(&pool, waiter, now, out),
-            Mail::Share(pool) => self.heard_of_sharers(&pool, now, out),
-            Mail::Room(pool) => self.heard_of_room(&pool, now, out),
+            Mail::OpenFor(pool, waiter) => self.open_exclusive(&pool, waiter, now, out),
+            Mail::SharingChanged(pool) => self.update_sharing(&pool, now, out),
+            Mail::CapHasRoom(pool) => self.cap_has_room(&pool, now, out),
             Mail::Search(search) => self.search(*search, now, out),
             Mail::Evict(search) => self.evict(*search, now, out),
             Mail::Diagnose(diagnosis) => self.examine(*diagnosis, now, out),
             Mail::LookUpAgain(client) => self.look_up_again(client, now, out),
-            Mail::Listen(letter) => self.letter(*letter, now, out),
+            Mail::Listen(letter) => self.handle_listen_mail(*letter, now, out),
             Mail::Failed(pool) => self.fail_waiters(&pool, now, out),
-            Mail::CatchUp(from) => parked_logins::catch_up(from, out),
-            Mail::CaughtUp => self.count_parked(now, out),
+            Mail::ProcessPending(from) => parked_logins::confirm_pending_processed(from, out),
+            Mail::PendingProcessed => self.count_parked(now, out),
             Mail::Cancel { from, request, key } => {
                 let parts = self.parts(now);
                 let effect = parts.cancel_requests.cancel(
@@ -415,16 +416,16 @@ impl Worker {
                 let effect = cancel_requests::done(&mut self.table, request, why);
                 self.carry_out(effect, now, out);
             }
-            Mail::Tour(tour) => self.visit(*tour, now, out),
-            Mail::Obey => self.obey(now, out),
+            Mail::ConsoleRound(round) => self.continue_round(*round, now, out),
+            Mail::OperatorOrders => self.apply_operator_orders(now, out),
             Mail::Names { console, names } => self.console_names(console, names, now, out),
-            Mail::AddressesGone { host, gone } => self.leave_addresses(&host, &gone, now, out),
+            Mail::AddressesGone { host, gone } => self.retire_servers_at(&host, &gone, now, out),
             Mail::Awaited(console) => self.console_awaited(console, now, out),
             Mail::Config(snapshot) => self.reconfigure(snapshot, now, out),
             Mail::Configured { console, outcome } => {
                 self.configured(console, outcome, now, out);
             }
-            Mail::Takeover(word) => self.heard_of_takeover(*word, now, out),
+            Mail::Takeover(word) => self.handle_takeover_mail(*word, now, out),
             Mail::Measure(measurement) => self.measure(*measurement, now, out),
             Mail::Count => out
                 .list
@@ -448,7 +449,7 @@ impl Worker {
         out.read(token, ReadMode::Deliver);
         match destined {
             Some(waiter) if self.lend_to(token, waiter, now, out) => {}
-            _ => self.place(token, now, out),
+            _ => self.place_server(token, now, out),
         }
         self.check_shutdown(now, out);
         token
@@ -480,12 +481,12 @@ impl Worker {
     ) {
         for effect in effects {
             match effect {
-                Effect::Dismiss(client, why) => self.dismiss(client, why, now, out),
+                Effect::Dismiss(client, why) => self.close_client(client, why, now, out),
                 Effect::Refuse(client, fault) => self.refuse(client, &fault, now, out),
                 Effect::CloseServer(server, why) => self.close_server(server, why, now, out),
                 Effect::EndConsoleCommand(client) => self.cancel_console(client, now, out),
                 Effect::DiscardRequest(client) => self.discard_request(client, now, out),
-                Effect::GoOnCleaning(server) => self.clean_on(server, now, out),
+                Effect::GoOnCleaning(server) => self.continue_cleaning(server, now, out),
             }
         }
     }
@@ -546,10 +547,10 @@ impl Worker {
         for to in notes.wanted.iter() {
             out.list.push(Action::Mail {
                 to,
-                mail: Mail::Wanted(Arc::clone(pool)),
+                mail: Mail::ServersWanted(Arc::clone(pool)),
             });
         }
-        if let Some((to, waiter)) = notes.native {
+        if let Some((to, waiter)) = notes.exclusive {
             let mail = Mail::OpenFor(Arc::clone(pool), waiter);
             out.list.push(Action::Mail { to, mail });
         }
@@ -569,6 +570,6 @@ impl Worker {
             };
             out.list.push(Action::Control(Control::Lend(note)));
         }
-        self.deliver_of_caps(&notes, pool, out);
+        self.deliver_cap_notes(&notes, pool, out);
     }
 }

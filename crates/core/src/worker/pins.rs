@@ -22,7 +22,7 @@ pub(crate) struct PinCount {
     /// When the log was last told.
     logged_at: Option<Time>,
     /// How often it was not told since.
-    unsaid: u64,
+    not_logged: u64,
 }
 
 impl Worker {
@@ -51,10 +51,10 @@ impl Worker {
                 continue;
             }
             match count.logged_at {
-                Some(at) if now.since(at) < LOG_INTERVAL => count.unsaid += 1,
+                Some(at) if now.since(at) < LOG_INTERVAL => count.not_logged += 1,
                 _ => {
                     count.logged_at = Some(now);
-                    let unsaid = std::mem::take(&mut count.unsaid);
+                    let unsaid = std::mem::take(&mut count.not_logged);
                     let text = line(client, server, pin, unsaid);
                     out.log(Level::Log, client.subject(), text);
                 }

@@ -28,7 +28,7 @@ impl Worker {
             return;
         }
         if server.replies.take_awaited() {
-            return self.take_up(client_conn, server_conn, now, out);
+            return self.accept_moved_server(client_conn, server_conn, now, out);
         }
         if !server.replies.is_settled() || server.status != b'I' || server.owner.is_some() {
             return;
@@ -36,7 +36,7 @@ impl Worker {
         let generation = server.shared.catalog.generation();
         server.session.check_certificates(generation);
         let (pool, is_counted) = (server.pool(), server.session.is_counted);
-        let (is_retired, is_unjudged) = (server.retire.is_some(), server.session.is_unjudged);
+        let (is_retired, is_unjudged) = (server.retire.is_some(), server.session.is_uninspected);
         let is_costly = server.session.dirt.needs_clean()
             || server.session.turn_until.is_some()
             || std::mem::take(&mut server.session.has_new_settings);
@@ -52,13 +52,13 @@ impl Worker {
         let is_carried = client.context.is_some();
         let is_at_rest = client.stream.is_at_boundary() && !client.blocked;
         if is_unjudged && is_carried && client.stream.is_at_boundary() {
-            return self.judge_late(server_conn, Settling::default(), now, out);
+            return self.inspect_late(server_conn, Settling::default(), now, out);
         }
         if sharing
             && is_costly
             && is_carried
             && is_at_rest
-            && self.stays_unsettled(server_conn, is_pinned, now, out)
+            && self.stays_kept(server_conn, is_pinned, now, out)
         {
             return;
         }
@@ -69,14 +69,14 @@ impl Worker {
         // by the number of servers.
         if !sharing || client.blocked || is_kept || !client.stream.is_at_boundary() {
             if is_pinned {
-                self.rest_dedicated(server_conn);
+                self.become_dedicated(server_conn);
             }
             if !sharing {
                 if self.logs_scheduling {
                     self.log_kept(client_conn, server_conn, now, out);
                 }
-                if let Some(departure) = &mut self.departure {
-                    departure.done.push(client_conn);
+                if let Some(handover) = &mut self.handover_out {
+                    handover.done.push(client_conn);
                 }
                 self.close_if_outdated(server_conn, now, out);
             } else if is_pinned && !is_counted {
@@ -92,8 +92,8 @@ impl Worker {
             self.log_given_back(client_conn, server_conn, now, out);
         }
         self.give_back(server_conn, false, now, out);
-        if let Some(departure) = &mut self.departure {
-            departure.done.push(client_conn);
+        if let Some(handover) = &mut self.handover_out {
+            handover.done.push(client_conn);
         }
     }
 
@@ -109,7 +109,7 @@ impl Worker {
         let settings = &self.snapshot.config.settings;
         let wants_reset = was_session || settings.server_reset_query_always;
         let cleans = settings.handover_clean == HandoverClean::Always;
-        let closes = self.keeps_what_no_clean_takes(conn);
+        let closes = self.may_survive_clean(conn);
         if closes {
             self.count_unclean_close(conn);
         }
@@ -120,7 +120,7 @@ impl Worker {
         if uncount_kept(server) {
             server.retire.get_or_insert("above pool_size");
         }
-        server.session.suspects.clear();
+        server.session.recent_texts.clear();
         server.session.turn_until = None;
         server.session.unclean |= cleans;
         if closes {
@@ -128,7 +128,7 @@ impl Worker {
                 .retire
                 .get_or_insert("its session may keep what no clean takes away");
         }
-        if server.replies.is_doubtful() {
+        if server.replies.is_uncertain() {
             server.retire.get_or_insert("unexpected replies may follow");
         }
         if wants_reset || server.needs_reset || server.session.is_to_clean() {
@@ -136,7 +136,7 @@ impl Worker {
             self.begin_cleaning(conn, now, out);
         } else {
             server.duty = Duty::Idle;
-            self.place(conn, now, out);
+            self.place_server(conn, now, out);
         }
     }
 
@@ -154,7 +154,7 @@ impl Worker {
     /// May a client have left something in this server's session that stays, whatever is done to it? Any text that is
     /// not certified may have, in a database with code of which nobody knows what it keeps, or under other rules for
     /// strings than at login.
-    pub(super) fn keeps_what_no_clean_takes(&mut self, conn: Token) -> bool {
+    pub(super) fn may_survive_clean(&mut self, conn: Token) -> bool {
         let ignores = self.snapshot.config.settings.unclean == Unclean::Ignore;
         let Some(server) = self.table.server(conn) else {
             return false;
@@ -170,14 +170,14 @@ impl Worker {
         let Some(pool) = self.pool(id) else {
             return may_have_misread;
         };
-        pool.heed_catalog();
+        pool.use_current_catalog();
         let has_misread = may_have_misread && !pool.certificates.has_no_functions();
         has_misread || !ignores && pool.certificates.unclean_reason().is_some()
     }
 
     /// A clean server: who gets it?
     #[inline]
-    pub(crate) fn place(&mut self, conn: Token, now: Time, out: &mut Actions) {
+    pub(crate) fn place_server(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let Some(server) = self.table.server(conn) else {
             return;
         };
@@ -216,7 +216,7 @@ impl Worker {
                 }
                 self.offer(conn, pool_id, now, out);
             }
-            Some(pool) if !pool.told => pool.idle.push(conn),
+            Some(pool) if !pool.offers_to_ledger => pool.idle.push(conn),
             Some(_) => self.offer(conn, pool_id, now, out),
             None => {}
         }
@@ -250,18 +250,18 @@ impl Worker {
                 }
                 Grant::Keep => {
                     if let Some(pool) = self.pool(pool_id) {
-                        pool.told = false;
+                        pool.offers_to_ledger = false;
                         pool.idle.push(conn);
                     }
                     return;
                 }
                 Grant::Evict => return self.close_evicted(conn, pool_id, now, out),
-                Grant::Own(waiter) => {
+                Grant::OwnWaiter(waiter) => {
                     if self.lend_to(conn, waiter, now, out) {
                         return;
                     }
                 }
-                Grant::Other(to, waiter) => {
+                Grant::OtherWaiter(to, waiter) => {
                     if self.logs_scheduling {
                         self.log_decision(conn, Decision::Moves(to), now, out);
                     }
@@ -274,7 +274,7 @@ impl Worker {
                         pool.stats.now.server_move_count += 1;
                         pool.empty_since = now;
                     }
-                    out.list.push(Action::HandOver { conn, to, server });
+                    out.list.push(Action::MoveServer { conn, to, server });
                     return;
                 }
             }
@@ -282,21 +282,26 @@ impl Worker {
     }
 
     /// Clients wait somewhere: show what we have.
-    pub(crate) fn heard_wanted(&mut self, shared: &Arc<SharedPool>, now: Time, out: &mut Actions) {
+    pub(crate) fn offer_all_servers(
+        &mut self,
+        shared: &Arc<SharedPool>,
+        now: Time,
+        out: &mut Actions,
+    ) {
         let pool = self.local_pool(shared, now);
-        pool.told = true;
+        pool.offers_to_ledger = true;
         let pool_id = shared.id;
         while let Some(server) = self
             .pool(pool_id)
-            .filter(|pool| pool.told)
+            .filter(|pool| pool.offers_to_ledger)
             .and_then(|pool| pool.idle.pop())
         {
-            self.place(server, now, out);
+            self.place_server(server, now, out);
         }
         self.settle_kept(pool_id, now, out);
         let notes = shared.ledger.lock().answered(self.id, now);
         self.deliver(notes, shared, out);
         // Only now is it known whether another server may be opened instead.
-        self.yield_kept(pool_id, now, out);
+        self.offer_kept_servers(pool_id, now, out);
     }
 }

@@ -6,7 +6,7 @@ use super::{Worker, pins::pins_of};
 use crate::{
     Actions, Level, Time, Token, WorkerId,
     connections::Conn,
-    pool::{Obstacle, PoolId},
+    pool::{PoolId, WaitReason},
 };
 
 /// What was decided about a client or a server.
@@ -121,13 +121,13 @@ impl Worker {
             return String::new();
         };
         let ledger = pool.shared.ledger.lock();
-        let why = match ledger.obstacle(now) {
-            Obstacle::Size => "no more servers are allowed".to_owned(),
-            Obstacle::Cap { by, limit } => format!("{} = {limit}", by.setting()),
-            Obstacle::Failed(_) => "the last login to the server failed".to_owned(),
-            Obstacle::Paused => "paused".to_owned(),
-            Obstacle::Connecting => "one logs in".to_owned(),
-            Obstacle::None => "other workers are asked".to_owned(),
+        let why = match ledger.wait_reason(now) {
+            WaitReason::Size => "no more servers are allowed".to_owned(),
+            WaitReason::Cap { by, limit } => format!("{} = {limit}", by.setting()),
+            WaitReason::Failed(_) => "the last login to the server failed".to_owned(),
+            WaitReason::Paused => "paused".to_owned(),
+            WaitReason::Connecting => "one logs in".to_owned(),
+            WaitReason::None => "other workers are asked".to_owned(),
         };
         let (servers, waiting) = (ledger.servers(), ledger.waiting());
         format!(": {why}; {servers} server(s), {waiting} waiting")

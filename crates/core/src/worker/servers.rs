@@ -12,7 +12,7 @@ use crate::{
     connections::Conn,
     listen::ListenerKey,
     pool::{Above, Connecting, Opening},
-    shared_pool::{Failure, Welcome},
+    shared_pool::{Failure, ServerParameters},
 };
 
 impl Worker {
@@ -210,7 +210,10 @@ impl Worker {
                 Ok(Some(Progress::Derive(job))) => {
                     return out.list.push(Action::Derive { conn, job });
                 }
-                Ok(Some(Progress::Ready { welcome, key })) => {
+                Ok(Some(Progress::Ready {
+                    server_parameters,
+                    key,
+                })) => {
                     let rest = login.has_rest();
                     if let Some(server) = self.table.server(conn) {
                         server.key = key;
@@ -218,7 +221,7 @@ impl Worker {
                             server.retire = Some("it sent more after its login than it should");
                         }
                     }
-                    return self.server_ready(conn, welcome, now, out);
+                    return self.server_ready(conn, server_parameters, now, out);
                 }
                 Err(error) => return self.server_refused(conn, &error, now, out),
             }
@@ -251,14 +254,20 @@ impl Worker {
     }
 
     /// A server has logged in.
-    fn server_ready(&mut self, conn: Token, welcome: Welcome, now: Time, out: &mut Actions) {
+    fn server_ready(
+        &mut self,
+        conn: Token,
+        server_parameters: ServerParameters,
+        now: Time,
+        out: &mut Actions,
+    ) {
         let worker = self.id;
         let directory = Arc::clone(&self.directory);
         let Some(server) = self.table.server(conn) else {
             return;
         };
-        server.tracked = welcome.tracked.clone();
-        server.session.report = welcome.report.clone();
+        server.tracked = server_parameters.tracked.clone();
+        server.session.report = server_parameters.report.clone();
         server.session.read_as(directory.names(), &server.tracked);
         server.session.connected = Some(server.shared.catalog.connected());
         server.freed_at = now;
@@ -273,7 +282,7 @@ impl Worker {
             holders.add(&server.endpoint, key.pid, &server.holder);
         }
         if let Some(owner) = server.owner {
-            return self.native_ready(conn, owner, &welcome, now, out);
+            return self.exclusive_ready(conn, owner, &server_parameters, now, out);
         }
         if server.listens.is_some() {
             return self.listener_ready(conn, now, out);
@@ -291,10 +300,11 @@ impl Worker {
         {
             let mut facts = shared.facts.lock();
             facts.failure = None;
-            let known = facts.welcome.as_ref();
-            let is_news = known.is_none_or(|known| !known.tracked.is_equal(&welcome.tracked));
+            let known = facts.server_parameters.as_ref();
+            let is_news =
+                known.is_none_or(|known| !known.tracked.is_equal(&server_parameters.tracked));
             if is_present || known.is_none() {
-                facts.welcome = Some(Arc::new(welcome));
+                facts.server_parameters = Some(Arc::new(server_parameters));
                 facts.epoch = epoch;
                 facts.defaults = defaults;
                 if is_news {
@@ -307,7 +317,7 @@ impl Worker {
             .lock()
             .connected(worker, Connecting::Done, now);
         self.deliver(notes, &shared, out);
-        self.place(conn, now, out);
+        self.place_server(conn, now, out);
     }
 
     /// The server said no, or is none.
@@ -386,7 +396,7 @@ impl Worker {
             return;
         };
         if let Some(owner) = server.owner {
-            return self.native_given_up(&server, owner, now, out);
+            return self.exclusive_given_up(&server, owner, now, out);
         }
         if let Some(key) = &server.listens {
             return self.listener_lost(conn, &server.shared, key, "it was closed", now, out);
@@ -438,7 +448,7 @@ impl Worker {
             return self.listener_lost(conn, shared, key, &why.text, now, out);
         }
         match server.owner {
-            Some(owner) => self.native_failed(&server, owner, &why.text, now, out),
+            Some(owner) => self.exclusive_failed(&server, owner, &why.text, now, out),
             None => self.login_failed(shared, why, now, out),
         }
     }

@@ -5,12 +5,12 @@ use std::sync::{Arc, atomic::Ordering};
 
 use pgweir_wire::MessageWriter;
 
-use super::{Worker, assigned::REDEFINED, checkout::begin, exchange::enter};
+use super::{Worker, checkout::begin, loan::enter, role_settings::REDEFINED};
 use crate::{
     Action, Actions, SharedPool, Source, Time, Token,
-    backend::{Own, Phase, Sequences, Server},
+    backend::{InternalQuery, Phase, Sequences, Server},
     frontend::{Client, ClientDuty},
-    session::{Context, Settings, SettingsTable, Startup, is_who, login_plan, plan, shown},
+    session::{Context, Settings, SettingsTable, Startup, is_identity, login_plan, plan, shown},
 };
 
 impl Worker {
@@ -100,7 +100,7 @@ impl Worker {
         }
         begin_preparing(client_conn, client, server_conn, server, out);
         if let Some(text) = text {
-            server.ask(Own::Parameters);
+            server.ask(InternalQuery::Parameters);
             query(server_conn, &text, out);
             if let Some(shown) = shown {
                 self.trace_applied(server_conn, &shown, out);
@@ -142,7 +142,7 @@ impl Worker {
         let own_name = client.tracked.application_name().to_vec();
         asked.retain(|(name, _)| !name.eq_ignore_ascii_case(APPLICATION_NAME));
         let is_utf8 = shared.is_utf8();
-        let mut customs = shared.customs.lock();
+        let mut customs = shared.custom_parameters.lock();
         for (name, _) in asked.iter().filter(|(name, _)| name.contains(&b'.')) {
             customs.insert(name, is_utf8);
         }
@@ -154,7 +154,7 @@ impl Worker {
         // Whether it may have a role is for PostgreSQL to say each time.
         let names_who = asked
             .iter()
-            .any(|(name, _)| is_who(&name.to_ascii_lowercase()));
+            .any(|(name, _)| is_identity(&name.to_ascii_lowercase()));
         let is_unknown = !others.is_empty() && !shared.is_known();
         let known = if names_who || is_unknown || !is_plain_name(&own_name) {
             None
@@ -212,8 +212,8 @@ impl Worker {
         // An empty Query if there is nothing to do: what it holds has been tried.
         let text = login_plan(&context.wanted, &server.session.held).unwrap_or_default();
         enter(Phase::Equipping, client_conn, client, server_conn, server);
-        server.session.tells_notices = true;
-        server.ask(Own::Startup);
+        server.session.reads_notices = true;
+        server.ask(InternalQuery::Startup);
         query(server_conn, &text, out);
         true
     }
@@ -224,7 +224,7 @@ impl Worker {
         let Some((client_conn, client, server)) = self.table.pair_of(server_conn) else {
             return;
         };
-        server.session.tells_notices = false;
+        server.session.reads_notices = false;
         if server.session.unclean {
             return self.clean_session(server_conn, now, out);
         }
@@ -235,16 +235,16 @@ impl Worker {
         };
         if is_redefined {
             server.session.holds(&context.wanted);
-            server.session.has_news = false;
+            server.session.has_unsent_parameters = false;
             client.duty = ClientDuty::Idle;
             self.wait(client_conn, shared.id, true, now, out);
             return self.give_back(server_conn, false, now, out);
         }
         let asked = std::mem::take(&mut context.wanted);
         server.session.holds(&asked);
-        server.session.has_news = false;
+        server.session.has_unsent_parameters = false;
         let (names, settings) = (directory.names(), directory.settings());
-        let usual = shared.facts.lock().welcome.clone();
+        let usual = shared.facts.lock().server_parameters.clone();
         let spelled = asked
             .iter()
             .map(|(name, value)| (name, names.value(&server.tracked, name).unwrap_or(value)));
@@ -268,7 +268,7 @@ impl Worker {
             };
             let facts = shared.facts.lock();
             // One that was opened under other defaults than the latest answers for itself alone.
-            let is_usual = facts.welcome.as_ref().is_some_and(|usual| {
+            let is_usual = facts.server_parameters.as_ref().is_some_and(|usual| {
                 let mut unusual = names.respelled(&usual.tracked, &server.tracked);
                 unusual.all(|(name, ..)| asked.get(name.to_ascii_lowercase().as_bytes()).is_some())
             });
@@ -295,7 +295,7 @@ const NAME_MAX: usize = 64;
 
 /// The transaction has set custom parameters to constants, and the session holds nothing else that is new: that becomes
 /// the client's without a look. The server needs no clean either, as little as after a plan of pgweir's own.
-pub(super) fn take_literal_sets(
+pub(super) fn adopt_literal_settings(
     client: &mut Client,
     server: &mut Server,
     limits: &pgweir_config::Settings,
@@ -308,7 +308,7 @@ pub(super) fn take_literal_sets(
     let is_settled = context.wanted.is_same(&session.held)
         && !context.has_unlisted
         && !context.is_pinned()
-        && session.is_told_by_texts();
+        && session.texts_tell_settings();
     let baseline = session.baseline.clone();
     let baseline = baseline.or_else(|| server.shared.facts.lock().baseline.clone());
     // PostgreSQL's own spelling, or a startup value that RESET brings back, is for a look to find.
@@ -362,7 +362,7 @@ fn begin_preparing(
 /// What another client's sequences have left on the server goes before anything of this one comes.
 fn discard_sequences(conn: Token, server: &mut Server, out: &mut Actions) {
     server.session.sequences = Sequences::None;
-    server.ask(Own::Sequences);
+    server.ask(InternalQuery::Sequences);
     query(conn, b"DISCARD SEQUENCES", out);
 }
 

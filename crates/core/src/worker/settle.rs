@@ -15,13 +15,13 @@ use std::{ops::RangeInclusive, sync::Arc};
 
 use pgweir_wire::MessageWriter;
 
-use super::{Worker, orders::is_server_of, pins::uncount_kept};
+use super::{Worker, operator_orders::is_server_of, pins::uncount_kept};
 use crate::{
     Actions, Shutdown, Time, Token,
-    backend::{Duty, Own, Phase, Server, Settling},
+    backend::{Duty, InternalQuery, Phase, Server, Settling},
     connections::Conn,
     pool::{PoolId, Wanted},
-    session::{BASELINE, Baseline, Class, Clean, StatementCounts, ToDeallocate, is_who},
+    session::{BASELINE, Baseline, Class, Clean, StatementCounts, ToDeallocate, is_identity},
 };
 
 /// Microseconds that a server is kept at most after texts that set parameters they name.
@@ -45,7 +45,7 @@ const CLEAN_PATIENCE: u64 = 2_000_000;
 impl Worker {
     /// The transaction is over, and what is known of the session does not allow another client in it. `true` if the
     /// server stays with its client for now; `false` if it may be released, and cleaned.
-    pub(super) fn stays_unsettled(
+    pub(super) fn stays_kept(
         &mut self,
         server_conn: Token,
         is_pinned: bool,
@@ -69,16 +69,16 @@ impl Worker {
         if !server.session.dirt.needs_clean() && turn_until.is_none() {
             return false;
         }
-        if !server.session.dirt.needs_look() {
+        if !server.session.dirt.needs_inspection() {
             if !is_due && !is_pinned {
                 self.list_kept(server_conn, since, turn_until);
             }
             if turn_until.is_some() {
-                self.settled_in_vain(server_conn, now, out);
+                self.note_pinned_after_inspection(server_conn, now, out);
             }
             return !is_due && !is_pinned;
         }
-        let looked_at = server.session.looked_at;
+        let looked_at = server.session.inspected_at;
         let looked_lately = looked_at.is_some_and(|at| is_pinned && now.since(at) < LOOK_PAUSE);
         if is_due && !looked_lately {
             self.settle(server_conn, now, out);
@@ -87,7 +87,7 @@ impl Worker {
         self.list_kept(server_conn, since, turn_until);
         if turn_until.is_some() {
             // The pool may count on this server for the clients that wait.
-            self.settled_in_vain(server_conn, now, out);
+            self.note_pinned_after_inspection(server_conn, now, out);
         }
         // The caller counts clients that are pinned.
         !is_pinned
@@ -96,7 +96,7 @@ impl Worker {
     /// Does anybody want a server of this one's pool, or is it to be given up?
     fn wanted(&mut self, server_conn: Token, now: Time) -> Wanted {
         let worker = self.id;
-        let departs = self.departs() || self.shutdown == Some(Shutdown::WaitForServers);
+        let departs = self.hands_clients_over() || self.shutdown == Some(Shutdown::WaitForServers);
         let Some(server) = self.table.server(server_conn) else {
             return Wanted::No;
         };
@@ -104,9 +104,9 @@ impl Worker {
         match self.pool(pool) {
             _ if departs => Wanted::Now,
             Some(pool) if pool.paused => Wanted::Now,
-            Some(pool) if pool.told => {
+            Some(pool) if pool.offers_to_ledger => {
                 let wanted = pool.shared.ledger.lock().wanted(worker, now);
-                pool.told = wanted != Wanted::No;
+                pool.offers_to_ledger = wanted != Wanted::No;
                 wanted
             }
             _ => Wanted::No,
@@ -122,7 +122,7 @@ impl Worker {
         now: Time,
     ) -> Option<Time> {
         let pool = self.table.server(server_conn)?.pool();
-        let look_time = self.pool(pool)?.look_time;
+        let look_time = self.pool(pool)?.inspection_time;
         let within =
             |limits: RangeInclusive<u64>, time: u64| time.clamp(*limits.start(), *limits.end());
         let (_, client, server) = self.table.pair_of(server_conn)?;
@@ -146,10 +146,10 @@ impl Worker {
     }
 
     /// A look has ended that began then, and its server goes to others: turns last in proportion.
-    pub(super) fn note_look_time(&mut self, pool: PoolId, began: Option<Time>, now: Time) {
+    pub(super) fn note_inspection_time(&mut self, pool: PoolId, began: Option<Time>, now: Time) {
         if let (Some(began), Some(pool)) = (began, self.pool(pool)) {
             let time = now.since(began).min(*TURN.end());
-            pool.look_time = (7 * pool.look_time + time) / 8;
+            pool.inspection_time = (7 * pool.inspection_time + time) / 8;
         }
     }
 
@@ -186,7 +186,7 @@ impl Worker {
     }
 
     /// The client keeps its server from here on.
-    pub(super) fn rest_dedicated(&mut self, server_conn: Token) {
+    pub(super) fn become_dedicated(&mut self, server_conn: Token) {
         if let Some(server) = self.table.server(server_conn)
             && server.unsettled_since().is_none()
         {
@@ -209,8 +209,8 @@ impl Worker {
             return;
         };
         let dirt = &server.session.dirt;
-        let (looks, is_of_settings) = (dirt.needs_look(), dirt.class() == Class::Settings);
-        server.session.looked_at = Some(now);
+        let (looks, is_of_settings) = (dirt.needs_inspection(), dirt.class() == Class::Settings);
+        server.session.inspected_at = Some(now);
         if !keeps {
             // Those who wait get this one: none is opened for them meanwhile.
             server.begins_reading(now);
@@ -221,7 +221,7 @@ impl Worker {
                 cleans: is_of_settings && !keeps && !is_pinned && !pinning,
                 ..Settling::default()
             };
-            return self.judge_late(server_conn, settling, now, out);
+            return self.inspect_late(server_conn, settling, now, out);
         }
         server.enter(match keeps {
             true => Phase::Relaying,
@@ -231,7 +231,7 @@ impl Worker {
     }
 
     /// A client is about to wait: no server is opened for its sake while some that are kept are being settled.
-    pub(super) fn announce_kept(&mut self, id: PoolId, now: Time) {
+    pub(super) fn announce_kept_servers(&mut self, id: PoolId, now: Time) {
         let kept = self.pool(id).map_or(0, |pool| pool.kept.len());
         for at in 0..kept {
             let conn = self.pool(id).and_then(|pool| pool.kept.get(at).copied());
@@ -245,7 +245,12 @@ impl Worker {
     }
 
     /// The look has found what keeps the server with its client: who waits for it needs another one.
-    pub(super) fn settled_in_vain(&mut self, conn: Token, now: Time, out: &mut Actions) {
+    pub(super) fn note_pinned_after_inspection(
+        &mut self,
+        conn: Token,
+        now: Time,
+        out: &mut Actions,
+    ) {
         let Some(server) = self.table.server(conn) else {
             return;
         };
@@ -270,7 +275,7 @@ impl Worker {
             let stays = |server: &mut Server| server.relays_for().is_some();
             if self.table.server(server).is_some_and(stays) {
                 // The server was announced to those who wait, and its client is pinned.
-                self.settled_in_vain(server, now, out);
+                self.note_pinned_after_inspection(server, now, out);
             }
         }
     }
@@ -342,7 +347,7 @@ impl Worker {
             return;
         };
         let dirt = &server.session.dirt;
-        let (class, needs_look) = (dirt.class(), dirt.needs_look());
+        let (class, needs_look) = (dirt.class(), dirt.needs_inspection());
         let since = server.unsettled_since().unwrap_or(now);
         match server.session.turn_until {
             Some(until) if until > now => return self.list_kept(conn, since, Some(until)),
@@ -379,7 +384,7 @@ impl Worker {
             clean.changes_plans = true;
         }
         let follows = self.snapshot.config.settings.max_prepared_statements > 0;
-        let knows_all = !is_unknown && follows && server.session.own.is_empty();
+        let knows_all = !is_unknown && follows && server.session.client_names.is_empty();
         let sql = server.session.sql.clone();
         let statements = match knows_all {
             true => ToDeallocate::Named(sql.pairs().map(|(name, _)| name).collect()),
@@ -391,7 +396,7 @@ impl Worker {
         let text = clean.text(&statements);
         let is_opaque = clean.class == Class::Opaque;
         server.session.counts = is_opaque.then_some(None);
-        server.ask(Own::Clean);
+        server.ask(InternalQuery::Clean);
         let lacks_baseline = server.session.baseline.is_none();
         let pool = server.pool();
         if let Some(pool) = self.pool(pool) {
@@ -405,7 +410,7 @@ impl Worker {
             && let Some(server) = self.table.server(conn)
         {
             server.session.baseline_rows = Some(Vec::new());
-            server.ask(Own::Baseline);
+            server.ask(InternalQuery::Baseline);
             out.send_made(conn, |bytes| {
                 MessageWriter::new(bytes).query(BASELINE.as_bytes());
             });
@@ -439,7 +444,7 @@ impl Worker {
     }
 
     /// The values of a clean session's parameters have come.
-    pub(crate) fn baseline_told(&mut self, conn: Token) {
+    pub(crate) fn adopt_baseline(&mut self, conn: Token) {
         let directory = Arc::clone(&self.directory);
         let Some(server) = self.table.server(conn) else {
             return;
@@ -462,7 +467,7 @@ impl Worker {
 pub(super) fn clean_of(server: &Server) -> Clean {
     let dirt = &server.session.dirt;
     let held = &server.session.held;
-    let has_role = held.iter().any(|(name, _)| is_who(name));
+    let has_role = held.iter().any(|(name, _)| is_identity(name));
     Clean {
         class: dirt.class().max(Class::Settings),
         changes_role: dirt.changes_role() || has_role,
@@ -475,8 +480,9 @@ pub(super) fn clean_of(server: &Server) -> Clean {
 /// The server's major version; 0 if it has said nothing that is one.
 pub(super) fn major_version(server: &Server) -> u32 {
     let facts = server.shared.facts.lock();
-    let welcome = facts.welcome.as_ref();
-    let version = welcome.and_then(|welcome| welcome.parameter(b"server_version"));
+    let server_parameters = facts.server_parameters.as_ref();
+    let version = server_parameters
+        .and_then(|server_parameters| server_parameters.parameter(b"server_version"));
     let major = version
         .unwrap_or_default()
         .split(|byte| !byte.is_ascii_digit())

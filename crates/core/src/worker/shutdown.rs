@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pgweir_config::PoolMode;
 
-use super::{Worker, local_pool::Terms, orders::is_server_of};
+use super::{Worker, local_pool::Terms, operator_orders::is_server_of};
 use crate::{
     Action, Actions, Shutdown, Snapshot, Time, Token, WorkerId, connections::Conn, directory,
     fault::Fault, frontend::ClientDuty, mail::Mail, pool::PoolId,
@@ -13,17 +13,17 @@ use crate::{
 impl Worker {
     pub(crate) fn begin_shutdown(&mut self, how: Shutdown, now: Time, out: &mut Actions) {
         self.directory.operator().begin_end();
-        self.obey_suspension(now, out);
+        self.apply_suspension(now, out);
         // A more urgent word counts, a less urgent one does not.
         if self.shutdown.is_some_and(|present| present >= how) {
             return;
         }
         if self.shutdown.replace(how).is_none() && self.directory.stays_no_more() {
-            self.tell_others(Shutdown::WaitForClients, out);
+            self.announce_shutdown(Shutdown::WaitForClients, out);
         }
         for pool in self.pools.iter().flatten() {
             if how != Shutdown::WaitForClients {
-                pool.shared.ledger.lock().shut();
+                pool.shared.ledger.lock().open_no_more();
             }
         }
         let doomed = self.tokens(|conn| match conn {
@@ -31,7 +31,7 @@ impl Worker {
                 (Shutdown::Immediate, _) => true,
                 (_, ClientDuty::Waiting { at_login, .. }) => *at_login,
                 (_, ClientDuty::Opening(_)) => true,
-                (_, ClientDuty::Login(login)) => login.is_aside(),
+                (_, ClientDuty::Login(login)) => login.is_parked(),
                 _ => false,
             },
             _ => false,
@@ -42,11 +42,11 @@ impl Worker {
             Shutdown::WaitForClients | Shutdown::Immediate => Fault::ShuttingDown,
         };
         for client in doomed {
-            if self.awaits_answer(client) {
+            if self.is_unanswered(client) {
                 self.refuse(client, &fault, now, out);
             } else {
                 // As with PgBouncer. It learns of it when it asks again.
-                self.dismiss(client, &fault.to_string(), now, out);
+                self.close_client(client, &fault.to_string(), now, out);
             }
         }
         match how {
@@ -55,7 +55,7 @@ impl Worker {
                 self.close_servers(false, "pause mode", now, out);
                 for id in self.pool_ids() {
                     if let Some(pool) = self.pool(id) {
-                        pool.keeps = false;
+                        pool.clients_keep_servers = false;
                     }
                     self.release_kept(id, now, out);
                 }
@@ -64,7 +64,7 @@ impl Worker {
         }
     }
 
-    fn awaits_answer(&self, client: Token) -> bool {
+    fn is_unanswered(&self, client: Token) -> bool {
         let Some(Conn::Client(client)) = self.table.look(client) else {
             return false;
         };
@@ -79,14 +79,14 @@ impl Worker {
                 _ => false,
             },
             ClientDuty::Idle
-            | ClientDuty::Arriving
+            | ClientDuty::TakenOver
             | ClientDuty::Console(_)
             | ClientDuty::CancelRequest { .. } => false,
         }
     }
 
     /// The last client (or server) of the process has gone: workers that waited only for it can end.
-    pub(crate) fn tell_others(&self, how: Shutdown, out: &mut Actions) {
+    pub(crate) fn announce_shutdown(&self, how: Shutdown, out: &mut Actions) {
         for to in (0..self.directory.workers()).map(|index| WorkerId(index as u8)) {
             if to != self.id {
                 let mail = Mail::Shutdown(how);
@@ -111,8 +111,8 @@ impl Worker {
             let parts = self.parts(now);
             parts.suspension.check(&parts.env, parts.connections, out);
         }
-        if self.departure.is_some() {
-            self.depart_if_quiet(now, out);
+        if self.handover_out.is_some() {
+            self.hand_over_if_quiet(now, out);
         }
         if let Some(how) = self.shutdown
             && !self.finished
@@ -152,7 +152,7 @@ impl Worker {
             return false;
         }
         if !std::mem::replace(&mut self.served, true) && self.directory.has_served() {
-            self.tell_others(Shutdown::WaitForServers, out);
+            self.announce_shutdown(Shutdown::WaitForServers, out);
         }
         self.directory.have_all_served()
     }
@@ -187,7 +187,7 @@ impl Worker {
             shared.facts.lock().failure = None;
         }
         // Nor do old passwords say anything of new ones.
-        shared.ledger.lock().forgive();
+        shared.ledger.lock().allow_next_login();
         self.retire_outdated(id, now, out);
         // All workers share the limits, and another one may have gone on to a newer configuration already.
         let newest = self.directory.snapshot();
@@ -196,16 +196,16 @@ impl Worker {
         let caps = directory::cap_limits(&newest.config, &entry, &shared.key.user);
         let notes = shared.ledger.lock().set_limits(limits, caps, now);
         self.deliver(notes, &shared, out);
-        self.heard_of_sharers(&shared, now, out);
+        self.update_sharing(&shared, now, out);
         self.place_idle_again(id, now, out);
     }
 
     /// Each idle server of a pool is placed again: there may be too many now.
     pub(super) fn place_idle_again(&mut self, id: PoolId, now: Time, out: &mut Actions) {
         let Some(pool) = self.pool(id) else { return };
-        pool.told = true;
+        pool.offers_to_ledger = true;
         for server in std::mem::take(&mut pool.idle) {
-            self.place(server, now, out);
+            self.place_server(server, now, out);
         }
     }
 

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use pgweir_wire::{HEADER_LEN, MessageWriter};
 
-use super::{Worker, checkout::begin, exchange::enter, judge::tell_news};
+use super::{Worker, checkout::begin, loan::enter, session_state::send_unsent_parameters};
 use crate::{
     Action, Actions, ReadMode, Time, Token,
-    backend::{Own, Phase, Request, SIGNALS, Server},
+    backend::{InternalQuery, Phase, Request, SIGNALS, Server},
     cancel::CancelKey,
     cancel_requests::busy_server,
     fault::Fault,
@@ -21,13 +21,13 @@ use crate::{
 /// Behind more requests, or in a transaction that has failed, it could not say who it was then.
 pub(super) fn signals_at_end(client: &Client, server: &mut Server) -> Option<Box<Signals>> {
     let session = &mut server.session;
-    let signal = Signal::of(session.suspicion)?;
+    let signal = Signal::of(session.effects)?;
     let signals = session.signals.take();
     if !server.replies.is_last() || !client.stream.is_at_boundary() {
         return None;
     }
     // What comes next asks for something else.
-    session.suspicion = session.suspicion.without(SIGNALS);
+    session.effects = session.effects.without(SIGNALS);
     let mut signals = signals.filter(|_| server.status != b'E')?;
     signals.signal = Some(signal);
     Some(signals)
@@ -42,11 +42,11 @@ impl Worker {
             return;
         };
         match (server.replies.current(), server.equips()) {
-            (Some(Request::Own(Own::Startup)), Some(client)) => {
+            (Some(Request::Internal(InternalQuery::Startup)), Some(client)) => {
                 out.send_made(client, |bytes| bytes.extend_from_slice(notice));
             }
-            (Some(Request::Own(_)), _) => {}
-            _ if server.session.suspicion.intersects(SIGNALS) => {
+            (Some(Request::Internal(_)), _) => {}
+            _ if server.session.effects.intersects(SIGNALS) => {
                 if let Some(pid) = unknown_pid(&notice[HEADER_LEN..]) {
                     server.session.signals.get_or_insert_default().add(pid);
                 }
@@ -64,7 +64,7 @@ impl Worker {
         enter(Phase::AskingPrivilege, client_conn, client, conn, server);
         out.read(client_conn, ReadMode::Hold);
         let text = Rights::query(server.shared.key.user.as_bytes());
-        server.ask(Own::Rights);
+        server.ask(InternalQuery::Rights);
         out.send_made(conn, |bytes| {
             MessageWriter::new(bytes).query(&text);
         });
@@ -72,7 +72,7 @@ impl Worker {
 
     /// It has said so.
     #[cold]
-    pub(crate) fn rights_told(&mut self, conn: Token, now: Time, out: &mut Actions) {
+    pub(crate) fn handle_asker_rights(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let Some((client_conn, client, server)) = self.table.pair_of(conn) else {
             return;
         };
@@ -93,23 +93,23 @@ impl Worker {
         }
         // It may have ended itself.
         if self.table.client(client_conn).is_some() {
-            self.judge_on(conn, now, out);
+            self.inspect_after_signals(conn, now, out);
         }
     }
 
     /// Its client signals others, and it is known by what right: the rest of what its request was held back
     /// for.
     #[cold]
-    fn judge_on(&mut self, conn: Token, now: Time, out: &mut Actions) {
+    fn inspect_after_signals(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let Some((client_conn, client, server)) = self.table.pair_of(conn) else {
             return;
         };
-        if std::mem::take(&mut server.session.is_held) {
+        if std::mem::take(&mut server.session.ready_is_held) {
             enter(Phase::Relaying, client_conn, client, conn, server);
-            return self.judge_held(conn, now, out);
+            return self.inspect_held(conn, now, out);
         }
-        if !server.session.overheard.is_empty() {
-            self.tell_backlog(client_conn, out);
+        if !server.session.notified.is_empty() {
+            self.send_backlog(client_conn, out);
         }
         self.finish_request(conn, now, out);
     }
@@ -121,7 +121,7 @@ impl Worker {
             return;
         };
         enter(Phase::Relaying, client_conn, client, conn, server);
-        tell_news(directory.names(), client_conn, client, server, out);
+        send_unsent_parameters(directory.names(), client_conn, client, server, out);
         let status = server.status;
         out.send_made(client_conn, |bytes| {
             MessageWriter::new(bytes).ready_for_query(status);

@@ -16,7 +16,7 @@ use crate::{
 enum Overdue {
     Client(Token, Fault),
     /// It has left, and its server does not answer.
-    Departed(Token),
+    HungUp(Token),
     /// Clients that wait for a server are to hear why.
     Waiter(PoolId),
     ServerLogin(Token),
@@ -48,7 +48,7 @@ impl Worker {
                 self.end_overdue(overdue, now, out);
             }
         }
-        self.check_departure(now, out);
+        self.check_handover_out(now, out);
         self.check_servers(now, out);
         self.check_listeners(now, out);
         self.check_pools(now, out);
@@ -62,8 +62,8 @@ impl Worker {
     fn next_deadline(&mut self, now: Time) -> Option<Time> {
         let is_soon = self.table.have_deadlines()
             || self.has_client_timeouts()
-            || self.may_yield()
-            || self.departs();
+            || self.may_offer_kept()
+            || self.hands_clients_over();
         if is_soon {
             return Some(now.after(INTERVAL));
         }
@@ -86,10 +86,10 @@ impl Worker {
         for (token, conn) in self.table.iter() {
             match conn {
                 Conn::Client(client) if self.has_left_server(client, now) => {
-                    found.push(Overdue::Departed(token));
+                    found.push(Overdue::HungUp(token));
                 }
                 Conn::Client(client) => {
-                    let pool = client.pool.filter(|_| self.is_to_be_told_why(client, now));
+                    let pool = client.pool.filter(|_| self.wants_wait_notice(client, now));
                     waiters.extend(pool);
                     match self.client_overdue(client, now) {
                         Some(Fault::QueryWaitTimeout(_)) if client.pool.is_some() => {
@@ -125,7 +125,7 @@ impl Worker {
     fn end_overdue(&mut self, overdue: Overdue, now: Time, out: &mut Actions) {
         match overdue {
             Overdue::Waiter(pool) => self.diagnose(pool, now, out),
-            Overdue::Departed(conn) => self.end_departed(conn, now, out),
+            Overdue::HungUp(conn) => self.end_hung_up_clients(conn, now, out),
             Overdue::Client(conn, fault) => self.end_client(conn, &fault, now, out),
             Overdue::ServerLogin(conn) => self.server_login_overdue(conn, now, out),
             Overdue::Cleaning(conn) => {

@@ -2,8 +2,8 @@
 //!
 //! The control thread is the process's main thread. Workers never wait for it.
 
+mod auth_check;
 mod derive;
-mod inquire;
 mod ldap;
 mod ldap_conf;
 #[cfg(feature = "pam")]
@@ -19,8 +19,8 @@ mod stats_report;
 mod supervisor;
 mod threads;
 
+pub(crate) use auth_check::Inquirer;
 pub(crate) use derive::Deriver;
-pub(crate) use inquire::Inquirer;
 pub(crate) use reload::{LoadError, Loaded, Origin, credentials, http_tokens, load, net_options};
 pub(crate) use resolver::{Lookup, Resolver};
 pub(crate) use restart::{Program, Restart};

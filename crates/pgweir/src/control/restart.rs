@@ -12,7 +12,7 @@ use std::{
 
 use crossbeam_channel::Sender;
 use pgweir_core::{
-    Control, Level, Shutdown, Word, WorkerId,
+    Control, Level, Shutdown, TakeoverMail, WorkerId,
     takeover::{Begin, Message},
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -20,7 +20,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::supervisor::{Ending, Supervisor};
 use crate::{
     net::{Listeners, Parcel},
-    takeover::{Partner, Post, Step, busy},
+    takeover::{OtherProcess, Step, TakeoverSocket, busy},
 };
 
 /// How this process was started: a new one is started the same way.
@@ -39,8 +39,8 @@ const LAST_WORDS_MAX: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Restart {
     pub(crate) program: Option<Program>,
-    pub(crate) post: Option<Arc<Post>>,
-    pub(crate) partner: Arc<Partner>,
+    pub(crate) post: Option<Arc<TakeoverSocket>>,
+    pub(crate) other_process: Arc<OtherProcess>,
     /// A new process has begun to take over.
     pub(super) handing: bool,
     /// Workers without clients.
@@ -51,13 +51,13 @@ impl Restart {
     /// None is under way.
     pub(crate) fn new(
         program: Option<Program>,
-        post: Option<Arc<Post>>,
-        partner: Arc<Partner>,
+        post: Option<Arc<TakeoverSocket>>,
+        other_process: Arc<OtherProcess>,
     ) -> Self {
         Self {
             program,
             post,
-            partner,
+            other_process,
             handing: false,
             departed: BTreeSet::new(),
         }
@@ -180,7 +180,7 @@ impl Supervisor {
             .send_all(|| Parcel::AcceptOn(Arc::clone(&nowhere)));
         let begin = self.directory.begin_departure();
         self.mailboxes
-            .send_all(|| Parcel::Mail(Word::Depart.into()));
+            .send_all(|| Parcel::Mail(TakeoverMail::BeginHandover.into()));
         // If nobody waits for it any more, a failure follows.
         let _ = reply.send(Ok(begin));
     }
@@ -205,7 +205,8 @@ impl Supervisor {
             self.say(Level::Warning, error.to_string());
         }
         self.directory.end_departure();
-        self.mailboxes.send_all(|| Parcel::Mail(Word::Stay.into()));
+        self.mailboxes
+            .send_all(|| Parcel::Mail(TakeoverMail::CancelHandover.into()));
         let listeners = Arc::clone(&self.listeners);
         self.mailboxes
             .send_all(|| Parcel::AcceptOn(Arc::clone(&listeners)));
@@ -218,13 +219,13 @@ impl Supervisor {
             Control::Departed(worker) => {
                 self.restart.departed.insert(worker);
                 if self.restart.departed.len() == self.directory.workers() {
-                    self.restart.partner.set_last();
+                    self.restart.other_process.set_last();
                 }
             }
-            Control::Held(note) => self.restart.partner.say(&Message::Held(note)),
-            Control::Want(note) => self.restart.partner.say(&Message::Want(note)),
-            Control::Lend(note) => self.restart.partner.say(&Message::Lend(note)),
-            Control::CancelElsewhere(key) => self.restart.partner.say(&Message::cancel(&key)),
+            Control::Held(note) => self.restart.other_process.say(&Message::Held(note)),
+            Control::Want(note) => self.restart.other_process.say(&Message::Want(note)),
+            Control::Lend(note) => self.restart.other_process.say(&Message::Lend(note)),
+            Control::CancelElsewhere(key) => self.restart.other_process.say(&Message::cancel(&key)),
             _ => {}
         }
     }

@@ -246,7 +246,8 @@ impl Supervisor {
             Err(_) => "got SIGUSR1, but already paused/suspended",
         };
         self.say(Level::Log, text);
-        self.mailboxes.send_all(|| Parcel::Mail(Mail::Obey));
+        self.mailboxes
+            .send_all(|| Parcel::Mail(Mail::OperatorOrders));
     }
 
     fn resume(&mut self) {
@@ -256,7 +257,8 @@ impl Supervisor {
             Err(_) => "got SIGUSR2, but not paused/suspended",
         };
         self.say(Level::Log, text);
-        self.mailboxes.send_all(|| Parcel::Mail(Mail::Obey));
+        self.mailboxes
+            .send_all(|| Parcel::Mail(Mail::OperatorOrders));
     }
 
     /// Accepts nobody any more and tells the workers. A milder wish than the last is ignored.

@@ -27,7 +27,7 @@ const COMPLAINT_US: u64 = 60_000_000;
 
 /// A client that was accepted, on its way to the worker that will serve it.
 #[derive(Debug)]
-pub(crate) struct Arrival {
+pub(crate) struct AcceptedClient {
     pub(super) fd: OwnedFd,
     pub(super) remote: Address,
     pub(super) local: Address,
@@ -232,9 +232,9 @@ impl<P: Pooler> Driver<P> {
                 return self.io.no_room(max);
             }
             match listener.accept() {
-                Ok(arrival) => {
+                Ok(accepted_client) => {
                     self.io.acceptor.left -= 1;
-                    self.place(arrival);
+                    self.place(accepted_client);
                 }
                 Err(Errno::AGAIN) => return self.io.acceptor.found_empty(),
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
@@ -249,8 +249,8 @@ impl<P: Pooler> Driver<P> {
     }
 
     /// A new client of this worker.
-    pub(super) fn admit(&mut self, arrival: Arrival) {
-        let Arrival {
+    pub(super) fn admit(&mut self, accepted_client: AcceptedClient) {
+        let AcceptedClient {
             fd,
             remote,
             local,
@@ -258,7 +258,7 @@ impl<P: Pooler> Driver<P> {
             same_uid,
             uid,
             pid,
-        } = arrival;
+        } = accepted_client;
         let mut peer = Peer {
             remote,
             local,
@@ -281,13 +281,15 @@ impl<P: Pooler> Driver<P> {
         }
     }
 
-    fn place(&mut self, arrival: Arrival) {
+    fn place(&mut self, accepted_client: AcceptedClient) {
         let worker = self.io.load.place(self.io.id);
         if worker == self.io.id {
-            self.admit(arrival);
+            self.admit(accepted_client);
             self.settle();
         } else {
-            self.io.mailboxes.send(worker, Parcel::Client(arrival));
+            self.io
+                .mailboxes
+                .send(worker, Parcel::Client(accepted_client));
         }
     }
 }

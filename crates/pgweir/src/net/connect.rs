@@ -98,7 +98,7 @@ impl Io {
 
     /// A host has moved: what is being opened to its old addresses tries the new ones at once, instead of
     /// its patience's end.
-    pub(super) fn leave_addresses(&mut self, host: &str, gone: &[IpAddr]) {
+    pub(super) fn retire_servers_at(&mut self, host: &str, gone: &[IpAddr]) {
         for conn in self.table.all_connecting(|one| one.is_to(host, gone)) {
             if let Some(connecting) = self.table.get_connecting(conn) {
                 let endpoint = Arc::clone(&connecting.endpoint);

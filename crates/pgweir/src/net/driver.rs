@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, io, mem, sync::Arc};
 
 use pgweir_core::{
-    Action, Actions, Closed, Finding, ReadMode, Time, Token, Worker, WorkerId, mail::Mail,
+    Action, Actions, AuthCheckResult, Closed, ReadMode, Time, Token, Worker, WorkerId, mail::Mail,
 };
 use rand::{RngExt, rngs::StdRng};
 use rustix::{
@@ -273,8 +273,8 @@ impl<P: Pooler> Driver<P> {
                 self.call(|pooler, now, out| pooler.derive_refused(token, now, out));
             }
             Pending::Unanswered(token) => {
-                let finding = Finding::Overloaded;
-                self.call(|pooler, now, out| pooler.found(token, finding, now, out));
+                let result = AuthCheckResult::Overloaded;
+                self.call(|pooler, now, out| pooler.found(token, result, now, out));
             }
             Pending::Insecure(token, why) => self.broken(token, &why),
             Pending::Mail(mail) => self.call(|pooler, now, out| pooler.mail(mail, now, out)),
@@ -297,18 +297,18 @@ impl<P: Pooler> Driver<P> {
         match parcel {
             Parcel::Mail(mail) => {
                 if let Mail::AddressesGone { host, gone } = &mail {
-                    self.io.leave_addresses(host, gone);
+                    self.io.retire_servers_at(host, gone);
                 }
                 self.call(|pooler, now, out| pooler.mail(mail, now, out));
             }
-            Parcel::Client(arrival) => self.admit(arrival),
+            Parcel::Client(accepted_client) => self.admit(accepted_client),
             Parcel::Server { server, connection } => self.adopt(server, *connection),
             Parcel::Arrived(client) => self.arrive(client),
             Parcel::Derived { conn, keys } => {
                 self.call(|pooler, now, out| pooler.derived(conn, keys, now, out))
             }
-            Parcel::Found { conn, finding } => {
-                self.call(|pooler, now, out| pooler.found(conn, finding, now, out))
+            Parcel::Found { conn, result } => {
+                self.call(|pooler, now, out| pooler.found(conn, result, now, out))
             }
             Parcel::Resolved { conn, result } => self.io.resolved(conn, result),
             Parcel::Options(options) => self.io.options = options,
@@ -335,12 +335,12 @@ impl<P: Pooler> Driver<P> {
             connection.unsent = Some(Box::new(Unsent::of(unsent)));
             connection.outgoing = true;
         }
-        let arrival = self
-            .pooler
-            .arrived(record, blocked, self.io.now, &mut self.actions);
+        let accepted_client =
+            self.pooler
+                .take_over_client(record, blocked, self.io.now, &mut self.actions);
         self.io.load.add(self.io.id);
-        self.io.register(arrival.client, connection);
-        if let Some((token, fd)) = arrival.server.zip(server) {
+        self.io.register(accepted_client.client, connection);
+        if let Some((token, fd)) = accepted_client.server.zip(server) {
             let connection = Connection::new(fd, ReadMode::Hold, false);
             self.io.register(token, connection);
         }

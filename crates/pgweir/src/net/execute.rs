@@ -98,29 +98,29 @@ impl Io {
                     self.pending.push_back(Pending::Underived(conn));
                 }
             }
-            Action::Inquire { conn, inquiry } => {
-                if let Err(Overloaded) = self.inquirer.submit(self.id, conn, inquiry) {
+            Action::CheckAuth { conn, auth_check } => {
+                if let Err(Overloaded) = self.inquirer.submit(self.id, conn, auth_check) {
                     self.pending.push_back(Pending::Unanswered(conn));
                 }
             }
-            Action::Depart {
+            Action::HandOverClient {
                 conn,
                 record,
                 server,
             } => self.depart(conn, record, server),
-            Action::Forward { key, note } => {
+            Action::ForwardToNewProcess { key, note } => {
                 // Its receiver lives as long as the process.
                 let _ = self.departures.send(Outgoing::Listening(*key, note));
             }
             Action::AwaitReturns => {
                 let _ = self.departures.send(Outgoing::NoMore(self.id));
             }
-            Action::HandOver { conn, to, server } => self.hand_over(conn, to, server),
+            Action::MoveServer { conn, to, server } => self.hand_over(conn, to, server),
             Action::Mail { to, mail } if to == self.id => {
                 self.pending.push_back(Pending::Mail(mail))
             }
             Action::Mail { to, mail } => self.mailboxes.send(to, Parcel::Mail(mail)),
-            Action::MailOnceRead { to, mail } => self.once_read.push((to, mail)),
+            Action::MailAfterPending { to, mail } => self.once_read.push((to, mail)),
             Action::Control(control) => self.ask(Request::Core(control)),
             Action::WriteLog => self.log.flush(),
             Action::Finished => self.finished = true,

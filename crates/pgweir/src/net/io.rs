@@ -3,8 +3,8 @@
 use std::{collections::VecDeque, mem, sync::Arc};
 
 use pgweir_core::{
-    Address, Along, ConnectError, ReadMode, Time, Token, WorkerId, backend::Server, mail::Mail,
-    takeover::ClientRecord,
+    Address, ConnectError, HandedOverServer, ReadMode, Time, Token, WorkerId, backend::Server,
+    mail::Mail, takeover::ClientRecord,
 };
 use rand::rngs::StdRng;
 use rustix::io::Errno;
@@ -166,7 +166,12 @@ impl Io {
     }
 
     /// Gives a client to another process, with its server if it takes one along.
-    pub(super) fn depart(&mut self, conn: Token, record: Box<ClientRecord>, server: Option<Along>) {
+    pub(super) fn depart(
+        &mut self,
+        conn: Token,
+        record: Box<ClientRecord>,
+        server: Option<HandedOverServer>,
+    ) {
         let own = server.as_ref().map(|along| self.detach(along.conn));
         let (Some(connection), None | Some(Some(_))) = (self.detach(conn), &own) else {
             debug_assert!(false, "a client leaves that is not connected");

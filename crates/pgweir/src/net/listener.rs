@@ -31,7 +31,7 @@ use rustix::{
 
 use super::{
     SocketOptions,
-    accept::Arrival,
+    accept::AcceptedClient,
     holder,
     inherited::{InheritedAt, Passed, examine},
 };
@@ -276,13 +276,13 @@ impl Listener {
     }
 
     /// Takes the next client.
-    pub(super) fn accept(&self) -> Result<Arrival, Errno> {
+    pub(super) fn accept(&self) -> Result<AcceptedClient, Errno> {
         let (fd, remote) = acceptfrom_with(&self.fd, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?;
         let At::Tcp(bound) = self.at else {
             let peer = sockopt::socket_peercred(&fd).ok();
             let same_uid = peer.is_some_and(|peer| peer.uid == rustix::process::geteuid());
             let pid = peer.map_or(0, |peer| peer.pid.as_raw_nonzero().get().unsigned_abs());
-            return Ok(Arrival {
+            return Ok(AcceptedClient {
                 fd,
                 remote: Address::Unix,
                 local: Address::Unix,
@@ -301,7 +301,7 @@ impl Listener {
         } else {
             bound
         };
-        Ok(Arrival {
+        Ok(AcceptedClient {
             fd,
             remote: Address::Tcp(remote),
             local: Address::Tcp(local),

@@ -9,12 +9,12 @@ use std::{
 
 use parking_lot::Mutex;
 use pgweir_auth::scram::DerivedKeys;
-use pgweir_core::{ConnectError, Finding, Token, WorkerId, backend::Server, mail::Mail};
+use pgweir_core::{AuthCheckResult, ConnectError, Token, WorkerId, backend::Server, mail::Mail};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::takeover::Arriving;
 
-use super::{Listeners, NetOptions, accept::Arrival, table::Connection};
+use super::{Listeners, NetOptions, accept::AcceptedClient, table::Connection};
 
 /// One thing that is put into a mailbox.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(crate) enum Parcel {
     /// For the core.
     Mail(Mail),
     /// A client that another worker accepted.
-    Client(Arrival),
+    Client(AcceptedClient),
     /// An idle server that another worker hands over.
     Server {
         server: Box<Server>,
@@ -33,7 +33,10 @@ pub(crate) enum Parcel {
     /// Keys that were derived for a connection.
     Derived { conn: Token, keys: DerivedKeys },
     /// What was to be found out about a client.
-    Found { conn: Token, finding: Finding },
+    Found {
+        conn: Token,
+        result: AuthCheckResult,
+    },
     /// The addresses of a host that a connection waits for.
     Resolved {
         conn: Token,

@@ -2,8 +2,8 @@
 
 use pgweir_auth::scram::DerivedKeys;
 use pgweir_core::{
-    Actions, Address, Arrival, Closed, ConnectError, Finding, Peer, Time, TlsFacts, Token, Worker,
-    backend::Server, mail::Mail, takeover::ClientRecord,
+    Actions, Address, AuthCheckResult, Closed, ConnectError, Peer, TakenOverClient, Time, TlsFacts,
+    Token, Worker, backend::Server, mail::Mail, takeover::ClientRecord,
 };
 
 /// One method per event; what each means is said at [`Worker`].
@@ -29,16 +29,16 @@ pub(crate) trait Pooler {
     fn connect_failed(&mut self, conn: Token, why: &ConnectError, now: Time, out: &mut Actions);
     fn derived(&mut self, conn: Token, keys: DerivedKeys, now: Time, out: &mut Actions);
     fn derive_refused(&mut self, conn: Token, now: Time, out: &mut Actions);
-    fn found(&mut self, conn: Token, finding: Finding, now: Time, out: &mut Actions);
+    fn found(&mut self, conn: Token, result: AuthCheckResult, now: Time, out: &mut Actions);
     fn mail(&mut self, mail: Mail, now: Time, out: &mut Actions);
     fn adopt(&mut self, server: Box<Server>, now: Time, out: &mut Actions) -> Token;
-    fn arrived(
+    fn take_over_client(
         &mut self,
         record: Box<ClientRecord>,
         blocked: bool,
         now: Time,
         out: &mut Actions,
-    ) -> Arrival;
+    ) -> TakenOverClient;
     fn tick(&mut self, now: Time, out: &mut Actions);
     fn next_tick(&self) -> Option<Time>;
 }
@@ -71,9 +71,9 @@ forward! {
     fn connect_failed(conn: Token, why: &ConnectError);
     fn derived(conn: Token, keys: DerivedKeys);
     fn derive_refused(conn: Token);
-    fn found(conn: Token, finding: Finding);
+    fn found(conn: Token, result: AuthCheckResult);
     fn mail(mail: Mail);
     fn adopt(server: Box<Server>) -> Token;
-    fn arrived(record: Box<ClientRecord>, blocked: bool) -> Arrival;
+    fn take_over_client(record: Box<ClientRecord>, blocked: bool) -> TakenOverClient;
     fn tick();
 }

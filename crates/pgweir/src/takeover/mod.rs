@@ -9,16 +9,16 @@
 //! - `partner`: the other process, as the rest of this one reaches it.
 
 mod channel;
-mod elder;
-mod heir;
-mod partner;
-mod post;
+mod new_process;
+mod old_process;
+mod other_process;
+mod takeover_socket;
 
 use std::{io, os::fd::OwnedFd, path::PathBuf, sync::Arc};
 
 use pgweir_config::Settings;
 use pgweir_core::{
-    SharedPool, Word, WorkerId,
+    SharedPool, TakeoverMail, WorkerId,
     cancel::CancelKey,
     takeover::{BadFrame, ClientRecord, ListenNote},
 };
@@ -26,10 +26,10 @@ use pgweir_core::{
 use crate::net::{Mailboxes, Parcel};
 
 pub(crate) use self::{
-    elder::{Elder, Step, busy},
-    heir::{Heir, Inheritance},
-    partner::Partner,
-    post::Post,
+    new_process::{Inheritance, NewProcess},
+    old_process::{OldProcess, Step, busy},
+    other_process::OtherProcess,
+    takeover_socket::TakeoverSocket,
 };
 
 /// Messages to the other process, sent in this order.
@@ -67,7 +67,7 @@ impl Companion {
     /// The other process has the server: notifies the worker that counts it.
     fn gone(self, mailboxes: &Mailboxes) {
         let Self { shared, worker, .. } = self;
-        let word = Word::Gone { shared, worker };
+        let word = TakeoverMail::Gone { shared, worker };
         mailboxes.send(worker, Parcel::Mail(word.into()));
     }
 }

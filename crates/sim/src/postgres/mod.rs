@@ -224,7 +224,7 @@ impl Cluster {
     }
 
     /// Ends a backend with words.
-    pub(crate) fn shut(&mut self, index: usize, net: &mut Network) {
+    pub(crate) fn open_no_more(&mut self, index: usize, net: &mut Network) {
         self.lost = true;
         self.note_loss(index);
         self.backends[index].cut = self.backends[index].out.released();
@@ -424,7 +424,7 @@ impl Cluster {
                 }
                 self.notify(index, &sent);
             }
-            Next::Die => self.shut(index, net),
+            Next::Die => self.open_no_more(index, net),
             Next::End => self.end(index, End::Eof, net),
         }
         Ok(())

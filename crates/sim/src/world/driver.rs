@@ -7,8 +7,8 @@ use std::{
 
 use pgweir_auth::scram::DerivedKeys;
 use pgweir_core::{
-    Action, Actions, Closed, Endpoint, Finding, Inquiry, ReadMode, Source, Token, Word, Worker,
-    WorkerId, backend::Server, mail::Mail, takeover::ClientRecord,
+    Action, Actions, AuthCheck, AuthCheckResult, Closed, Endpoint, ReadMode, Source, TakeoverMail,
+    Token, Worker, WorkerId, backend::Server, mail::Mail, takeover::ClientRecord,
 };
 
 use pgweir_wire::Header;
@@ -78,7 +78,7 @@ pub(super) enum Parcel {
     },
     Found {
         conn: Token,
-        finding: Finding,
+        finding: AuthCheckResult,
     },
     /// A client that comes from another process.
     Client {
@@ -199,12 +199,15 @@ impl World {
                 let keys = job.run();
                 self.post(self.hosts.len(), host, Parcel::Derived { conn, keys });
             }
-            Action::Inquire { conn, inquiry } => {
+            Action::CheckAuth {
+                conn,
+                auth_check: inquiry,
+            } => {
                 self.count("inquiry");
                 let finding = answer(&inquiry);
                 self.post(self.hosts.len(), host, Parcel::Found { conn, finding });
             }
-            Action::HandOver { conn, to, server } => {
+            Action::MoveServer { conn, to, server } => {
                 let Some(Conn::Open(mut open)) = self.hosts[host].table.remove(&conn) else {
                     return Err(sense("hands over a connection that is not open"));
                 };
@@ -212,19 +215,19 @@ impl World {
                 self.count("server moves");
                 self.post(host, to.index(), Parcel::Server { server, open });
             }
-            Action::Depart {
+            Action::HandOverClient {
                 conn,
                 record,
                 server,
             } => self.depart(host, conn, record, server)?,
             // There is nobody who would hear it.
-            Action::Forward { .. } => {}
+            Action::ForwardToNewProcess { .. } => {}
             Action::AwaitReturns => {
                 let control = self.hosts.len();
-                self.post(control, host, Parcel::Mail(Word::AllBack.into()));
+                self.post(control, host, Parcel::Mail(TakeoverMail::AllBack.into()));
             }
             // Which worker reads what when is up to chance, as with the rest of its mail.
-            Action::Mail { to, mail } | Action::MailOnceRead { to, mail } => {
+            Action::Mail { to, mail } | Action::MailAfterPending { to, mail } => {
                 self.send_mail(host, to, mail);
             }
             Action::Log(_) | Action::WriteLog => {}
@@ -280,7 +283,7 @@ impl World {
                 self.count("cancel request");
                 self.client_with_key(key.pid, &key.secret)
             }
-            Mail::Wanted(_) => {
+            Mail::ServersWanted(_) => {
                 self.count("wanted");
                 None
             }
@@ -304,7 +307,7 @@ impl World {
             return self.hosts[from].pending.push_back(Pending::Mail(mail));
         }
         let lost = match (&mail, self.scenario.sabotage) {
-            (Mail::Wanted(_), Some(Sabotage::LoseWanted(nth)))
+            (Mail::ServersWanted(_), Some(Sabotage::LoseWanted(nth)))
             | (Mail::Open(_) | Mail::OpenFor(..), Some(Sabotage::LoseOpen(nth))) => {
                 self.strikes(nth)
             }
@@ -556,8 +559,8 @@ fn sense(what: &str) -> Violation {
 /// An action in a line of the trace.
 fn brief(action: &Action) -> String {
     match action {
-        Action::HandOver { conn, to, .. } => format!("HandOver {conn:?} to {to:?}"),
-        Action::Mail { to, mail } | Action::MailOnceRead { to, mail } => {
+        Action::MoveServer { conn, to, .. } => format!("HandOver {conn:?} to {to:?}"),
+        Action::Mail { to, mail } | Action::MailAfterPending { to, mail } => {
             let text = format!("{mail:?}");
             let end = text.find(['(', ' ']).unwrap_or(text.len());
             format!("Mail {} to {to:?}", &text[..end])
@@ -565,18 +568,20 @@ fn brief(action: &Action) -> String {
         Action::Log(line) => format!("Log {}", line.text),
         Action::WriteLog => "WriteLog".to_owned(),
         Action::Derive { conn, .. } => format!("Derive {conn:?}"),
-        Action::Inquire { conn, .. } => format!("Inquire {conn:?}"),
+        Action::CheckAuth { conn, .. } => format!("Inquire {conn:?}"),
         other => format!("{other:?}"),
     }
 }
 
 /// The system of this world has users whose names are their numbers.
-fn answer(inquiry: &Inquiry) -> Finding {
+fn answer(inquiry: &AuthCheck) -> AuthCheckResult {
     match inquiry {
-        Inquiry::Password { password, .. } => Finding::Password(match password.as_str() {
-            "right" => Ok(()),
-            _ => Err("wrong".to_owned()),
-        }),
-        Inquiry::SystemUser(uid) => Finding::SystemUser(Ok(format!("u{uid}"))),
+        AuthCheck::Password { password, .. } => {
+            AuthCheckResult::Password(match password.as_str() {
+                "right" => Ok(()),
+                _ => Err("wrong".to_owned()),
+            })
+        }
+        AuthCheck::SystemUser(uid) => AuthCheckResult::SystemUser(Ok(format!("u{uid}"))),
     }
 }

@@ -175,7 +175,7 @@ impl World {
         }
         self.grounds.logins_failed = true;
         match self.rng.u8(..3) {
-            0 if self.cluster.is_session(index) => self.cluster.shut(index, &mut self.net),
+            0 if self.cluster.is_session(index) => self.cluster.open_no_more(index, &mut self.net),
             1 => self.cluster.end(index, End::Reset, &mut self.net),
             _ => self.cluster.end(index, End::Eof, &mut self.net),
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pgweir_core::{
-    Along, SharedPool, Token, Word, WorkerId,
+    HandedOverServer, SharedPool, TakeoverMail, Token, WorkerId,
     takeover::{ClientRecord, Message},
 };
 
@@ -32,7 +32,7 @@ impl World {
         self.count("takeover");
         self.note(|| "a new process takes over".to_owned());
         let _ = self.directory.begin_departure();
-        self.tell_all(|| Word::Depart.into());
+        self.tell_all(|| TakeoverMail::BeginHandover.into());
     }
 
     /// The new process has died: its clients are taken back.
@@ -42,7 +42,7 @@ impl World {
         }
         self.note(|| "the new process has died".to_owned());
         self.directory.end_departure();
-        self.tell_all(|| Word::Stay.into());
+        self.tell_all(|| TakeoverMail::CancelHandover.into());
         for client in std::mem::take(&mut self.departed) {
             self.send_back(client);
         }
@@ -54,7 +54,7 @@ impl World {
         host: usize,
         conn: Token,
         record: Box<ClientRecord>,
-        server: Option<Along>,
+        server: Option<HandedOverServer>,
     ) -> Result<(), Violation> {
         let mut remove = |conn| match self.hosts[host].table.remove(&conn) {
             Some(Conn::Open(mut open)) => {
@@ -109,7 +109,7 @@ impl World {
         let to = record.cancel_key().worker(control);
         let counted = |(open, shared, host)| {
             let worker = WorkerId(host as u8);
-            (open, Word::Gone { shared, worker })
+            (open, TakeoverMail::Gone { shared, worker })
         };
         let (server, gone) = server.map(counted).unzip();
         let parcel = Parcel::Client {
@@ -135,7 +135,7 @@ impl World {
         let blocked = !open.unsent.is_empty();
         let arrival = desk
             .worker
-            .arrived(record, blocked, self.now, &mut desk.actions);
+            .take_over_client(record, blocked, self.now, &mut desk.actions);
         desk.table.insert(arrival.client, Conn::Open(open));
         match (arrival.server, server) {
             (Some(token), Some(open)) => drop(desk.table.insert(token, Conn::Open(open))),

@@ -59,7 +59,7 @@ impl World {
                     "{waiting} clients wait, and the pool {} has room: {servers} servers, the backends {present:?}, \
                      obstacle {:?}",
                     pool.key.database,
-                    pool.ledger.lock().obstacle(self.now)
+                    pool.ledger.lock().wait_reason(self.now)
                 );
                 return Err(Violation::new(Promise::Waits, what));
             }
@@ -124,7 +124,7 @@ impl World {
         if self.scenario.shutdown.is_some() {
             return Ok(());
         }
-        let aside = self.directory.client_counts().aside();
+        let aside = self.directory.client_counts().parked_logins();
         if self.directory.clients() + aside != 0 {
             let what = format!(
                 "{} clients are counted after the last has left, {aside} aside",

@@ -69,7 +69,10 @@ pub(super) fn dns_zones(collection: &Collection) -> Table {
 
 /// What databases have told of users, as far as it is kept.
 pub(super) fn auth_cache(worker: &Worker, now: Time) -> Table {
-    let kept = worker.directory.lookups().list(worker.keeping(), now);
+    let kept = worker
+        .directory
+        .auth_cache()
+        .list(worker.cache_limits(), now);
     let rows = kept.into_iter().map(|entry| {
         vec![
             (*entry.question.database).into(),

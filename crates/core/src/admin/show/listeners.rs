@@ -32,9 +32,9 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection) {
             (*server.shared.key.user).into(),
             encoding.into(),
             if is_ready { "listening" } else { "login" }.into(),
-            listener.board.channels().into(),
-            listener.board.workers().iter().count().into(),
-            Cell::Int(listener.heard),
+            listener.channels.channels().into(),
+            listener.channels.workers().iter().count().into(),
+            Cell::Int(listener.notifications),
             server.key.as_ref().map_or(0, |key| key.pid).into(),
             server.id.into(),
         ];

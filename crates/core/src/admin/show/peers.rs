@@ -144,7 +144,7 @@ pub(in crate::admin) fn client_state(client: &Client, show: Show) -> &'static st
         }
         ClientDuty::Login(_) => ("login", "cl_login"),
         ClientDuty::Idle
-        | ClientDuty::Arriving
+        | ClientDuty::TakenOver
         | ClientDuty::Discarding(_)
         | ClientDuty::Console(_) => ("idle", "cl_active"),
     };
@@ -192,7 +192,7 @@ fn mode_of(worker: &Worker, token: Token) -> [Cell; 3] {
     }
     let is_native = match server {
         Some(server) => server.owner.is_some(),
-        None => client.is_some_and(|client| client.native.is_some()),
+        None => client.is_some_and(|client| client.exclusive.is_some()),
     };
     if is_native {
         return ["native".into(), Cell::Null, Cell::Null];

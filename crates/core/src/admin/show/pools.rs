@@ -11,7 +11,7 @@ use crate::{
     connections::Conn,
     console::{Cell, Collection, Column, Kind, PoolCount, Table},
     frontend::{Client, ClientDuty},
-    pool::{Obstacle, PoolKey},
+    pool::{PoolKey, WaitReason},
     worker::Worker,
 };
 
@@ -166,20 +166,20 @@ fn trouble(pool: Option<&SharedPool>, waiting: usize, now: Time) -> [Cell; 3] {
     let Some(pool) = pool else {
         return [Cell::Null, Cell::Null, Cell::Null];
     };
-    let (obstacle, retry_at) = {
+    let (wait_reason, retry_at) = {
         let ledger = pool.ledger.lock();
         (
-            ledger.obstacle(now),
+            ledger.wait_reason(now),
             ledger.retry_at().filter(|at| *at > now),
         )
     };
-    let reason = match obstacle {
-        Obstacle::Size => Some("pool_size"),
-        Obstacle::Cap { by, .. } => Some(by.setting()),
-        Obstacle::Failed(_) => Some("server_login_retry"),
-        Obstacle::Paused => Some("paused"),
-        Obstacle::Connecting => Some("connecting"),
-        Obstacle::None => None,
+    let reason = match wait_reason {
+        WaitReason::Size => Some("pool_size"),
+        WaitReason::Cap { by, .. } => Some(by.setting()),
+        WaitReason::Failed(_) => Some("server_login_retry"),
+        WaitReason::Paused => Some("paused"),
+        WaitReason::Connecting => Some("connecting"),
+        WaitReason::None => None,
     };
     let facts = pool.facts.lock();
     let error = facts.failure.as_ref().map(|failure| match &failure.detail {

@@ -20,7 +20,7 @@ impl Replies {
         if is_extended {
             // Messages other than data are an error in COPY.
             let marks_end = end.map_or(self.marks.next(), |end| end.mark);
-            self.doubt |= self.marks.first() < marks_end;
+            self.is_uncertain |= self.marks.first() < marks_end;
             self.marks.forget(marks_end);
             let mut syncs = 0;
             while self.answered < ignored_end && self.pop().is_some() {

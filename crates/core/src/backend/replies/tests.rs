@@ -16,7 +16,7 @@ fn play(script: &str) -> (bool, bool) {
             tag => replies.client_sent(tag),
         }
     }
-    (replies.is_settled(), replies.is_doubtful())
+    (replies.is_settled(), replies.is_uncertain())
 }
 
 #[test]
@@ -70,15 +70,18 @@ fn a_sync_that_was_not_ignored_is_answered_before_our_own_request() {
     }
     drop(replies.failed());
     assert_eq!(replies.ready(), Some(Request::Sync));
-    assert!(replies.is_settled() && replies.is_doubtful());
-    replies.own_sent(Own::Probe);
+    assert!(replies.is_settled() && replies.is_uncertain());
+    replies.internal_query_sent(InternalQuery::Probe);
     assert_eq!(replies.ready(), Some(Request::Sync), "the client's");
     replies.said(backend::DATA_ROW);
     replies.said(backend::READY_FOR_QUERY);
-    assert_eq!(replies.ready(), Some(Request::Own(Own::Probe)));
+    assert_eq!(
+        replies.ready(),
+        Some(Request::Internal(InternalQuery::Probe))
+    );
     // Where nothing is in doubt, nothing else can come first.
     let mut certain = Replies::default();
-    certain.own_sent(Own::Probe);
+    certain.internal_query_sent(InternalQuery::Probe);
     assert!(!certain.owes_client_first());
 }
 
@@ -158,7 +161,7 @@ fn a_query_where_a_sync_is_due_waits_for_a_fence() {
     assert!(replies.take_awaited() && !replies.needs_fence());
     replies.client_sent(frontend::QUERY);
     assert_eq!(replies.ready(), Some(Request::Simple));
-    assert!(replies.is_settled() && !replies.is_doubtful());
+    assert!(replies.is_settled() && !replies.is_uncertain());
 
     // What it waits for fails: then it is skipped, and not answered.
     replies.client_sent(frontend::EXECUTE);
@@ -170,7 +173,7 @@ fn a_query_where_a_sync_is_due_waits_for_a_fence() {
     assert_eq!(replies.owed_to_client(), 0);
     replies.client_sent(frontend::SYNC);
     assert_eq!(replies.ready(), Some(Request::Sync));
-    assert!(replies.is_settled() && !replies.is_doubtful());
+    assert!(replies.is_settled() && !replies.is_uncertain());
 }
 
 #[test]
@@ -197,7 +200,7 @@ fn syncs_behind_a_query_that_reads_copy_data() {
     assert_eq!(replies.owed_to_client(), 2);
     assert_eq!(replies.ready(), Some(Request::Simple));
     assert_eq!(replies.ready(), Some(Request::Simple));
-    assert!(replies.is_settled() && !replies.is_doubtful());
+    assert!(replies.is_settled() && !replies.is_uncertain());
     assert_eq!(play("QSGdcz"), (true, false));
     assert_eq!(
         play("QSG!z"),
@@ -273,7 +276,7 @@ fn step(replies: &mut Replies, kind: u64) {
         5 => replies.mark_sent(Mark::plain(MarkKind::Close)),
         6 => replies.mark_sent(changing(MarkKind::Parse)),
         7 => replies.mark_sent(Mark::own(MarkKind::Close, Change::Fence)),
-        8 => replies.own_synced(Own::Probe),
+        8 => replies.internal_sync_sent(InternalQuery::Probe),
         9 => replies.copy_in_started(),
         10 => drop(replies.failed()),
         11 => drop(replies.ready()),

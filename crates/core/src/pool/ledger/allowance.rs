@@ -1,6 +1,6 @@
 //! The limits in force: those of the configuration, and those beside another process of an online restart.
 
-use super::{Ledger, Notes, natives::ELSEWHERE};
+use super::{Ledger, Notes, exclusive::ELSEWHERE};
 use crate::{
     Time, WorkerId,
     pool::{CapLimits, Limits, Waiter},
@@ -12,7 +12,7 @@ impl Ledger {
         self.configured = limits;
         self.limits = self.limits_in_force();
         let mut notes = Notes {
-            room: self.seat.set_limits(caps),
+            room: self.caps.set_limits(caps),
             ..Notes::default()
         };
         self.plan(0, true, &mut notes, now);
@@ -58,12 +58,12 @@ impl Ledger {
     pub fn set_elsewhere(&mut self, count: u32, lent: u32, now: Time) -> Notes {
         self.elsewhere = count.saturating_add(self.lends.saturating_sub(lent));
         let mut notes = Notes::default();
-        while self.seats_elsewhere < self.elsewhere && self.seat.take_spare() {
+        while self.seats_elsewhere < self.elsewhere && self.caps.take_spare() {
             self.seats_elsewhere += 1;
         }
         while self.seats_elsewhere > self.elsewhere {
             self.seats_elsewhere -= 1;
-            notes.room.extend(self.seat.give_back());
+            notes.room.extend(self.caps.give_back());
         }
         self.plan(0, true, &mut notes, now);
         notes
@@ -77,14 +77,14 @@ impl Ledger {
         if lent < self.lends {
             return notes;
         }
-        if self.natives.elsewhere().is_none() {
+        if self.exclusive.elsewhere().is_none() {
             let ticket = self.ticket();
             let waiter = Waiter {
                 ticket,
                 client: ELSEWHERE,
                 since: now,
             };
-            self.natives.push(WorkerId(0), waiter);
+            self.exclusive.push(WorkerId(0), waiter);
         }
         self.plan(0, true, &mut notes, now);
         notes
@@ -93,13 +93,13 @@ impl Ledger {
     /// Has the old process servers, or does it wait for a place?
     #[must_use]
     pub fn is_elsewhere(&self) -> bool {
-        self.elsewhere > 0 || self.lends > 0 || self.natives.elsewhere().is_some()
+        self.elsewhere > 0 || self.lends > 0 || self.exclusive.elsewhere().is_some()
     }
 
     /// The old process has ended.
     pub fn end_elsewhere(&mut self, now: Time) -> Notes {
-        if let Some(ticket) = self.natives.elsewhere() {
-            self.natives.remove(ticket);
+        if let Some(ticket) = self.exclusive.elsewhere() {
+            self.exclusive.remove(ticket);
             self.served_or_gone();
         }
         self.lends = 0;
@@ -120,11 +120,11 @@ impl Ledger {
         self.servers += 1;
         self.owned[worker.index()] += 1;
         let mut notes = Notes {
-            search: self.seat.take_anyway().into_iter().collect(),
+            search: self.caps.take_anyway().into_iter().collect(),
             ..Notes::default()
         };
-        if self.oldest().is_some() || self.has_natives() {
-            self.tell_owners(&mut notes);
+        if self.oldest().is_some() || self.has_exclusive_waits() {
+            self.ask_owners_to_offer(&mut notes);
         }
         notes
     }
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
     use crate::{
         Token,
-        pool::{Connecting, Grant, Opening, Order, PoolId, Scope, Seat, SharedCaps},
+        pool::{CapMembership, Connecting, Grant, Opening, Order, PoolId, Scope, SharedCaps},
     };
 
     const A: WorkerId = WorkerId(0);
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_reload_lifts_no_restriction_and_the_end_of_it_brings_back_the_last_limits() {
-        let mut ledger = Ledger::new(1, limits(2), Seat::unlimited());
+        let mut ledger = Ledger::new(1, limits(2), CapMembership::unlimited());
         ledger.restrict(0);
         let client = Token {
             slot: 1,
@@ -195,7 +195,7 @@ mod tests {
                 reserve: 0,
                 ..limits(1)
             },
-            Seat::unlimited(),
+            CapMembership::unlimited(),
         );
         let client = |slot| Token {
             slot,
@@ -210,7 +210,9 @@ mod tests {
         assert!(matches!(ledger.opening(A, NOW), Opening::Go { .. }));
         let _ = ledger.wait(A, client(2), NOW);
         let _ = ledger.connected(A, Connecting::Done, NOW);
-        assert!(matches!(ledger.offer(A, NOW), Grant::Own(waiter) if waiter.client == client(1)));
+        assert!(
+            matches!(ledger.offer(A, NOW), Grant::OwnWaiter(waiter) if waiter.client == client(1))
+        );
         assert_eq!(ledger.offer(A, NOW), Grant::Evict, "its turn has come");
         let notes = ledger.closed(A, NOW);
         assert!(notes.lend && notes.open.is_none());
@@ -233,7 +235,7 @@ mod tests {
             reserve: 0,
             ..limits(1)
         };
-        let mut ledger = Ledger::new(2, none_open, Seat::unlimited());
+        let mut ledger = Ledger::new(2, none_open, CapMembership::unlimited());
         assert!(!ledger.adopted(A).wanted.has(A), "nobody waits");
         let client = Token {
             slot: 1,
@@ -242,13 +244,13 @@ mod tests {
         let (_, notes) = ledger.wait(B, client, NOW);
         assert!(notes.wanted.has(A) && !notes.wanted.has(B));
         let _ = ledger.answered(A, NOW);
-        let mut ledger = Ledger::new(2, none_open, Seat::unlimited());
+        let mut ledger = Ledger::new(2, none_open, CapMembership::unlimited());
         ledger.restrict(0);
         let _ = ledger.wait(B, client, NOW);
         let notes = ledger.adopted(A);
         assert!(notes.wanted.has(A) && notes.open.is_none());
         let _ = ledger.answered(A, NOW);
-        assert!(matches!(ledger.offer(A, NOW), Grant::Other(to, _) if to == B));
+        assert!(matches!(ledger.offer(A, NOW), Grant::OtherWaiter(to, _) if to == B));
     }
 
     #[test]
@@ -260,7 +262,7 @@ mod tests {
         let book = std::sync::Arc::<SharedCaps>::default();
         let [mut ann, mut bob] = ["ann", "bob"].map(|user| {
             let id = PoolId(u32::from(user == "bob"));
-            let seat = Seat::new(&book, id, ["d", user], caps);
+            let seat = CapMembership::new(&book, id, ["d", user], caps);
             Ledger::new(1, limits(2), seat)
         });
         assert_eq!(ann.fill(A, NOW).open, Some(A));
@@ -285,7 +287,7 @@ mod tests {
             database: 1,
             ..CAPS
         };
-        let seat = Seat::new(&Default::default(), PoolId(0), ["d", "u"], caps);
+        let seat = CapMembership::new(&Default::default(), PoolId(0), ["d", "u"], caps);
         let mut ledger = Ledger::new(2, limits(2), seat);
         assert_eq!(ledger.fill(A, NOW).open, Some(A));
         assert!(matches!(ledger.opening(A, NOW), Opening::Go { .. }));
@@ -295,13 +297,13 @@ mod tests {
             slot: 1,
             generation: 0,
         };
-        let (_, notes) = ledger.wait_native(WorkerId(1), client, NOW);
-        assert_eq!(notes.native, None, "the cap is full");
+        let (_, notes) = ledger.wait_exclusive(WorkerId(1), client, NOW);
+        assert_eq!(notes.exclusive, None, "the cap is full");
         assert!(notes.wanted.has(A));
         assert_eq!(ledger.offer(A, NOW), Grant::Evict);
         let notes = ledger.closed(A, NOW);
         assert_eq!(notes.room, [PoolId(0)]);
-        let native = ledger.room(NOW).native;
-        assert_eq!(native.map(|(worker, _)| worker), Some(WorkerId(1)));
+        let exclusive = ledger.room(NOW).exclusive;
+        assert_eq!(exclusive.map(|(worker, _)| worker), Some(WorkerId(1)));
     }
 }

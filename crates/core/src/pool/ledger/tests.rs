@@ -18,7 +18,7 @@ fn ledger(size: u32, order: Order) -> Ledger {
         order,
         retry: 1_000,
     };
-    Ledger::new(2, limits, Seat::unlimited())
+    Ledger::new(2, limits, CapMembership::unlimited())
 }
 
 fn client(n: u32) -> Token {
@@ -38,7 +38,7 @@ fn with_server(ledger: &mut Ledger, worker: WorkerId, first: u32) {
     ));
     let _ = ledger.connected(worker, Connecting::Done, Time(0));
     assert!(
-        matches!(ledger.offer(worker, Time(0)), Grant::Own(waiter) if waiter.client == client(first))
+        matches!(ledger.offer(worker, Time(0)), Grant::OwnWaiter(waiter) if waiter.client == client(first))
     );
     assert_eq!(ledger.offer(worker, Time(0)), Grant::Keep);
 }
@@ -67,7 +67,7 @@ fn none_is_opened_for_whom_one_that_reads_the_catalog_will_serve() {
     assert_eq!(ledger.tick(late).open, Some(A), "not for ever");
     let _ = ledger.connected(A, Connecting::Failed(late), late);
     ledger.ended_reading();
-    assert!(matches!(ledger.offer(A, late), Grant::Own(_)));
+    assert!(matches!(ledger.offer(A, late), Grant::OwnWaiter(_)));
     assert_eq!(ledger.servers(), 1);
 }
 
@@ -93,7 +93,7 @@ fn a_told_worker_is_not_told_again_until_it_has_heard_that_nobody_waits() {
     assert!(ledger.leave(B, ticket));
     assert!(!ledger.leave(B, ticket), "once");
     let grant = ledger.offer(A, Time(0));
-    assert!(matches!(grant, Grant::Other(B, waiter) if waiter.client == client(3)));
+    assert!(matches!(grant, Grant::OtherWaiter(B, waiter) if waiter.client == client(3)));
     assert_eq!((ledger.owned(A), ledger.owned(B)), (0, 1));
     assert_eq!(ledger.offer(B, Time(0)), Grant::Keep);
     let (_, notes) = ledger.wait(A, client(4), Time(0));
@@ -111,7 +111,7 @@ fn order_over_workers() {
         ledger.limits.order = order;
         let _ = ledger.wait(B, client(2), Time(b_since));
         let _ = ledger.wait(A, client(3), Time(a_since));
-        let own = matches!(ledger.offer(A, Time(now)), Grant::Own(_));
+        let own = matches!(ledger.offer(A, Time(now)), Grant::OwnWaiter(_));
         assert_eq!(own, expect, "{order:?} {a_since} {b_since} {now}");
     };
     check(Order::Window(0), 100, 100, 200, false);
@@ -150,7 +150,7 @@ fn nothing_is_opened_for_a_client_that_has_left() {
         (ledger.servers(), ledger.connecting(), ledger.owned(A)),
         (0, 0, 0)
     );
-    assert!(ledger.resign(A));
+    assert!(ledger.forget_worker(A));
 }
 
 #[test]
@@ -158,9 +158,9 @@ fn a_worker_with_a_server_on_its_way_does_not_resign() {
     let mut ledger = ledger(1, Order::Auto);
     with_server(&mut ledger, A, 1);
     let _ = ledger.wait(B, client(2), Time(0));
-    assert!(matches!(ledger.offer(A, Time(0)), Grant::Other(B, _)));
-    assert!(!ledger.resign(B));
-    assert!(ledger.resign(A));
+    assert!(matches!(ledger.offer(A, Time(0)), Grant::OtherWaiter(B, _)));
+    assert!(!ledger.forget_worker(B));
+    assert!(ledger.forget_worker(A));
 }
 
 /// Two pools of one database that may have one server together.
@@ -174,7 +174,7 @@ fn two_under_a_cap() -> [Ledger; 2] {
             weight: 1,
         };
         let id = PoolId(u32::from(user == "bob"));
-        let seat = Seat::new(&caps, id, ["app", user], limits);
+        let seat = CapMembership::new(&caps, id, ["app", user], limits);
         Ledger::new(1, *ledger(1, Order::Auto).limits(), seat)
     })
 }
@@ -185,11 +185,11 @@ fn room_is_told_and_used() {
     with_server(&mut ann, A, 1);
     let (_, notes) = bob.wait(A, client(2), Time(0));
     assert_eq!((notes.open, notes.search), (None, vec![Scope::Database]));
-    let obstacle = Obstacle::Cap {
+    let wait_reason = WaitReason::Cap {
         by: Scope::Database,
         limit: 1,
     };
-    assert_eq!(bob.obstacle(Time(0)), obstacle);
+    assert_eq!(bob.wait_reason(Time(0)), wait_reason);
     assert_eq!(ann.offer(A, Time(0)), Grant::Evict, "nobody else wants it");
     assert_eq!(ann.closed(A, Time(0)).room, [PoolId(1)]);
     assert_eq!(bob.room(Time(0)).open, Some(A));
@@ -219,7 +219,7 @@ fn a_server_is_yielded_once_it_has_served() {
     let _ = bob.wait(A, client(2), Time(0));
     let _ = ann.wait(A, client(3), Time(0));
     // Bob has waited for long, but this one has just been opened for Ann.
-    assert!(matches!(ann.offer_fresh(A, late), Grant::Own(_)));
+    assert!(matches!(ann.offer_fresh(A, late), Grant::OwnWaiter(_)));
     let _ = ann.wait(A, client(4), late);
     assert_eq!(ann.offer(A, late), Grant::Evict);
     assert_eq!(ann.closed(A, late).room, [PoolId(1)]);
@@ -301,7 +301,7 @@ fn who_keeps_servers_makes_room_for_others() {
         matches!(opening, Opening::Go { above_size: Some(who), .. } if who == (client(2), Above::Pinned))
     );
     let _ = ledger.connected(A, Connecting::Done, Time(0));
-    assert!(matches!(ledger.offer(A, Time(0)), Grant::Own(_)));
+    assert!(matches!(ledger.offer(A, Time(0)), Grant::OwnWaiter(_)));
     // The next one that keeps its server gets nobody another one.
     assert_eq!(ledger.pin(Time(0)).open, None);
     let (_, notes) = ledger.wait(A, client(3), Time(0));

@@ -6,15 +6,15 @@
 //! certain may do anything, DDL included.
 
 use crate::session::scan::{
-    NAME_MAX, Suspicion, affects_compilation, is_catalog,
+    Effects, NAME_MAX, affects_compilation, is_catalog,
     pieces::{Piece, pieces},
     shapes_plans,
 };
 
 /// Anything at all, DDL included.
-pub(super) const ANYTHING: Suspicion = Suspicion::OPAQUE.and(Suspicion::TEMP);
+pub(super) const ANYTHING: Effects = Effects::OPAQUE.and(Effects::TEMP);
 /// The same, and functions that are compiled in another way for as long as the session lives.
-pub(super) const COMPILES: Suspicion = ANYTHING.and(Suspicion::LIBRARY);
+pub(super) const COMPILES: Effects = ANYTHING.and(Effects::LIBRARY);
 
 /// Statements of a body that keep nothing by themselves; the words in them are looked at.
 const STATEMENTS: [&[u8]; 8] = [
@@ -139,7 +139,7 @@ pub(super) enum Language {
 /// What a body leaves behind by itself. What the functions and relations do that it names is not in it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Verdict {
-    pub(super) found: Suspicion,
+    pub(super) found: Effects,
     /// The first thing for which it was found, for people.
     pub(super) reason: Option<String>,
 }
@@ -147,7 +147,7 @@ pub(super) struct Verdict {
 /// What is told about the words of a body.
 pub(super) trait Listener {
     /// A word or quoted identifier: what PostgreSQL's own function of that name leaves behind.
-    fn name(&mut self, name: &[u8]) -> Suspicion;
+    fn name(&mut self, name: &[u8]) -> Effects;
     /// A custom parameter that the body names.
     fn custom(&mut self, name: &[u8]);
 }
@@ -231,7 +231,7 @@ impl<'p> Reader<'p> {
         self.at(at).is_some_and(|piece| piece.is(word))
     }
 
-    fn add(&mut self, found: Suspicion, reason: impl FnOnce() -> String) {
+    fn add(&mut self, found: Effects, reason: impl FnOnce() -> String) {
         if !found.is_empty() && self.verdict.reason.is_none() {
             self.verdict.reason = Some(reason());
         }

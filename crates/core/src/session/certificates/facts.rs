@@ -19,7 +19,7 @@ use super::{
     serious, tree,
 };
 use crate::session::scan::{
-    Suspicion, affects_compilation, builtin_traces, is_innocent, reads_session,
+    Effects, affects_compilation, builtin_traces, is_innocent, reads_session,
 };
 
 /// A database with more functions, relations and uses than that is not judged.
@@ -51,7 +51,7 @@ pub struct Facts {
     /// Names of the database's functions and relations: words that may be theirs.
     names: HashSet<Name>,
     /// Functions of PostgreSQL itself that leave something, by OID.
-    builtin: HashMap<u32, Suspicion>,
+    builtin: HashMap<u32, Effects>,
     /// Names of views of PostgreSQL itself.
     own_views: HashSet<Name>,
     /// What those functions are called.
@@ -195,7 +195,7 @@ impl Facts {
             "b" => self.add_builtin(row.oid(1)?, row.text(2)),
             "i" => {
                 let read = self.builtin.entry(row.oid(1)?).or_default();
-                *read |= Suspicion::READS_SESSION;
+                *read |= Effects::READS_SESSION;
             }
             "q" => {
                 let what = format!(
@@ -289,7 +289,7 @@ impl Facts {
             None if is_innocent(name) => return,
             None => {
                 self.unknown.push(name.to_owned());
-                Suspicion::OPAQUE
+                Effects::OPAQUE
             }
         };
         self.builtin.insert(oid, bits);
@@ -307,11 +307,11 @@ impl Facts {
                 .insert(read.number(), "it is a foreign table".into());
         }
         if row.text(4) == "t" {
-            self.graph.add(written, Suspicion::SEQUENCE);
+            self.graph.add(written, Effects::SEQUENCE);
         }
         if row.text(5) == "t" {
             // Which row security policies apply to this relation depends on the user.
-            self.graph.add(read, Suspicion::READS_SESSION);
+            self.graph.add(read, Effects::READS_SESSION);
         }
         let hash = Name::of(name.as_bytes());
         let named = self.graph.at(Node::Named(hash));
@@ -323,7 +323,7 @@ impl Facts {
     fn add_own_view(&mut self, oid: u32, row: &Columns<'_>) {
         let (name, is_of_catalog) = (row.text(2), row.text(3) == "t");
         let read = self.graph.at(Node::Read(oid));
-        self.graph.add(read, Suspicion::READS_SESSION);
+        self.graph.add(read, Effects::READS_SESSION);
         if is_of_catalog {
             self.own_views.insert(Name::of(name.as_bytes()));
         }
@@ -331,7 +331,7 @@ impl Facts {
             return;
         };
         self.graph
-            .add(read, serious(traces.read.without(Suspicion::OPAQUE)));
+            .add(read, serious(traces.read.without(Effects::OPAQUE)));
         let written = self.graph.at(Node::Written(oid));
         self.graph.add(written, serious(traces.write));
         let reason = format!("it writes to {name}").into();
@@ -384,8 +384,8 @@ impl Facts {
                         self.graph.add_use(user, used);
                     }
                 }
-                tree::Reference::NextValue => self.graph.add(user, Suspicion::SEQUENCE),
-                tree::Reference::SessionValue => self.graph.add(user, Suspicion::READS_SESSION),
+                tree::Reference::NextValue => self.graph.add(user, Effects::SEQUENCE),
+                tree::Reference::SessionValue => self.graph.add(user, Effects::READS_SESSION),
             }
         }
         for name in tree::custom_names(tree.as_bytes()) {
@@ -433,7 +433,7 @@ impl Facts {
         self.graph.add_use(named, at);
         self.functions.push((at, oid, name.into()));
         if self.trust.pinning.contains(extension) || self.trust.pinning.contains(language) {
-            let bits = Suspicion::LIBRARY.and(Suspicion::OPAQUE);
+            let bits = Effects::LIBRARY.and(Effects::OPAQUE);
             self.found(at, bits, "pin_extensions names its extension");
         }
         if self.trust.certified.contains(name) {
@@ -470,9 +470,9 @@ impl Facts {
         }
     }
 
-    fn found(&mut self, at: At, bits: Suspicion, reason: &str) {
+    fn found(&mut self, at: At, bits: Effects, reason: &str) {
         self.graph.add(at, bits);
-        if bits.contains(Suspicion::OPAQUE) {
+        if bits.contains(Effects::OPAQUE) {
             self.reasons
                 .entry(at.number())
                 .or_insert_with(|| reason.into());
@@ -537,7 +537,7 @@ struct Words<'f> {
 }
 
 impl Listener for Words<'_> {
-    fn name(&mut self, name: &[u8]) -> Suspicion {
+    fn name(&mut self, name: &[u8]) -> Effects {
         let hash = Name::of(name);
         if self.facts.names.contains(&hash) {
             let named = self.facts.graph.at(Node::Named(hash));
@@ -546,7 +546,7 @@ impl Listener for Words<'_> {
         let builtin = builtin_traces(name).unwrap_or_default();
         let found = builtin.read | builtin.write;
         if reads_session(name) || self.facts.own_views.contains(&hash) {
-            return found | Suspicion::READS_SESSION;
+            return found | Effects::READS_SESSION;
         }
         found
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::Name;
-use crate::session::scan::Suspicion;
+use crate::session::scan::Effects;
 
 /// Something that can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,7 +44,7 @@ pub(super) struct Graph {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Found {
-    bits: Suspicion,
+    bits: Effects,
     /// The node by whose use it is opaque; its own place if it is so by itself.
     cause: u32,
     /// Its result is kept in plans: if it reads the session, it is opaque.
@@ -52,19 +52,19 @@ struct Found {
 }
 
 /// What a function returns that is not the same in all sessions, or not for all clients of one.
-const OF_SESSION: Suspicion = Suspicion::READS_SESSION
-    .and(Suspicion::READS_SEQUENCE)
-    .and(Suspicion::SEQUENCE);
+const OF_SESSION: Effects = Effects::READS_SESSION
+    .and(Effects::READS_SEQUENCE)
+    .and(Effects::SEQUENCE);
 
 impl Found {
     /// Adds to what it leaves behind. `true`: it became opaque.
-    fn add(&mut self, bits: Suspicion) -> bool {
-        let was_opaque = self.bits.contains(Suspicion::OPAQUE);
+    fn add(&mut self, bits: Effects) -> bool {
+        let was_opaque = self.bits.contains(Effects::OPAQUE);
         self.bits |= bits;
         if self.is_kept_in_plans && self.bits.intersects(OF_SESSION) {
-            self.bits |= Suspicion::OPAQUE;
+            self.bits |= Effects::OPAQUE;
         }
-        !was_opaque && bits.contains(Suspicion::OPAQUE)
+        !was_opaque && bits.contains(Effects::OPAQUE)
     }
 }
 
@@ -75,7 +75,7 @@ impl Graph {
         let place = *self.places.entry(node).or_insert(next);
         if place == next {
             self.nodes.push(Found {
-                bits: Suspicion::NONE,
+                bits: Effects::NONE,
                 cause: next,
                 is_kept_in_plans: false,
             });
@@ -89,7 +89,7 @@ impl Graph {
     }
 
     /// What a node leaves behind by itself.
-    pub(super) fn add(&mut self, at: At, bits: Suspicion) {
+    pub(super) fn add(&mut self, at: At, bits: Effects) {
         self.nodes[at.0 as usize].add(bits);
     }
 
@@ -110,10 +110,10 @@ impl Graph {
     }
 
     /// What the use of a node leaves behind; all of it after [`spread`](Self::spread).
-    pub(super) fn bits(&self, at: At) -> Suspicion {
+    pub(super) fn bits(&self, at: At) -> Effects {
         self.nodes[at.0 as usize]
             .bits
-            .without(Suspicion::READS_SESSION)
+            .without(Effects::READS_SESSION)
     }
 
     /// The chain of nodes by which one is opaque, itself first.
@@ -178,13 +178,13 @@ mod tests {
         graph.add_use(b, c);
         graph.add_use(c, a);
         graph.add_use(d, d);
-        graph.add(c, Suspicion::OPAQUE);
-        graph.add(b, Suspicion::SEQUENCE);
+        graph.add(c, Effects::OPAQUE);
+        graph.add(b, Effects::SEQUENCE);
         graph.spread();
         for at in [a, b, c] {
-            assert_eq!(graph.bits(at), Suspicion::OPAQUE | Suspicion::SEQUENCE);
+            assert_eq!(graph.bits(at), Effects::OPAQUE | Effects::SEQUENCE);
         }
-        assert_eq!(graph.bits(d), Suspicion::NONE);
+        assert_eq!(graph.bits(d), Effects::NONE);
         assert_eq!(graph.causes(a).collect::<Vec<_>>(), [a, b, c]);
     }
 }

@@ -165,7 +165,7 @@ impl NameTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::scan::Suspicion;
+    use crate::session::scan::Effects;
 
     #[test]
     fn in_a_text() {
@@ -190,8 +190,8 @@ mod tests {
     fn a_table_remembers() {
         let mut table = NameTable::default();
         for number in 0..5000 {
-            let read = Suspicion::from_bits(number % 7);
-            let write = Suspicion::NONE;
+            let read = Effects::from_bits(number % 7);
+            let write = Effects::NONE;
             table.add(
                 Name::of(format!("name {number}").as_bytes()),
                 Traces { read, write },
@@ -200,8 +200,8 @@ mod tests {
         table.add(
             Name::of(b"name 7"),
             Traces {
-                read: Suspicion::SEED,
-                write: Suspicion::LOCK,
+                read: Effects::SEED,
+                write: Effects::LOCK,
             },
         );
         for number in 0..5000 {
@@ -213,10 +213,7 @@ mod tests {
             }
         }
         let joined = table.get(Name::of(b"name 7")).unwrap();
-        assert_eq!(
-            (joined.read, joined.write),
-            (Suspicion::SEED, Suspicion::LOCK)
-        );
+        assert_eq!((joined.read, joined.write), (Effects::SEED, Effects::LOCK));
         assert!(table.get(Name::of(b"name 5000")).is_none());
     }
 }

@@ -3,16 +3,16 @@ use super::*;
 #[test]
 fn nothing_is_clean_before_the_catalog_is_read() {
     let unread = Certificates::default();
-    assert_eq!(unread.every_text(), Suspicion::OPAQUE);
+    assert_eq!(unread.every_text(), Effects::OPAQUE);
     assert_ne!(unread.id(), Certificates::none().id());
     let read = Certificates::from_rows(1, [row("r", "accounts", "", "OPAQUE TEMP")]);
     let outdated = read.outdated(2);
     assert_eq!(outdated.generation(), 2);
     assert_ne!(outdated.id(), read.id());
     assert_eq!(outdated.outdated(3).id(), outdated.id());
-    assert_eq!(outdated.every_text(), Suspicion::OPAQUE);
+    assert_eq!(outdated.every_text(), Effects::OPAQUE);
     let written = outdated.word(Name::of(b"accounts")).write;
-    assert!(written.contains(Suspicion::TEMP), "it may do DDL");
+    assert!(written.contains(Effects::TEMP), "it may do DDL");
 }
 
 #[test]
@@ -23,8 +23,8 @@ fn words() {
     ];
     let certificates = Certificates::from_rows(1, rows);
     let word = |name: &str| certificates.word(Name::of(name.as_bytes()));
-    assert_eq!(word("audited").write, Suspicion::OPAQUE);
-    assert_eq!(word("set_it").read, Suspicion::SETTING);
+    assert_eq!(word("audited").write, Effects::OPAQUE);
+    assert_eq!(word("set_it").read, Effects::SETTING);
     assert_eq!(word("innocent"), Traces::default());
 }
 
@@ -32,7 +32,7 @@ fn row<'a>(kind: &'a str, name: &'a str, read: &'a str, write: &'a str) -> [&'a 
     [kind, name, read, write].map(str::as_bytes)
 }
 
-fn word(certificates: &Certificates, name: &str) -> Suspicion {
+fn word(certificates: &Certificates, name: &str) -> Effects {
     certificates.word(Name::of(name.as_bytes())).read
 }
 
@@ -49,18 +49,12 @@ fn the_catalog_adds_to_what_is_known() {
         ],
     );
     assert_eq!(certificates.generation(), 7);
-    assert_eq!(word(&certificates, "mine"), Suspicion::NONE);
-    assert_eq!(
-        word(&certificates, "lower"),
-        Suspicion::LOCK | Suspicion::SEED
-    );
-    assert_eq!(word(&certificates, "odd"), Suspicion::OPAQUE);
-    assert_eq!(word(&certificates, "other"), Suspicion::NONE);
+    assert_eq!(word(&certificates, "mine"), Effects::NONE);
+    assert_eq!(word(&certificates, "lower"), Effects::LOCK | Effects::SEED);
+    assert_eq!(word(&certificates, "odd"), Effects::OPAQUE);
+    assert_eq!(word(&certificates, "other"), Effects::NONE);
     let mine = certificates.word(Name::of(b"mine"));
-    assert_eq!(
-        (mine.read, mine.write),
-        (Suspicion::NONE, Suspicion::SEQUENCE)
-    );
+    assert_eq!((mine.read, mine.write), (Effects::NONE, Effects::SEQUENCE));
     assert_eq!(certificates.custom_names().collect::<Vec<_>>(), [b"a.b"]);
     assert!(certificates.every_text().is_empty());
 }

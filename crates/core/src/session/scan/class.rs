@@ -1,6 +1,6 @@
 //! Classes of texts, by what it takes to make a server new that has run them.
 
-use super::Suspicion;
+use super::Effects;
 
 /// What ran on a server since it was new, the least first. Errors and ROLLBACK do not lower it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,7 +16,7 @@ pub enum Class {
     Opaque,
 }
 
-impl Suspicion {
+impl Effects {
     /// Leaves nothing in the session.
     const HARMLESS: Self = Self::STATEMENTS_VIEW
         .and(Self::TERMINATES)
@@ -53,22 +53,15 @@ mod tests {
 
     #[test]
     fn classes() {
-        let check =
-            |suspicion: Suspicion, class| assert_eq!(suspicion.class(), class, "{suspicion}");
-        check(Suspicion::NONE, Class::Pure);
-        check(
-            Suspicion::TERMINATES | Suspicion::STATEMENTS_VIEW,
-            Class::Pure,
-        );
-        check(Suspicion::SAVEPOINT, Class::Pure);
-        check(Suspicion::SEQUENCE | Suspicion::SAVEPOINT, Class::Sequences);
-        check(
-            Suspicion::READS_SEQUENCE | Suspicion::SETTING,
-            Class::Settings,
-        );
-        check(Suspicion::SETTING | Suspicion::SAVEPOINT, Class::Opaque);
-        for bit in (0..32).map(|bit| Suspicion::from_bits(1 << bit)) {
-            let is_known = Suspicion::OF_SETTINGS.contains(bit);
+        let check = |effects: Effects, class| assert_eq!(effects.class(), class, "{effects}");
+        check(Effects::NONE, Class::Pure);
+        check(Effects::TERMINATES | Effects::STATEMENTS_VIEW, Class::Pure);
+        check(Effects::SAVEPOINT, Class::Pure);
+        check(Effects::SEQUENCE | Effects::SAVEPOINT, Class::Sequences);
+        check(Effects::READS_SEQUENCE | Effects::SETTING, Class::Settings);
+        check(Effects::SETTING | Effects::SAVEPOINT, Class::Opaque);
+        for bit in (0..32).map(|bit| Effects::from_bits(1 << bit)) {
+            let is_known = Effects::OF_SETTINGS.contains(bit);
             assert_eq!(bit.class() == Class::Opaque, !is_known, "{bit}");
         }
         assert!(Class::Pure < Class::Sequences && Class::Settings < Class::Opaque);

@@ -5,7 +5,7 @@
 //! parallel-restricted or parallel-unsafe function that stands neither here nor in `innocent.txt`.
 
 use super::{
-    Suspicion,
+    Effects,
     words::{self, Meaning},
 };
 use crate::session::certificates::{Name, Traces};
@@ -22,7 +22,7 @@ pub(in crate::session) fn builtin_traces(name: &[u8]) -> Option<Traces> {
     let (read, write) = match words::meaning(Name::of(name), name, 0, name.len())? {
         Meaning::Name(_, words::CHANGE) | Meaning::Key(_) => return None,
         Meaning::Name(read, write) => (read, write),
-        Meaning::SetConfig => (Suspicion::SETTING, Suspicion::NONE),
+        Meaning::SetConfig => (Effects::SETTING, Effects::NONE),
     };
     Some(Traces { read, write })
 }
@@ -40,24 +40,24 @@ pub(in crate::session) fn is_innocent(name: &str) -> bool {
 }
 
 /// What the use of a name leaves behind.
-pub(super) const TRACES: [(&str, Suspicion); 50] = [
-    ("setseed", Suspicion::SEED),
-    ("nextval", Suspicion::SEQUENCE),
-    ("setval", Suspicion::SEQUENCE),
-    ("currval", Suspicion::READS_SEQUENCE),
-    ("lastval", Suspicion::READS_SEQUENCE),
-    ("pg_advisory_lock", Suspicion::LOCK),
-    ("pg_advisory_lock_shared", Suspicion::LOCK),
-    ("pg_try_advisory_lock", Suspicion::LOCK),
-    ("pg_try_advisory_lock_shared", Suspicion::LOCK),
-    ("pg_advisory_unlock", Suspicion::LOCK),
-    ("pg_advisory_unlock_shared", Suspicion::LOCK),
-    ("pg_advisory_unlock_all", Suspicion::LOCK),
+pub(super) const TRACES: [(&str, Effects); 50] = [
+    ("setseed", Effects::SEED),
+    ("nextval", Effects::SEQUENCE),
+    ("setval", Effects::SEQUENCE),
+    ("currval", Effects::READS_SEQUENCE),
+    ("lastval", Effects::READS_SEQUENCE),
+    ("pg_advisory_lock", Effects::LOCK),
+    ("pg_advisory_lock_shared", Effects::LOCK),
+    ("pg_try_advisory_lock", Effects::LOCK),
+    ("pg_try_advisory_lock_shared", Effects::LOCK),
+    ("pg_advisory_unlock", Effects::LOCK),
+    ("pg_advisory_unlock_shared", Effects::LOCK),
+    ("pg_advisory_unlock_all", Effects::LOCK),
     ("pg_prepared_statement", VIEW),
     ("pg_prepared_statements", VIEW),
     ("pg_listening_channels", VIEW),
-    ("pg_terminate_backend", Suspicion::TERMINATES),
-    ("pg_cancel_backend", Suspicion::CANCELS),
+    ("pg_terminate_backend", Effects::TERMINATES),
+    ("pg_cancel_backend", Effects::CANCELS),
     ("pg_replication_origin_session_setup", LIBRARY),
     ("pg_replication_origin_session_reset", LIBRARY),
     ("pg_replication_origin_xact_setup", LIBRARY),
@@ -92,8 +92,8 @@ pub(super) const TRACES: [(&str, Suspicion); 50] = [
     ("ts_rewrite", words::CHANGE),
     ("ts_stat", words::CHANGE),
 ];
-const LIBRARY: Suspicion = Suspicion::LIBRARY;
-const VIEW: Suspicion = Suspicion::STATEMENTS_VIEW;
+const LIBRARY: Effects = Effects::LIBRARY;
+const VIEW: Effects = Effects::STATEMENTS_VIEW;
 /// UPDATE of this view is `set_config`.
 pub(super) const SETTINGS_VIEW: &str = "pg_settings";
 

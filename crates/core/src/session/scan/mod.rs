@@ -11,6 +11,7 @@ mod channel_command;
 mod class;
 mod ddl;
 mod denied;
+mod effects;
 mod lexer;
 mod literal_sets;
 mod parameters;
@@ -18,7 +19,6 @@ mod phrase;
 pub(super) mod pieces;
 mod reader;
 mod session_readers;
-mod suspicion;
 mod template;
 mod verdict_cache;
 #[cfg(test)]
@@ -30,6 +30,7 @@ pub use class::Class;
 pub use ddl::DdlWords;
 pub(in crate::session) use ddl::NAME_MAX;
 pub(in crate::session) use denied::{builtin_traces, is_catalog, is_innocent};
+pub use effects::Effects;
 pub(in crate::session) use lexer::{Kind, Lexer, is_of_word};
 pub use literal_sets::{LiteralSets, literal_sets};
 pub use parameters::{
@@ -40,7 +41,6 @@ use reader::Look;
 #[cfg(test)]
 pub(in crate::session) use session_readers::SESSION_READERS;
 pub(in crate::session) use session_readers::reads_session;
-pub use suspicion::Suspicion;
 pub use verdict_cache::VerdictCache;
 
 use super::certificates::Certificates;
@@ -91,7 +91,7 @@ impl Dialect {
 
 /// What the text may leave behind in the session that runs it. Nothing, if it is certain that it
 /// leaves no trace.
-pub fn scan(text: &[u8], dialect: Dialect, certificates: &Certificates) -> Suspicion {
+pub fn scan(text: &[u8], dialect: Dialect, certificates: &Certificates) -> Effects {
     look(text, dialect, certificates).found
 }
 

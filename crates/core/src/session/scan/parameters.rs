@@ -1,7 +1,7 @@
 //! What SET, RESET and `set_config` leave behind, and which parameters a text of theirs touches.
 
 use super::{
-    Dialect, Suspicion,
+    Dialect, Effects,
     lexer::{Kind, Lexer, Token},
     phrase::{Phrase, is_broken, phrases},
 };
@@ -40,7 +40,7 @@ pub fn touched_parameters(text: &[u8], dialect: Dialect) -> Touched {
             Phrase::SetConfig(None) => return Touched::Unknown,
             _ => continue,
         };
-        const NAMED: Suspicion = Suspicion::SETTING.and(Suspicion::ROLE);
+        const NAMED: Effects = Effects::SETTING.and(Effects::ROLE);
         if !lasting(&name).without(NAMED).is_empty() {
             return Touched::Unknown;
         }
@@ -61,22 +61,22 @@ pub fn touched_parameters(text: &[u8], dialect: Dialect) -> Touched {
 /// `seed` acts when it is set. Plans that were made under other costs stay with prepared statements, and so do the
 /// values of literals. The others change how the texts after it are read, and those may have been looked at before
 /// that is known here.
-pub(super) fn lasting(parameter: &[u8]) -> Suspicion {
+pub(super) fn lasting(parameter: &[u8]) -> Effects {
     let is = |name: &str| parameter.eq_ignore_ascii_case(name.as_bytes());
     if is("seed") {
-        Suspicion::SEED
+        Effects::SEED
     } else if affects_compilation(parameter) {
-        Suspicion::LIBRARY
+        Effects::LIBRARY
     } else if is("standard_conforming_strings") || is("client_encoding") || is("names") {
-        Suspicion::OPAQUE
+        Effects::OPAQUE
     } else if shapes_plans(parameter) {
-        Suspicion::SETTING
+        Effects::SETTING
     } else if is("role") || is("session_authorization") {
-        Suspicion::ROLE
+        Effects::ROLE
     } else if parameter.len() <= NAME_MAX && parameter.iter().all(|byte| byte.is_ascii_graphic()) {
-        Suspicion::NONE
+        Effects::NONE
     } else {
-        Suspicion::OPAQUE
+        Effects::OPAQUE
     }
 }
 
@@ -139,7 +139,7 @@ pub fn shapes_plans(parameter: &[u8]) -> bool {
 }
 
 /// What a SET leaves behind; `lexer` stands behind that word.
-pub(super) fn set(mut lexer: Lexer<'_>) -> Suspicion {
+pub(super) fn set(mut lexer: Lexer<'_>) -> Effects {
     let scope = lexer.next();
     let is_qualified = lexer.peek().kind == Kind::Dot;
     let is = |name: &str| !is_qualified && is_word(&lexer, scope, name);
@@ -147,29 +147,29 @@ pub(super) fn set(mut lexer: Lexer<'_>) -> Suspicion {
         let name = lexer.next();
         parameter(&lexer, name) | to_default(lexer)
     } else if is("transaction") || is("constraints") {
-        Suspicion::NONE
+        Effects::NONE
     } else if is("session") {
         let name = lexer.next();
-        parameter(&lexer, name) | Suspicion::SETTING
+        parameter(&lexer, name) | Effects::SETTING
     } else {
-        parameter(&lexer, scope) | Suspicion::SETTING
+        parameter(&lexer, scope) | Effects::SETTING
     }
 }
 
 /// What a RESET leaves behind; `lexer` stands behind that word.
-pub(super) fn reset(mut lexer: Lexer<'_>) -> Suspicion {
+pub(super) fn reset(mut lexer: Lexer<'_>) -> Effects {
     let name = lexer.next();
-    parameter(&lexer, name) | Suspicion::SETTING
+    parameter(&lexer, name) | Effects::SETTING
 }
 
 /// `TO DEFAULT` brings back what the client has started with, which its server need not have.
-fn to_default(mut lexer: Lexer<'_>) -> Suspicion {
+fn to_default(mut lexer: Lexer<'_>) -> Effects {
     loop {
         let token = lexer.next();
         match token.kind {
-            Kind::Semicolon | Kind::End | Kind::Broken => return Suspicion::NONE,
+            Kind::Semicolon | Kind::End | Kind::Broken => return Effects::NONE,
             _ if is_word(&lexer, token, "default") || is_word(&lexer, token, "local") => {
-                return Suspicion::SETTING;
+                return Effects::SETTING;
             }
             _ => {}
         }
@@ -177,18 +177,18 @@ fn to_default(mut lexer: Lexer<'_>) -> Suspicion {
 }
 
 /// What is left of the parameter of this name, or that begins so.
-fn parameter(lexer: &Lexer<'_>, name: Token) -> Suspicion {
+fn parameter(lexer: &Lexer<'_>, name: Token) -> Effects {
     let bytes = lexer.bytes(name);
     let is_qualified = lexer.peek().kind == Kind::Dot;
     match name.kind {
-        Kind::Word if is_qualified && bytes.eq_ignore_ascii_case(PLPGSQL) => Suspicion::LIBRARY,
+        Kind::Word if is_qualified && bytes.eq_ignore_ascii_case(PLPGSQL) => Effects::LIBRARY,
         Kind::Quoted if is_qualified && unquoted(bytes).eq_ignore_ascii_case(PLPGSQL) => {
-            Suspicion::LIBRARY
+            Effects::LIBRARY
         }
-        Kind::Word if bytes.eq_ignore_ascii_case(b"session") => Suspicion::SETTING,
+        Kind::Word if bytes.eq_ignore_ascii_case(b"session") => Effects::SETTING,
         Kind::Word => lasting(bytes),
         Kind::Quoted => lasting(unquoted(bytes)),
-        _ => Suspicion::OPAQUE,
+        _ => Effects::OPAQUE,
     }
 }
 
@@ -197,8 +197,8 @@ fn parameter(lexer: &Lexer<'_>, name: Token) -> Suspicion {
 ///
 /// N is a plain string that is the name of a parameter, V a plain string or `$n`, L the word true or
 /// false: no function but `set_config` is called, and no operator or cast.
-pub(super) fn set_config<'a>(mut lexer: Lexer<'a>) -> Option<(Suspicion, Lexer<'a>)> {
-    let mut found = Suspicion::NONE;
+pub(super) fn set_config<'a>(mut lexer: Lexer<'a>) -> Option<(Effects, Lexer<'a>)> {
+    let mut found = Effects::NONE;
     loop {
         found |= call(&mut lexer)?;
         let mut ahead = lexer;
@@ -225,7 +225,7 @@ fn is_plain_alias(alias: &[u8]) -> bool {
 }
 
 /// One `[pg_catalog.]set_config(N, V, L)`.
-fn call(lexer: &mut Lexer<'_>) -> Option<Suspicion> {
+fn call(lexer: &mut Lexer<'_>) -> Option<Effects> {
     let mut token = lexer.next();
     if is_word(lexer, token, "pg_catalog") {
         if lexer.next().kind != Kind::Dot {
@@ -252,9 +252,9 @@ fn call(lexer: &mut Lexer<'_>) -> Option<Suspicion> {
     }
     let is_local = lexer.next();
     let scope = if is_word(lexer, is_local, "true") {
-        Suspicion::NONE
+        Effects::NONE
     } else if is_word(lexer, is_local, "false") {
-        Suspicion::SETTING
+        Effects::SETTING
     } else {
         return None;
     };
@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn what_outlasts_reset() {
-        let suspicion = |text: &str| {
+        let effects = |text: &str| {
             let certificates = crate::session::Certificates::none();
             crate::session::scan(text.as_bytes(), Dialect::Utf8, &certificates)
         };
@@ -337,13 +337,13 @@ mod tests {
             "RESET plpgsql.variable_conflict",
             "SELECT set_config('plpgsql.variable_conflict', 'error', true)",
         ] {
-            assert!(suspicion(text).contains(Suspicion::LIBRARY), "{text}");
+            assert!(effects(text).contains(Effects::LIBRARY), "{text}");
         }
         for text in [
             "SET LOCAL plpgsql_check.mode = 'x'",
             "SET LOCAL app.plpgsql = 'x'",
         ] {
-            assert_eq!(suspicion(text), Suspicion::NONE, "{text}");
+            assert_eq!(effects(text), Effects::NONE, "{text}");
         }
         assert!(outlasts_reset(b"Seed") && outlasts_reset(b"plpgsql.x"));
         assert!(!outlasts_reset(b"plpgsql") && !outlasts_reset(b"work_mem"));

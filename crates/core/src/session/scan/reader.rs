@@ -2,7 +2,7 @@
 //! statements begin.
 
 use super::{
-    Suspicion, ddl,
+    Effects, ddl,
     lexer::{Kind, Lexer, Token},
     parameters::{self, NAME_MAX},
     words::{self, CHANGE, Key, Meaning},
@@ -12,7 +12,7 @@ use crate::session::certificates::{Certificates, Name, Traces};
 /// What was found of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Look {
-    pub(super) found: Suspicion,
+    pub(super) found: Effects,
     /// The same text with other numbers and strings in it might have another verdict.
     pub(super) by_literals: bool,
 }
@@ -23,8 +23,8 @@ pub(super) fn look(text: &[u8], utf8: bool, certificates: &Certificates) -> Look
         lexer: Lexer::new(text),
         certificates,
         utf8,
-        found: Suspicion::NONE,
-        written: Suspicion::NONE,
+        found: Effects::NONE,
+        written: Effects::NONE,
         writes: false,
         by_literals: false,
         place: Place::Start,
@@ -36,7 +36,7 @@ pub(super) fn look(text: &[u8], utf8: bool, certificates: &Certificates) -> Look
     let written = if reader.writes {
         reader.written
     } else {
-        Suspicion::NONE
+        Effects::NONE
     };
     Look {
         found: reader.found | written | certificates.every_text(),
@@ -47,10 +47,10 @@ pub(super) fn look(text: &[u8], utf8: bool, certificates: &Certificates) -> Look
 /// A text that can't be cut into tokens, or has code in a string, may be anything, but not DDL without a
 /// word for it.
 #[cold]
-pub(super) fn unreadable(text: &[u8]) -> Suspicion {
+pub(super) fn unreadable(text: &[u8]) -> Effects {
     match ddl::may_change_catalog(text) {
-        true => Suspicion::OPAQUE | Suspicion::TEMP,
-        false => Suspicion::OPAQUE,
+        true => Effects::OPAQUE | Effects::TEMP,
+        false => Effects::OPAQUE,
     }
 }
 
@@ -65,9 +65,9 @@ struct Reader<'a> {
     lexer: Lexer<'a>,
     certificates: &'a Certificates,
     utf8: bool,
-    found: Suspicion,
+    found: Effects,
     /// What names leave behind if the text writes.
-    written: Suspicion,
+    written: Effects,
     /// A verb that writes stands somewhere.
     writes: bool,
     by_literals: bool,
@@ -223,12 +223,12 @@ impl Reader<'_> {
         let hash = Name::at(text, start, end);
         match words::meaning(hash, text, start, end) {
             Some(Meaning::Name(read, write)) => self.known(read, write),
-            Some(Meaning::SetConfig) => self.known(SETS, Suspicion::NONE),
+            Some(Meaning::SetConfig) => self.known(SETS, Effects::NONE),
             Some(Meaning::Key(_)) | None => {}
         }
         let name = &text[start..end];
         if name.contains(&b'"') {
-            self.found |= Suspicion::OPAQUE;
+            self.found |= Effects::OPAQUE;
         }
         self.name(hash, name);
     }
@@ -237,7 +237,7 @@ impl Reader<'_> {
     #[inline]
     fn name(&mut self, hash: Name, name: &[u8]) {
         if name.len() > NAME_MAX || !self.utf8 && !name.is_ascii() {
-            self.found |= Suspicion::OPAQUE;
+            self.found |= Effects::OPAQUE;
         }
         let Traces { read, write } = self.certificates.word(hash);
         self.found |= read;
@@ -245,7 +245,7 @@ impl Reader<'_> {
     }
 
     #[cold]
-    fn known(&mut self, read: Suspicion, write: Suspicion) {
+    fn known(&mut self, read: Effects, write: Effects) {
         self.found |= read;
         self.written |= write;
     }
@@ -268,11 +268,11 @@ impl Reader<'_> {
             }
             Key::Select => self.may_be_verb(),
             Key::Into if !self.is_behind_verb() => self.found |= CHANGE,
-            Key::Execute => self.found |= Suspicion::EXECUTE | Suspicion::OPAQUE,
+            Key::Execute => self.found |= Effects::EXECUTE | Effects::OPAQUE,
             Key::Hold if self.is_behind(b"with") => {
-                self.found |= Suspicion::CURSOR | Suspicion::OPAQUE;
+                self.found |= Effects::CURSOR | Effects::OPAQUE;
             }
-            Key::Program if self.begins_with(Key::Copy) => self.found |= Suspicion::OPAQUE,
+            Key::Program if self.begins_with(Key::Copy) => self.found |= Effects::OPAQUE,
             _ => {}
         }
     }
@@ -323,13 +323,13 @@ impl Reader<'_> {
                 self.found |= found;
                 self.lexer = end;
             }
-            _ => self.known(SETS, Suspicion::NONE),
+            _ => self.known(SETS, Effects::NONE),
         }
     }
 }
 
 /// A call of `set_config` of which no more is known.
-const SETS: Suspicion = Suspicion::SETTING.and(Suspicion::OPAQUE);
+const SETS: Effects = Effects::SETTING.and(Effects::OPAQUE);
 
 /// The word that a statement begins with.
 impl Reader<'_> {
@@ -369,35 +369,35 @@ impl Reader<'_> {
     /// A statement that is no query.
     fn command(&mut self, key: Key) {
         let found = match key {
-            Key::Begin | Key::Fetch | Key::Lock | Key::Declare => Suspicion::NONE,
-            Key::Show => self.constants(Suspicion::NONE),
+            Key::Begin | Key::Fetch | Key::Lock | Key::Declare => Effects::NONE,
+            Key::Show => self.constants(Effects::NONE),
             Key::Set => self.constants(parameters::set(self.lexer)),
             Key::Reset => self.constants(parameters::reset(self.lexer)),
             Key::Commit if self.follows(b"prepared") => CHANGE,
-            Key::Commit => Suspicion::NONE,
-            Key::Rollback if !self.is_to_savepoint() => Suspicion::NONE,
-            Key::Rollback | Key::Savepoint => Suspicion::SAVEPOINT,
+            Key::Commit => Effects::NONE,
+            Key::Rollback if !self.is_to_savepoint() => Effects::NONE,
+            Key::Rollback | Key::Savepoint => Effects::SAVEPOINT,
             Key::Explain => {
                 self.place = Place::Explain;
-                Suspicion::NONE
+                Effects::NONE
             }
-            Key::Listen => Suspicion::LISTEN,
-            Key::Discard => Suspicion::DISCARD,
-            Key::Deallocate => Suspicion::PREPARE,
-            Key::Prepare if self.is_prepare_transaction() => Suspicion::NONE,
-            Key::Prepare => Suspicion::PREPARE,
-            Key::Execute => Suspicion::EXECUTE,
-            Key::Close => Suspicion::CURSOR,
-            Key::Load => Suspicion::LIBRARY,
+            Key::Listen => Effects::LISTEN,
+            Key::Discard => Effects::DISCARD,
+            Key::Deallocate => Effects::PREPARE,
+            Key::Prepare if self.is_prepare_transaction() => Effects::NONE,
+            Key::Prepare => Effects::PREPARE,
+            Key::Execute => Effects::EXECUTE,
+            Key::Close => Effects::CURSOR,
+            Key::Load => Effects::LIBRARY,
             Key::Do => unreadable(self.lexer.text()),
-            Key::Call => Suspicion::OPAQUE,
+            Key::Call => Effects::OPAQUE,
             _ => CHANGE,
         };
         self.found |= found;
     }
 
     /// What follows are constants, up to the end of the statement.
-    fn constants(&mut self, found: Suspicion) -> Suspicion {
+    fn constants(&mut self, found: Effects) -> Effects {
         self.place = Place::Constants;
         found
     }

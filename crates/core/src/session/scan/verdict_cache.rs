@@ -1,6 +1,6 @@
 //! What was found of the texts that were said most often lately.
 
-use super::{Dialect, Suspicion, blocks, look, scan, template::Template};
+use super::{Dialect, Effects, blocks, look, scan, template::Template};
 use crate::session::certificates::Certificates;
 
 /// Longer texts are not kept.
@@ -45,7 +45,7 @@ struct Set {
 #[derive(Clone, Debug)]
 struct Known {
     head: u64,
-    suspicion: Suspicion,
+    effects: Effects,
     /// Since it was last looked at whether it may go.
     was_used: bool,
     /// Ever.
@@ -56,12 +56,7 @@ struct Known {
 impl VerdictCache {
     /// As [`scan`] says.
     #[inline]
-    pub fn scan(
-        &mut self,
-        text: &[u8],
-        dialect: Dialect,
-        certificates: &Certificates,
-    ) -> Suspicion {
+    pub fn scan(&mut self, text: &[u8], dialect: Dialect, certificates: &Certificates) -> Effects {
         if text.is_empty() || text.len() > TEXT_LEN_MAX {
             return scan(text, dialect, certificates);
         }
@@ -73,14 +68,14 @@ impl VerdictCache {
         }
         let head = head(text);
         let set = &mut self.sets[(head >> 32) as usize % SETS];
-        if let Some(suspicion) = set.find(head, text) {
-            return suspicion;
+        if let Some(effects) = set.find(head, text) {
+            return effects;
         }
         let seen = look(text, dialect, certificates);
         if set.takes(text.len()) {
             set.keep(Known {
                 head,
-                suspicion: seen.found,
+                effects: seen.found,
                 was_used: false,
                 is_of_use: false,
                 // The texts that have the same verdict as this one.
@@ -96,14 +91,14 @@ impl VerdictCache {
 
 impl Set {
     #[inline]
-    fn find(&mut self, head: u64, text: &[u8]) -> Option<Suspicion> {
+    fn find(&mut self, head: u64, text: &[u8]) -> Option<Effects> {
         let mut all = self.known.iter_mut();
         let known = all.find(|known| known.head == head && known.template.fits(text))?;
         known.was_used = true;
         if !std::mem::replace(&mut known.is_of_use, true) {
             self.patience = self.patience.saturating_sub(1);
         }
-        Some(known.suspicion)
+        Some(known.effects)
     }
 
     /// A text was not found: is it to be kept?
@@ -211,18 +206,18 @@ mod tests {
         }
         for _ in 0..4 {
             let repeated = cache.scan(b"select 1 from users", Dialect::Utf8, &certificates);
-            assert_eq!(repeated, Suspicion::NONE);
+            assert_eq!(repeated, Effects::NONE);
         }
         let other = cache.scan(
             b"select 1 from users",
             Dialect::Utf8,
             &Certificates::unread(),
         );
-        assert_eq!(other, Suspicion::OPAQUE);
+        assert_eq!(other, Effects::OPAQUE);
         let unreadable = cache.scan(b"select 1 from users", Dialect::Unreadable, &certificates);
-        assert_eq!(unreadable, Suspicion::OPAQUE);
+        assert_eq!(unreadable, Effects::OPAQUE);
         let again = cache.scan(b"select 1 from users", Dialect::Utf8, &certificates);
-        assert_eq!(again, Suspicion::NONE);
+        assert_eq!(again, Effects::NONE);
     }
 
     #[test]
@@ -249,9 +244,9 @@ mod tests {
         let mut cache = VerdictCache::default();
         for _ in 0..2 {
             for (text, expect) in [
-                ("select set_config('app.x', '1', true)", Suspicion::NONE),
-                ("select set_config('seed', '1', true)", Suspicion::SEED),
-                ("select set_config('app.y', '1', false)", Suspicion::SETTING),
+                ("select set_config('app.x', '1', true)", Effects::NONE),
+                ("select set_config('seed', '1', true)", Effects::SEED),
+                ("select set_config('app.y', '1', false)", Effects::SETTING),
             ] {
                 let found = cache.scan(text.as_bytes(), Dialect::Utf8, &certificates);
                 assert_eq!(found, expect, "{text}");

@@ -1,6 +1,6 @@
 //! Texts and what they must be suspected of.
 
-use super::{Dialect, Suspicion, scan};
+use super::{Dialect, Effects, scan};
 use crate::session::certificates::Certificates;
 
 /// A database with some certified names, and some that are not clean.
@@ -86,16 +86,16 @@ fn what_hides() {
 #[test]
 fn what_can_t_be_read() {
     let scan_as = |dialect| scan(b"select 1", dialect, &Certificates::none());
-    assert_eq!(scan_as(Dialect::of(b"on", b"UTF8")), Suspicion::NONE);
-    assert_eq!(scan_as(Dialect::of(b"on", b"LATIN1")), Suspicion::NONE);
-    assert_eq!(scan_as(Dialect::of(b"off", b"UTF8")), Suspicion::OPAQUE);
-    assert_eq!(scan_as(Dialect::of(b"on", b"SJIS")), Suspicion::OPAQUE);
-    assert_eq!(scan_as(Dialect::of(b"on", b"NEW")), Suspicion::OPAQUE);
+    assert_eq!(scan_as(Dialect::of(b"on", b"UTF8")), Effects::NONE);
+    assert_eq!(scan_as(Dialect::of(b"on", b"LATIN1")), Effects::NONE);
+    assert_eq!(scan_as(Dialect::of(b"off", b"UTF8")), Effects::OPAQUE);
+    assert_eq!(scan_as(Dialect::of(b"on", b"SJIS")), Effects::OPAQUE);
+    assert_eq!(scan_as(Dialect::of(b"on", b"NEW")), Effects::OPAQUE);
     let ddl = scan(b"alter table a", Dialect::Unreadable, &Certificates::none());
-    assert_eq!(ddl, Suspicion::OPAQUE | Suspicion::TEMP);
+    assert_eq!(ddl, Effects::OPAQUE | Effects::TEMP);
     let named = |dialect| scan("select * from gr\u{fc}n".as_bytes(), dialect, &database());
-    assert_eq!(named(Dialect::Utf8), Suspicion::NONE);
-    assert_eq!(named(Dialect::Ascii), Suspicion::OPAQUE);
+    assert_eq!(named(Dialect::Utf8), Effects::NONE);
+    assert_eq!(named(Dialect::Ascii), Effects::OPAQUE);
 }
 
 #[test]
@@ -104,13 +104,13 @@ fn without_a_catalog() {
         let found = scan(text.as_bytes(), Dialect::Utf8, &Certificates::none());
         assert_eq!(found, expect, "{text}");
     };
-    check("select now(), lower('A')", Suspicion::NONE);
-    check("select * from pg_catalog.pg_class", Suspicion::NONE);
+    check("select now(), lower('A')", Effects::NONE);
+    check("select * from pg_catalog.pg_class", Effects::NONE);
     // Whatever is not in it is a new name, or none.
-    check("select * from users", Suspicion::NONE);
-    check("select clean_function()", Suspicion::NONE);
+    check("select * from users", Effects::NONE);
+    check("select clean_function()", Effects::NONE);
     let found = scan(b"select 1", Dialect::Utf8, &Certificates::unread());
-    assert_eq!(found, Suspicion::OPAQUE);
+    assert_eq!(found, Effects::OPAQUE);
 }
 
 #[test]
@@ -119,13 +119,13 @@ fn a_database_where_anything_may_happen() {
     let certificates = Certificates::from_rows(1, rows);
     assert_eq!(
         scan(b"select 1", Dialect::Utf8, &certificates),
-        Suspicion::OPAQUE
+        Effects::OPAQUE
     );
     let unknown = [[&b"?"[..], b"", b"", b""]];
     let certificates = Certificates::from_rows(1, unknown);
     assert_eq!(
         scan(b"select 1", Dialect::Utf8, &certificates),
-        Suspicion::OPAQUE
+        Effects::OPAQUE
     );
 }
 
@@ -152,10 +152,10 @@ fn words_of_a_database() {
         let found = scan(text.as_bytes(), Dialect::Utf8, &certificates);
         assert_eq!(found, expect, "{text}");
     };
-    check("select 1 = 2", Suspicion::NONE);
-    check("select 'dirty_domain'", Suspicion::NONE);
-    check("select 'x'::public.Dirty_Domain", Suspicion::SETTING);
-    check("select cast('x' as \"dirty_domain\")", Suspicion::SETTING);
+    check("select 1 = 2", Effects::NONE);
+    check("select 'dirty_domain'", Effects::NONE);
+    check("select 'x'::public.Dirty_Domain", Effects::SETTING);
+    check("select cast('x' as \"dirty_domain\")", Effects::SETTING);
 }
 
 /// Literals of all spellings, and what looks like some, or ends one.

@@ -1,18 +1,18 @@
 //! The words that decide something in a text: key words, and names of PostgreSQL's own that leave a
 //! trace. One table, found by one hash.
 
-use super::{Suspicion, denied};
+use super::{Effects, denied};
 use crate::session::certificates::Name;
 
 /// What a text may leave that writes to a system catalog, or makes something in `pg_temp`.
-pub(super) const CHANGE: Suspicion = Suspicion::OPAQUE.and(Suspicion::TEMP);
+pub(super) const CHANGE: Effects = Effects::OPAQUE.and(Effects::TEMP);
 
 /// What a word means where it stands as it is, without quotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
     /// A name, with or without quotes: what its use leaves behind, and what it leaves in a text that
     /// writes.
-    Name(Suspicion, Suspicion),
+    Name(Effects, Effects),
     /// The function `set_config`.
     SetConfig,
     /// A key word.
@@ -125,7 +125,7 @@ static WORDS: [(&str, Meaning); LEN] = all_words();
 const fn all_words() -> [(&'static str, Meaning); LEN] {
     let mut words = [("with", Meaning::Key(Key::With)); LEN];
     words[1] = ("set_config", Meaning::SetConfig);
-    let settings = Meaning::Name(Suspicion::OPAQUE, Suspicion::SETTING);
+    let settings = Meaning::Name(Effects::OPAQUE, Effects::SETTING);
     words[2] = (denied::SETTINGS_VIEW, settings);
     let mut len = 3;
     let mut at = 0;
@@ -136,18 +136,18 @@ const fn all_words() -> [(&'static str, Meaning); LEN] {
     at = 0;
     while at < denied::TRACES.len() {
         let (name, read) = denied::TRACES[at];
-        words[len] = (name, Meaning::Name(read, Suspicion::NONE));
+        words[len] = (name, Meaning::Name(read, Effects::NONE));
         (at, len) = (at + 1, len + 1);
     }
     at = 0;
     while at < denied::OPAQUE.len() {
         let name = denied::OPAQUE[at];
-        words[len] = (name, Meaning::Name(Suspicion::OPAQUE, Suspicion::NONE));
+        words[len] = (name, Meaning::Name(Effects::OPAQUE, Effects::NONE));
         (at, len) = (at + 1, len + 1);
     }
     at = 0;
     while at < denied::CATALOGS.len() {
-        words[len] = (denied::CATALOGS[at], Meaning::Name(Suspicion::NONE, CHANGE));
+        words[len] = (denied::CATALOGS[at], Meaning::Name(Effects::NONE, CHANGE));
         (at, len) = (at + 1, len + 1);
     }
     words
@@ -238,9 +238,9 @@ fn by_beginning(name: &[u8]) -> Option<Meaning> {
             .is_some_and(|begin| begin.eq_ignore_ascii_case(with))
     };
     if begins(b"pg_temp") {
-        return Some(Meaning::Name(CHANGE, Suspicion::NONE));
+        return Some(Meaning::Name(CHANGE, Effects::NONE));
     }
-    begins(b"binary_upgrade_").then_some(Meaning::Name(Suspicion::OPAQUE, Suspicion::NONE))
+    begins(b"binary_upgrade_").then_some(Meaning::Name(Effects::OPAQUE, Effects::NONE))
 }
 
 #[cfg(test)]

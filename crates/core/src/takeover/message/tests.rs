@@ -71,7 +71,7 @@ impl Dice {
             key_pid: self.roll(1 << 31) as u32,
             key_secret: vec![self.roll(256) as u8; [4, 32][self.roll(2) as usize]],
             age: self.roll(1 << 31),
-            is_welcome: self.flag(),
+            ready_was_sent: self.flag(),
             tracked: self.pairs(),
             session: self.flag().then_some(session),
             statements: self.pairs(),

@@ -15,9 +15,9 @@ use std::{
 
 use pgweir_auth::scram::DerivedKeys;
 use pgweir_core::{
-    Action, Actions, Address, Arrival, Closed, ConnectError, Finding, Peer, ReadMode, Source, Time,
-    TlsFacts, Token, WorkerId, backend::Server, mail::Mail, occupancy::Occupancies,
-    takeover::ClientRecord,
+    Action, Actions, Address, AuthCheckResult, Closed, ConnectError, Peer, ReadMode, Source,
+    TakenOverClient, Time, TlsFacts, Token, WorkerId, backend::Server, mail::Mail,
+    occupancy::Occupancies, takeover::ClientRecord,
 };
 use rustix::event::epoll::Event;
 use tempfile::TempDir;
@@ -133,7 +133,7 @@ impl Pooler for Probe {
 
     fn derive_refused(&mut self, _: Token, _: Time, _: &mut Actions) {}
 
-    fn found(&mut self, _: Token, _: Finding, _: Time, _: &mut Actions) {}
+    fn found(&mut self, _: Token, _: AuthCheckResult, _: Time, _: &mut Actions) {}
 
     fn mail(&mut self, _: Mail, _: Time, out: &mut Actions) {
         self.note(FIRST, Seen::Mail, out);
@@ -143,7 +143,13 @@ impl Pooler for Probe {
         unreachable!("no test makes a server")
     }
 
-    fn arrived(&mut self, _: Box<ClientRecord>, _: bool, _: Time, _: &mut Actions) -> Arrival {
+    fn take_over_client(
+        &mut self,
+        _: Box<ClientRecord>,
+        _: bool,
+        _: Time,
+        _: &mut Actions,
+    ) -> TakenOverClient {
         unreachable!("no test takes over")
     }
 

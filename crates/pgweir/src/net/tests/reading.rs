@@ -185,8 +185,8 @@ fn a_letter_waits_until_what_had_come_was_read() {
     let mut client = world.client();
     for to in [WorkerId(0), WorkerId(1)] {
         write(&mut client, b"X");
-        let mail = Mail::CaughtUp;
-        world.act(Action::MailOnceRead { to, mail });
+        let mail = Mail::PendingProcessed;
+        world.act(Action::MailAfterPending { to, mail });
         assert_eq!(world.seen(), []);
         let seen = |world: &World, to: WorkerId| {
             let driver = &world.drivers[to.index()];

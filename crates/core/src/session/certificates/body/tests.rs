@@ -4,14 +4,14 @@ use super::*;
 struct Names(Vec<String>);
 
 impl Listener for Names {
-    fn name(&mut self, name: &[u8]) -> Suspicion {
+    fn name(&mut self, name: &[u8]) -> Effects {
         let is = |wanted: &str| name.eq_ignore_ascii_case(wanted.as_bytes());
         if is("set_config") {
-            Suspicion::SETTING
+            Effects::SETTING
         } else if is("pg_advisory_lock") {
-            Suspicion::LOCK
+            Effects::LOCK
         } else {
-            Suspicion::NONE
+            Effects::NONE
         }
     }
 
@@ -20,7 +20,7 @@ impl Listener for Names {
     }
 }
 
-fn found(language: Language, source: &str) -> Suspicion {
+fn found(language: Language, source: &str) -> Effects {
     read(source.as_bytes(), language, true, &mut Names::default()).found
 }
 
@@ -36,7 +36,7 @@ fn clean(language: Language, sources: &[&str]) {
 fn opaque(language: Language, sources: &[&str]) {
     for source in sources {
         assert!(
-            found(language, source).contains(Suspicion::OPAQUE),
+            found(language, source).contains(Effects::OPAQUE),
             "{source}"
         );
     }
@@ -175,7 +175,7 @@ fn opaque_plpgsql() {
 fn names_beyond_ascii() {
     let source = "SELECT gr\u{fc}n FROM t".as_bytes();
     let of = |utf8| read(source, Language::Sql, utf8, &mut Names::default()).found;
-    assert_eq!(of(true), Suspicion::NONE);
+    assert_eq!(of(true), Effects::NONE);
     assert_eq!(of(false), ANYTHING);
 }
 

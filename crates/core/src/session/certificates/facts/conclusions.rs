@@ -9,7 +9,7 @@ use super::{
     },
     Facts,
 };
-use crate::session::scan::Suspicion;
+use crate::session::scan::Effects;
 
 /// So many functions and relations that are not clean are remembered, for SHOW OPAQUE.
 const SUSPECTS_MAX: usize = 1000;
@@ -17,7 +17,7 @@ const SUSPECTS_MAX: usize = 1000;
 /// What follows from the facts.
 #[derive(Debug, Default)]
 pub(in crate::session::certificates) struct Conclusions {
-    pub(in crate::session::certificates) every_text: Suspicion,
+    pub(in crate::session::certificates) every_text: Effects,
     /// Why every text is opaque.
     pub(in crate::session::certificates) opaque_reason: Option<String>,
     /// Why a server with opaque dirt can't be cleaned.
@@ -25,11 +25,11 @@ pub(in crate::session::certificates) struct Conclusions {
     /// Each session may hold something from its login on, by an event trigger.
     pub(in crate::session::certificates) logins_leave_state: bool,
     /// What calls by OID leave behind.
-    pub(in crate::session::certificates) calls: HashMap<u32, Suspicion>,
+    pub(in crate::session::certificates) calls: HashMap<u32, Effects>,
     /// Functions, and what a call leaves behind.
-    pub(in crate::session::certificates) functions: Vec<(Box<str>, Suspicion)>,
+    pub(in crate::session::certificates) functions: Vec<(Box<str>, Effects)>,
     /// Relations, and what reading and writing them leaves behind.
-    pub(in crate::session::certificates) relations: Vec<(Box<str>, Suspicion, Suspicion)>,
+    pub(in crate::session::certificates) relations: Vec<(Box<str>, Effects, Effects)>,
     /// Functions and relations that are not clean, for people.
     pub(in crate::session::certificates) suspects: Vec<Suspect>,
 }
@@ -39,7 +39,7 @@ impl Facts {
     pub(in crate::session::certificates) fn conclude(&mut self) -> Conclusions {
         let mut found = Conclusions::default();
         if self.too_much || !self.is_whole {
-            found.every_text = Suspicion::OPAQUE;
+            found.every_text = Effects::OPAQUE;
             found.opaque_reason =
                 Some("it has more functions and relations than pgweir reads".to_owned());
             found.unclean_reason = found.opaque_reason.clone();
@@ -55,17 +55,17 @@ impl Facts {
         let names = self.named_nodes();
         if let Some(at) = self.graph.known(Node::EveryText) {
             found.every_text = self.graph.bits(at);
-            if found.every_text.contains(Suspicion::OPAQUE) {
+            if found.every_text.contains(Effects::OPAQUE) {
                 found.opaque_reason = self.explain(&names, at).map(Into::into);
             }
         }
         if let Some(doubt) = &self.doubt {
-            found.every_text |= Suspicion::OPAQUE;
+            found.every_text |= Effects::OPAQUE;
             found.opaque_reason = Some(doubt.clone());
         }
         found.unclean_reason.clone_from(&self.unclean);
         for (at, name) in &self.login_triggers {
-            if self.graph.bits(*at).contains(Suspicion::OPAQUE) {
+            if self.graph.bits(*at).contains(Effects::OPAQUE) {
                 found.logins_leave_state = true;
                 let reason = || format!("login trigger {name} may keep something in each session");
                 found.unclean_reason.get_or_insert_with(reason);
@@ -74,20 +74,20 @@ impl Facts {
         for name in &self.unknown {
             let reason = "pgweir does not know what this function of PostgreSQL does";
             let traces = Traces {
-                read: Suspicion::OPAQUE,
-                write: Suspicion::NONE,
+                read: Effects::OPAQUE,
+                write: Effects::NONE,
             };
             found.remember("built-in", name, traces, || Some(reason.into()));
         }
         let builtin = self.builtin.iter();
         found.calls = builtin
-            .map(|(&oid, bits)| (oid, bits.without(Suspicion::READS_SESSION)))
+            .map(|(&oid, bits)| (oid, bits.without(Effects::READS_SESSION)))
             .collect();
         for (at, oid, name) in &self.functions {
             let read = self.graph.bits(*at);
             let traces = Traces {
                 read,
-                write: Suspicion::NONE,
+                write: Effects::NONE,
             };
             found.remember("function", name, traces, || self.explain(&names, *at));
             found.functions.push((name.clone(), read));
@@ -95,7 +95,7 @@ impl Facts {
         }
         for (oid, name) in &self.relations {
             let place = |node| self.graph.known(node);
-            let bits = |node| place(node).map_or(Suspicion::NONE, |at| self.graph.bits(at));
+            let bits = |node| place(node).map_or(Effects::NONE, |at| self.graph.bits(at));
             let (read, write) = (bits(Node::Read(*oid)), bits(Node::Written(*oid)));
             let reason = || self.explain(&names, place(Node::Written(*oid))?);
             found.remember("relation", name, Traces { read, write }, reason);
@@ -121,7 +121,7 @@ impl Facts {
 
     /// Why a node is opaque, in words.
     fn explain(&self, names: &HashMap<u32, String>, at: At) -> Option<Box<str>> {
-        if !self.graph.bits(at).contains(Suspicion::OPAQUE) {
+        if !self.graph.bits(at).contains(Effects::OPAQUE) {
             return None;
         }
         let mut steps: Vec<&str> = Vec::new();

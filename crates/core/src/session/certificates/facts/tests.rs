@@ -55,7 +55,7 @@ impl Database {
     #[track_caller]
     fn check_opaque(&self, name: &str, expect: bool) {
         let found = self.read().word(Name::of(name.as_bytes())).read;
-        assert_eq!(found.contains(Suspicion::OPAQUE), expect, "{found}");
+        assert_eq!(found.contains(Effects::OPAQUE), expect, "{found}");
     }
 
     fn read(&self) -> Certificates {
@@ -72,7 +72,7 @@ impl Database {
         let certificates = self.read();
         assert_eq!(
             certificates.every_text(),
-            Suspicion::NONE,
+            Effects::NONE,
             "{:?}",
             certificates.opaque_reason()
         );
@@ -271,7 +271,7 @@ fn what_no_text_names_counts_for_every_text() {
     ] {
         let certificates = Database::new().clean_and_dirty().with(&row).read();
         assert!(
-            certificates.every_text().contains(Suspicion::OPAQUE),
+            certificates.every_text().contains(Effects::OPAQUE),
             "{row:?}"
         );
         let reason = certificates.opaque_reason().unwrap();
@@ -283,14 +283,14 @@ fn what_no_text_names_counts_for_every_text() {
         ["y", "domain d", &call("20001")],
     ] {
         let certificates = Database::new().clean_and_dirty().with(&row).read();
-        assert_eq!(certificates.every_text(), Suspicion::NONE, "{row:?}");
+        assert_eq!(certificates.every_text(), Effects::NONE, "{row:?}");
     }
     let sequence = Database::new()
         .with(&["y", "default of type d", &call("1574")])
         .read();
-    assert_eq!(sequence.every_text(), Suspicion::SEQUENCE);
+    assert_eq!(sequence.every_text(), Effects::SEQUENCE);
     let new_version = Database::new().with(&["q", "pg_new", "{newfn}"]).read();
-    assert_eq!(new_version.every_text(), Suspicion::OPAQUE);
+    assert_eq!(new_version.every_text(), Effects::OPAQUE);
 }
 
 #[test]
@@ -381,7 +381,7 @@ fn a_reading_that_is_cut_or_wrong() {
     assert!(!facts.take(b"\0\x02\0"));
     assert_eq!(
         Certificates::from_facts(1, facts).every_text(),
-        Suspicion::OPAQUE
+        Effects::OPAQUE
     );
 }
 
@@ -417,7 +417,7 @@ fn many_functions() {
         certificates
             .word(Name::of(b"f19999"))
             .read
-            .contains(Suspicion::OPAQUE)
+            .contains(Effects::OPAQUE)
     );
 }
 
@@ -512,7 +512,7 @@ fn what_reads_the_session_is_found_behind_others() {
         let database = Database::new().with(&["i", "2077"]).with(&["n", "f"]);
         let database = database.with(&["f", "20010", "f", "sql", "f", "", "", tree, "", "0", "i"]);
         database.check(&[("f", "OPAQUE", NONE)]);
-        assert_eq!(database.read().call_by_oid(2077), Suspicion::NONE);
+        assert_eq!(database.read().call_by_oid(2077), Effects::NONE);
     }
 }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use crate::session::{
-    Customs,
+    CustomParameters,
     scan::lexer::{is_of_word, starts_word},
 };
 
@@ -120,7 +120,7 @@ impl CustomNames {
     fn readers_next(&mut self, byte: u8) {
         for reader in &mut self.readers {
             if let Some(name) = reader.next(byte) {
-                if self.found.len() > Customs::MAX {
+                if self.found.len() > CustomParameters::MAX {
                     // That is known to be too many.
                     continue;
                 }

@@ -30,10 +30,10 @@ fn rows_of_system_catalogs_are_ddl() {
             "BEGIN RETURN (SELECT count(*) FROM pg_proc); END",
         )
         .read();
-    assert_eq!(of(&found, "f").read, Suspicion::NONE);
-    assert_eq!(of(&found, "v").read, Suspicion::NONE);
+    assert_eq!(of(&found, "f").read, Effects::NONE);
+    assert_eq!(of(&found, "v").read, Effects::NONE);
     assert_eq!(of(&found, "v").write, ANYTHING);
-    for (command, expect) in [("1", Suspicion::NONE), ("2", ANYTHING)] {
+    for (command, expect) in [("1", Effects::NONE), ("2", ANYTHING)] {
         let tree = format!("({{QUERY :commandType {command} :relid 1255 }})");
         let function = ["f", "20001", "f", "sql", "f", "", "", &tree, "", "0"];
         let found = with_catalog().with(&["n", "f"]).with(&function).read();
@@ -66,7 +66,7 @@ fn parameters_of_plpgsql() {
         let found = Database::new().with(&["n", "f"]).with(&function).read();
         found.word(Name::of(b"f")).read
     };
-    assert_eq!(of("work_mem,app.x", CLEAN), Suspicion::NONE);
+    assert_eq!(of("work_mem,app.x", CLEAN), Effects::NONE);
     assert_eq!(of("plpgsql.variable_conflict", CLEAN), body::COMPILES);
     let set = "BEGIN PERFORM set_config('plpgsql.variable_conflict', 'error', true); RETURN 1; END";
     assert!(of("", set).contains(body::COMPILES));

@@ -1,0 +1,376 @@
+//! Commands that change something.
+
+use std::collections::BTreeSet;
+
+use pgweir_config::{Scope, is_console};
+
+use crate::{
+    Action, Actions, Control, Halt, Level, SharedPool, Shutdown, Time, Token,
+    console::{Awaiting, Command, RoundTask, write_done},
+    fault::Fault,
+    worker::Worker,
+};
+
+impl Worker {
+    /// Carries out a command that changes something.
+    pub(super) fn console_order(
+        &mut self,
+        conn: Token,
+        command: Command,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let outcome = match command {
+            Command::Set { key, value } => return self.ask_for_set(conn, key, value, out),
+            Command::Reload => return self.ask_for_reload(conn, out),
+            Command::Restart => {
+                out.list.push(Action::Control(Control::Restart));
+                return out.send_made(conn, |bytes| write_done("RESTART", bytes));
+            }
+            Command::Shutdown(how) => return self.ask_for_shutdown(conn, how, out),
+            Command::Pause(database) => self.pause(conn, database, now, out),
+            Command::Suspend => self.suspend(conn, now, out),
+            Command::Resume(database) => self.resume(conn, &database, now, out),
+            Command::Kill(database) => self.order_kill(conn, database, now, out),
+            Command::KillClient(id) => self.order_kill_client(conn, &id, now, out),
+            Command::Reconnect(database) => self.reconnect(conn, &database, now, out),
+            Command::Disable(database) => self.set_disabled(conn, &database, true, now, out),
+            Command::Enable(database) => self.set_disabled(conn, &database, false, now, out),
+            Command::WaitClose(database) => self.wait_close(conn, database, now, out),
+            Command::Empty | Command::Show(_) | Command::Parameter(..) | Command::SetParameter => {
+                Ok(())
+            }
+        };
+        if let Err(fault) = outcome {
+            self.console_fault(conn, &fault, out);
+        }
+    }
+
+    fn pause(
+        &mut self,
+        conn: Token,
+        database: String,
+        now: Time,
+        out: &mut Actions,
+    ) -> Result<(), Fault> {
+        let operator = self.directory.operator();
+        if operator.halt() != Halt::No {
+            return operator.pause();
+        }
+        issued("PAUSE", &database, out);
+        let database = self.meant(database, "pause")?;
+        match &database {
+            None => self.directory.operator().pause()?,
+            Some(name) => self.directory.operator().pause_databases([name.clone()])?,
+        }
+        let errand = RoundTask::ApplyOrders(Awaiting::Paused(database));
+        self.begin_round(conn, errand, now, out);
+        Ok(())
+    }
+
+    fn suspend(&mut self, conn: Token, now: Time, out: &mut Actions) -> Result<(), Fault> {
+        let by = (self.id, conn);
+        let workers = self.directory.workers();
+        self.directory.operator().suspend(by, workers)?;
+        issued("SUSPEND", "", out);
+        self.begin_round(conn, RoundTask::ApplyOrders(Awaiting::Suspended), now, out);
+        Ok(())
+    }
+
+    fn resume(
+        &mut self,
+        conn: Token,
+        database: &str,
+        now: Time,
+        out: &mut Actions,
+    ) -> Result<(), Fault> {
+        issued("RESUME", database, out);
+        let operator = self.directory.operator();
+        match database {
+            "" => drop(operator.resume()?),
+            name if !is_console(name) && self.snapshot.config.database(name).is_none() => {
+                return Err(no_such_database(name));
+            }
+            name => operator.resume_database(name)?,
+        }
+        self.begin_round(conn, RoundTask::Settle("RESUME".to_owned()), now, out);
+        Ok(())
+    }
+
+    fn order_kill(
+        &mut self,
+        conn: Token,
+        database: String,
+        now: Time,
+        out: &mut Actions,
+    ) -> Result<(), Fault> {
+        let operator = self.directory.operator();
+        if operator.halt() != Halt::No {
+            return operator.pause();
+        }
+        issued("KILL", &database, out);
+        let database = self.meant(database, "kill")?;
+        let names: BTreeSet<String> = match &database {
+            Some(name) => [name.clone()].into(),
+            None => {
+                let pools = self.directory.pools().into_iter();
+                pools.map(|pool| pool.key.database.to_string()).collect()
+            }
+        };
+        self.directory.operator().pause_databases(names)?;
+        self.begin_round(conn, RoundTask::Kill(database), now, out);
+        Ok(())
+    }
+
+    fn order_kill_client(
+        &mut self,
+        conn: Token,
+        id: &str,
+        now: Time,
+        out: &mut Actions,
+    ) -> Result<(), Fault> {
+        let id = client_id(id)
+            .ok_or_else(|| Fault::Command("invalid client pointer supplied".to_owned()))?;
+        let errand = RoundTask::KillClient { id, found: false };
+        self.begin_round(conn, errand, now, out);
+        Ok(())
+    }
+
+    fn reconnect(
+        &mut self,
+        conn: Token,
+        database: &str,
+        now: Time,
+        out: &mut Actions,
+    ) -> Result<(), Fault> {
+        issued("RECONNECT", database, out);
+        let database = self.meant(database.to_owned(), "reconnect")?;
+        for pool in self.pools_of(database.as_deref()) {
+            pool.epochs.lock().renew();
+            // What was wrong with the old servers says nothing of the new ones.
+            let notes = {
+                let mut ledger = pool.ledger.lock();
+                ledger.allow_next_login();
+                ledger.tick(now)
+            };
+            self.deliver(notes, &pool, out);
+        }
+        out.list.push(Action::Control(Control::RefreshNames));
+        self.begin_round(conn, RoundTask::Settle("RECONNECT".to_owned()), now, out);
+        Ok(())
+    }
+
+    fn set_disabled(
+        &mut self,
+        conn: Token,
+        database: &str,
+        disabled: bool,
+        now: Time,
+        out: &mut Actions,
+    ) -> Result<(), Fault> {
+        if database.is_empty() {
+            return Err(Fault::Command("a database is required".to_owned()));
+        }
+        let verb = if disabled { "DISABLE" } else { "ENABLE" };
+        issued(verb, database, out);
+        // PgBouncer has the same words for both.
+        if let Some(name) = self.meant(database.to_owned(), "disable")? {
+            self.directory.operator().set_disabled(&name, disabled);
+        }
+        self.begin_round(conn, RoundTask::Settle(verb.to_owned()), now, out);
+        Ok(())
+    }
+
+    fn wait_close(
+        &mut self,
+        conn: Token,
+        database: String,
+        now: Time,
+        out: &mut Actions,
+    ) -> Result<(), Fault> {
+        issued("WAIT_CLOSE", &database, out);
+        if is_console(&database) {
+            return Err(Fault::Command(format!(
+                "cannot wait in admin db: {database}"
+            )));
+        }
+        let database = self.meant(database, "wait in")?;
+        self.console_awaits(conn, Awaiting::Closed(database), now, out);
+        Ok(())
+    }
+
+    /// The database that a command is about; `None` for all.
+    fn meant(&self, name: String, verb: &str) -> Result<Option<String>, Fault> {
+        if name.is_empty() {
+            return Ok(None);
+        }
+        if is_console(&name) {
+            return Err(Fault::Command(format!("cannot {verb} admin db: {name}")));
+        }
+        match self.snapshot.config.database(&name) {
+            Some(_) => Ok(Some(name)),
+            None => Err(no_such_database(&name)),
+        }
+    }
+
+    fn pools_of(&self, database: Option<&str>) -> Vec<std::sync::Arc<SharedPool>> {
+        let mut pools = self.directory.pools();
+        pools.retain(|pool| database.is_none_or(|database| *pool.key.database == *database));
+        pools
+    }
+
+    /// The console is busy until this has come.
+    pub(super) fn console_awaits(
+        &mut self,
+        conn: Token,
+        what: Awaiting,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let worker = self.id;
+        let Some(console) = self.console(conn) else {
+            return;
+        };
+        console.begin();
+        console.wait_for(what);
+        self.directory.operator().wait(worker, conn);
+        self.console_awaited(conn, now, out);
+    }
+
+    /// Has it come?
+    pub(crate) fn console_awaited(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let awaits = self
+            .console(conn)
+            .and_then(|console| console.awaits().cloned());
+        let Some(what) = awaits else { return };
+        if what.is_void(self.directory.operator()) {
+            return self.end_await(conn, Err(&Fault::CommandCanceled), now, out);
+        }
+        let is_left = |pool: &SharedPool| {
+            let epochs = pool.epochs.lock();
+            match what {
+                Awaiting::Paused(_) => epochs.servers() > 0,
+                Awaiting::Closed(_) => epochs.outdated() > 0,
+                Awaiting::Suspended => false,
+            }
+        };
+        let done = match what {
+            Awaiting::Suspended => self.directory.operator().are_all_quiet(),
+            _ => !self
+                .pools_of(what.database())
+                .iter()
+                .any(|pool| is_left(pool)),
+        };
+        if done {
+            self.end_await(conn, Ok(what.tag()), now, out);
+        }
+    }
+
+    fn end_await(
+        &mut self,
+        conn: Token,
+        outcome: Result<&str, &Fault>,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        if let Some(console) = self.console(conn) {
+            console.stop_waiting();
+        }
+        self.directory.operator().wait_no_more(self.id, conn);
+        self.answer(conn, outcome, now, out);
+    }
+
+    /// A cancel request for a console: PAUSE is taken back, and what waits is answered.
+    pub(crate) fn cancel_console(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let awaits = self
+            .console(conn)
+            .and_then(|console| console.awaits().cloned());
+        let operator = self.directory.operator();
+        // An error means that somebody else has taken it back, or that the process ends.
+        let taken_back = match &awaits {
+            None => return,
+            Some(Awaiting::Paused(None) | Awaiting::Suspended) => operator.resume().map(drop),
+            Some(Awaiting::Paused(Some(name))) => operator.resume_database(name),
+            Some(Awaiting::Closed(_)) => Ok(()),
+        };
+        self.end_await(conn, Err(&Fault::CommandCanceled), now, out);
+        if taken_back.is_ok() {
+            self.announce_operator_orders(out);
+        }
+    }
+
+    /// A console has left: what it ordered stays in force, but nobody waits for it.
+    pub(crate) fn console_left(&self, conn: Token, out: &mut Actions) {
+        self.directory.operator().wait_no_more(self.id, conn);
+        self.resume_without_console(conn, out);
+    }
+
+    fn ask_for_set(&mut self, conn: Token, key: String, value: String, out: &mut Actions) {
+        let shown = if is_secret(&key) {
+            SECRET_SHOWN
+        } else {
+            &value
+        };
+        self.await_control(conn, format!("SET {key}={shown}"));
+        out.list.push(Action::Control(Control::Set {
+            worker: self.id,
+            console: conn,
+            key,
+            value,
+        }));
+    }
+
+    fn ask_for_reload(&mut self, conn: Token, out: &mut Actions) {
+        issued("RELOAD", "", out);
+        self.await_control(conn, "RELOAD".to_owned());
+        out.list.push(Action::Control(Control::Reload {
+            worker: self.id,
+            console: conn,
+        }));
+    }
+
+    fn ask_for_shutdown(&mut self, conn: Token, how: Shutdown, out: &mut Actions) {
+        let words = match how {
+            Shutdown::WaitForClients => "SHUTDOWN WAIT_FOR_CLIENTS",
+            Shutdown::WaitForServers => "SHUTDOWN WAIT_FOR_SERVERS",
+            Shutdown::Immediate => "SHUTDOWN",
+        };
+        issued(words, "", out);
+        self.directory.operator().begin_end();
+        out.list.push(Action::Control(Control::Shutdown(how)));
+        if how != Shutdown::Immediate {
+            out.send_made(conn, |bytes| write_done("SHUTDOWN", bytes));
+        }
+    }
+}
+
+/// What SHOW CONFIG has for a secret.
+const SECRET_SHOWN: &str = "****";
+
+/// Has this setting a value that nobody may see?
+fn is_secret(key: &str) -> bool {
+    let mut settings = Scope::Global.settings().iter();
+    settings.any(|info| info.secret && info.name.eq_ignore_ascii_case(key))
+}
+
+fn issued(command: &str, database: &str, out: &mut Actions) {
+    let text = match database {
+        "" => format!("{command} command issued"),
+        name => format!("{command} '{name}' command issued"),
+    };
+    out.log(Level::Log, "", text);
+}
+
+fn no_such_database(name: &str) -> Fault {
+    Fault::Command(format!("no such database: {name}"))
+}
+
+/// A client's number, as SHOW CLIENTS has it (`id`, or `ptr`: `0x1f`), or as the log does (`C-0x1f`). One that
+/// is too large is nobody's.
+fn client_id(text: &str) -> Option<u64> {
+    let text = text.strip_prefix("C-").unwrap_or(text);
+    let hex = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+    let (digits, radix) = hex.map_or((text, 10), |digits| (digits, 16));
+    let is_number = !digits.is_empty() && digits.chars().all(|digit| digit.is_digit(radix));
+    is_number.then(|| u64::from_str_radix(digits, radix).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,394 @@
+//! One client's part: what it listens to, and what it is to be told at the end of its transaction.
+
+use pgweir_wire::Header;
+
+use super::{Channel, ListenerKey, Notification, PendingUnlisten, listener_channels::command};
+use crate::Time;
+
+/// What a client that listens waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stage {
+    /// Nothing.
+    Settled,
+    /// Its listener is to listen to these channels.
+    Asking(Vec<Channel>),
+    /// All that was notified before a moment ago.
+    Fenced,
+    /// The same, before another listener takes the place of its own.
+    FencedToMove,
+    /// What the process that it comes from has heard.
+    Elsewhere,
+}
+
+/// A client that has come from the process before this one, which still hears for it.
+#[derive(Debug)]
+pub struct TakenOverListener {
+    /// What that one has heard, whole messages.
+    pub notified: Vec<u8>,
+    /// It has been told that it may begin.
+    pub ready_was_sent: bool,
+}
+
+/// A client that listens.
+#[derive(Debug)]
+pub struct Listening {
+    /// The listener.
+    pub key: ListenerKey,
+    /// What it waits for.
+    pub stage: Stage,
+    /// The listener that it hears until the present one is ready, since its encoding has changed.
+    former: Option<Box<(ListenerKey, Vec<Channel>)>>,
+    /// The channels that it hears.
+    channels: Vec<Channel>,
+    /// The number of its last question.
+    number: u32,
+    /// When it asked.
+    pub asked_at: Time,
+    /// Whole messages, for the end of its transaction, or until it reads again.
+    backlog: Vec<u8>,
+    /// The channels that are new in this transaction, and where in the backlog they begin to be heard.
+    fresh: Vec<Channel>,
+    fresh_from: usize,
+    /// UNLISTEN, until it takes effect.
+    pub pending_unlisten: PendingUnlisten,
+    /// Where it comes from another process: that is told together with what was heard here.
+    pub taken_over: Option<Box<TakenOverListener>>,
+}
+
+/// More than a client may be behind with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Overflow;
+
+impl Listening {
+    /// A client that hears nothing yet.
+    #[must_use]
+    pub fn new(key: ListenerKey) -> Self {
+        Self {
+            key,
+            stage: Stage::Settled,
+            former: None,
+            channels: Vec::new(),
+            number: 0,
+            asked_at: Time(0),
+            backlog: Vec::new(),
+            fresh: Vec::new(),
+            fresh_from: 0,
+            pending_unlisten: PendingUnlisten::default(),
+            taken_over: None,
+        }
+    }
+
+    /// May its client go to another process now?
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.stage == Stage::Settled
+            && self.former.is_none()
+            && !self.has_backlog()
+            && !self.pending_unlisten.is_due()
+    }
+
+    /// This was heard for it, before what has been heard here.
+    pub fn prepend_backlog(&mut self, mut messages: Vec<u8>) {
+        messages.append(&mut self.backlog);
+        self.backlog = messages;
+    }
+
+    /// The number of the next question.
+    pub fn ask(&mut self, stage: Stage, now: Time) -> u32 {
+        self.stage = stage;
+        self.asked_at = now;
+        self.number = self.number.wrapping_add(1);
+        self.number
+    }
+
+    /// Is this the answer that it waits for?
+    #[must_use]
+    pub fn awaits(&self, number: u32) -> bool {
+        self.stage != Stage::Settled && self.number == number
+    }
+
+    /// The channels that it hears.
+    #[must_use]
+    pub fn channels(&self) -> &[Channel] {
+        &self.channels
+    }
+
+    /// Their names.
+    #[must_use]
+    pub fn names(&self) -> Vec<Vec<u8>> {
+        self.channels
+            .iter()
+            .map(|channel| channel.to_vec())
+            .collect()
+    }
+
+    /// Does it hear nothing, and wait for nothing?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.channels.is_empty() && self.stage == Stage::Settled && !self.has_backlog()
+    }
+
+    /// LISTEN, for each channel that it hears.
+    #[must_use]
+    pub fn listen_commands(&self) -> Vec<u8> {
+        let mut text = Vec::new();
+        for channel in &self.channels {
+            command(&mut text, b"LISTEN ", channel);
+        }
+        text
+    }
+
+    /// Those of `names` that it doesn't hear, each once.
+    #[must_use]
+    pub fn channels_not_held(&self, names: &[Vec<u8>]) -> Vec<Channel> {
+        let mut new: Vec<Channel> = Vec::new();
+        for name in names {
+            let is_known = |channel: &Channel| channel[..] == name[..];
+            if !self.channels.iter().any(is_known) && !new.iter().any(is_known) {
+                new.push(name.as_slice().into());
+            }
+        }
+        new
+    }
+
+    /// Its encoding has changed: another listener is to take its channels over, which are given with
+    /// those of `made`.
+    pub fn move_to(&mut self, key: ListenerKey, made: &[Vec<u8>]) -> Vec<Channel> {
+        let mut all = self.channels_not_held(made);
+        let channels = std::mem::take(&mut self.channels);
+        all.extend(channels.iter().map(Channel::clone));
+        let before = std::mem::replace(&mut self.key, key);
+        self.former = Some(Box::new((before, channels)));
+        all
+    }
+
+    /// The listener and the channels that it has left, now that others hear for it.
+    pub fn take_former(&mut self) -> Option<(ListenerKey, Vec<Channel>)> {
+        self.former.take().map(|former| *former)
+    }
+
+    /// The other listener can't: everything stays as it was.
+    pub fn cancel_move(&mut self) {
+        if let Some((key, channels)) = self.take_former() {
+            self.key = key;
+            self.channels = channels;
+        }
+    }
+
+    /// From here on it hears these too.
+    pub fn add_channels(&mut self, channels: Vec<Channel>) {
+        self.fresh_from = self.backlog.len();
+        self.channels.extend(channels.iter().map(Channel::clone));
+        self.fresh = channels;
+    }
+
+    /// A text says UNLISTEN, of one channel or of all.
+    pub fn unlisten(&mut self, channel: Option<&[u8]>) {
+        // What was listened to in this very transaction, the server itself knows of.
+        let heard = channel.map(|name| self.channels.iter().find(|heard| heard[..] == *name));
+        match heard {
+            None => self.pending_unlisten.note_unlisten(None),
+            Some(None) => {}
+            Some(heard) => self.pending_unlisten.note_unlisten(heard),
+        }
+    }
+
+    /// UNLISTEN of one channel or of all, outside a transaction: the channels that it hears no more.
+    pub fn drop_now(&mut self, channel: Option<&[u8]>) -> Vec<Channel> {
+        let channels = std::mem::take(&mut self.channels);
+        let (gone, kept) = channels
+            .into_iter()
+            .partition(|heard| channel.is_none_or(|name| heard[..] == *name));
+        self.channels = kept;
+        gone
+    }
+
+    /// No transaction is open: the channels that it hears no more, which are all that UNLISTEN was said
+    /// of, unless its server listens to them now (`made`): then LISTEN came last.
+    pub fn take_dropped(&mut self, made: &[Vec<u8>]) -> Vec<Channel> {
+        let dropped = self.pending_unlisten.take();
+        let goes = |channel: &Channel| {
+            dropped.has(channel) && !made.iter().any(|name| name[..] == channel[..])
+        };
+        let channels = std::mem::take(&mut self.channels);
+        let (gone, kept) = channels.into_iter().partition(goes);
+        self.channels = kept;
+        gone
+    }
+
+    /// Its listener has heard this; to be told at the end of the transaction.
+    ///
+    /// # Errors
+    /// The backlog would be above `most` bytes.
+    pub fn keep(&mut self, message: &[u8], most: usize) -> Result<(), Overflow> {
+        if self.backlog.len() + message.len() > most {
+            return Err(Overflow);
+        }
+        self.backlog.extend_from_slice(message);
+        Ok(())
+    }
+
+    /// Is it its listener that tells it what comes on this channel? One that is new may be heard by
+    /// both, until all is [settled](Listening::settle).
+    #[must_use]
+    pub fn receives(&self, channel: &[u8]) -> bool {
+        let is_it = |one: &Channel| one[..] == *channel;
+        self.channels.iter().any(is_it) && !self.fresh.iter().any(is_it)
+    }
+
+    /// Is there anything to tell?
+    #[must_use]
+    pub fn has_backlog(&self) -> bool {
+        !self.backlog.is_empty()
+    }
+
+    /// Everything has been heard that was notified before the last question.
+    pub fn settle(&mut self) {
+        self.stage = Stage::Settled;
+    }
+
+    /// What is to be told now. What its own server has heard on channels that are new (`overheard`,
+    /// whole messages), and its listener may have heard as well, is told once.
+    pub fn take_backlog(&mut self, notified: &[u8]) -> Vec<u8> {
+        let fresh = std::mem::take(&mut self.fresh);
+        let from = std::mem::take(&mut self.fresh_from);
+        let backlog = std::mem::take(&mut self.backlog);
+        if notified.is_empty() {
+            return backlog;
+        }
+        let (before, since) = backlog.split_at(from.min(backlog.len()));
+        let is_fresh = |message: &&[u8]| {
+            Notification::parse(message)
+                .is_some_and(|it| fresh.iter().any(|channel| channel[..] == *it.channel))
+        };
+        let direct: Vec<&[u8]> = messages(notified).collect();
+        let heard: Vec<&[u8]> = messages(since).filter(is_fresh).collect();
+        // Both have it from the same queue of PostgreSQL: the end of one is the beginning of the other.
+        let most = direct.len().min(heard.len());
+        let common = (0..=most)
+            .rev()
+            .find(|&n| are_same(&direct[direct.len() - n..], &heard[..n]));
+        let only_direct = &direct[..direct.len() - common.unwrap_or(0)];
+        [before, &only_direct.concat(), since].concat()
+    }
+}
+
+/// Are these the same notifications?
+fn are_same(direct: &[&[u8]], heard: &[&[u8]]) -> bool {
+    let mut pairs = direct.iter().zip(heard);
+    pairs.all(|(one, other)| Notification::are_same(one, other))
+}
+
+/// The messages of a series of whole ones.
+fn messages(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let len = Header::parse(bytes).ok()??.message_len();
+        let message = bytes.get(..len)?;
+        bytes = &bytes[len..];
+        Some(message)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::PoolId;
+
+    fn listening(channels: &[&str]) -> Listening {
+        let mut listening = Listening::new(ListenerKey {
+            pool: PoolId(0),
+            encoding: b"UTF8"[..].into(),
+        });
+        listening.add_channels(channels.iter().map(|name| name.as_bytes().into()).collect());
+        listening.take_backlog(b"");
+        listening
+    }
+
+    fn message(channel: &str, payload: &str) -> Vec<u8> {
+        let body = format!("\0\0\0\x01{channel}\0{payload}\0");
+        let mut message = vec![b'A'];
+        message.extend_from_slice(&(body.len() as u32 + 4).to_be_bytes());
+        message.extend_from_slice(body.as_bytes());
+        message
+    }
+
+    fn names(names: &[&str]) -> Vec<Vec<u8>> {
+        names.iter().map(|name| name.as_bytes().to_vec()).collect()
+    }
+
+    /// Listens to `c`, which its server hears as `direct` and the listener as `heard`: what is it told?
+    fn check(direct: &[&str], heard: &[&str], expect: &[&str]) {
+        let mut listening = listening(&["other"]);
+        listening.keep(&message("other", "before"), 9999).unwrap();
+        let new = listening.channels_not_held(&names(&["c", "c", "other"]));
+        assert_eq!(new, [Channel::from(&b"c"[..])]);
+        let number = listening.ask(Stage::Asking(new.clone()), Time(1));
+        assert!(listening.awaits(number));
+        listening.add_channels(new);
+        assert!(listening.receives(b"other") && !listening.receives(b"c"));
+        for payload in heard {
+            listening.keep(&message("c", payload), 9999).unwrap();
+            listening.keep(&message("other", "x"), 9999).unwrap();
+        }
+        listening.ask(Stage::Fenced, Time(2));
+        listening.settle();
+        let direct: Vec<_> = direct.iter().map(|payload| message("c", payload)).collect();
+        let told = listening.take_backlog(&direct.concat());
+        let told: Vec<_> = messages(&told)
+            .filter_map(Notification::parse)
+            .filter(|it| it.payload != b"x")
+            .map(|it| String::from_utf8_lossy(it.payload).into_owned())
+            .collect();
+        assert_eq!(told[0], "before");
+        assert_eq!(told[1..], *expect, "{direct:?} {heard:?}");
+        assert!(!listening.has_backlog() && listening.receives(b"c"));
+    }
+
+    #[test]
+    fn what_both_have_heard_is_told_once() {
+        check(&[], &[], &[]);
+        check(&["1"], &[], &["1"]);
+        check(&[], &["1"], &["1"]);
+        check(&["1", "2"], &["2", "3"], &["1", "2", "3"]);
+        check(&["1", "2", "3"], &["1", "2", "3"], &["1", "2", "3"]);
+        check(&["1", "2"], &["3"], &["1", "2", "3"]);
+        check(&["1", "1"], &["1", "2"], &["1", "1", "2"]);
+    }
+
+    #[test]
+    fn a_backlog_is_bounded() {
+        let mut listening = listening(&["c"]);
+        let one = message("c", "payload");
+        assert_eq!(listening.keep(&one, 2 * one.len()), Ok(()));
+        assert_eq!(listening.keep(&one, 2 * one.len()), Ok(()));
+        assert_eq!(listening.keep(&one, 2 * one.len()), Err(Overflow));
+        assert_eq!(listening.take_backlog(b"").len(), 2 * one.len());
+        assert_eq!(listening.keep(&one, 2 * one.len()), Ok(()));
+    }
+
+    #[test]
+    fn unlisten() {
+        let check = |said: &[Option<&str>], made: &[&str], expect: &[&str]| {
+            let mut listening = listening(&["a", "b"]);
+            for name in said {
+                listening.unlisten(name.map(str::as_bytes));
+            }
+            listening.pending_unlisten.completed(b"UNLISTEN\0");
+            let gone = listening.take_dropped(&names(made));
+            let gone: Vec<_> = gone.iter().map(|c| String::from_utf8_lossy(c)).collect();
+            assert_eq!(gone, expect, "{said:?} {made:?}");
+            assert_eq!(listening.channels().len() + expect.len(), 2);
+            assert!(listening.take_dropped(&[]).is_empty());
+        };
+        check(&[], &[], &[]);
+        check(&[Some("a")], &[], &["a"]);
+        check(&[Some("a"), Some("c"), Some("a")], &["b"], &["a"]);
+        check(&[Some("a"), None], &[], &["a", "b"]);
+        check(&[None, Some("a")], &["b"], &["a"]);
+        let mut listening = listening(&["a"]);
+        listening.unlisten(None);
+        listening.pending_unlisten.completed(b"UNLISTEN\0");
+        listening.pending_unlisten.failed();
+        assert!(listening.take_dropped(&[]).is_empty());
+    }
+}

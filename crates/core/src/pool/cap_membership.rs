@@ -1,0 +1,111 @@
+//! A pool's entry in the caps that pools share.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use parking_lot::Mutex;
+
+use super::{CapLimits, Caps, Denied, PoolId, Scope};
+use crate::Time;
+
+/// The caps of a process, shared by all of its pools.
+///
+/// The lock is taken when a server is opened, closed or denied, and when a server becomes free while a pool is denied.
+/// Order of locks: a ledger's lock first, then this one; never the locks of two ledgers.
+#[derive(Debug, Default)]
+pub struct SharedCaps {
+    book: Mutex<Caps>,
+    /// How many pools are denied, to be read without the lock.
+    short: AtomicUsize,
+}
+
+/// One pool's entry in the caps.
+#[derive(Debug)]
+pub struct CapMembership {
+    caps: Arc<SharedCaps>,
+    pool: PoolId,
+}
+
+impl SharedCaps {
+    /// Reads or changes the caps.
+    pub fn with<R>(&self, act: impl FnOnce(&mut Caps) -> R) -> R {
+        let mut book = self.book.lock();
+        let result = act(&mut book);
+        self.short.store(book.short(), Ordering::Relaxed);
+        result
+    }
+}
+
+impl CapMembership {
+    /// An entry for a pool of this database and user.
+    #[must_use]
+    pub fn new(caps: &Arc<SharedCaps>, pool: PoolId, names: [&str; 2], limits: CapLimits) -> Self {
+        caps.with(|book| book.join(pool, names[0], names[1], limits));
+        Self {
+            caps: Arc::clone(caps),
+            pool,
+        }
+    }
+
+    /// An entry in separate caps without limits.
+    #[must_use]
+    pub fn unlimited() -> Self {
+        let limits = CapLimits {
+            database: 0,
+            user: 0,
+            process: 0,
+            weight: 1,
+        };
+        Self::new(&Arc::default(), PoolId(0), ["", ""], limits)
+    }
+
+    /// Removes the entry.
+    pub fn part(&mut self) {
+        self.caps.with(|book| book.part(self.pool));
+    }
+
+    pub(super) fn set_limits(&self, limits: CapLimits) -> Vec<PoolId> {
+        self.caps.with(|book| book.set_limits(self.pool, limits))
+    }
+
+    pub(super) fn take(&self, now: Time) -> Result<(), Denied> {
+        self.caps.with(|book| book.take(self.pool, now))
+    }
+
+    pub(super) fn take_spare(&self) -> bool {
+        self.caps.with(|book| book.take_spare(self.pool))
+    }
+
+    pub(super) fn take_anyway(&self) -> Option<Scope> {
+        self.caps.with(|book| book.take_anyway(self.pool))
+    }
+
+    pub(super) fn claim(&self) -> bool {
+        self.caps.with(|book| book.claim(self.pool))
+    }
+
+    pub(super) fn search_again(&self) -> Vec<Scope> {
+        self.caps.with(|book| book.search_again(self.pool))
+    }
+
+    pub(super) fn give_back(&self) -> Vec<PoolId> {
+        self.caps.with(|book| book.give_back(self.pool))
+    }
+
+    pub(super) fn withdraw(&self) {
+        self.caps.with(|book| book.withdraw(self.pool));
+    }
+
+    /// Takes no lock while no pool is denied. The number of denied pools may be outdated: but a pool that is denied
+    /// later begins a search through all workers, which finds a server that was kept here.
+    pub(super) fn must_go(&self, wanted: bool, now: Time) -> bool {
+        self.caps.short.load(Ordering::Relaxed) > 0
+            && self.caps.with(|book| book.must_go(self.pool, wanted, now))
+    }
+
+    pub(super) fn usage(&self, scope: Scope) -> (u32, u32) {
+        self.caps.with(|book| book.usage(self.pool, scope))
+    }
+}

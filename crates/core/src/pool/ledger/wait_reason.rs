@@ -1,0 +1,53 @@
+//! Why a pool opens no more servers.
+
+use super::Ledger;
+use crate::{Time, pool::Scope};
+
+/// Why a pool in which clients wait opens no more servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitReason {
+    /// The pool has as many servers as its size allows.
+    Size,
+    /// A cap that the pool shares with others is full.
+    Cap {
+        /// The cap.
+        by: Scope,
+        /// The cap's limit.
+        limit: u32,
+    },
+    /// The last login failed; the next is tried at this time.
+    Failed(Time),
+    /// The pool is paused.
+    Paused,
+    /// The pool is opening servers that have not logged in yet.
+    Connecting,
+    /// There is no reason.
+    None,
+}
+
+impl Ledger {
+    /// Why the pool opens no more servers.
+    #[must_use]
+    pub fn wait_reason(&self, now: Time) -> WaitReason {
+        if self.paused {
+            WaitReason::Paused
+        } else if !self.has_room(now) {
+            WaitReason::Size
+        } else if let Some(by) = self.denied {
+            let (_, limit) = self.caps.usage(by);
+            WaitReason::Cap { by, limit }
+        } else if now < self.retry_at {
+            WaitReason::Failed(self.retry_at)
+        } else if self.connecting > 0 {
+            WaitReason::Connecting
+        } else {
+            WaitReason::None
+        }
+    }
+
+    /// When the longest-waiting client that takes any server began to wait.
+    #[must_use]
+    pub fn waiting_since(&self) -> Option<Time> {
+        self.oldest().map(|(_, waiter)| waiter.since)
+    }
+}

@@ -1,0 +1,109 @@
+//! A client's messages that can't go on yet: their names have not all come, or what they mean depends
+//! on answers that are yet to come.
+
+use pgweir_wire::{Header, tag::frontend};
+
+use super::{client_to_server::ClientMessages, named::Named};
+use crate::{
+    Actions, ReadMode,
+    fault::Fault,
+    frontend::{Held, Upstream},
+};
+
+/// The longest names that are read in a message.
+const NAMES_MAX: usize = 64 * 1024;
+
+/// Longer texts go on in the parts in which they come, and may do anything.
+const TEXT_MAX: usize = 64 * 1024;
+
+impl ClientMessages<'_> {
+    /// What this message means is known when earlier requests are answered: until then it waits, and
+    /// all that came behind it. A server that said no to an earlier one has skipped what it would
+    /// have changed.
+    #[cold]
+    pub(super) fn postpone(&mut self, header: Header, rest: &[&[u8]], out: &mut Actions) {
+        let mut bytes = vec![header.tag];
+        bytes.extend_from_slice(&(header.body_len + 4).to_be_bytes());
+        for part in rest {
+            bytes.extend_from_slice(part);
+        }
+        // They will be counted when they are read again.
+        self.stats.received = self.stats.received.saturating_sub(bytes.len() as u64);
+        self.client.stream = Upstream::default();
+        self.client.unread = None;
+        self.client.early = Some(Box::new(bytes));
+        self.server.replies.wait();
+        out.read(self.client_conn, ReadMode::Hold);
+    }
+
+    /// Keeps the beginning of a message until the names in it have come.
+    pub(super) fn hold(&mut self, header: Header, body: &[u8]) -> Result<(), Fault> {
+        self.check_length(header, body)?;
+        self.client.stream.advance(body.len());
+        self.client.held = Some(Box::new(Held {
+            header,
+            body: body.to_vec(),
+        }));
+        Ok(())
+    }
+
+    /// A part of a Query or Parse has come: `true` if it waits for the rest, so that its text is read as a whole.
+    pub(super) fn holds_text(&mut self, header: Header, body: &[u8]) -> bool {
+        let len = header.body_len as usize;
+        let is_held = is_text(header.tag) && body.len() < len && len <= TEXT_MAX;
+        is_held && self.hold(header, body).is_ok()
+    }
+
+    /// Are the names in such a message followed?
+    #[inline]
+    pub(super) fn follows(&self, tag: u8) -> bool {
+        self.most > 0
+            && matches!(
+                tag,
+                frontend::PARSE | frontend::BIND | frontend::DESCRIBE | frontend::CLOSE
+            )
+            && !self.server.replies.is_skipping()
+    }
+
+    /// A named statement has to be kept.
+    fn check_length(&self, header: Header, body: &[u8]) -> Result<(), Fault> {
+        let is_named = body.first().is_some_and(|&first| first != 0);
+        if header.tag == frontend::PARSE && is_named && header.body_len as usize > self.most_bytes {
+            return Err(Fault::StatementTooLong);
+        }
+        Ok(())
+    }
+
+    /// More of a message that was held: how many bytes were used. With its names, it is read as any other.
+    #[cold]
+    pub(super) fn continue_held_message(
+        &mut self,
+        mut held: Box<Held>,
+        bytes: &[u8],
+        out: &mut Actions,
+    ) -> Result<usize, Fault> {
+        let Header { tag, body_len } = held.header;
+        let len = body_len as usize;
+        let taken = bytes.len().min(len - held.body.len());
+        held.body.extend_from_slice(&bytes[..taken]);
+        let is_unclear = match tag {
+            frontend::QUERY => held.body.len() < len,
+            _ => Named::read(tag, &held.body, len) == Named::Unclear,
+        };
+        if !is_unclear {
+            self.postpone(held.header, &[&held.body, &bytes[taken..]], out);
+            return Ok(bytes.len());
+        }
+        if tag != frontend::PARSE && held.body.len() > NAMES_MAX {
+            return Err(Fault::TooLong(tag));
+        }
+        self.client.stream.advance(taken);
+        self.check_length(held.header, &held.body)?;
+        self.client.held = Some(held);
+        Ok(taken)
+    }
+}
+
+fn is_text(tag: u8) -> bool {
+    matches!(tag, frontend::QUERY | frontend::PARSE)
+}

@@ -1,0 +1,451 @@
+//! Texts that speak of prepared statements: SQL's PREPARE, EXECUTE and DEALLOCATE, and the view of
+//! them. SQL and protocol have one namespace, so the server gets the statements that are spoken of
+//! under the names that the client gave them, for the length of the transaction.
+
+use std::{borrow::Cow, sync::Arc};
+
+use pgweir_wire::{Header, MessageWriter, tag::frontend};
+
+use super::{
+    client_to_server::{ClientMessages, Flow, Ours},
+    named::Named,
+};
+use crate::{
+    Actions,
+    backend::{Change, InternalQuery, Mark, MarkKind},
+    pin::Pin,
+    session::{
+        Context, Effects, Resets, Statement, changed_roles, changes_schema, left_database,
+        literal_sets, scan,
+        scan::{Discard, Phrase, custom_names, is_broken, phrases},
+    },
+};
+
+/// What speaks of names.
+pub(super) const NAMES: Effects = Effects::PREPARE
+    .and(Effects::EXECUTE)
+    .and(Effects::STATEMENTS_VIEW);
+
+/// What makes sequence values and asks for them in one text, such as a table with such defaults, is
+/// likely to ask for those of an earlier transaction.
+const ASKS_FOR_VALUES: Effects = Effects::SEQUENCE.and(Effects::READS_SEQUENCE);
+
+pub(super) fn until_nul(text: &[u8]) -> &[u8] {
+    let end = text.iter().position(|&byte| byte == 0);
+    &text[..end.unwrap_or(text.len())]
+}
+
+/// The name of a statement in a phrase.
+pub(super) fn statement_named_by(phrase: Phrase<'_>) -> Option<Cow<'_, [u8]>> {
+    match phrase {
+        Phrase::Prepare { name, .. } | Phrase::Execute(name) | Phrase::Deallocate(Some(name)) => {
+            Some(name)
+        }
+        _ => None,
+    }
+}
+
+/// What every statement is suspected of that may change the catalog.
+const CHANGE: Effects = Effects::OPAQUE.and(Effects::TEMP);
+
+/// What may take all statements away.
+const DROPS: Effects = Effects::PREPARE.and(Effects::DISCARD);
+
+/// What may bring startup values back.
+const TAKES_BACK: Effects = Effects::SETTING.and(Effects::DISCARD).and(Effects::OPAQUE);
+
+/// A text that can't be read as a whole may still speak of statements, or look at them all.
+fn effects_of_unread_text(text: &[u8], effects: Effects) -> Effects {
+    const VIEW: &[u8] = b"pg_prepared_statement";
+    if !effects.contains(Effects::OPAQUE) || effects.contains(NAMES) {
+        return Effects::NONE;
+    }
+    let mut found = Effects::NONE;
+    if phrases(text).any(|phrase| statement_named_by(phrase).is_some()) {
+        found |= Effects::EXECUTE.and(Effects::PREPARE);
+    }
+    // Behind what is not understood, phrases end: there it may be any name.
+    let are_hidden = || is_broken(text);
+    let says = |word: &&[u8]| contains(text, word);
+    if contains(text, VIEW) || SPEAKING.iter().any(says) && are_hidden() {
+        found |= Effects::STATEMENTS_VIEW;
+    }
+    found
+}
+
+/// The words that come before a name.
+const SPEAKING: [&[u8]; 3] = [b"execute", b"prepare", b"deallocate"];
+
+/// In whatever case.
+fn contains(text: &[u8], word: &[u8]) -> bool {
+    let mut windows = text.windows(word.len());
+    windows.any(|part| part.eq_ignore_ascii_case(word))
+}
+
+impl ClientMessages<'_> {
+    /// A message comes whose text is suspect; all before it was sent.
+    #[cold]
+    pub(super) fn prepare_for_text(
+        &mut self,
+        effects: Effects,
+        header: Header,
+        rest: &[u8],
+        out: &mut Actions,
+    ) -> Flow {
+        let body = rest.get(..header.body_len as usize);
+        if header.tag == frontend::QUERY
+            && let Some(text) = body.and_then(|body| body.strip_suffix(b"\0"))
+            && (self.answers_reset(text, out) || self.answers_deallocate(text, out))
+        {
+            return Flow::Taken;
+        }
+        let text = match (header.tag, body) {
+            (frontend::PARSE, Some(body)) => body.get(1..).unwrap_or_default(),
+            (frontend::QUERY, Some(body)) => body,
+            _ => rest,
+        };
+        let text = until_nul(text);
+        if self.only_executes(text, effects) {
+            return Flow::Pass;
+        }
+        let effects = effects | effects_of_unread_text(text, effects);
+        if effects.intersects(NAMES) && self.most > 0 {
+            if self.waits_for_answers(text, effects) {
+                self.server.replies.wait_for_all();
+            }
+            if self.server.replies.is_unsure() {
+                self.postpone(header, &[rest], out);
+                return Flow::Wait;
+            }
+            self.prepare_client_names(text, effects, out);
+        }
+        if self.server.session.has_listening_client && effects.intersects(Effects::STATEMENTS_VIEW)
+        {
+            self.give_channels(out);
+        }
+        self.note(effects, text);
+        if header.tag == frontend::QUERY
+            && body.is_some()
+            && effects == Effects::SETTING
+            && let Some(pairs) = literal_sets(text)
+        {
+            self.server.session.dirt.sets(pairs);
+        }
+        if body.is_none() {
+            self.read_on_later(header, rest);
+        } else if header.tag == frontend::FUNCTION_CALL {
+            self.note_call(rest);
+        } else {
+            self.note_ddl(effects, text);
+        }
+        Flow::Pass
+    }
+
+    /// Does it nothing but execute SQL-prepared statements that leave no trace?
+    fn only_executes(&self, text: &[u8], effects: Effects) -> bool {
+        let session = &self.server.session;
+        // What was suspect before may have changed what they are.
+        if effects != Effects::EXECUTE
+            || session.sql.is_empty()
+            || session.client_names.has_hidden()
+            || !session.effects.is_empty()
+        {
+            return false;
+        }
+        let is_clean = |name: &[u8]| {
+            let prepared = session.sql.prepared(name);
+            prepared.is_some_and(|text| scan(text, session.dialect, self.certificates).is_empty())
+        };
+        let names: Vec<_> = phrases(text).filter_map(statement_named_by).collect();
+        !names.is_empty() && names.iter().all(|name| is_clean(name))
+    }
+
+    /// This text may change the session.
+    #[cold]
+    pub(super) fn note(&mut self, effects: Effects, text: &[u8]) {
+        self.server.session.note(effects, text);
+        let context = self.client.context.as_ref();
+        if effects.contains(Effects::CURSOR)
+            && context.is_some_and(|context| context.pins.contains(Pin::Cursor))
+        {
+            // CLOSE may have ended what pins the client.
+            self.server.session.dirt.demand_inspection();
+        }
+        self.server.session.recent_texts.note(effects, text);
+        if effects.contains(CHANGE) {
+            self.server.session.note_changed_roles(changed_roles(text));
+        }
+        if effects.contains(Effects::TEMP)
+            && let Some(name) = left_database(text)
+        {
+            self.left_database = Some(name);
+        }
+        if effects.contains(Effects::OPAQUE) && changes_schema(text, effects) {
+            let catalog = &self.server.shared.catalog;
+            self.server.session.schema = Some(catalog.schema_within());
+        }
+        if self.server.session.has_listening_client {
+            self.client.unlistens(text);
+        }
+        if effects.intersects(NAMES) {
+            self.note_names(text);
+        }
+        if effects.intersects(DROPS)
+            && phrases(text).any(|phrase| {
+                matches!(
+                    phrase,
+                    Phrase::Deallocate(None) | Phrase::Discard(Discard::All)
+                )
+            })
+        {
+            self.server.replies.statements_dropped();
+        }
+        let has_sql = |context: &Context| !context.sql.is_empty();
+        if effects.intersects(DROPS) && self.client.context.as_deref().is_some_and(has_sql) {
+            self.server.session.needs_exact_inspection = true;
+        }
+        if effects.intersects(TAKES_BACK)
+            && let Some(context) = &self.client.context
+            && !context.implied.is_empty()
+        {
+            let implied = &context.implied;
+            let is_implied = |name: &[u8]| implied.get(&name.to_ascii_lowercase()).is_some();
+            self.server.session.needs_exact_inspection |=
+                phrases(text).any(|phrase| match phrase {
+                    Phrase::Reset(name)
+                    | Phrase::Set {
+                        name,
+                        to_default: true,
+                        ..
+                    } => is_implied(&name),
+                    Phrase::ResetAll | Phrase::Discard(Discard::All) => true,
+                    _ => false,
+                });
+        }
+        if effects.intersects(TAKES_BACK)
+            && let Some(context) = &self.client.context
+            && !context.base.is_empty()
+        {
+            let taken_back = &mut self.server.session.reset_parameters;
+            if taken_back.note(text, &context.base) {
+                self.server.replies.startup_values_taken();
+            }
+        }
+        if effects.intersects(Effects::SETTING.and(Effects::OPAQUE)) {
+            self.note_custom_parameters(&custom_names(text));
+        }
+        self.note_values(effects);
+    }
+
+    /// A text may use sequences.
+    pub(super) fn note_values(&mut self, effects: Effects) {
+        if effects.contains(ASKS_FOR_VALUES) {
+            let readers = &self.server.shared.sequence_readers;
+            readers.insert(self.client.tracked.application_name());
+        }
+        if let Some(context) = &mut self.client.context {
+            let anything = Effects::SEQUENCE.and(Effects::OPAQUE);
+            context.has_sequences |= effects.intersects(anything);
+        }
+    }
+
+    /// A query that makes a session new is answered at once if there is nothing to do, or nothing that
+    /// any server had to do with.
+    fn answers_reset(&mut self, text: &[u8], out: &mut Actions) -> bool {
+        // What the client has left in the session of its server, only the server can take away.
+        let is_dirty = self.server.session.dirt.needs_clean();
+        if !self.server.replies.is_settled() || self.server.status != b'I' || is_dirty {
+            return false;
+        }
+        let (Some(resets), Some(context)) = (Resets::read(text), &mut self.client.context) else {
+            return false;
+        };
+        let is_heard = resets.pins && self.client.listening.is_some();
+        if is_heard || !context.needs_no_server(resets) {
+            return false;
+        }
+        if resets.statements {
+            context.sql = Default::default();
+            self.client.statements.clear(self.bindings);
+        }
+        self.answer_query(out, |made| Resets::answer(text, made));
+        true
+    }
+
+    /// Statements that a text prepares or executes.
+    fn note_names(&mut self, text: &[u8]) {
+        for phrase in phrases(text) {
+            match phrase {
+                Phrase::Prepare { name, prepared, .. } => {
+                    self.server
+                        .session
+                        .client_names
+                        .prepare(&name, &text[prepared]);
+                }
+                Phrase::Execute(name) => self.note_executed(&name),
+                _ => {}
+            }
+        }
+    }
+
+    /// Answers a Query in the server's place, when nothing else is to be answered.
+    pub(super) fn answer_query(&mut self, out: &mut Actions, answer: impl FnOnce(&mut Vec<u8>)) {
+        // As by any query.
+        self.client.forget_unnamed();
+        let status = self.server.status;
+        self.stats.query_count += 1;
+        self.stats.xact_count += u64::from(status == b'I');
+        out.send_made(self.client_conn, |made| {
+            answer(made);
+            MessageWriter::new(made).ready_for_query(status);
+        });
+    }
+
+    /// The server listens to what the client listens to, until the end of this transaction. Within one
+    /// that has begun before, that would show too late.
+    fn give_channels(&mut self, out: &mut Actions) {
+        let is_between = self.server.replies.is_settled() && self.server.status == b'I';
+        let Some(listening) = self.client.listening.as_ref().filter(|_| is_between) else {
+            return;
+        };
+        let text = listening.listen_commands();
+        self.server.session.note(Effects::LISTEN, b"");
+        // Whatever the extension says of it: it is to be taken back.
+        self.server.session.has_reported = true;
+        self.server.ask(InternalQuery::Channels);
+        out.send_made(self.server_conn, |made| {
+            MessageWriter::new(made).query(&text);
+        });
+    }
+
+    /// Is it about a name that means the same to the server?
+    #[inline]
+    pub(super) fn is_client_name(&self, named: &Named<'_>) -> bool {
+        let session = &self.server.session;
+        (!session.client_names.is_empty() || !session.sql.is_empty())
+            && named
+                .name()
+                .is_some_and(|name| self.means_the_same(named, name))
+    }
+
+    fn means_the_same(&self, named: &Named<'_>, name: &[u8]) -> bool {
+        let session = &self.server.session;
+        let is_free = || self.client.statements.find(self.bindings, name).is_none();
+        if matches!(named, Named::Bind { .. } | Named::Describe(_))
+            && session.client_names.is_stand_in(name)
+            && !is_free()
+        {
+            return false;
+        }
+        session.client_names.has(name)
+            || session.sql.has(name)
+            || session.client_names.is_mentioned(name) && is_free()
+    }
+
+    /// A Parse or Close of such a name passes: the mark for it.
+    pub(super) fn mark_of_client_name(&mut self, named: &Named<'_>) -> Option<Mark> {
+        match *named {
+            Named::Parse { name, definition } => {
+                self.stats.client_parse_count += 1;
+                self.stats.server_parse_count += 1;
+                // Whatever SQL had of that name.
+                self.server.session.client_names.give(name);
+                let statement = self.statements.intern(definition);
+                self.note_parse(&statement);
+                if self.client.statements.find(self.bindings, name).is_some() {
+                    // SQL may have taken the name away on the server.
+                    let change = Change::Duplicate(name.into(), statement);
+                    return Some(Mark::clients(MarkKind::Parse, change));
+                }
+                self.client.statements.define(
+                    self.bindings,
+                    name,
+                    &statement,
+                    self.server.schema(),
+                );
+                let change = Change::Named(name.into(), statement);
+                Some(Mark::clients(MarkKind::Parse, change))
+            }
+            Named::Close(name) => {
+                self.server.session.note(Effects::PREPARE, b"");
+                let known = self.client.statements.remove(self.bindings, name);
+                Some(match known {
+                    Some(statement) => {
+                        Mark::clients(MarkKind::Close, Change::Unnamed(name.into(), statement))
+                    }
+                    None => Mark::plain(MarkKind::Close),
+                })
+            }
+            _ => None,
+        }
+    }
+
+    /// Does a statement that is about to be used speak of others?
+    #[inline]
+    pub(super) fn speaks_of_names(&self, ours: Option<Ours>) -> bool {
+        let Some(Ours::Statement(binding)) = ours.filter(|_| self.is_carried) else {
+            return false;
+        };
+        let statement = self.bindings.statement(binding);
+        statement.is_some_and(|statement| self.effects_of(statement).intersects(NAMES))
+    }
+
+    #[inline]
+    pub(super) fn effects_of(&self, statement: &Statement) -> Effects {
+        let effects = statement.effects(self.server.session.dialect, self.certificates);
+        match self.may_be_misread(statement.definition()) {
+            true => effects | Effects::OPAQUE,
+            false => effects,
+        }
+    }
+
+    /// A statement is used that may change the session.
+    #[cold]
+    pub(super) fn note_use(&mut self, statement: &Statement, effects: Effects) {
+        let text = until_nul(statement.definition());
+        if !self.only_executes(text, effects) {
+            self.note(effects, text);
+            self.note_ddl(effects, text);
+        }
+    }
+
+    /// Such a one.
+    #[cold]
+    pub(super) fn prepare_for_use(&mut self, ours: Option<Ours>, out: &mut Actions) {
+        let Some(Ours::Statement(binding)) = ours else {
+            return;
+        };
+        let Some(statement) = self.bindings.statement(binding).cloned() else {
+            return;
+        };
+        self.prepare_for_statement(&statement, out);
+    }
+
+    /// A statement is about to be made or used that may speak of others. What it gives depends on
+    /// those, so that the server makes it once they have their names.
+    pub(super) fn prepare_for_statement(&mut self, statement: &Arc<Statement>, out: &mut Actions) {
+        let effects = self.effects_of(statement);
+        let text = until_nul(statement.definition());
+        let has_given = self.prepare_names_for_text(text, effects, out);
+        if has_given && self.server.prepared.touch(statement.id()) {
+            self.server.prepared.forget(statement.id());
+            self.send_close(Arc::clone(statement), out);
+        }
+    }
+
+    /// A text is about to be run that may change the session: `true` if the server has got names for it.
+    #[cold]
+    pub(super) fn prepare_names_for_text(
+        &mut self,
+        text: &[u8],
+        effects: Effects,
+        out: &mut Actions,
+    ) -> bool {
+        if self.only_executes(text, effects) {
+            return false;
+        }
+        let effects = effects | effects_of_unread_text(text, effects);
+        self.note(effects, text);
+        effects.intersects(NAMES) && self.most > 0 && self.prepare_client_names(text, effects, out)
+    }
+}

@@ -1,0 +1,222 @@
+//! Statements whose tables may have changed since their clients were told what they give.
+//!
+//! Directly, a server makes a statement once, and fails when it gives something else later (`cached
+//! plan must not change result type`): a client that reads rows as it was told before depends on that.
+//! Here one server may have made the statement before the change, and another one after it, or for
+//! another client. So before a statement is used on a server whose version of it is not known to be
+//! what the client was told, it is made anew there and described: if it gives something else, the
+//! client hears PostgreSQL's error.
+
+use std::sync::Arc;
+
+use pgweir_wire::{HEADER_LEN, tag::backend, tag::frontend};
+
+use super::{
+    client_to_server::{ClientMessages, Ours, send_target},
+    named::Named,
+};
+use crate::{
+    Actions, Token,
+    backend::{Change, Mark, MarkKind, Server, Version},
+    fault::Fault,
+    session::{Effects, Literals, Statement, StatementDescription},
+    worker::Worker,
+};
+
+impl ClientMessages<'_> {
+    /// The server gets the statement, if it lacks it.
+    #[inline]
+    pub(super) fn ensure_prepared(&mut self, ours: Ours, out: &mut Actions) -> Ours {
+        let Ours::Statement(binding) = ours else {
+            return ours;
+        };
+        if self.bindings.shape(binding).stale {
+            let mark = Mark::clients(MarkKind::Refused, Change::Refused(Fault::StalePlan));
+            self.server.replies.mark_sent(mark);
+            return Ours::Nothing;
+        }
+        self.client.statements.used(binding);
+        let Some(statement) = self.bindings.statement(binding) else {
+            return ours;
+        };
+        let effects = match self.is_carried {
+            true => self.effects_of(statement),
+            false => Effects::NONE,
+        };
+        let (prepared, session) = (&mut self.server.prepared, &self.server.session);
+        let lacks = !prepared.touch(statement.id());
+        let is_foreign = !lacks
+            && (!prepared.is_trusted(statement.id())
+                || statement.literals() != Literals::None
+                    && !prepared.is_analysed_for(
+                        statement.id(),
+                        self.client.id,
+                        session.settings_now(),
+                    ));
+        if !effects.is_empty() {
+            let statement = Arc::clone(statement);
+            self.note_use(&statement, effects);
+        }
+        if (lacks || is_foreign)
+            && let Some(statement) = self.bindings.statement(binding)
+        {
+            let statement = Arc::clone(statement);
+            if is_foreign {
+                // Its plan is stale, or its literals mean something else.
+                self.server.prepared.forget(statement.id());
+                self.send_close(Arc::clone(&statement), out);
+            }
+            self.send_parse(statement, None, out);
+        } else {
+            self.stats.statement_hit_count += 1;
+        }
+        ours
+    }
+
+    /// Is a statement about to be used that may give something else than the client was told?
+    #[inline]
+    pub(super) fn is_outdated(&self, named: &Named<'_>, ours: Option<Ours>) -> bool {
+        let (Named::Bind { .. }, Some(Ours::Statement(binding))) = (named, ours) else {
+            return false;
+        };
+        let told = self.bindings.shape(binding);
+        if told.columns.is_none() || told.stale || self.server.status == b'E' {
+            return false;
+        }
+        let Some(statement) = self.bindings.statement(binding) else {
+            return false;
+        };
+        let is_known = match self.server.prepared.version(statement.id()) {
+            Some(version) => version.matches_description(told),
+            None => told.schema == self.server.schema(),
+        };
+        !is_known
+    }
+
+    /// Makes a statement anew and asks what it gives; what the client has sent waits for the answer.
+    #[cold]
+    pub(super) fn check(&mut self, ours: Option<Ours>, out: &mut Actions) {
+        let Some(Ours::Statement(binding)) = ours else {
+            return;
+        };
+        let Some(statement) = self.bindings.statement(binding).cloned() else {
+            return;
+        };
+        if self.server.prepared.touch(statement.id()) {
+            self.server.prepared.forget(statement.id());
+            self.send_close(Arc::clone(&statement), out);
+        }
+        self.send_parse(Arc::clone(&statement), None, out);
+        send_target(self.server_conn, frontend::DESCRIBE, statement.name(), out);
+        self.server.replies.mark_sent(Mark {
+            swallow: true,
+            ..Mark::plain(MarkKind::Check(binding))
+        });
+        out.send_made(self.server_conn, |made| {
+            made.extend_from_slice(&[frontend::FLUSH, 0, 0, 0, 4]);
+        });
+    }
+}
+
+impl Version {
+    /// Does it take and give what a client was told?
+    fn matches_description(&self, told: StatementDescription) -> bool {
+        let is_same = |own: Option<u64>, told: Option<u64>| match (own, told) {
+            (Some(own), Some(told)) => own == told,
+            _ => true,
+        };
+        match self.columns {
+            Some(_) => is_same(self.columns, told.columns) && is_same(self.params, told.params),
+            None => self.schema == Some(told.schema),
+        }
+    }
+}
+
+/// Notes what a server has told of a statement: gives the schema under which it was made there.
+fn note(
+    server: &mut Server,
+    statement: Option<&Arc<Statement>>,
+    params: Option<u64>,
+    columns: Option<u64>,
+) -> Option<u32> {
+    let id = statement?.id();
+    server.prepared.told(id, params, columns);
+    server.prepared.version(id)?.schema
+}
+
+impl Worker {
+    /// A description that is to be noted: of a client's statement, or of one that we make anew.
+    /// `true` if it may be passed on.
+    pub(super) fn described(&mut self, conn: Token, message: &[u8]) -> bool {
+        let Some(server) = self.table.server(conn) else {
+            return false;
+        };
+        if message[0] == backend::PARAMETER_DESCRIPTION {
+            server.params = Some(self.bindings.digest_params(&message[HEADER_LEN..]));
+            return !server.replies.front_mark().is_some_and(Mark::is_check);
+        }
+        let params = server.params.take();
+        let columns = (message[0] == backend::ROW_DESCRIPTION).then_some(&message[HEADER_LEN..]);
+        let columns = self.bindings.digest_columns(columns).ok();
+        if self.checked_statement(conn, params, columns) {
+            return false;
+        }
+        if let Some(server) = self.table.server(conn)
+            && let Some(mark) = server.replies.described(params.is_some())
+            && let MarkKind::Describe(binding) | MarkKind::Portal(binding) = mark.kind
+        {
+            let told = self.bindings.shape(binding);
+            let schema = note(server, self.bindings.statement(binding), params, columns);
+            let shape = StatementDescription {
+                params: params.or(told.params),
+                columns,
+                stale: false,
+                schema: schema.unwrap_or(told.schema),
+            };
+            if let Some(client) = server.relays_for()
+                && shape != told
+                && let Some(client) = self.table.client(client)
+            {
+                client
+                    .statements
+                    .note_description(&mut self.bindings, binding, shape);
+            }
+        }
+        true
+    }
+
+    /// A description has come: `true` if it is the answer to a check of ours.
+    fn checked_statement(
+        &mut self,
+        conn: Token,
+        params: Option<u64>,
+        columns: Option<u64>,
+    ) -> bool {
+        let Some(server) = self.table.server(conn) else {
+            return false;
+        };
+        let front = server.replies.front_mark();
+        let (Some(MarkKind::Check(binding)), Some(_)) = (front.map(|mark| mark.kind), params)
+        else {
+            return false;
+        };
+        server.replies.described(true);
+        let schema = note(server, self.bindings.statement(binding), params, columns);
+        let Some(client) = server.relays_for() else {
+            return true;
+        };
+        let told = self.bindings.shape(binding);
+        let is_same = told.columns == columns && (told.params.is_none() || told.params == params);
+        let shape = StatementDescription {
+            stale: !is_same,
+            schema: schema.unwrap_or(told.schema),
+            ..told
+        };
+        if let Some(client) = self.table.client(client) {
+            client
+                .statements
+                .note_description(&mut self.bindings, binding, shape);
+        }
+        true
+    }
+}

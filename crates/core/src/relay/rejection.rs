@@ -1,0 +1,49 @@
+//! What becomes of messages about statements that are refused.
+
+use pgweir_wire::tag::frontend;
+
+use super::{
+    client_to_server::{ClientMessages, send_target},
+    named::Named,
+};
+use crate::{
+    Actions, Level,
+    backend::{Change, Mark, MarkKind},
+    fault::Fault,
+    frontend::Upstream,
+    session::NO_SUCH_NAME,
+};
+
+impl ClientMessages<'_> {
+    /// What ends a client's connection in PgBouncer, and is an error of the server's otherwise.
+    #[inline]
+    pub(super) fn refusal_of(&mut self, named: &Named<'_>, out: &mut Actions) -> Option<Fault> {
+        if !self.as_pgbouncer {
+            return None;
+        }
+        let (name, fault) = match *named {
+            Named::Parse { name, .. } => (name, Fault::StatementExists),
+            Named::Bind { name, .. } | Named::Describe(name) => (name, Fault::NoSuchStatement),
+            _ => return None,
+        };
+        let is_known = self.client.statements.find(self.bindings, name).is_some();
+        if is_known != (fault == Fault::StatementExists) {
+            return None;
+        }
+        if is_known {
+            let name = String::from_utf8_lossy(name);
+            let text = format!("prepared statement '{name}' was already prepared");
+            out.log(Level::Error, self.client.subject(), text);
+        }
+        self.client.stream = Upstream::default();
+        Some(fault)
+    }
+
+    /// Lets the server fail at this place, so that it skips what follows, and says why in its stead.
+    #[cold]
+    pub(super) fn refuse(&mut self, fault: Fault, out: &mut Actions) {
+        send_target(self.server_conn, frontend::DESCRIBE, NO_SUCH_NAME, out);
+        let mark = Mark::clients(MarkKind::Refused, Change::Refused(fault));
+        self.server.replies.mark_sent(mark);
+    }
+}

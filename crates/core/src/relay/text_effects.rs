@@ -1,0 +1,213 @@
+//! What a client's texts may do to the session of its server.
+
+use std::collections::BTreeSet;
+
+use pgweir_wire::{Body, Header, tag::frontend};
+
+use super::{client_names::until_nul, client_to_server::ClientMessages, named::Named};
+use crate::backend::Unnamed;
+use crate::session::{Class, Context, CustomParameters, Effects, Statement, scan::CustomNames};
+
+impl ClientMessages<'_> {
+    /// What may a text do to the session?
+    #[inline]
+    pub(super) fn note_message_effects(&mut self, tag: u8, body: &[u8], len: usize) -> Effects {
+        let is_whole = body.len() >= len;
+        match tag {
+            frontend::QUERY if is_whole => self.note_text_effects(body.strip_suffix(b"\0")),
+            // A named one is looked at when it goes to the server, and when it is used.
+            frontend::PARSE if is_whole && self.most > 0 && body.first() != Some(&0) => {
+                Effects::NONE
+            }
+            frontend::PARSE if is_whole => {
+                if self.most == 0 && body.first() == Some(&0) {
+                    self.server.unnamed = self.own_unnamed();
+                }
+                self.note_parse_effects(body)
+            }
+            frontend::PARSE if self.most > 0 && body.first().is_some_and(|&byte| byte != 0) => {
+                Effects::NONE
+            }
+            // Without names that are followed, nobody knows what a statement of an earlier request does.
+            frontend::BIND | frontend::DESCRIBE if self.most == 0 => self.suspect_use(tag, body),
+            frontend::SYNC if self.most == 0 => {
+                self.server.unnamed = Unnamed::None;
+                Effects::NONE
+            }
+            // What has not come as a whole may be anything.
+            frontend::QUERY | frontend::PARSE | frontend::FUNCTION_CALL => Effects::OPAQUE,
+            _ => Effects::NONE,
+        }
+    }
+
+    /// What may a statement do whose Parse is not known (`max_prepared_statements = 0`)?
+    #[cold]
+    fn suspect_use(&mut self, tag: u8, body: &[u8]) -> Effects {
+        let mut rest = Body::new(body);
+        let is_unnamed = match tag {
+            frontend::DESCRIBE if body.first() == Some(&b'P') => return Effects::NONE,
+            frontend::DESCRIBE => body.get(1) == Some(&0),
+            _ => rest.cstr().is_ok() && rest.cstr().is_ok_and(|name| name.is_empty()),
+        };
+        if is_unnamed && self.server.unnamed == self.own_unnamed() {
+            return Effects::NONE;
+        }
+        self.note_ddl(Effects::OPAQUE, b"");
+        Effects::OPAQUE
+    }
+
+    /// What may a text do? One without its end is not understood.
+    #[inline]
+    fn note_text_effects(&mut self, text: Option<&[u8]>) -> Effects {
+        let dialect = self.server.session.dialect;
+        let text = text.filter(|text| !self.may_be_misread(text));
+        text.map_or(Effects::OPAQUE, |text| {
+            self.verdicts.scan(text, dialect, self.certificates)
+        })
+    }
+
+    /// A request that is not answered yet may change `standard_conforming_strings` or `client_encoding`, and with it
+    /// what this text is to the server.
+    #[inline]
+    pub(super) fn may_be_misread(&self, text: &[u8]) -> bool {
+        let session = &self.server.session;
+        session.effects.class() >= Class::Settings
+            && text.iter().any(|&byte| byte == b'\\' || byte >= 0x80)
+    }
+
+    /// What may a Parse do, with its text and the types of its parameters?
+    #[inline]
+    fn note_parse_effects(&mut self, body: &[u8]) -> Effects {
+        let mut rest = Body::new(body);
+        match rest.cstr() {
+            Ok(_) => self.note_definition_effects(rest.rest()),
+            Err(_) => Effects::OPAQUE,
+        }
+    }
+
+    /// What may a statement do, by its Parse without the name?
+    #[inline]
+    pub(super) fn note_definition_effects(&mut self, definition: &[u8]) -> Effects {
+        let mut rest = Body::new(definition);
+        // A type that runs something makes every text of its database opaque.
+        let text = rest.cstr().ok();
+        self.note_text_effects(text)
+    }
+
+    /// A statement goes to the server, whose analysis and planning run code.
+    #[inline]
+    pub(super) fn note_parse(&mut self, statement: &Statement) {
+        if !self.is_carried {
+            return;
+        }
+        let effects = self.effects_of(statement);
+        if !effects.is_empty() {
+            self.note_use(statement, effects);
+        }
+    }
+
+    /// Is a statement used that is not one of ours: one that SQL's PREPARE made?
+    #[inline]
+    pub(super) fn note_unknown_effects(&mut self, named: &Named<'_>, is_ours: bool) {
+        if self.is_carried
+            && !is_ours
+            && let Named::Bind { name, .. } | Named::Describe(name) = *named
+        {
+            self.note_executed(name);
+        }
+    }
+
+    /// A statement is used by its name on the server: what it may do, its text says.
+    #[cold]
+    pub(super) fn note_executed(&mut self, name: &[u8]) {
+        let session = &self.server.session;
+        let mut texts: Vec<Vec<u8>> = session
+            .client_names
+            .prepared(name)
+            .map(<[u8]>::to_vec)
+            .collect();
+        texts.extend(session.sql.prepared(name).map(<[u8]>::to_vec));
+        let given = self.client.statements.get(self.bindings, name);
+        texts.extend(given.map(|given| until_nul(given.definition()).to_vec()));
+        if session.client_names.has_hidden() {
+            self.server.session.note(Effects::OPAQUE, b"");
+            return self.note_ddl(Effects::OPAQUE, b"");
+        }
+        if texts.is_empty() {
+            // A function may have prepared it.
+            self.server.session.note(Effects::OPAQUE, b"");
+            return self.note_ddl_of_unknown();
+        }
+        for text in texts {
+            let effects = self.note_text_effects(Some(&text));
+            if !effects.is_empty() {
+                self.server.session.note(effects, &text);
+                self.note_values(effects);
+                self.note_ddl(effects, &text);
+            }
+        }
+    }
+
+    /// A text that may set parameters has not come as a whole.
+    #[cold]
+    pub(super) fn read_on_later(&mut self, header: Header, begun: &[u8]) {
+        let is_text = matches!(header.tag, frontend::QUERY | frontend::PARSE);
+        let has_startup_values = |context: &Context| !context.base.is_empty();
+        if is_text
+            && self
+                .client
+                .context
+                .as_deref()
+                .is_some_and(has_startup_values)
+        {
+            self.server.replies.startup_values_taken();
+        }
+        if is_text {
+            self.read_ddl_on_later(begun);
+        }
+        self.client.unread = is_text.then(|| {
+            let mut names = Box::new(CustomNames::default());
+            names.read(begun);
+            names
+        });
+    }
+
+    /// More of a message has come that was begun before.
+    #[cold]
+    pub(super) fn read_on(&mut self, bytes: &[u8]) {
+        let (count, is_end) = self.client.stream.left_of(bytes.len());
+        self.read_ddl_on(&bytes[..count], is_end);
+        let Some(names) = &mut self.client.unread else {
+            return;
+        };
+        names.read(&bytes[..count]);
+        let context = self.client.context.as_ref();
+        if names.may_reset() && context.is_some_and(|own| !own.base.is_empty()) {
+            self.server.session.reset_parameters.note_unread();
+        }
+        if is_end && let Some(names) = self.client.unread.take() {
+            self.note_custom_parameters(&names.finish());
+        }
+    }
+
+    /// The client may set these parameters. Where servers can't be asked for one, the client keeps its server.
+    pub(super) fn note_custom_parameters(&mut self, names: &BTreeSet<Vec<u8>>) {
+        if names.is_empty() {
+            return;
+        }
+        let shared = &self.server.shared;
+        let is_utf8 = self.server.tracked.client_encoding() == b"UTF8" && shared.is_utf8();
+        let mut customs = shared.custom_parameters.lock();
+        let named = &mut self.server.session.named;
+        let mut are_known = true;
+        for name in names {
+            are_known &= customs.insert(name, is_utf8) && named.len() < CustomParameters::MAX;
+            if are_known {
+                named.insert(name.as_slice().into());
+            }
+        }
+        if !are_known && let Some(context) = &mut self.client.context {
+            context.has_unlisted = true;
+        }
+    }
+}

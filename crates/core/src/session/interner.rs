@@ -1,0 +1,69 @@
+//! What many have, each once: two that are equal lie in the same place.
+
+use std::sync::Arc;
+
+use hashbrown::HashTable;
+
+/// A shelf with fewer values is not swept.
+pub(super) const SWEEP_MIN: usize = 64;
+
+/// Values, each once. Those that nobody has any more are swept out before there are twice as many as
+/// were in use at the last sweep.
+#[derive(Debug)]
+pub(super) struct Interner<T: ?Sized> {
+    table: HashTable<Arc<T>>,
+    sweep_at: usize,
+}
+
+impl<T: ?Sized> Default for Interner<T> {
+    fn default() -> Self {
+        Self {
+            table: HashTable::new(),
+            sweep_at: 0,
+        }
+    }
+}
+
+impl<T: ?Sized> Interner<T> {
+    /// The value that `is_it` knows, whose hash this is; if it is not there, it is made.
+    pub(super) fn intern(
+        &mut self,
+        hash: u64,
+        is_it: impl Fn(&T) -> bool,
+        hash_of: impl Fn(&T) -> u64,
+        make: impl FnOnce() -> Arc<T>,
+    ) -> Arc<T> {
+        if let Some(found) = self.table.find(hash, |value| is_it(value)) {
+            return Arc::clone(found);
+        }
+        self.sweep();
+        let value = make();
+        let kept = Arc::clone(&value);
+        self.table.insert_unique(hash, kept, |value| hash_of(value));
+        value
+    }
+
+    /// All of them; some may be nobody's.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.table.iter().map(|value| &**value)
+    }
+
+    fn sweep(&mut self) {
+        if self.table.len() < self.sweep_at.max(SWEEP_MIN) {
+            return;
+        }
+        // Whoever gets one more hold of a value has one already, or this shelf.
+        self.table.retain(|value| Arc::strong_count(value) > 1);
+        self.sweep_at = 2 * self.table.len();
+    }
+}
+
+/// The very same, by address?
+#[inline]
+pub(super) fn is_same<T: ?Sized>(one: Option<&Arc<T>>, other: Option<&Arc<T>>) -> bool {
+    match (one, other) {
+        (None, None) => true,
+        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+        _ => false,
+    }
+}

@@ -1,0 +1,203 @@
+//! What a text may have done to its session.
+
+use std::{
+    fmt,
+    ops::{BitOr, BitOrAssign},
+};
+
+/// What a text may have done to the session that runs it. Empty: it is certain that it leaves no
+/// trace.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[must_use]
+pub struct Effects(u32);
+
+impl Effects {
+    /// None at all.
+    pub const NONE: Self = Self(0);
+    /// A parameter for longer than the transaction: SET, RESET, set_config.
+    pub const SETTING: Self = Self(1);
+    /// LISTEN, UNLISTEN.
+    pub const LISTEN: Self = Self(1 << 1);
+    /// PREPARE, DEALLOCATE.
+    pub const PREPARE: Self = Self(1 << 2);
+    /// EXECUTE: what it does, the statement of that name says.
+    pub const EXECUTE: Self = Self(1 << 3);
+    /// DISCARD of anything.
+    pub const DISCARD: Self = Self(1 << 4);
+    /// A temporary object was made or dropped, or made of something else.
+    pub const TEMP: Self = Self(1 << 5);
+    /// CLOSE; with [`OPAQUE`](Self::OPAQUE), a cursor WITH HOLD.
+    pub const CURSOR: Self = Self(1 << 6);
+    /// Advisory locks of the session, taken or released.
+    pub const LOCK: Self = Self(1 << 7);
+    /// setseed, which nothing tells and nothing takes back.
+    pub const SEED: Self = Self(1 << 8);
+    /// LOAD, and other things that end with the server only: a replication origin of the session,
+    /// a temporary replication slot, a backup, connections of dblink.
+    pub const LIBRARY: Self = Self(1 << 9);
+    /// A sequence gave its next value, or was set: currval and lastval have something to tell.
+    pub const SEQUENCE: Self = Self(1 << 10);
+    /// currval, lastval.
+    pub const READS_SEQUENCE: Self = Self(1 << 11);
+    /// Anything: DO, CALL, functions and relations without a certificate, what is not understood.
+    pub const OPAQUE: Self = Self(1 << 12);
+    /// It reads the session's prepared statements or channels, which are not what the server shows.
+    pub const STATEMENTS_VIEW: Self = Self(1 << 13);
+
+    /// `pg_terminate_backend`: of no consequence for its own session, but perhaps for another client.
+    pub const TERMINATES: Self = Self(1 << 14);
+    /// `pg_cancel_backend`.
+    pub const CANCELS: Self = Self(1 << 15);
+
+    /// SAVEPOINT, RELEASE, ROLLBACK TO: nothing in itself, but what a SET in the same transaction has come
+    /// to is not told by its text any more.
+    pub const SAVEPOINT: Self = Self(1 << 16);
+
+    /// It reads a parameter, the user or the like. No text is suspected of it: a function that does so and is declared
+    /// IMMUTABLE is opaque, since PostgreSQL keeps its result in plans.
+    pub(in crate::session) const READS_SESSION: Self = Self(1 << 17);
+
+    /// A role or another user: until the end of the transaction, if there is nothing else. What is analysed meanwhile
+    /// is not for others.
+    pub const ROLE: Self = Self(1 << 18);
+
+    const NAMES: [&str; 19] = [
+        "SETTING",
+        "LISTEN",
+        "PREPARE",
+        "EXECUTE",
+        "DISCARD",
+        "TEMP",
+        "CURSOR",
+        "LOCK",
+        "SEED",
+        "LIBRARY",
+        "SEQUENCE",
+        "READS_SEQUENCE",
+        "OPAQUE",
+        "STATEMENTS_VIEW",
+        "TERMINATES",
+        "CANCELS",
+        "SAVEPOINT",
+        "READS_SESSION",
+        "ROLE",
+    ];
+
+    /// Has it all of `other`?
+    #[must_use]
+    #[inline]
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Has it anything of `other`?
+    #[must_use]
+    #[inline]
+    pub const fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// It without what `other` has.
+    #[inline]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// Both, in constants.
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Is there none?
+    #[must_use]
+    #[inline]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// As a number, one bit for each kind.
+    #[must_use]
+    #[inline]
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// From its number. Bits without a meaning are an unknown kind: anything.
+    pub const fn from_bits(bits: u32) -> Self {
+        if bits >> Self::NAMES.len() == 0 {
+            Self(bits)
+        } else {
+            Self(bits & ((1 << Self::NAMES.len()) - 1) | Self::OPAQUE.0)
+        }
+    }
+
+    /// The kind with this name, as `Display` writes it.
+    pub fn named(name: &[u8]) -> Option<Self> {
+        let bit = Self::NAMES
+            .iter()
+            .position(|known| known.as_bytes() == name)?;
+        Some(Self(1 << bit))
+    }
+}
+
+impl BitOr for Effects {
+    type Output = Self;
+
+    #[inline]
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl BitOrAssign for Effects {
+    #[inline]
+    fn bitor_assign(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
+}
+
+impl fmt::Display for Effects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut first = true;
+        for (bit, name) in Self::NAMES.iter().enumerate() {
+            if self.0 >> bit & 1 == 1 {
+                f.write_str(if first { "" } else { "|" })?;
+                f.write_str(name)?;
+                first = false;
+            }
+        }
+        if first { f.write_str("NONE") } else { Ok(()) }
+    }
+}
+
+impl fmt::Debug for Effects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Effects;
+
+    #[test]
+    fn sets() {
+        let both = Effects::TEMP | Effects::LOCK;
+        assert!(both.contains(Effects::TEMP) && both.intersects(Effects::LOCK));
+        assert!(!both.contains(Effects::TEMP | Effects::SEED));
+        assert_eq!(both.without(Effects::LOCK), Effects::TEMP);
+        assert!(Effects::NONE.is_empty() && !both.is_empty());
+        assert_eq!(both.to_string(), "TEMP|LOCK");
+        assert_eq!(Effects::NONE.to_string(), "NONE");
+        assert_eq!(Effects::from_bits(both.bits()), both);
+        assert_eq!(
+            Effects::from_bits(1 << 30 | both.bits()),
+            both | Effects::OPAQUE
+        );
+        assert_eq!(
+            Effects::named(b"STATEMENTS_VIEW"),
+            Some(Effects::STATEMENTS_VIEW)
+        );
+        assert_eq!(Effects::named(b"temp"), None);
+    }
+}

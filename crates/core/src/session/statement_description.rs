@@ -1,0 +1,79 @@
+//! What a client has been told that a statement takes and gives.
+
+use std::hash::{BuildHasher, Hasher};
+
+use pgweir_wire::{Body, Malformed};
+
+/// The fixed part of a column in RowDescription, without the format: that is of the portal.
+const COLUMN_LEN: usize = 16;
+
+/// Digests of what a client was told last of a statement's parameters and columns.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct StatementDescription {
+    /// Of ParameterDescription; `None` if it was not told.
+    pub params: Option<u64>,
+    /// Of RowDescription or NoData; `None` if it was not told.
+    pub columns: Option<u64>,
+    /// The statement gives something else now, which it was not told: to the client, the statement
+    /// fails until it is made anew.
+    pub stale: bool,
+    /// Under which schema that was true ([`Catalog::schema`](crate::Catalog::schema)).
+    pub schema: u32,
+}
+
+impl StatementDescription {
+    /// A statement that the client was told nothing of.
+    #[must_use]
+    pub fn not_described(schema: u32) -> Self {
+        Self {
+            schema,
+            ..Self::default()
+        }
+    }
+}
+
+/// A digest of the body of a RowDescription, whatever the formats.
+///
+/// # Errors
+/// It is none.
+pub(super) fn of_columns(hasher: &impl BuildHasher, body: &[u8]) -> Result<u64, Malformed> {
+    let mut digest = hasher.build_hasher();
+    let mut body = Body::new(body);
+    let count = body.bytes(2)?;
+    digest.write(count);
+    for _ in 0..u16::from_be_bytes([count[0], count[1]]) {
+        let name = body.cstr()?;
+        digest.write_usize(name.len());
+        digest.write(name);
+        digest.write(body.bytes(COLUMN_LEN)?);
+        body.bytes(2)?;
+    }
+    body.end()?;
+    Ok(digest.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::hash::RandomState;
+
+    use super::*;
+
+    fn column(name: &[u8], of_type: u8, format: u8) -> Vec<u8> {
+        let mut bytes = vec![0, 1];
+        bytes.extend_from_slice(name);
+        bytes.extend_from_slice(&[0; 7]);
+        bytes.extend_from_slice(&[0, 0, 0, of_type, 0, 4, 255, 255, 255, 255, 0, format]);
+        bytes
+    }
+
+    #[test]
+    fn formats_do_not_count() {
+        let hasher = RandomState::new();
+        let of = |body: &[u8]| of_columns(&hasher, body).unwrap();
+        assert_eq!(of(&column(b"a", 23, 0)), of(&column(b"a", 23, 1)));
+        assert_ne!(of(&column(b"a", 23, 0)), of(&column(b"a", 20, 0)));
+        assert_ne!(of(&column(b"a", 23, 0)), of(&column(b"b", 23, 0)));
+        assert_ne!(of(&column(b"a", 23, 0)), of(&[0, 0]));
+        assert!(of_columns(&hasher, &column(b"a", 23, 0)[..20]).is_err());
+    }
+}

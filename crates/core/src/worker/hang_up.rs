@@ -1,0 +1,57 @@
+//! Clients that have hung up while they were not read: their last messages wait for answers to earlier ones.
+//!
+//! PostgreSQL does what a client has sent before it left, and so do we: what waits goes on in its turn. But a
+//! server that does not answer is kept no longer than `abandoned_query_timeout`, as that of any client that left.
+
+use super::Worker;
+use crate::{
+    Actions, Time, Token,
+    connections::Conn,
+    frontend::{Client, ClientDuty},
+};
+
+/// Why the client and its server go.
+const WHY: &str = "the client has left, and its last messages could not go on in time";
+
+impl Worker {
+    /// A client that is not read has hung up.
+    pub(super) fn note_hang_up(&mut self, conn: Token, now: Time) {
+        if let Some(client) = self.table.client(conn)
+            && client.hung_up_at.is_none()
+        {
+            client.hung_up_at = Some(now);
+            self.schedule(now);
+        }
+    }
+
+    /// Has it left too long ago for the server that it still has?
+    pub(super) fn has_left_server(&self, client: &Client, now: Time) -> bool {
+        let patience = self.snapshot.config.settings.abandoned_query_timeout.0;
+        let (Some(hung_up_at), Some(server)) = (client.hung_up_at, client.server()) else {
+            return false;
+        };
+        match self.table.look(server) {
+            Some(Conn::Server(server)) => {
+                patience > 0 && now.since(hung_up_at.max(server.lent_at)) >= patience
+            }
+            _ => false,
+        }
+    }
+
+    /// Ends it and its server.
+    pub(super) fn end_hung_up_clients(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let server = self.table.client(conn).and_then(|client| client.server());
+        if let Some(server_conn) = server {
+            if let Some(server) = self.table.server(server_conn)
+                && !server.replies.is_settled()
+            {
+                self.cancel_query(server_conn, now, out);
+            }
+            if let Some(client) = self.table.client(conn) {
+                client.duty = ClientDuty::Idle;
+            }
+            self.close_server(server_conn, WHY, now, out);
+        }
+        self.close_client(conn, WHY, now, out);
+    }
+}

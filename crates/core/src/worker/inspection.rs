@@ -1,0 +1,354 @@
+//! The look at a server's session: what does it hold now?
+//!
+//! A look asks only for what may have changed. Parameters are compared with the values that they have where nothing
+//! is set ([`Baseline`]); `pg_settings`, which costs several times as much, is read where that explains too little.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use pgweir_wire::MessageWriter;
+
+use super::{
+    Worker,
+    settle::{clean_of, major_version},
+};
+use crate::{
+    Actions, Time, Token,
+    backend::{InspectionAnswers, InternalQuery, Request, Server, UnexplainedParameters},
+    session::{AllSettings, Baseline, Context, Probe, SHOWN, State, TrackedNames, is_identity},
+};
+
+impl Worker {
+    /// Asks the server what its session holds: what the texts since the last look have named, or everything.
+    pub(super) fn probe(&mut self, conn: Token, out: &mut Actions) {
+        let Some((_, client, server)) = self.table.pair_of(conn) else {
+            return;
+        };
+        if is_of_channels(server) {
+            let probe = Probe {
+                channels: true,
+                ..Probe::default()
+            };
+            return self.ask_state(conn, probe, None, None, out);
+        }
+        let baseline = server.session.baseline.clone();
+        let baseline = baseline.or_else(|| server.shared.facts.lock().baseline.clone());
+        if let Some(names) = named_only(server, baseline.as_deref()) {
+            let probe = Probe {
+                names,
+                must_fit: server.settling().is_some_and(|settling| settling.cleans),
+                ..Probe::default()
+            };
+            return self.ask_state(conn, probe, None, None, out);
+        }
+        cleans_nothing(server);
+        let wanted = client.context.iter().flat_map(|own| own.wanted.iter());
+        let mut customs: BTreeSet<Box<[u8]>> = wanted
+            .filter(|(name, _)| name.contains(&b'.'))
+            .map(|(name, _)| name.into())
+            .collect();
+        customs.extend(server.session.named.iter().cloned());
+        let report = server.session.report.as_deref();
+        let told = report.iter().flat_map(|report| &report.custom_parameters);
+        customs.extend(told.map(|name| name.as_slice().into()));
+        customs.extend(
+            server
+                .shared
+                .custom_parameters
+                .lock()
+                .names()
+                .map(Box::from),
+        );
+        // Whether a startup value was set anew or taken away, its value does not tell.
+        let session = &server.session;
+        let baseline = baseline
+            .filter(|_| session.reset_parameters.is_empty() && !session.needs_exact_inspection);
+        if baseline.is_some() {
+            let base = client.context.iter().flat_map(|own| own.base.iter());
+            let base = base.filter(|(name, _)| !is_identity(name));
+            customs.extend(base.map(|(name, _)| Box::from(name)));
+        }
+        let mut probe = Probe {
+            knows_grants: Rights::of(self.directory.names(), server) == Rights::Granted,
+            ..Probe::full(customs.into_iter().collect())
+        };
+        if let Some(baseline) = baseline {
+            probe.all = AllSettings::Compared(baseline);
+        }
+        self.ask_state(conn, probe, None, None, out);
+    }
+
+    /// `reported` is what the extension has said, and `doubted` what an earlier look could not explain.
+    pub(super) fn ask_state(
+        &mut self,
+        conn: Token,
+        probe: Probe,
+        reported: Option<State>,
+        doubted: Option<UnexplainedParameters>,
+        out: &mut Actions,
+    ) {
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
+        let mut text = probe.text();
+        let cleans = server.settling().is_some_and(|settling| settling.cleans);
+        if cleans {
+            let clean = clean_of(server);
+            text.push(b';');
+            text.extend_from_slice(&clean.settings_text());
+        }
+        server.session.answers = Some(Box::new(InspectionAnswers {
+            probe,
+            reported: reported.is_some(),
+            state: reported.unwrap_or_default(),
+            unexplained: doubted,
+            cleans,
+            failed: false,
+        }));
+        server.ask(InternalQuery::Probe);
+        let pool = server.pool();
+        if let Some(pool) = self.pool(pool) {
+            pool.stats.now.look_count += 1;
+            pool.stats.now.clean_count += u64::from(cleans);
+        }
+        out.send_made(conn, |bytes| {
+            MessageWriter::new(bytes).query(&text);
+        });
+    }
+
+    /// A row of the answer to a probe.
+    #[cold]
+    pub(crate) fn take_answer(&mut self, conn: Token, row: &[u8]) {
+        if let Some(server) = self.table.server(conn) {
+            let own = match server.replies.current() {
+                Some(Request::Internal(own)) => Some(own),
+                _ => None,
+            };
+            server.session.take_row(own, row);
+        }
+    }
+
+    /// The probe was answered.
+    pub(crate) fn probed(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let names = Arc::clone(&self.directory);
+        let Some((_, client, server)) = self.table.pair_of(conn) else {
+            return;
+        };
+        let Some(answers) = server.session.answers.take() else {
+            return;
+        };
+        let InspectionAnswers {
+            mut probe,
+            mut state,
+            reported,
+            unexplained: doubted,
+            cleans,
+            failed,
+        } = *answers;
+        take_shown(&mut state, &probe.all);
+        if let Some(doubted) = doubted {
+            doubted.settle(&state, server);
+        }
+        if !failed && let AllSettings::Compared(baseline) = &probe.all {
+            let context = client.context.as_deref();
+            let unexplained = unexplained(context, &state, &probe.names, baseline);
+            if !unexplained.is_empty() {
+                // Or the defaults have changed: only the server knows.
+                let doubted = UnexplainedParameters {
+                    baseline: Arc::clone(baseline),
+                    names: unexplained,
+                };
+                server.session.baseline = None;
+                probe.all = AllSettings::Listed;
+                return self.ask_state(conn, probe, None, Some(doubted), out);
+            }
+            server.session.baseline = Some(Arc::clone(baseline));
+        }
+        if !failed && let Some(more) = more_to_ask(&probe, &state) {
+            state.summary = None;
+            probe.statements = true;
+            probe.channels = true;
+            return self.ask_more(conn, more, probe, state, out);
+        }
+        if reported {
+            probe = Probe::reported(probe.names);
+        }
+        let names = names.names();
+        let who = names.value(&server.tracked, b"session_authorization");
+        if probe.asks_all_settings()
+            && !reported
+            && let Some(who) = who
+            && who != server.shared.key.user.as_bytes()
+        {
+            state
+                .settings
+                .push((b"session_authorization".to_vec(), who.to_vec()));
+        }
+        let look = match failed {
+            true => Inspection::Failed,
+            false if cleans => Inspection::Cleaned,
+            false => Inspection::Known,
+        };
+        self.adopt_state(conn, &probe, state, look, now, out);
+    }
+
+    /// There are statements or channels: which ones?
+    fn ask_more(
+        &mut self,
+        conn: Token,
+        more: Probe,
+        asked: Probe,
+        state: State,
+        out: &mut Actions,
+    ) {
+        self.ask_state(conn, more, Some(state), None, out);
+        if let Some(server) = self.table.server(conn)
+            && let Some(answers) = &mut server.session.answers
+        {
+            answers.probe = asked;
+            answers.reported = false;
+        }
+    }
+}
+
+/// The result of a look at a server's session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Inspection {
+    /// Nobody knows what the session holds.
+    Failed,
+    /// What the session holds is known.
+    Known,
+    /// The same, and the server has reset the settings since.
+    Cleaned,
+}
+
+impl UnexplainedParameters {
+    /// The session has set all of them: the baseline is good.
+    fn settle(self, state: &State, server: &mut Server) {
+        let is_set = |name: &Vec<u8>| state.settings.iter().any(|(found, _)| found == name);
+        if self.names.iter().all(is_set) {
+            server.session.baseline = Some(self.baseline);
+        }
+    }
+}
+
+/// Parameters that differ from the baseline, and of which it is not known that the client has set them so. These
+/// are custom ones: they are in no list.
+/// One that only superusers may set is looked up each time.
+fn unexplained(
+    context: Option<&Context>,
+    state: &State,
+    customs: &[Box<[u8]>],
+    baseline: &Baseline,
+) -> Vec<Vec<u8>> {
+    let is_known = |name: &[u8], value: &[u8]| {
+        is_identity(name)
+            || customs
+                .iter()
+                .any(|custom| custom.eq_ignore_ascii_case(name))
+            || baseline.is_plain(name)
+                && context.is_some_and(|context| context.wanted.get(name) == Some(value))
+    };
+    let settings = state.settings.iter();
+    let unknown = settings.filter(|(name, value)| !is_known(name, value));
+    unknown.map(|(name, _)| name.clone()).collect()
+}
+
+/// What was shown one by one becomes a setting, if the session has set it.
+fn take_shown(state: &mut State, all: &AllSettings) {
+    let shown = std::mem::take(&mut state.shown);
+    let Some((present, usual)) = shown.split_at_checked(SHOWN.len()) else {
+        return;
+    };
+    for (at, (name, present)) in SHOWN.iter().zip(present).enumerate() {
+        let usual = match all {
+            AllSettings::Compared(baseline) => baseline.get(name.as_bytes()),
+            _ => usual.get(at).map(Vec::as_slice),
+        };
+        if usual != Some(present) {
+            state
+                .settings
+                .push((name.as_bytes().to_vec(), present.clone()));
+        }
+    }
+}
+
+/// What a look that only counts has left open.
+fn more_to_ask(probe: &Probe, state: &State) -> Option<Probe> {
+    let summary = state.summary?;
+    let statements = !probe.statements && summary.from_sql + summary.named > 0;
+    let channels = !probe.channels && summary.listens;
+    (statements || channels).then(|| Probe {
+        statements,
+        channels,
+        ..Probe::default()
+    })
+}
+
+/// Is it enough to ask for the channels?
+fn is_of_channels(server: &mut Server) -> bool {
+    let session = &mut server.session;
+    let is_enough = session.dirt.is_of_channels()
+        && session.client_names.is_empty()
+        && session.reset_parameters.is_empty();
+    if is_enough {
+        cleans_nothing(server);
+    }
+    is_enough
+}
+
+/// A look of this kind cleans nothing.
+fn cleans_nothing(server: &mut Server) {
+    if let Some(settling) = server.settling_mut() {
+        settling.cleans = false;
+    }
+}
+
+/// The names that texts of class settings have named, if a look can ask for these alone.
+fn named_only(server: &mut Server, baseline: Option<&Baseline>) -> Option<Vec<Box<[u8]>>> {
+    let session = &server.session;
+    if !session.reset_parameters.is_empty() || session.needs_exact_inspection {
+        // Whether a startup value was set anew or taken away, its value does not tell.
+        return None;
+    }
+    let names = server.session.dirt.names()?;
+    let is_plain = |name: &[u8]| {
+        name.contains(&b'.')
+            || name == b"role"
+            || baseline.is_some_and(|usual| usual.is_plain(name))
+    };
+    // Under another role they may be such that the login's may not set.
+    let changes_role = server.session.dirt.changes_role();
+    if !names.iter().all(|name| is_plain(name)) || changes_role && baseline.is_none() {
+        return None;
+    }
+    Some(names.iter().cloned().collect())
+}
+
+/// What a login user may set of what only superusers may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rights {
+    /// It is one.
+    All,
+    /// What it was granted.
+    Granted,
+    /// Nothing: the server knows no such grants.
+    None,
+}
+
+impl Rights {
+    pub(super) fn of(names: &TrackedNames, server: &Server) -> Self {
+        let facts = server.shared.facts.lock();
+        let Some(server_parameters) = &facts.server_parameters else {
+            return Self::None;
+        };
+        if names.value(&server_parameters.tracked, b"is_superuser") == Some(b"on") {
+            return Self::All;
+        }
+        drop(facts);
+        if major_version(server) >= 15 {
+            Self::Granted
+        } else {
+            Self::None
+        }
+    }
+}

@@ -1,0 +1,441 @@
+//! Online restart: clients that listen leave as others do. Until the process that comes has a listener of its own
+//! that listens for them, this one hears for them, and what it hears is forwarded.
+//!
+//! The new process takes such a client in, asks its own listener, holds the client back meanwhile, and when the
+//! listener listens asks the old one for all that was notified before ([`ListenNote::Fence`]). What both have
+//! heard is told once, as where a listener takes a channel over from a server.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::Worker;
+use crate::{
+    Action, Actions, SharedPool, Time, Token,
+    cancel::{CancelKey, Keys},
+    fault::Fault,
+    frontend::{Client, ClientDuty},
+    listen::{Channel, ListenerKey, Listening, Question, Stage, TakenOverListener},
+    takeover::{ClientRecord, ListenNote},
+};
+
+/// Clients that have left this process and are still heard for.
+#[derive(Debug, Default)]
+pub(crate) struct ForwardedClients {
+    /// By the connections that they had here.
+    all: BTreeMap<Token, ForwardedClient>,
+    keys: Keys,
+    /// Restarts that have failed so far.
+    failed: u32,
+    /// Those of them whose clients are all back.
+    returned: u32,
+}
+
+impl ForwardedClients {
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    pub(super) fn insert(&mut self, conn: Token, forward: ForwardedClient) {
+        self.keys.insert(&forward.key, conn);
+        self.all.insert(conn, forward);
+    }
+
+    fn find(&self, key: &CancelKey) -> Option<Token> {
+        let conn = self.keys.find(key)?;
+        let forward = self.all.get(&conn)?;
+        (forward.key == *key).then_some(conn)
+    }
+
+    fn remove(&mut self, conn: Token) -> Option<ForwardedClient> {
+        let forward = self.all.remove(&conn)?;
+        self.keys.remove(&forward.key, conn);
+        Some(forward)
+    }
+}
+
+/// A client that has left, and is still heard for.
+#[derive(Debug)]
+pub(crate) struct ForwardedClient {
+    key: CancelKey,
+    shared: Arc<SharedPool>,
+    /// The restart in which it left: so many had failed before.
+    restart: u32,
+    /// Nothing once all has been said.
+    listening: Option<Box<Listening>>,
+    /// What was forwarded: should the client come back, it has to be told here.
+    heard: Vec<u8>,
+}
+
+/// Why nobody hears for a client any more.
+const FAILED: &str = "the online restart has failed";
+const ENDED: &str = "the process that has heard for it before has ended";
+const NOT_CARRIED: &str = "sessions are not carried any more";
+const BEHIND: &str = "more was notified than notification_backlog allows";
+const TIMEOUT: &str = "takeover_timeout";
+
+impl Worker {
+    /// What a client that is about to leave listens to, to be heard on.
+    pub(super) fn begin_forwarding(&mut self, conn: Token) -> Option<ForwardedClient> {
+        let client = self.table.client(conn)?;
+        let (key, pool) = (client.cancel_key(), client.pool?);
+        let listening = client.listening.take()?;
+        let shared = Arc::clone(&self.pool(pool)?.shared);
+        Some(ForwardedClient {
+            key,
+            shared,
+            restart: self.forwarded_clients.failed,
+            listening: Some(listening),
+            heard: Vec::new(),
+        })
+    }
+
+    /// Its listener has heard this for a client that has left.
+    pub(super) fn forward(&mut self, conn: Token, message: &[u8], out: &mut Actions) {
+        let most = self.snapshot.config.settings.notification_backlog as usize;
+        let Some(forward) = self.forwarded_clients.all.get_mut(&conn) else {
+            return;
+        };
+        if forward.listening.is_none() {
+            return;
+        }
+        if forward.heard.len() + message.len() > most {
+            return self.stop_forwarding(conn, ListenNote::Lost(BEHIND.to_owned()), out);
+        }
+        forward.heard.extend_from_slice(message);
+        send_listen_note(
+            &forward.key,
+            ListenNote::Notification(message.to_vec()),
+            out,
+        );
+    }
+
+    /// The owner of a listener has answered a question that was asked for a client that has left.
+    pub(super) fn forward_answered(
+        &mut self,
+        question: Question,
+        granted: bool,
+        out: &mut Actions,
+    ) {
+        let forward = self.forwarded_clients.all.get(&question.client);
+        let listening = forward.and_then(|forward| forward.listening.as_ref());
+        if listening.is_some_and(|listening| listening.awaits(question.number)) {
+            let note = match granted {
+                true => ListenNote::Fenced,
+                false => ListenNote::Lost("it is closed".to_owned()),
+            };
+            self.stop_forwarding(question.client, note, out);
+        }
+    }
+
+    /// The listener is lost that has heard for this client, if it has left.
+    pub(super) fn fail_forwarded_client(
+        &mut self,
+        conn: Token,
+        why: &str,
+        out: &mut Actions,
+    ) -> bool {
+        let has_left = self.forwarded_clients.all.contains_key(&conn);
+        if has_left {
+            self.stop_forwarding(conn, ListenNote::Lost(why.to_owned()), out);
+        }
+        has_left
+    }
+
+    /// Nothing more is forwarded, which is said. The client is still known, until the other process has done
+    /// with it.
+    pub(super) fn stop_forwarding(&mut self, conn: Token, note: ListenNote, out: &mut Actions) {
+        let Some(forward) = self.forwarded_clients.all.get_mut(&conn) else {
+            return;
+        };
+        let listening = forward.listening.take();
+        send_listen_note(&forward.key, note, out);
+        if let Some(listening) = listening {
+            self.stop_listen(conn, *listening, out);
+        }
+    }
+
+    /// Those who have left are heard for no longer.
+    pub(super) fn end_forwarding(&mut self, out: &mut Actions) {
+        for conn in self
+            .forwarded_clients
+            .all
+            .keys()
+            .copied()
+            .collect::<Vec<_>>()
+        {
+            self.stop_forwarding(conn, ListenNote::Lost(TIMEOUT.to_owned()), out);
+        }
+        self.forwarded_clients.all.clear();
+        self.forwarded_clients.keys = Keys::default();
+    }
+
+    /// The restart has failed: its clients come back, and then [`Worker::forget_forwarded_clients`] is called.
+    pub(super) fn await_returns(&mut self, out: &mut Actions) {
+        self.forwarded_clients.failed += 1;
+        out.list.push(Action::AwaitReturns);
+    }
+
+    /// No client comes back any more that left in the oldest failed restart whose clients were awaited. The next
+    /// restart may have begun: whoever left in that one is still heard for.
+    pub(super) fn forget_forwarded_clients(&mut self, out: &mut Actions) {
+        self.forwarded_clients.returned += 1;
+        let returned = self.forwarded_clients.returned;
+        let all = self.forwarded_clients.all.iter();
+        let left_before: Vec<Token> = all
+            .filter(|(_, forward)| forward.restart < returned)
+            .map(|(&conn, _)| conn)
+            .collect();
+        for conn in left_before {
+            if let Some(forward) = self.forwarded_clients.remove(conn)
+                && let Some(listening) = forward.listening
+            {
+                self.stop_listen(conn, *listening, out);
+            }
+        }
+    }
+
+    /// A client was taken in that listens. `true` if it has to be held back until there is a listener for it.
+    ///
+    /// # Errors
+    /// There can be none.
+    pub(super) fn listens_on(
+        &mut self,
+        conn: Token,
+        record: &ClientRecord,
+        now: Time,
+        out: &mut Actions,
+    ) -> Result<bool, Fault> {
+        if record.channels.is_empty() {
+            return Ok(false);
+        }
+        if self.listens_again(conn, &record.cancel_key(), out) {
+            return Ok(false);
+        }
+        self.ask_for_arriving(conn, record, now, out)?;
+        Ok(true)
+    }
+
+    /// A client comes back that was still heard for here.
+    fn listens_again(&mut self, conn: Token, key: &CancelKey, out: &mut Actions) -> bool {
+        let Some(before) = self.forwarded_clients.find(key) else {
+            return false;
+        };
+        let Some(forward) = self.forwarded_clients.remove(before) else {
+            return false;
+        };
+        let (Some(mut listening), Some(client)) = (forward.listening, self.table.client(conn))
+        else {
+            return false;
+        };
+        listening.settle();
+        listening.prepend_backlog(forward.heard);
+        self.channels
+            .renamed(&listening.key, listening.channels(), before, conn);
+        client.listening = Some(listening);
+        self.send_backlog_if_idle(conn, out);
+        true
+    }
+
+    fn ask_for_arriving(
+        &mut self,
+        conn: Token,
+        record: &ClientRecord,
+        now: Time,
+        out: &mut Actions,
+    ) -> Result<(), Fault> {
+        let lost = |why: &str| Fault::ListenerLost(why.to_owned());
+        if !self.directory.has_partner() {
+            return Err(lost(FAILED));
+        }
+        let client = self.table.client(conn).ok_or_else(|| lost(FAILED))?;
+        let (Some(pool), Some(_)) = (client.pool, &client.context) else {
+            return Err(lost(NOT_CARRIED));
+        };
+        let key = ListenerKey {
+            pool,
+            encoding: client.tracked.client_encoding().into(),
+        };
+        let channels: Vec<Channel> = record.channels.iter().map(|name| name[..].into()).collect();
+        let mut listening = Listening::new(key.clone());
+        listening.taken_over = Some(Box::new(TakenOverListener {
+            notified: Vec::new(),
+            ready_was_sent: record.ready_was_sent,
+        }));
+        let number = listening.ask(Stage::Asking(channels.clone()), now);
+        client.listening = Some(Box::new(listening));
+        client.duty = ClientDuty::TakenOver;
+        let pool = self.pool(pool).ok_or_else(|| lost(NOT_CARRIED))?;
+        let shared = Arc::clone(&pool.shared);
+        self.channels.asked(&key, &channels);
+        let question = self.question(conn, number, false);
+        self.ask_listener_owner(shared, key, question, channels, out);
+        Ok(())
+    }
+
+    /// The listener of a client that was taken in listens, or can't.
+    pub(super) fn arriving_answered(
+        &mut self,
+        conn: Token,
+        granted: bool,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let Some(client) = self.table.client(conn) else {
+            return;
+        };
+        let key = client.cancel_key();
+        match &mut client.listening {
+            Some(listening) if granted => {
+                listening.stage = Stage::Elsewhere;
+                send_listen_note(&key, ListenNote::Fence, out);
+            }
+            _ => {
+                send_listen_note(&key, ListenNote::Done, out);
+                let fault = Fault::ListenerLost("no listener can be had".to_owned());
+                self.end_client(conn, &fault, now, out);
+            }
+        }
+    }
+
+    /// The other process says something of a client that listens.
+    pub(super) fn handle_listen_note(
+        &mut self,
+        key: &CancelKey,
+        note: ListenNote,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        match note {
+            ListenNote::Fence => self.fence_forward(key, now, out),
+            ListenNote::Done => {
+                if let Some(conn) = self.forwarded_clients.find(key)
+                    && let Some(forward) = self.forwarded_clients.remove(conn)
+                    && let Some(listening) = forward.listening
+                {
+                    self.stop_listen(conn, *listening, out);
+                }
+            }
+            ListenNote::Notification(message) => {
+                self.add_forwarded_notification(key, &message, now, out)
+            }
+            ListenNote::Fenced => self.fence_arriving(key, now, out),
+            ListenNote::Lost(why) => {
+                if let Some(conn) = self.arriving(key) {
+                    self.end_client(conn, &Fault::ListenerLost(why), now, out);
+                }
+            }
+        }
+    }
+
+    /// All that was notified until now is to be forwarded.
+    fn fence_forward(&mut self, key: &CancelKey, now: Time, out: &mut Actions) {
+        let Some(conn) = self.forwarded_clients.find(key) else {
+            return send_listen_note(key, ListenNote::Lost(FAILED.to_owned()), out);
+        };
+        let Some(forward) = self.forwarded_clients.all.get_mut(&conn) else {
+            return;
+        };
+        // If there is none, that was said.
+        let Some(listening) = &mut forward.listening else {
+            return;
+        };
+        let number = listening.ask(Stage::Fenced, now);
+        let (shared, key) = (Arc::clone(&forward.shared), listening.key.clone());
+        let question = self.question(conn, number, true);
+        self.ask_listener_owner(shared, key, question, Vec::new(), out);
+    }
+
+    /// A client that was taken in and has yet to get its listener.
+    fn arriving(&mut self, key: &CancelKey) -> Option<Token> {
+        let conn = self.cancel_requests.find(key)?;
+        let client = self.table.client(conn)?;
+        let is_it = matches!(client.duty, ClientDuty::TakenOver) && client.cancel_key() == *key;
+        is_it.then_some(conn)
+    }
+
+    fn add_forwarded_notification(
+        &mut self,
+        key: &CancelKey,
+        message: &[u8],
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let most = self.snapshot.config.settings.notification_backlog as usize;
+        let Some(conn) = self.arriving(key) else {
+            return;
+        };
+        let arriving = self.table.client(conn).and_then(arriving_of);
+        if let Some(arriving) = arriving {
+            if arriving.notified.len() + message.len() > most {
+                return self.end_client(conn, &Fault::NotificationBacklog, now, out);
+            }
+            arriving.notified.extend_from_slice(message);
+        }
+    }
+
+    /// All that was notified before its listener listens has come. What the other process has heard since, the
+    /// listener is to have heard as well: then it can be told what both have heard.
+    fn fence_arriving(&mut self, key: &CancelKey, now: Time, out: &mut Actions) {
+        let Some(conn) = self.arriving(key) else {
+            return;
+        };
+        let Some(client) = self.table.client(conn) else {
+            return;
+        };
+        let (Some(listening), Some(pool)) = (&mut client.listening, client.pool) else {
+            return;
+        };
+        let number = listening.ask(Stage::Fenced, now);
+        let listener = listening.key.clone();
+        let Some(pool) = self.pool(pool) else {
+            return;
+        };
+        let shared = Arc::clone(&pool.shared);
+        let question = self.question(conn, number, true);
+        self.ask_listener_owner(shared, listener, question, Vec::new(), out);
+    }
+
+    /// Both have said what they have heard: the client is told, and goes on.
+    pub(super) fn finish_listen_takeover(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let Some(client) = self.table.client(conn) else {
+            return;
+        };
+        let key = client.cancel_key();
+        let Some(listening) = &mut client.listening else {
+            return;
+        };
+        let Some(arriving) = listening.taken_over.take() else {
+            return;
+        };
+        listening.settle();
+        let told = listening.take_backlog(&arriving.notified);
+        listening.prepend_backlog(told);
+        client.duty = ClientDuty::Idle;
+        send_listen_note(&key, ListenNote::Done, out);
+        self.send_backlog_if_idle(conn, out);
+        self.serve_taken_over_client(conn, arriving.ready_was_sent, now, out);
+    }
+
+    /// The process before this one has ended: who has yet to get a listener may have missed something.
+    pub(super) fn end_arriving(&mut self, now: Time, out: &mut Actions) {
+        let is_arriving = |client: &Client| matches!(client.duty, ClientDuty::TakenOver);
+        let left =
+            self.tokens(|conn| matches!(conn, super::Conn::Client(client) if is_arriving(client)));
+        for conn in left {
+            let fault = Fault::ListenerLost(ENDED.to_owned());
+            self.end_client(conn, &fault, now, out);
+        }
+    }
+}
+
+/// What the process before this one has heard for a client so far.
+fn arriving_of(client: &mut Client) -> Option<&mut TakenOverListener> {
+    client.listening.as_mut()?.taken_over.as_deref_mut()
+}
+
+/// Tells the other process something.
+pub(super) fn send_listen_note(key: &CancelKey, note: ListenNote, out: &mut Actions) {
+    out.list.push(Action::ForwardToNewProcess {
+        key: Box::new(key.clone()),
+        note,
+    });
+}

@@ -1,0 +1,182 @@
+//! Online restart: a client in session mode takes its server along. Both connections are handed over
+//! together, and the session on the server goes on.
+
+use std::sync::Arc;
+
+use pgweir_config::PoolMode;
+
+use super::Worker;
+use crate::{
+    Actions, HandedOverServer, ReadMode, SharedPool, Time, Token,
+    backend::{BackendKey, Duty, Loan, Phase, Server, Unnamed},
+    connections::Conn,
+    fault::Fault,
+    frontend::{Client, ClientDuty},
+    takeover::{Pairs, ServerRecord},
+};
+
+impl Worker {
+    /// The server that a client can take along: in session mode, when neither owes the other anything.
+    pub(super) fn server_to_hand_over(&self, client: &Client) -> Option<Token> {
+        let ClientDuty::Active(conn) = client.duty else {
+            return None;
+        };
+        let pool = self.pools.get(client.pool?.index())?.as_ref()?;
+        let Some(Conn::Server(server)) = self.table.look(conn) else {
+            return None;
+        };
+        let is_session = pool.terms.mode == PoolMode::Session
+            && client.context.is_none()
+            && client.early.is_none()
+            && server.owner.is_none();
+        let is_quiet = server.status == b'I'
+            && server.replies.is_settled()
+            && !server.replies.is_uncertain()
+            && !server.replies.is_awaited()
+            && server.stream.is_quiet()
+            && server.last_words.is_none();
+        let can_move = server.tls.is_none()
+            && server.addresses.is_some()
+            && server.prepared.is_empty()
+            && !server.blocked
+            && server.cancels == 0
+            && server.retire.is_none();
+        (is_session && is_quiet && can_move).then_some(conn)
+    }
+
+    /// Writes down the server of a client that leaves, and forgets it, but for the ledger.
+    pub(super) fn hand_over_server(
+        &mut self,
+        client: Token,
+        conn: Token,
+        now: Time,
+        out: &mut Actions,
+    ) -> Option<(ServerRecord, HandedOverServer)> {
+        let names = self.directory.names();
+        let Some(Conn::Server(server)) = self.table.look(conn) else {
+            return None;
+        };
+        let (local, remote) = server.addresses?;
+        let pairs = names.pairs(&server.tracked);
+        let record = ServerRecord {
+            id: server.id,
+            endpoint: (*server.endpoint).clone(),
+            local,
+            remote,
+            key_pid: server.key.as_ref().map_or(0, |key| key.pid),
+            key_secret: server
+                .key
+                .as_ref()
+                .map_or_else(Vec::new, |key| key.secret.to_vec()),
+            age: now.since(server.connected_at),
+            tracked: pairs
+                .map(|(name, value)| (name.as_bytes().to_vec(), value.to_vec()))
+                .collect(),
+            needs_reset: server.needs_reset,
+        };
+        let shared = Arc::clone(&server.shared);
+        self.forget_server(conn, now, out)?;
+        if let Some(client) = self.table.client(client) {
+            client.duty = ClientDuty::Idle;
+        }
+        Some((record, HandedOverServer { conn, shared }))
+    }
+
+    /// A server that went along with its client has arrived, or has come back: it is not to be counted
+    /// here any more, or not twice.
+    pub(super) fn server_handed_over(
+        &mut self,
+        shared: &Arc<SharedPool>,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let notes = shared.ledger.lock().closed(self.id, now);
+        self.deliver(notes, shared, out);
+        if self.hands_clients_over() {
+            self.release_server_places(now, out);
+        }
+    }
+
+    /// The server that a client has brought with it; its connection is to be registered under the token.
+    ///
+    /// # Errors
+    /// The pool is not in session mode any more: the session can't go on.
+    pub(super) fn take_over_server(
+        &mut self,
+        client_conn: Token,
+        record: &ServerRecord,
+        now: Time,
+        out: &mut Actions,
+    ) -> Result<Option<Token>, Fault> {
+        let pool = self
+            .table
+            .client(client_conn)
+            .and_then(|client| client.pool);
+        let Some(pool) = pool.and_then(|pool| self.pool(pool)) else {
+            return Ok(None);
+        };
+        if pool.terms.mode != PoolMode::Session {
+            return Err(Fault::DatabaseChanged);
+        }
+        pool.servers += 1;
+        let (shared, epoch) = (Arc::clone(&pool.shared), pool.epoch);
+        shared.epochs.lock().opened(epoch);
+        let notes = shared.ledger.lock().adopted(self.id);
+        let server = self.server_of(record, client_conn, &shared, epoch, now);
+        if let Some(key) = &server.key {
+            let holders = self.directory.holders();
+            holders.add(&server.endpoint, key.pid, &server.holder);
+        }
+        let conn = self.table.insert(Conn::Server(Box::new(server)));
+        if let Some((client, server)) = self.table.pair(client_conn, conn) {
+            client.duty = ClientDuty::Active(conn);
+            server.holder.set(client.key_pid);
+        }
+        self.check_epoch(conn);
+        self.suspension.add(conn);
+        out.read(conn, ReadMode::Deliver);
+        self.deliver(notes, &shared, out);
+        Ok(Some(conn))
+    }
+
+    fn server_of(
+        &self,
+        record: &ServerRecord,
+        client: Token,
+        shared: &Arc<SharedPool>,
+        epoch: u32,
+        now: Time,
+    ) -> Server {
+        let mut server = Server::new(
+            record.id,
+            shared,
+            Arc::new(record.endpoint.clone()),
+            Duty::Lent(Loan::new(client, Phase::Relaying)),
+            self.tracked_of(&record.tracked),
+            epoch,
+            now,
+        );
+        server.addresses = Some((record.local, record.remote));
+        server.unnamed = Unnamed::Unknown;
+        server.key = (record.key_pid != 0).then(|| BackendKey {
+            pid: record.key_pid,
+            secret: record.key_secret.as_slice().into(),
+        });
+        server.connected_at = Time(now.0.saturating_sub(record.age));
+        server.needs_reset = record.needs_reset;
+        server.session.connected = Some(shared.catalog.connected());
+        server
+    }
+
+    /// Parameters as they were written down.
+    pub(super) fn tracked_of(&self, pairs: &Pairs) -> crate::session::Tracked {
+        let names = self.directory.names();
+        let mut tracked = names.unset();
+        for (name, value) in pairs {
+            if let Some(at) = names.position(name) {
+                tracked.set(at, value);
+            }
+        }
+        tracked
+    }
+}

@@ -1,0 +1,173 @@
+//! Servers are lost or closed, and their clients are told.
+
+use std::fmt::Display;
+
+use pgweir_wire::MessageWriter;
+
+use super::{Worker, early::send_early};
+use crate::{
+    Action, Actions, Closed, Level, Time, Token,
+    backend::{Duty, Phase},
+    fault::Fault,
+    session::Effects,
+    shared_pool::Failure,
+};
+
+/// A client ends when more servers than this are lost one after another while they get its settings.
+const LOSSES_MAX: u8 = 2;
+/// A class of SQLSTATEs.
+const OPERATOR_INTERVENTION: &str = "57";
+
+/// What a client loses with its server.
+#[derive(Debug)]
+pub(crate) struct Loss {
+    pub(crate) fault: Fault,
+    /// In a transaction, or in the middle of something that can't be answered for.
+    pub(crate) was_in_transaction: bool,
+    /// A part of a message was passed on.
+    pub(crate) mid_message: bool,
+    /// How many answers the client is owed.
+    pub(crate) owed: usize,
+}
+
+impl Worker {
+    /// A server's connection is gone without our doing.
+    pub(crate) fn server_gone(&mut self, conn: Token, why: &Closed, now: Time, out: &mut Actions) {
+        let fault = match self
+            .table
+            .server(conn)
+            .and_then(|server| server.last_words.take())
+        {
+            Some(words) => Fault::ServerSaid(words),
+            None => Fault::ServerCrashed,
+        };
+        let lost = match why {
+            Closed::Eof => None,
+            Closed::Error(error) => Some(format!("connection lost: {error}")),
+            Closed::Tls(error) => Some(format!("TLS handshake failed: {error}")),
+        };
+        if matches!(why, Closed::Tls(_)) {
+            self.logins.server_tls_failed += 1;
+        }
+        if let Some(text) = lost {
+            out.log(Level::Warning, self.server_subject(conn), text);
+        }
+        let text = match why {
+            Closed::Tls(_) => "TLS handshake failed".to_owned(),
+            _ => fault.to_string(),
+        };
+        self.lose_server(conn, fault, &text, now, out);
+    }
+
+    /// A server did what it must not.
+    #[cold]
+    pub(crate) fn server_fault(
+        &mut self,
+        conn: Token,
+        what: &dyn Display,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        self.close_for(conn, Fault::ServerProtocol(what.to_string()), now, out);
+    }
+
+    /// A server is of no use any more, and goes before it can say anything else.
+    #[cold]
+    pub(crate) fn close_for(&mut self, conn: Token, fault: Fault, now: Time, out: &mut Actions) {
+        let text = fault.to_string();
+        out.list.push(Action::Close(conn));
+        self.lose_server(conn, fault, &text, now, out);
+    }
+
+    fn lose_server(&mut self, conn: Token, fault: Fault, text: &str, now: Time, out: &mut Actions) {
+        let is_pinned = self.has_pinned_client(conn);
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
+        match &server.duty {
+            Duty::Login(_) => {
+                self.log_server_end(conn, text, now, out);
+                self.drop_login(conn, Failure::unreachable(text), now, out);
+            }
+            Duty::Idle | Duty::Listening | Duty::Cleaning { .. } => {
+                self.drop_server(conn, text, now, out);
+            }
+            Duty::Lent(exchange)
+                if matches!(exchange.phase(), Phase::Checking { .. } | Phase::Equipping) =>
+            {
+                let client = exchange.client();
+                let is_checked = matches!(exchange.phase(), Phase::Checking { .. });
+                self.drop_server(conn, text, now, out);
+                if !is_checked && self.settings_end_servers(client, &fault) {
+                    self.refuse(client, &fault, now, out);
+                } else {
+                    self.check_out_again(client, now, out);
+                }
+            }
+            Duty::Lent(exchange) => {
+                let client = exchange.client();
+                let is_held = exchange.phase().holds_client()
+                    && !server
+                        .settling()
+                        .is_some_and(|settling| settling.ready_was_sent);
+                let loss = Loss {
+                    // What a session holds that can't be moved is lost with it as well.
+                    was_in_transaction: server.owner.is_some()
+                        || server.status != b'I'
+                        || server.session.is_uninspected
+                        || is_pinned
+                        // Nobody knows what the client has set there.
+                        || server.session.dirt.needs_inspection()
+                        || is_held
+                        // It may have ended itself.
+                        || server.session.effects.contains(Effects::TERMINATES)
+                        || !server.replies.can_be_answered_for(),
+                    mid_message: !server.stream.is_at_boundary(),
+                    owed: server.replies.owed_to_client(),
+                    fault,
+                };
+                // What we have answered in its place holds, whatever becomes of the rest.
+                send_early(client, server, out);
+                let marks = server.replies.take_all_marks();
+                self.undo(conn, marks);
+                self.drop_server(conn, text, now, out);
+                self.report_server_loss(client, &loss, now, out);
+            }
+        }
+    }
+
+    /// A server is lost while it gets a client's settings. Is that the client's doing, since others were lost before?
+    #[cold]
+    fn settings_end_servers(&mut self, client: Token, fault: &Fault) -> bool {
+        let Fault::ServerSaid(words) = fault else {
+            return false;
+        };
+        // An operator has ended it, or the whole cluster.
+        let is_ordered = words.code.starts_with(OPERATOR_INTERVENTION);
+        let client = self.table.client(client);
+        let Some(context) = client.and_then(|client| client.context.as_mut()) else {
+            return false;
+        };
+        context.servers_lost = context.servers_lost.saturating_add(u8::from(!is_ordered));
+        context.servers_lost > LOSSES_MAX
+    }
+
+    /// Closes a server that nobody has.
+    pub(crate) fn close_server(&mut self, conn: Token, why: &str, now: Time, out: &mut Actions) {
+        let is_login = match self.table.server(conn) {
+            Some(server) => matches!(server.duty, Duty::Login(_)),
+            None => return,
+        };
+        if !is_login {
+            out.send_made(conn, |bytes| {
+                MessageWriter::new(bytes).terminate();
+            });
+        }
+        out.list.push(Action::Close(conn));
+        if is_login {
+            self.give_up_login(conn, now, out);
+        } else {
+            self.drop_server(conn, why, now, out);
+        }
+    }
+}

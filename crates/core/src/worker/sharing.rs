@@ -1,0 +1,118 @@
+//! While a pool has few clients, each keeps the server that it has got (`share_after`): nothing has to be
+//! moved, and nobody misses the server.
+//!
+//! How many clients a pool has is counted in the process; each worker is told when that crosses the
+//! line, so that a release looks at nothing but the worker's own. A server that is kept like that is idle
+//! in all but name: once the worker is told that somebody waits (see `pool/ledger.rs`), it offers these
+//! too, and none is kept until it hears that nobody waits.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use super::{Worker, operator_orders::is_server_of};
+use crate::{
+    Action, Actions, SharedPool, Time,
+    mail::Mail,
+    pool::{PoolId, WaitReason},
+};
+
+impl Worker {
+    /// A client has come to the pool.
+    pub(super) fn count_pool_client(
+        &mut self,
+        shared: &Arc<SharedPool>,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let before = shared.clients.fetch_add(1, Ordering::Relaxed);
+        self.announce_pool_clients(shared, before, before + 1, now, out);
+    }
+
+    /// One has left it.
+    pub(super) fn uncount_pool_client(
+        &mut self,
+        shared: &Arc<SharedPool>,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let before = shared.clients.fetch_sub(1, Ordering::Relaxed);
+        self.announce_pool_clients(shared, before, before - 1, now, out);
+        if before == 1 && shared.epochs.lock().left(now, 0) {
+            self.announce_operator_orders(out);
+        }
+    }
+
+    fn announce_pool_clients(
+        &mut self,
+        shared: &Arc<SharedPool>,
+        before: usize,
+        after: usize,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let is_same = self
+            .pool(shared.id)
+            .is_none_or(|pool| pool.terms.are_few(before) == pool.terms.are_few(after));
+        if is_same {
+            return;
+        }
+        for to in self.all_workers().filter(|&to| to != self.id) {
+            let mail = Mail::SharingChanged(Arc::clone(shared));
+            out.list.push(Action::Mail { to, mail });
+        }
+        self.update_sharing(shared, now, out);
+    }
+
+    /// The pool has more clients than before, or less: do they keep their servers?
+    pub(super) fn update_sharing(
+        &mut self,
+        shared: &Arc<SharedPool>,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let clients = shared.clients.load(Ordering::Relaxed);
+        let departs = self.hands_clients_over();
+        let Some(pool) = self.pool(shared.id) else {
+            return;
+        };
+        let keeps = pool.terms.are_few(clients) && !departs;
+        if std::mem::replace(&mut pool.clients_keep_servers, keeps) && !keeps {
+            self.release_kept(shared.id, now, out);
+        }
+    }
+
+    /// This worker is told that somebody waits in the pool: what is kept is offered like what is idle. But
+    /// not while a new server is on its way: else two clients would pass one server to and fro. Whether
+    /// it has come to nothing is seen by the next tick.
+    pub(super) fn offer_kept_servers(&mut self, id: PoolId, now: Time, out: &mut Actions) {
+        let Some(pool) = self.pool(id).filter(|pool| pool.clients_keep_servers) else {
+            return;
+        };
+        let helps_itself = {
+            let ledger = pool.shared.ledger.lock();
+            let wait_reason = ledger.wait_reason(now);
+            ledger.waiting() > 0 && matches!(wait_reason, WaitReason::None | WaitReason::Connecting)
+        };
+        match helps_itself {
+            true => self.schedule(now),
+            false => self.release_kept(id, now, out),
+        }
+    }
+
+    /// Is there a pool whose kept servers may yet be needed?
+    pub(super) fn may_offer_kept(&self) -> bool {
+        let mut pools = self.pools.iter().flatten();
+        pools.any(|pool| pool.offers_to_ledger && pool.clients_keep_servers && pool.servers > 0)
+    }
+
+    /// Gives back what clients keep without need.
+    pub(super) fn release_kept(&mut self, id: PoolId, now: Time, out: &mut Actions) {
+        let lent = |conn: &super::Conn| match conn {
+            super::Conn::Server(server) => server.relays_for().is_some(),
+            _ => false,
+        };
+        self.settle_kept(id, now, out);
+        for server in self.tokens(|conn| is_server_of(conn, id) && lent(conn)) {
+            self.release_if_done(server, now, out);
+        }
+    }
+}

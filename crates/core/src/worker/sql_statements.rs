@@ -1,0 +1,187 @@
+//! Names of prepared statements in a session that is carried: those of SQL go along by their texts.
+
+use pgweir_wire::{MessageWriter, Report, tag::frontend};
+
+use super::Worker;
+use crate::{
+    Actions, Token,
+    backend::{InternalQuery, Server},
+    session::{SqlStatements, State},
+};
+
+impl Worker {
+    /// Has the server to be asked for its statements, since its report does not say all of them?
+    pub(super) fn needs_texts(&mut self, conn: Token, state: &State) -> bool {
+        let Some(server) = self.table.server(conn) else {
+            return false;
+        };
+        let is_known = |name: &[u8], sql: &SqlStatements| sql.has(name);
+        let session = &server.session;
+        !session.client_names.is_empty()
+            || !session.sql.is_empty()
+            || state
+                .statements
+                .iter()
+                .any(|(name, _)| !is_known(name, &session.sql))
+    }
+
+    /// What statements there are is known. Those of SQL that can be carried are taken from `state`: if
+    /// some remain, they keep the server with the client.
+    pub(super) fn adopt_sql_statements(
+        &mut self,
+        client_conn: Token,
+        conn: Token,
+        state: &mut State,
+        out: &mut Actions,
+    ) {
+        let settings = &self.snapshot.config.settings;
+        let most = settings.max_prepared_statements as usize;
+        let most_bytes = settings.max_client_prepared_bytes as usize;
+        let Some((client, server)) = self.table.pair(client_conn, conn) else {
+            return;
+        };
+        let Some(context) = client.context.as_deref_mut() else {
+            return;
+        };
+        // What SQL has taken away of the protocol's.
+        let session = &mut server.session;
+        for (name, _) in client.statements.all(&self.bindings) {
+            let is_touched = session.client_names.is_prepared(&name) || session.sql.has(&name);
+            if is_touched && !state.named.iter().any(|named| **named == *name) {
+                client.statements.remove(&mut self.bindings, &name);
+            }
+        }
+        let fits = |sql: &SqlStatements| {
+            sql.len() <= most && sql.bytes() + client.statements.bytes() <= most_bytes
+        };
+        let found = state.statements.iter().map(|(name, text)| {
+            let text = text.as_deref().or_else(|| context.sql.text(name))?;
+            Some((name.clone(), text.to_vec()))
+        });
+        // What the server could not make is the client's as before: it may be made another time. But
+        // something may have stood in for it, and have been taken away.
+        let is_named = |name: &[u8]| state.named.iter().any(|named| **named == *name);
+        let is_there = |name: &[u8]| !session.client_names.is_prepared(name) || is_named(name);
+        let unmade: Vec<_> = context
+            .sql
+            .pairs()
+            .filter(|&(name, _)| {
+                let is_found = state.statements.iter().any(|(found, _)| found == name);
+                !session.sql.has(name) && !is_found && is_there(name)
+            })
+            .map(|(name, text)| (name.to_vec(), text.to_vec()))
+            .collect();
+        let found = found.chain(unmade.iter().cloned().map(Some));
+        let found: Option<Vec<_>> = found.collect();
+        if let Some(sql) = found.and_then(SqlStatements::read).filter(fits) {
+            state.statements.clear();
+            let known = [&session.sql, &context.sql]
+                .into_iter()
+                .find(|known| known.is_equal(&sql));
+            context.sql = known.cloned().unwrap_or(sql);
+            session.sql = context.sql.clone();
+            session.sql_made = (client.id, None);
+            if !unmade.is_empty() {
+                let names: Vec<_> = unmade.into_iter().map(|(name, _)| name).collect();
+                session.sql = session.sql.without(&names);
+            }
+            session.client_names.clear();
+        } else {
+            context.sql = SqlStatements::default();
+            session.sql = SqlStatements::default();
+            session.client_names.forget();
+        }
+        let sql = &context.sql;
+        context
+            .failed_statements
+            .retain(|name| sql.has(name) && !session.sql.has(name));
+        let gone = state.named.iter();
+        let mut gone: Vec<_> = gone.map(|name| name.clone().into()).collect();
+        if state.ours.is_some_and(|ours| ours != server.prepared.len()) {
+            // Something out of sight has deallocated some of ours: which, nobody knows.
+            let ours = server.prepared.take_all();
+            gone.extend(ours.iter().map(|statement| statement.name().into()));
+        }
+        close(conn, server, &gone, out);
+    }
+
+    /// Gives the server the SQL-prepared statements of the client, instead of those that it has. `false`
+    /// if it has them.
+    pub(super) fn send_statements(
+        &mut self,
+        conn: Token,
+        client_conn: Token,
+        out: &mut Actions,
+    ) -> bool {
+        let Some((client, server)) = self.table.pair(client_conn, conn) else {
+            return false;
+        };
+        let Some(context) = client.context.as_deref_mut() else {
+            return false;
+        };
+        let (wanted, session) = (&context.wanted, &mut server.session);
+        if session.has_sql_for(&context.sql, client.id, wanted) {
+            // From now on also by address, which is what the next look compares.
+            context.sql = session.sql.clone();
+            session.sql_used_by(client.id, wanted);
+            return false;
+        }
+        let mut syncs = Vec::new();
+        out.send_made(conn, |bytes| {
+            if !session.is_sql_made_for(client.id, wanted) {
+                // All are made anew, even those with the same name and text: their literals mean something else here.
+                let none = SqlStatements::default();
+                syncs = none.write_plan(&std::mem::take(&mut session.sql), bytes);
+            }
+            syncs.extend(context.sql.write_plan(&session.sql, bytes));
+        });
+        session.sql_made = (client.id, Some(wanted.clone()));
+        for made in syncs {
+            server.ask(made.map_or(InternalQuery::Statements, InternalQuery::Sql));
+        }
+        server.session.sql = context.sql.clone();
+        true
+    }
+
+    /// A client's statement could not be made, for what it speaks of is not there: it is tried again
+    /// when the client gets a server the next time.
+    #[cold]
+    pub(crate) fn sql_statement_failed(&mut self, conn: Token, at: u32, report: &Report<'_>) {
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
+        let Some(client_conn) = server.equips().or_else(|| server.relays_for()) else {
+            return;
+        };
+        // If there is another of its name, that is to be taken away some time.
+        if report.code == b"42P05" {
+            return;
+        }
+        if let Some((client, server)) = self.table.pair(client_conn, conn)
+            && let Some(context) = &client.context
+            && let Some(name) = context.sql.name(at)
+        {
+            server.session.sql = server.session.sql.without(&[name.to_vec()]);
+        }
+    }
+}
+
+/// Takes statements from a server, whether it has them or not.
+fn close(conn: Token, server: &mut Server, names: &[Box<[u8]>], out: &mut Actions) {
+    if names.is_empty() {
+        return;
+    }
+    out.send_made(conn, |bytes| {
+        for name in names {
+            MessageWriter::new(bytes).message(frontend::CLOSE, |bytes| {
+                bytes.push(b'S');
+                bytes.extend_from_slice(name);
+                bytes.push(0);
+            });
+        }
+        MessageWriter::new(bytes).sync();
+    });
+    server
+        .replies
+        .internal_query_sent(InternalQuery::Statements);
+}

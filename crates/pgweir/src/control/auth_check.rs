@@ -1,0 +1,72 @@
+//! What may take its time to be found out about clients, on threads of its own.
+
+use std::{io, sync::Arc};
+
+use nix::unistd::{Uid, User};
+use pgweir_config::Settings;
+use pgweir_core::{AuthCheck, AuthCheckResult, Service, Token, WorkerId, occupancy::Occupancy};
+
+use super::{Overloaded, ldap, pam, threads::Threads};
+use crate::net::{Mailboxes, Parcel};
+
+/// Takes questions; the answers come by mail.
+#[derive(Debug, Clone)]
+pub(crate) struct Inquirer(Threads<AuthCheck>);
+
+impl Inquirer {
+    /// Starts `auth_threads` threads, for which `auth_queue` questions may wait. They end when the last `Inquirer` is gone.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub(crate) fn start(
+        settings: &Settings,
+        mailboxes: &Mailboxes,
+        occupancy: &Arc<Occupancy>,
+    ) -> io::Result<Self> {
+        let (count, queue) = (settings.auth_threads as usize, settings.auth_queue as usize);
+        Threads::start("inquire", count, queue, mailboxes, occupancy, found).map(Self)
+    }
+
+    /// Takes a question.
+    ///
+    /// # Errors
+    /// When too many wait already.
+    pub(crate) fn submit(
+        &self,
+        worker: WorkerId,
+        conn: Token,
+        auth_check: AuthCheck,
+    ) -> Result<(), Overloaded> {
+        self.0.submit(worker, conn, auth_check)
+    }
+}
+
+fn found(conn: Token, auth_check: AuthCheck) -> Parcel {
+    let result = answer(auth_check);
+    Parcel::Found { conn, result }
+}
+
+fn answer(auth_check: AuthCheck) -> AuthCheckResult {
+    match auth_check {
+        AuthCheck::SystemUser(uid) => AuthCheckResult::SystemUser(system_user(uid)),
+        AuthCheck::Password {
+            service,
+            user,
+            password,
+            address,
+        } => AuthCheckResult::Password(match service {
+            Service::Ldap(options) => ldap::check(&options, &user, &password),
+            Service::Pam(options) => pam::check(&options, &user, &password, address),
+        }),
+    }
+}
+
+fn system_user(uid: u32) -> Result<String, String> {
+    match User::from_uid(Uid::from_raw(uid)) {
+        Ok(Some(user)) => Ok(user.name),
+        Ok(None) => Err(format!("the system has no user with the id {uid}")),
+        Err(error) => Err(format!(
+            "cannot look up the user with the id {uid}: {error}"
+        )),
+    }
+}

@@ -1,0 +1,172 @@
+//! The connection to the other process of an online restart, for all threads of this one.
+
+use std::{
+    collections::VecDeque,
+    os::fd::{AsFd, BorrowedFd},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use parking_lot::{Condvar, Mutex};
+use pgweir_core::takeover::Message;
+
+use super::{Companion, Departing, channel::Channel};
+
+/// The connection to the other process, if there is one.
+#[derive(Debug, Default)]
+pub(crate) struct OtherProcess {
+    line: Mutex<Option<Line>>,
+    /// Signals the end of the other process to waiting threads.
+    gone: Condvar,
+    /// Whether no client is left in this process, apart from those that are under way.
+    is_last: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Line {
+    /// A thread must not wait for this lock while it holds the connection's lock: confirmations must be received
+    /// meanwhile.
+    voice: Arc<Mutex<Channel>>,
+    /// The old process's pid, if the other process is the old one.
+    elder: Option<u32>,
+    /// Clients that were sent, or are about to be sent, and were not confirmed.
+    under_way: VecDeque<Departing>,
+    /// How many clients were confirmed.
+    arrived: u64,
+}
+
+impl OtherProcess {
+    /// The connection is open; `elder` is the other process's pid if that is the old process. The holder of the
+    /// returned lock sends before all other threads.
+    pub(super) fn found(&self, channel: Channel, elder: Option<u32>) -> Arc<Mutex<Channel>> {
+        self.is_last.store(false, Ordering::Relaxed);
+        let voice = Arc::new(Mutex::new(channel));
+        *self.line.lock() = Some(Line {
+            voice: Arc::clone(&voice),
+            elder,
+            under_way: VecDeque::new(),
+            arrived: 0,
+        });
+        voice
+    }
+
+    /// The old process is gone.
+    pub(super) fn lost_elder(&self) {
+        drop(self.line.lock().take_if(|line| line.elder.is_some()));
+        self.gone.notify_all();
+    }
+
+    /// The new process is gone, or was refused: the clients that were not confirmed still belong to this process.
+    pub(super) fn lost_heir(&self) -> VecDeque<Departing> {
+        let line = self.line.lock().take_if(|line| line.elder.is_none());
+        line.map(|line| line.under_way).unwrap_or_default()
+    }
+
+    /// The old process's pid, while it still has clients.
+    pub(super) fn elder(&self) -> Option<u32> {
+        self.line.lock().as_ref().and_then(|line| line.elder)
+    }
+
+    /// Waits until the other process is gone, at most this long.
+    pub(super) fn wait_for_end(&self, patience: Duration) {
+        let mut line = self.line.lock();
+        self.gone
+            .wait_while_for(&mut line, |line| line.is_some(), patience);
+    }
+
+    /// Sends a message to the other process, if there is one.
+    pub(crate) fn say(&self, message: &Message) {
+        if let Some(voice) = self.voice() {
+            // The receiving thread notices that the other process is gone.
+            let _ = voice.lock().send(message, &[]);
+        }
+    }
+
+    fn voice(&self) -> Option<Arc<Mutex<Channel>>> {
+        let line = self.line.lock();
+        line.as_ref().map(|line| Arc::clone(&line.voice))
+    }
+
+    /// Sends a client to the other process. If that fails half-way, the client is among the [`lost`](Self::lost).
+    ///
+    /// # Errors
+    /// There is no other process, or the client can't be sent: it still belongs to this process.
+    pub(super) fn send(&self, client: Departing) -> Result<(), Departing> {
+        let Ok(fd) = client.fd.try_clone() else {
+            return Err(client);
+        };
+        let own_server = client.server.as_ref().map(|server| server.fd.try_clone());
+        let Ok(server_fd) = own_server.transpose() else {
+            return Err(client);
+        };
+        let Departing {
+            record,
+            fd: own,
+            server,
+            unsent,
+        } = client;
+        let message = Message::Client { record, unsent };
+        let frame = message.to_frame();
+        let Message::Client { record, unsent } = message else {
+            return Ok(());
+        };
+        let client = Departing {
+            record,
+            fd: own,
+            server,
+            unsent,
+        };
+        let Ok(frame) = frame else {
+            return Err(client);
+        };
+        let voice = {
+            let mut line = self.line.lock();
+            let Some(line) = &mut *line else {
+                return Err(client);
+            };
+            line.under_way.push_back(client);
+            Arc::clone(&line.voice)
+        };
+        let voice = voice.lock();
+        let descriptors: Vec<BorrowedFd<'_>> = [Some(&fd), server_fd.as_ref()]
+            .into_iter()
+            .flatten()
+            .map(AsFd::as_fd)
+            .collect();
+        if voice.send_frame(&frame, &descriptors).is_err() {
+            // The frame may be incomplete, so nothing can follow. The receiving thread then sees the end of the
+            // connection.
+            voice.end();
+        }
+        Ok(())
+    }
+
+    /// The other process has confirmed so many clients in all. Returns the servers of the newly confirmed ones.
+    pub(super) fn received(&self, count: u64) -> Vec<Companion> {
+        let mut gone = Vec::new();
+        if let Some(line) = &mut *self.line.lock() {
+            while line.arrived < count
+                && let Some(client) = line.under_way.pop_front()
+            {
+                line.arrived += 1;
+                gone.extend(client.server);
+            }
+        }
+        gone
+    }
+
+    /// No client is left in this process.
+    pub(crate) fn set_last(&self) {
+        self.is_last.store(true, Ordering::Relaxed);
+    }
+
+    /// Were all clients confirmed?
+    pub(super) fn has_all(&self) -> bool {
+        let line = self.line.lock();
+        let is_empty = line.as_ref().is_some_and(|line| line.under_way.is_empty());
+        self.is_last.load(Ordering::Relaxed) && is_empty
+    }
+}
