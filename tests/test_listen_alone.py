@@ -3,7 +3,7 @@
 import pytest
 
 import rawclient as wire
-from test_listen import direct, heard, next_heard, pooled_servers, shown
+from test_listen import heard, next_heard, pooled_servers, shown
 
 pytestmark = pytest.mark.pgweir_only("PgBouncer's transaction mode loses LISTEN")
 
@@ -39,7 +39,7 @@ def test_key_words_are_no_channels(start_pooler, either_pg):
     """Whatever PostgreSQL refuses as the name of a channel, it refuses here."""
     words = [word for (word,) in either_pg.rows("SELECT word FROM pg_get_keywords() ORDER BY 1")]
     pooler = start_pooler(either_pg, default_pool_size=1)
-    with pooler.raw() as ours, direct(either_pg) as theirs:
+    with pooler.raw() as ours, either_pg.raw() as theirs:
         for word in words:
             for text in (f"LISTEN {word}", f"UNLISTEN {word.upper()}"):
                 assert shown(ours.query(text)) == shown(theirs.query(text)), text
@@ -50,7 +50,7 @@ def test_key_words_are_no_channels(start_pooler, either_pg):
 def test_a_server_that_listens_itself_is_asked(start_pooler, pg):
     """No listener takes the channel: the client keeps its server, and UNLISTEN goes there."""
     pooler = start_pooler(pg, default_pool_size=2, max_client_channels=1)
-    with pooler.raw() as client, direct(pg) as other:
+    with pooler.raw() as client, pg.raw() as other:
         client.query("LISTEN a")
         client.query("LISTEN b")
         other.query("NOTIFY b, 'x'; NOTIFY a, 'y'")

@@ -165,8 +165,14 @@ impl CancelRequests {
         };
         let server = connections.server(server_conn)?;
         server.cancels -= 1;
-        let is_last = server.cancels == 0 && matches!(server.duty, Duty::Cleaning { .. });
-        is_last.then_some(Effect::GoOnCleaning(server_conn))
+        if server.cancels > 0 {
+            return None;
+        }
+        match server.duty {
+            Duty::Cleaning { .. } => Some(Effect::GoOnCleaning(server_conn)),
+            _ if server.unsettled_since().is_some() => Some(Effect::Settle(server_conn)),
+            _ => None,
+        }
     }
 
     /// The request took too long. The server may still be hit by it later, so the server is not lent again.

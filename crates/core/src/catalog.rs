@@ -35,6 +35,9 @@ const SHARE: u64 = 20;
 /// and, while nothing is certified since it may have changed, in so many.
 const SHARE_AFTER_DDL: u64 = 4;
 
+/// For so many microseconds after DDL, a standby may not have replayed it: what it tells of its catalog does not count.
+const REPLAY_MAX: u64 = 60_000_000;
+
 /// What is said of an entry of `[databases]` that leads to several clusters.
 const MIXED: &str = "its servers are of different databases";
 
@@ -72,6 +75,8 @@ struct State {
     is_mixed: bool,
     /// Counts what may have changed it: what was read before says nothing of it.
     changes: u64,
+    /// The last change that a reading took note of, and when.
+    noted: (u64, Time),
     /// Transactions under way that may change it.
     ddl: u32,
     /// Transactions under way whose DDL was judged quiet,
@@ -234,6 +239,9 @@ impl Catalog {
         if is_read || state.ddl > 0 || state.is_mixed {
             return None;
         }
+        if state.noted.0 != state.changes {
+            state.noted = (state.changes, now);
+        }
         let is_of_identity = state.may_be_as_before();
         if is_of_identity {
             state.begun_at = Some(now);
@@ -274,6 +282,7 @@ impl Catalog {
         if reading.is_of_identity {
             return self.real().identity_told(reading, identity.as_ref());
         }
+        let is_of_standby = facts.as_ref().is_some_and(Facts::are_of_standby);
         let read = facts.map(|facts| Certificates::from_facts(0, facts));
         let real = self.real();
         {
@@ -283,7 +292,9 @@ impl Catalog {
             }
             state.begun_at = None;
             state.read_at = Some((now, now.since(reading.begun_at)));
-            let is_current = state.changes == reading.changes && state.ddl == 0;
+            let may_lag =
+                is_of_standby && state.changes > 0 && now.since(state.noted.1) < REPLAY_MAX;
+            let is_current = state.changes == reading.changes && state.ddl == 0 && !may_lag;
             state.is_stale = !is_current;
             state.is_behind = state.quiet > 0;
             if state.is_unsure && identity.is_some() {

@@ -40,6 +40,9 @@ pub(crate) enum Effect {
     EndConsoleCommand(Token),
     /// Take a client's request out of the queue, and answer it with an error.
     DiscardRequest(Token),
+    /// Settle a server connection that is kept with its client, if somebody waits for it: no cancel request is on its way
+    /// to it any more.
+    Settle(Token),
     /// Go on cleaning a server connection, to which no cancel request is on its way any more.
     GoOnCleaning(Token),
 }

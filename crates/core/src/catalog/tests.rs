@@ -7,9 +7,15 @@ fn at(milliseconds: u64) -> Time {
 
 /// The facts of a database that has none but its number.
 fn facts(database: u32) -> Option<Facts> {
+    facts_of(database, "f")
+}
+
+/// The same, of a primary ("f") or a standby ("t").
+fn facts_of(database: u32, is_in_recovery: &str) -> Option<Facts> {
     let mut facts = Facts::new(Trust::default());
     let number = database.to_string();
-    for row in [&["s", "77"][..], &["d", &number, "UTF8"], &["end"]] {
+    let whose = ["d", &number, "UTF8", is_in_recovery];
+    for row in [&["s", "77"][..], &whose, &["end"]] {
         assert!(facts.take(&crate::session::certificates::row(row)));
     }
     Some(facts)
@@ -156,6 +162,28 @@ fn a_transaction_has_its_own_schema() {
     let (schema, stale) = (catalog.schema(), catalog.stale_plans());
     catalog.plan_is_stale();
     assert!(catalog.schema() != schema && catalog.stale_plans() != stale);
+}
+
+#[test]
+fn a_standby_may_not_have_replayed_ddl() {
+    let catalogs = Arc::<Catalogs>::default();
+    let catalog = catalogs.add();
+    let read_on = |who, now| {
+        let reading = catalog.begin(0, now).expect("it may be read");
+        catalog.finish(reading, facts_of(1, who), "", now);
+    };
+    read_on("t", at(0));
+    assert!(is_certified(&catalog), "there was no DDL");
+    drop(catalog.ddl_begins());
+    read_on("t", at(1_000));
+    assert!(!is_certified(&catalog) && catalog.is_stale());
+    read_on("f", at(2_000));
+    assert!(is_certified(&catalog), "the primary knows");
+    drop(catalog.ddl_begins());
+    read_on("t", at(3_000));
+    assert!(!is_certified(&catalog));
+    read_on("t", at(64_000));
+    assert!(is_certified(&catalog), "it has had its time");
 }
 
 #[test]

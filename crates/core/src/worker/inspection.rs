@@ -316,12 +316,29 @@ fn named_only(server: &mut Server, baseline: Option<&Baseline>) -> Option<Vec<Bo
             || name == b"role"
             || baseline.is_some_and(|usual| usual.is_plain(name))
     };
+    // Under some settings the inspection would fail; one that asks for all parameters has them set aside.
+    let disturbs = names.iter().any(|name| disturbs_inspection(name, None))
+        || session
+            .held
+            .iter()
+            .any(|(name, value)| disturbs_inspection(name, Some(value)));
+    if disturbs {
+        return None;
+    }
     // Under another role they may be such that the login's may not set.
     let changes_role = server.session.dirt.changes_role();
     if !names.iter().all(|name| is_plain(name)) || changes_role && baseline.is_none() {
         return None;
     }
     Some(names.iter().cloned().collect())
+}
+
+/// May a query that inspects the session fail under this setting? A timeout of a second or more is no danger; PostgreSQL
+/// shows shorter ones in milliseconds. Compilation may take a tenth of a second.
+fn disturbs_inspection(name: &[u8], value: Option<&[u8]>) -> bool {
+    let is_timeout =
+        SHOWN.iter().any(|shown| shown.as_bytes() == name) || name == b"transaction_timeout";
+    name.starts_with(b"jit") || is_timeout && value.is_none_or(|value| value.ends_with(b"ms"))
 }
 
 /// What a login user may set of what only superusers may.

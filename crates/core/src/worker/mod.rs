@@ -95,6 +95,8 @@ pub struct Worker {
     pub(crate) pools: Vec<Option<Box<LocalPool>>>,
     /// When the first server that is kept with its client is to be looked at.
     pub(crate) settle_at: Option<Time>,
+    /// When servers were settled last because time had passed, and how many more may be for a while after that.
+    pub(crate) settled_lately: (Time, usize),
     /// A server that was last in use so many microseconds ago is checked before it is lent.
     pub(crate) check_after: u64,
     /// Each decision about who gets a server is logged.
@@ -153,6 +155,7 @@ impl Worker {
             check_after,
             logs_scheduling,
             settle_at: None,
+            settled_lately: (Time(0), 0),
             period_ends: Time(0),
             period: 0,
             began: None,
@@ -486,6 +489,7 @@ impl Worker {
                 Effect::CloseServer(server, why) => self.close_server(server, why, now, out),
                 Effect::EndConsoleCommand(client) => self.cancel_console(client, now, out),
                 Effect::DiscardRequest(client) => self.discard_request(client, now, out),
+                Effect::Settle(server) => self.release_if_done(server, now, out),
                 Effect::GoOnCleaning(server) => self.continue_cleaning(server, now, out),
             }
         }

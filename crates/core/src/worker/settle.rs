@@ -28,6 +28,8 @@ use crate::{
 const SETTINGS_KEPT: u64 = 50_000;
 /// Microseconds between two looks at the session of a client that is pinned.
 const LOOK_PAUSE: u64 = 100_000;
+/// Microseconds until a server is tried again that could not be settled.
+const RETRY_PAUSE: u64 = SETTINGS_KEPT / 8;
 /// So many servers are settled at a time because time has passed: with [`SETTINGS_KEPT`] between two times, that is
 /// a twentieth of a worker's time at 300 microseconds each.
 const SETTLED_AT_A_TIME: usize = 8;
@@ -77,6 +79,11 @@ impl Worker {
                 self.note_pinned_after_inspection(server_conn, now, out);
             }
             return !is_due && !is_pinned;
+        }
+        if is_due && server.cancels > 0 {
+            // A cancel request that is on its way would hit the inspection.
+            self.list_kept(server_conn, since, Some(now.after(RETRY_PAUSE)));
+            return !is_pinned;
         }
         let looked_at = server.session.inspected_at;
         let looked_lately = looked_at.is_some_and(|at| is_pinned && now.since(at) < LOOK_PAUSE);
@@ -318,7 +325,10 @@ impl Worker {
             return;
         }
         self.settle_at = None;
-        let mut left = SETTLED_AT_A_TIME;
+        let (mut left, began) = match self.settled_lately {
+            (began, left) if now.since(began) < SETTINGS_KEPT => (left, began),
+            _ => (SETTLED_AT_A_TIME, now),
+        };
         for id in self.pool_ids() {
             let listed = self.pool(id).map_or(0, |pool| pool.kept.len());
             for _ in 0..listed {
@@ -328,6 +338,7 @@ impl Worker {
                 self.settle_if_due(conn, id, &mut left, now, out);
             }
         }
+        self.settled_lately = (began, left);
     }
 
     fn settle_if_due(
@@ -348,6 +359,7 @@ impl Worker {
         };
         let dirt = &server.session.dirt;
         let (class, needs_look) = (dirt.class(), dirt.needs_inspection());
+        let is_being_cancelled = server.cancels > 0;
         let since = server.unsettled_since().unwrap_or(now);
         match server.session.turn_until {
             Some(until) if until > now => return self.list_kept(conn, since, Some(until)),
@@ -355,8 +367,8 @@ impl Worker {
             None => {}
         }
         let due_at = since.after(self.kept_at_most(class));
-        if now < due_at || *left == 0 {
-            let at = due_at.max(now.after(SETTINGS_KEPT / 8));
+        if now < due_at || *left == 0 || is_being_cancelled {
+            let at = due_at.max(now.after(RETRY_PAUSE));
             return self.list_kept(conn, since, Some(at));
         }
         *left -= 1;

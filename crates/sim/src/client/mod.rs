@@ -396,8 +396,7 @@ impl Client {
         if tag != backend::ERROR_RESPONSE || said.get(unheard).is_some_and(is_servers) {
             said.drain(..unheard);
         }
-        // The same of a server that was lost with its answer to the pooler: the client has heard an error,
-        // and then what comes next.
+        // The same of a server that was lost: the client has got an error, and gets what comes next.
         let is_lost = |said: &&Said| said.is_last && own::is_description(said.message[0]);
         let lost = said.iter().take_while(is_lost).count();
         if said.get(lost).is_some_and(|said| said.message == message) {
@@ -422,7 +421,8 @@ impl Client {
                 self.answered(tag, body)
             }
             backend::COMMAND_COMPLETE
-                if said.is_empty() && matches!(body, b"LISTEN\0" | b"UNLISTEN\0") =>
+                if matches!(body, b"LISTEN\0" | b"UNLISTEN\0")
+                    && !said.iter().any(|said| said.message == message) =>
             {
                 self.alone = true;
                 self.answered(tag, body)

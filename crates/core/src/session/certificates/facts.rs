@@ -74,6 +74,7 @@ pub struct Facts {
     login_triggers: Vec<(At, Box<str>)>,
     extensions: Option<Extensions>,
     database: Option<u32>,
+    is_of_standby: bool,
     system: Option<u64>,
     bytes: usize,
     is_whole: bool,
@@ -145,6 +146,7 @@ impl Facts {
             login_triggers: Vec::new(),
             extensions: None,
             database: None,
+            is_of_standby: false,
             system: None,
             bytes: 0,
             is_whole: false,
@@ -175,6 +177,12 @@ impl Facts {
         self.is_whole && !self.too_much
     }
 
+    /// Has a standby told them, which may not have replayed the last changes?
+    #[must_use]
+    pub fn are_of_standby(&self) -> bool {
+        self.is_of_standby
+    }
+
     /// Which database this is. `address` is where its servers are, for those that can't say.
     #[must_use]
     pub fn identity(&self, address: &str) -> Option<Identity> {
@@ -191,6 +199,7 @@ impl Facts {
             "d" => {
                 self.database = Some(row.oid(1)?);
                 self.utf8 = row.text(2) == "UTF8";
+                self.is_of_standby = row.text(3) == "t";
             }
             "b" => self.add_builtin(row.oid(1)?, row.text(2)),
             "i" => {

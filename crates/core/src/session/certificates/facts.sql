@@ -12,7 +12,7 @@ SET LOCAL lock_timeout TO '1s';
 SET LOCAL work_mem TO '32MB';
 SET LOCAL jit TO off;
 SET LOCAL quote_all_identifiers TO off;
-SELECT 'd', d.oid, current_setting('server_encoding') FROM pg_database d WHERE d.datname = current_database();
+SELECT 'd', d.oid, current_setting('server_encoding'), pg_is_in_recovery() FROM pg_database d WHERE d.datname = current_database();
 -- Functions of PostgreSQL itself that may keep something: pgweir knows their names, or denies them.
 SELECT 'b', oid, proname FROM pg_proc
   WHERE oid < 16384 AND (provolatile = 'v' OR proparallel <> 's') AND pronamespace = 'pg_catalog'::regnamespace
