@@ -1,42 +1,43 @@
-//! The statements that take from a server's session whatever a client has left in it.
+//! The clean: the statements that remove from a server's session everything that a client has left in it.
 
 use super::{Class, quote};
 
-/// What is known of the session that is to be cleaned.
+/// The facts that decide which statements a clean needs.
 #[derive(Debug, Clone, Copy)]
 pub struct Clean {
-    /// Its dirt.
+    /// The highest class of the texts since the last clean.
     pub class: Class,
-    /// A role or the session's user may have been set.
+    /// Whether a role or the session's user may have been set.
     pub changes_role: bool,
-    /// Parameters on which plans depend may have been set.
+    /// Whether parameters on which plans depend may have been set.
     pub changes_plans: bool,
-    /// `random()` is to go on from a number that nobody knows. With the extension the server tells if it has to.
+    /// Whether `random()` must get a new seed that nobody knows. With the extension, the server reports whether this is
+    /// needed.
     pub reseeds: bool,
     /// PostgreSQL's major version.
     pub version: u32,
 }
 
-/// What the prepared statements of the session are.
+/// The prepared statements that a clean deallocates.
 #[derive(Debug)]
 pub enum ToDeallocate<'n> {
-    /// These were made by SQL; all others are pgweir's own, and stay.
+    /// These statements, made by SQL. All others are pgweir's and stay.
     Named(Vec<&'n [u8]>),
-    /// Nobody knows.
+    /// All, since the session's statements are not known.
     All,
 }
 
-/// How many prepared statements a session has, as the clean tells.
+/// The number of prepared statements in a session, as the clean's last row gives it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StatementCounts {
-    /// Made by PREPARE.
+    /// Statements made by PREPARE.
     pub from_sql: usize,
-    /// Made by the protocol's Parse.
+    /// Statements made by the protocol's Parse.
     pub from_protocol: usize,
 }
 
 impl StatementCounts {
-    /// Reads them from the body of the clean's last DataRow.
+    /// Parses the counts from the body of the clean's last DataRow.
     #[must_use]
     pub fn of_row(row: &[u8]) -> Option<Self> {
         let mut body = pgweir_wire::Body::new(row);
@@ -57,25 +58,26 @@ impl StatementCounts {
     }
 }
 
-/// Everything in it holds under whatever the client has set: PostgreSQL's own names only, no timeout, no wait
-/// for a snapshot, no wait for a lock that another session holds on a temporary object.
+/// The start of the clean. The clean works whatever the client has set: it uses only names of PostgreSQL's own, has no
+/// timeout, and waits neither for a snapshot nor for a lock that another session holds on a temporary object.
 const BEGIN: &str =
     "SET LOCAL statement_timeout=0;SET TRANSACTION ISOLATION LEVEL READ COMMITTED,NOT DEFERRABLE;";
-/// In front of it, from this version on.
+/// The statement in front of [`BEGIN`], and the PostgreSQL version from which on it is needed.
 const TRANSACTION_TIMEOUT: (u32, &str) = (17, "SET LOCAL transaction_timeout=0;");
 const ROLE: &str = "RESET SESSION AUTHORIZATION;RESET ROLE;";
 const REST: &str =
     "SET LOCAL lock_timeout='1s';CLOSE ALL;UNLISTEN *;DISCARD SEQUENCES;DISCARD TEMP;";
-/// Planner settings may have left plans that are bad for others.
+/// Discards plans: planner settings may have left plans that are bad for other clients.
 const PLANS: &str = ";DISCARD PLANS";
 const SEED: &str = "SELECT pg_catalog.setseed(pg_catalog.float8(\
     pg_catalog.uuid_hash(pg_catalog.gen_random_uuid())) OPERATOR(pg_catalog./) 2147483648::pg_catalog.float8);";
-/// The last row tells how many prepared statements there are: opaque code may have replaced one of pgweir's.
+/// Releases advisory locks. The last row counts the prepared statements, since opaque code may have replaced one of
+/// pgweir's.
 const LOCKS_AND_COUNTS: &str = "SELECT pg_catalog.pg_advisory_unlock_all();SELECT pg_catalog.count(*) FILTER (WHERE from_sql),pg_catalog.count(*) FILTER (WHERE NOT from_sql) \
     FROM pg_catalog.pg_prepared_statement()";
 
 impl Clean {
-    /// The end of a simple query that takes the settings away, and nothing else.
+    /// Returns the end of a simple query that resets the parameters, and nothing else.
     #[must_use]
     pub fn settings_text(&self) -> Vec<u8> {
         let role = if self.changes_role { ROLE } else { "" };
@@ -83,7 +85,7 @@ impl Clean {
         format!("{role}RESET ALL{plans}").into()
     }
 
-    /// The text, one simple query. After [`Class::Opaque`], one of its rows is for [`StatementCounts::of_row`].
+    /// Returns the clean as one simple query. After [`Class::Opaque`], its last row is for [`StatementCounts::of_row`].
     #[must_use]
     pub fn text(&self, statements: &ToDeallocate<'_>) -> Vec<u8> {
         let mut text = Vec::with_capacity(640);

@@ -1,10 +1,9 @@
-//! What ran on a server since its session was last cleaned and last looked at.
+//! The dirt of a server connection: how far its session may have changed since its last clean and its last inspection.
 //!
-//! The class of a text says how much of the session the text can change ([`Class`]). A server's dirt is
-//! the highest class of all texts that were sent to it: errors and ROLLBACK do not lower it. The clean
-//! that the class demands runs before another client, or pgweir itself, uses the server. A look at the
-//! session of the client that owns it is a separate matter: it finds what the client has set, so that the
-//! client finds the same on its next server.
+//! Each text that is sent to the server has a [`Class`], which says how much of the session the text can change. A
+//! server's dirt is the highest class of all texts that were sent to it: errors and ROLLBACK do not lower it. The class
+//! decides the clean, which runs before another client, or pgweir itself, uses the server. An inspection is a separate
+//! matter: it reads what the client has set, so that the client finds the same on its next server.
 
 use std::collections::BTreeSet;
 
@@ -13,38 +12,38 @@ use super::{
     scan::{LiteralSets, Touched, shapes_plans, touched_parameters},
 };
 
-/// The most parameters that are named one by one; of more, all are looked at.
+/// The most parameters that are inspected by name. Above that number, all parameters are inspected.
 const NAMES_MAX: usize = 64;
 
-/// The dirt of one server.
+/// The dirt of one server connection.
 #[derive(Debug, Default)]
 pub struct Dirt {
-    /// Since the last clean.
+    /// The highest class since the last clean.
     class: Class,
-    /// Since the last look.
+    /// The highest class since the last inspection.
     unseen: Class,
-    /// What the texts since the last look may have touched.
+    /// The effects that the texts since the last inspection may have had.
     effects: Effects,
-    /// The parameters that texts of class settings have named since the last look, in lower case.
+    /// The parameters, in lower case, that texts of class `Settings` have named since the last inspection.
     names: BTreeSet<Box<[u8]>>,
-    /// More parameters were set than `names` tells.
+    /// Whether parameters were set that `names` does not contain.
     any_name: bool,
-    /// Something else than LISTEN and UNLISTEN is to be looked at.
+    /// Whether more than the channels of LISTEN and UNLISTEN must be inspected.
     beyond_channels: bool,
-    /// A role or the session's user was set since the last clean.
+    /// Whether a role or the session's user was set since the last clean.
     changes_role: bool,
-    /// Parameters were set on which plans depend, since the last clean.
+    /// Whether parameters on which plans depend were set since the last clean.
     changes_plans: bool,
-    /// How many texts since the last clean may have left more than values of sequences.
+    /// The number of texts since the last clean that may have left more than sequence values.
     texts: u32,
-    /// What those of them have set of which that is known, in their order.
+    /// The values that those texts have set, in their order, as far as the values are known from the text.
     literal_sets: LiteralSets,
-    /// How many those are.
+    /// The number of texts whose values are in `literal_sets`.
     literal_texts: u32,
 }
 
 impl Dirt {
-    /// A text is sent to the server. `class` is that of all that its transaction has run so far.
+    /// Notes that a text is sent to the server. `class` is the class of everything that its transaction has run so far.
     pub fn note(&mut self, effects: Effects, class: Class, text: &[u8], dialect: Dialect) {
         let beyond_channels = self.beyond_channels;
         self.raise_to(class);
@@ -58,8 +57,8 @@ impl Dirt {
         }
     }
 
-    /// The text that was noted last is a simple query, and sets these parameters, and nothing else, if its
-    /// transaction is committed.
+    /// Notes that the last noted text is a simple query that, if its transaction is committed, sets these parameters
+    /// and does nothing else.
     pub fn sets(&mut self, pairs: LiteralSets) {
         if self.literal_sets.len() + pairs.len() <= NAMES_MAX {
             self.literal_sets.extend(pairs);
@@ -67,14 +66,15 @@ impl Dirt {
         }
     }
 
-    /// A statement has failed, or a transaction was rolled back: what texts say is not what they have done.
+    /// Forgets the known values: a statement has failed, or a transaction was rolled back, so the texts no longer show
+    /// what was set.
     pub fn undone(&mut self) {
         self.literal_sets.clear();
         self.literal_texts = 0;
     }
 
-    /// All that was done to the session since its last clean, values of sequences aside: parameters were set to these
-    /// values. `None` if only a look can tell.
+    /// Returns the parameter values that were set since the last clean, if nothing else was done to the session apart
+    /// from sequence values. Returns `None` if only an inspection can find out.
     #[must_use]
     pub fn literal_sets(&self) -> Option<&LiteralSets> {
         let is_all = self.class == Class::Settings
@@ -84,7 +84,7 @@ impl Dirt {
         (is_all && !self.literal_sets.is_empty()).then_some(&self.literal_sets)
     }
 
-    /// Something of this class is sent to the server.
+    /// Notes that something of this class is sent to the server.
     #[inline]
     pub fn raise(&mut self, class: Class) {
         self.texts += u32::from(class > Class::Sequences);
@@ -98,7 +98,7 @@ impl Dirt {
         self.beyond_channels |= class > Class::Sequences;
     }
 
-    /// The session is to be looked at, whatever is sent to the server.
+    /// Demands an inspection of the whole session, whatever is sent to the server.
     pub fn demand_inspection(&mut self) {
         self.texts += 1;
         self.unseen = Class::Opaque;
@@ -124,60 +124,61 @@ impl Dirt {
         }
     }
 
-    /// The class since the last clean.
+    /// Returns the highest class since the last clean.
     #[must_use]
     #[inline]
     pub fn class(&self) -> Class {
         self.class
     }
 
-    /// The class since the last look.
+    /// Returns the highest class since the last inspection.
     #[must_use]
     #[inline]
     pub fn unseen(&self) -> Class {
         self.unseen
     }
 
-    /// What the texts since the last look may have touched.
+    /// Returns the effects that the texts since the last inspection may have had.
     #[inline]
     pub fn effects(&self) -> Effects {
         self.effects
     }
 
-    /// Is the session to be cleaned before anybody else uses the server? Sequence values are discarded in front
-    /// of the next client's statements.
+    /// Returns whether the session must be cleaned before another client, or pgweir itself, uses the server. Sequence
+    /// values need no clean: they are discarded in front of the next client's statements.
     #[must_use]
     #[inline]
     pub fn needs_clean(&self) -> bool {
         self.class > Class::Sequences
     }
 
-    /// Is the session to be looked at before its client can go on with another server?
+    /// Returns whether the session must be inspected before its client can continue on another server.
     #[must_use]
     #[inline]
     pub fn needs_inspection(&self) -> bool {
         self.unseen > Class::Sequences
     }
 
-    /// The parameters that a look has to ask for; `None` if that is all of them and everything else.
+    /// Returns the parameters that an inspection must ask for; `None` if it must ask for all parameters and everything
+    /// else.
     #[must_use]
     pub fn names(&self) -> Option<&BTreeSet<Box<[u8]>>> {
         (self.unseen == Class::Settings && !self.any_name).then_some(&self.names)
     }
 
-    /// Is it enough to look at the channels? Nothing but LISTEN and UNLISTEN was said since the last look.
+    /// Returns whether it is enough to inspect the channels: only LISTEN and UNLISTEN ran since the last inspection.
     #[must_use]
     pub fn is_of_channels(&self) -> bool {
         self.needs_inspection() && !self.beyond_channels
     }
 
-    /// May the session have another user or role than its login's?
+    /// Returns whether the session may have a user or role other than its login's.
     #[must_use]
     pub fn changes_role(&self) -> bool {
         self.changes_role || self.class == Class::Opaque
     }
 
-    /// May parameters have been set since the last look that decide what literals mean?
+    /// Returns whether parameters that decide what literals mean may have been set since the last inspection.
     #[must_use]
     pub fn changes_literals(&self) -> bool {
         let mut names = self.names.iter();
@@ -186,13 +187,13 @@ impl Dirt {
                 && (self.any_name || names.any(|name| affects_literals(name)))
     }
 
-    /// May plans have been made that are bad for others?
+    /// Returns whether plans may have been made that are bad for other clients.
     #[must_use]
     pub fn changes_plans(&self) -> bool {
         self.changes_plans || self.class == Class::Opaque
     }
 
-    /// The session was looked at.
+    /// Notes that the session was inspected.
     pub fn inspected(&mut self) {
         self.unseen = Class::Pure;
         self.effects = Effects::NONE;
@@ -201,7 +202,7 @@ impl Dirt {
         self.beyond_channels = false;
     }
 
-    /// The session was cleaned.
+    /// Notes that the session was cleaned.
     pub fn cleaned(&mut self) {
         *self = Self::default();
     }

@@ -1,9 +1,9 @@
-//! What a client believes its session to be, what a server really holds, and the messages that
-//! make up the difference.
+//! The session state that a client expects, the state that a server connection holds, and the messages that turn the
+//! second into the first.
 //!
-//! A client's **context** is what is carried from server to server. What a server holds is learnt from
-//! the server itself, as its **state**; what of it can't be carried are **pins**, which keep the server
-//! with its client.
+//! A client's **context** is the part of its session state that pgweir carries from server to server. The **state** is
+//! what the server itself reports of its session. **Pins** are the parts of the state that can't be carried: they keep
+//! the server connection with its client.
 
 mod baseline;
 pub mod certificates;

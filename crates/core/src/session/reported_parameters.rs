@@ -1,4 +1,5 @@
-//! The parameters that PgBouncer tracks: reported by PostgreSQL, remembered per client.
+//! The parameters that PostgreSQL reports by ParameterStatus, and the values that each client has for those that pgweir
+//! tracks, as PgBouncer does.
 
 use std::sync::Arc;
 
@@ -6,16 +7,16 @@ use pgweir_wire::MessageWriter;
 
 use super::quote;
 
-/// The names of the parameters that PostgreSQL reports, in a fixed order: the tracked ones first, which
-/// are set on every server that a client gets.
+/// The names of the parameters that PostgreSQL reports, in a fixed order. The tracked ones come first: they are set on
+/// every server that a client gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrackedNames {
     names: Vec<String>,
-    /// How many of them are tracked.
+    /// The number of tracked names.
     tracked: usize,
 }
 
-/// A value for each tracked name that has one. Cheap to clone, and cheap to compare with itself.
+/// A value for each reported name that has one. Cloning is cheap, and so is the comparison with a clone.
 #[derive(Debug, Clone)]
 pub struct Tracked {
     values: Arc<[Option<Box<[u8]>>]>,
@@ -29,10 +30,10 @@ impl TrackedNames {
         "standard_conforming_strings",
         "application_name",
     ];
-    /// The place of `application_name`.
+    /// The position of `application_name`.
     const APPLICATION_NAME: usize = 4;
-    /// What PostgreSQL reports besides, and may change in a session, on its own or by other means than
-    /// a SET of that name (PostgreSQL's manual, "Asynchronous Operations").
+    /// The other parameters that PostgreSQL reports. They may change in a session without a SET of that name
+    /// (PostgreSQL's manual, "Asynchronous Operations").
     const REPORTED: [&str; 7] = [
         "IntervalStyle",
         "default_transaction_read_only",
@@ -43,7 +44,7 @@ impl TrackedNames {
         "session_authorization",
     ];
 
-    /// PgBouncer's five, and `extra` (the setting `track_extra_parameters`).
+    /// Makes the list from PgBouncer's five tracked names and `extra` (the setting `track_extra_parameters`).
     #[must_use]
     pub fn new(extra: &[String]) -> Self {
         let mut names: Vec<String> = Self::ALWAYS.map(str::to_owned).into();
@@ -61,7 +62,7 @@ impl TrackedNames {
         Self { names, tracked }
     }
 
-    /// The place of `name`, in any case, if it is reported.
+    /// Returns the position of `name`, in any case, if PostgreSQL reports it.
     #[must_use]
     pub fn position(&self, name: &[u8]) -> Option<usize> {
         self.names
@@ -69,19 +70,19 @@ impl TrackedNames {
             .position(|known| known.as_bytes().eq_ignore_ascii_case(name))
     }
 
-    /// The place of `name`, in any case, if it is tracked.
+    /// Returns the position of `name`, in any case, if it is tracked.
     #[must_use]
     pub fn tracked_position(&self, name: &[u8]) -> Option<usize> {
         self.position(name).filter(|&at| at < self.tracked)
     }
 
-    /// The value that `tracked` has for `name`, in any case.
+    /// Returns the value that `tracked` has for `name`, in any case.
     #[must_use]
     pub fn value<'t>(&self, tracked: &'t Tracked, name: &[u8]) -> Option<&'t [u8]> {
         tracked.values.get(self.position(name)?)?.as_deref()
     }
 
-    /// No value for any of them.
+    /// Returns a [`Tracked`] without values.
     #[must_use]
     pub fn unset(&self) -> Tracked {
         Tracked {
@@ -89,14 +90,14 @@ impl TrackedNames {
         }
     }
 
-    /// The names with the values that `tracked` has for them.
+    /// Returns the names with the values that `tracked` has for them.
     pub fn pairs<'t>(&'t self, tracked: &'t Tracked) -> impl Iterator<Item = (&'t str, &'t [u8])> {
         let pairs = self.names.iter().zip(tracked.values.iter());
         pairs.filter_map(|(name, value)| Some((name.as_str(), value.as_deref()?)))
     }
 
-    /// Appends a Query that gives a server with `server` the values of `client`. `false`, and
-    /// nothing, if it has them. What the client has no opinion on stays as it is.
+    /// Appends a Query that gives a server with the values `server` the values of `client`. Appends nothing and returns
+    /// `false` if the server has them already. Parameters for which the client has no value stay as they are.
     pub fn plan(&self, client: &Tracked, server: &Tracked, out: &mut Vec<u8>) -> bool {
         let mut differing = self
             .differing(client, server)
@@ -129,7 +130,7 @@ impl TrackedNames {
         }
     }
 
-    /// The names whose values differ, with both values, where both have one.
+    /// Returns the names whose values differ, with both values, where both sides have one.
     pub fn respelled<'t>(
         &'t self,
         before: &'t Tracked,
@@ -145,7 +146,7 @@ impl TrackedNames {
         })
     }
 
-    /// Is it set by a plan?
+    /// Returns whether [`Self::plan`] sets this parameter.
     fn is_set(&self, name: &str) -> bool {
         self.names[..self.tracked].iter().any(|known| known == name)
     }
@@ -167,7 +168,7 @@ impl TrackedNames {
 }
 
 impl Tracked {
-    /// The very same values, by address: the usual case, and the only one that the hot path sees.
+    /// Returns whether both share the same memory: the usual case, and the only one on the hot path.
     #[must_use]
     #[inline]
     pub fn is_same(&self, other: &Self) -> bool {
@@ -182,13 +183,13 @@ impl Tracked {
         }
     }
 
-    /// Are all values equal?
+    /// Returns whether all values are equal.
     #[must_use]
     pub fn is_equal(&self, other: &Self) -> bool {
         self.is_same(other) || self.values == other.values
     }
 
-    /// Sets one value; `at` comes from [`TrackedNames::position`].
+    /// Sets one value. `at` comes from [`TrackedNames::position`].
     pub fn set(&mut self, at: usize, value: &[u8]) {
         if self
             .values
@@ -202,7 +203,7 @@ impl Tracked {
         self.values = values.into();
     }
 
-    /// Takes over the values of `defaults` where there is none.
+    /// Copies the values of `defaults` where there is none.
     pub fn fill(&mut self, defaults: &Self) {
         if self.values.iter().all(Option::is_none) {
             self.values = Arc::clone(&defaults.values);
@@ -214,14 +215,14 @@ impl Tracked {
         }
     }
 
-    /// The value of `client_encoding`, or nothing.
+    /// Returns the value of `client_encoding`, empty if there is none.
     #[must_use]
     pub fn client_encoding(&self) -> &[u8] {
         let value = self.values.first().and_then(Option::as_deref);
         value.unwrap_or_default()
     }
 
-    /// The value of `application_name`, or nothing.
+    /// Returns the value of `application_name`, empty if there is none.
     #[must_use]
     pub fn application_name(&self) -> &[u8] {
         self.values

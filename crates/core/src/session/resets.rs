@@ -1,6 +1,6 @@
-//! The queries by which drivers make a session new before they use it for something else: `DISCARD
-//! ALL` (Npgsql), four statements at once (asyncpg), and the like. If there is nothing to reset, they
-//! need no server: their answers are always the same.
+//! The queries by which drivers reset a session before they reuse it: `DISCARD ALL` (Npgsql), four statements at once
+//! (asyncpg), and the like. If the client has no session state to reset, pgweir answers these queries without a server,
+//! since the answers are always the same.
 
 use pgweir_wire::{MessageWriter, tag::backend};
 
@@ -8,28 +8,28 @@ use Answer::Tag;
 
 use super::scan::{Kind, Lexer};
 
-/// The longest text that is looked at.
+/// The longest text that is examined, in bytes.
 const TEXT_MAX: usize = 256;
 
-/// What a text resets.
+/// The parts of a session that a text resets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Resets {
     /// Parameters, `role` and `session_authorization` among them.
     pub settings: bool,
     /// Prepared statements.
     pub statements: bool,
-    /// What keeps a client with its server: temporary objects, locks, cursors, channels, ...
+    /// State that pins a client to its server: temporary objects, locks, cursors, channels, ...
     pub pins: bool,
     /// Sequence values.
     pub sequences: bool,
 }
 
-/// The answer to a statement.
+/// PostgreSQL's answer to a statement.
 #[derive(Debug, Clone, Copy)]
 enum Answer {
     /// CommandComplete with this tag.
     Tag(&'static str),
-    /// A row with the result of a function that returns void.
+    /// A row with the result of this function, which returns void.
     Void(&'static str),
 }
 
@@ -59,10 +59,10 @@ const NONE: Resets = Resets {
     sequences: false,
 };
 
-/// PostgreSQL refuses it as one of several statements.
+/// A statement that PostgreSQL refuses as one of several statements.
 const ONLY_ALONE: &str = "DISCARD ALL";
 
-/// Statements, with one space between their words.
+/// The known statements, with one space between their words.
 const KNOWN: [(&str, Answer, Resets); 14] = [
     (ONLY_ALONE, Tag("DISCARD ALL"), ALL),
     ("RESET ALL", Tag("RESET"), SETTINGS),
@@ -87,12 +87,12 @@ const KNOWN: [(&str, Answer, Resets); 14] = [
 const UNLOCK_ALL: Answer = Answer::Void("pg_advisory_unlock_all");
 
 impl Resets {
-    /// What this text resets, if it does nothing else.
+    /// Returns what this text resets, or `None` if the text does anything else.
     #[must_use]
     #[inline]
     pub fn read(text: &[u8]) -> Option<Self> {
         let is_likely = match text.first()? | 0x20 {
-            // Most texts are not looked at further.
+            // Most texts are ruled out here.
             b's' => text.get(2)? | 0x20 == b't' || text.get(7)? | 0x20 == b'p',
             b'd' | b'r' | b'u' | b'c' => true,
             _ => false,
@@ -138,7 +138,7 @@ impl Resets {
     }
 }
 
-/// The statements of a text; of those that are not known, nothing.
+/// Returns the statements of a text. A statement that is not known has neither answer nor resets.
 fn statements(text: &[u8]) -> impl Iterator<Item = (&'static str, Option<Answer>, Option<Resets>)> {
     let mut lexer = Lexer::new(text);
     std::iter::from_fn(move || {
@@ -153,7 +153,7 @@ fn statements(text: &[u8]) -> impl Iterator<Item = (&'static str, Option<Answer>
             Some((end, (known, Some(answer), Some(resets))))
         });
         let Some((end, found)) = known else {
-            // Nothing more of it is asked.
+            // The rest of the text is not read.
             lexer = Lexer::new(b"");
             return Some(("", None, None));
         };
@@ -162,7 +162,7 @@ fn statements(text: &[u8]) -> impl Iterator<Item = (&'static str, Option<Answer>
     })
 }
 
-/// What follows a statement that has the same tokens, its words in any case.
+/// Returns the rest of the text behind a statement that has the same tokens as `known`, its words in any case.
 fn behind<'a>(mut statement: Lexer<'a>, known: &str) -> Option<Lexer<'a>> {
     let mut known = Lexer::new(known.as_bytes());
     loop {
@@ -182,14 +182,14 @@ fn behind<'a>(mut statement: Lexer<'a>, known: &str) -> Option<Lexer<'a>> {
     }
 }
 
-/// RowDescription and DataRow of a function that returns void.
+/// Appends RowDescription and DataRow of a function that returns void.
 fn void_row(name: &str, out: &mut Vec<u8>) {
     const VOID: u32 = 2278;
     MessageWriter::new(out).message(backend::ROW_DESCRIPTION, |out| {
         out.extend_from_slice(&1u16.to_be_bytes());
         out.extend_from_slice(name.as_bytes());
         out.push(0);
-        // Of no table.
+        // The column belongs to no table.
         out.extend_from_slice(&[0; 6]);
         out.extend_from_slice(&VOID.to_be_bytes());
         out.extend_from_slice(&4u16.to_be_bytes());

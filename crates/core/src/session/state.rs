@@ -1,76 +1,75 @@
-//! What a server's session holds, as the server itself tells it: by the report of the extension, or
-//! as the answer to a probe.
+//! The session state of a server connection, as the server itself reports it: through the parameter that pgweir's
+//! extension sends, or in the rows that answer a [`Probe`](super::Probe).
 
 use pgweir_wire::Body;
 
 use crate::pin::Pin;
 use crate::pin::Pins;
 
-/// What a server's session holds.
+/// The session state of a server connection.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct State {
-    /// Parameters that were set in the session, among them `role` and `session_authorization`: names
-    /// in lower case, values in the server's encoding.
+    /// Parameters that were set in the session, among them `role` and `session_authorization`: names in lower case,
+    /// values in the server's encoding.
     pub settings: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Those of them that only superusers may set, and who was given the right to.
+    /// Names of those `settings` that only superusers, and roles that were granted the right, may set.
     pub privileged: Vec<Vec<u8>>,
-    /// Channels that it listens on.
+    /// Channels that the session listens on.
     pub channels: Vec<Vec<u8>>,
     /// SQL-prepared statements, with their texts where those are known.
     pub statements: Vec<(Vec<u8>, Option<Vec<u8>>)>,
-    /// Statements of the protocol under names that are not ours.
+    /// Names of protocol-level prepared statements that are not pgweir's.
     pub named: Vec<Vec<u8>>,
-    /// How many there are under names of ours, as far as is known.
+    /// The number of protocol-level prepared statements under pgweir's names, as far as it is known.
     pub ours: Option<usize>,
-    /// What a look has shown one by one: values of [`SHOWN`](super::baseline::SHOWN), and what they would be if the
-    /// session had not set them.
+    /// Values that an inspection has shown one by one: those of [`SHOWN`](super::baseline::SHOWN), and the values that
+    /// these parameters would have if the session had not set them.
     pub shown: Vec<Vec<u8>>,
-    /// How many statements and channels there are, if a look has counted them.
+    /// The numbers of statements and channels, if an inspection has counted them.
     pub summary: Option<Summary>,
-    /// It has temporary objects.
+    /// Whether the session has temporary objects.
     pub temporary: bool,
-    /// It holds session-level advisory locks.
+    /// Whether the session holds session-level advisory locks.
     pub locks: bool,
-    /// It has cursors WITH HOLD.
+    /// Whether the session has cursors WITH HOLD.
     pub cursors: bool,
-    /// `setseed` was called.
+    /// Whether `setseed` was called.
     pub seed: bool,
-    /// A library was LOADed.
+    /// Whether a library was LOADed.
     pub library: bool,
-    /// There is more than a report has room for.
+    /// Whether the session state is larger than a report has room for.
     pub cut: bool,
-    /// Then: the custom parameters that were set.
+    /// If `cut` is set: the names of the custom parameters that were set.
     pub custom_parameters: Vec<Vec<u8>>,
-    /// It can't tell all.
+    /// Whether the report is incomplete, since the server can't report everything.
     pub unclear: bool,
 }
 
-/// What a look counts.
+/// The counts that an inspection asks for.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Summary {
-    /// The session listens.
+    /// Whether the session listens on a channel.
     pub listens: bool,
-    /// SQL-prepared statements.
+    /// The number of SQL-prepared statements.
     pub from_sql: usize,
-    /// Statements of the protocol under names that are not pgweir's.
+    /// The number of protocol-level prepared statements under names that are not pgweir's.
     pub named: usize,
-    /// Statements of the protocol under pgweir's names.
+    /// The number of protocol-level prepared statements under pgweir's names.
     pub ours: usize,
 }
 
-/// A report that can't be understood.
+/// The error for a report or a row that can't be parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BadState;
 
 impl State {
-    /// The parameter by which the extension reports.
+    /// The parameter in which the extension reports the session state.
     pub const PARAMETER: &'static [u8] = b"pgweir.session_state";
 
-    /// Reads what the extension reports: items between semicolons, the first of them the format's
-    /// version.
+    /// Parses the extension's report: items between semicolons, the first of them the format's version.
     ///
     /// # Errors
-    /// It is of another version, or malformed.
+    /// The report is malformed or has another version.
     pub fn of_report(report: &[u8]) -> Result<Self, BadState> {
         let mut items = report.split(|&byte| byte == b';');
         if items.next() != Some(b"1") {
@@ -95,11 +94,11 @@ impl State {
         Ok(state)
     }
 
-    /// Takes one row of the answer to a probe: kind, name and value, the last two as `encode(...,
-    /// 'escape')` writes them.
+    /// Adds one row of the answer to a probe: kind, name and value, the last two as `encode(..., 'escape')` writes
+    /// them.
     ///
     /// # Errors
-    /// It is none.
+    /// The row is not one of a probe's.
     pub fn take_row(&mut self, row: &[u8]) -> Result<(), BadState> {
         let mut body = Body::new(row);
         match row.get(1) {
@@ -182,7 +181,7 @@ impl State {
         }
     }
 
-    /// What of it can't be moved.
+    /// Returns the pins for the parts of the state that can't be carried to another server.
     #[must_use]
     pub fn pins(&self) -> Pins {
         let mut pins = Pins::default();
@@ -195,7 +194,7 @@ impl State {
     }
 }
 
-/// The columns of a DataRow that has so many, none of them null.
+/// Returns the columns of a DataRow. The row must have exactly `COUNT` columns, none of them null.
 fn columns<'b, const COUNT: usize>(body: &mut Body<'b>) -> Option<[&'b [u8]; COUNT]> {
     let count = body.bytes(2).ok()?;
     if count != (COUNT as u16).to_be_bytes() {
@@ -209,7 +208,7 @@ fn columns<'b, const COUNT: usize>(body: &mut Body<'b>) -> Option<[&'b [u8]; COU
     Some(columns)
 }
 
-/// Undoes `\\` and `\ooo`.
+/// Decodes the escapes `\\` and `\ooo`.
 fn unescape(text: &[u8]) -> Result<Vec<u8>, BadState> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
