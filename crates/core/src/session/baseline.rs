@@ -1,30 +1,32 @@
-//! The values that parameters have where a session has set none.
+//! The baseline: the values of parameters in a session that has set none.
 
 use super::{Settings, SettingsTable, plan::ROLE, quote};
 
-/// The values of all parameters that a session may set, as a server has them after a clean. A look compares the
+/// The values of all parameters that a session may set, as a server has them after a clean. An inspection compares the
 /// session with these instead of reading `pg_settings`, which takes several times as long.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Baseline {
     settings: Settings,
-    /// Those of them that only superusers may set.
+    /// Those `settings` that only superusers may set.
     privileged: Settings,
-    /// `settings` as two array literals, names and values, without what a look reads otherwise.
+    /// `settings` as two array literals, names and values, without the parameters that an inspection reads in another
+    /// way.
     arrays: [Box<[u8]>; 2],
 }
 
-/// Parameters that a look sets for itself, so that what the client has set can't disturb it: they are shown
-/// first, one by one.
+/// Parameters that an inspection sets for itself, so that the client's settings can't disturb it: the inspection first
+/// shows them, one by one.
 pub const SHOWN: [&str; 3] = ["statement_timeout", "lock_timeout", "jit"];
 
-/// What to ask a server whose session was cleaned just now: rows of name, value, who may set it, and an empty one.
+/// The query for a server whose session was just cleaned. Its rows have the name, the value, the context that says who
+/// may set the parameter, and an empty column.
 pub const BASELINE: &str = "SELECT pg_catalog.lower(name),pg_catalog.current_setting(name),context,'' \
     FROM pg_catalog.pg_settings WHERE context OPERATOR(pg_catalog.=) ANY \
     (ARRAY['user','superuser']::pg_catalog.text[])";
 
 impl Baseline {
-    /// From the rows of the answer. `None` if a value is not ASCII: then a comparison would depend on
-    /// `client_encoding`.
+    /// Builds a baseline from the rows of the answer. Returns `None` if a value is not ASCII: then a comparison would
+    /// depend on `client_encoding`.
     #[must_use]
     pub fn from_rows(rows: &[[Vec<u8>; 4]], table: &SettingsTable) -> Option<Self> {
         if rows.is_empty()
@@ -55,19 +57,19 @@ impl Baseline {
         })
     }
 
-    /// The value of a parameter whose name is in lower case; `None` if it is none that a session may set.
+    /// Returns the value of a parameter, whose name is in lower case; `None` if no session may set it.
     #[must_use]
     pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
         self.settings.get(name)
     }
 
-    /// Is it a parameter that everybody may set?
+    /// Returns whether everybody may set the parameter.
     #[must_use]
     pub fn is_plain(&self, name: &[u8]) -> bool {
         self.settings.get(name).is_some() && self.privileged.get(name).is_none()
     }
 
-    /// The names and values to compare with, as SQL literals of type `text[]`.
+    /// Returns the names and values to compare with, as SQL literals of type `text[]`.
     #[must_use]
     pub fn arrays(&self) -> [&[u8]; 2] {
         [&self.arrays[0], &self.arrays[1]]

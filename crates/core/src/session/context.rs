@@ -1,4 +1,4 @@
-//! What a client believes its session to be, as far as it is carried from server to server.
+//! The session state that a client expects, as far as pgweir carries it from server to server.
 
 use super::{
     FailedStatements, Fingerprint, Resets, Settings, SqlStatements, outlasts_reset,
@@ -7,43 +7,44 @@ use super::{
 use crate::Time;
 use crate::pin::{Pin, Pins};
 
-/// A client's session.
+/// The session of one client.
 #[derive(Debug, Default)]
 pub struct Context {
-    /// What it asked for in its startup packet: RESET brings these back.
+    /// The settings from the client's startup packet: RESET brings these back.
     pub base: Settings,
-    /// `base`, and what the session has set over it.
+    /// `base`, overlaid with the settings of the session.
     pub wanted: Settings,
-    /// What it asked for and would have had anyway: no server has to be given it, as long as that is so.
+    /// Settings that the client asked for and would have had anyway. No server needs to be given them as long as that
+    /// is so.
     pub implied: Settings,
-    /// Its SQL-prepared statements.
+    /// The client's SQL-prepared statements.
     pub sql: SqlStatements,
-    /// Its statements that its server could not make.
+    /// The client's statements that its server could not prepare.
     pub failed_statements: FailedStatements,
-    /// It may have sequence values.
+    /// Whether the session may have sequence values.
     pub has_sequences: bool,
-    /// Startup values that no server has seen yet: the login waits for one to say what they come to.
+    /// Whether no server has seen the startup values yet. The login waits until a server reports what they become.
     pub unproven: bool,
-    /// A server has refused them as a whole: nothing of them is left there.
+    /// Whether a server has refused the startup values as a whole: none of them is in force there.
     pub failed: bool,
-    /// Servers in a row that were lost while they were given what it has set.
+    /// The number of servers in a row that were lost while they were given the client's settings.
     pub servers_lost: u8,
-    /// It may have set custom parameters that no server can be asked for.
+    /// Whether the client may have set custom parameters that no server can be asked for.
     pub has_unlisted: bool,
-    /// What keeps its server with it.
+    /// The reasons that keep the client's server with it.
     pub pins: Pins,
-    /// Since when.
+    /// The time since when the client is pinned.
     pub pinned_at: Option<Time>,
-    /// The statement that seems to be the reason.
+    /// The statement that is probably the reason for the pin.
     pub pinned_by: Option<Box<Fingerprint>>,
-    /// Transactions for which its server is still kept for the sequence values on it.
+    /// The number of transactions for which the client still keeps its server because of the sequence values on it.
     pub sequences_kept: u8,
-    /// Whether it may go on with a server for which others wait.
+    /// Whether the client may continue with a server for which others wait.
     pub turns: Turns,
 }
 
-/// A client that speaks again soon after its transaction goes on with its server for a while though others wait. One
-/// that has not done so goes without that for a while, each time for longer.
+/// Lets a client that sends its next query soon after its transaction continue with its server for a while although
+/// other clients wait. A client that did not do so is passed over for a while, each time for longer.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Turns {
     missed: u8,
@@ -54,37 +55,37 @@ impl Turns {
     /// The binary logarithm of the most turns in a row for which a client is passed over.
     const MISSED_MAX: u8 = 6;
 
-    /// Is it to have the turn that it could have now?
+    /// Counts a turn that the client could have now, and returns whether the client gets it.
     pub fn take(&mut self) -> bool {
         self.passed_over = self.passed_over.saturating_sub(1);
         self.passed_over == 0
     }
 
-    /// It has spoken within its turn.
+    /// Notes that the client has sent a query within its turn.
     pub fn used(&mut self) {
         self.missed = 0;
     }
 
-    /// Others have waited in vain for it to speak.
+    /// Notes that other clients have waited in vain for the client's next query.
     pub fn missed(&mut self) {
         self.missed = (self.missed + 1).min(Self::MISSED_MAX);
         self.passed_over = 1 << self.missed;
     }
 }
 
-/// So many transactions in a row without sequences, and nobody is expected to ask for a value of before.
+/// The number of transactions in a row without sequences after which no client is expected to read an earlier value.
 const SEQUENCES_KEPT: u8 = 64;
 
 impl Context {
-    /// Must it keep its server between transactions?
+    /// Returns whether the client must keep its server between transactions.
     #[must_use]
     #[inline]
     pub fn is_pinned(&self) -> bool {
         !self.pins.is_empty()
     }
 
-    /// Would PostgreSQL end a session that has its settings, if nobody uses it for a while, or after any
-    /// error?
+    /// Returns whether the client's settings let PostgreSQL end the session after it was idle for a while, or after any
+    /// error.
     #[must_use]
     pub fn ends_sessions(&self) -> bool {
         let has = |name: &[u8], usual: &[u8]| {
@@ -94,21 +95,21 @@ impl Context {
         has(b"idle_session_timeout", b"0") || has(ENDS_WITH_ERRORS, b"off")
     }
 
-    /// Has it a setting that does more to a session than what RESET takes back?
+    /// Returns whether the client has a setting with effects that RESET does not undo.
     #[must_use]
     pub fn marks_sessions(&self) -> bool {
         let mut names = self.wanted.iter().map(|(name, _)| name);
         names.any(outlasts_reset)
     }
 
-    /// Can all this be reset without a server?
+    /// Returns whether all this can be reset without a server.
     #[must_use]
     pub fn needs_no_server(&self, resets: Resets) -> bool {
         let is_as_at_login = !resets.settings || self.wanted.is_same(&self.base);
         !self.is_pinned() && is_as_at_login && !(resets.sequences && self.has_sequences)
     }
 
-    /// Its server has sequence values that are likely to be asked for.
+    /// Pins the client to its server, since the client is likely to read the sequence values there.
     pub fn keep_sequences(&mut self, now: Time) {
         self.sequences_kept = SEQUENCES_KEPT;
         let mut pins = self.pins;
@@ -116,7 +117,7 @@ impl Context {
         self.pin(pins, now);
     }
 
-    /// DISCARD: there are no sequence values any more.
+    /// Notes that there are no sequence values any more, after a DISCARD.
     pub fn sequences_gone(&mut self) {
         self.has_sequences = false;
         self.unpin(Pin::Sequence);
@@ -130,7 +131,8 @@ impl Context {
         }
     }
 
-    /// A transaction has ended: must it keep its server, also with what time does to its pins?
+    /// Notes the end of a transaction, and returns whether the client must still keep its server. Pins that end with
+    /// time are updated.
     #[must_use]
     pub fn stays_pinned(&mut self) -> bool {
         if self.pins.contains(Pin::Sequence) {
@@ -142,7 +144,7 @@ impl Context {
         self.is_pinned()
     }
 
-    /// What holds its server changes at this moment.
+    /// Sets the pins that are in force from `now` on.
     pub fn pin(&mut self, pins: Pins, now: Time) {
         if pins.is_empty() {
             self.pinned_at = None;

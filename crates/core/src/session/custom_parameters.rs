@@ -1,4 +1,5 @@
-//! Custom parameters by name: PostgreSQL lists them nowhere, so a probe asks for those that were heard of.
+//! The known names of custom parameters. PostgreSQL lists custom parameters nowhere, so a probe asks for those in this
+//! set.
 
 use std::collections::BTreeMap;
 
@@ -7,19 +8,19 @@ use super::scan::CustomNames;
 /// Names of custom parameters (`app.tenant`) that were read in clients' texts or in the catalog.
 #[derive(Debug, Default)]
 pub struct CustomParameters {
-    /// Each with the time when it was read last; `None` if it stands in the catalog.
+    /// Each name with the time when it was last read; `None` if the catalog contains it.
     names: BTreeMap<Box<[u8]>, Option<u64>>,
-    /// The same by time, without those of the catalog.
+    /// The same by time, without the names from the catalog.
     times: BTreeMap<u64, Box<[u8]>>,
     time: u64,
 }
 
 impl CustomParameters {
-    /// The most that are remembered: those that were read last. Those of the catalog are fewer, and stay.
+    /// The most names that are remembered: those that were read last. Names from the catalog are fewer, and stay.
     pub const MAX: usize = 1000;
 
-    /// Adds a name, in any case; one that is not ASCII only if it `is_utf8`: then client and server are known
-    /// to speak that, and a server can be asked for it. `false` if none can.
+    /// Adds a name, in any case. A name that is not ASCII is added only if it `is_utf8`: then client and server are
+    /// known to use UTF-8, and a server can be asked for it. Returns `false` if no server can be asked for the name.
     pub fn insert(&mut self, name: &[u8], is_utf8: bool) -> bool {
         let can_be_asked_for = can_be_asked_for(name, is_utf8);
         if can_be_asked_for {
@@ -28,7 +29,7 @@ impl CustomParameters {
         can_be_asked_for
     }
 
-    /// What the catalog speaks of now.
+    /// Replaces the names from the catalog.
     pub fn watch<'n>(&mut self, names: impl Iterator<Item = &'n [u8]>, is_utf8: bool) {
         self.names.retain(|_, time| time.is_some());
         for name in names.filter(|name| can_be_asked_for(name, is_utf8)) {
@@ -61,13 +62,13 @@ impl CustomParameters {
         }
     }
 
-    /// All names.
+    /// Returns all names.
     pub fn names(&self) -> impl Iterator<Item = &[u8]> {
         self.names.keys().map(|name| &**name)
     }
 }
 
-/// A question for what is no text fails, and with it those for all others.
+/// Returns whether a probe can ask for the name. If one name is not valid text, the query fails for all names.
 fn can_be_asked_for(name: &[u8], is_utf8: bool) -> bool {
     let is_text = name.is_ascii() || is_utf8 && std::str::from_utf8(name).is_ok();
     is_text && name.len() <= CustomNames::NAME_MAX

@@ -1,28 +1,30 @@
-//! Which texts may change what a catalog says of functions and relations.
+//! Texts that may change the functions and relations in a catalog.
 //!
-//! Most DDL makes a database's certificates unknown until its catalog has been read again ([`Change::Any`]). Some
-//! can't make anything opaque that is not, and leaves them in force ([`Change::Quiet`]). A statement is quiet if it
-//! is of one of these kinds, if nothing is opaque by itself in the database (no event trigger, no opaque operator,
-//! cast or type), and if, but for DROP, every word in it is innocent under the present certificates:
+//! Most DDL invalidates a database's certificates until its catalog has been read again ([`Change::Any`]). Some DDL
+//! can't make anything opaque that is not, and leaves the certificates in force ([`Change::Quiet`]). A statement is
+//! quiet if it is of one of the kinds below, if nothing in the database is opaque by itself (no event trigger, no
+//! opaque operator, cast or type), and if, except for DROP, every word in it is innocent under the present
+//! certificates:
 //!
-//! - DROP of anything. What is dropped is reached no more; and since certificates go by names, not by which
-//!   object a name is resolved to, it makes no difference which object another one hid.
-//! - CREATE TABLE, INDEX, VIEW, MATERIALIZED VIEW, SEQUENCE and SCHEMA (alone), ALTER TABLE. What such an object
-//!   can fire it names: functions in defaults, checks, generated columns and expressions; parents, partitions,
-//!   and tables of foreign keys; tables under a view. All these words are innocent, so the object is, and so are
-//!   those that it is linked with. A serial or identity column has traces of its own: these words are not quiet,
-//!   nor is `LIKE` of a table that has one, whose name is not innocent. The new name is a word of the text, too,
-//!   so that nothing opaque is renamed, and nothing gets an opaque name.
-//! - COMMENT, GRANT, REVOKE; VACUUM, ANALYZE, REINDEX, CLUSTER and REFRESH, whose functions might do DDL: all
-//!   are certified if their words are innocent; those that name no table are quiet where no function is opaque.
-//! - CREATE and ALTER of ROLE, USER, GROUP and DATABASE, which no function belongs to.
+//! - DROP of anything. A dropped object can't be reached any more; and since certificates go by names, not by the
+//!   object to which a name is resolved, it makes no difference which object another one hid.
+//! - CREATE TABLE, INDEX, VIEW, MATERIALIZED VIEW, SEQUENCE and SCHEMA (alone), ALTER TABLE. Such a statement names
+//!   everything that the object can fire: functions in defaults, checks, generated columns and expressions; parents,
+//!   partitions, and tables of foreign keys; tables under a view. All these words are innocent, so the object is, and
+//!   so are those that it is linked with. A serial or identity column has traces of its own: these words are not quiet,
+//!   nor is `LIKE` of a table that has one, whose name is not innocent. The new name is a word of the text, too, so
+//!   that nothing opaque is renamed, and nothing gets an opaque name.
+//! - COMMENT, GRANT, REVOKE; VACUUM, ANALYZE, REINDEX, CLUSTER and REFRESH, whose functions might do DDL: all these
+//!   functions are certified if the words are innocent; statements that name no table are quiet where no function is
+//!   opaque.
+//! - CREATE and ALTER of ROLE, USER, GROUP and DATABASE, to which no function belongs.
 //!
 //! Never quiet: functions, procedures, aggregates, triggers, rules, policies, operators, casts, types, domains,
-//! extensions, languages, foreign tables, DO, CALL, COMMIT PREPARED, what is not listed here, and what can't be
-//! read for certain.
+//! extensions, languages, foreign tables, DO, CALL, COMMIT PREPARED, anything that is not listed here, and anything
+//! that can't be read for certain.
 //!
-//! Between the moment when a quiet text was judged and the end of its transaction, other DDL may make a word of it
-//! opaque: the catalog then counts the quiet transaction as DDL (`Catalog::quiet_begins`).
+//! Other DDL may make a word of a quiet text opaque after the text was examined and before its transaction ends: the
+//! catalog then counts the quiet transaction as DDL (`Catalog::quiet_begins`).
 
 use super::{
     Certificates, Dialect,
@@ -33,18 +35,18 @@ use super::{
     },
 };
 
-/// What a text does to the catalog.
+/// The change that a text makes to the catalog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Change {
-    /// Nothing.
+    /// The text changes nothing.
     No,
-    /// It can't make anything opaque.
+    /// The text can't make anything opaque.
     Quiet,
-    /// It may change anything.
+    /// The text may change anything.
     Any,
 }
 
-/// Words that begin statements without DDL; the functions in them are looked at by name.
+/// Words that begin statements without DDL. The functions in these statements are examined by name.
 const PLAIN: [&[u8]; 39] = [
     b"abort",
     b"analyse",
@@ -98,7 +100,7 @@ const CREATED_QUIETLY: [&[u8]; 9] = [
     b"group",
     b"database",
 ];
-/// What may stand between CREATE and the kind.
+/// Words that may stand between CREATE and the kind.
 const BEFORE_KIND: [&[u8]; 8] = [
     b"or",
     b"replace",
@@ -113,10 +115,10 @@ const BEFORE_KIND: [&[u8]; 8] = [
 const ALTERED_QUIETLY: [&[u8]; 5] = [b"table", b"role", b"user", b"group", b"database"];
 /// Statements that are quiet whatever they name, if all words are innocent.
 const QUIET: [&[u8]; 3] = [b"comment", b"grant", b"revoke"];
-/// The same; without a name they are of all tables.
+/// Statements that are quiet if all words are innocent. Without a name they concern all tables.
 const OF_TABLES: [&[u8]; 5] = [b"vacuum", b"analyze", b"reindex", b"cluster", b"refresh"];
-/// Words that give a table traces of its own, or make it tell something of the session (row security), or that may hide
-/// others.
+/// Words that give a table traces of its own, or make it reveal something of the session (row security), or that may
+/// hide other words.
 const NOISY: [&[u8]; 9] = [
     b"security",
     b"serial",
@@ -129,7 +131,7 @@ const NOISY: [&[u8]; 9] = [
     b"execute",
 ];
 
-/// What a text does, that is sent as a whole, to a server of which these are the certificates.
+/// Returns the change that a text makes which is sent as a whole to a server with these certificates.
 #[must_use]
 pub fn catalog_change(text: &[u8], dialect: Dialect, certificates: &Certificates) -> Change {
     if dialect == Dialect::Unreadable {
@@ -159,8 +161,8 @@ pub fn catalog_change(text: &[u8], dialect: Dialect, certificates: &Certificates
     reader.change
 }
 
-/// Is the text one statement that begins without DDL? Costs less than [`catalog_change`]; functions in the text are
-/// not looked at.
+/// Returns whether the text is one statement that begins without DDL. Costs less than [`catalog_change`]: functions in
+/// the text are not examined.
 #[must_use]
 pub fn begins_plainly(text: &[u8]) -> bool {
     const WORDS: [&[u8]; 12] = [
@@ -187,8 +189,8 @@ pub fn begins_plainly(text: &[u8]) -> bool {
     let ends = rest
         .first()
         .is_none_or(|&byte| byte.is_ascii_whitespace() || byte == b'(');
-    // Without a semicolon, however strings and comments are to be read, there is one statement. One that writes may
-    // write to a system catalog.
+    // A text without a semicolon is one statement, however strings and comments are to be read. A statement that writes
+    // may write to a system catalog.
     let may_write = is_any(word, &[b"insert", b"update", b"delete", b"with"]);
     let names_catalog = || {
         rest.windows(3)
@@ -219,7 +221,7 @@ impl Reader<'_> {
             _ => None,
         });
         let Some(first) = words.next() else {
-            // A statement has a word.
+            // Every statement has a word, so this is none.
             return Change::No;
         };
         let is_first = |list: &[&[u8]]| is_any(first, list);
@@ -255,7 +257,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Is a function named, or reached, that may do DDL?
+    /// Returns whether the text names or reaches a function that may do DDL.
     fn calls_ddl(&self, pieces: &[Piece<'_>]) -> bool {
         pieces.iter().any(|piece| match piece {
             Piece::Word(name) | Piece::Quoted(name) => {
@@ -275,10 +277,10 @@ impl Reader<'_> {
             return false;
         };
         if kind.eq_ignore_ascii_case(b"schema") {
-            // What is made along with it is not looked at.
+            // Objects that are created within CREATE SCHEMA are not examined.
             return !words.any(|word| is_any(word, &[b"create", b"grant"]));
         }
-        // What a function returns that is declared IMMUTABLE and reads the view is kept in plans, for all clients.
+        // A plan keeps the result of a function that is declared IMMUTABLE and reads the view, for all clients.
         let is_view = is_any(kind, &[b"view", b"materialized"]);
         is_any(kind, &CREATED_QUIETLY) && !(is_view && pieces.iter().any(tells_of_session))
     }
@@ -302,7 +304,7 @@ impl Reader<'_> {
     }
 }
 
-/// Does a statement that writes name a system catalog? A superuser may change what functions are without DDL.
+/// Returns whether a statement that writes names a system catalog. A superuser may change functions without DDL.
 fn writes_to_catalogs(pieces: &[Piece<'_>]) -> bool {
     const WORDS: [&[u8]; 5] = [b"insert", b"update", b"delete", b"merge", b"copy"];
     let has = |is: &dyn Fn(&[u8]) -> bool| {
@@ -314,7 +316,7 @@ fn writes_to_catalogs(pieces: &[Piece<'_>]) -> bool {
     has(&|name| is_any(name, &WORDS)) && has(&is_catalog)
 }
 
-/// May it be a function, key word or view of PostgreSQL's own that tells something of the session?
+/// Returns whether this may be a function, key word or view of PostgreSQL's own that reveals something of the session.
 fn tells_of_session(piece: &Piece<'_>) -> bool {
     match piece {
         Piece::Word(name) | Piece::Quoted(name) => {

@@ -1,11 +1,11 @@
-//! Why a client's statements could not be made on a server.
+//! The errors with which servers refused to prepare a client's statements.
 
 use std::fmt;
 
-/// What is kept of one client. The errors beyond that are not.
+/// The most bytes that are kept for one client. Errors beyond that are dropped.
 const BYTES_MAX: usize = 64 * 1024;
 
-/// Names of statements, and the body of the ErrorResponse that came of trying to make each.
+/// Names of statements, each with the body of the ErrorResponse to its Parse or PREPARE.
 #[derive(Default)]
 pub struct FailedStatements {
     entries: Vec<Entry>,
@@ -17,7 +17,7 @@ struct Entry {
 }
 
 impl FailedStatements {
-    /// This is what came of the last try.
+    /// Notes the error of the last attempt to prepare this statement.
     pub fn note(&mut self, name: &[u8], error: &[u8]) {
         self.entries.retain(|known| *known.name != *name);
         let kept: usize = self.entries.iter().map(|known| known.error.len()).sum();
@@ -29,14 +29,14 @@ impl FailedStatements {
         }
     }
 
-    /// What came of trying to make it.
+    /// Returns the error of the last attempt to prepare this statement.
     #[must_use]
     pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
         let found = self.entries.iter().find(|known| *known.name == *name);
         found.map(|known| &*known.error)
     }
 
-    /// Only these are of interest any more.
+    /// Drops the errors of all names for which `wanted` is false.
     pub fn retain(&mut self, wanted: impl Fn(&[u8]) -> bool) {
         self.entries.retain(|known| wanted(&known.name));
     }
@@ -44,7 +44,7 @@ impl FailedStatements {
 
 impl fmt::Debug for FailedStatements {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // An error may hold secrets.
+        // An error may contain secrets.
         let names = self.entries.iter();
         let names = names.map(|known| String::from_utf8_lossy(&known.name));
         f.debug_list().entries(names).finish()

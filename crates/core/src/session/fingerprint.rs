@@ -1,24 +1,24 @@
-//! A statement without its values: what operators are shown of one.
+//! The fingerprint of a statement: the statement without its values, as operators see it.
 
 use std::fmt;
 
 use super::scan::{Kind, Lexer};
 
-/// So much of the text is kept.
+/// The bytes of the text that are kept.
 const TEXT_MAX: usize = 160;
 
-/// A statement, known again by a hash of its text without literals and comments.
+/// A statement, identified by a hash of its text without literals and comments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fingerprint {
     /// FNV-1a of the whole text.
     pub hash: u64,
-    /// The beginning of the text: literals are `?`.
+    /// The beginning of the text, with `?` for literals.
     pub text: Box<str>,
 }
 
 impl Fingerprint {
-    /// Of a text that may hold several statements. Where a literal ends may depend on settings, or be
-    /// unknown: nothing behind such a one is shown or counted.
+    /// Makes the fingerprint of a text that may contain several statements. The end of a literal may depend on
+    /// settings, or be unknown: the text behind such a literal is neither shown nor hashed.
     #[must_use]
     pub fn of(sql: &[u8]) -> Self {
         let mut normal = Normal::default();
@@ -49,7 +49,7 @@ impl Fingerprint {
     }
 }
 
-/// May a backslash be an escape in this string, so that it ends elsewhere? That depends on
+/// Returns whether a backslash may be an escape in this string, so that the string ends elsewhere. That depends on
 /// `standard_conforming_strings`.
 fn may_escape(kind: Kind, bytes: &[u8]) -> bool {
     let is_plain =
@@ -66,7 +66,7 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-/// The text so far.
+/// The normalized text so far.
 struct Normal {
     hash: u64,
     text: Vec<u8>,
@@ -84,7 +84,7 @@ impl Default for Normal {
 }
 
 impl Normal {
-    /// White space or comments came.
+    /// Notes white space or comments.
     fn blank(&mut self) {
         self.space = true;
     }
@@ -128,7 +128,7 @@ mod tests {
         );
         check("SELECT 'open", "SELECT ?");
         check("SELECT $$open", "SELECT ?");
-        // It depends on a setting what follows.
+        // A setting decides what follows.
         check("SELECT 'a\\', 'secret'", "SELECT ?");
         check("SELECT U&'\\0061'", "SELECT ?");
         check("SELECT /* open", "SELECT ?");
@@ -168,7 +168,7 @@ mod tests {
             "n'SECRET'",
         ];
         for _ in 0..20_000 {
-            // Apart: PostgreSQL sees the same strings.
+            // The pieces are separated, so that PostgreSQL sees the same strings.
             let pieces: Vec<_> = (0..below(8)).map(|_| pieces[below(pieces.len())]).collect();
             let sql = pieces.join(" ");
             let shown = text(&sql);

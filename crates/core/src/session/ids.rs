@@ -1,6 +1,6 @@
-//! A list of small numbers, of which there are many lists.
+//! A compact list of small numbers, for use where there are very many lists.
 
-/// Numbers in the order that their owner gives them: two bytes each, as long as all are below 2^16.
+/// Numbers in the order in which the caller inserts them: two bytes each, as long as all are below 2^16.
 #[derive(Debug)]
 pub(super) enum Ids {
     Short(Vec<u16>),
@@ -33,7 +33,8 @@ impl Ids {
         (0..self.len()).filter_map(|at| self.get(at))
     }
 
-    /// The place of the first one for which `is_before` is false; it is true of all before that.
+    /// Returns the index of the first number for which `is_before` is false. `is_before` must be true for all numbers
+    /// before that.
     #[inline]
     pub(super) fn partition_point(&self, is_before: impl Fn(u32) -> bool) -> usize {
         match self {
@@ -70,7 +71,7 @@ impl Ids {
         }
     }
 
-    /// From now on they take four bytes each.
+    /// Changes the representation to four bytes a number.
     fn lengthen(&mut self) {
         if let Self::Short(ids) = self {
             *self = Self::Long(ids.iter().map(|&id| id.into()).collect());
@@ -86,7 +87,7 @@ impl Ids {
     }
 }
 
-/// A thousand of each client are what memory is made of: little to spare.
+/// Inserts with little spare capacity: with a thousand statements a client, these lists make up most of the memory.
 fn insert<T>(ids: &mut Vec<T>, at: usize, id: T) {
     if ids.len() == ids.capacity() {
         ids.reserve_exact(4 + (ids.len() / 8).min(28));

@@ -1,14 +1,14 @@
-//! What many have, each once: two that are equal lie in the same place.
+//! An interner: stores each of many equal values once, so that two equal values have the same address.
 
 use std::sync::Arc;
 
 use hashbrown::HashTable;
 
-/// A shelf with fewer values is not swept.
+/// The number of values below which nothing is swept.
 pub(super) const SWEEP_MIN: usize = 64;
 
-/// Values, each once. Those that nobody has any more are swept out before there are twice as many as
-/// were in use at the last sweep.
+/// Values, each stored once. A sweep removes those that are not in use any more, before there are twice as many as were
+/// in use at the last sweep.
 #[derive(Debug)]
 pub(super) struct Interner<T: ?Sized> {
     table: HashTable<Arc<T>>,
@@ -25,7 +25,7 @@ impl<T: ?Sized> Default for Interner<T> {
 }
 
 impl<T: ?Sized> Interner<T> {
-    /// The value that `is_it` knows, whose hash this is; if it is not there, it is made.
+    /// Returns the value with this hash that `is_it` accepts, and makes it if there is none.
     pub(super) fn intern(
         &mut self,
         hash: u64,
@@ -43,7 +43,7 @@ impl<T: ?Sized> Interner<T> {
         value
     }
 
-    /// All of them; some may be nobody's.
+    /// Returns all values; some may be unused by now.
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         self.table.iter().map(|value| &**value)
     }
@@ -52,13 +52,13 @@ impl<T: ?Sized> Interner<T> {
         if self.table.len() < self.sweep_at.max(SWEEP_MIN) {
             return;
         }
-        // Whoever gets one more hold of a value has one already, or this shelf.
+        // Only a holder of the value, or this table, can make another reference to it.
         self.table.retain(|value| Arc::strong_count(value) > 1);
         self.sweep_at = 2 * self.table.len();
     }
 }
 
-/// The very same, by address?
+/// Returns whether both are the same value, by address.
 #[inline]
 pub(super) fn is_same<T: ?Sized>(one: Option<&Arc<T>>, other: Option<&Arc<T>>) -> bool {
     match (one, other) {

@@ -1,9 +1,8 @@
-//! Which literals a statement has, and which settings decide what they mean.
+//! The literals of a statement, and the settings that decide what they mean.
 //!
-//! PostgreSQL turns a literal into a value of its type when it analyses a statement, not when it runs the
-//! statement: `timestamptz '2020-06-01 00:00'` is a point in time of the time zone of that moment, and stays so. A
-//! server that keeps a prepared statement for many clients therefore remembers the settings under which the
-//! statement was analysed.
+//! PostgreSQL turns a literal into a value of its type when it analyses a statement, not when it runs the statement:
+//! `timestamptz '2020-06-01 00:00'` is a point in time of the time zone of that moment, and stays so. A server that
+//! keeps a prepared statement for many clients therefore remembers the settings under which the statement was analysed.
 
 use super::{
     Settings,
@@ -14,19 +13,19 @@ use super::{
 /// kinds before it, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Literals {
-    /// Nothing.
+    /// No literal that depends on settings.
     None,
-    /// Strings of letters, which `xmloption` alone can affect, and NULL, which `transform_null_equals` affects.
+    /// Strings of letters, which only `xmloption` can affect, and NULL, which `transform_null_equals` affects.
     Words,
     /// Strings that may be dates, times, intervals, amounts of money or arrays.
     Values,
-    /// Bytes that the lexer reads as `standard_conforming_strings`, `backslash_quote` or `client_encoding` say.
+    /// Bytes that the lexer reads according to `standard_conforming_strings`, `backslash_quote` or `client_encoding`.
     Bytes,
 }
 
 /// The settings that affect [`Literals::Words`].
 const OF_WORDS: [&str; 2] = ["transform_null_equals", "xmloption"];
-/// The settings that affect the others besides.
+/// The settings that affect the other kinds as well.
 const OF_VALUES: [&str; 9] = [
     "array_nulls",
     "backslash_quote",
@@ -38,12 +37,12 @@ const OF_VALUES: [&str; 9] = [
     "timezone",
     "timezone_abbreviations",
 ];
-/// The same, as `SET TIME ZONE`, `SET XML OPTION` and `SET NAMES` name them.
+/// The names of such settings in `SET TIME ZONE`, `SET XML OPTION` and `SET NAMES`.
 const IN_SET: [&str; 3] = ["names", "time", "xml"];
-/// Words that the types for dates and times read.
+/// Words that the input functions of dates and times accept.
 const TIMES: [&[u8]; 4] = [b"now", b"today", b"tomorrow", b"yesterday"];
 
-/// Does this parameter decide what literals mean?
+/// Returns whether this parameter decides what literals mean.
 #[must_use]
 pub fn affects_literals(parameter: &[u8]) -> bool {
     let mut names = OF_WORDS.iter().chain(&OF_VALUES).chain(&IN_SET);
@@ -51,7 +50,7 @@ pub fn affects_literals(parameter: &[u8]) -> bool {
 }
 
 impl Literals {
-    /// Of a text.
+    /// Returns the kind of literals in a text.
     #[must_use]
     pub fn of(text: &[u8]) -> Self {
         if text.iter().any(|&byte| byte == b'\\' || byte >= 0x80) {
@@ -74,7 +73,7 @@ impl Literals {
         }
     }
 
-    /// Is a text with these literals analysed alike under both settings?
+    /// Returns whether a text with these literals is analysed alike under both settings.
     #[must_use]
     pub fn mean_the_same(self, one: &Settings, other: &Settings) -> bool {
         let is_equal = |name: &&str| one.get(name.as_bytes()) == other.get(name.as_bytes());
@@ -85,7 +84,7 @@ impl Literals {
     }
 }
 
-/// Is a string nothing that a date, a time, an interval, an amount or an array could be?
+/// Returns whether a string can't be a date, a time, an interval, an amount or an array.
 fn is_words(string: &[u8]) -> bool {
     let is_plain = |&byte: &u8| byte.is_ascii_alphabetic() || b" _-.,:;/%#@!?|".contains(&byte);
     let has = |word: &&[u8]| {

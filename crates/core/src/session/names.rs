@@ -1,7 +1,7 @@
 //! The names that clients have given to their prepared statements.
 //!
-//! Many clients give the same names to the same statements, so a worker stores each pair of both
-//! once, and a client keeps two bytes for each of its own.
+//! Many clients give the same names to the same statements. So a worker stores each pair of name and statement once,
+//! and a client needs two bytes for each of its names.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -14,11 +14,11 @@ use pgweir_wire::Malformed;
 
 use super::{Statement, StatementDescription, ids::Ids, statement_description};
 
-/// What a name is counted as towards `max_client_prepared_bytes`, beside the statement itself.
+/// The bytes that a name counts towards `max_client_prepared_bytes`, beside the statement itself.
 const NAME_COST: usize = 128;
 
-/// A pair of name and statement, as it was when it was found: one that is gone by now is not mistaken
-/// for what has taken its place (a Describe may be answered after its statement was closed).
+/// Identifies a pair of name and statement as it was when it was found. A pair that was removed since is not confused
+/// with the one that now has its slot (a Describe may be answered after its statement was closed).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BindingId {
     slot: u32,
@@ -30,7 +30,7 @@ pub struct BindingId {
 pub struct Bindings {
     slots: Vec<Option<Binding>>,
     free: Vec<u32>,
-    /// How many were made.
+    /// The number of pairs that were ever made.
     made: u32,
     index: HashTable<u32>,
     hasher: RandomState,
@@ -40,21 +40,21 @@ pub struct Bindings {
 struct Binding {
     name: Box<[u8]>,
     statement: Arc<Statement>,
-    /// Tells it from those that had its slot before.
+    /// Distinguishes the pair from earlier ones in the same slot.
     number: u32,
-    /// What its clients were told of it.
+    /// The description of the statement that its clients have received.
     shape: StatementDescription,
     hash: u32,
     holders: u32,
 }
 
-/// The statements of one client by name: ids of bindings, in the order of their names' hashes.
-/// Must be [cleared](Names::clear) at the client's end.
+/// The statements of one client by name: ids of bindings, in the order of their names' hashes. Must be
+/// [cleared](Names::clear) at the client's end.
 #[derive(Debug, Default)]
 pub struct Names {
     sorted: Ids,
     bytes: usize,
-    /// The one that was used last.
+    /// The binding that was used last.
     recent: Option<BindingId>,
 }
 
@@ -63,14 +63,14 @@ impl Bindings {
         self.hasher.hash_one(name) as u32
     }
 
-    /// The statement of a binding.
+    /// Returns the statement of a binding.
     #[must_use]
     #[inline]
     pub fn statement(&self, id: BindingId) -> Option<&Arc<Statement>> {
         self.found(id).map(|binding| &binding.statement)
     }
 
-    /// What its clients were told of a binding's statement.
+    /// Returns the description that the clients have received of a binding's statement.
     #[must_use]
     #[inline]
     pub fn shape(&self, id: BindingId) -> StatementDescription {
@@ -78,17 +78,17 @@ impl Bindings {
             .map_or_else(StatementDescription::default, |binding| binding.shape)
     }
 
-    /// A digest of the body of a RowDescription, whatever the formats; of nothing for NoData.
+    /// Returns a digest of the body of a RowDescription, regardless of the formats; 0 without a body (NoData).
     ///
     /// # Errors
-    /// It is none.
+    /// The body is malformed.
     pub fn digest_columns(&self, body: Option<&[u8]>) -> Result<u64, Malformed> {
         body.map_or(Ok(0), |body| {
             statement_description::of_columns(&self.hasher, body)
         })
     }
 
-    /// A digest of the body of a ParameterDescription.
+    /// Returns a digest of the body of a ParameterDescription.
     #[must_use]
     pub fn digest_params(&self, body: &[u8]) -> u64 {
         self.hasher.hash_one(body)
@@ -98,14 +98,14 @@ impl Bindings {
         self.slots.get(id as usize)?.as_ref()
     }
 
-    /// The pair that was found under this id, if a client still has it.
+    /// Returns the pair that was found under this id, if a client still has it.
     #[inline]
     fn found(&self, id: BindingId) -> Option<&Binding> {
         self.get(id.slot)
             .filter(|binding| binding.number == id.number)
     }
 
-    /// The id of the pair in a slot.
+    /// Returns the id of the pair in a slot.
     fn id_of(&self, slot: u32) -> Option<BindingId> {
         let number = self.get(slot)?.number;
         Some(BindingId { slot, number })
@@ -171,7 +171,7 @@ impl Bindings {
 }
 
 impl Names {
-    /// What this name stands for.
+    /// Returns the binding of this name.
     #[must_use]
     #[inline]
     pub fn find(&self, bindings: &Bindings, name: &[u8]) -> Option<BindingId> {
@@ -182,13 +182,13 @@ impl Names {
         bindings.id_of(self.sorted.get(at)?)
     }
 
-    /// The statement of this name.
+    /// Returns the statement of this name.
     #[must_use]
     pub fn get<'b>(&self, bindings: &'b Bindings, name: &[u8]) -> Option<&'b Arc<Statement>> {
         bindings.statement(self.find(bindings, name)?)
     }
 
-    /// Gives a name to a statement that is made under this schema; `false` if the name is taken.
+    /// Gives a name to a statement that is made under this schema. Returns `false` if the name is taken.
     pub fn define(
         &mut self,
         bindings: &mut Bindings,
@@ -205,7 +205,7 @@ impl Names {
         true
     }
 
-    /// The client was told this of a statement that it has.
+    /// Notes the description of one of the client's statements that the client has received.
     pub fn note_description(
         &mut self,
         bindings: &mut Bindings,
@@ -228,7 +228,7 @@ impl Names {
         }
     }
 
-    /// Takes a name away, and gives the statement that had it.
+    /// Removes a name, and returns its statement.
     pub fn remove(&mut self, bindings: &mut Bindings, name: &[u8]) -> Option<Arc<Statement>> {
         let at = self.position(bindings, name).ok()?;
         let id = self.sorted.remove(at);
@@ -238,7 +238,7 @@ impl Names {
         Some(statement)
     }
 
-    /// Takes all names away.
+    /// Removes all names.
     pub fn clear(&mut self, bindings: &mut Bindings) {
         for id in std::mem::take(&mut self.sorted).iter() {
             bindings.release(id);
@@ -246,7 +246,8 @@ impl Names {
         self.bytes = 0;
     }
 
-    /// A name of the statement with this id: the one that was used last, if it is one of several.
+    /// Returns a name of the statement with this id. If the statement has several names and one of them was used last,
+    /// returns that one.
     #[must_use]
     pub fn name_of<'b>(&self, bindings: &'b Bindings, id: u64) -> Option<&'b [u8]> {
         let recent = self.recent.filter(|&id| bindings.found(id).is_some());
@@ -258,7 +259,7 @@ impl Names {
         Some(&found.name)
     }
 
-    /// All of them, by name.
+    /// Returns all names with their statements, sorted by name.
     #[must_use]
     pub fn all(&self, bindings: &Bindings) -> Vec<(Box<[u8]>, Arc<Statement>)> {
         let held = self.sorted.iter().filter_map(|slot| bindings.get(slot));
@@ -266,31 +267,31 @@ impl Names {
             .collect()
     }
 
-    /// This one is being used: errors that follow are likely to be about it.
+    /// Notes that this binding is being used: errors that follow are probably about it.
     #[inline]
     pub fn used(&mut self, binding: BindingId) {
         self.recent = Some(binding);
     }
 
-    /// How many there are.
+    /// Returns the number of names.
     #[must_use]
     pub fn len(&self) -> usize {
         self.sorted.len()
     }
 
-    /// None at all?
+    /// Returns whether there are no names.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.sorted.len() == 0
     }
 
-    /// What they are counted as towards `max_client_prepared_bytes`.
+    /// Returns the bytes that the names count towards `max_client_prepared_bytes`.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// What one more is counted as.
+    /// Returns the bytes that one more statement counts.
     #[must_use]
     pub fn cost(statement: &Statement) -> usize {
         statement.definition().len() + NAME_COST
@@ -313,7 +314,7 @@ impl Names {
     }
 }
 
-/// A hash of both; the table wants its top bits to be good.
+/// Hashes name and statement. The hash table needs good top bits.
 fn mix(hash: u32, id: u64) -> u64 {
     (u64::from(hash) ^ id.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

@@ -1,17 +1,17 @@
-//! The statements that make the settings of one session out of those of another.
+//! The plan: the statements that turn the settings of one session into those of another.
 
 use super::{Settings, quote, scan::shapes_plans};
 
-/// Who one is comes first and last: other settings are made with the rights of the login user.
+/// Role and session user change first and last: other settings are made with the rights of the login user.
 pub(super) const ROLE: &[u8] = b"role";
 const AUTHORIZATION: &[u8] = b"session_authorization";
 
-/// Under this, an error of what comes behind it would be the end of the server.
+/// While this parameter is on, an error in a later statement would end the server connection.
 pub(super) const ENDS_WITH_ERRORS: &[u8] = b"exit_on_error";
 
-/// The text that gives a session with the settings `held` those of `wanted`; `None` if they are equal.
+/// Returns the text that turns a session with the settings `held` into one with `wanted`; `None` if they are equal.
 ///
-/// What is held but not wanted is reset. All of it is one Query, and one transaction.
+/// Settings that are held but not wanted are reset. The whole text is one Query, and one transaction.
 #[must_use]
 pub fn plan(wanted: &Settings, held: &Settings) -> Option<Vec<u8>> {
     plan_with(wanted, held, |text, _, value| {
@@ -19,8 +19,8 @@ pub fn plan(wanted: &Settings, held: &Settings) -> Option<Vec<u8>> {
     })
 }
 
-/// The same for the parameters that a client logs in with: whether it may have a role is asked anew, also of
-/// a server that has it.
+/// Returns the plan for the parameters that a client logs in with. Whether the client may have a role is checked anew,
+/// even on a server that has the role already.
 #[must_use]
 pub fn login_plan(wanted: &Settings, held: &Settings) -> Option<Vec<u8>> {
     let who: Vec<_> = [AUTHORIZATION, ROLE]
@@ -37,7 +37,7 @@ pub fn login_plan(wanted: &Settings, held: &Settings) -> Option<Vec<u8>> {
     }
 }
 
-/// The same for the log: with the values of those whose names may be seen with them, and no others.
+/// Returns the plan for the log: with the values of the parameters for which `is_open` is true, and no other values.
 #[must_use]
 pub fn shown(wanted: &Settings, held: &Settings, is_open: impl Fn(&[u8]) -> bool) -> String {
     let text = plan_with(wanted, held, |text, name, value| match is_open(name) {
@@ -47,9 +47,9 @@ pub fn shown(wanted: &Settings, held: &Settings, is_open: impl Fn(&[u8]) -> bool
     String::from_utf8_lossy(&text.unwrap_or_default()).into_owned()
 }
 
-/// What has to be done, in this order.
+/// The steps of a plan, in this order.
 struct Difference<'s> {
-    /// Who one was is taken back, since other settings are made with the rights of the login user.
+    /// Whether role and session user are reset first, since other settings are made with the rights of the login user.
     resets_identity: bool,
     resets: Vec<&'s [u8]>,
     sets: Vec<(&'s [u8], &'s [u8])>,
@@ -58,13 +58,13 @@ struct Difference<'s> {
 impl<'s> Difference<'s> {
     fn between(wanted: &'s Settings, held: &'s Settings) -> Self {
         let differs = |name: &[u8]| wanted.get(name) != held.get(name);
-        // A change of who is logged in ends the role as well; what needs rights is made before a role is.
+        // A change of the session user ends the role as well. Settings that need rights are made before a role is set.
         let changes_who = differs(ROLE) || differs(AUTHORIZATION);
         let others = wanted
             .iter()
             .filter(|(name, _)| !is_identity(name) && differs(name));
         let mut sets: Vec<_> = others.collect();
-        // What ends statements and transactions is not to end these.
+        // Timeouts come last, so that they do not end the plan's own statements.
         sets.sort_by_key(|(name, _)| is_timeout(name));
         let gone = held
             .iter()
@@ -74,7 +74,7 @@ impl<'s> Difference<'s> {
         let restores_who = changes_who || !sets.is_empty() || !resets.is_empty();
         let had_who = held.get(ROLE).is_some() || held.get(AUTHORIZATION).is_some();
         if restores_who && (had_who || changes_who) {
-            // Who is logged in first: the role is a role of that user.
+            // The session user comes first: the role must be a role of that user.
             let who = [AUTHORIZATION, ROLE];
             sets.extend(
                 who.iter()
@@ -92,7 +92,7 @@ impl<'s> Difference<'s> {
         }
     }
 
-    /// Does a parameter change by which parse analysis or planning turns literals into constants?
+    /// Returns whether a parameter changes by which parse analysis or planning turns literals into constants.
     fn changes_constants(&self) -> bool {
         let sets = self.sets.iter().map(|(name, _)| *name);
         let mut names = self.resets.iter().copied().chain(sets);
@@ -100,13 +100,13 @@ impl<'s> Difference<'s> {
     }
 }
 
-/// Does the plan from these settings to those discard the plans of all statements?
+/// Returns whether the plan from `held` to `wanted` discards the plans of all statements.
 #[must_use]
 pub fn discards_plans(wanted: &Settings, held: &Settings) -> bool {
     !wanted.is_same(held) && Difference::between(wanted, held).changes_constants()
 }
 
-/// `write_value` appends a value as a literal.
+/// Builds a plan. `write_value` appends a value as a literal.
 fn plan_with(
     wanted: &Settings,
     held: &Settings,
@@ -119,7 +119,7 @@ fn plan_with(
     let mut text = Vec::with_capacity(128);
     begin(&mut text, held);
     if difference.changes_constants() {
-        // PL/pgSQL keeps the constants that it has made of a body's literals under the settings of another client.
+        // PL/pgSQL keeps constants that it made from a function body's literals under another client's settings.
         text.extend_from_slice(b"DISCARD PLANS;");
     }
     if difference.resets_identity {
@@ -135,7 +135,7 @@ fn plan_with(
     (!text.is_empty()).then_some(text)
 }
 
-/// The beginning of a text for a session that has these settings.
+/// Appends the start of a text for a session that has these settings.
 fn begin(text: &mut Vec<u8>, held: &Settings) {
     if held.get(DEFERRABLE) == Some(b"on") {
         text.extend_from_slice(AT_ONCE);
@@ -143,7 +143,7 @@ fn begin(text: &mut Vec<u8>, held: &Settings) {
 }
 
 const DEFERRABLE: &[u8] = b"default_transaction_deferrable";
-/// What the last client has set may have a transaction wait for others before it begins.
+/// Without this, the previous client's settings may make a transaction wait for others before it begins.
 const AT_ONCE: &[u8] = b"SET TRANSACTION NOT DEFERRABLE;";
 
 /// The longest identifier that PostgreSQL does not cut (`NAMEDATALEN` - 1).
@@ -157,14 +157,14 @@ fn reset(text: &mut Vec<u8>, name: &[u8]) {
         text.extend_from_slice(b"RESET ");
         quote::parameter(text, name);
     } else {
-        // `client_encoding` is the last client's, and RESET cuts what `set_config` takes whole.
+        // `client_encoding` is still the previous client's, and RESET truncates names that `set_config` takes whole.
         text.extend_from_slice(b"SELECT ");
         set_config(text, name, |text| text.extend_from_slice(b"NULL"));
     }
     text.push(b';');
 }
 
-/// One statement for all of these.
+/// Appends one statement that sets all of these.
 fn sets(text: &mut Vec<u8>, pairs: &[(&[u8], &[u8])]) {
     for (at, (name, value)) in pairs.iter().enumerate() {
         text.extend_from_slice(if at == 0 { b"SELECT " } else { b"," });
@@ -172,7 +172,7 @@ fn sets(text: &mut Vec<u8>, pairs: &[(&[u8], &[u8])]) {
     }
 }
 
-/// Is it about who the session's user is?
+/// Returns whether the parameter sets the session's user or role.
 #[must_use]
 pub fn is_identity(name: &[u8]) -> bool {
     name == ROLE || name == AUTHORIZATION
@@ -182,7 +182,7 @@ fn is_timeout(name: &[u8]) -> bool {
     name.ends_with(b"_timeout")
 }
 
-/// The value is not asked for: `client_encoding` may have no word for it.
+/// Appends a call of `set_config`. Its result is not selected: `client_encoding` may not be able to represent it.
 fn set_config(text: &mut Vec<u8>, name: &[u8], write_value: impl Fn(&mut Vec<u8>)) {
     text.extend_from_slice(b"pg_catalog.set_config(");
     quote::literal_of_bytes(text, name);

@@ -1,54 +1,56 @@
-//! The look at a server's session: what does it hold?
+//! The query of an inspection, which reads the state of a server's session.
 //!
-//! A look runs with the client's role, search_path and other settings: everything in it is qualified, and settings
-//! that could disturb it are read first and then set for its transaction only. It is one simple query of several
-//! statements: in one error scope, and parsed under the settings of the session as it stands.
+//! An inspection runs with the client's role, search_path and other settings. Therefore every name in it is qualified,
+//! and settings that could disturb it are read first and then set for its transaction only. The inspection is one
+//! simple query of several statements: they share one error scope, and are parsed under the session's present settings.
 
 use std::sync::Arc;
 
 use super::{Baseline, baseline::SHOWN, quote};
 
-/// How all parameters are asked for.
+/// How a probe asks for all parameters.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub enum AllSettings {
-    /// Not at all.
+    /// The probe does not ask for all parameters.
     #[default]
     Unasked,
-    /// Those whose values differ from these.
+    /// The probe asks for those whose values differ from these.
     Compared(Arc<Baseline>),
-    /// Those of which `pg_settings` says that the session has set them.
+    /// The probe asks for those that the session has set according to `pg_settings`.
     Listed,
 }
 
-/// What is to be asked.
+/// The questions of one inspection.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Probe {
-    /// All parameters that were set in the session.
+    /// How all parameters that were set in the session are asked for.
     pub all: AllSettings,
-    /// These parameters, whether they were set or not: custom ones, which no list has, and those that
-    /// were named.
+    /// Parameters that are asked for whether they were set or not: custom ones, which no list contains, and those that
+    /// a text has named.
     pub names: Vec<Box<[u8]>>,
-    /// Fail rather than tell a value that is too long for a row that is looked at: something else depends on it.
+    /// Whether the query fails, instead of leaving a value out, if a value is too long for a row that is examined: the
+    /// value is needed.
     pub must_fit: bool,
-    /// The server knows grants of parameters (PostgreSQL 15 and above).
+    /// Whether the server supports grants of parameters (PostgreSQL 15 and above).
     pub knows_grants: bool,
-    /// Which of these parameters, that only superusers may set, is the login user granted?
+    /// Parameters that only superusers may set; the probe asks which of these the login user was granted.
     pub privileged: Vec<Vec<u8>>,
-    /// Temporary objects, cursors WITH HOLD, session-level advisory locks, and how many prepared statements and
-    /// channels there are: see [`Summary`](super::Summary).
+    /// Whether to ask for temporary objects, cursors WITH HOLD, session-level advisory locks, and the numbers of
+    /// prepared statements and channels: see [`Summary`](super::Summary).
     pub summary: bool,
-    /// SQL-prepared statements, and those of the protocol under names that are not pgweir's.
+    /// Whether to ask for SQL-prepared statements, and protocol-level ones under names that are not pgweir's.
     pub statements: bool,
-    /// Channels.
+    /// Whether to ask for the channels.
     pub channels: bool,
 }
 
-/// `encode(convert_to(.., server's encoding), 'escape')`, around what comes between.
+/// `encode(convert_to(.., server's encoding), 'escape')`, around the expression that stands between the two parts.
 const ESCAPED: [&str; 2] = [
     "pg_catalog.encode(pg_catalog.convert_to(",
     ", pg_catalog.getdatabaseencoding()), 'escape')",
 ];
-/// Other servers are made ready with the rights of the session's user, if that is no superuser.
+/// Marks a parameter as unprivileged if the session's user was granted it: other servers are given the settings with
+/// the rights of that user, unless it is a superuser.
 const NOT_GRANTED: &str = " AND NOT pg_catalog.has_parameter_privilege(SESSION_USER, name, 'SET')";
 const SUMMARY: &str = "SELECT CASE WHEN pg_catalog.pg_my_temp_schema() OPERATOR(pg_catalog.=) 0::pg_catalog.oid \
     THEN false ELSE EXISTS (SELECT FROM pg_catalog.pg_depend \
@@ -64,7 +66,7 @@ const SUMMARY: &str = "SELECT CASE WHEN pg_catalog.pg_my_temp_schema() OPERATOR(
     pg_catalog.count(*) FILTER (WHERE NOT from_sql AND pg_catalog.starts_with(name, 'PGWEIR_')) \
     FROM pg_catalog.pg_prepared_statement()";
 const VALUE: &str = "pg_catalog.current_setting(name, true)";
-/// Divides by zero where the value is too long. Nothing of this is constant: the planner must not compute it.
+/// Divides by zero if the value is too long. No part of the expression is constant: the planner must not compute it.
 const VALUE_THAT_FITS: &str = "CASE WHEN \
     pg_catalog.length(pg_catalog.current_setting(name, true)) OPERATOR(pg_catalog.>) 8000 \
     THEN (1 OPERATOR(pg_catalog./) (0 OPERATOR(pg_catalog.*) \
@@ -76,7 +78,7 @@ const ROLE: &str = "SELECT 'g', 'role', pg_catalog.encode(pg_catalog.convert_to(
     WHERE pg_catalog.current_setting('role') OPERATOR(pg_catalog.<>) 'none'::pg_catalog.text";
 
 impl Probe {
-    /// Asks for everything; these are names of custom parameters. Statements and channels are counted.
+    /// Returns a probe for everything, with these names of custom parameters. Statements and channels are counted only.
     #[must_use]
     pub fn full(names: Vec<Box<[u8]>>) -> Self {
         Self {
@@ -87,7 +89,7 @@ impl Probe {
         }
     }
 
-    /// Everything that the extension reports, and these custom parameters.
+    /// Returns a probe for everything that the extension reports, with these names of custom parameters.
     #[must_use]
     pub fn reported(names: Vec<Box<[u8]>>) -> Self {
         Self {
@@ -97,24 +99,24 @@ impl Probe {
         }
     }
 
-    /// Does it ask for all parameters?
+    /// Returns whether the probe asks for all parameters.
     #[must_use]
     pub fn asks_all_settings(&self) -> bool {
         self.all != AllSettings::Unasked
     }
 
-    /// Is there nothing to ask?
+    /// Returns whether the probe asks for nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The query. Its rows are for [`State::take_row`](super::State::take_row).
+    /// Returns the query. Its rows are for [`State::take_row`](super::State::take_row).
     #[must_use]
     pub fn text(&self) -> Vec<u8> {
         let mut parts: Vec<Vec<u8>> = Vec::new();
         match &self.all {
-            // A snapshot that is safe for a deferrable transaction may be long in coming.
+            // A deferrable transaction may wait long for a safe snapshot.
             AllSettings::Unasked if !self.is_empty() => parts.push(AT_ONCE.into()),
             AllSettings::Unasked => {}
             AllSettings::Compared(baseline) => {
@@ -124,7 +126,7 @@ impl Probe {
             AllSettings::Listed => {
                 parts.extend(guard(true));
                 parts.push(self.listed());
-                // Not among the parameters that can be listed.
+                // `pg_settings` does not list the role.
                 parts.push(ROLE.into());
             }
         }
@@ -154,7 +156,7 @@ impl Probe {
     fn listed(&self) -> Vec<u8> {
         let [open, close] = ESCAPED;
         let unless = if self.knows_grants { NOT_GRANTED } else { "" };
-        // Those that are shown were set just now.
+        // The query itself has just set the shown parameters.
         let shown = SHOWN.join("','");
         format!(
             "SELECT CASE WHEN context OPERATOR(pg_catalog.=) 'superuser'::pg_catalog.text\
@@ -200,8 +202,9 @@ impl Probe {
     }
 }
 
-/// Shows what the parameters that could disturb the look are, and what they would be if the session had not set them,
-/// which a baseline tells too, and sets them for the transaction.
+/// Returns the statements that show the parameters which could disturb the inspection, and set them for the
+/// transaction. With `shows_usual`, also shows the values they would have if the session had not set them; a baseline
+/// has these too.
 fn guard(shows_usual: bool) -> Vec<Vec<u8>> {
     let show = |name: &str| format!("SHOW {name}").into_bytes();
     let set =

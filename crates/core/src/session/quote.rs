@@ -1,7 +1,7 @@
-//! Text as an SQL literal.
+//! SQL literals and quoted identifiers.
 
-/// Appends `value` as a string literal that reads the same whatever
-/// `standard_conforming_strings` is (PostgreSQL's manual, "Lexical Structure").
+/// Appends `value` as a string literal that has the same meaning whatever `standard_conforming_strings` is
+/// (PostgreSQL's manual, "Lexical Structure").
 pub(crate) fn literal(out: &mut Vec<u8>, value: &[u8]) {
     let escapes = value.contains(&b'\\');
     if escapes {
@@ -18,7 +18,7 @@ pub(crate) fn literal(out: &mut Vec<u8>, value: &[u8]) {
 }
 
 /// Appends `value`, bytes in the server's encoding, as a string literal that means these bytes whatever
-/// `client_encoding` and `standard_conforming_strings` are: what is not ASCII is written as `\x..`.
+/// `client_encoding` and `standard_conforming_strings` are: bytes beyond ASCII are written as `\x..`.
 pub(crate) fn literal_of_bytes(out: &mut Vec<u8>, value: &[u8]) {
     if value.iter().all(|byte| byte.is_ascii() && *byte != b'\\') {
         return literal(out, value);

@@ -1,19 +1,19 @@
-//! The texts that brought a session under suspicion, for those who ask what pinned a client.
+//! The last texts that may have changed a session, kept to show operators which one pinned a client.
 
 use super::{Effects, Fingerprint};
 use crate::pin::Pin;
 
-/// So many texts are kept,
+/// The number of texts that are kept.
 const TEXTS_MAX: usize = 4;
-/// and so many bytes of each.
+/// The bytes that are kept of each text.
 const BYTES_MAX: usize = 512;
 
-/// The last texts that may have changed a session, since its state was last learnt.
+/// The last texts that may have changed a session, since its state was last known.
 #[derive(Debug, Default)]
 pub struct RecentTexts {
-    /// Their buffers are used again.
+    /// The effects and the beginning of each text. The buffers are reused.
     texts: Vec<(Effects, Vec<u8>)>,
-    /// How many have been noted.
+    /// The number of texts that were noted.
     noted: usize,
 }
 
@@ -30,13 +30,13 @@ impl RecentTexts {
         self.noted += 1;
     }
 
-    /// The session's state is known.
+    /// Forgets the texts, since the session's state is known.
     #[inline]
     pub fn clear(&mut self) {
         self.noted = 0;
     }
 
-    /// The text that is likely to be the reason of a pin.
+    /// Returns the fingerprint of the text that is probably the reason of a pin.
     #[must_use]
     pub fn of(&self, pin: Pin) -> Option<Fingerprint> {
         let texts = &self.texts[..self.noted.min(self.texts.len())];
@@ -46,7 +46,7 @@ impl RecentTexts {
     }
 }
 
-/// What a text looks like that pins a client for this reason.
+/// Returns the effects of a text that pins a client for this reason.
 fn sign(pin: Pin) -> Effects {
     match pin {
         Pin::Temporary => Effects::TEMP,

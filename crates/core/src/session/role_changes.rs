@@ -1,12 +1,12 @@
-//! Texts that change what sessions of a role or a database begin with, or which drop a role.
+//! Texts that change the session defaults of a role or a database, or that drop a role.
 
 use super::schema::words;
 
-/// Most names that are kept of the texts of one transaction.
+/// The most names that are kept of the texts of one transaction.
 pub const NAMES_MAX: usize = 1000;
 
-/// Names of roles and databases whose sessions begin with something else, or are nobody's, once a text has run. A name
-/// too many makes pgweir open servers anew without need, so words are not put into the order of a grammar.
+/// Returns the names of roles and databases whose session defaults a text may change, and of roles that it may drop. A
+/// surplus name only makes pgweir open new server connections without need, so words are not parsed by a grammar.
 #[must_use]
 pub fn changed_roles(text: &[u8]) -> Vec<String> {
     let words: Vec<String> = words(text).collect();

@@ -1,13 +1,13 @@
-//! Which texts may change what prepared statements give.
+//! Texts that may change the parameters or result columns of prepared statements.
 
 use super::{
     Effects,
     scan::{Kind, Lexer, is_of_word},
 };
 
-/// May a text change what statements give that were prepared before? What it may do to its session is
-/// known. Beginnings of statements that certainly don't: what is dropped gives nothing more, and what
-/// is temporary is its session's.
+/// Returns whether a text with these effects may change the result columns of statements that were prepared before. The
+/// listed beginnings certainly don't: a dropped object returns nothing more, and a temporary object belongs to its
+/// session.
 #[must_use]
 pub fn changes_schema(text: &[u8], effects: Effects) -> bool {
     const HARMLESS: [&[u8]; 20] = [
@@ -33,21 +33,22 @@ pub fn changes_schema(text: &[u8], effects: Effects) -> bool {
         b"create database",
     ];
     if !effects.contains(Effects::TEMP) {
-        // A function, or a procedure, of which nobody knows; one that is made on the spot is likely to.
+        // A function or procedure of unknown content runs. Only DO, whose code is in the text, is likely to change the
+        // schema.
         let text = text.trim_ascii();
         return begins(text, b"do ") || begins(text, b"do$");
     }
     !is_one_of(text, &HARMLESS)
 }
 
-/// Is it a single statement that begins in one of these ways?
+/// Returns whether the text is a single statement that begins in one of these ways.
 pub(super) fn is_one_of(text: &[u8], beginnings: &[&[u8]]) -> bool {
     let text = text.trim_ascii();
     let text = text.strip_suffix(b";").unwrap_or(text);
     !text.contains(&b';') && beginnings.iter().any(|beginning| begins(text, beginning))
 }
 
-/// The database that a text drops, renames or copies, which must have no connections meanwhile.
+/// Returns the database that a text drops, renames or copies, and which must have no connections meanwhile.
 #[must_use]
 pub fn left_database(text: &[u8]) -> Option<String> {
     const WORDS_MAX: usize = 32;
@@ -68,8 +69,9 @@ pub fn left_database(text: &[u8]) -> Option<String> {
     words.get(at).cloned()
 }
 
-/// The words of a text, folded; what is quoted as it is. Those in strings too, since settings decide
-/// where a string ends, and all that are behind what can't be cut into tokens.
+/// Returns the words of a text in lower case, and quoted identifiers as they are written. Words in strings are
+/// included, since settings decide where a string ends, and so are all words behind a place that can't be cut into
+/// tokens.
 pub(super) fn words(text: &[u8]) -> impl Iterator<Item = String> {
     let mut lexer = Lexer::new(text);
     let mut end = 0;

@@ -1,6 +1,6 @@
-//! Which applications ask for sequence values (`currval`, `lastval`) in a later transaction than the one that made
-//! them. Nothing moves such values to another server, so their clients keep their servers; those of other
-//! applications of the same user do not.
+//! The applications that read sequence values (`currval`, `lastval`) in a later transaction than the one that made
+//! them. Nothing can move such values to another server, so clients of these applications keep their servers; clients
+//! of other applications of the same user do not.
 
 use std::{
     collections::BTreeSet,
@@ -9,19 +9,19 @@ use std::{
 
 use parking_lot::Mutex;
 
-/// The readers of a pool, by `application_name`.
+/// The applications of a pool that read sequence values, by `application_name`.
 #[derive(Debug, Default)]
 pub struct SequenceReaders {
-    /// There are some: read without a lock.
+    /// Whether there are any names; read without a lock.
     any: AtomicBool,
     names: Mutex<BTreeSet<Box<[u8]>>>,
 }
 
 impl SequenceReaders {
-    /// More names than this stand for every application.
+    /// The most names. Above that number, every application counts as a reader.
     const MAX: usize = 64;
 
-    /// Notes a client with this `application_name`, which has asked for such a value.
+    /// Notes the `application_name` of a client that has read such a value.
     pub fn insert(&self, application: &[u8]) {
         let mut names = self.names.lock();
         if names.len() <= Self::MAX {
@@ -30,7 +30,7 @@ impl SequenceReaders {
         self.any.store(true, Ordering::Relaxed);
     }
 
-    /// Is a client with this `application_name` likely to ask for such a value?
+    /// Returns whether a client with this `application_name` is likely to read such a value.
     #[must_use]
     #[inline]
     pub fn contains(&self, application: &[u8]) -> bool {

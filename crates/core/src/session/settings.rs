@@ -1,4 +1,4 @@
-//! What is set in a session: names and values, shared by all who have the same.
+//! The settings of a session: names and values, shared by all clients that have the same.
 
 use std::{
     fmt,
@@ -10,20 +10,20 @@ use parking_lot::Mutex;
 
 use super::interner::{self, Interner};
 
-/// A name, in lower case: PostgreSQL does not tell its parameters' names apart by case.
+/// A name, in lower case: PostgreSQL ignores case in the names of its parameters.
 type Name = Box<[u8]>;
-/// A value, in the encoding of the server.
+/// A value, in the server's encoding.
 type Value = Box<[u8]>;
 
-/// Values of parameters, in the order of their names. Cheap to clone. Two that come from the same
-/// [`SettingsTable`] are equal if and only if they lie in the same place.
+/// Values of parameters, in the order of their names. Cheap to clone. Two that come from the same [`SettingsTable`] are
+/// equal if and only if they have the same address.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Settings {
     /// `None` if there are none: the usual case takes no memory.
     entries: Option<Arc<[(Name, Value)]>>,
 }
 
-/// All settings of the process that are in use, each once.
+/// All settings of the process that are in use, each stored once.
 #[derive(Debug)]
 pub struct SettingsTable {
     shelf: Mutex<Interner<[(Name, Value)]>>,
@@ -31,27 +31,27 @@ pub struct SettingsTable {
 }
 
 impl Settings {
-    /// The very same, by address.
+    /// Returns whether both have the same address.
     #[must_use]
     #[inline]
     pub fn is_same(&self, other: &Self) -> bool {
         interner::is_same(self.entries.as_ref(), other.entries.as_ref())
     }
 
-    /// Is nothing set?
+    /// Returns whether nothing is set.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.entries.is_none()
     }
 
-    /// Names and values, in the order of the names.
+    /// Returns names and values, in the order of the names.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let entries = self.entries.as_deref().unwrap_or_default();
         entries.iter().map(|(name, value)| (&**name, &**value))
     }
 
-    /// The value of a parameter whose name is in lower case.
+    /// Returns the value of a parameter, whose name is in lower case.
     #[must_use]
     pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
         let entries = self.entries.as_deref().unwrap_or_default();
@@ -59,7 +59,7 @@ impl Settings {
         found.ok().map(|at| &*entries[at].1)
     }
 
-    /// How many bytes it takes.
+    /// Returns the size in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.iter()
@@ -86,7 +86,7 @@ impl Default for SettingsTable {
 }
 
 impl SettingsTable {
-    /// The settings with these values; of a name that comes twice, the last one counts.
+    /// Returns the settings with these values. Of a name that occurs twice, the last value counts.
     #[must_use]
     pub fn intern<N, V>(&self, pairs: impl IntoIterator<Item = (N, V)>) -> Settings
     where
@@ -107,7 +107,7 @@ impl SettingsTable {
         self.share(entries)
     }
 
-    /// `base` with the values of `own` put over it.
+    /// Returns `base`, overlaid with the values of `own`.
     #[must_use]
     pub fn overlay(&self, base: &Settings, own: &Settings) -> Settings {
         if base.is_empty() {

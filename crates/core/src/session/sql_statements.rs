@@ -1,5 +1,4 @@
-//! Statements that a client has made by SQL's `PREPARE`: they are carried from server to server by
-//! their texts.
+//! Statements that a client has made by SQL's `PREPARE`. pgweir carries them from server to server by their texts.
 
 use std::{fmt, sync::Arc};
 
@@ -10,11 +9,10 @@ use super::{
     scan::{Phrase, phrases},
 };
 
-/// So many bytes are counted for each, beside name and text.
+/// The bytes that each statement counts, beside name and text.
 const COST: usize = 64;
 
-/// SQL-prepared statements: names, and the texts that made them. In the order of the names. Cheap to
-/// clone.
+/// SQL-prepared statements: names, and the texts that made them, in the order of the names. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct SqlStatements {
     /// `None` if there are none: the usual case takes no memory.
@@ -28,8 +26,8 @@ struct Entry {
 }
 
 impl SqlStatements {
-    /// Statements by name and the texts of the queries that made them. `None` if one can't be made again
-    /// from its text: where that is not plain, or is not ASCII, so that its bytes depend on an encoding.
+    /// Builds the list from names and the texts of the queries that made the statements. Returns `None` if a statement
+    /// can't be made again from its text: the text is not plain, or not ASCII, so that its bytes depend on an encoding.
     #[must_use]
     pub fn read(found: Vec<(Vec<u8>, Vec<u8>)>) -> Option<Self> {
         let mut entries = Vec::with_capacity(found.len());
@@ -46,52 +44,52 @@ impl SqlStatements {
         })
     }
 
-    /// The very same, by address: what is compared each time.
+    /// Returns whether both share the same memory. This is the comparison that is made each time.
     #[must_use]
     #[inline]
     pub fn is_same(&self, other: &Self) -> bool {
         interner::is_same(self.entries.as_ref(), other.entries.as_ref())
     }
 
-    /// The same names and texts.
+    /// Returns whether both have the same names and texts.
     #[must_use]
     pub fn is_equal(&self, other: &Self) -> bool {
         self.is_same(other) || self.entries == other.entries
     }
 
-    /// None at all?
+    /// Returns whether there are no statements.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.entries.is_none()
     }
 
-    /// How many there are.
+    /// Returns the number of statements.
     #[must_use]
     pub fn len(&self) -> usize {
         self.iter().len()
     }
 
-    /// What they are counted as.
+    /// Returns the bytes that the statements count.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let of = |entry: &Entry| entry.name.len() + entry.text.len() + COST;
         self.iter().map(of).sum()
     }
 
-    /// Is there one of this name?
+    /// Returns whether there is a statement of this name.
     #[must_use]
     pub fn has(&self, name: &[u8]) -> bool {
         self.find(name).is_some()
     }
 
-    /// The text of a statement.
+    /// Returns the text of a statement.
     #[must_use]
     pub fn text(&self, name: &[u8]) -> Option<&[u8]> {
         self.find(name).map(|entry| &*entry.text)
     }
 
-    /// The text of what was prepared: what comes behind AS.
+    /// Returns the text of the prepared statement: what stands behind AS.
     #[must_use]
     pub fn prepared(&self, name: &[u8]) -> Option<&[u8]> {
         let text = self.text(name)?;
@@ -102,13 +100,13 @@ impl SqlStatements {
         text.get(found?)
     }
 
-    /// The name of the one at this place.
+    /// Returns the name of the statement at this position.
     #[must_use]
     pub fn name(&self, at: u32) -> Option<&[u8]> {
         self.iter().nth(at as usize).map(|entry| &*entry.name)
     }
 
-    /// All but those of these names.
+    /// Returns all statements but those of these names.
     #[must_use]
     pub fn without(&self, names: &[Vec<u8>]) -> Self {
         let is_left = |entry: &&Entry| !names.iter().any(|name| **name == *entry.name);
@@ -118,7 +116,7 @@ impl SqlStatements {
         }
     }
 
-    /// Names and texts.
+    /// Returns names and texts.
     pub fn pairs(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.iter().map(|entry| (&*entry.name, &*entry.text))
     }
@@ -133,9 +131,9 @@ impl SqlStatements {
         found.ok().map(|at| &entries[at])
     }
 
-    /// Appends the messages that give these statements to a server that may have those in `held`, and
-    /// no others: gives for each of their Syncs the place of the statement that is made before it, if
-    /// one is. Each is made by itself, so that one that can't be made any more does no harm to the next.
+    /// Appends the messages that give these statements to a server that may have those in `held`, and no others.
+    /// Returns, for each Sync among the messages, the position of the statement that is made before it, if there is
+    /// one. Each statement is made by itself, so that a failing one does not affect the next.
     pub fn write_plan(&self, held: &Self, out: &mut Vec<u8>) -> Vec<Option<u32>> {
         let mut syncs = Vec::new();
         let mut closes = false;
@@ -163,7 +161,7 @@ impl SqlStatements {
 }
 
 impl Entry {
-    /// Appends the request that makes it.
+    /// Appends the request that makes the statement.
     fn write(&self, out: &mut Vec<u8>) {
         MessageWriter::new(out)
             .message(frontend::PARSE, |out| {
@@ -173,13 +171,13 @@ impl Entry {
             })
             .message(frontend::BIND, |out| out.extend_from_slice(&[0; 8]))
             .message(frontend::EXECUTE, |out| out.extend_from_slice(&[0; 5]));
-        // What would be left of it is nobody's unnamed statement.
+        // Otherwise, an unnamed statement that belongs to no client would be left.
         target(frontend::CLOSE, b"", out);
         MessageWriter::new(out).sync();
     }
 }
 
-/// Close or Describe of a statement.
+/// Appends Close or Describe of a statement.
 fn target(tag: u8, name: &[u8], out: &mut Vec<u8>) {
     MessageWriter::new(out).message(tag, |out| {
         out.push(b'S');
@@ -188,9 +186,9 @@ fn target(tag: u8, name: &[u8], out: &mut Vec<u8>) {
     });
 }
 
-/// The text of the PREPARE that made the statement of this name, out of the whole query.
+/// Returns the text of the PREPARE that made the statement of this name, cut out of the whole query.
 fn own_text<'t>(name: &[u8], text: &'t [u8]) -> Option<&'t [u8]> {
-    // Under a name of ours it would be in the way of one of ours elsewhere.
+    // A statement with one of pgweir's names would conflict with pgweir's statement of that name on another server.
     if !text.is_ascii() || name.starts_with(RESERVED) {
         return None;
     }
@@ -206,7 +204,7 @@ fn own_text<'t>(name: &[u8], text: &'t [u8]) -> Option<&'t [u8]> {
             && *prepared == *name
             && found.replace(statement).is_some()
         {
-            // Which of them it was is not known.
+            // Several statements have the name, and it is not known which of them was prepared.
             return None;
         }
     }
@@ -220,7 +218,7 @@ fn own_text<'t>(name: &[u8], text: &'t [u8]) -> Option<&'t [u8]> {
 
 impl fmt::Debug for SqlStatements {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A text may hold secrets.
+        // A text may contain secrets.
         let names = self
             .iter()
             .map(|entry| String::from_utf8_lossy(&entry.name));
@@ -239,7 +237,7 @@ mod tests {
         SqlStatements::read(found.collect()).unwrap()
     }
 
-    /// Tags and bodies, in words.
+    /// Compares the plan with tags and bodies, in words.
     fn check(wanted: &SqlStatements, held: &SqlStatements, expect: &[&str]) {
         let mut out = Vec::new();
         let syncs = wanted.write_plan(held, &mut out);

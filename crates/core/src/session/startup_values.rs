@@ -1,7 +1,7 @@
-//! Startup values that a client's texts take back.
+//! Startup values that a client's texts reset.
 //!
-//! Server connections do not have these values as their defaults, so RESET brings another value there than it would in a
-//! session of the client's own. The startup values are set again at the end of the transaction.
+//! Server connections do not have these values as their defaults, so RESET gives the parameter another value there than
+//! in a direct session of the client. pgweir sets the startup values again at the end of the transaction.
 
 use std::collections::BTreeSet;
 
@@ -11,17 +11,18 @@ use super::{
     scan::{Discard, Phrase, phrases},
 };
 
-/// Parameters with startup values that texts may have taken back since the session was last judged.
+/// Parameters with startup values that texts may have reset since [`ResetParameters::clear`].
 #[derive(Debug, Default)]
 pub struct ResetParameters {
-    /// In lower case.
+    /// Names in lower case.
     names: BTreeSet<Vec<u8>>,
-    /// A text that was not held as a whole may have taken back any of them.
+    /// Whether a text that was not buffered as a whole may have reset any of them.
     unread: bool,
 }
 
 impl ResetParameters {
-    /// A text goes to the server, whose client has these startup values. `true` if it takes some away.
+    /// Notes a text that goes to the server. `base` are its client's startup values. Returns whether the text resets
+    /// some.
     #[cold]
     pub fn note(&mut self, text: &[u8], base: &Settings) -> bool {
         let mut takes = false;
@@ -54,25 +55,25 @@ impl ResetParameters {
         takes
     }
 
-    /// May this parameter, in lower case, have been taken back?
+    /// Returns whether this parameter, in lower case, may have been reset.
     #[must_use]
     pub fn contains(&self, name: &[u8]) -> bool {
         self.unread || self.names.contains(name)
     }
 
-    /// A text that is not held as a whole has a word by which it may take startup values back.
+    /// Notes that a text which is not buffered as a whole has a word by which it may reset startup values.
     pub fn note_unread(&mut self) {
         self.unread = true;
     }
 
-    /// Was nothing taken back?
+    /// Returns whether nothing was reset.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.names.is_empty() && !self.unread
     }
 
-    /// The session has been judged.
+    /// Forgets the parameters, once the session has been examined.
     #[inline]
     pub fn clear(&mut self) {
         self.names.clear();

@@ -1,41 +1,41 @@
-//! What startup parameters come to, remembered, so that not every login has to ask a server.
+//! The results of startup parameters, remembered so that not every login needs to ask a server.
 
 use std::collections::{HashMap, VecDeque};
 
 use super::{Settings, Tracked};
 
-/// What the startup parameters of a client came to.
+/// The result of a client's startup parameters.
 #[derive(Debug, Clone)]
 pub struct Startup {
-    /// In PostgreSQL's spelling, without what every session has anyway.
+    /// The values in PostgreSQL's spelling, without those that every session has anyway.
     pub base: Settings,
-    /// What every session has anyway.
+    /// The values that every session has anyway.
     pub implied: Settings,
-    /// What a client with these is told.
+    /// The reported parameters that a client with these values receives.
     pub tracked: Tracked,
 }
 
-/// What PostgreSQL made of the startup parameters of earlier clients of a pool.
+/// The results of the startup parameters of earlier clients of a pool.
 #[derive(Debug, Default)]
 pub struct Startups {
     known: HashMap<Settings, Startup>,
-    /// The oldest goes first.
+    /// The order of insertion: the oldest is removed first.
     order: VecDeque<Settings>,
 }
 
 impl Startups {
-    /// The most that are remembered in a pool.
+    /// The most results that are remembered in a pool.
     pub const MAX: usize = 200;
-    /// Longer ones are asked for each time, in bytes.
+    /// The most bytes of startup parameters that are remembered. Servers are asked for longer ones each time.
     const LONGEST: usize = 4096;
 
-    /// What these came to.
+    /// Returns the result of these startup parameters.
     #[must_use]
     pub fn find(&self, asked: &Settings) -> Option<&Startup> {
         self.known.get(asked)
     }
 
-    /// Remembers what these came to.
+    /// Remembers the result of these startup parameters.
     pub fn keep(&mut self, asked: &Settings, startup: Startup) {
         if asked.bytes() > Self::LONGEST {
             return;
@@ -50,7 +50,7 @@ impl Startups {
         }
     }
 
-    /// Forgets all: PostgreSQL may think otherwise now.
+    /// Forgets all results: PostgreSQL may give others now.
     pub fn clear(&mut self) {
         self.known.clear();
         self.order.clear();

@@ -1,4 +1,4 @@
-//! Prepared statements, each text stored once for all clients of the process.
+//! Prepared statements. Each text is stored once for all clients of the process.
 
 use std::{
     fmt,
@@ -13,24 +13,24 @@ use parking_lot::Mutex;
 
 use super::{Certificates, Dialect, Effects, Literals, interner::Interner, scan};
 
-/// How the names of statements begin that we make on servers.
+/// The prefix of the names under which pgweir prepares statements on servers.
 pub const RESERVED: &[u8] = b"PGWEIR_";
 /// A name that no statement ever has, on any server.
 pub const NO_SUCH_NAME: &[u8] = b"PGWEIR_NONE";
-/// Locks are shared by as many statements, so that workers rarely meet.
+/// The number of locks: each protects its share of the statements, so that workers rarely contend.
 const SHARDS: usize = 16;
-/// No reading of a catalog has this number.
+/// A number that no version of a catalog has.
 const NO_VERDICT: u64 = u64::MAX;
-/// Bits of a verdict for the suspicion; the others tell under which certificates it was found.
+/// The low bits of a verdict hold the effects; the others identify the certificates under which they were found.
 const EFFECTS_BITS: u32 = 20;
 
-/// One statement: its text and the types of its parameters. Two are the same if all of both is.
+/// One statement: its text and the types of its parameters. Two statements are the same if both are equal.
 pub struct Statement {
     id: u64,
     name: Box<[u8]>,
     definition: Box<[u8]>,
     literals: Literals,
-    /// What the scanner said of its text, by which certificates: see [`Statement::effects`].
+    /// The effects that the scanner found for the text, and by which certificates: see [`Statement::effects`].
     verdict: AtomicU64,
 }
 
@@ -43,42 +43,42 @@ pub struct Statements {
 }
 
 impl Statement {
-    /// Unique in the process, and never used again.
+    /// Returns an id that is unique in the process and never reused.
     #[must_use]
     #[inline]
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// What it is called on servers.
+    /// Returns the statement's name on servers.
     #[must_use]
     #[inline]
     pub fn name(&self) -> &[u8] {
         &self.name
     }
 
-    /// The body of its Parse, without the name: text, number of types, types.
+    /// Returns the body of the statement's Parse, without the name: text, number of types, types.
     #[must_use]
     pub fn definition(&self) -> &[u8] {
         &self.definition
     }
 
-    /// What of its text depends on settings.
+    /// Returns the literals in the text, whose meaning depends on settings.
     #[must_use]
     #[inline]
     pub fn literals(&self) -> Literals {
         self.literals
     }
 
-    /// The text of a definition.
+    /// Returns the text of a definition.
     fn text_of(definition: &[u8]) -> &[u8] {
         let end = definition.iter().position(|&byte| byte == 0);
         &definition[..end.unwrap_or_default()]
     }
 
-    /// What its text may do to a session, as [`scan`] and
-    /// [`Certificates`] say: analysis and planning run code, too, so this holds from its Parse on.
-    /// Remembered for texts that are read as the catalog is; the others are rare.
+    /// Returns the effects that the text may have on a session, by [`scan`] and [`Certificates`]. Analysis and planning
+    /// run code, too, so the effects count from the statement's Parse on. The result is remembered for texts that are
+    /// read as the catalog is; others are rare.
     #[inline]
     pub fn effects(&self, dialect: Dialect, certificates: &Certificates) -> Effects {
         let verdict = self.verdict.load(Ordering::Relaxed);
@@ -98,7 +98,7 @@ impl Statement {
         effects
     }
 
-    /// The id in a name that we gave.
+    /// Returns the id from a name that pgweir gave.
     #[must_use]
     pub fn id_of_name(name: &[u8]) -> Option<u64> {
         let digits = name.strip_prefix(RESERVED)?;
@@ -108,7 +108,7 @@ impl Statement {
 
 impl fmt::Debug for Statement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A text may hold secrets.
+        // The text may contain secrets, so it is left out.
         f.debug_struct("Statement")
             .field("id", &self.id)
             .finish_non_exhaustive()
@@ -126,11 +126,11 @@ impl Default for Statements {
 }
 
 impl Statements {
-    /// The statement with this definition; made if there is none yet.
+    /// Returns the statement with this definition, and makes it if there is none yet.
     #[must_use]
     pub fn intern(&self, definition: &[u8]) -> Arc<Statement> {
         let hash = self.hasher.hash_one(definition);
-        // The table uses the top and the lowest bits itself.
+        // The hash table itself uses the top and the lowest bits.
         let mut shard = self.shards[(hash >> 32) as usize % SHARDS].lock();
         shard.intern(
             hash,
@@ -151,7 +151,7 @@ impl Statements {
         }
     }
 
-    /// How many there are, and the bytes of their definitions. Some may be held by nobody.
+    /// Returns the number of statements and the bytes of their definitions. Some may be unused by now.
     #[must_use]
     pub fn size(&self) -> (usize, usize) {
         let mut size = (0, 0);

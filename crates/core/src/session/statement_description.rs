@@ -1,28 +1,28 @@
-//! What a client has been told that a statement takes and gives.
+//! The description of a statement that a client has received: its parameters and result columns.
 
 use std::hash::{BuildHasher, Hasher};
 
 use pgweir_wire::{Body, Malformed};
 
-/// The fixed part of a column in RowDescription, without the format: that is of the portal.
+/// The bytes of a column's fixed part in RowDescription, without the format, which belongs to the portal.
 const COLUMN_LEN: usize = 16;
 
-/// Digests of what a client was told last of a statement's parameters and columns.
+/// Digests of the descriptions that a client has last received of a statement's parameters and columns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct StatementDescription {
-    /// Of ParameterDescription; `None` if it was not told.
+    /// The digest of ParameterDescription; `None` if the client has not received it.
     pub params: Option<u64>,
-    /// Of RowDescription or NoData; `None` if it was not told.
+    /// The digest of RowDescription or NoData; `None` if the client has not received it.
     pub columns: Option<u64>,
-    /// The statement gives something else now, which it was not told: to the client, the statement
-    /// fails until it is made anew.
+    /// Whether the statement's result has changed since the client received its description: the statement fails for
+    /// the client until the client prepares it again.
     pub stale: bool,
-    /// Under which schema that was true ([`Catalog::schema`](crate::Catalog::schema)).
+    /// The version of the schema for which the description was true ([`Catalog::schema`](crate::Catalog::schema)).
     pub schema: u32,
 }
 
 impl StatementDescription {
-    /// A statement that the client was told nothing of.
+    /// Makes the value for a statement of which the client has received no description.
     #[must_use]
     pub fn not_described(schema: u32) -> Self {
         Self {
@@ -32,10 +32,10 @@ impl StatementDescription {
     }
 }
 
-/// A digest of the body of a RowDescription, whatever the formats.
+/// Returns a digest of the body of a RowDescription, regardless of the formats.
 ///
 /// # Errors
-/// It is none.
+/// The body is malformed.
 pub(super) fn of_columns(hasher: &impl BuildHasher, body: &[u8]) -> Result<u64, Malformed> {
     let mut digest = hasher.build_hasher();
     let mut body = Body::new(body);
