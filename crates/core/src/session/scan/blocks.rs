@@ -1,22 +1,22 @@
-//! Bytes of a text that matter, found sixteen at a time.
+//! Finds the bytes of a text that matter to the scanner, sixteen at a time.
 
 use wide::{i8x16, u8x16};
 
 use super::lexer::is_of_word;
 
-/// Where plain literals and comments may begin: digits, quotes and slashes, a bit for each byte.
+/// Returns a bit for each byte at which a plain literal or a comment may begin: digits, quotes and slashes.
 #[inline]
 pub(super) fn openings(bytes: &[u8; 16]) -> u32 {
     let bytes = u8x16::from(*bytes).cast_signed();
-    // What lies between the slash and the nine are the digits.
+    // The characters between the slash and the nine are the digits.
     (between(bytes, b'/', b'9') | is(bytes, b'\'')).to_bitmask()
 }
 
-/// How many digits a text begins with.
+/// Returns the number of digits with which a text begins.
 #[inline]
 pub(super) fn digits(text: &[u8]) -> usize {
     if let Some(eight) = text.first_chunk::<8>() {
-        // The upper bit of a byte that is no digit is set.
+        // The upper bit of a byte is set if the byte is not a digit.
         let eight = u64::from_le_bytes(*eight);
         let low = (eight ^ 0x3030_3030_3030_3030) & 0x7f7f_7f7f_7f7f_7f7f;
         let others = ((low + 0x7676_7676_7676_7676) | eight) & 0x8080_8080_8080_8080;
@@ -27,14 +27,14 @@ pub(super) fn digits(text: &[u8]) -> usize {
     text.iter().take_while(|byte| byte.is_ascii_digit()).count()
 }
 
-/// Up to sixteen bytes, the first lowest, with zeros behind.
+/// Returns up to sixteen bytes as a number, the first byte lowest, padded with zeros.
 #[inline]
 pub(super) fn padded(text: &[u8]) -> u128 {
     let len = text.len();
     if let Some(all) = text.first_chunk::<16>() {
         return u128::from_le_bytes(*all);
     }
-    // What both ends have in common is the same in both.
+    // Where both chunks overlap, they have the same bytes.
     if let (Some(first), Some(last)) = (text.first_chunk::<8>(), text.last_chunk::<8>()) {
         let (first, last) = (u64::from_le_bytes(*first), u64::from_le_bytes(*last));
         return u128::from(first) | u128::from(last) << (8 * (len - 8));
@@ -51,10 +51,10 @@ pub(super) fn padded(text: &[u8]) -> u128 {
     }
 }
 
-/// Sixteen bytes that names are looked for in.
+/// The number of bytes that are searched for the end of a name at once.
 const NAME: usize = 16;
 
-/// How many bytes from `at` on may be part of a word.
+/// Returns how many bytes from `at` on may be part of a word.
 #[inline]
 pub(super) fn word_len(text: &[u8], at: usize) -> usize {
     let mut from = at;
@@ -70,7 +70,7 @@ pub(super) fn word_len(text: &[u8], at: usize) -> usize {
     from + len - at
 }
 
-/// Which bytes may be part of a word.
+/// Returns a bit for each byte that may be part of a word.
 #[inline]
 fn of_words(name: &[u8; NAME]) -> u32 {
     let bytes = u8x16::from(*name).cast_signed();
@@ -78,7 +78,7 @@ fn of_words(name: &[u8; NAME]) -> u32 {
         | between(bytes, b'0', b'9')
         | is(bytes, b'_')
         | is(bytes, b'$')
-        // Beyond ASCII the sign is set, and only that is asked for.
+        // Bytes beyond ASCII have the sign bit set, and the bit mask takes only that bit.
         | bytes;
     of_words.to_bitmask()
 }
@@ -88,15 +88,15 @@ fn is(bytes: i8x16, byte: u8) -> i8x16 {
     bytes.simd_eq(i8x16::splat(byte.cast_signed()))
 }
 
-/// Bytes are compared as signed: what lies between two characters is moved to the lowest values
-/// first.
+/// Returns which bytes lie between two characters. Bytes are compared as signed, so the range is first moved to the
+/// lowest values.
 #[inline]
 fn between(bytes: i8x16, first: u8, last: u8) -> i8x16 {
     let moved = bytes + i8x16::splat(0x80_u8.wrapping_sub(first).cast_signed());
     moved.simd_lt(i8x16::splat((0x81 + (last - first)).cast_signed()))
 }
 
-/// Where `wanted` stands next, from `from` on.
+/// Returns the next position of `wanted`, from `from` on.
 pub(super) fn find(text: &[u8], from: usize, wanted: u8) -> Option<usize> {
     let equal = |bytes: [u8; 16]| is(u8x16::from(bytes).cast_signed(), wanted).to_bitmask();
     let rest = text.get(from..)?;
@@ -112,7 +112,7 @@ pub(super) fn find(text: &[u8], from: usize, wanted: u8) -> Option<usize> {
     (found != 0).then_some(at)
 }
 
-/// Where the comment ends that begins at `at`.
+/// Returns the end of the comment that begins at `at`.
 pub(super) fn comment_end(text: &[u8], at: usize) -> Option<usize> {
     let mut depth = 1_u32;
     let mut from = at + 2;

@@ -1,17 +1,17 @@
-//! LISTEN and UNLISTEN that pgweir can carry out without a server of the client's own.
+//! LISTEN and UNLISTEN that pgweir can carry out without a server connection for the client.
 
 use super::{
     lexer::{Kind, Lexer},
     phrase::identifier,
 };
 
-/// PostgreSQL cuts longer names, with a NOTICE.
+/// PostgreSQL truncates longer names, with a NOTICE.
 const NAME_MAX: usize = 63;
-/// Longer texts are left to the server.
+/// Longer texts are sent to the server.
 const TEXT_MAX: usize = 256;
 
-/// Key words that PostgreSQL 14 to 18 does not take as the name of a channel unless they are quoted: those that it calls
-/// reserved, also where functions and types may have the name.
+/// Key words that PostgreSQL 14 to 18 does not accept as the name of a channel unless they are quoted: those that it
+/// calls reserved, also where functions and types may have the name.
 const NOT_NAMES: [&str; 101] = [
     "all",
     "analyse",
@@ -116,7 +116,7 @@ const NOT_NAMES: [&str; 101] = [
     "with",
 ];
 
-/// What a text does to the channels of its session.
+/// The change that a text makes to the channels of its session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChannelCommand {
     /// LISTEN of a channel, by its name.
@@ -126,8 +126,8 @@ pub enum ChannelCommand {
 }
 
 impl ChannelCommand {
-    /// The text's command, if the text is nothing but one LISTEN or UNLISTEN which PostgreSQL takes without a word of its
-    /// own: the name is in ASCII, neither empty nor too long, and no key word.
+    /// Returns the text's command, if the text is one LISTEN or UNLISTEN that PostgreSQL accepts without a notice or an
+    /// error, and nothing else: the name is in ASCII, neither empty nor too long, and not a key word.
     #[must_use]
     pub fn read(text: &[u8]) -> Option<Self> {
         if text.len() > TEXT_MAX || !text.is_ascii() {
@@ -148,7 +148,7 @@ impl ChannelCommand {
             _ => {
                 let name = identifier(&lexer, object)?;
                 let is_key_word = object.kind == Kind::Word && is_key_word(&name);
-                // A name that is cut is as long as the longest one.
+                // A truncated name is as long as the longest one.
                 let fits = (1..NAME_MAX).contains(&name.len());
                 Some(name.into_owned())
                     .filter(|_| fits && !is_key_word)?
@@ -162,7 +162,7 @@ impl ChannelCommand {
         }
     }
 
-    /// The tag of CommandComplete.
+    /// Returns the tag of CommandComplete.
     #[must_use]
     pub fn tag(&self) -> &'static str {
         match self {

@@ -1,36 +1,37 @@
-//! Classes of texts, by what it takes to make a server new that has run them.
+//! Classes of texts, by what it takes to clean a session that has run them.
 
 use super::Effects;
 
-/// What ran on a server since it was new, the least first. Errors and ROLLBACK do not lower it.
+/// The class of everything that ran on a server since its last clean, the least first. Errors and ROLLBACK do not lower
+/// it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
-    /// Nothing that can keep state.
+    /// Nothing that can leave state.
     #[default]
     Pure,
-    /// Also values of sequences: DISCARD SEQUENCES takes them away.
+    /// Also texts that leave sequence values: DISCARD SEQUENCES removes them.
     Sequences,
-    /// Also SET and RESET of parameters, which [`touched_parameters`](super::touched_parameters) names.
+    /// Also SET and RESET of parameters; [`touched_parameters`](super::touched_parameters) returns their names.
     Settings,
     /// Anything.
     Opaque,
 }
 
 impl Effects {
-    /// Leaves nothing in the session.
+    /// The effects that leave nothing in the session.
     const HARMLESS: Self = Self::STATEMENTS_VIEW
         .and(Self::TERMINATES)
         .and(Self::CANCELS)
-        // A cursor that lasts is opaque, too; CLOSE leaves nothing.
+        // A cursor WITH HOLD has the effect OPAQUE, too; CLOSE leaves nothing.
         .and(Self::CURSOR)
         .and(Self::ROLE)
         .and(Self::SAVEPOINT);
     const OF_SEQUENCES: Self = Self::HARMLESS.and(Self::SEQUENCE).and(Self::READS_SEQUENCE);
     const OF_SETTINGS: Self = Self::OF_SEQUENCES.and(Self::SETTING);
-    /// A SET under a savepoint: its outcome is not in the text.
+    /// A SET under a savepoint: the text does not show its outcome.
     const UNDER_SAVEPOINT: Self = Self::SETTING.and(Self::SAVEPOINT);
 
-    /// The class of a text, or of all that ran in a transaction of one server.
+    /// Returns the class of a text, or of everything that ran in a transaction of one server.
     #[must_use]
     pub const fn class(self) -> Class {
         if self.without(Self::HARMLESS).is_empty() {

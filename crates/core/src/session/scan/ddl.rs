@@ -1,13 +1,13 @@
-//! Words of statements that may change the catalog, looked for in a text that can't be read as tokens, that holds code
-//! in a string, or that comes in pieces. EXECUTE is one of them: what it runs is made at run time.
+//! Searches for words of statements that may change the catalog, in a text that can't be read as tokens, that has code
+//! in a string, or that arrives in pieces. EXECUTE is one of these words: its statement is made at run time.
 //!
-//! A key word is written in ASCII, in every encoding, with no escape, and touches no other byte of a
-//! word: so a text without these words holds no such statement, wherever its quotes are.
+//! A key word is written in ASCII, in every encoding, with no escape, and touches no other byte of a word. So a text
+//! without these words contains no such statement, wherever its quotes are.
 
 use super::lexer::is_of_word;
 use crate::session::certificates::{Certificates, may_do_ddl};
 
-/// What makes, changes or drops something that others see.
+/// Words that create, alter or drop something that other sessions see.
 const WORDS: [&[u8]; 6] = [
     b"create",
     b"alter",
@@ -16,7 +16,7 @@ const WORDS: [&[u8]; 6] = [
     b"prepared",
     b"execute",
 ];
-/// What runs code, or changes the catalog in other ways.
+/// Words that run code, or change the catalog in other ways.
 const OTHERS: [&[u8]; 7] = [
     b"do",
     b"call",
@@ -31,23 +31,23 @@ fn is_any(word: &[u8], words: &[&[u8]]) -> bool {
     words.iter().any(|known| known.eq_ignore_ascii_case(word))
 }
 
-/// May this text itself make or drop something? Words within its strings and comments count, too.
+/// Returns whether this text itself may create or drop something. Words within its strings and comments count, too.
 pub(super) fn may_change_catalog(text: &[u8]) -> bool {
     let mut words = text.split(|&byte| !is_of_word(byte));
     words.any(|word| is_any(word, &WORDS))
 }
 
-/// The longest name, in bytes; PostgreSQL cuts longer ones.
+/// The longest name, in bytes; PostgreSQL truncates longer ones.
 pub(in crate::session) const NAME_MAX: usize = 63;
 
-/// Looks for these words, and for names of code that does DDL, in a text that comes in pieces or can't be read: a plain
-/// name stands there as it is, unless it is written as `U&"..."`.
+/// Searches for these words, and for names of code that does DDL, in a text that arrives in pieces or can't be read.
+/// Such a text contains a plain name as it is, unless the name is written as `U&"..."`.
 #[derive(Clone, Copy, Debug)]
 pub struct DdlWords {
-    /// The beginning of a word that may go on.
+    /// The beginning of a word that may continue.
     word: [u8; NAME_MAX],
     len: usize,
-    /// The byte before is a `&`.
+    /// Whether the byte before is a `&`.
     is_behind_and: bool,
 }
 
@@ -62,21 +62,22 @@ impl Default for DdlWords {
 }
 
 impl DdlWords {
-    /// Is this name found wherever it stands? One of [`NAME_MAX`] bytes may be cut from a longer one.
+    /// Returns whether this name is found wherever it stands. A name of [`NAME_MAX`] bytes may be a longer one,
+    /// truncated.
     #[must_use]
     pub fn finds(name: &[u8]) -> bool {
         let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
         name.len() < NAME_MAX && name.iter().all(is_plain)
     }
 
-    /// Reads on. Is there such a word?
+    /// Reads the next bytes, and returns whether they contain such a word.
     #[must_use]
     pub fn read(&mut self, bytes: &[u8], certificates: &Certificates) -> bool {
         let mut found = certificates.has_odd_ddl_name();
         for &byte in bytes {
             found |= byte == b'"' && self.is_behind_and;
             self.is_behind_and = byte == b'&';
-            // Other bytes of words end one here: that finds more.
+            // Any other byte of a word ends the word here, so that more is found.
             if byte.is_ascii_alphanumeric() || byte == b'_' {
                 if let Some(place) = self.word.get_mut(self.len) {
                     *place = byte;
@@ -89,7 +90,7 @@ impl DdlWords {
         found
     }
 
-    /// The text ends. Is its last word such a one?
+    /// Notes the end of the text, and returns whether its last word is such a word.
     #[must_use]
     pub fn end(&mut self, certificates: &Certificates) -> bool {
         let len = std::mem::take(&mut self.len);

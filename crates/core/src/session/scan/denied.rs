@@ -1,8 +1,8 @@
-//! PostgreSQL's own functions and relations that leave session state, or that may run code which pgweir has not
-//! read: the one list of them, for texts, function bodies and stored trees.
+//! PostgreSQL's own functions and relations that leave session state, or that may run code which pgweir has not read.
+//! Texts, function bodies and stored trees all use this one list.
 //!
-//! `tests/test_denied.py` holds the list against PostgreSQL 15 and 18, and names each volatile,
-//! parallel-restricted or parallel-unsafe function that stands neither here nor in `innocent.txt`.
+//! `tests/test_denied.py` checks the list against PostgreSQL 15 and 18, and reports each volatile, parallel-restricted
+//! or parallel-unsafe function that is neither here nor in `innocent.txt`.
 
 use super::{
     Effects,
@@ -10,14 +10,13 @@ use super::{
 };
 use crate::session::certificates::{Name, Traces};
 
-/// Volatile and parallel-restricted functions of PostgreSQL 15 to 18 that were reviewed, one name a line, sorted:
-/// their effects end with the transaction, or lie outside of the session. A function of a newer PostgreSQL that
-/// stands on neither list is opaque.
+/// Volatile and parallel-restricted functions of PostgreSQL 15 to 18 that were reviewed, one name a line, sorted: their
+/// effects end with the transaction, or lie outside of the session. A function of a newer PostgreSQL that is on neither
+/// list is opaque.
 const INNOCENT: &str = include_str!("innocent.txt");
 
-/// What PostgreSQL's own function or relation of this name leaves in a session that uses it; `None` if the list does not
-/// name it.
-/// System catalogs that DDL writes to are left out: see [`is_catalog`].
+/// Returns the effects that PostgreSQL's own function or relation of this name has on a session that uses it; `None` if
+/// the list does not contain it. System catalogs that DDL writes to are left out: see [`is_catalog`].
 pub(in crate::session) fn builtin_traces(name: &[u8]) -> Option<Traces> {
     let (read, write) = match words::meaning(Name::of(name), name, 0, name.len())? {
         Meaning::Name(_, words::CHANGE) | Meaning::Key(_) => return None,
@@ -27,19 +26,19 @@ pub(in crate::session) fn builtin_traces(name: &[u8]) -> Option<Traces> {
     Some(Traces { read, write })
 }
 
-/// Is it a system catalog? Writing to it is DDL.
+/// Returns whether this is a system catalog. Writing to it is DDL.
 pub(in crate::session) fn is_catalog(name: &[u8]) -> bool {
     CATALOGS
         .iter()
         .any(|catalog| catalog.as_bytes().eq_ignore_ascii_case(name))
 }
 
-/// Was the volatile or parallel-restricted function of this name reviewed, and found to leave nothing?
+/// Returns whether the volatile or parallel-restricted function of this name was reviewed, and found to leave nothing.
 pub(in crate::session) fn is_innocent(name: &str) -> bool {
     INNOCENT.lines().any(|innocent| innocent == name)
 }
 
-/// What the use of a name leaves behind.
+/// The effects of using a name.
 pub(super) const TRACES: [(&str, Effects); 50] = [
     ("setseed", Effects::SEED),
     ("nextval", Effects::SEQUENCE),
@@ -97,8 +96,8 @@ const VIEW: Effects = Effects::STATEMENTS_VIEW;
 /// UPDATE of this view is `set_config`.
 pub(super) const SETTINGS_VIEW: &str = "pg_settings";
 
-/// Functions that call input functions by name, read what others left, or change the server. Those that run a query, or
-/// the expressions of an index, are above: what they call may do DDL.
+/// Functions that call input functions by name, read state that others left, or change the server. Functions that run a
+/// query, or the expressions of an index, are in the list above: the code that they call may do DDL.
 pub(super) const OPAQUE: [&str; 65] = [
     "amvalidate",
     "array_in",
@@ -167,7 +166,7 @@ pub(super) const OPAQUE: [&str; 65] = [
     "record_in",
 ];
 
-/// Tables of the catalog: whoever writes to them changes what functions and relations are.
+/// Tables of the catalog: writing to them changes what functions and relations are.
 pub(super) const CATALOGS: [&str; 64] = [
     "pg_aggregate",
     "pg_am",

@@ -1,47 +1,48 @@
-//! What a text may have done to its session.
+//! The effects that a text may have on its session.
 
 use std::{
     fmt,
     ops::{BitOr, BitOrAssign},
 };
 
-/// What a text may have done to the session that runs it. Empty: it is certain that it leaves no
-/// trace.
+/// The effects that a text may have on the session that runs it. Empty if it is certain that the text leaves no trace.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[must_use]
 pub struct Effects(u32);
 
 impl Effects {
-    /// None at all.
+    /// No effect.
     pub const NONE: Self = Self(0);
-    /// A parameter for longer than the transaction: SET, RESET, set_config.
+    /// A parameter was set for longer than the transaction: SET, RESET, set_config.
     pub const SETTING: Self = Self(1);
     /// LISTEN, UNLISTEN.
     pub const LISTEN: Self = Self(1 << 1);
     /// PREPARE, DEALLOCATE.
     pub const PREPARE: Self = Self(1 << 2);
-    /// EXECUTE: what it does, the statement of that name says.
+    /// EXECUTE: the effects are those of the statement of that name.
     pub const EXECUTE: Self = Self(1 << 3);
     /// DISCARD of anything.
     pub const DISCARD: Self = Self(1 << 4);
-    /// A temporary object was made or dropped, or made of something else.
+    /// An object was made, dropped or altered, perhaps a temporary one.
     pub const TEMP: Self = Self(1 << 5);
     /// CLOSE; with [`OPAQUE`](Self::OPAQUE), a cursor WITH HOLD.
     pub const CURSOR: Self = Self(1 << 6);
     /// Advisory locks of the session, taken or released.
     pub const LOCK: Self = Self(1 << 7);
-    /// setseed, which nothing tells and nothing takes back.
+    /// setseed, which nothing reports and nothing undoes.
     pub const SEED: Self = Self(1 << 8);
-    /// LOAD, and other things that end with the server only: a replication origin of the session,
-    /// a temporary replication slot, a backup, connections of dblink.
+    /// LOAD, and other effects that only end with the server connection: a replication origin of the session, a
+    /// temporary replication slot, a backup, connections of dblink.
     pub const LIBRARY: Self = Self(1 << 9);
-    /// A sequence gave its next value, or was set: currval and lastval have something to tell.
+    /// A sequence was advanced or set, so that currval and lastval have a value.
     pub const SEQUENCE: Self = Self(1 << 10);
     /// currval, lastval.
     pub const READS_SEQUENCE: Self = Self(1 << 11);
-    /// Anything: DO, CALL, functions and relations without a certificate, what is not understood.
+    /// Any effect: DO, CALL, functions and relations without a certificate, and anything that the scanner does not
+    /// understand.
     pub const OPAQUE: Self = Self(1 << 12);
-    /// It reads the session's prepared statements or channels, which are not what the server shows.
+    /// The text reads the session's prepared statements or channels. On a server of pgweir's, these differ from the
+    /// client's.
     pub const STATEMENTS_VIEW: Self = Self(1 << 13);
 
     /// `pg_terminate_backend`: of no consequence for its own session, but perhaps for another client.
@@ -49,16 +50,16 @@ impl Effects {
     /// `pg_cancel_backend`.
     pub const CANCELS: Self = Self(1 << 15);
 
-    /// SAVEPOINT, RELEASE, ROLLBACK TO: nothing in itself, but what a SET in the same transaction has come
-    /// to is not told by its text any more.
+    /// SAVEPOINT, RELEASE, ROLLBACK TO. They leave nothing themselves, but the text of a SET in the same transaction
+    /// does not show the SET's outcome any more.
     pub const SAVEPOINT: Self = Self(1 << 16);
 
-    /// It reads a parameter, the user or the like. No text is suspected of it: a function that does so and is declared
-    /// IMMUTABLE is opaque, since PostgreSQL keeps its result in plans.
+    /// The text reads a parameter, the user or the like. No text gets this effect; a function that has it and is
+    /// declared IMMUTABLE is opaque, since PostgreSQL keeps its result in plans.
     pub(in crate::session) const READS_SESSION: Self = Self(1 << 17);
 
-    /// A role or another user: until the end of the transaction, if there is nothing else. What is analysed meanwhile
-    /// is not for others.
+    /// A role or another user is set: until the end of the transaction, if there is no other effect. Statements that
+    /// are analysed meanwhile can't be shared with other clients.
     pub const ROLE: Self = Self(1 << 18);
 
     const NAMES: [&str; 19] = [
@@ -83,46 +84,46 @@ impl Effects {
         "ROLE",
     ];
 
-    /// Has it all of `other`?
+    /// Returns whether these effects include all of `other`.
     #[must_use]
     #[inline]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Has it anything of `other`?
+    /// Returns whether these effects include any of `other`.
     #[must_use]
     #[inline]
     pub const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// It without what `other` has.
+    /// Returns these effects without those of `other`.
     #[inline]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// Both, in constants.
+    /// Returns both, also in constants.
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Is there none?
+    /// Returns whether there is no effect.
     #[must_use]
     #[inline]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// As a number, one bit for each kind.
+    /// Returns the effects as a number, one bit for each kind.
     #[must_use]
     #[inline]
     pub const fn bits(self) -> u32 {
         self.0
     }
 
-    /// From its number. Bits without a meaning are an unknown kind: anything.
+    /// Returns the effects of a number. Bits without a meaning are an unknown kind, which stands for any effect.
     pub const fn from_bits(bits: u32) -> Self {
         if bits >> Self::NAMES.len() == 0 {
             Self(bits)
@@ -131,7 +132,7 @@ impl Effects {
         }
     }
 
-    /// The kind with this name, as `Display` writes it.
+    /// Returns the kind with this name, as `Display` writes it.
     pub fn named(name: &[u8]) -> Option<Self> {
         let bit = Self::NAMES
             .iter()

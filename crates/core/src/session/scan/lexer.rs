@@ -1,21 +1,21 @@
-//! SQL text as tokens, as PostgreSQL's lexer cuts it (`standard_conforming_strings` on): the one reader of
-//! SQL, on which all others stand.
+//! SQL text as tokens, as PostgreSQL's lexer cuts it (`standard_conforming_strings` on). All other readers of SQL use
+//! this lexer.
 //!
-//! Where versions of PostgreSQL differ, or a mistake of ours could hide something (`1e''`, an escape
-//! string that may be continued, `U&`), the answer is `Broken`: not understood.
+//! Where versions of PostgreSQL differ, or a mistake of this lexer could hide something (`1e''`, an escape string that
+//! may be continued, `U&`), the token is `Broken`: not understood.
 
 use super::blocks;
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::session) enum Kind {
     /// An identifier or key word.
     Word,
     /// An identifier in quotes.
     Quoted,
-    /// A plain string in quotes. Its quotes may be doubled within.
+    /// A plain string in quotes. Quotes within it may be doubled.
     Text,
-    /// Another string: with escapes, of bits, in dollars.
+    /// Another string: with escapes, of bits, or in dollar quotes.
     OtherText,
     Number,
     /// `$1`
@@ -25,15 +25,15 @@ pub(in crate::session) enum Kind {
     Comma,
     Semicolon,
     Dot,
-    /// One more character of an operator, or anything else.
+    /// One character of an operator, or anything else.
     Other(u8),
-    /// Not understood. Nothing follows.
+    /// Not understood. No token follows.
     Broken,
     End,
 }
 
 impl Kind {
-    /// Is it a name, or does it open or close a parenthesis, or end a statement or the text?
+    /// Returns whether the token is a name, opens or closes a parenthesis, or ends a statement or the text.
     #[inline]
     pub(super) fn is_name_or_bound(self) -> bool {
         matches!(
@@ -56,14 +56,14 @@ pub(in crate::session) struct Token {
     pub(in crate::session) end: usize,
 }
 
-/// Cuts a text into tokens; a copy of it looks ahead.
+/// Cuts a text into tokens. A copy of the lexer looks ahead.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::session) struct Lexer<'a> {
     text: &'a [u8],
     at: usize,
 }
 
-/// What a byte may be part of, by its value.
+/// The classes of each byte value: the tokens that the byte may be part of.
 static CLASSES: [u8; 256] = {
     let mut classes = [0; 256];
     let mut number = 0;
@@ -92,16 +92,16 @@ static CLASSES: [u8; 256] = {
 const STARTS_WORD: u8 = 1;
 const IS_OF_WORD: u8 = 2;
 const IS_SPACE: u8 = 4;
-/// A token of one character, whatever comes before and behind it.
+/// A byte that is a token by itself, whatever stands before and behind it.
 const IS_SIGN: u8 = 8;
 
-/// May an identifier begin so?
+/// Returns whether an identifier may begin with this byte.
 #[inline]
 pub(in crate::session) fn starts_word(byte: u8) -> bool {
     CLASSES[usize::from(byte)] & STARTS_WORD != 0
 }
 
-/// May an identifier go on so?
+/// Returns whether an identifier may continue with this byte.
 #[inline]
 pub(in crate::session) fn is_of_word(byte: u8) -> bool {
     CLASSES[usize::from(byte)] & IS_OF_WORD != 0
@@ -117,7 +117,7 @@ impl<'a> Lexer<'a> {
         Self { text, at: 0 }
     }
 
-    /// From `at` on, where a token begins or blanks do.
+    /// Starts at `at`, where a token or white space must begin.
     pub(super) fn at(text: &'a [u8], at: usize) -> Self {
         Self { text, at }
     }
@@ -126,20 +126,20 @@ impl<'a> Lexer<'a> {
         self.text
     }
 
-    /// The bytes of a token.
+    /// Returns the bytes of a token.
     #[inline]
     pub(in crate::session) fn bytes(&self, token: Token) -> &'a [u8] {
         &self.text[token.start..token.end]
     }
 
-    /// The next token, without going on.
+    /// Returns the next token without consuming it.
     pub(in crate::session) fn peek(&self) -> Token {
         let mut ahead = *self;
         ahead.next()
     }
 
-    /// The next word, quoted identifier, parenthesis, semicolon or end, and whether other tokens were
-    /// passed over: as [`next`](Self::next) would give them, in fewer steps.
+    /// Returns the next word, quoted identifier, parenthesis, semicolon or end, and whether other tokens were skipped.
+    /// The result is the same as with [`next`](Self::next), in fewer steps.
     #[inline]
     pub(super) fn next_name(&mut self) -> (Token, bool) {
         let mut passed = false;
@@ -190,7 +190,7 @@ impl<'a> Lexer<'a> {
         (self.next(), passed)
     }
 
-    /// Skips digits, if they are a number that touches nothing else of a number, word or string.
+    /// Skips digits if they are a number that touches no other part of a number, word or string.
     #[inline]
     fn skip_plain_number(&mut self) -> bool {
         let end = self.at + blocks::digits(&self.text[self.at..]);
@@ -263,7 +263,7 @@ impl<'a> Lexer<'a> {
         kind
     }
 
-    /// Skips blanks and comments. False if a comment does not end.
+    /// Skips white space and comments. Returns `false` if a comment does not end.
     fn skip_blank(&mut self) -> bool {
         while let Some(byte) = self.byte(0) {
             match byte {
@@ -284,14 +284,14 @@ impl<'a> Lexer<'a> {
         true
     }
 
-    /// Skips `/* .. */`, which may hold others.
+    /// Skips `/* .. */`, which may contain others.
     fn skip_comment(&mut self) -> bool {
         let end = blocks::comment_end(self.text, self.at);
         self.at = end.unwrap_or(self.text.len());
         end.is_some()
     }
 
-    /// From one quote to the next that is not doubled.
+    /// Reads from one quote to the next that is not doubled.
     fn quoted(&mut self, quote: u8, kind: Kind) -> Kind {
         self.at += 1;
         while let Some(found) = blocks::find(self.text, self.at, quote) {
@@ -304,7 +304,7 @@ impl<'a> Lexer<'a> {
         Kind::Broken
     }
 
-    /// `E'..'`, from its quote on.
+    /// Reads `E'..'`, from its quote on.
     fn escaped(&mut self) -> Kind {
         self.at += 1;
         while let Some(byte) = self.byte(0) {
@@ -313,7 +313,8 @@ impl<'a> Lexer<'a> {
                 b'\\' => self.at += 1,
                 b'\'' if self.byte(0) == Some(b'\'') => self.at += 1,
                 b'\'' => {
-                    // A string in the next line goes on in the same way, comments between or not.
+                    // A string in the next line continues this one in the same way, with or without comments between
+                    // them.
                     let mut ahead = *self;
                     let more = !ahead.skip_blank() || ahead.byte(0) == Some(b'\'');
                     return if more { Kind::Broken } else { Kind::OtherText };
@@ -324,7 +325,7 @@ impl<'a> Lexer<'a> {
         Kind::Broken
     }
 
-    /// `$1`, or `$tag$ .. $tag$`.
+    /// Reads `$1`, or `$tag$ .. $tag$`.
     fn dollar(&mut self) -> Kind {
         let rest = &self.text[self.at + 1..];
         let run = rest
@@ -373,7 +374,7 @@ impl<'a> Lexer<'a> {
             let mut ahead = *self;
             ahead.at += 1;
             ahead.skip_while(|byte| byte.is_ascii_hexdigit() || byte == b'_');
-            // Else older versions take it for a number and a name, and newer ones for an error.
+            // Otherwise, older versions read a number and a name, and newer ones report an error.
             if !ahead
                 .byte(0)
                 .is_some_and(|byte| is_of_word(byte) || is_quote(byte))
@@ -384,8 +385,8 @@ impl<'a> Lexer<'a> {
         self.unless_glued(Kind::Number)
     }
 
-    /// Before PostgreSQL 15, `1from` is a number and a key word, as here, and `1e''` a number and a
-    /// string; later it is an error.
+    /// Before PostgreSQL 15, `1from` is a number and a key word, as here, and `1e''` a number and a string. Later
+    /// versions report an error.
     fn unless_glued(&self, kind: Kind) -> Kind {
         let rest = &self.text[self.at..];
         let len = rest.iter().take_while(|&&byte| is_of_word(byte)).count();
@@ -400,8 +401,8 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Digits, since PostgreSQL 16 with `_` between them. For older versions that begins an alias, which
-    /// means nothing.
+    /// Skips digits; since PostgreSQL 16 they may have `_` between them. In older versions the `_` begins an alias,
+    /// which means nothing.
     #[inline]
     fn skip_digits(&mut self) {
         loop {
@@ -422,7 +423,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// An identifier, or the letter before a string and the string.
+    /// Reads an identifier, or the letter before a string and the string.
     fn word(&mut self) -> Kind {
         let start = self.at;
         self.at += blocks::word_len(self.text, start);
@@ -444,7 +445,7 @@ fn is_quote(byte: u8) -> bool {
     matches!(byte, b'\'' | b'"')
 }
 
-/// Where `wanted` stands first.
+/// Returns the position of the first occurrence of `wanted`.
 pub(super) fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
     let (&first, rest) = wanted.split_first()?;
     let mut from = 0;

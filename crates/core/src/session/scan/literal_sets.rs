@@ -5,23 +5,23 @@ use super::{
     parameters::{self, NAME_MAX},
 };
 
-/// Longer texts are left to the server: what it holds is asked for in a few bytes.
+/// Longer texts are not read: asking the server for the values takes only a few bytes.
 const TEXT_MAX: usize = 1024;
-/// More digits may not fit an integer, which PostgreSQL writes in its own way.
+/// A number with more digits may not fit an integer, and PostgreSQL writes such a number in another form.
 const DIGITS_MAX: usize = 9;
 
-/// Names in lower case, and values; without one, the parameter is taken back.
+/// Names in lower case, and values; `None` means that the parameter is reset.
 pub type LiteralSets = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
-/// The custom parameters that a text sets for the session, if the text is nothing but `SET [SESSION] a.b {= | TO}
-/// constant` and `RESET a.b`, once or several times, BEGIN and COMMIT. The constant is a plain string in ASCII, or a
+/// Returns the custom parameters that a text sets for the session, if the text only consists of one or more `SET
+/// [SESSION] a.b {= | TO} constant` and `RESET a.b`, BEGIN and COMMIT. The constant is a plain string in ASCII, or a
 /// number that PostgreSQL writes as it reads it.
 ///
-/// PostgreSQL takes any string for a custom parameter as it is. For a parameter of its own it does not: `work_mem =
+/// PostgreSQL stores any string for a custom parameter unchanged. For a parameter of its own it does not: `work_mem =
 /// '1024'` reads `1MB`.
 #[must_use]
 pub fn literal_sets(text: &[u8]) -> Option<LiteralSets> {
-    // A backslash is one only if the server agrees, and other bytes are converted.
+    // The meaning of a backslash depends on the server, and bytes beyond ASCII are converted.
     if text.len() > TEXT_MAX || !text.is_ascii() || text.contains(&b'\\') {
         return None;
     }
@@ -49,7 +49,7 @@ pub fn literal_sets(text: &[u8]) -> Option<LiteralSets> {
     }
 }
 
-/// The rest of a SET.
+/// Reads the rest of a SET.
 fn set(lexer: &mut Lexer<'_>) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
     let mut first = lexer.next();
     let is_scope = lexer.bytes(first).eq_ignore_ascii_case(b"session");
@@ -67,7 +67,7 @@ fn set(lexer: &mut Lexer<'_>) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
     Some((name, Some(value)))
 }
 
-/// The name of a custom parameter that begins with this token, and of which nothing is left when its value goes.
+/// Reads the name of a custom parameter that begins with this token, and which leaves nothing when it is reset.
 fn name(lexer: &mut Lexer<'_>, first: Token) -> Option<Vec<u8>> {
     if lexer.next().kind != Kind::Dot {
         return None;
@@ -80,7 +80,7 @@ fn name(lexer: &mut Lexer<'_>, first: Token) -> Option<Vec<u8>> {
     parameters::lasting(&name).is_empty().then_some(name)
 }
 
-/// A part of a parameter's name that PostgreSQL does not cut.
+/// Returns a part of a parameter's name that PostgreSQL does not truncate.
 fn part<'a>(lexer: &Lexer<'a>, token: Token) -> Option<&'a [u8]> {
     let bytes = lexer.bytes(token);
     let name = match token.kind {
@@ -101,7 +101,7 @@ fn constant(bytes: &[u8], kind: Kind) -> Option<Vec<u8>> {
             while let Some(&byte) = rest.next() {
                 value.push(byte);
                 if byte == b'\'' {
-                    // Doubled.
+                    // The second quote of a doubled one.
                     rest.next();
                 }
             }

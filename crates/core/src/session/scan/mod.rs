@@ -1,10 +1,9 @@
-//! What a text of SQL may do to its session, without asking the server.
+//! The scanner: the effects that a text of SQL may have on its session, found without asking the server.
 //!
-//! The rules: the text must be cut into tokens with certainty, each of its statements begins with a word of
-//! a closed list, and every word and quoted identifier is looked up wherever it stands, among the key words,
-//! among PostgreSQL's own functions that leave a trace, and in the certificates of the database. No
-//! grammar is understood beyond that, so no place in a statement hides a name. Reading is one pass in which
-//! nothing is allocated.
+//! The rules: the text must be cut into tokens with certainty, and each of its statements must begin with a word of a
+//! closed list. Every word and quoted identifier is looked up wherever it stands: among the key words, among those
+//! functions of PostgreSQL's own that leave a trace, and in the certificates of the database. The scanner parses no
+//! grammar beyond that, so no place in a statement hides a name. It reads a text in one pass and allocates nothing.
 
 mod blocks;
 mod channel_command;
@@ -45,21 +44,21 @@ pub use verdict_cache::VerdictCache;
 
 use super::certificates::Certificates;
 
-/// How bytes make up a text, by the settings of the session that reads it.
+/// The way in which bytes form a text, by the settings of the session that reads it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dialect {
     /// Names beyond ASCII are written as the catalog writes them.
     Utf8,
-    /// ASCII means itself; names beyond it can't be compared.
+    /// ASCII bytes mean ASCII characters; names beyond ASCII can't be compared.
     Ascii,
-    /// A quote or a backslash may not be one: nothing can be said of a text.
+    /// A byte that looks like a quote or a backslash may be something else: the text can't be scanned.
     #[default]
     Unreadable,
 }
 
 impl Dialect {
-    /// By the values of `standard_conforming_strings` and `client_encoding`, as the server reports
-    /// them. Names beyond ASCII also need a database in UTF8, which the certificates know.
+    /// Returns the dialect for these values of `standard_conforming_strings` and `client_encoding`, as the server
+    /// reports them. Names beyond ASCII also need a database in UTF8, which the certificates know.
     #[must_use]
     pub fn of(standard_conforming_strings: &[u8], client_encoding: &[u8]) -> Self {
         if standard_conforming_strings != b"on" {
@@ -67,8 +66,8 @@ impl Dialect {
         }
         match client_encoding {
             b"UTF8" => Self::Utf8,
-            // In the others (BIG5, GBK, GB18030, UHC, JOHAB, SJIS, SHIFT_JIS_2004), a byte below 0x80 may
-            // be part of another character.
+            // In the other encodings (BIG5, GBK, GB18030, UHC, JOHAB, SJIS, SHIFT_JIS_2004), a byte below 0x80 may be
+            // part of another character.
             b"SQL_ASCII" | b"EUC_JP" | b"EUC_CN" | b"EUC_KR" | b"EUC_TW" | b"EUC_JIS_2004"
             | b"MULE_INTERNAL" | b"LATIN1" | b"LATIN2" | b"LATIN3" | b"LATIN4" | b"LATIN5"
             | b"LATIN6" | b"LATIN7" | b"LATIN8" | b"LATIN9" | b"LATIN10" | b"WIN866"
@@ -79,7 +78,7 @@ impl Dialect {
         }
     }
 
-    /// How many characters a text has, by which errors tell their position.
+    /// Returns the number of characters in a text: errors give their position in characters.
     #[must_use]
     pub fn chars(self, text: &[u8]) -> usize {
         match self {
@@ -89,8 +88,8 @@ impl Dialect {
     }
 }
 
-/// What the text may leave behind in the session that runs it. Nothing, if it is certain that it
-/// leaves no trace.
+/// Returns the effects that the text may have on the session that runs it. Empty if it is certain that the text leaves
+/// no trace.
 pub fn scan(text: &[u8], dialect: Dialect, certificates: &Certificates) -> Effects {
     look(text, dialect, certificates).found
 }

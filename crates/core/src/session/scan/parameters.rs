@@ -1,4 +1,4 @@
-//! What SET, RESET and `set_config` leave behind, and which parameters a text of theirs touches.
+//! The effects of SET, RESET and `set_config`, and the parameters that a text touches by them.
 
 use super::{
     Dialect, Effects,
@@ -7,22 +7,22 @@ use super::{
 };
 use crate::session::affects_literals;
 
-/// PostgreSQL cuts longer names.
+/// The longest name, in bytes, that is known not to be truncated by PostgreSQL.
 pub(super) const NAME_MAX: usize = 62;
 
-/// The parameters that a text sets for longer than its transaction, or takes back.
+/// The parameters that a text sets for longer than its transaction, or resets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Touched {
     /// These, in lower case: `role` and `session_authorization` are parameters like others.
     Names(Vec<Vec<u8>>),
-    /// All that the client has set: RESET ALL.
+    /// All parameters that the client has set: RESET ALL.
     All,
-    /// A text that does not tell.
+    /// Parameters that are not known from the text.
     Unknown,
 }
 
-/// The parameters that a text of the class [`Settings`](super::Class::Settings) touches. Names of other
-/// texts may be missing. For a text that is suspect: it allocates.
+/// Returns the parameters that a text of the class [`Settings`](super::Class::Settings) touches. For texts of other
+/// classes, names may be missing. This allocates.
 #[must_use]
 pub fn touched_parameters(text: &[u8], dialect: Dialect) -> Touched {
     if dialect == Dialect::Unreadable || is_broken(text) {
@@ -56,11 +56,11 @@ pub fn touched_parameters(text: &[u8], dialect: Dialect) -> Touched {
     }
 }
 
-/// What is left of a parameter although it was set for the transaction only.
+/// Returns the effects that a parameter leaves although it was set for the transaction only.
 ///
 /// `seed` acts when it is set. Plans that were made under other costs stay with prepared statements, and so do the
-/// values of literals. The others change how the texts after it are read, and those may have been looked at before
-/// that is known here.
+/// values of literals. The others change how later texts are read, and such texts may have been examined before the SET
+/// is known here.
 pub(super) fn lasting(parameter: &[u8]) -> Effects {
     let is = |name: &str| parameter.eq_ignore_ascii_case(name.as_bytes());
     if is("seed") {
@@ -83,22 +83,23 @@ pub(super) fn lasting(parameter: &[u8]) -> Effects {
 /// The prefix of PL/pgSQL's parameters.
 const PLPGSQL: &[u8] = b"plpgsql";
 
-/// Is it a parameter of PL/pgSQL's? It may compile functions otherwise under it (`plpgsql.variable_conflict`), and keeps
-/// what it has compiled for the lifetime of the session, whatever becomes of the parameter.
+/// Returns whether it is a parameter of PL/pgSQL. PL/pgSQL may compile functions differently under it
+/// (`plpgsql.variable_conflict`), and keeps the compiled functions for the lifetime of the session, even if the
+/// parameter is reset.
 #[must_use]
 pub fn affects_compilation(parameter: &[u8]) -> bool {
     let (prefix, rest) = parameter.split_at(parameter.len().min(PLPGSQL.len()));
     prefix.eq_ignore_ascii_case(PLPGSQL) && rest.first() == Some(&b'.')
 }
 
-/// Does RESET of this parameter not take back what it has done to the session?
+/// Returns whether a RESET of this parameter does not undo its effect on the session.
 #[must_use]
 pub fn outlasts_reset(parameter: &[u8]) -> bool {
     affects_compilation(parameter) || parameter.eq_ignore_ascii_case(b"seed")
 }
 
-/// Does a stored plan depend on this parameter? True of the parameters that PostgreSQL's manual lists under
-/// "Query Planning", and of those that decide what literals mean.
+/// Returns whether a stored plan depends on this parameter. This is true for the parameters that PostgreSQL's manual
+/// lists under "Query Planning", and for those that decide what literals mean.
 #[must_use]
 pub fn shapes_plans(parameter: &[u8]) -> bool {
     const NAMES: [&str; 19] = [
@@ -138,7 +139,7 @@ pub fn shapes_plans(parameter: &[u8]) -> bool {
             .any(|name| name.as_bytes().eq_ignore_ascii_case(parameter))
 }
 
-/// What a SET leaves behind; `lexer` stands behind that word.
+/// Returns the effects of a SET. `lexer` stands behind that word.
 pub(super) fn set(mut lexer: Lexer<'_>) -> Effects {
     let scope = lexer.next();
     let is_qualified = lexer.peek().kind == Kind::Dot;
@@ -156,13 +157,14 @@ pub(super) fn set(mut lexer: Lexer<'_>) -> Effects {
     }
 }
 
-/// What a RESET leaves behind; `lexer` stands behind that word.
+/// Returns the effects of a RESET. `lexer` stands behind that word.
 pub(super) fn reset(mut lexer: Lexer<'_>) -> Effects {
     let name = lexer.next();
     parameter(&lexer, name) | Effects::SETTING
 }
 
-/// `TO DEFAULT` brings back what the client has started with, which its server need not have.
+/// Returns the effects of the rest of a SET. `TO DEFAULT` restores the client's startup value, which its server need
+/// not have.
 fn to_default(mut lexer: Lexer<'_>) -> Effects {
     loop {
         let token = lexer.next();
@@ -176,7 +178,7 @@ fn to_default(mut lexer: Lexer<'_>) -> Effects {
     }
 }
 
-/// What is left of the parameter of this name, or that begins so.
+/// Returns the effects of setting the parameter whose name is, or begins with, this token.
 fn parameter(lexer: &Lexer<'_>, name: Token) -> Effects {
     let bytes = lexer.bytes(name);
     let is_qualified = lexer.peek().kind == Kind::Dot;
@@ -192,11 +194,11 @@ fn parameter(lexer: &Lexer<'_>, name: Token) -> Effects {
     }
 }
 
-/// Reads the rest of `SELECT set_config(N, V, L) [AS word] [, ...]` behind SELECT, to the end of the
-/// statement: what it leaves behind, and where it ends. `None` if it is anything else.
+/// Reads the rest of `SELECT set_config(N, V, L) [AS word] [, ...]` behind SELECT, to the end of the statement. Returns
+/// its effects and the lexer at its end; `None` if the statement is anything else.
 ///
-/// N is a plain string that is the name of a parameter, V a plain string or `$n`, L the word true or
-/// false: no function but `set_config` is called, and no operator or cast.
+/// N is a plain string that is the name of a parameter, V a plain string or `$n`, L the word true or false: no function
+/// but `set_config` is called, and no operator or cast.
 pub(super) fn set_config<'a>(mut lexer: Lexer<'a>) -> Option<(Effects, Lexer<'a>)> {
     let mut found = Effects::NONE;
     loop {
@@ -219,12 +221,12 @@ pub(super) fn set_config<'a>(mut lexer: Lexer<'a>) -> Option<(Effects, Lexer<'a>
     }
 }
 
-/// The alias is not looked up, so that it must not be cut.
+/// Returns whether the alias is plain. It is not looked up, so it must not be long enough to be truncated.
 fn is_plain_alias(alias: &[u8]) -> bool {
     alias.len() <= NAME_MAX && alias.is_ascii()
 }
 
-/// One `[pg_catalog.]set_config(N, V, L)`.
+/// Reads one `[pg_catalog.]set_config(N, V, L)`.
 fn call(lexer: &mut Lexer<'_>) -> Option<Effects> {
     let mut token = lexer.next();
     if is_word(lexer, token, "pg_catalog") {
@@ -261,7 +263,7 @@ fn call(lexer: &mut Lexer<'_>) -> Option<Effects> {
     (lexer.next().kind == Kind::Close).then_some(scope | lasting(name))
 }
 
-/// Is it a name of PostgreSQL's own, or a custom one in two parts?
+/// Returns whether it is a name of PostgreSQL's own, or a custom one in two parts.
 fn is_parameter_name(name: &[u8]) -> bool {
     let is_part = |part: &[u8]| {
         part.first()
@@ -278,7 +280,7 @@ fn is_word(lexer: &Lexer<'_>, token: Token, word: &str) -> bool {
     token.kind == Kind::Word && lexer.bytes(token).eq_ignore_ascii_case(word.as_bytes())
 }
 
-/// What stands between quotes, doubled ones as they are.
+/// Returns the text between the quotes; doubled quotes stay doubled.
 fn unquoted(quoted: &[u8]) -> &[u8] {
     &quoted[1..quoted.len() - 1]
 }

@@ -1,7 +1,8 @@
-//! What a text says of its session's state, read in full once it is suspect.
+//! The phrases of a text: everything that the text says about its session's state, parsed in full. Only texts that may
+//! change the session are parsed in this way.
 //!
-//! A text is what its client wanted; what became of it, the server knows. So phrases only say what
-//! to ask for, and what a name was prepared as.
+//! A text shows what its client wanted; only the server knows the outcome. So phrases only decide what to ask the
+//! server, and which statement was prepared under a name.
 
 mod custom;
 mod name;
@@ -14,34 +15,34 @@ pub(super) use name::identifier;
 
 use super::lexer::{Kind, Lexer};
 
-/// One thing that a statement does to its session. Names are as PostgreSQL takes them: folded,
-/// without quotes, cut at 63 bytes.
+/// One change that a statement makes to its session. Names are as PostgreSQL reads them: in lower case unless quoted,
+/// without quotes, truncated at 63 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Phrase<'a> {
     /// SET in all its forms; `role` and `session_authorization` are parameters like others.
     Set {
         /// The parameter.
         name: Cow<'a, [u8]>,
-        /// For the transaction only.
+        /// Whether it is set for the transaction only.
         local: bool,
-        /// `SET name TO DEFAULT`.
+        /// Whether it is `SET name TO DEFAULT`.
         to_default: bool,
     },
     /// RESET of a parameter.
     Reset(Cow<'a, [u8]>),
     /// RESET ALL.
     ResetAll,
-    /// A call of `set_config`, anywhere in a statement; its first argument, if it is a plain string.
+    /// A call of `set_config`, anywhere in a statement, with its first argument, if that is a plain string.
     SetConfig(Option<Cow<'a, [u8]>>),
     /// UNLISTEN, of one channel or of all.
     Unlisten(Option<Cow<'a, [u8]>>),
     /// PREPARE.
     Prepare {
-        /// Its name.
+        /// The statement's name.
         name: Cow<'a, [u8]>,
-        /// Where the PREPARE stands in the text, from its first word to before its semicolon.
+        /// The position of the PREPARE in the text, from its first word to before its semicolon.
         statement: Range<usize>,
-        /// Where the statement stands in the text that was prepared.
+        /// The position of the prepared statement in the text.
         prepared: Range<usize>,
     },
     /// EXECUTE, also within EXPLAIN and CREATE TABLE AS.
@@ -54,7 +55,7 @@ pub enum Phrase<'a> {
     Other,
 }
 
-/// What DISCARD throws away.
+/// The argument of DISCARD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Discard {
     /// DISCARD ALL
@@ -67,16 +68,16 @@ pub enum Discard {
     Temp,
 }
 
-/// The phrases of a text in their order: one at least for each statement, several where a statement
-/// sets several parameters.
+/// Iterates over the phrases of a text in their order. Each statement has at least one, and several if it sets several
+/// parameters.
 #[derive(Debug)]
 pub struct Phrases<'a> {
     lexer: Lexer<'a>,
-    /// Of the statement that was read last.
+    /// The phrases of the statement that was read last.
     found: VecDeque<Phrase<'a>>,
 }
 
-/// What a text says of its session's state. For a text that suspicion has fallen on: it allocates.
+/// Parses the phrases of a text that may change the session. This allocates.
 #[must_use]
 pub fn phrases(text: &[u8]) -> Phrases<'_> {
     Phrases {
@@ -85,7 +86,7 @@ pub fn phrases(text: &[u8]) -> Phrases<'_> {
     }
 }
 
-/// Does a text end in what can't be cut into tokens? Phrases behind that are not found.
+/// Returns whether the end of a text can't be cut into tokens. Phrases behind that place are not found.
 #[must_use]
 pub fn is_broken(text: &[u8]) -> bool {
     let mut lexer = Lexer::new(text);

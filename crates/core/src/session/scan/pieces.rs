@@ -1,13 +1,13 @@
-//! The tokens of a text, for readers outside of the scanner: bodies of functions, and DDL.
+//! The tokens of a text, for readers outside of the scanner: those of function bodies and of DDL.
 
 use super::lexer::{Kind, Lexer, Token};
 
-/// A token, with what of it matters to a reader that compares names.
+/// A token, with the text that a reader needs to compare names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::session) enum Piece<'a> {
     /// An identifier or key word, as it is written.
     Word(&'a [u8]),
-    /// An identifier in quotes, without them. A doubled quote stands within as it is written.
+    /// An identifier in quotes, given without them. Doubled quotes within it stay doubled.
     Quoted(&'a [u8]),
     /// A plain string, or `N'..'`, without its quotes.
     Text(&'a [u8]),
@@ -15,18 +15,18 @@ pub(in crate::session) enum Piece<'a> {
     Value(&'a [u8]),
     /// A parenthesis, a comma, a semicolon, a dot, or one character of an operator.
     Symbol(u8),
-    /// The text is not understood from here on.
+    /// The text can't be read from here on.
     Broken,
 }
 
 impl Piece<'_> {
-    /// Is this the key word? `word` is in lower case.
+    /// Returns whether this is the key word `word`, which is in lower case.
     pub(in crate::session) fn is(self, word: &[u8]) -> bool {
         matches!(self, Self::Word(found) if found.eq_ignore_ascii_case(word))
     }
 }
 
-/// Cuts a text, under `standard_conforming_strings = on`. Ends behind [`Piece::Broken`].
+/// Cuts a text into pieces, under `standard_conforming_strings = on`. Ends behind [`Piece::Broken`].
 pub(in crate::session) fn pieces(text: &[u8]) -> impl Iterator<Item = Piece<'_>> {
     let mut lexer = Lexer::new(text);
     let mut is_done = false;
@@ -47,7 +47,7 @@ fn piece<'a>(lexer: &Lexer<'a>, token: Token) -> Option<Piece<'a>> {
         Kind::Word => Piece::Word(bytes),
         Kind::Quoted => Piece::Quoted(within()),
         Kind::Text => Piece::Text(within()),
-        // `standard_conforming_strings` says what a backslash is in it, as in a plain string.
+        // `standard_conforming_strings` decides what a backslash in it means, as in a plain string.
         Kind::OtherText if matches!(bytes, [b'n' | b'N', ..]) => {
             Piece::Text(bytes.get(2..bytes.len() - 1).unwrap_or(&[]))
         }

@@ -1,5 +1,5 @@
-//! What a text leaves behind: words count wherever they stand, and no grammar is understood but how
-//! statements begin.
+//! The scanner's reader. Words count wherever they stand, and the reader parses no grammar but the beginnings of
+//! statements.
 
 use super::{
     Effects, ddl,
@@ -9,15 +9,15 @@ use super::{
 };
 use crate::session::certificates::{Certificates, Name, Traces};
 
-/// What was found of a text.
+/// The result of reading a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Look {
     pub(super) found: Effects,
-    /// The same text with other numbers and strings in it might have another verdict.
+    /// Whether the same text with other numbers and strings in it might have another verdict.
     pub(super) by_literals: bool,
 }
 
-/// Reads a text. `utf8`: names beyond ASCII stand in it as the catalog writes them.
+/// Reads a text. `utf8` means that the text writes names beyond ASCII as the catalog writes them.
 pub(super) fn look(text: &[u8], utf8: bool, certificates: &Certificates) -> Look {
     let mut reader = Reader {
         lexer: Lexer::new(text),
@@ -44,8 +44,8 @@ pub(super) fn look(text: &[u8], utf8: bool, certificates: &Certificates) -> Look
     }
 }
 
-/// A text that can't be cut into tokens, or has code in a string, may be anything, but not DDL without a
-/// word for it.
+/// Returns the effects of a text that can't be cut into tokens, or that has code in a string. The text may do anything,
+/// but can't do DDL unless it contains a word for it.
 #[cold]
 pub(super) fn unreadable(text: &[u8]) -> Effects {
     match ddl::may_change_catalog(text) {
@@ -54,7 +54,7 @@ pub(super) fn unreadable(text: &[u8]) -> Effects {
     }
 }
 
-/// Stands for all tokens that say nothing.
+/// Stands for all tokens without a meaning.
 const OTHER: Token = Token {
     kind: Kind::Comma,
     start: 0,
@@ -66,23 +66,23 @@ struct Reader<'a> {
     certificates: &'a Certificates,
     utf8: bool,
     found: Effects,
-    /// What names leave behind if the text writes.
+    /// The effects that the names have if the text writes.
     written: Effects,
-    /// A verb that writes stands somewhere.
+    /// Whether the text contains a verb that writes.
     writes: bool,
     by_literals: bool,
     place: Place,
-    /// The token before; a comma in the place of any that was passed over.
+    /// The token before. A comma stands for any token that was skipped.
     before: Token,
-    /// Where the last INSERT or MERGE ends that is a verb, and no name.
+    /// The end of the last INSERT or MERGE that is a verb, and not a name.
     verb_end: usize,
     statement: Statement,
 }
 
-/// Where in a statement a token stands.
+/// The place of a token in a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// Nothing but parentheses came before.
+    /// Only parentheses came before.
     Start,
     /// Behind EXPLAIN and its options.
     Explain,
@@ -93,10 +93,10 @@ enum Place {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Statement {
-    /// The word that it begins with, if that matters, and where the word ends.
+    /// The word with which the statement begins, if that matters, and where the word ends.
     key: Option<(Key, usize)>,
     depth: u32,
-    /// A word that may be its verb has come, outside of parentheses.
+    /// Whether a word that may be the statement's verb has occurred outside of parentheses.
     has_verb: bool,
 }
 
@@ -134,7 +134,7 @@ impl Reader<'_> {
         }
     }
 
-    /// No statement begins so.
+    /// Notes the effects of a beginning that no statement has.
     #[cold]
     fn not_a_statement(&mut self) {
         self.found |= CHANGE;
@@ -149,7 +149,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The options of EXPLAIN, unless the parenthesis holds a query.
+    /// Skips the options of EXPLAIN, unless the parenthesis contains a query.
     fn skip_options(&mut self) {
         let mut ahead = self.lexer;
         let first = ahead.next();
@@ -233,7 +233,7 @@ impl Reader<'_> {
         self.name(hash, name);
     }
 
-    /// An identifier, whatever it means: a name of the database may be the same.
+    /// Looks up an identifier, whatever it means here: an object of the database may have the same name.
     #[inline]
     fn name(&mut self, hash: Name, name: &[u8]) {
         if name.len() > NAME_MAX || !self.utf8 && !name.is_ascii() {
@@ -250,7 +250,7 @@ impl Reader<'_> {
         self.written |= write;
     }
 
-    /// A key word within a statement.
+    /// Handles a key word within a statement.
     fn keyword(&mut self, key: Key, token: Token) {
         match key {
             Key::Insert | Key::Merge => {
@@ -260,7 +260,7 @@ impl Reader<'_> {
                 }
                 self.may_be_verb();
             }
-            // A lock fires no trigger; FOR is reserved, so that no name is meant.
+            // Locking rows fires no trigger. FOR is reserved, so it can't be a name.
             Key::Update if self.is_behind(b"for") => {}
             Key::Update | Key::Delete | Key::Truncate | Key::Copy => {
                 self.writes = true;
@@ -277,7 +277,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Is the token before this word, without quotes?
+    /// Returns whether the token before is this word, without quotes.
     fn is_behind(&self, word: &[u8]) -> bool {
         self.before.kind == Kind::Word && self.lexer.bytes(self.before).eq_ignore_ascii_case(word)
     }
@@ -295,9 +295,9 @@ impl Reader<'_> {
         self.statement.has_verb |= self.statement.depth == 0;
     }
 
-    /// Is an INSERT or MERGE within a statement a verb? Else it may be the alias before `SELECT .. INTO`,
-    /// which makes a table. A verb is the body of a common table expression, or comes behind all of
-    /// them; and in PREPARE there is no SELECT INTO.
+    /// Returns whether an INSERT or MERGE within a statement is a verb. Otherwise, it may be the alias before `SELECT
+    /// .. INTO`, which makes a table. A verb is the body of a common table expression, or follows all of them; and in
+    /// PREPARE there is no SELECT INTO.
     fn is_verb(&self) -> bool {
         match self.before.kind {
             Kind::Open => true,
@@ -309,7 +309,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A call of `set_config`, or a name like it.
+    /// Handles a call of `set_config`, or a name like it.
     fn set_config(&mut self) {
         self.by_literals = true;
         let begin = match self.statement.key {
@@ -328,10 +328,10 @@ impl Reader<'_> {
     }
 }
 
-/// A call of `set_config` of which no more is known.
+/// The effects of a call of `set_config` that is not understood any further.
 const SETS: Effects = Effects::SETTING.and(Effects::OPAQUE);
 
-/// The word that a statement begins with.
+/// The words with which a statement begins.
 impl Reader<'_> {
     #[inline]
     fn first(&mut self, token: Token, meaning: Option<Meaning>) {
@@ -366,7 +366,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A statement that is no query.
+    /// Handles a statement that is not a query.
     fn command(&mut self, key: Key) {
         let found = match key {
             Key::Begin | Key::Fetch | Key::Lock | Key::Declare => Effects::NONE,
@@ -396,7 +396,7 @@ impl Reader<'_> {
         self.found |= found;
     }
 
-    /// What follows are constants, up to the end of the statement.
+    /// Notes that only constants follow, up to the end of the statement.
     fn constants(&mut self, found: Effects) -> Effects {
         self.place = Place::Constants;
         found
@@ -407,7 +407,7 @@ impl Reader<'_> {
         next.kind == Kind::Word && self.lexer.bytes(next).eq_ignore_ascii_case(word)
     }
 
-    /// `ROLLBACK [WORK | TRANSACTION] TO`
+    /// Returns whether this is `ROLLBACK [WORK | TRANSACTION] TO`.
     fn is_to_savepoint(&self) -> bool {
         let mut ahead = self.lexer;
         for _ in 0..2 {
@@ -419,7 +419,7 @@ impl Reader<'_> {
         false
     }
 
-    /// `PREPARE TRANSACTION 'id'`; a statement may have the name, too.
+    /// Returns whether this is `PREPARE TRANSACTION 'id'`; a prepared statement may also be named so.
     fn is_prepare_transaction(&self) -> bool {
         let mut ahead = self.lexer;
         self.follows(b"transaction")

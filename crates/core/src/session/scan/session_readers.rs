@@ -1,7 +1,7 @@
-//! PostgreSQL's own functions and key words that tell something of the session in which they are used. Where the
-//! result of a function that asks for it is kept in a plan, it must not get to other clients.
+//! PostgreSQL's own functions and key words that reveal something of the session in which they are used. If a plan
+//! keeps the result of a function that calls them, that plan must not be used by other clients.
 
-/// Does a function of this name, or the key word, tell something of the session that it is used in?
+/// Returns whether a function of this name, or the key word, reveals something of the session in which it is used.
 pub(in crate::session) fn reads_session(name: &[u8]) -> bool {
     let begins = |with: &[u8]| {
         name.get(..with.len())
@@ -13,7 +13,7 @@ pub(in crate::session) fn reads_session(name: &[u8]) -> bool {
             .any(|reader| reader.as_bytes().eq_ignore_ascii_case(name))
 }
 
-/// `facts.sql` has those that are functions, too.
+/// `facts.sql` also contains those of them that are functions.
 pub(in crate::session) const SESSION_READERS: [&str; 26] = [
     "current_query",
     "current_role",

@@ -1,39 +1,38 @@
-//! Texts that differ in their numbers and strings alone.
+//! Templates: texts that differ only in their numbers and strings.
 //!
-//! A text that fits is not read again. By `scan_cost`: 214 instead of 1,651 instructions for pgbench's
-//! SELECT, 944 instead of 23,118 for a report of four joins.
+//! A text that fits a template is not scanned again. By `scan_cost`, that takes 214 instead of 1,651 instructions for
+//! pgbench's SELECT, and 944 instead of 23,118 for a report of four joins.
 
 use super::{
     blocks,
     lexer::{Kind as TokenKind, Lexer, is_of_word},
 };
 
-/// So many places in a text may differ; what follows them is compared as it is.
+/// The most holes of a template. The text behind the last hole is compared as it is.
 const HOLES_MAX: usize = 256;
 
-/// What is common to such texts, byte for byte, and where something else stands in it.
+/// The part that such texts have in common, byte for byte, and the holes in it, where they may differ.
 ///
-/// A text that fits is cut into the same tokens as the one that the template was made of: the same
-/// words, names and signs, and literals of the same kinds. For a hole stands for nothing but what lies
-/// between the quotes of a plain string, between the ends of a comment that holds no other, or for a
-/// plain decimal number that touches no letter, quote or dot: whatever is in it, it neither begins nor
-/// ends anything. Strings of other kinds, numbers in other spellings, comments of other kinds, and
-/// what lies in quoted names has to be the same.
+/// A text that fits is cut into the same tokens as the one from which the template was made: the same words, names and
+/// signs, and literals of the same kinds. The reason is that a hole only stands for the text between the quotes of a
+/// plain string, for the text between the ends of a comment that contains no other, or for a plain decimal number that
+/// touches no letter, quote or dot: whatever is in the hole neither begins nor ends anything. Strings of other kinds,
+/// numbers in other spellings, comments of other kinds, and quoted names have to be the same.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Template {
-    /// All but what is in the holes.
+    /// The text without the content of the holes.
     fixed: Box<[u8]>,
     holes: Box<[Hole]>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Hole {
-    /// So many bytes stand before it, since the last.
+    /// The number of bytes between the previous hole and this one.
     after: u16,
     kind: Kind,
 }
 
-/// What stands in a hole.
+/// The content of a hole.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Number,
@@ -42,7 +41,7 @@ enum Kind {
 }
 
 impl Template {
-    /// Of one text, literally.
+    /// Makes a template that only this text fits.
     pub(super) fn exact(text: &[u8]) -> Self {
         Self {
             fixed: text.into(),
@@ -50,7 +49,7 @@ impl Template {
         }
     }
 
-    /// Of all texts with other literals and comments.
+    /// Makes a template that also fits texts with other literals and comments.
     pub(super) fn of(text: &[u8]) -> Self {
         let mut maker = Maker::default();
         let mut lexer = Lexer::new(text);
@@ -78,12 +77,12 @@ impl Template {
         }
     }
 
-    /// What it takes.
+    /// Returns the size in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.fixed.len() + size_of_val(&*self.holes)
     }
 
-    /// Is this text one of them?
+    /// Returns whether this text fits.
     #[inline]
     pub(super) fn fits(&self, text: &[u8]) -> bool {
         let (mut fixed, mut rest) = (&*self.fixed, text);
@@ -111,12 +110,12 @@ impl Template {
     }
 }
 
-/// A template that is being made.
+/// Builds a template.
 #[derive(Default)]
 struct Maker {
     fixed: Vec<u8>,
     holes: Vec<Hole>,
-    /// Up to here the text is dealt with.
+    /// The end of the part of the text that has been handled.
     from: usize,
 }
 
@@ -133,7 +132,7 @@ impl Maker {
         self.from = end;
     }
 
-    /// What lies between two tokens: blanks and comments.
+    /// Handles white space and comments between two tokens.
     fn comments(&mut self, text: &[u8], mut at: usize, end: usize) {
         while at < end {
             let rest = &text[at..end];
@@ -143,7 +142,7 @@ impl Maker {
                         self.hole(text, at + 2, at + 2 + len, Kind::Comment);
                         len + 4
                     }
-                    // It holds another one.
+                    // The comment contains another one.
                     None => match blocks::comment_end(text, at) {
                         Some(end) => end - at,
                         None => return,
@@ -159,7 +158,7 @@ impl Maker {
     }
 }
 
-/// Digits, perhaps with a dot among them.
+/// Returns the length of a number: digits, perhaps with a dot among them.
 #[inline]
 fn number_len(text: &[u8]) -> Option<usize> {
     let mut len = blocks::digits(text);
@@ -175,7 +174,7 @@ fn number_len(text: &[u8]) -> Option<usize> {
     Some(len)
 }
 
-/// Up to the quote that closes the string.
+/// Returns the length up to the quote that closes the string.
 #[inline]
 fn string_len(text: &[u8]) -> Option<usize> {
     let mut from = 0;
@@ -188,7 +187,7 @@ fn string_len(text: &[u8]) -> Option<usize> {
     }
 }
 
-/// Up to the end of a comment that holds no other.
+/// Returns the length up to the end of a comment that contains no other.
 fn comment_len(text: &[u8]) -> Option<usize> {
     let mut from = 0;
     loop {
@@ -203,7 +202,7 @@ fn comment_len(text: &[u8]) -> Option<usize> {
     }
 }
 
-/// Would any other number in its place be a token of its own too?
+/// Returns whether any other number in the same place would also be a token by itself.
 fn is_plain(text: &[u8], start: usize, end: usize) -> bool {
     let touches = match text.get(end) {
         Some(&after) => is_of_word(after) || matches!(after, b'.' | b'\'' | b'"' | b'&'),

@@ -1,44 +1,43 @@
-//! What was found of the texts that were said most often lately.
+//! A cache of scan results, for the texts that were sent most often lately.
 
 use super::{Dialect, Effects, blocks, look, scan, template::Template};
 use crate::session::certificates::Certificates;
 
-/// Longer texts are not kept.
+/// Longer texts are not cached.
 const TEXT_LEN_MAX: usize = 4096;
-/// The beginnings of texts lead to so many places,
+/// The number of sets. The hash of a text's beginning selects the set.
 const SETS: usize = 32;
-/// with so many verdicts each,
+/// The most verdicts in a set.
 const WAYS: usize = 8;
-/// on texts that take so many bytes.
+/// The most bytes of texts in a set.
 const SET_BYTES: usize = 10 * 1024;
-/// Where a place is full, one out of so many texts that are not found there is kept, as powers of two: the
-/// more of those that were kept were never said again, the fewer. So what is never said twice is rarely
-/// kept, and rarely compared with.
+/// If a set is full, one of 2^n texts that are not found there is added. The exponent n grows with the number of added
+/// texts that never occurred again. So texts that occur once are rarely added, and rarely compared with.
 const PATIENCE_MIN: u8 = 3;
 const PATIENCE_MAX: u8 = 8;
-/// Of a generator of numbers that takes all values in turn (Knuth's).
+/// The constants of a generator of numbers that takes all values in turn (Knuth's).
 const STEP: u32 = 1_664_525;
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Remembers verdicts by texts, which are compared as a whole; numbers, strings and comments
-/// may differ where they make no difference. At most 320 kB.
+/// Remembers verdicts by texts. The cache compares texts as a whole; numbers, strings and comments may differ where
+/// they make no difference. Takes at most 320 kB.
 #[derive(Debug, Default)]
 pub struct VerdictCache {
-    /// What the verdicts were found under.
+    /// The id of the certificates, and the dialect, under which the verdicts were found.
     under: Option<(u64, Dialect)>,
     sets: Vec<Set>,
 }
 
-/// Verdicts on texts whose beginnings have the same hash, more or less.
+/// Verdicts on texts whose beginnings share some bits of their hash.
 #[derive(Clone, Debug, Default)]
 struct Set {
     known: Vec<Known>,
-    /// Goes on with each text that was not found, as if by chance: no texts that take turns meet it always
-    /// at the same place.
+    /// The state of a pseudorandom generator, which advances with each text that was not found. So texts that alternate
+    /// do not always meet the same decision.
     missed: u32,
-    /// Added to `PATIENCE_MIN`: grows when something was kept for nothing.
+    /// The number that is added to `PATIENCE_MIN`. Grows when an added text never occurred again.
     patience: u8,
-    /// Where the next one that may go is looked for.
+    /// The position of the next verdict that is checked for removal.
     hand: u8,
 }
 
@@ -46,15 +45,15 @@ struct Set {
 struct Known {
     head: u64,
     effects: Effects,
-    /// Since it was last looked at whether it may go.
+    /// Whether the verdict was used since it was last checked for removal.
     was_used: bool,
-    /// Ever.
+    /// Whether the verdict was ever used.
     is_of_use: bool,
     template: Template,
 }
 
 impl VerdictCache {
-    /// As [`scan`] says.
+    /// Returns the same as [`scan`].
     #[inline]
     pub fn scan(&mut self, text: &[u8], dialect: Dialect, certificates: &Certificates) -> Effects {
         if text.is_empty() || text.len() > TEXT_LEN_MAX {
@@ -101,7 +100,7 @@ impl Set {
         Some(known.effects)
     }
 
-    /// A text was not found: is it to be kept?
+    /// Returns whether to add a text that was not found.
     fn takes(&mut self, bytes: usize) -> bool {
         self.missed = self.missed.wrapping_mul(STEP).wrapping_add(1);
         let every = PATIENCE_MIN + self.patience;
@@ -114,7 +113,7 @@ impl Set {
         self.known.len() < WAYS && used.sum::<usize>() + bytes <= SET_BYTES
     }
 
-    /// Keeps one more, in place of those that were of no use, or not lately.
+    /// Adds a verdict, in place of those that were never used, or not lately.
     #[cold]
     fn keep(&mut self, new: Known) {
         if self.patience > 0 || !self.has_room(new.template.bytes()) {
@@ -134,8 +133,8 @@ impl Set {
     }
 }
 
-/// A hash of a text's beginning, as far as it is the same for all that fit the same template: up to
-/// the first digit, quote or slash, behind the comment that it may begin with.
+/// Returns a hash of a text's beginning, as far as it is the same for all texts that fit the same template: up to the
+/// first digit, quote or slash, behind a comment at the start.
 #[inline]
 fn head(text: &[u8]) -> u64 {
     let mut text = text;
@@ -159,7 +158,7 @@ fn head(text: &[u8]) -> u64 {
     if ends { hash } else { add_head(hash, second).0 }
 }
 
-/// Adds sixteen bytes to a hash: does the beginning end among them?
+/// Adds sixteen bytes to a hash, and returns whether the beginning ends among them.
 #[inline]
 fn add_head(hash: u64, bytes: u128) -> (u64, bool) {
     let openings = blocks::openings(&bytes.to_le_bytes());
@@ -254,7 +253,7 @@ mod tests {
         }
     }
 
-    /// Texts of no use are rarely kept, and don't keep others out: not even where they take turns with one.
+    /// Texts that occur once are rarely cached, and don't keep others out, not even where they alternate with one.
     #[test]
     fn what_is_never_said_twice() {
         let certificates = Certificates::none();

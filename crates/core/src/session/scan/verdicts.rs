@@ -1,9 +1,9 @@
-//! Texts and what they must be suspected of.
+//! Tests of the scanner: texts and the effects that it must report for them.
 
 use super::{Dialect, Effects, scan};
 use crate::session::certificates::Certificates;
 
-/// A database with some certified names, and some that are not clean.
+/// Returns the certificates of a database with some certified names, and some that are not clean.
 pub(super) fn database() -> Certificates {
     let clean = [
         "users",
@@ -39,7 +39,7 @@ pub(super) fn database() -> Certificates {
     Certificates::from_rows(1, rows)
 }
 
-/// One text a line; `|` stands before what it must be suspected of.
+/// Checks a table with one text a line; the expected effects stand before `|`.
 #[track_caller]
 fn check_all(table: &str) {
     let certificates = database();
@@ -106,7 +106,7 @@ fn without_a_catalog() {
     };
     check("select now(), lower('A')", Effects::NONE);
     check("select * from pg_catalog.pg_class", Effects::NONE);
-    // Whatever is not in it is a new name, or none.
+    // A name that the catalog does not contain is a new name, or no name at all.
     check("select * from users", Effects::NONE);
     check("select clean_function()", Effects::NONE);
     let found = scan(b"select 1", Dialect::Utf8, &Certificates::unread());
@@ -129,7 +129,7 @@ fn a_database_where_anything_may_happen() {
     );
 }
 
-/// Pieces that random texts are made of, some of them twice for their frequency.
+/// Pieces of which random texts are made, some of them twice so that they occur more often.
 const PIECES: &str = include_str!("verdicts/pieces.txt");
 
 /// A small generator of numbers (xorshift).
@@ -158,7 +158,7 @@ fn words_of_a_database() {
     check("select cast('x' as \"dirty_domain\")", Effects::SETTING);
 }
 
-/// Literals of all spellings, and what looks like some, or ends one.
+/// Literals of all spellings, and texts that look like literals, or end one.
 const LITERALS: [&str; 51] = [
     "0",
     "7",
@@ -213,8 +213,8 @@ const LITERALS: [&str; 51] = [
     "-- '\n",
 ];
 
-/// Where a text fits the template of another, its tokens are of the same kinds, and it is suspected of
-/// the same; and whatever was said before, a verdict is what it is without a memory.
+/// A text that fits the template of another has tokens of the same kinds, and the same effects. The verdicts of the
+/// cache are the same as without a cache, whatever was scanned before.
 #[test]
 fn other_literals() {
     use super::{
@@ -292,8 +292,8 @@ fn other_literals() {
     assert!(fitting > 1000 && open > 900, "{fitting} {open}");
 }
 
-/// The reader of names passes over nothing that ends a statement, opens or closes a parenthesis, or is a name,
-/// whatever stands around it.
+/// The reader of names skips nothing that ends a statement, opens or closes a parenthesis, or is a name, whatever
+/// stands around it.
 #[test]
 fn names_and_what_is_passed_over() {
     use super::lexer::{Kind, Lexer};

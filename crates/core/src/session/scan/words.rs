@@ -1,17 +1,16 @@
-//! The words that decide something in a text: key words, and names of PostgreSQL's own that leave a
-//! trace. One table, found by one hash.
+//! The words that the scanner looks for in a text: key words, and those names of PostgreSQL's own that leave a trace.
+//! All are in one hash table.
 
 use super::{Effects, denied};
 use crate::session::certificates::Name;
 
-/// What a text may leave that writes to a system catalog, or makes something in `pg_temp`.
+/// The effects of a text that writes to a system catalog, or that makes something in `pg_temp`.
 pub(super) const CHANGE: Effects = Effects::OPAQUE.and(Effects::TEMP);
 
-/// What a word means where it stands as it is, without quotes.
+/// The meaning of a word without quotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
-    /// A name, with or without quotes: what its use leaves behind, and what it leaves in a text that
-    /// writes.
+    /// A name, with or without quotes: the effects of its use, and the effects that it has in a text that writes.
     Name(Effects, Effects),
     /// The function `set_config`.
     SetConfig,
@@ -19,7 +18,7 @@ pub(super) enum Meaning {
     Key(Key),
 }
 
-/// The key words that matter, several of them together where they mean the same.
+/// The key words that matter. Key words with the same meaning share a variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
     /// ANALYZE, ANALYSE, VERBOSE
@@ -108,14 +107,14 @@ const KEYS: [(&str, Key); 42] = [
     ("update", Key::Update),
     ("values", Key::Select),
     ("verbose", Key::Analyze),
-    // WITH is looked up behind the array, so that its length shows a word forgotten here.
+    // WITH is looked up behind the array, so the array's length reveals a word that was forgotten here.
 ];
 
 /// The table has 2^11 places.
 const BITS: u32 = 11;
 const PLACES: usize = 1 << BITS;
 
-/// How many words there are.
+/// The number of words.
 const LEN: usize =
     KEYS.len() + 3 + denied::TRACES.len() + denied::OPAQUE.len() + denied::CATALOGS.len();
 
@@ -153,8 +152,8 @@ const fn all_words() -> [(&'static str, Meaning); LEN] {
     words
 }
 
-/// Places in [`WORDS`] by the hash of a word, counted from one; zero is a free place. A taken one leads
-/// to the next.
+/// Maps the hash of a word to its index in [`WORDS`], counted from one; zero is a free place. A taken place leads to
+/// the next.
 static TABLE: [u16; PLACES] = {
     let mut table = [0; PLACES];
     let words = all_words();
@@ -170,7 +169,7 @@ static TABLE: [u16; PLACES] = {
     table
 };
 
-/// A bit for each hash of a word, by its upper bits: most words mean nothing.
+/// A bit for each hash of a word, by its upper bits. Most words of a text have no meaning, and are ruled out here.
 static FILTER: [u64; 128] = {
     let mut filter = [0; 128];
     let words = all_words();
@@ -183,16 +182,16 @@ static FILTER: [u64; 128] = {
     filter
 };
 
-/// May a word with this hash mean something? False for certain if it does not, and does not begin with
-/// p or b.
+/// Returns whether a word with this hash may have a meaning. `false` is certain only for words that do not begin with p
+/// or b.
 #[inline]
 pub(super) fn may_mean(name: Name, first: u8) -> bool {
     let bit = name.place(13);
     FILTER[bit / 64] >> (bit % 64) & 1 == 1 || matches!(first | 0x20, b'p' | b'b')
 }
 
-/// What the word means that stands in `text` from `start` to `end`, in any case, and that has the hash
-/// `name`. `None`: nothing, in every PostgreSQL.
+/// Returns the meaning of the word in `text` from `start` to `end`, in any case, which has the hash `name`. `None`: the
+/// word has no meaning in any PostgreSQL.
 pub(super) fn meaning(name: Name, text: &[u8], start: usize, end: usize) -> Option<Meaning> {
     let mut place = name.place(BITS);
     while TABLE[place] != 0 {
@@ -208,8 +207,8 @@ pub(super) fn meaning(name: Name, text: &[u8], start: usize, end: usize) -> Opti
     }
 }
 
-/// Is it the same in any case? `word` is in lower case, and both are as long. Another byte than a letter
-/// may be taken for one that no identifier has without quotes.
+/// Returns whether both words are the same in any case. `word` is in lower case, and both have the same length. A byte
+/// that is not a letter may be taken for one that no identifier without quotes has.
 #[inline]
 fn is_same(found: &[u8], word: &[u8]) -> bool {
     const FOLD: u64 = 0x2020_2020_2020_2020;
@@ -231,7 +230,7 @@ fn is_same(found: &[u8], word: &[u8]) -> bool {
     }
 }
 
-/// Names that are known by how they begin.
+/// Returns the meaning of names that are known by their beginning.
 fn by_beginning(name: &[u8]) -> Option<Meaning> {
     let begins = |with: &[u8]| {
         name.get(..with.len())

@@ -1,7 +1,7 @@
-//! Names of custom parameters, in texts that come in pieces.
+//! Finds names of custom parameters, in texts that arrive in pieces.
 //!
-//! This reader does not stand on the lexer: names also stand in strings, which may be bodies of functions,
-//! and a text that is longer than a buffer is passed on without being held as a whole.
+//! This reader does not use the lexer: names also occur in strings, which may be bodies of functions, and a text that
+//! is longer than a buffer is forwarded without being held as a whole.
 
 use std::collections::BTreeSet;
 
@@ -10,15 +10,15 @@ use crate::session::{
     scan::lexer::{is_of_word, starts_word},
 };
 
-/// The longest of the words that names follow.
+/// The length of the longest word that a name can follow.
 const WORD_MAX: usize = b"current_setting".len();
 
-/// Names of custom parameters (`app.tenant`) that a text mentions, in lower case: as the argument of
-/// `set_config` or `current_setting`, or after SET, SHOW, RESET; in strings too, which may be bodies
-/// of functions. There may be more than the text means.
+/// Collects names of custom parameters (`app.tenant`) that a text mentions, in lower case: as the argument of
+/// `set_config` or `current_setting`, or after SET, SHOW, RESET; in strings too, which may be bodies of functions.
+/// There may be more names than the text means.
 ///
-/// Nothing in SQL lists such parameters; only those can be asked for whose names are known. So a text that
-/// comes in pieces is read as well.
+/// Nothing in SQL lists such parameters; a server can only be asked for those with a known name. So texts that arrive
+/// in pieces are read as well.
 #[derive(Debug, Default)]
 pub struct CustomNames {
     found: BTreeSet<Vec<u8>>,
@@ -27,33 +27,33 @@ pub struct CustomNames {
     is_word: bool,
     /// See [`CustomNames::may_reset`].
     may_reset: bool,
-    /// What may become names. No more than a few at a time, since one character ends most.
+    /// Possible names. Only a few at a time, since one character ends most of them.
     readers: Vec<Reader>,
 }
 
-/// What comes behind a word that a name follows.
+/// The expected input behind a word that a name can follow.
 #[derive(Debug, PartialEq, Eq)]
 enum Reader {
-    /// An opening parenthesis is to come, perhaps with quotes around the function's name.
+    /// An opening parenthesis, perhaps after the closing quote of the function's name.
     Open,
-    /// Quotes of the argument, which may stand in a string itself.
+    /// The quotes of the argument, which may itself stand in a string.
     Quote,
     /// White space.
     Blank,
-    /// The name, of which this has come.
+    /// The name, of which this part has been read.
     Name {
         name: Vec<u8>,
         dots: bool,
-        /// A part of it is to begin.
+        /// Whether a part of the name is about to begin.
         fresh: bool,
-        /// It is an argument.
+        /// Whether the name is an argument.
         quoted: bool,
     },
-    /// It is none.
+    /// This is not a name.
     Dead,
 }
 
-/// All that a text mentions.
+/// Returns all names that a text mentions.
 #[must_use]
 pub fn custom_names(text: &[u8]) -> BTreeSet<Vec<u8>> {
     let mut names = CustomNames::default();
@@ -62,20 +62,20 @@ pub fn custom_names(text: &[u8]) -> BTreeSet<Vec<u8>> {
 }
 
 impl CustomNames {
-    /// A longer name is cut, to one byte more than this.
+    /// Longer names are cut to one byte more than this.
     pub const NAME_MAX: usize = 255;
 
-    /// Reads on.
+    /// Reads the next bytes of the text.
     pub fn read(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             self.next(byte);
         }
     }
 
-    /// The text has come to its end.
+    /// Notes the end of the text, and returns the names.
     #[must_use]
     pub fn finish(mut self) -> BTreeSet<Vec<u8>> {
-        // No name goes on with it, and no word.
+        // A zero byte continues neither a name nor a word.
         self.next(0);
         self.found
     }
@@ -99,7 +99,7 @@ impl CustomNames {
         }
     }
 
-    /// Stands a word in what has come by which parameters return to what they were at the start?
+    /// Returns whether the text so far contains a word by which parameters return to their startup values.
     #[must_use]
     pub fn may_reset(&self) -> bool {
         self.may_reset
@@ -121,10 +121,10 @@ impl CustomNames {
         for reader in &mut self.readers {
             if let Some(name) = reader.next(byte) {
                 if self.found.len() > CustomParameters::MAX {
-                    // That is known to be too many.
+                    // The number of names is above the limit already.
                     continue;
                 }
-                // It may stand between dollars.
+                // The name may stand between dollar signs.
                 let parts = name.split(|&byte| byte == b'$');
                 let parts = parts.filter(|part| part.contains(&b'.') && !part.ends_with(b"."));
                 self.found.extend(parts.map(<[u8]>::to_vec));
@@ -136,7 +136,7 @@ impl CustomNames {
 }
 
 impl Reader {
-    /// Gives a name that ends before this byte.
+    /// Returns the name, if one ends before this byte.
     fn next(&mut self, byte: u8) -> Option<Vec<u8>> {
         match self {
             Self::Open => match byte {
@@ -174,7 +174,7 @@ impl Reader {
                     _ => {
                         let is_name = *dots && !*fresh;
                         let found = is_name.then(|| std::mem::take(name));
-                        // What seemed its beginning may be that of `E'..'`.
+                        // The letters that seemed to begin the name may be the prefix of `E'..'`.
                         let is_prefix =
                             *quoted && !is_name && name.iter().all(|byte| *byte == b'e');
                         *self = match is_prefix && is_quote(byte) {

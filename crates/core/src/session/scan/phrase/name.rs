@@ -1,13 +1,13 @@
-//! Identifiers and strings as PostgreSQL takes them.
+//! Identifiers and strings as PostgreSQL reads them.
 
 use std::borrow::Cow;
 
 use crate::session::scan::lexer::{Kind, Lexer, Token};
 
-/// Longer names are cut (`NAMEDATALEN` - 1).
+/// PostgreSQL truncates longer names (`NAMEDATALEN` - 1).
 const LEN_MAX: usize = 63;
 
-/// A word or quoted identifier as a name.
+/// Returns the name that a word or quoted identifier means.
 pub(in crate::session::scan) fn identifier<'a>(
     lexer: &Lexer<'a>,
     token: Token,
@@ -20,7 +20,7 @@ pub(in crate::session::scan) fn identifier<'a>(
     }
 }
 
-/// A plain string's value.
+/// Returns a plain string's value.
 pub(super) fn string<'a>(lexer: &Lexer<'a>, token: Token) -> Option<Cow<'a, [u8]>> {
     (token.kind == Kind::Text).then(|| undoubled(lexer.bytes(token), b'\''))
 }
@@ -33,7 +33,7 @@ fn folded(word: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// What stands between quotes, each pair of them within taken as one.
+/// Returns the text between quotes, with each doubled quote as one.
 fn undoubled(quoted: &[u8], quote: u8) -> Cow<'_, [u8]> {
     let within = &quoted[1..quoted.len() - 1];
     if !within.contains(&quote) {
@@ -50,7 +50,7 @@ fn undoubled(quoted: &[u8], quote: u8) -> Cow<'_, [u8]> {
     Cow::Owned(value)
 }
 
-/// Cut where PostgreSQL cuts it, before a character of UTF-8 that does not fit.
+/// Truncates the name where PostgreSQL does, before a character of UTF-8 that does not fit.
 fn cut(name: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
     if name.len() <= LEN_MAX {
         return name;

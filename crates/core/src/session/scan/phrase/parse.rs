@@ -1,11 +1,11 @@
-//! One statement's phrases.
+//! Parses the phrases of one statement.
 
 use std::{borrow::Cow, collections::VecDeque};
 
 use super::{Discard, Phrase, name};
 use crate::session::scan::lexer::{Kind, Lexer, Token};
 
-/// Reads to the end of the next statement; adds nothing only at the end of the text.
+/// Reads to the end of the next statement. Adds no phrase only at the end of the text.
 pub(super) fn statement<'a>(lexer: &mut Lexer<'a>, found: &mut VecDeque<Phrase<'a>>) {
     let first = loop {
         let token = lexer.next();
@@ -25,7 +25,7 @@ pub(super) fn statement<'a>(lexer: &mut Lexer<'a>, found: &mut VecDeque<Phrase<'
     if reader.found.is_empty() {
         reader.found.push_back(Phrase::Other);
     }
-    // From the statement's beginning again: what was not understood of it is passed over.
+    // Reads from the statement's beginning again, and skips the part that was not understood.
     loop {
         let token = lexer.next();
         match token.kind {
@@ -53,7 +53,7 @@ impl<'a> Reader<'a, '_> {
         self.lower(self.lexer.peek())
     }
 
-    /// A word in lower case; empty if it is none.
+    /// Returns a word in lower case; empty if the token is not a word.
     fn lower(&self, token: Token) -> Cow<'a, [u8]> {
         if token.kind == Kind::Word {
             name::identifier(&self.lexer, token).unwrap_or_default()
@@ -67,7 +67,7 @@ impl<'a> Reader<'a, '_> {
         name::identifier(&self.lexer, token)
     }
 
-    /// What the statement that begins so says; None for what is in `found` already.
+    /// Returns the phrase of the statement that begins with this token; `None` if its phrases are in `found` already.
     fn phrase(&mut self, first: Token) -> Option<Phrase<'a>> {
         match &*self.lower(first) {
             b"set" => self.set(),
@@ -110,7 +110,7 @@ impl<'a> Reader<'a, '_> {
         }
     }
 
-    /// The parameter's name comes next.
+    /// Reads the parameter's name, which comes next, and what follows.
     fn parameter(&mut self, local: bool) -> Option<Phrase<'a>> {
         let plain = |name: &'static [u8], to_default| {
             Some(Phrase::Set {
@@ -162,7 +162,7 @@ impl<'a> Reader<'a, '_> {
         })
     }
 
-    /// `a`, or `a.b`, as one name.
+    /// Reads `a`, or `a.b`, as one name.
     fn parameter_name(&mut self) -> Option<Cow<'a, [u8]>> {
         let mut name = self.identifier()?;
         while self.lexer.peek().kind == Kind::Dot {
@@ -175,7 +175,7 @@ impl<'a> Reader<'a, '_> {
         Some(name)
     }
 
-    /// `SET SESSION CHARACTERISTICS AS TRANSACTION` and modes.
+    /// Reads `SET SESSION CHARACTERISTICS AS TRANSACTION` and modes.
     fn characteristics(&mut self) {
         for name in [
             &b"default_transaction_isolation"[..],
@@ -265,8 +265,8 @@ impl<'a> Reader<'a, '_> {
         }))
     }
 
-    /// `EXPLAIN .. EXECUTE name`, `CREATE TABLE .. AS EXECUTE name`. The word may be a name
-    /// elsewhere, so there may be more of them than are executed.
+    /// Finds `EXPLAIN .. EXECUTE name` and `CREATE TABLE .. AS EXECUTE name`. The word EXECUTE may be a name elsewhere,
+    /// so there may be more phrases than executions.
     fn execute_within(&mut self) {
         let begin = self.lexer;
         loop {
@@ -285,7 +285,7 @@ impl<'a> Reader<'a, '_> {
         self.set_config_calls();
     }
 
-    /// The calls of `set_config` in the rest of the statement.
+    /// Finds the calls of `set_config` in the rest of the statement.
     fn set_config_calls(&mut self) {
         loop {
             let token = self.lexer.next();

@@ -4,7 +4,7 @@ fn shown(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The phrases of a text, one word for each.
+/// Returns the phrases of a text, one word for each.
 fn of(text: &str) -> String {
     let word = |phrase| match phrase {
         Phrase::Set {
@@ -195,7 +195,7 @@ fn custom_parameters() {
     check(&format!("set a.{}", "b".repeat(300)), &[&cut]);
 }
 
-/// However a text comes in pieces.
+/// The result does not depend on how a text is cut into pieces.
 #[test]
 fn custom_parameters_in_pieces() {
     let text =
@@ -213,7 +213,7 @@ fn custom_parameters_in_pieces() {
     }
 }
 
-/// Startup values may come back by such a text.
+/// Such a text may bring back startup values.
 #[test]
 fn resets_in_pieces() {
     for (pieces, may_reset) in [
