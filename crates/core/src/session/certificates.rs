@@ -1,12 +1,12 @@
-//! Which functions and relations of a database are certain to leave no trace in the session that
-//! uses them.
+//! The certificates of a database: which of its functions and relations are certain to leave no trace in the session
+//! that uses them.
 //!
-//! A name is certified when everything in the database that has it is clean, in whichever schema:
-//! so a certificate needs no search path, and no folding of case. What is not known is opaque.
+//! A name is certified if everything in the database that has the name is clean, in whichever schema. So a certificate
+//! needs neither a search path nor folding of case. Anything that is not known is opaque.
 //!
-//! Names are held as hashes alone. Two names of the catalog that collide share what both are
-//! suspected of, so a collision can only make a text more suspect; a name that the catalog did not
-//! have when it was read could pass for another with a chance of one in 2^64 for each name held.
+//! Only the hashes of names are stored. If two names of the catalog collide, both have the effects of both, so a
+//! collision can only add effects to a text. A name that was not in the catalog when it was read could pass for another
+//! one, with a chance of one in 2^64 for each stored name.
 
 mod body;
 mod extensions;
@@ -26,26 +26,25 @@ use names::NameTable;
 
 use super::scan::{DdlWords, Effects, builtin_traces};
 
-/// What a function or relation of some name leaves behind.
+/// The effects of using a function or relation of some name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Traces {
-    /// When a function is called, when a relation is read.
+    /// The effects of a call of the function, or of reading the relation.
     pub(crate) read: Effects,
-    /// When a relation is written.
+    /// The effects of writing to the relation.
     pub(crate) write: Effects,
 }
 
-/// What to ask a server, as one simple query, with any settings: [`Facts`] takes the rows.
+/// The query for the catalog's facts: one simple query, which works under any settings. [`Facts`] takes the rows.
 pub const FACTS: &str = include_str!("certificates/facts.sql");
-/// What to ask it before: which cluster it is of. It may not have the right to say.
+/// The query that comes before: it asks which cluster the server belongs to. The user may not have the right to ask.
 pub const SYSTEM: &str = "SELECT 's', system_identifier FROM pg_catalog.pg_control_system()";
 
-/// What to ask it behind [`SYSTEM`] instead of [`FACTS`], if nothing is to be known but which database it is connected
-/// to.
+/// The query that follows [`SYSTEM`] instead of [`FACTS`] if only the identity of the connected database is needed.
 pub const IDENTITY: &str = "SELECT 'd', oid, pg_catalog.current_setting('server_encoding') FROM pg_catalog.pg_database \
     WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database();SELECT 'end'";
 
-/// Whom the configuration trusts, or not.
+/// The functions and extensions that the configuration trusts, or does not trust.
 #[derive(Clone, Debug, Default)]
 pub struct Trust {
     /// Functions with these names are certified (`certified_functions`).
@@ -54,10 +53,10 @@ pub struct Trust {
     pub pinning: HashSet<Box<str>>,
 }
 
-/// More names of a kind are not remembered; what is not known is opaque.
+/// The most names of each kind that are remembered. A name that is not known is opaque.
 const NAMES_MAX: usize = 60_000;
 
-/// What is certified of one database. Cheap to clone.
+/// The certificates of one database. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Certificates {
     known: Arc<Known>,
@@ -66,54 +65,55 @@ pub struct Certificates {
 #[derive(Clone, Debug, Default)]
 struct Known {
     generation: u64,
-    /// A hash of all that is known, in any order.
+    /// A hash of everything that is known, independent of the order.
     digest: u64,
-    /// What words leave behind; that of others is nothing.
+    /// The effects of words. Other words have none.
     words: NameTable,
-    /// Functions by OID: users', and PostgreSQL's own that leave something.
+    /// The effects of functions by OID: users' functions, and those of PostgreSQL's own that have effects.
     calls: Arc<HashMap<u32, Effects>>,
-    /// Of every text, whatever it says.
+    /// The effects that every text has, whatever its words.
     every_text: Effects,
     custom_names: BTreeSet<Box<[u8]>>,
     /// Whether the catalog is in UTF8.
     utf8: bool,
-    /// A reading has told, and nothing may have changed since.
+    /// Whether the catalog was read, and nothing may have changed since.
     is_read: bool,
     has_event_triggers: bool,
-    /// Each session may hold something from its login on.
+    /// Whether each session may have state from its login on.
     logins_leave_state: bool,
-    /// A function or a relation may do DDL.
+    /// Whether a function or a relation may do DDL.
     has_ddl_code: bool,
-    /// One that does has a name that can't be found without reading a text as tokens.
+    /// Whether a function or relation that may do DDL has a name that can't be found without cutting a text into
+    /// tokens.
     has_odd_ddl_name: bool,
     opaque_reason: Option<Box<str>>,
     unclean_reason: Option<Box<str>>,
     counts: Counts,
-    /// Some that are not clean.
+    /// Some functions and relations that are not clean.
     suspects: Arc<[Suspect]>,
 }
 
-/// A function or relation that is not clean, for people.
+/// A function or relation that is not clean, as shown to operators.
 #[derive(Clone, Debug)]
 pub(crate) struct Suspect {
     /// `function`, `relation` or `built-in`.
     pub(crate) kind: &'static str,
     pub(crate) name: Box<str>,
     pub(crate) traces: Traces,
-    /// Why it is opaque.
+    /// The reason why it is opaque.
     pub(crate) reason: Option<Box<str>>,
 }
 
-/// How much a reading of the catalog has found.
+/// The numbers of objects that were found when the catalog was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Functions of users.
     pub functions: usize,
-    /// Those of them that are not certified.
+    /// Those `functions` that are not certified.
     pub opaque_functions: usize,
     /// Tables, views and the like of users.
     pub relations: usize,
-    /// Those of them that can't be read, or not be written, without calling such a function.
+    /// Those `relations` that can't be read, or not be written, without calling such a function.
     pub opaque_relations: usize,
 }
 
@@ -124,8 +124,8 @@ impl Default for Certificates {
 }
 
 impl Certificates {
-    /// What is true of every database: PostgreSQL's own functions and catalogs are certified, no
-    /// relation or function of a user's is.
+    /// Returns the facts that are true of every database: PostgreSQL's own functions and catalogs are certified, and no
+    /// relation or function of a user is.
     #[must_use]
     pub fn none() -> Self {
         Self {
@@ -133,8 +133,8 @@ impl Certificates {
         }
     }
 
-    /// What is true of a database of which nothing is known yet: it may have operators, casts and types that
-    /// call functions, which no text need name. So every text is suspect.
+    /// Returns the certificates of a database of which nothing is known yet. It may have operators, casts and types
+    /// that call functions without any name in a text. So every text is opaque.
     #[must_use]
     pub fn unread() -> Self {
         let mut known = Known::default();
@@ -144,8 +144,8 @@ impl Certificates {
         }
     }
 
-    /// These, when something may have changed since they were read: every text is opaque. What was known of words
-    /// still tells which texts may do DDL.
+    /// Returns these certificates for the case that something may have changed since they were read: every text is
+    /// opaque. The known effects of words still show which texts may do DDL.
     #[must_use]
     pub fn outdated(&self, generation: u64) -> Self {
         let mut known = (*self.known).clone();
@@ -158,7 +158,7 @@ impl Certificates {
         }
     }
 
-    /// What follows from the facts of a database. Takes a time that grows with the number of its functions,
+    /// Derives the certificates from the facts of a database. The time grows with the number of its functions,
     /// relations and uses.
     #[must_use]
     pub fn from_facts(generation: u64, mut facts: Facts) -> Self {
@@ -194,11 +194,11 @@ impl Certificates {
         }
     }
 
-    /// What is said of names, for tests of those who read texts: rows of kind, name, what a use leaves behind
-    /// and what writing to it does, both as names of suspicions with blanks between, or empty.
+    /// Builds certificates for tests of the scanner, from rows of kind, name, the effects of a use and the effects of
+    /// writing. Both effects are names of [`Effects`] separated by blanks, or empty.
     ///
-    /// Kinds: `f` function, `r` relation, `w` word, `s` custom parameter, `e` every text (with the name `utf8`:
-    /// the database is in UTF8). A row that is not understood makes every text opaque.
+    /// Kinds: `f` function, `r` relation, `w` word, `s` custom parameter, `e` every text (with the name `utf8`: the
+    /// database is in UTF8). A row that is not understood makes every text opaque.
     pub fn from_rows<'a>(generation: u64, rows: impl IntoIterator<Item = [&'a [u8]; 4]>) -> Self {
         let mut known = Known {
             generation,
@@ -223,50 +223,51 @@ impl Certificates {
         }
     }
 
-    /// The same, with another generation.
+    /// Returns the same certificates with another generation.
     #[must_use]
     pub fn stamped(mut self, generation: u64) -> Self {
         Arc::make_mut(&mut self.known).generation = generation;
         self
     }
 
-    /// Grows with each reading of the catalog: a verdict of another generation is not of now.
+    /// Returns the generation, which grows with each reading of the catalog. A verdict of another generation is out of
+    /// date.
     #[must_use]
     #[inline]
     pub fn generation(&self) -> u64 {
         self.known.generation
     }
 
-    /// Tells certificates apart that say different things, those of different databases too: what
-    /// was found under others with the same id holds under these. 44 bits, and never zero.
+    /// Returns an id that differs between certificates with different contents, also of different databases. A verdict
+    /// found under one holds under all others with the same id. The id has 44 bits, and is never zero.
     #[must_use]
     #[inline]
     pub fn id(&self) -> u64 {
         self.known.digest >> 20 | 1
     }
 
-    /// What every text is suspected of.
+    /// Returns the effects that every text has.
     #[inline]
     pub(crate) fn every_text(&self) -> Effects {
         self.known.every_text
     }
 
-    /// Do names beyond ASCII stand in the catalog as in a text in UTF8?
+    /// Returns whether the catalog writes names beyond ASCII as a text in UTF8 does.
     #[inline]
     pub(crate) fn is_utf8(&self) -> bool {
         self.known.utf8
     }
 
-    /// What a word or quoted identifier leaves behind, wherever it stands: `read` in any text, `write` in one
-    /// that may write. A name that is not known leaves nothing.
+    /// Returns the effects of a word or quoted identifier, wherever it stands: `read` in any text, `write` in one that
+    /// may write. A name that is not known has no effects.
     #[inline]
     #[must_use]
     pub(crate) fn word(&self, name: Name) -> Traces {
         self.known.words.get(name).unwrap_or_default()
     }
 
-    /// The same, with what PostgreSQL's own functions and relations leave behind, which readers of texts know by
-    /// themselves.
+    /// Returns the same, with the effects of PostgreSQL's own functions and relations, which the scanner knows without
+    /// certificates.
     #[must_use]
     pub(crate) fn any_word(&self, name: &[u8]) -> Traces {
         let builtin = builtin_traces(name).unwrap_or_default();
@@ -277,25 +278,25 @@ impl Certificates {
         }
     }
 
-    /// May a call of the function with this OID do DDL?
+    /// Returns whether a call of the function with this OID may do DDL.
     #[must_use]
     pub fn calls_ddl(&self, oid: u32) -> bool {
         may_do_ddl(self.call_by_oid(oid))
     }
 
-    /// May a function or a relation of the database do DDL?
+    /// Returns whether a function or a relation of the database may do DDL.
     #[must_use]
     pub fn has_ddl_code(&self) -> bool {
         self.known.has_ddl_code
     }
 
-    /// May one of those have a name that is not found by splitting a text into words?
+    /// Returns whether one of those may have a name that is not found by splitting a text into words.
     #[must_use]
     pub fn has_odd_ddl_name(&self) -> bool {
         self.known.has_odd_ddl_name
     }
 
-    /// What a call of the function with this OID leaves behind.
+    /// Returns the effects of a call of the function with this OID.
     pub(crate) fn call_by_oid(&self, oid: u32) -> Effects {
         let unknown = if oid < facts::FIRST_OF_USERS {
             Effects::NONE
@@ -305,62 +306,63 @@ impl Certificates {
         self.known.calls.get(&oid).copied().unwrap_or(unknown)
     }
 
-    /// Is there an event trigger, which any DDL may fire?
+    /// Returns whether there is an event trigger, which any DDL may fire.
     #[must_use]
     pub(crate) fn has_event_triggers(&self) -> bool {
         self.known.has_event_triggers
     }
 
-    /// May each session hold something from its login on, since an event trigger runs code then that is not certified?
+    /// Returns whether each session may have state from its login on, since an event trigger then runs code that is not
+    /// certified.
     #[must_use]
     pub fn logins_leave_state(&self) -> bool {
         self.known.logins_leave_state
     }
 
-    /// Why every text is opaque: the object and what it does, if a reading has found one.
+    /// Returns why every text is opaque: the object and what it does, if the reading of the catalog has found one.
     #[must_use]
     pub fn opaque_reason(&self) -> Option<&str> {
         self.known.opaque_reason.as_deref()
     }
 
-    /// Why a clean would not do after opaque statements: which language or function of the database may keep
-    /// what no clean takes away.
+    /// Returns why a clean would not be enough after opaque statements: the language or function of the database that
+    /// may keep state which no clean removes.
     #[must_use]
     pub fn unclean_reason(&self) -> Option<&str> {
         self.known.unclean_reason.as_deref()
     }
 
-    /// Functions and relations that are not clean, as many as are remembered.
+    /// Returns functions and relations that are not clean, as many as are remembered.
     pub(crate) fn suspects(&self) -> &[Suspect] {
         &self.known.suspects
     }
 
-    /// Is it certain that the database has no function of a user's?
+    /// Returns whether it is certain that the database has no function of a user.
     #[must_use]
     pub fn has_no_functions(&self) -> bool {
         self.known.is_read && self.known.counts.functions == 0
     }
 
-    /// How much was found.
+    /// Returns the numbers of objects that were found.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.known.counts
     }
 
-    /// Has the database a function named `set_config` of its own that leaves a trace?
+    /// Returns whether the database has a function of its own named `set_config` that has effects.
     pub(crate) fn redefines_set_config(&self) -> bool {
         self.word(Name::of(b"set_config")) != Traces::default()
     }
 
-    /// Custom parameters that functions and policies of the database name, in lower case. Nothing in
-    /// SQL lists such parameters; only those can be asked for whose names are known.
+    /// Returns the custom parameters that functions and policies of the database name, in lower case. Nothing in SQL
+    /// lists such parameters; a server can only be asked for those with a known name.
     pub fn custom_names(&self) -> impl Iterator<Item = &[u8]> {
         self.known.custom_names.iter().map(|name| &**name)
     }
 }
 
 impl Known {
-    /// Every text may do anything.
+    /// Makes every text opaque.
     fn doubt_every_text(&mut self) {
         self.add_to_every_text(Effects::OPAQUE);
     }
@@ -413,7 +415,7 @@ impl Known {
         }
     }
 
-    /// One more thing by which certificates differ.
+    /// Adds one entry to the digest by which certificates differ.
     fn note(&mut self, kind: &[u8], name: &[u8], traces: Traces) {
         let row = [kind, b"/", name].concat();
         let bits = u64::from(traces.read.bits()) << 32 | u64::from(traces.write.bits());
@@ -421,20 +423,20 @@ impl Known {
     }
 }
 
-/// Do the bytes stand somewhere in these?
+/// Returns whether `bytes` contain `wanted`.
 fn contains(bytes: &[u8], wanted: &[u8]) -> bool {
     bytes.windows(wanted.len()).any(|window| window == wanted)
 }
 
-/// May what leaves this behind have done DDL?
+/// Returns whether a use with these effects may have done DDL.
 pub(super) fn may_do_ddl(found: Effects) -> bool {
     found.contains(body::ANYTHING)
 }
 
-/// What code that is not SQL of a client leaves behind, if it does such things: they can't be read off its text,
-/// so that it may do anything of the kind.
+/// Returns the effects of code that is not a client's SQL text. Most effects make such code opaque: their details can't
+/// be read from the text, so the code may do anything of the kind.
 fn serious(found: Effects) -> Effects {
-    /// What is the same whoever does it.
+    /// The effects that do not depend on the code that has them.
     const PLAIN: Effects = Effects::SEQUENCE
         .and(Effects::READS_SEQUENCE)
         .and(Effects::STATEMENTS_VIEW)
@@ -448,7 +450,7 @@ fn serious(found: Effects) -> Effects {
     }
 }
 
-/// From the names of suspicions, with blanks between. An unknown one is anything.
+/// Parses the names of effects, separated by blanks. An unknown name stands for any effect.
 fn all_effects(names: &[u8]) -> Effects {
     names
         .split(|&byte| byte == b' ')
@@ -458,7 +460,7 @@ fn all_effects(names: &[u8]) -> Effects {
         })
 }
 
-/// A row of a server's answer, for tests.
+/// Returns a row of a server's answer, for tests.
 #[cfg(test)]
 pub(crate) fn row(columns: &[&str]) -> Vec<u8> {
     let mut row = (columns.len() as u16).to_be_bytes().to_vec();
