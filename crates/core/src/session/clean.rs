@@ -85,7 +85,8 @@ impl Clean {
         format!("{role}RESET ALL{plans}").into()
     }
 
-    /// Returns the clean as one simple query. After [`Class::Opaque`], one of its rows is for [`StatementCounts::of_row`].
+    /// Returns the clean as one simple query. After [`Class::Opaque`], its answer has a row for
+    /// [`StatementCounts::of_row`].
     #[must_use]
     pub fn text(&self, statements: &ToDeallocate<'_>) -> Vec<u8> {
         let mut text = Vec::with_capacity(640);
