@@ -118,8 +118,8 @@ impl Worker {
     }
 }
 
-/// Takes back that count when the server is free or closed. Returns whether the pool had more servers because of
-/// the pinned client than it may have now.
+/// Removes a server from the count of pinned ones: it is free or closed. Returns whether the pool had more servers
+/// because of the pinned client than it may have now.
 #[inline]
 pub(super) fn uncount_kept(server: &mut Server) -> bool {
     if !std::mem::take(&mut server.session.is_counted) {
