@@ -291,7 +291,7 @@ fn open(
     out.list.push(Action::Connect { conn, endpoint });
 }
 
-/// Sends the request on a new connection, encrypted if the server's own connection is.
+/// Sends the request on a connection that is now open. The request is encrypted if the connection of the server is.
 pub(crate) fn opened(env: &Env<'_>, connections: &mut Connections, conn: Token, out: &mut Actions) {
     let Some(Conn::Cancel(cancel)) = connections.get(conn) else {
         return;

@@ -12,7 +12,7 @@ use crate::{
     frontend::LoginRequest, mail::Mail, pool::PoolKey,
 };
 
-/// How often a login is counted, while other clients are let in, before it is refused.
+/// How often a login is counted, while other clients are admitted, before it is refused.
 const COUNTS_MAX: u8 = 8;
 
 /// A login that waits to be counted again.
@@ -31,7 +31,7 @@ pub(crate) struct ParkedLogins {
     asked: Vec<ParkedLogin>,
     /// The number of workers that have not confirmed that yet.
     awaited: usize,
-    /// How many clients had been let in when the workers were asked.
+    /// How many clients had been admitted when the workers were asked.
     admissions: u64,
     /// The logins that came after the workers were asked: the workers are asked once more.
     later: Vec<ParkedLogin>,
@@ -45,7 +45,7 @@ impl ParkedLogins {
     }
 
     /// Parks a login again that was above a limit again. Returns `false` if the login must be refused: no client
-    /// has been let in since, or the login was counted too often.
+    /// was admitted since, or the login was counted too often.
     pub(crate) fn park_again(&mut self, env: &Env<'_>, login: ParkedLogin) -> bool {
         // Other clients have got the places of those that left. A client that left to come again may not be counted
         // yet.

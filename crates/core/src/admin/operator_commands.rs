@@ -1,5 +1,5 @@
 //! The console's commands that change something: PAUSE, KILL, RECONNECT, SET, SHUTDOWN and others. A command
-//! changes the operator's orders in the directory, and then visits all workers or goes to the control thread.
+//! changes the operator's orders in the directory, and then visits all workers or is passed to the control thread.
 
 use std::collections::BTreeSet;
 
@@ -148,7 +148,7 @@ impl Worker {
         let database = self.meant(database.to_owned(), "reconnect")?;
         for pool in self.pools_of(database.as_deref()) {
             pool.epochs.lock().renew();
-            // A failure of the old servers says nothing about the new ones.
+            // A failure of the old servers does not predict one of the new servers.
             let notes = {
                 let mut ledger = pool.ledger.lock();
                 ledger.allow_next_login();

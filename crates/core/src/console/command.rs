@@ -22,7 +22,7 @@ pub(crate) enum Command {
     /// RESTART.
     Restart,
     Suspend,
-    /// The database, or all if it is empty; the same holds for the commands below.
+    /// The database, or all if it is empty; also for RESUME, KILL, RECONNECT and WAIT_CLOSE.
     Pause(String),
     Resume(String),
     Kill(String),
@@ -329,7 +329,7 @@ impl Command {
             .or(parameter(what).map(|(name, value)| Self::Parameter(name, value)))
     }
 
-    /// Returns which users may give the command; no other place decides that.
+    /// Returns which users may give the command. Only this function decides that.
     pub(crate) fn right(&self) -> Right {
         match self {
             // SHOW FDS shows both ends of all of the process's connections.

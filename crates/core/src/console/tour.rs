@@ -63,7 +63,7 @@ pub(crate) struct Collection {
     pub(crate) local_pools: usize,
     /// When the first worker began to count.
     pub(crate) began: Time,
-    /// Host names that were looked up.
+    /// What is known of host names, for SHOW DNS_HOSTS and DNS_ZONES.
     pub(crate) names: KnownNames,
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct Collection {
 pub struct KnownNames {
     /// Host names that were looked up.
     pub hosts: Vec<HostEntry>,
-    /// How many are being looked up.
+    /// How many host names are being looked up.
     pub asked: usize,
     /// The zones of these host names.
     pub zones: Vec<ZoneEntry>,
@@ -148,7 +148,7 @@ pub(crate) struct PoolCount {
     pub(crate) servers_used: usize,
     pub(crate) servers_tested: usize,
     pub(crate) servers_login: usize,
-    /// Servers that LISTEN: they count under the limits of the database and the user, but not under the pool's
+    /// Servers that LISTEN: they count under `max_db_connections` and the other limits, but not under the pool's
     /// size.
     pub(crate) servers_listening: usize,
     /// How long the oldest waiting client has waited, in microseconds.

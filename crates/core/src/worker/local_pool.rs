@@ -40,7 +40,7 @@ pub(crate) struct LocalPool {
     pub(crate) servers: usize,
     pub(crate) stats: Periods,
     pub(crate) times: Times,
-    /// What is certified of the pool's database, as far as this worker knows.
+    /// Certified facts about the code in the pool's database, as far as this worker knows.
     pub(crate) certificates: Certificates,
     /// When this worker next asks whether the catalog must be read.
     pub(crate) catalog_due: Time,
@@ -95,7 +95,7 @@ pub(crate) struct Terms {
     pub(crate) prepared_max: usize,
     /// The fewest servers that are kept open.
     pub(crate) min_pool_size: u32,
-    /// Whether the servers log in as one user, whoever the clients are.
+    /// Whether the servers log in as one user, regardless of the clients' users.
     pub(crate) is_forced: bool,
     /// Whether idle servers are lent in turn.
     pub(crate) round_robin: bool,

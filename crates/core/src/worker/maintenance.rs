@@ -1,5 +1,5 @@
 //! Periodic work on servers and pools: closes servers that are old or idle, opens servers that are missing, removes
-//! pools that nobody uses.
+//! unused pools.
 
 use std::sync::Arc;
 
@@ -25,7 +25,8 @@ enum End {
     Old(Token),
     /// Taken back and closed: the server is too old, and its client keeps it without need.
     Kept(Token),
-    /// Closed: the server is out of date, and `server_fast_close` says not to wait for the end of the session.
+    /// Closed: the server is outdated, and with `server_fast_close` pgweir does not wait for the end of the
+    /// session.
     Outdated(Token),
     /// Another server is opened first: this one will soon be too old, and is needed.
     Soon(Token),
@@ -106,7 +107,7 @@ impl Worker {
         self.deliver(notes, &shared, out);
     }
 
-    /// Returns when the first server is to be closed, or gets its successor.
+    /// Returns when the first server must be closed, or gets its successor.
     pub(super) fn first_server_deadline(&self, now: Time) -> Option<Time> {
         let idle_max = self.snapshot.config.settings.server_idle_timeout.0;
         let deadline = |server: &Server| {
@@ -140,7 +141,7 @@ impl Worker {
         servers.min()
     }
 
-    /// Opens servers for pools that have too few, and removes pools that nobody uses.
+    /// Opens servers for pools that have too few, and removes unused pools.
     pub(super) fn check_pools(&mut self, now: Time, out: &mut Actions) {
         self.make_forced_pools(now);
         for index in 0..self.pools.len() {
@@ -215,7 +216,7 @@ impl Worker {
         }
     }
 
-    /// Returns when the first pool is to be removed or filled.
+    /// Returns when the first pool must be removed or filled.
     pub(super) fn first_pool_deadline(&self, now: Time) -> Option<Time> {
         let settings = &self.snapshot.config.settings;
         let deadline = |pool: &super::LocalPool| {

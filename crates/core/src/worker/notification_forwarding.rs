@@ -141,8 +141,8 @@ impl Worker {
         has_left
     }
 
-    /// Stops the forwarding for a client, and tells the other process why. The client stays known until the other
-    /// process has finished with it.
+    /// Stops the forwarding for a client, and sends the other process the reason. The client stays known until the
+    /// other process has finished with it.
     pub(super) fn stop_forwarding(&mut self, conn: Token, note: ListenNote, out: &mut Actions) {
         let Some(forward) = self.forwarded_clients.all.get_mut(&conn) else {
             return;

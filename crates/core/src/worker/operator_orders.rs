@@ -176,8 +176,8 @@ impl Worker {
         }
     }
 
-    /// Ends the client with this id, if it is on this worker, for KILL_CLIENT. Its server is closed too, unless the
-    /// server is free at once.
+    /// Ends the client with this id, for KILL_CLIENT. A server of it that is being cleaned is closed. Returns
+    /// whether the client is on this worker.
     pub(crate) fn kill_client(&mut self, id: u64, now: Time, out: &mut Actions) -> bool {
         let is_it = |conn: &Conn| match conn {
             Conn::Client(client) => client.id == id && !matches!(client.duty, ClientDuty::Login(_)),
@@ -199,7 +199,7 @@ impl Worker {
         true
     }
 
-    /// Counts a closed server, and informs the consoles that wait for that.
+    /// Counts a closed server, and wakes consoles that wait if it was the last one, or the last outdated one.
     pub(crate) fn count_closed(&self, shared: &SharedPool, epoch: u32, out: &mut Actions) {
         let is_last = {
             let mut epochs = shared.epochs.lock();

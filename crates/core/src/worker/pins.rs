@@ -63,8 +63,8 @@ impl Worker {
         }
     }
 
-    /// Pins a client from its login on: until it leaves, if the configuration says so; as long as it uses them, for
-    /// parameters that it asks for at its login.
+    /// Pins a client from its login on: until it leaves, if the configuration demands that; as long as it uses
+    /// them, for parameters that it asks for at its login.
     pub(super) fn dedicate(&mut self, conn: Token, pool: PoolId, now: Time) {
         let dedicated = self.pool(pool).is_some_and(|pool| pool.terms.dedicated);
         if let Some(client) = self.table.client(conn)

@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl Worker {
-    /// Releases the server at the end of a transaction, where the pool's mode says so.
+    /// Releases the server at the end of a transaction, if the pool's mode allows that.
     #[inline]
     pub(crate) fn release_if_done(&mut self, server_conn: Token, now: Time, out: &mut Actions) {
         let Some(server) = self.table.server(server_conn) else {
@@ -25,8 +25,8 @@ impl Worker {
             return;
         };
         if server.replies.is_awaited() && server.last_words.is_some() {
-            // The server accepts no more requests. The client's pending request goes to another server when this
-            // one is gone.
+            // The server accepts no further requests. The client's pending request is sent to another server when
+            // this one is gone.
             return;
         }
         if server.replies.take_awaited() {

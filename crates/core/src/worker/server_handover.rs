@@ -97,7 +97,7 @@ impl Worker {
         }
     }
 
-    /// Takes over the server that came with a client; its connection is to be registered under the token.
+    /// Takes over the server that came with a client; the caller registers its connection under the token.
     ///
     /// # Errors
     /// The pool is no longer in session mode: the session can't go on.

@@ -1,5 +1,5 @@
 //! Server connections: opened when the ledger of a pool asks for one, logged in, and removed when they end. Their
-//! events (connected, bytes, refused, overdue) come in here; a server that is ready goes to a waiter or becomes
+//! events (connected, bytes, refused, overdue) come in here; a server that is ready is lent to a waiter or becomes
 //! idle.
 
 use std::sync::{Arc, atomic::Ordering};
@@ -101,7 +101,7 @@ impl Worker {
         };
         let endpoint = Arc::clone(&terms.endpoints[at % terms.endpoints.len()]);
         let user = shared.key.user.to_string();
-        // The password of a database entry is that of the entry's own `user`.
+        // The password of a database entry belongs to the entry's `user`.
         let is_of_entry = database.user.as_ref().is_none_or(|own| *own == user);
         let (secret, keys) = match &database.password {
             Some(password) if is_of_entry => {
@@ -428,7 +428,7 @@ impl Worker {
         self.deliver(notes, &server.shared, out);
     }
 
-    /// Removes a server whose login failed, and reports the failure to those who wait for it.
+    /// Removes a server whose login failed, and reports the failure to its waiters.
     pub(super) fn drop_login(&mut self, conn: Token, why: Failure, now: Time, out: &mut Actions) {
         let Some(server) = self.forget_server(conn, now, out) else {
             return;
@@ -455,7 +455,7 @@ impl Worker {
         }
     }
 
-    /// Logs the end of a server connection in PgBouncer's words, which operators search for.
+    /// Logs the end of a server connection with PgBouncer's text, which operators search for.
     pub(super) fn log_server_end(&mut self, conn: Token, why: &str, now: Time, out: &mut Actions) {
         if self.snapshot.config.settings.log_disconnections
             && let Some(server) = self.table.server(conn)

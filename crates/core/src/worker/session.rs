@@ -91,7 +91,7 @@ impl Worker {
             .session
             .has_sql_for(&context.sql, client.id, &context.wanted);
         if has_statements {
-            // From now on the two are equal by address too, which the next comparison looks at first.
+            // From now on the two are equal by address too, which the next comparison checks first.
             context.sql = server.session.sql.clone();
             server.session.sql_used_by(client.id, &context.wanted);
         }
@@ -111,7 +111,7 @@ impl Worker {
         true
     }
 
-    /// Goes on after the server's own state was in the way of the client's and was cleaned. If the clean failed,
+    /// Goes on after session state on the server conflicted with the client's and was cleaned. If the clean failed,
     /// the client gets another server.
     #[cold]
     pub(crate) fn cleaned_for_client(&mut self, conn: Token, now: Time, out: &mut Actions) {
@@ -285,7 +285,7 @@ impl Worker {
     }
 }
 
-/// Returns whether PostgreSQL leaves this application_name unchanged. Most clients have a name of their own.
+/// Returns whether PostgreSQL leaves this application_name unchanged. Most clients have individual names.
 fn is_plain_name(name: &[u8]) -> bool {
     name.len() < NAME_MAX && name.iter().all(|byte| matches!(byte, 0x20..=0x7e))
 }

@@ -6,9 +6,9 @@
 //! client to this one. A clean takes the session state away, and the server goes back to the pool.
 //!
 //! ```text
-//! Relaying -> Kept -> Relaying (its client speaks)
-//!               \-> Settling (the look) -> Settled -> Cleaning -> Idle
-//!                                             \-> Dedicated (pinned)
+//! Relaying -> Kept -> Relaying (its client sends a request)
+//!               \-> Settling (the inspection) -> Settled -> Cleaning -> Idle
+//!                                                   \-> Dedicated (pinned)
 //! ```
 
 use std::{ops::RangeInclusive, sync::Arc};
@@ -153,7 +153,8 @@ impl Worker {
         (until > now && (had.is_some() || turns.take())).then_some(until)
     }
 
-    /// Records how long an inspection took whose server goes to others: turns last in proportion.
+    /// Records how long an inspection took after which the server is lent to others: the length of turns follows
+    /// it.
     pub(super) fn note_inspection_time(&mut self, pool: PoolId, began: Option<Time>, now: Time) {
         if let (Some(began), Some(pool)) = (began, self.pool(pool)) {
             let time = now.since(began).min(*TURN.end());

@@ -184,10 +184,10 @@ impl Worker {
             self.reset_when_free(id);
         }
         if !same_servers {
-            // A failure of the old servers says nothing about the new ones.
+            // A failure of the old servers does not predict one of the new servers.
             shared.facts.lock().failure = None;
         }
-        // Nor does a failure with old passwords say anything about new ones.
+        // Nor does a failure with old passwords predict one with new passwords.
         shared.ledger.lock().allow_next_login();
         self.retire_outdated(id, now, out);
         // All workers share the limits, and another worker may already have a newer configuration.

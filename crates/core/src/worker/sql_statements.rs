@@ -100,7 +100,7 @@ impl Worker {
         let gone = state.named.iter();
         let mut gone: Vec<_> = gone.map(|name| name.clone().into()).collect();
         if state.ours.is_some_and(|ours| ours != server.prepared.len()) {
-            // Code that pgweir does not see has deallocated some of pgweir's own statements, and it is unknown
+            // Code that pgweir does not see has deallocated some statements that pgweir prepared, and it is unknown
             // which.
             let ours = server.prepared.take_all();
             gone.extend(ours.iter().map(|statement| statement.name().into()));
@@ -124,7 +124,7 @@ impl Worker {
         };
         let (wanted, session) = (&context.wanted, &mut server.session);
         if session.has_sql_for(&context.sql, client.id, wanted) {
-            // From now on the two are equal by address too, which the next comparison looks at first.
+            // From now on the two are equal by address too, which the next comparison checks first.
             context.sql = session.sql.clone();
             session.sql_used_by(client.id, wanted);
             return false;

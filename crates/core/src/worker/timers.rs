@@ -17,7 +17,7 @@ enum Overdue {
     Client(Token, Fault),
     /// The client has left, and its server does not answer.
     HungUp(Token),
-    /// Clients that wait for a server get an error that says why.
+    /// Clients have waited too long for a server, and get an error with the reason.
     Waiter(PoolId),
     ServerLogin(Token),
     Cleaning(Token),

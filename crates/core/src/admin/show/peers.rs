@@ -47,7 +47,7 @@ const MODE_COLUMNS: [Column; 4] = [
     ("pipelined", Int4),
 ];
 
-/// The last column of SHOW CLIENTS: what a client is doing, in the words of `pg_stat_activity`.
+/// The last column of SHOW CLIENTS: what a client is doing, in the terms of `pg_stat_activity`.
 const ACTIVITY: Column = ("activity", Text);
 
 /// Further columns of SHOW SOCKETS, about PgBouncer's buffer for each connection. Here a connection has no such
