@@ -417,7 +417,7 @@ impl Worker {
         self.serve_taken_over_client(conn, arriving.ready_was_sent, now, out);
     }
 
-    /// Handles the end of the old process: clients that have no listener yet may have missed notifications.
+    /// Ends clients that have no listener yet when the old process has ended: they may have missed notifications.
     pub(super) fn end_arriving(&mut self, now: Time, out: &mut Actions) {
         let is_arriving = |client: &Client| matches!(client.duty, ClientDuty::TakenOver);
         let left =

@@ -17,7 +17,7 @@ enum Overdue {
     Client(Token, Fault),
     /// The client has left, and its server does not answer.
     HungUp(Token),
-    /// Clients have waited too long for a server, and get an error with the reason.
+    /// Clients have waited for so long that they get a notice with the reason.
     Waiter(PoolId),
     ServerLogin(Token),
     Cleaning(Token),
