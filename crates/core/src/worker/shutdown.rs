@@ -143,7 +143,7 @@ impl Worker {
     /// Returns whether no worker has a server any more. Until then even a worker without one stays, for its clients
     /// and for administrators.
     fn servers_are_gone(&mut self, out: &mut Actions) -> bool {
-        // The next tick informs the clients that wait.
+        // The next tick refuses the clients that wait.
         let has_work = self.table.iter().any(|(_, conn)| match conn {
             Conn::Server(_) => true,
             Conn::Client(client) => matches!(client.duty, ClientDuty::Waiting { .. }),
