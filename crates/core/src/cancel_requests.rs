@@ -22,10 +22,10 @@ use crate::{
     mail::Mail,
 };
 
-/// Requests for one server that may be under way at once; more would change nothing.
+/// How many requests for one server may be under way at once; more would change nothing.
 const CANCELS_PER_SERVER_MAX: u32 = 4;
 
-// What becomes of a request, in PgBouncer's words; only the log is told.
+// Outcomes of a request, with PgBouncer's texts; they are only logged.
 const WRONG_KEY: &str = "failed cancel request";
 const PASSED_ON: &str = "cancel request passed on to the other process of an online restart";
 const IDLE: &str = "cancel request for idle client";
@@ -39,12 +39,12 @@ const OVERDUE: &str = "cancel_wait_timeout";
 pub(crate) struct CancelRequests {
     /// The worker's clients by their cancel keys.
     keys: Keys,
-    /// Peers to which this worker passes requests on.
+    /// Peers to which this worker passes on requests.
     peers: PeerPools,
 }
 
 impl CancelRequests {
-    /// From here on the client can be named by a key. `peer` is this process's number among its peers, or 0.
+    /// Gives the client a cancel key. `peer` is this process's number among its peers, or 0.
     pub(crate) fn give_key(
         &mut self,
         worker: WorkerId,
@@ -55,7 +55,7 @@ impl CancelRequests {
         has_long_secret: bool,
     ) {
         let generation = directory.generation();
-        // A peer may be one that knows short keys only.
+        // A peer may support only short keys.
         client.secret_len = if has_long_secret && peer == 0 { 32 } else { 4 };
         client.key_pid = if peer == 0 {
             let pid = |number| CancelKey::pid(worker, generation, number);
@@ -68,22 +68,22 @@ impl CancelRequests {
         self.keys.insert(&client.cancel_key(), conn);
     }
 
-    /// A client of another process has come, with its key.
+    /// Registers the key of a client that another process has handed over.
     pub(crate) fn take_key(&mut self, key: &CancelKey, conn: Token) {
         self.keys.insert(key, conn);
     }
 
-    /// A client is gone, and its key with it.
+    /// Removes the key of a client that has gone.
     pub(crate) fn drop_key(&mut self, conn: Token, client: &Client) {
         self.keys.remove(&client.cancel_key(), conn);
     }
 
-    /// The client that may have this key: whether the whole key is the same is to be seen.
+    /// Returns the client that may have this key: the caller compares the whole key.
     pub(crate) fn find(&self, key: &CancelKey) -> Option<Token> {
         self.keys.find(key)
     }
 
-    /// The client with this pid, if exactly one client has it.
+    /// Returns the client with this pid, if exactly one client has it.
     pub(crate) fn only_client_with(&self, pid: u32) -> Option<Token> {
         self.keys.only_one(pid)
     }
@@ -124,7 +124,7 @@ impl CancelRequests {
         }
     }
 
-    /// The client that the key names, if the whole key is right.
+    /// Returns the client that the key names, if the whole key is right.
     fn client_named(
         &self,
         env: &Env<'_>,
@@ -137,7 +137,7 @@ impl CancelRequests {
         client.cancel_key().fits(key, any_hops).then_some(conn)
     }
 
-    /// The request has been dealt with, or has failed: its connection is gone.
+    /// Handles the end of a connection that carries a request: the request was carried out or has failed.
     pub(crate) fn ended(
         &mut self,
         env: &Env<'_>,
@@ -175,7 +175,7 @@ impl CancelRequests {
         }
     }
 
-    /// The request took too long. The server may still be hit by it later, so the server is not lent again.
+    /// Ends a request that took too long. It may still hit the server later, so the server is not lent again.
     pub(crate) fn overdue(
         &mut self,
         env: &Env<'_>,
@@ -192,14 +192,14 @@ impl CancelRequests {
         {
             server.retire = Some(OVERDUE);
         }
-        // A request that waits for others has no socket yet.
+        // A request in the queue has no socket yet.
         if passage != Passage::Queued {
             out.list.push(Action::Close(conn));
         }
         self.ended(env, connections, conn, Some(OVERDUE), out)
     }
 
-    /// Bytes on a connection that carries a request: the answer to the wish for TLS, and nothing else.
+    /// Handles bytes on a connection that carries a request: the answer to the request for TLS, and nothing else.
     pub(crate) fn answered(
         &mut self,
         env: &Env<'_>,
@@ -228,8 +228,8 @@ impl CancelRequests {
     }
 }
 
-/// Stops the query of a server that is about to be closed: PostgreSQL notices the end of a connection only when it has
-/// something to say.
+/// Stops the query of a server that is about to be closed: PostgreSQL notices the end of a connection only when it
+/// sends something.
 pub(crate) fn stop_query(
     env: &Env<'_>,
     connections: &mut Connections,
@@ -239,7 +239,7 @@ pub(crate) fn stop_query(
     open(env, connections, server, None, out);
 }
 
-/// The server that runs a query of this client and may be sent a cancel request.
+/// Returns the server that runs a query of this client and may be sent a cancel request.
 pub(crate) fn busy_server(connections: &mut Connections, conn: Token) -> Option<Token> {
     let client = connections.client(conn)?;
     let ClientDuty::Active(server_conn) = client.duty else {
@@ -247,7 +247,7 @@ pub(crate) fn busy_server(connections: &mut Connections, conn: Token) -> Option<
     };
     let server = connections.server(server_conn)?;
     let is_idle = server.replies.is_settled() && server.status == b'I'
-        // What cleans the server for the client must not be cancelled in the place of its query.
+        // The query that cleans the server for the client must not be cancelled in place of the client's query.
         || server.replies.current() == Some(Request::Internal(InternalQuery::Sequences));
     let may = !is_idle && server.cancels < CANCELS_PER_SERVER_MAX && server.key.is_some();
     may.then_some(server_conn)
@@ -266,7 +266,7 @@ fn open(
     let Some(key) = server.key.clone() else {
         return;
     };
-    // The very address of the server: behind its name there may be others.
+    // The address that the server is connected to: its host name may stand for others too.
     let endpoint = match server.addresses {
         Some((_, Address::Tcp(remote))) => Arc::new(Endpoint::Tcp {
             host: remote.ip().to_string(),
@@ -291,7 +291,7 @@ fn open(
     out.list.push(Action::Connect { conn, endpoint });
 }
 
-/// The connection for a request is open: the request goes, encrypted if the server's own connection is.
+/// Sends the request on a connection that is now open. The request is encrypted if the connection of the server is.
 pub(crate) fn opened(env: &Env<'_>, connections: &mut Connections, conn: Token, out: &mut Actions) {
     let Some(Conn::Cancel(cancel)) = connections.get(conn) else {
         return;
@@ -326,7 +326,7 @@ pub(crate) fn send(connections: &mut Connections, conn: Token, out: &mut Actions
     out.read(conn, ReadMode::Deliver);
 }
 
-/// The request of this client's connection is on its way to the server.
+/// Marks the request of this client connection as on its way to the server.
 pub(crate) fn sent(connections: &mut Connections, request: Token) {
     if let Some(client) = connections.client(request)
         && let ClientDuty::CancelRequest { sent } = &mut client.duty
@@ -335,7 +335,7 @@ pub(crate) fn sent(connections: &mut Connections, request: Token) {
     }
 }
 
-/// The request of this client's connection has been dealt with.
+/// Ends the request of this client connection.
 pub(crate) fn done(
     connections: &mut Connections,
     request: Token,
@@ -346,14 +346,14 @@ pub(crate) fn done(
     is_request.then_some(Effect::Dismiss(request, why))
 }
 
-/// Tells the worker that received a request what became of it.
+/// Informs the worker that received a request of its outcome.
 fn tell_outcome(to: WorkerId, request: Token, outcome: &'static str, out: &mut Actions) {
     let mail = Mail::CancelDone(request, outcome);
     out.list.push(Action::Mail { to, mail });
 }
 
 impl Env<'_> {
-    /// When patience with a request ends that comes now (`cancel_wait_timeout`).
+    /// Returns when a request that comes now has waited too long (`cancel_wait_timeout`).
     fn cancel_deadline(&self) -> Time {
         match self.snapshot.config.settings.cancel_wait_timeout.0 {
             0 => Time(u64::MAX),

@@ -1,7 +1,7 @@
-//! The connections of a worker, by token: clients, servers, and those that carry cancel requests.
+//! The connections of a worker, by token: clients, servers, and connections that carry cancel requests.
 //!
-//! This module owns the connections and knows when the worker looks at their deadlines again. It moves no bytes and
-//! decides nothing.
+//! This module owns the connections and knows when the worker next checks their deadlines. It moves no bytes and
+//! makes no decisions.
 
 use crate::{
     Time, Token,
@@ -11,7 +11,7 @@ use crate::{
     session::{Settings, SqlStatements},
 };
 
-/// Microseconds between two looks at deadlines.
+/// Microseconds between two checks of the deadlines.
 pub(crate) const INTERVAL: u64 = 333_000;
 
 /// One connection.
@@ -28,17 +28,17 @@ struct Slot {
     conn: Option<Conn>,
 }
 
-/// Connections by token. Slots are used again, generations are not.
+/// Connections by token. Slots are reused, generations are not.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// When deadlines are looked at again.
+    /// When deadlines are next checked.
     next_tick: Option<Time>,
 }
 
 impl Connections {
-    /// No connections; deadlines are looked at then.
+    /// Creates an empty table; deadlines are checked at `next_tick`.
     pub(crate) fn with_tick(next_tick: Option<Time>) -> Self {
         Self {
             next_tick,
@@ -46,18 +46,18 @@ impl Connections {
         }
     }
 
-    /// When deadlines are to be looked at again; `None` while there is none.
+    /// Returns when deadlines are next checked; `None` if no connection has one.
     #[inline]
     pub(crate) fn next_tick(&self) -> Option<Time> {
         self.next_tick
     }
 
-    /// Sets when deadlines are looked at again.
+    /// Sets when deadlines are next checked.
     pub(crate) fn set_next_tick(&mut self, at: Option<Time>) {
         self.next_tick = at;
     }
 
-    /// A connection has a deadline now: see that it is looked at.
+    /// Makes sure that deadlines are checked: a connection has one now.
     #[inline]
     pub(crate) fn schedule(&mut self, now: Time) {
         let at = now.after(INTERVAL);
@@ -66,7 +66,7 @@ impl Connections {
         }
     }
 
-    /// Has any connection a deadline of its own?
+    /// Returns whether any connection has a deadline.
     pub(crate) fn have_deadlines(&self) -> bool {
         self.iter().any(|(_, conn)| match conn {
             Conn::Client(client) => client.has_deadline(),
@@ -75,7 +75,7 @@ impl Connections {
         })
     }
 
-    /// Does this server hold just these settings?
+    /// Returns whether this server has exactly these settings and statements.
     #[inline]
     pub(crate) fn holds(&self, server: Token, wanted: &Settings, sql: &SqlStatements) -> bool {
         match self.look(server) {
@@ -120,7 +120,7 @@ impl Connections {
         }
     }
 
-    /// A connection, to look at.
+    /// Returns a connection to read.
     pub(crate) fn look(&self, token: Token) -> Option<&Conn> {
         let entry = self.slots.get(token.slot as usize)?;
         entry
@@ -145,7 +145,7 @@ impl Connections {
         }
     }
 
-    /// A client and the server that works for it.
+    /// Returns a client and the server that works for it.
     #[inline]
     pub(crate) fn pair(
         &mut self,
@@ -165,7 +165,7 @@ impl Connections {
         }
     }
 
-    /// A server and the client that it works for.
+    /// Returns a server and the client that it works for.
     pub(crate) fn pair_of(&mut self, server: Token) -> Option<(Token, &mut Client, &mut Server)> {
         let client = self.server(server)?.client()?;
         let (of, server) = self.pair(client, server)?;

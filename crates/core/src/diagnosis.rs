@@ -1,8 +1,8 @@
-//! Why clients of a pool wait: what keeps the pool from opening one more server, and which clients have
-//! those that there are.
+//! Why clients of a pool wait: what keeps the pool from opening one more server, and which clients use the servers
+//! that it has.
 //!
-//! A diagnosis visits each worker, and is made when a client that waits is to be told. It names users of the same
-//! pool, but no query.
+//! A diagnosis visits each worker before a waiting client is sent the reason. It names users of the same pool, but
+//! no query.
 
 use std::{borrow::Cow, fmt::Write, sync::Arc};
 
@@ -14,10 +14,10 @@ use crate::{
     pool::{Scope, WaitReason},
 };
 
-/// So much is said of the failure of a login.
+/// The most characters that are shown of a login's failure.
 const FAILURE_CHARS: usize = 200;
 
-/// A look at the servers of a pool.
+/// What a pool's servers are used for.
 #[derive(Debug)]
 pub struct Diagnosis {
     pub(crate) pool: Arc<SharedPool>,
@@ -26,21 +26,21 @@ pub struct Diagnosis {
     /// By state, in the order of [`State::ALL`].
     pub(crate) counts: [usize; State::ALL.len()],
     pub(crate) longest: Vec<Holder>,
-    /// The cap that leaves no room, if one does.
+    /// The limit that leaves no room, if one does.
     pub(crate) cap: Option<Scope>,
-    /// Servers of other pools under it, by state, and for how long the one that has been in use for
-    /// longest has been.
+    /// Servers of other pools under this limit, by state, and for how many microseconds the one in use for longest
+    /// has been.
     pub(crate) others: [usize; State::ALL.len()],
     pub(crate) others_held: u64,
 }
 
-/// Who has had a server for long.
+/// A client that has had a server for long.
 #[derive(Debug)]
 pub(crate) struct Holder {
-    /// Microseconds.
+    /// Microseconds for which the client has had its server.
     pub(crate) held: u64,
     pub(crate) state: State,
-    /// Why it keeps it.
+    /// Why the client keeps its server.
     pub(crate) pins: Option<Pins>,
     pub(crate) client: u64,
     pub(crate) user: Box<str>,
@@ -95,7 +95,7 @@ impl State {
 }
 
 impl Diagnosis {
-    /// What the clients are told.
+    /// Returns what the clients are sent.
     pub(crate) fn reason(&self, now: Time) -> Reason {
         let key = &self.pool.key;
         let mut detail = format!("Pool {}/{}", key.database, key.user);
@@ -149,7 +149,7 @@ impl Diagnosis {
         Reason { detail, hint }
     }
 
-    /// Is the server under the cap that leaves no room?
+    /// Returns whether the server counts under the limit that leaves no room.
     pub(crate) fn shares_cap(&self, server: &Server) -> bool {
         let (own, key) = (&self.pool.key, &server.shared.key);
         match self.cap {
@@ -160,7 +160,7 @@ impl Diagnosis {
         }
     }
 
-    /// Who holds the servers of a cap, beside the pool itself.
+    /// Adds which other pools use the servers under the limit.
     fn add_others(&self, detail: &mut String) {
         if self.others.iter().all(|&count| count == 0) {
             return;
@@ -173,7 +173,7 @@ impl Diagnosis {
         detail.push('.');
     }
 
-    /// What keeps the pool from opening one more, and what can be done about that.
+    /// Adds what keeps the pool from opening one more server, and what an operator can do about that.
     fn add_wait_reason(
         &self,
         obstacle: WaitReason,

@@ -1,4 +1,4 @@
-//! What `/metrics` is made of, and the measurement that visits each worker for it.
+//! The content of `/metrics`, and the measurement that visits each worker to gather it.
 
 use std::collections::BTreeMap;
 
@@ -21,14 +21,14 @@ pub struct Measurement {
     pub(crate) logins: Logins,
 }
 
-/// What is counted of a pool beside the counts of SHOW POOLS.
+/// The counts of a pool that SHOW POOLS does not have.
 #[derive(Debug, Default)]
 pub(crate) struct PoolCounts {
     pub(crate) times: Times,
     pub(crate) pins: [u64; Pin::ALL.len()],
 }
 
-/// Clients that metrics count as one.
+/// A group of clients that the metrics count together.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ClientGroup {
     pub(crate) database: Box<str>,
@@ -37,10 +37,10 @@ pub(crate) struct ClientGroup {
     pub(crate) state: &'static str,
 }
 
-/// What `/metrics` is made of: tables of the console, and what the console does not show.
+/// The content of `/metrics`: tables of the console, and what the console does not show.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Metrics {
-    /// What SHOW VERSION says.
+    /// The text of SHOW VERSION.
     pub version: &'static str,
     /// SHOW DATABASES.
     pub databases: Table,
@@ -54,52 +54,52 @@ pub struct Metrics {
     pub memory: Table,
     /// Clients that have logged in, or try to send a cancel request.
     pub clients: Vec<ClientCount>,
-    /// What the console does not show of pools.
+    /// The metrics of pools that the console does not show.
     pub pool_metrics: Vec<PoolMetrics>,
     /// Server connections by database and endpoint.
     pub servers: Vec<(Box<str>, String, u64)>,
-    /// What became of logins and TLS handshakes.
+    /// The outcomes of logins and TLS handshakes.
     pub logins: Logins,
-    /// How many workers there are.
+    /// The number of workers.
     pub workers: usize,
-    /// PAUSE of all databases is in force.
+    /// Whether PAUSE of all databases is in force.
     pub is_paused: bool,
-    /// SUSPEND is in force.
+    /// Whether SUSPEND is in force.
     pub is_suspended: bool,
 }
 
-/// How many clients of a kind there are.
+/// The number of clients in one group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientCount {
     /// The database, as the clients named it.
     pub database: Box<str>,
     /// The user, as the clients named it.
     pub user: Box<str>,
-    /// Their `application_name`, cut as PostgreSQL does.
+    /// The clients' `application_name`, truncated as PostgreSQL does.
     pub application_name: String,
-    /// As SHOW CLIENTS names it.
+    /// The state, as SHOW CLIENTS names it.
     pub state: &'static str,
-    /// How many.
+    /// The number of clients.
     pub count: u64,
 }
 
-/// What the console does not show of a pool.
+/// The metrics of a pool that the console does not show.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolMetrics {
-    /// Its database.
+    /// The pool's database.
     pub database: Box<str>,
-    /// Its user.
+    /// The pool's user.
     pub user: Box<str>,
     /// Counters.
     pub stats: Stats,
     /// Histograms.
     pub times: Times,
-    /// How often clients were pinned for each reason; reasons that were none are left out.
+    /// How often clients were pinned for each reason; reasons with a count of zero are left out.
     pub pins: Vec<(&'static str, u64)>,
 }
 
 impl Measurement {
-    /// A measurement that has not begun. `names` is what is known of host names.
+    /// Creates a measurement that has not begun. `names` is what is known of host names.
     #[must_use]
     pub fn new(names: KnownNames, now: Time) -> Self {
         let mut collection = Collection::new(Show::Lists, now);

@@ -1,8 +1,8 @@
 //! Logins above `max_client_conn`, and above the limits of databases and users, are parked before they are refused.
 //!
-//! A worker may not have noticed yet that clients have left, and a client that comes after them must find their places
-//! free. So each worker first reads what has come to it, and then the parked logins are counted again. This module owns
-//! the list of parked logins; they are never more than the clients that log in, and wait no longer than
+//! A worker may not have processed all disconnects yet, and a client that comes after one must find the place free.
+//! So each worker first reads what has arrived, and then the parked logins are counted again. This module owns the
+//! list of parked logins. There are never more of them than clients that log in, and they wait no longer than
 //! `client_login_timeout`.
 
 use pgweir_config::{Config, Settings, is_console};
@@ -12,7 +12,7 @@ use crate::{
     frontend::LoginRequest, mail::Mail, pool::PoolKey,
 };
 
-/// While other clients are let in, a login is counted so often before it is refused.
+/// How often a login is counted, while other clients are admitted, before it is refused.
 const COUNTS_MAX: u8 = 8;
 
 /// A login that waits to be counted again.
@@ -27,13 +27,13 @@ pub(crate) struct ParkedLogin {
 /// The parked logins of a worker.
 #[derive(Debug, Default)]
 pub(crate) struct ParkedLogins {
-    /// Those that are counted again when each worker has read what has come.
+    /// The logins that are counted again when each worker has processed pending disconnects.
     asked: Vec<ParkedLogin>,
-    /// So many workers have not said yet that they have.
+    /// The number of workers that have not confirmed that yet.
     awaited: usize,
-    /// How many clients had been let in when the workers were asked.
+    /// How many clients had been admitted when the workers were asked.
     admissions: u64,
-    /// Those that came after the workers were asked: they are asked once more.
+    /// The logins that came after the workers were asked: the workers are asked once more.
     later: Vec<ParkedLogin>,
 }
 
@@ -44,10 +44,11 @@ impl ParkedLogins {
         self.ask(env, out);
     }
 
-    /// Parks a login again, which was above a limit again. `false` if it is to be refused: nobody has been let in since,
-    /// or it was counted too often.
+    /// Parks a login again that was above a limit again. Returns `false` if the login must be refused: no client
+    /// was admitted since, or the login was counted too often.
     pub(crate) fn park_again(&mut self, env: &Env<'_>, login: ParkedLogin) -> bool {
-        // Others have got the places of those who left; clients that left to come again are not seen yet.
+        // Other clients have got the places of those that left. A client that left to come again may not be counted
+        // yet.
         let others_came = env.directory.client_counts().admissions() != self.admissions;
         let may = login.counts < COUNTS_MAX && others_came;
         if may {
@@ -57,7 +58,8 @@ impl ParkedLogins {
         may
     }
 
-    /// Asks each worker to read what has come, unless they have been asked and not answered yet.
+    /// Asks each worker to process pending disconnects, unless the workers were asked and have not all answered
+    /// yet.
     pub(crate) fn ask(&mut self, env: &Env<'_>, out: &mut Actions) {
         if self.awaited > 0 || self.later.is_empty() {
             return;
@@ -71,7 +73,8 @@ impl ParkedLogins {
         }
     }
 
-    /// A worker has read what had come to it. The logins that are to be counted again, when all workers have.
+    /// Notes that a worker has processed pending disconnects. Returns the logins to count again, once all workers
+    /// have.
     pub(crate) fn answered(&mut self) -> Vec<ParkedLogin> {
         self.awaited = self.awaited.saturating_sub(1);
         match self.awaited {
@@ -81,21 +84,21 @@ impl ParkedLogins {
     }
 }
 
-/// Another worker has parked logins: it is told once everything that has come to this one was read.
+/// Confirms to another worker, which has parked logins, that everything that has arrived here was read.
 pub(crate) fn confirm_pending_processed(from: WorkerId, out: &mut Actions) {
     let mail = Mail::PendingProcessed;
     out.list.push(Action::MailAfterPending { to: from, mail });
 }
 
-/// The limits that hold for a client that logs in. `is_own`: the client runs under this process's user id and claims to
-/// be the console's user.
+/// Returns the limits for a client that logs in. `is_own`: the client runs under this process's user id and claims
+/// to be the console's user.
 pub(crate) fn limits_at_login(
     config: &Config,
     names: &PoolKey,
     request: &LoginRequest,
     is_own: bool,
 ) -> ClientLimits {
-    // Whether the client may get past the limits is looked at again once it has proven who it is.
+    // Whether the limits apply to the client is checked again after its authentication.
     if request
         .exclusive
         .as_ref()
@@ -115,7 +118,7 @@ pub(crate) fn limits_at_login(
     }
 }
 
-/// How many clients a database and a user may have.
+/// Returns how many clients a database and a user may have.
 pub(crate) fn limits_of(config: &Config, names: &PoolKey) -> ClientLimits {
     let of_database = match config.database(&names.database) {
         Some(database) => config.max_db_client_connections(database),

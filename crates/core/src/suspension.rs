@@ -1,9 +1,8 @@
-//! SUSPEND: everything that is under way is brought to the end of its message and written, and then nothing is read
-//! until RESUME.
+//! SUSPEND: every message under way is completed and written, and then nothing is read until RESUME.
 //!
-//! This module owns the list of connections that are frozen, and of those that are not quiet yet. The driver freezes a
-//! connection when it is quiet: its last message has come and gone whole. The core goes on setting its read mode, which
-//! counts again when it is thawed.
+//! This module owns the lists of connections that are frozen and of those that are not quiet yet. The driver
+//! freezes a connection when it is quiet: its last message was read and written completely. The core goes on
+//! setting a frozen connection's read mode, which takes effect again when the connection is thawed.
 
 use crate::{
     Action, Actions, Halt, Time, Token,
@@ -14,7 +13,7 @@ use crate::{
     frontend::{Client, ClientDuty},
 };
 
-/// Is the worker suspended, and how far has it come?
+/// Whether the worker is suspended, and how far that has come.
 #[derive(Debug, Default)]
 pub(crate) struct Suspension(Option<Box<Suspended>>);
 
@@ -25,18 +24,18 @@ struct Suspended {
     frozen: Vec<Token>,
     /// Connections that are not quiet yet.
     must_report: Vec<Token>,
-    /// The operator knows that all connections are quiet.
+    /// Whether the operator was informed that all connections are quiet.
     is_reported: bool,
 }
 
 impl Suspension {
-    /// Is the worker suspended?
+    /// Returns whether the worker is suspended.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Takes over what the operator wants: to be suspended, or not to be.
+    /// Suspends or resumes the worker, as the operator has ordered.
     pub(crate) fn obey(&mut self, env: &Env<'_>, connections: &mut Connections, out: &mut Actions) {
         let is_wanted = env.directory.operator().halt() == Halt::Suspended;
         match (&mut self.0, is_wanted) {
@@ -52,7 +51,7 @@ impl Suspension {
                 }));
                 connections.schedule(env.now);
             }
-            // Perhaps it was ended and begun again meanwhile.
+            // The suspension may have been ended and begun again meanwhile.
             (Some(suspended), true) => suspended.is_reported = false,
             (Some(_), false) => self.thaw(env, connections, out),
             (None, false) => {}
@@ -73,14 +72,14 @@ impl Suspension {
         connections.schedule(env.now);
     }
 
-    /// A connection has come; it is frozen, too, if the worker is suspended.
+    /// Adds a new connection; if the worker is suspended, the connection is frozen too.
     pub(crate) fn add(&mut self, conn: Token) {
         if let Some(suspended) = &mut self.0 {
             suspended.must_report.push(conn);
         }
     }
 
-    /// Freezes connections that have become quiet, and tells the operator when all are.
+    /// Freezes connections that have become quiet, and informs the operator when all are quiet.
     #[cold]
     pub(crate) fn check(
         &mut self,

@@ -1,4 +1,5 @@
-//! What a console client sends is read and answered.
+//! Reads what a console client sends, and answers it: steps of the console's conversation come in; tables, errors,
+//! rounds and work for the control thread go out.
 
 use crate::{
     Action, Actions, Control, Level, ReadMode, Time, Token,
@@ -28,7 +29,7 @@ impl Worker {
         self.console_steps(conn, now, out);
     }
 
-    /// A long answer has been taken by the client: go on.
+    /// Goes on when the client has read a long answer.
     pub(crate) fn console_drained(&mut self, conn: Token, now: Time, out: &mut Actions) {
         if self.console(conn).is_some_and(|console| !console.is_busy()) {
             self.console_steps(conn, now, out);
@@ -101,7 +102,7 @@ impl Worker {
         }
     }
 
-    /// The host names that a SHOW of this console is about.
+    /// Begins the SHOW that needed these host names.
     pub(crate) fn console_names(
         &mut self,
         conn: Token,
@@ -117,15 +118,15 @@ impl Worker {
         }
     }
 
-    /// From here on until [`Worker::configured`], the control thread works for this console.
+    /// Lets the console wait for the control thread, until [`Worker::configured`].
     pub(super) fn await_control(&mut self, conn: Token, tag: String) {
         if let Some(console) = self.console(conn) {
             console.await_control(tag);
         }
     }
 
-    /// The outcome of a RELOAD or SET that this console asked for. It is answered when all workers
-    /// have read what was mailed to them before.
+    /// Handles the outcome of a RELOAD or SET that this console asked for. The command is answered when all workers
+    /// have read their earlier mail.
     pub(crate) fn configured(
         &mut self,
         conn: Token,
@@ -151,7 +152,7 @@ impl Worker {
         }
     }
 
-    /// The answer to a command that took its time.
+    /// Answers a command that was not answered at once.
     pub(crate) fn answer(
         &mut self,
         conn: Token,
@@ -177,7 +178,7 @@ impl Worker {
         });
     }
 
-    /// A table for a console, at the end of its command.
+    /// Answers a console's command with a table.
     pub(crate) fn answer_table(
         &mut self,
         conn: Token,

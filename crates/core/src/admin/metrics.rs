@@ -16,7 +16,7 @@ use crate::{
     worker::Worker,
 };
 
-/// The longest `application_name` that is told, as PostgreSQL cuts it.
+/// The longest `application_name` that is shown, in bytes: PostgreSQL truncates it there.
 const NAME_MAX: usize = 63;
 
 impl Measurement {
@@ -30,7 +30,8 @@ impl Measurement {
         }
     }
 
-    /// Counts by borrowed keys first: clients are many, and kinds of clients are few.
+    /// Adds this worker's connections. Counts by borrowed keys first: clients are many, and groups of clients are
+    /// few.
     fn add_connections(&mut self, worker: &Worker) {
         let mut clients = HashMap::<(&PoolKey, &[u8], &'static str), u64>::new();
         let mut servers = HashMap::<(&str, &Endpoint), u64>::new();
@@ -129,7 +130,7 @@ impl Measurement {
     }
 }
 
-/// The name as text, cut at the end of a character.
+/// Returns the name as text, truncated at the end of a character.
 fn cut(name: &[u8]) -> String {
     let text = String::from_utf8_lossy(name);
     let end = (0..=NAME_MAX.min(text.len()))

@@ -1,4 +1,4 @@
-//! Commands of the console are carried out on the workers.
+//! The console's commands, carried out on the workers.
 
 mod console;
 mod metrics;

@@ -1,4 +1,5 @@
-//! Commands that change something.
+//! The console's commands that change something: PAUSE, KILL, RECONNECT, SET, SHUTDOWN and others. A command
+//! changes the operator's orders in the directory, and then visits all workers or is passed to the control thread.
 
 use std::collections::BTreeSet;
 
@@ -147,7 +148,7 @@ impl Worker {
         let database = self.meant(database.to_owned(), "reconnect")?;
         for pool in self.pools_of(database.as_deref()) {
             pool.epochs.lock().renew();
-            // What was wrong with the old servers says nothing of the new ones.
+            // A failure of the old servers does not predict one of the new servers.
             let notes = {
                 let mut ledger = pool.ledger.lock();
                 ledger.allow_next_login();
@@ -173,7 +174,7 @@ impl Worker {
         }
         let verb = if disabled { "DISABLE" } else { "ENABLE" };
         issued(verb, database, out);
-        // PgBouncer has the same words for both.
+        // PgBouncer has the same texts for both.
         if let Some(name) = self.meant(database.to_owned(), "disable")? {
             self.directory.operator().set_disabled(&name, disabled);
         }
@@ -199,7 +200,7 @@ impl Worker {
         Ok(())
     }
 
-    /// The database that a command is about; `None` for all.
+    /// Returns the database that a command is about; `None` for all.
     fn meant(&self, name: String, verb: &str) -> Result<Option<String>, Fault> {
         if name.is_empty() {
             return Ok(None);
@@ -219,7 +220,7 @@ impl Worker {
         pools
     }
 
-    /// The console is busy until this has come.
+    /// Lets the console wait until this has happened.
     pub(super) fn console_awaits(
         &mut self,
         conn: Token,
@@ -237,7 +238,7 @@ impl Worker {
         self.console_awaited(conn, now, out);
     }
 
-    /// Has it come?
+    /// Checks whether what a console waits for has happened, and answers the console then.
     pub(crate) fn console_awaited(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let awaits = self
             .console(conn)
@@ -280,13 +281,13 @@ impl Worker {
         self.answer(conn, outcome, now, out);
     }
 
-    /// A cancel request for a console: PAUSE is taken back, and what waits is answered.
+    /// Handles a cancel request for a console: takes back PAUSE, and answers the command that waits.
     pub(crate) fn cancel_console(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let awaits = self
             .console(conn)
             .and_then(|console| console.awaits().cloned());
         let operator = self.directory.operator();
-        // An error means that somebody else has taken it back, or that the process ends.
+        // An error means that another console has taken the order back, or that the process ends.
         let taken_back = match &awaits {
             None => return,
             Some(Awaiting::Paused(None) | Awaiting::Suspended) => operator.resume().map(drop),
@@ -299,7 +300,7 @@ impl Worker {
         }
     }
 
-    /// A console has left: what it ordered stays in force, but nobody waits for it.
+    /// Handles the end of a console: its orders stay in force, but it no longer waits for them.
     pub(crate) fn console_left(&self, conn: Token, out: &mut Actions) {
         self.directory.operator().wait_no_more(self.id, conn);
         self.resume_without_console(conn, out);
@@ -344,10 +345,10 @@ impl Worker {
     }
 }
 
-/// What SHOW CONFIG has for a secret.
+/// The text in SHOW CONFIG in place of a secret.
 const SECRET_SHOWN: &str = "****";
 
-/// Has this setting a value that nobody may see?
+/// Returns whether the setting is a secret, which SHOW CONFIG hides.
 fn is_secret(key: &str) -> bool {
     let mut settings = Scope::Global.settings().iter();
     settings.any(|info| info.secret && info.name.eq_ignore_ascii_case(key))
@@ -365,8 +366,8 @@ fn no_such_database(name: &str) -> Fault {
     Fault::Command(format!("no such database: {name}"))
 }
 
-/// A client's number, as SHOW CLIENTS has it (`id`, or `ptr`: `0x1f`), or as the log does (`C-0x1f`). One that
-/// is too large is nobody's.
+/// Parses a client's number, as in SHOW CLIENTS (`id`, or `ptr`: `0x1f`), or as in the log (`C-0x1f`). A number
+/// that is too large belongs to no client.
 fn client_id(text: &str) -> Option<u64> {
     let text = text.strip_prefix("C-").unwrap_or(text);
     let hex = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));

@@ -1,4 +1,4 @@
-//! A console command visits each worker.
+//! The round of a console command: visits each worker, and comes back to the console's worker with the result.
 
 use super::show;
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
 };
 
 impl Worker {
-    /// Sends a command of this worker's console around. The console is busy until it is answered.
+    /// Sends a command of this worker's console to all workers. The console is busy until the command is answered.
     pub(crate) fn begin_round(
         &mut self,
         console: Token,
@@ -30,7 +30,7 @@ impl Worker {
         self.continue_round(round, now, out);
     }
 
-    /// Does this worker's part, and passes the tour on.
+    /// Does this worker's part, and passes the round on.
     pub(crate) fn continue_round(&mut self, mut round: WorkerRound, now: Time, out: &mut Actions) {
         let workers = self.directory.workers();
         if round.visited < workers {

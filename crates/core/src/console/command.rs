@@ -1,4 +1,4 @@
-//! The console's commands, and who may give them.
+//! The console's commands, and which users may give them.
 
 use super::grammar::{Sentence, parse};
 use crate::{Shutdown, fault::Fault};
@@ -6,12 +6,12 @@ use crate::{Shutdown, fault::Fault};
 /// A command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Command {
-    /// Nothing but blanks and a semicolon.
+    /// A text of blanks and at most a semicolon.
     Empty,
     Show(Show),
     /// SHOW of a parameter that drivers ask for: its name and value.
     Parameter(&'static str, &'static str),
-    /// SET of such a parameter: nothing happens.
+    /// SET of such a parameter: has no effect.
     SetParameter,
     Set {
         key: String,
@@ -22,23 +22,23 @@ pub(crate) enum Command {
     /// RESTART.
     Restart,
     Suspend,
-    /// Of this database, or of all if it is empty; so are the others.
+    /// The database, or all if it is empty; also for RESUME, KILL, RECONNECT and WAIT_CLOSE.
     Pause(String),
     Resume(String),
     Kill(String),
     Reconnect(String),
     WaitClose(String),
-    /// Of this database, which has to be named.
+    /// The database, which has to be named.
     Disable(String),
     Enable(String),
     /// The client's id, as it was written.
     KillClient(String),
 }
 
-/// Who may give a command.
+/// Which users may give a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Right {
-    /// `stats_users` too.
+    /// `admin_users` and `stats_users`.
     Look,
     /// `admin_users` only.
     Operate,
@@ -78,10 +78,10 @@ pub(crate) enum Show {
     Version,
 }
 
-/// Who has to be asked for a SHOW.
+/// Which threads contribute to a SHOW.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// Nobody: it is known here.
+    /// Only the console's worker.
     Here,
     /// Every worker.
     Workers,
@@ -209,7 +209,7 @@ impl Show {
         }
     }
 
-    /// What SHOW HELP lists: a line for each command.
+    /// Returns the lines of SHOW HELP, one for each command.
     pub(crate) fn help() -> String {
         let shows = Self::ALL
             .iter()
@@ -222,7 +222,7 @@ impl Show {
     }
 }
 
-/// The other commands, as SHOW HELP has them.
+/// The other commands, as SHOW HELP lists them.
 const COMMANDS: [(&str, &str); 15] = [
     (
         "SET key = value",
@@ -265,7 +265,7 @@ const COMMANDS: [(&str, &str); 15] = [
     ("SHUTDOWN WAIT_FOR_CLIENTS", "End when clients have left"),
 ];
 
-/// Parameters that drivers ask for at the start, with fixed answers as in PgBouncer.
+/// Parameters that drivers ask for when they connect, with fixed answers as in PgBouncer.
 const PARAMETERS: [(&str, &str); 5] = [
     ("client_encoding", "UTF-8"),
     ("default_transaction_isolation", "read committed"),
@@ -329,10 +329,10 @@ impl Command {
             .or(parameter(what).map(|(name, value)| Self::Parameter(name, value)))
     }
 
-    /// Who may give it: the one place that says so.
+    /// Returns which users may give the command. Only this function decides that.
     pub(crate) fn right(&self) -> Right {
         match self {
-            // It shows how the process is connected, to each side.
+            // SHOW FDS shows both ends of all of the process's connections.
             Self::Show(Show::Fds) => Right::Operate,
             Self::Empty | Self::Show(_) | Self::Parameter(..) | Self::SetParameter => Right::Look,
             Self::Set { .. }

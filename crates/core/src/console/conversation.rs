@@ -1,4 +1,5 @@
-//! One client of the console: its messages, read one after the other.
+//! One client connection to the console: reads its messages one after the other, and gives the worker the next
+//! step.
 
 use pgweir_wire::{HEADER_LEN, MessageWriter, Severity, sqlstate, tag::frontend};
 
@@ -18,11 +19,11 @@ const COMMAND_MAX: usize = 64 * 1024;
 /// What a console waits for, with the database if it is about one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Awaiting {
-    /// PAUSE: there is no server any more.
+    /// PAUSE: until no server is left.
     Paused(Option<String>),
-    /// WAIT_CLOSE: there is no server any more that is out of date.
+    /// WAIT_CLOSE: until no outdated server is left.
     Closed(Option<String>),
-    /// SUSPEND: all connections are quiet.
+    /// SUSPEND: until all connections are quiet.
     Suspended,
 }
 
@@ -42,7 +43,7 @@ impl Awaiting {
         }
     }
 
-    /// Has the order itself been taken back?
+    /// Returns whether the order itself was taken back.
     pub(crate) fn is_void(&self, operator: &Operator) -> bool {
         match self {
             Self::Paused(None) => operator.halt() != Halt::Paused,
@@ -58,15 +59,15 @@ impl Awaiting {
 pub struct Console {
     is_admin: bool,
     inbox: Inbox,
-    /// A command is being carried out; the next one waits.
+    /// Whether a command is being carried out; the next one waits.
     is_busy: bool,
-    /// What its command waits for.
+    /// What the command waits for.
     awaits: Option<Awaiting>,
     /// The table that the client gets once the control thread has named the hosts.
     wanted: Option<Show>,
     /// The command tag of the answer, while the control thread carries the command out.
     tag: String,
-    /// After an error in the extended protocol, all messages up to Sync are skipped.
+    /// Whether messages are skipped up to the next Sync, after an error in the extended protocol.
     is_skipping: bool,
 }
 
@@ -81,11 +82,11 @@ pub(crate) enum Step {
     Pass,
     /// Nothing: the command is answered.
     Answered,
-    /// Log why the command failed; the client has been told.
+    /// Log why the command failed; the client has received the error.
     Failed(Fault),
-    /// The client said goodbye.
+    /// Close the connection: the client sent Terminate.
     Leave,
-    /// Tell the client this and close its connection.
+    /// Send the client this error and close its connection.
     Refuse(Fault),
     /// Show a table.
     Show(Show),
@@ -94,7 +95,7 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    /// Did the client send a command?
+    /// Returns whether the client sent a command.
     pub(crate) fn is_of_command(&self) -> bool {
         matches!(
             self,
@@ -104,7 +105,7 @@ impl Step {
 }
 
 impl Console {
-    /// A console for an admin, or for a user who may only look.
+    /// Creates a console for an administrator, or for a user who may only use SHOW.
     #[must_use]
     pub fn new(is_admin: bool) -> Self {
         Self {
@@ -118,59 +119,59 @@ impl Console {
         }
     }
 
-    /// Keeps bytes that the client sent.
+    /// Stores bytes that the client sent.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.inbox.push(bytes);
     }
 
-    /// Is a command being carried out?
+    /// Returns whether a command is being carried out.
     pub(crate) fn is_busy(&self) -> bool {
         self.is_busy
     }
 
-    /// The command's answer is out: the next one may come.
+    /// Ends the command: its answer was sent, and the next one may come.
     pub(crate) fn finish(&mut self) {
         self.is_busy = false;
     }
 
-    /// The command takes its time: the next one waits until [`Console::finish`].
+    /// Begins a command that is not answered at once: the next one waits until [`Console::finish`].
     pub(crate) fn begin(&mut self) {
         self.is_busy = true;
     }
 
-    /// The command waits for this.
+    /// Sets what the command waits for.
     pub(crate) fn wait_for(&mut self, what: Awaiting) {
         self.awaits = Some(what);
     }
 
-    /// What the command waits for.
+    /// Returns what the command waits for.
     pub(crate) fn awaits(&self) -> Option<&Awaiting> {
         self.awaits.as_ref()
     }
 
-    /// What the command has waited for has come.
+    /// Ends the waiting: what the command has waited for has happened.
     pub(crate) fn stop_waiting(&mut self) {
         self.awaits = None;
     }
 
-    /// The control thread looks up the host names for this table.
+    /// Waits for the control thread, which looks up the host names for this table.
     pub(crate) fn want_names(&mut self, show: Show) {
         self.is_busy = true;
         self.wanted = Some(show);
     }
 
-    /// The table for which the control thread looked up the host names.
+    /// Takes the table for which the control thread has looked up the host names.
     pub(crate) fn take_wanted(&mut self) -> Option<Show> {
         self.wanted.take()
     }
 
-    /// The control thread carries the command out; this is its tag.
+    /// Waits for the control thread, which carries out the command with this tag.
     pub(crate) fn await_control(&mut self, tag: String) {
         self.is_busy = true;
         self.tag = tag;
     }
 
-    /// The tag of the command that the control thread has carried out.
+    /// Takes the tag of the command that the control thread has carried out.
     pub(crate) fn take_tag(&mut self) -> String {
         std::mem::take(&mut self.tag)
     }
@@ -197,7 +198,7 @@ impl Console {
     }
 }
 
-/// Reads a whole message.
+/// Handles one complete message.
 fn read(tag: u8, body: &[u8], is_admin: bool, is_skipping: &mut bool, reply: &mut Vec<u8>) -> Step {
     match tag {
         frontend::TERMINATE => Step::Leave,
@@ -264,24 +265,24 @@ fn failed(fault: Fault, reply: &mut Vec<u8>) -> Step {
     Step::Failed(fault)
 }
 
-/// Appends an error, and that the next command may come.
+/// Appends an error and ReadyForQuery.
 pub(crate) fn write_fault(fault: &Fault, out: &mut Vec<u8>) {
     fault.write(Severity::Error, out);
     write_ready(out);
 }
 
-/// Appends that a command is done, and that the next one may come.
+/// Appends CommandComplete and ReadyForQuery.
 pub(crate) fn write_done(tag: &str, out: &mut Vec<u8>) {
     MessageWriter::new(out).command_complete(tag);
     write_ready(out);
 }
 
-/// Appends that the next command may come.
+/// Appends ReadyForQuery.
 pub(crate) fn write_ready(out: &mut Vec<u8>) {
     MessageWriter::new(out).ready_for_query(b'I');
 }
 
-/// Appends the parameters that a console client is told at login.
+/// Appends the parameters that a console client gets at login.
 pub(crate) fn write_welcome(out: &mut Vec<u8>) {
     let parameters = [
         (

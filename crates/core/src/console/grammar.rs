@@ -3,15 +3,15 @@
 /// A sentence of the language.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Sentence {
-    /// Nothing but blanks and a semicolon.
+    /// A text of blanks and at most a semicolon.
     Empty,
-    /// A verb and what it is about; an empty text if that is left out.
+    /// A verb and its argument; the argument is empty if it is left out.
     Words { verb: String, argument: String },
     /// `SET key = value`, or with `TO` in place of the equals sign.
     Set { key: String, value: String },
 }
 
-/// Reads a sentence; `None` if it is none.
+/// Parses a sentence; returns `None` if the text is none.
 pub(super) fn parse(text: &str) -> Option<Sentence> {
     let mut rest = Rest(text);
     rest.blanks();
@@ -44,11 +44,11 @@ pub(super) fn parse(text: &str) -> Option<Sentence> {
     })
 }
 
-/// What has not been read yet.
+/// The text that has not been read yet.
 struct Rest<'a>(&'a str);
 
 impl Rest<'_> {
-    /// Skips white space; were there any?
+    /// Skips white space, and returns whether there was any.
     fn blanks(&mut self) -> bool {
         let rest = self.0.trim_start_matches([' ', '\t', '\n', '\r']);
         let some = rest.len() < self.0.len();
@@ -56,7 +56,7 @@ impl Rest<'_> {
         some
     }
 
-    /// Is there nothing left but a semicolon?
+    /// Returns whether nothing is left but a semicolon.
     fn is_over(&self) -> bool {
         let rest = self.0.strip_prefix(';').unwrap_or(self.0);
         rest.trim_start_matches([' ', '\t', '\n', '\r']).is_empty()
@@ -73,7 +73,7 @@ impl Rest<'_> {
         found
     }
 
-    /// A name: letters, digits, underscores and, within it, hyphens; or anything between double quotes.
+    /// Reads a name: letters, digits, underscores and, within it, hyphens; or anything between double quotes.
     fn word(&mut self) -> Option<String> {
         if self.0.starts_with('"') {
             return self.quoted('"');
@@ -84,7 +84,7 @@ impl Rest<'_> {
         self.run(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))
     }
 
-    /// A value: between quotes of either kind, or a run of anything but blanks and quotes.
+    /// Reads a value: between quotes of either kind, or a run of anything but blanks and quotes.
     fn value(&mut self) -> Option<String> {
         match self.0.chars().next()? {
             quote @ ('"' | '\'') => self.quoted(quote),
@@ -99,7 +99,7 @@ impl Rest<'_> {
         (!run.is_empty()).then(|| run.to_owned())
     }
 
-    /// A text between quotes; a doubled quote stands for one.
+    /// Reads a text between quotes; a doubled quote stands for one.
     fn quoted(&mut self, quote: char) -> Option<String> {
         let mut text = String::new();
         let mut chars = self.0.char_indices().skip(1).peekable();

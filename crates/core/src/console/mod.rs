@@ -1,8 +1,9 @@
 //! The console: database `pgbouncer` (or `pgweir`), simple query protocol.
 //!
 //! This module owns what a console client has sent and what its command waits for (`conversation`), reads commands
-//! (`command`, `grammar`), writes tables (`rows`), and has the types for what a command gathers on its way through the
-//! workers (`tour`). Bytes of a client come in; [`Step`]s for the worker go out. `admin` carries commands out.
+//! (`command`, `grammar`), writes tables (`rows`), and has the types for what a command gathers on its way through
+//! the workers (`tour`). Bytes of a client come in; [`Step`]s for the worker go out. `admin` carries out the
+//! commands.
 
 mod command;
 mod conversation;
@@ -22,5 +23,5 @@ pub use self::{
     tour::{HostEntry, KnownNames, WorkerRound, ZoneEntry},
 };
 
-/// What SHOW VERSION and `--version` say.
+/// The text of SHOW VERSION and `--version`.
 pub const VERSION: &str = concat!("pgweir ", env!("CARGO_PKG_VERSION"));

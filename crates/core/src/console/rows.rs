@@ -1,11 +1,11 @@
-//! Tables of the console.
+//! The console's tables, written as RowDescription and DataRow messages.
 
 use pgweir_wire::MessageWriter;
 use time::{OffsetDateTime, macros::format_description};
 
 use crate::Time;
 
-/// A column's type, as PostgreSQL's type oids.
+/// A column's type, by PostgreSQL's type OIDs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// `text`
@@ -106,7 +106,7 @@ impl<T: Into<Cell>> From<Option<T>> for Cell {
     }
 }
 
-/// A time as PgBouncer shows it, in UTC.
+/// Returns a time in PgBouncer's format, in UTC.
 pub(crate) fn date(time: Time) -> Cell {
     let format = format_description!("[year]-[month]-[day] [hour]:[minute]:[second] UTC");
     let seconds = i64::try_from(time.0 / 1_000_000).unwrap_or(i64::MAX);

@@ -1,4 +1,4 @@
-//! A console command on its way through all workers, and what it has gathered.
+//! A console command on its way through all workers (a round), and what it has gathered.
 
 use std::{collections::BTreeMap, ops::AddAssign};
 
@@ -10,8 +10,8 @@ use crate::{
     stats::{Periods, Stats},
 };
 
-/// A command that visits every worker in turn, beginning with the console's own, and is answered
-/// there at the end.
+/// A command that visits every worker in turn, beginning with the console's own worker, and is answered there at
+/// the end.
 #[derive(Debug)]
 pub struct WorkerRound {
     pub(crate) origin: WorkerId,
@@ -20,19 +20,19 @@ pub struct WorkerRound {
     pub(crate) task: RoundTask,
 }
 
-/// What a tour is about.
+/// What a round does on each worker.
 #[derive(Debug)]
 pub(crate) enum RoundTask {
-    /// To gather what a SHOW shows.
+    /// Gathers the rows of a SHOW.
     Show(Box<Collection>),
-    /// To be everywhere: what was mailed to the workers before has been read then, and what operators
-    /// have ordered is done. Answered with this tag.
+    /// Only visits each worker: by then, the worker has read all earlier mail and has carried out the operators'
+    /// orders. The command is answered with this tag.
     Settle(String),
-    /// The same, and then to wait for this.
+    /// Does the same, and then waits for this.
     ApplyOrders(Awaiting),
-    /// KILL of one database, or of all.
+    /// Carries out KILL of one database, or of all.
     Kill(Option<String>),
-    /// KILL_CLIENT.
+    /// Carries out KILL_CLIENT.
     KillClient { id: u64, found: bool },
 }
 
@@ -40,52 +40,52 @@ pub(crate) enum RoundTask {
 #[derive(Debug)]
 pub(crate) struct Collection {
     pub(crate) show: Show,
-    /// Rows of connections, with their ids to sort by.
+    /// Rows of connections, with the ids by which they are sorted.
     pub(crate) rows: Vec<(u64, Vec<Cell>)>,
     pub(crate) pools: BTreeMap<PoolKey, PoolCount>,
     pub(crate) pins: BTreeMap<PoolKey, PinCounts>,
     pub(crate) internal: BTreeMap<(PoolKey, Task), Work>,
     /// Cancel requests for peers, by the peer's number.
     pub(crate) peers: BTreeMap<u32, PeerCount>,
-    /// What the console has done itself.
+    /// What was counted for the console itself.
     pub(crate) console: Counted,
-    /// What was counted in pools that a worker has forgotten since.
+    /// What was counted in pools that a worker has removed since.
     pub(crate) past: Stats,
-    /// Clients of the console.
+    /// The number of clients of the console.
     pub(crate) console_clients: usize,
-    /// Clients that log in.
+    /// The number of clients that log in.
     pub(crate) login_clients: usize,
-    /// All clients.
+    /// The number of all clients.
     pub(crate) clients: usize,
-    /// All servers.
+    /// The number of all servers.
     pub(crate) servers: usize,
-    /// Workers' parts of pools.
+    /// The number of workers' parts of pools.
     pub(crate) local_pools: usize,
     /// When the first worker began to count.
     pub(crate) began: Time,
-    /// Host names that were looked up.
+    /// What is known of host names, for SHOW DNS_HOSTS and DNS_ZONES.
     pub(crate) names: KnownNames,
 }
 
 /// What is known of host names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KnownNames {
-    /// Those that were looked up.
+    /// Host names that were looked up.
     pub hosts: Vec<HostEntry>,
-    /// How many are being looked up.
+    /// How many host names are being looked up.
     pub asked: usize,
-    /// Their zones.
+    /// The zones of these host names.
     pub zones: Vec<ZoneEntry>,
 }
 
-/// A zone of host names: all behind the first dot.
+/// A zone of host names: everything after the first dot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ZoneEntry {
     /// The zone's name.
     pub name: String,
-    /// Its serial, as it was last seen; 0 if it was not looked at.
+    /// The zone's serial, as it was last read; 0 if it was not read.
     pub serial: u32,
-    /// How many of its names are known.
+    /// How many of the zone's names are known.
     pub hosts: usize,
 }
 
@@ -94,13 +94,13 @@ pub struct ZoneEntry {
 pub struct HostEntry {
     /// The name.
     pub name: String,
-    /// Its addresses, separated by commas; empty if there are none.
+    /// The host's addresses, separated by commas; empty if there are none.
     pub addresses: String,
-    /// How long this is believed.
+    /// Until when the addresses are valid.
     pub until: Time,
 }
 
-/// What was counted, altogether and since the beginning of the last whole period.
+/// Counts: in total, and since the beginning of the last whole period.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counted {
     pub(crate) total: Stats,
@@ -124,15 +124,15 @@ impl AddAssign for Counted {
 /// Cancel requests for one peer.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct PeerCount {
-    /// For which there is no room yet.
+    /// Requests for which there is no room yet.
     pub(crate) queued: u32,
-    /// Whose connection is being opened.
+    /// Requests whose connection is being opened.
     pub(crate) opening: u32,
-    /// That are on their way.
+    /// Requests that are on their way.
     pub(crate) sent: u32,
 }
 
-/// What all workers have of one pool.
+/// The counts of one pool on all workers.
 #[derive(Debug, Default)]
 pub(crate) struct PoolCount {
     pub(crate) clients_active: usize,
@@ -144,22 +144,23 @@ pub(crate) struct PoolCount {
     pub(crate) being_canceled: usize,
     pub(crate) servers_active: usize,
     pub(crate) servers_idle: usize,
-    /// Idle, and to be checked before they are lent.
+    /// Idle servers that must be checked before they are lent.
     pub(crate) servers_used: usize,
     pub(crate) servers_tested: usize,
     pub(crate) servers_login: usize,
-    /// Under the caps, though outside of the pool's size.
+    /// Servers that LISTEN: they count under `max_db_connections` and the other limits, but not under the pool's
+    /// size.
     pub(crate) servers_listening: usize,
     /// How long the oldest waiting client has waited, in microseconds.
     pub(crate) maxwait: u64,
     pub(crate) mode: &'static str,
     pub(crate) stats: Counted,
-    /// Of workers that have forgotten the pool since.
+    /// The counts of workers that have removed the pool since.
     pub(crate) past: Stats,
 }
 
 impl PoolCount {
-    /// All servers of the pool.
+    /// Returns the number of all servers of the pool.
     pub(crate) fn servers(&self) -> usize {
         self.servers_active
             + self.servers_idle
@@ -203,19 +204,19 @@ pub(crate) struct PinCounts {
 /// What connections of a pool do for pgweir itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Task {
-    /// Databases tell of users who log in.
+    /// Lookups of users who log in.
     AuthQuery,
-    /// A catalog is read.
+    /// Reading a catalog.
     Catalog,
-    /// A query is stopped.
+    /// Stopping a query.
     Cancel,
     /// LISTEN for clients.
     Listen,
-    /// A server is tried before it is lent.
+    /// Checking a server before it is lent.
     Check,
 }
 
-/// How much of it.
+/// How many connections do a task, and how many wait to do it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Work {
     pub(crate) active: usize,

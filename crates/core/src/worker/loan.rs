@@ -1,5 +1,6 @@
-//! A loan enters another phase, and the client's duty changes with it. Between Relaying, Kept, Dedicated and Settled the
-//! client's duty stays the same: see [`Server::enter`].
+//! The phases of a loan (a server connection that is lent to a client). When the loan enters another phase, the
+//! client's duty changes with it. Between Relaying, Kept, Dedicated and Settled the client's duty stays the same:
+//! see [`Server::enter`].
 
 use crate::{
     Token,
@@ -7,7 +8,7 @@ use crate::{
     frontend::{Client, ClientDuty},
 };
 
-/// The loan enters this phase, on both sides.
+/// Changes the loan's phase, on the client and on the server.
 #[inline]
 pub(super) fn enter(
     phase: Phase,

@@ -1,4 +1,5 @@
-//! A worker's part of a pool.
+//! A worker's part of a pool: its idle and kept server connections, its counts, and the pool's configuration. The
+//! part that all workers share is [`SharedPool`].
 
 use std::{
     collections::VecDeque,
@@ -21,83 +22,84 @@ use crate::{
 /// Microseconds for which a pool that never had a server is kept without a client.
 const FRUITLESS_POOL_KEPT: u64 = 1_000_000;
 
-/// A worker's part of a pool: what it can use without a lock.
+/// A worker's part of a pool: what the worker can use without a lock.
 #[derive(Debug)]
 pub(crate) struct LocalPool {
     pub(crate) shared: Arc<SharedPool>,
     /// Idle servers; the one that was used last is lent first.
     pub(crate) idle: Vec<Token>,
-    /// Servers that are kept with their clients until somebody wants them (see `worker/settle.rs`), in the order in
-    /// which they were; some may have gone on or gone by now. Each server stands in it once at most.
+    /// Servers that are kept with their clients until another client waits for one (see `worker/settle.rs`), in the
+    /// order in which that began. Some may be in use or gone by now. Each server is in the list once at most.
     pub(crate) kept: VecDeque<Token>,
-    /// Somebody may wait: every server that comes free goes through the ledger (see there).
+    /// Whether a client of any worker may wait: then every server that becomes free goes through the ledger (see
+    /// there).
     pub(crate) offers_to_ledger: bool,
-    /// Clients of this worker.
+    /// The number of this worker's clients.
     pub(crate) clients: usize,
-    /// Servers of this worker.
+    /// The number of this worker's servers.
     pub(crate) servers: usize,
     pub(crate) stats: Periods,
     pub(crate) times: Times,
-    /// What is certified of its database, as far as this worker knows.
+    /// Certified facts about the code in the pool's database, as far as this worker knows.
     pub(crate) certificates: Certificates,
-    /// When this worker asks next if the catalog is to be read.
+    /// When this worker next asks whether the catalog must be read.
     pub(crate) catalog_due: Time,
-    /// What its clients' texts were found to be under these.
+    /// The verdicts on the clients' texts under these certificates.
     pub(crate) verdicts: VerdictCache,
     pub(crate) terms: Terms,
-    /// When it was last asked who has its servers, and when the log was last told.
+    /// When the pool was last diagnosed (which clients have its servers), and when the diagnosis was last logged.
     pub(crate) diagnosed_at: Option<Time>,
     pub(crate) explained_at: Option<Time>,
-    /// Since when it has had neither clients nor servers.
+    /// Since when the pool has had neither clients nor servers.
     pub(crate) empty_since: Time,
-    /// Clients keep the servers that they have got (`share_after`).
+    /// Whether clients keep the servers that they have got (`share_after`).
     pub(crate) clients_keep_servers: bool,
-    /// By reason.
+    /// Pinned clients, by reason.
     pub(crate) pins: [PinCount; Pin::ALL.len()],
-    /// Microseconds that a look at a session takes which is to leave its server, on average lately.
+    /// Microseconds that an inspection takes after which the server goes to others: a moving average.
     pub(crate) inspection_time: u64,
-    /// As far as this worker knows; the ledger knows for sure.
+    /// Whether the pool is paused, as far as this worker knows; the ledger knows for sure.
     pub(crate) paused: bool,
-    /// What its servers belong to that are opened from here on (see `Epochs`).
+    /// The epoch of servers that are opened from here on (see `Epochs`).
     pub(crate) epoch: u32,
-    /// See [`SharedPool::defaults`]: servers of before have been sent away.
+    /// The [`SharedPool::defaults`] up to which older servers have been closed.
     pub(crate) defaults: u32,
 }
 
-/// What the configuration says of a pool, looked up once.
+/// The configuration of a pool, looked up once.
 #[derive(Debug, Clone)]
 pub(crate) struct Terms {
     pub(crate) mode: PoolMode,
-    /// The entry of [databases] that serves it; `None` if there is none any more.
+    /// The pool's entry in [databases]; `None` if it was removed.
     pub(crate) entry: Option<Database>,
-    /// Where its servers are; the next server goes to the next one in the list.
+    /// The addresses of the pool's servers; successive logins take them in turn.
     pub(crate) endpoints: Vec<Arc<Endpoint>>,
-    /// On which terms TLS is tried with them.
+    /// How TLS is used with the servers.
     pub(crate) tls: Option<ServerTls>,
     /// Microseconds; 0 is no limit.
     pub(crate) query_wait_timeout: u64,
     pub(crate) patience: Patience,
-    /// Microseconds; 0 is to be lent once.
+    /// Microseconds; 0 means that a server is lent once.
     pub(crate) server_lifetime: u64,
     /// Microseconds for which a pinned client may be idle; 0 is no limit.
     pub(crate) pin_timeout: u64,
-    /// Up to so many clients, each keeps its server.
+    /// Up to this many clients, each client keeps its server.
     pub(crate) share_after: usize,
-    /// Each client keeps its first server.
+    /// Whether each client keeps its first server.
     pub(crate) dedicated: bool,
-    /// The session engine is on: a client finds its session on every server.
+    /// Whether session state is carried: `SET`, prepared statements and roles keep working in transaction mode.
     pub(crate) engine: bool,
-    /// `session_state = off`: what ends a connection in PgBouncer ends it here.
+    /// Whether `session_state` is `off`: what ends a connection in PgBouncer ends it here.
     pub(crate) as_pgbouncer: bool,
-    /// Most prepared statements on each server; 0 if clients' names are not followed.
+    /// The most prepared statements on each server; 0 if clients' statement names are not followed.
     pub(crate) prepared_max: usize,
-    /// Fewest servers that are kept.
+    /// The fewest servers that are kept open.
     pub(crate) min_pool_size: u32,
-    /// Its servers log in as one user, whoever the clients are.
+    /// Whether the servers log in as one user, regardless of the clients' users.
     pub(crate) is_forced: bool,
-    /// Idle servers are lent in turn.
+    /// Whether idle servers are lent in turn.
     pub(crate) round_robin: bool,
-    /// From the entry `*`: not kept when it has been empty for `autodb_idle_timeout`.
+    /// Whether the pool comes from the entry `*`: it is removed when it has been empty for `autodb_idle_timeout`.
     pub(crate) is_auto: bool,
 }
 
@@ -110,7 +112,7 @@ pub(crate) struct Patience {
 }
 
 impl Terms {
-    /// Does each client keep its server while there are so many?
+    /// Returns whether each client keeps its server while there are this many clients.
     pub(crate) fn are_few(&self, clients: usize) -> bool {
         self.share_after > 0 && clients <= self.share_after
     }
@@ -184,10 +186,10 @@ impl Terms {
     }
 }
 
-/// Microseconds by which a server's successor is opened before its own end, at most.
+/// Microseconds by which a server's successor is opened before the server's end, at most.
 const HANDOVER: u64 = 10_000_000;
 
-/// By how many 640ths of its lifetime a server ends early: 0 to 63.
+/// Returns by how many 640ths of its lifetime a server ends early: 0 to 63.
 #[inline]
 fn spread(id: u64) -> u64 {
     // The high bits of a product with 2^64 / golden ratio spread consecutive numbers well.
@@ -195,19 +197,19 @@ fn spread(id: u64) -> u64 {
 }
 
 impl Terms {
-    /// The age at which the server of this id ends: at most `server_lifetime`, and up to a tenth earlier, so that
-    /// servers that were opened together don't end together.
+    /// Returns the age at which the server of this id ends: at most `server_lifetime`, and up to a tenth earlier,
+    /// so that servers that were opened together don't end together.
     #[inline]
     pub(crate) fn end_age(&self, id: u64) -> u64 {
         self.server_lifetime - self.server_lifetime / 640 * spread(id)
     }
 
-    /// The age at which its successor is opened.
+    /// Returns the age at which the server's successor is opened.
     pub(crate) fn successor_age(&self, id: u64) -> u64 {
         self.end_age(id) - (self.server_lifetime / 20).min(HANDOVER)
     }
 
-    /// Would a server that was opened under these terms be opened just so under `other`?
+    /// Returns whether a server that was opened under these terms would be opened in the same way under `other`.
     pub(crate) fn opens_like(&self, other: &Self) -> bool {
         match (&self.entry, &other.entry) {
             (Some(one), Some(another)) => self.tls == other.tls && opens_like(one, another),
@@ -217,7 +219,6 @@ impl Terms {
     }
 }
 
-/// Where a host of the configuration is.
 impl LocalPool {
     pub(crate) fn new(
         shared: &Arc<SharedPool>,
@@ -227,7 +228,7 @@ impl LocalPool {
     ) -> Self {
         let terms = Terms::of(shared, snapshot);
         let present = shared.epochs.lock().present();
-        // The directory takes over a snapshot before it turns epochs: this order is the other way round.
+        // The directory takes over a snapshot before it turns epochs: here they are read in the opposite order.
         let is_current = Arc::ptr_eq(&directory.snapshot(), snapshot);
         let keeps = terms.are_few(shared.clients.load(Ordering::Relaxed));
         Self {
@@ -255,7 +256,7 @@ impl LocalPool {
         }
     }
 
-    /// For how many microseconds it is kept without clients and servers; `None` is for ever.
+    /// Returns for how many microseconds the pool is kept without clients and servers; `None` is for ever.
     pub(crate) fn kept(&self, settings: &Settings) -> Option<u64> {
         let of_auto = || match self.server_parameters() {
             None => FRUITLESS_POOL_KEPT,
@@ -267,26 +268,26 @@ impl LocalPool {
         limits.filter(|&kept| kept > 0).min()
     }
 
-    /// Are servers to be kept ready?
+    /// Returns whether `min_pool_size` servers are kept open.
     pub(crate) fn keeps_min(&self) -> bool {
         self.terms.min_pool_size > 0
             && self.terms.entry.is_some()
             && (self.clients > 0 || self.terms.is_forced)
     }
 
-    /// Do clients keep their servers, as long as nobody waits?
+    /// Returns whether clients keep their servers, as long as no client waits.
     #[inline]
     pub(crate) fn keeps_servers(&self) -> bool {
         self.clients_keep_servers && !self.offers_to_ledger && !self.paused
     }
 
-    /// May it be that a client keeps this server without need?
+    /// Returns whether a client may be keeping this server without need.
     pub(crate) fn may_keep(&self, server: &Server) -> bool {
         let is_lent = server.relays_for().is_some() && server.owner.is_none();
         self.clients_keep_servers && is_lent && server.retire.is_none()
     }
 
-    /// The next idle server to be lent.
+    /// Takes the next idle server to lend.
     #[inline]
     pub(crate) fn take_idle(&mut self) -> Option<Token> {
         if self.terms.round_robin && !self.idle.is_empty() {
@@ -295,10 +296,10 @@ impl LocalPool {
         self.idle.pop()
     }
 
-    /// The next idle server to be lent, one that is liked if that is soon found.
+    /// Takes the next idle server to lend: one that `likes` prefers, if it is found soon.
     #[inline]
     pub(crate) fn take_idle_that(&mut self, likes: impl Fn(Token) -> bool) -> Option<Token> {
-        /// How many are looked at.
+        /// The most idle servers that are examined.
         const LOOKED_AT: usize = 16;
         let last = *self.idle.last()?;
         if self.terms.round_robin || likes(last) {
@@ -311,7 +312,7 @@ impl LocalPool {
         }
     }
 
-    /// What the servers said of themselves, once one has.
+    /// Returns the parameters that the servers have reported, once one has.
     pub(crate) fn server_parameters(&self) -> Option<Arc<ServerParameters>> {
         self.shared.facts.lock().server_parameters.clone()
     }

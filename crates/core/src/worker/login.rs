@@ -1,4 +1,6 @@
-//! Clients log in.
+//! Logins of clients: from the accepted connection to the end of the authentication. Startup packets, password
+//! messages and derived keys come in; a client goes on to its pool, is parked above a limit, or is refused. Cancel
+//! requests arrive here as well.
 
 use std::sync::Arc;
 
@@ -77,7 +79,7 @@ impl Worker {
         conn
     }
 
-    /// Bytes of a client that logs in.
+    /// Handles bytes of a client that logs in.
     pub(crate) fn login_bytes(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
         if let Some(login) = self.login(conn) {
             login.inbox.push(bytes);
@@ -94,7 +96,7 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) {
-        // It was held back meanwhile; what follows may say otherwise again.
+        // Reading was held back meanwhile; what follows may hold it back again.
         out.read(conn, ReadMode::Deliver);
         let outcome = self
             .login_go_on(conn, keys, now, out)
@@ -114,7 +116,7 @@ impl Worker {
         }
     }
 
-    /// Handles whole messages as long as there are some.
+    /// Handles the messages that have arrived completely.
     pub(super) fn login_steps(
         &mut self,
         conn: Token,
@@ -132,7 +134,7 @@ impl Worker {
                     let Some((_, len)) = parsed.map_err(Fault::Startup)? else {
                         break;
                     };
-                    // Its bytes are ours now: what follows them may be needed meanwhile.
+                    // The packet is copied: the inbox is needed for what follows it.
                     let bytes = login.inbox.rest()[..len].to_vec();
                     login.inbox.skip(len);
                     let parsed = Startup::parse(&bytes, limit).map_err(Fault::Startup)?;
@@ -252,12 +254,13 @@ impl Worker {
             login.request = Some(request);
             login.stage = Stage::Parked;
         }
-        // Who has a name is counted, or aside: also who is refused for another reason.
+        // A client whose user and database are known is counted or parked, even if it is then refused for another
+        // reason.
         let room = self.admit_client(conn, false);
         self.demand_tls(conn)?;
         match room {
             Ok(()) => self.authenticate(conn, now, out),
-            // The process ends, and workers may not answer any more.
+            // The process is shutting down, and workers may no longer answer.
             Err(fault) if self.shutdown.is_some() => Err(fault),
             Err(_) => {
                 out.read(conn, ReadMode::Hold);
@@ -268,10 +271,10 @@ impl Worker {
         }
     }
 
-    /// Counts a client, if there is room for it.
+    /// Counts a client, if the limits allow it.
     ///
     /// # Errors
-    /// It is above a limit.
+    /// The client is above a limit.
     fn admit_client(&mut self, conn: Token, was_parked: bool) -> Result<(), Fault> {
         let Some(client) = self.table.client(conn) else {
             return Ok(());
@@ -294,7 +297,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Counts parked logins again: all workers have noticed who had left.
+    /// Counts parked logins again, now that all workers have processed pending disconnects.
     pub(super) fn count_parked(&mut self, now: Time, out: &mut Actions) {
         for parked in self.parked_logins.answered() {
             let conn = parked.conn;
@@ -323,13 +326,13 @@ impl Worker {
         parts.parked_logins.ask(&parts.env, out);
     }
 
-    /// From here on the client has a name.
+    /// Gives the client its user, its database and its cancel key.
     fn introduce(&mut self, conn: Token, version: ProtocolVersion, request: &mut LoginRequest) {
         let settings = &self.snapshot.config.settings;
         let database = self.snapshot.config.database(&request.database);
         let forced = database.and_then(|database| database.user.as_deref());
         let user = match forced {
-            // Anybody may claim any name: it says nothing.
+            // With `auth_type = any`, the name that the client claims proves nothing.
             Some(user) if settings.auth_type == AuthType::Any => user,
             _ => &request.user,
         };
@@ -358,7 +361,7 @@ impl Worker {
         );
     }
 
-    /// A secret that was made for the user's last login serves again.
+    /// Reuses the SCRAM secret that was made for the user's last login.
     pub(super) fn with_made_secret(&self, plan: AuthPlan, user: &str) -> AuthPlan {
         let iterations = self.snapshot.config.settings.scram_iterations;
         match &plan {
@@ -395,7 +398,7 @@ impl Worker {
         self.proven(conn, proof, start, now, out)
     }
 
-    /// Sends what was appended from `start` on, and goes on as the proof says.
+    /// Sends what was appended from `start` on, and does what the proof asks for.
     pub(super) fn proven(
         &mut self,
         conn: Token,
@@ -439,13 +442,13 @@ impl Worker {
     }
 }
 
-/// Are the sessions of clients of this database and user carried from server to server?
+/// Returns whether the session state of clients of this database and user is carried from server to server.
 fn is_carried(config: &Config, database: &str, user: &str) -> bool {
     let database = config.database(database);
     database.is_some_and(|database| config.carries_sessions(database, database.user_for(user)))
 }
 
-/// Tells a client of a later minor version, or with options that we don't know, how far we go.
+/// Sends NegotiateProtocolVersion to a client with a later minor version or with unknown protocol options.
 fn negotiate(conn: Token, version: ProtocolVersion, request: &LoginRequest, out: &mut Actions) {
     if version.minor > LATEST.minor || !request.unknown_options.is_empty() {
         let unknown: Vec<&[u8]> = request.unknown_options.iter().map(Vec::as_slice).collect();

@@ -1,4 +1,5 @@
-//! Logins to servers that come to nothing, and who is told of it.
+//! Failed logins to servers: how the pool's waiters are informed, and when a client that logs in is refused at
+//! once.
 
 use std::sync::Arc;
 
@@ -9,10 +10,10 @@ use crate::{
 };
 
 impl Worker {
-    /// Is there a host to wait for?
+    /// Checks that there is a host to wait for.
     ///
     /// # Errors
-    /// None of them lets us in, and none is to be tried for now.
+    /// The last logins to all hosts have failed, and no new login is due.
     pub(super) fn check_hosts(&mut self, shared: &Arc<SharedPool>, now: Time) -> Result<(), Fault> {
         let hosts = self.local_pool(shared, now).terms.endpoints.len();
         let lacks_database = {
@@ -20,7 +21,7 @@ impl Worker {
             facts.failure.as_ref().is_some_and(Failure::lacks_database)
         };
         if lacks_database {
-            // It may be there by now.
+            // The database may exist by now.
             shared.ledger.lock().allow_next_login();
         }
         let retry_at = shared.ledger.lock().retry_at();
@@ -29,13 +30,13 @@ impl Worker {
         }
         let facts = shared.facts.lock();
         match &facts.failure {
-            // Those of a list that were not tried since may be well.
+            // Hosts of a list that were not tried since may work.
             Some(why) if facts.failures >= hosts => Err(why.cached()),
             _ => Ok(()),
         }
     }
 
-    /// No server came of a login; one that was refused is no better for the next who comes.
+    /// Handles a failed login to a server. A server that refused the login would refuse the next one too.
     pub(super) fn login_failed(
         &mut self,
         shared: &Arc<SharedPool>,
@@ -57,7 +58,7 @@ impl Worker {
         let (notes, has_none) = {
             let mut ledger = shared.ledger.lock();
             let notes = ledger.connected(self.id, Connecting::Failed(now), now);
-            // Outdated ones serve nobody who waits.
+            // Outdated servers serve no waiter.
             let usable = (ledger.servers() - ledger.connecting()) as usize;
             (notes, usable <= outdated)
         };
@@ -72,9 +73,10 @@ impl Worker {
         }
     }
 
-    /// The pool has no server to lend. If the login of one was refused, clients that log in are told, and the others go
-    /// on waiting, unless the refusal is final. If the server could not be reached and the pool has never had one,
-    /// clients that log in are told, unless the next try comes within `server_connect_timeout` of their login.
+    /// Refuses waiters of a pool that has no server to lend. If a login was refused, clients that log in get the
+    /// error, and the others go on waiting, unless the refusal is final. If the server could not be reached and the
+    /// pool has never had one, clients that log in get the error, unless the next try comes within
+    /// `server_connect_timeout` of their login.
     pub(crate) fn fail_waiters(&mut self, shared: &Arc<SharedPool>, now: Time, out: &mut Actions) {
         let Some(failure) = shared.facts.lock().failure.clone() else {
             return;

@@ -1,8 +1,8 @@
-//! Databases are asked about users who log in: `auth_query`, and their roles.
+//! Queries about users who log in, sent to their database: `auth_query`, and the users' roles.
 //!
-//! A client that logs in waits for a server of `auth_user`'s pool like any other client, under the same
-//! limits. The server is asked for it, and goes back to its pool by itself, whether the client has
-//! stayed or not. Nothing that a client has sent reaches it but the user's name, as a parameter.
+//! A client that logs in waits for a server of `auth_user`'s pool like any other client, under the same limits. The
+//! query is sent to that server, which then goes back to its pool, whether the client has stayed or not. The only
+//! input of the client that reaches the server is the user's name, as a parameter.
 
 use std::sync::Arc;
 
@@ -20,24 +20,24 @@ use crate::{
     session::{Settings, plan},
 };
 
-/// How many microseconds a server may take to answer, where logins have no limit.
+/// Microseconds that a server may take to answer where logins have no time limit.
 const PATIENCE: u64 = 60_000_000;
-/// A login survives so many losses of servers that it has asked.
+/// How many servers may be lost while they answer for one login.
 const LOSSES_MAX: u8 = 3;
 
-/// What came of a question.
+/// The outcome of a lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Looked {
     /// The login has the answer.
     Known,
     /// The answer will come.
     Awaited,
-    /// There is nobody to ask.
+    /// There is no server to ask.
     Nowhere,
 }
 
 impl Worker {
-    /// Asks about the user who logs in.
+    /// Looks up the user who logs in.
     pub(super) fn look_up_user(
         &mut self,
         conn: Token,
@@ -64,7 +64,7 @@ impl Worker {
         Ok(Looked::Awaited)
     }
 
-    /// How long answers are kept, and how many.
+    /// Returns how long answers are kept, and how many.
     pub(crate) fn cache_limits(&self) -> CacheLimits {
         let settings = &self.snapshot.config.settings;
         CacheLimits {
@@ -73,7 +73,7 @@ impl Worker {
         }
     }
 
-    /// Whom to ask what; `None` if there is no `auth_user`.
+    /// Returns the pool to ask and the question; `None` if there is no `auth_user`.
     fn question_about(
         &mut self,
         conn: Token,
@@ -84,7 +84,7 @@ impl Worker {
         let snapshot = Arc::clone(&self.snapshot);
         let settings = &snapshot.config.settings;
         let entry = snapshot.config.database(&claim.database);
-        // Whether there is such a database is told only to those who have logged in.
+        // A client that has not logged in must not learn whether the database exists.
         if entry.is_none() && !claim.to_console {
             return Ok(None);
         }
@@ -126,7 +126,7 @@ impl Worker {
         }))
     }
 
-    /// The client gets a server that can answer, or waits for one.
+    /// Gives the client a server that can answer, or puts it into the queue.
     fn ask_database(
         &mut self,
         conn: Token,
@@ -183,7 +183,8 @@ impl Worker {
         Ok(())
     }
 
-    /// A client that waited to ask has its turn. `false` if it needs the server no more.
+    /// Serves a client that waited for this server to look up its user. Returns `false` if the client no longer
+    /// needs the server.
     pub(super) fn serve_lookup(
         &mut self,
         server: Token,
@@ -212,7 +213,7 @@ impl Worker {
         let known =
             question.and_then(|question| self.directory.auth_cache().get(&question, keeping, now));
         match known {
-            // Another client has asked the same.
+            // Another client has asked the same question meanwhile.
             Some(answer) => {
                 self.looked_up(conn, Ok(answer), now, out);
                 false
@@ -262,7 +263,7 @@ impl Worker {
         }
     }
 
-    /// What clients have set is taken back: the answer must not depend on it.
+    /// Resets the parameters that clients have set: the answer must not depend on them.
     fn make_neutral(&mut self, server_conn: Token, out: &mut Actions) {
         let directory = Arc::clone(&self.directory);
         let Some(server) = self.table.server(server_conn) else {
@@ -296,7 +297,7 @@ impl Worker {
         }
     }
 
-    /// The server is as it was after its login.
+    /// Records that the server's session is as it was after its login.
     pub(crate) fn is_neutral(&mut self, conn: Token) {
         if let Some(server) = self.table.server(conn) {
             server.session.held = Settings::default();
@@ -305,7 +306,7 @@ impl Worker {
         }
     }
 
-    /// The server has answered.
+    /// Hands the server's answer to the login.
     pub(crate) fn lookup_done(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let lookup = self
             .table
@@ -323,7 +324,7 @@ impl Worker {
         self.looked_up(client, told.map(|told| told.answer), now, out);
     }
 
-    /// A server was lost that had been asked.
+    /// Reports the loss of a server that was answering.
     pub(crate) fn lookup_lost(&self, lookup: &Lookup, out: &mut Actions) {
         out.list.push(Action::Mail {
             to: self.id,
@@ -331,7 +332,7 @@ impl Worker {
         });
     }
 
-    /// Another server is asked, if that has not happened too often.
+    /// Asks another server, unless too many were lost.
     pub(crate) fn look_up_again(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let Some(login) = self.login(conn) else {
             return;
@@ -350,7 +351,7 @@ impl Worker {
         }
     }
 
-    /// The login goes on.
+    /// Continues the login with the answer.
     fn looked_up(
         &mut self,
         conn: Token,

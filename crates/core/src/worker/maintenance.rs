@@ -1,4 +1,5 @@
-//! The janitor's work on servers and pools: what is old or idle goes, what is missing comes.
+//! Periodic work on servers and pools: closes servers that are old or idle, opens servers that are missing, removes
+//! unused pools.
 
 use std::sync::Arc;
 
@@ -12,21 +13,22 @@ use crate::{
     pool::{PoolId, PoolKey},
 };
 
-/// A server that was in use within so many microseconds is missed when it goes (a quarter of its
-/// lifetime, if that is less).
+/// A server that was in use within this many microseconds (a quarter of its lifetime, if that is less) gets a
+/// successor before it is closed.
 const IN_USE: u64 = 1_000_000;
 
-/// What is to become of a server.
+/// What happens to a server that is due.
 enum End {
-    /// It has been idle for too long.
+    /// Closed: the server has been idle for too long.
     Idle(Token),
-    /// It is too old.
+    /// Closed: the server is too old.
     Old(Token),
-    /// It is too old, and its client keeps it without need.
+    /// Taken back and closed: the server is too old, and its client keeps it without need.
     Kept(Token),
-    /// It is out of date, and `server_fast_close` says not to wait for the end of the session.
+    /// Closed: the server is outdated, and with `server_fast_close` pgweir does not wait for the end of the
+    /// session.
     Outdated(Token),
-    /// It will soon be too old, and is needed: open another one first.
+    /// Another server is opened first: this one will soon be too old, and is needed.
     Soon(Token),
 }
 
@@ -76,10 +78,10 @@ impl Worker {
         if pool.may_keep(server) && age >= terms.end_age(server.id) {
             return Some(End::Kept(token));
         }
-        // A session keeps its server for as long as it likes: nobody waits for that one.
+        // A client in session mode keeps its server for as long as it likes: no waiter counts on that server.
         let is_used = is_idle && idle_for < IN_USE.min(terms.server_lifetime / 4)
             || server.relays_for().is_some() && terms.mode != PoolMode::Session;
-        // Nor does anybody for one that is a client's own.
+        // Nor does a waiter count on an exclusive server of a client.
         let is_shared = server.owner.is_none();
         let is_soon = is_shared && !server.has_successor && age >= terms.successor_age(server.id);
         (is_soon && is_used).then_some(End::Soon(token))
@@ -105,7 +107,7 @@ impl Worker {
         self.deliver(notes, &shared, out);
     }
 
-    /// When the first server is to be closed, or gets its successor.
+    /// Returns when the first server must be closed, or gets its successor.
     pub(super) fn first_server_deadline(&self, now: Time) -> Option<Time> {
         let idle_max = self.snapshot.config.settings.server_idle_timeout.0;
         let deadline = |server: &Server| {
@@ -115,10 +117,10 @@ impl Worker {
             let pool = self.pools.get(server.pool().index())?.as_ref()?;
             let terms = &pool.terms;
             let is_idle = matches!(server.duty, Duty::Idle);
-            // One that is lent now comes free later, and its time begins then.
+            // A server that is lent now becomes free later, and its idle time begins then.
             let since = if is_idle { server.freed_at } else { now };
             let idle = (idle_max > 0).then(|| since.after(idle_max));
-            // One that is kept for `min_pool_size` has its time behind it.
+            // A server that is kept for `min_pool_size` has exceeded its idle time already.
             let idle = idle.filter(|&at| terms.min_pool_size == 0 || at > now);
             let is_session = terms.mode == PoolMode::Session;
             let age = match (server.has_successor, is_idle) {
@@ -139,7 +141,7 @@ impl Worker {
         servers.min()
     }
 
-    /// Pools that lack servers get some, and pools that nobody uses go.
+    /// Opens servers for pools that have too few, and removes unused pools.
     pub(super) fn check_pools(&mut self, now: Time, out: &mut Actions) {
         self.make_forced_pools(now);
         for index in 0..self.pools.len() {
@@ -167,7 +169,8 @@ impl Worker {
         }
     }
 
-    /// Pools of databases with a forced user are kept filled from the start on, by the first worker.
+    /// Creates the pools of databases with a forced user, which are kept filled from the start. The first worker
+    /// does that.
     fn make_forced_pools(&mut self, now: Time) {
         if self.id != WorkerId(0) || self.shutdown.is_some() {
             return;
@@ -204,7 +207,7 @@ impl Worker {
             *shared.past.lock() += counted;
             *shared.past_times.lock() += pool.times;
             self.pools[id.index()] = None;
-            // The last worker to forget it.
+            // This is the last worker that had the pool.
             if Arc::strong_count(&shared) == 1 {
                 let key = &shared.key;
                 let subject = format!("{}/{}", key.database, key.user);
@@ -213,7 +216,7 @@ impl Worker {
         }
     }
 
-    /// When the first pool is to be forgotten, or to be filled.
+    /// Returns when the first pool must be removed or filled.
     pub(super) fn first_pool_deadline(&self, now: Time) -> Option<Time> {
         let settings = &self.snapshot.config.settings;
         let deadline = |pool: &super::LocalPool| {

@@ -1,9 +1,10 @@
-//! Online restart: clients that listen leave as others do. Until the process that comes has a listener of its own
-//! that listens for them, this one hears for them, and what it hears is forwarded.
+//! Online restart: clients that use LISTEN are handed over like others. Until the new process has a listener that
+//! listens for them, the old process receives their notifications and forwards them.
 //!
-//! The new process takes such a client in, asks its own listener, holds the client back meanwhile, and when the
-//! listener listens asks the old one for all that was notified before ([`ListenNote::Fence`]). What both have
-//! heard is told once, as where a listener takes a channel over from a server.
+//! The new process takes such a client over, orders its channels from its own listener, and holds the client back.
+//! When the listener listens, the new process asks the old one for all earlier notifications
+//! ([`ListenNote::Fence`]). A notification that both processes received is sent to the client once, as where a
+//! listener takes a channel over from a server.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -17,15 +18,15 @@ use crate::{
     takeover::{ClientRecord, ListenNote},
 };
 
-/// Clients that have left this process and are still heard for.
+/// Clients that have left this process and whose notifications it still forwards.
 #[derive(Debug, Default)]
 pub(crate) struct ForwardedClients {
-    /// By the connections that they had here.
+    /// By the connections that the clients had here.
     all: BTreeMap<Token, ForwardedClient>,
     keys: Keys,
-    /// Restarts that have failed so far.
+    /// The number of restarts that have failed so far.
     failed: u32,
-    /// Those of them whose clients are all back.
+    /// The number of failed restarts whose clients are all back.
     returned: u32,
 }
 
@@ -52,20 +53,20 @@ impl ForwardedClients {
     }
 }
 
-/// A client that has left, and is still heard for.
+/// A client that has left, and whose notifications are still forwarded.
 #[derive(Debug)]
 pub(crate) struct ForwardedClient {
     key: CancelKey,
     shared: Arc<SharedPool>,
-    /// The restart in which it left: so many had failed before.
+    /// The restart in which the client left: the number of restarts that had failed before.
     restart: u32,
-    /// Nothing once all has been said.
+    /// `None` once everything was forwarded.
     listening: Option<Box<Listening>>,
-    /// What was forwarded: should the client come back, it has to be told here.
+    /// The forwarded notifications: if the client comes back, this process has to send them.
     heard: Vec<u8>,
 }
 
-/// Why nobody hears for a client any more.
+/// Why a client's notifications are no longer received.
 const FAILED: &str = "the online restart has failed";
 const ENDED: &str = "the process that has heard for it before has ended";
 const NOT_CARRIED: &str = "sessions are not carried any more";
@@ -73,7 +74,7 @@ const BEHIND: &str = "more was notified than notification_backlog allows";
 const TIMEOUT: &str = "takeover_timeout";
 
 impl Worker {
-    /// What a client that is about to leave listens to, to be heard on.
+    /// Records the channels of a client that is about to leave, so that this process goes on receiving for it.
     pub(super) fn begin_forwarding(&mut self, conn: Token) -> Option<ForwardedClient> {
         let client = self.table.client(conn)?;
         let (key, pool) = (client.cancel_key(), client.pool?);
@@ -88,7 +89,7 @@ impl Worker {
         })
     }
 
-    /// Its listener has heard this for a client that has left.
+    /// Forwards a notification for a client that has left.
     pub(super) fn forward(&mut self, conn: Token, message: &[u8], out: &mut Actions) {
         let most = self.snapshot.config.settings.notification_backlog as usize;
         let Some(forward) = self.forwarded_clients.all.get_mut(&conn) else {
@@ -108,7 +109,7 @@ impl Worker {
         );
     }
 
-    /// The owner of a listener has answered a question that was asked for a client that has left.
+    /// Handles the listener's answer to a question that was asked for a client that has left.
     pub(super) fn forward_answered(
         &mut self,
         question: Question,
@@ -126,7 +127,7 @@ impl Worker {
         }
     }
 
-    /// The listener is lost that has heard for this client, if it has left.
+    /// Ends the forwarding for this client if it has left: its listener is lost.
     pub(super) fn fail_forwarded_client(
         &mut self,
         conn: Token,
@@ -140,8 +141,8 @@ impl Worker {
         has_left
     }
 
-    /// Nothing more is forwarded, which is said. The client is still known, until the other process has done
-    /// with it.
+    /// Stops the forwarding for a client, and sends the other process the reason. The client stays known until the
+    /// other process has finished with it.
     pub(super) fn stop_forwarding(&mut self, conn: Token, note: ListenNote, out: &mut Actions) {
         let Some(forward) = self.forwarded_clients.all.get_mut(&conn) else {
             return;
@@ -153,7 +154,7 @@ impl Worker {
         }
     }
 
-    /// Those who have left are heard for no longer.
+    /// Stops the forwarding for all clients that have left.
     pub(super) fn end_forwarding(&mut self, out: &mut Actions) {
         for conn in self
             .forwarded_clients
@@ -168,14 +169,14 @@ impl Worker {
         self.forwarded_clients.keys = Keys::default();
     }
 
-    /// The restart has failed: its clients come back, and then [`Worker::forget_forwarded_clients`] is called.
+    /// Handles a failed restart: its clients come back, and then [`Worker::forget_forwarded_clients`] is called.
     pub(super) fn await_returns(&mut self, out: &mut Actions) {
         self.forwarded_clients.failed += 1;
         out.list.push(Action::AwaitReturns);
     }
 
-    /// No client comes back any more that left in the oldest failed restart whose clients were awaited. The next
-    /// restart may have begun: whoever left in that one is still heard for.
+    /// Forgets the clients that left in the oldest failed restart whose clients were awaited: none of them comes
+    /// back any more. The next restart may have begun: clients that left in that one stay.
     pub(super) fn forget_forwarded_clients(&mut self, out: &mut Actions) {
         self.forwarded_clients.returned += 1;
         let returned = self.forwarded_clients.returned;
@@ -193,10 +194,11 @@ impl Worker {
         }
     }
 
-    /// A client was taken in that listens. `true` if it has to be held back until there is a listener for it.
+    /// Orders the channels of a client that was taken over. Returns whether the client has to be held back until
+    /// its listener listens.
     ///
     /// # Errors
-    /// There can be none.
+    /// The client can have no listener.
     pub(super) fn listens_on(
         &mut self,
         conn: Token,
@@ -214,7 +216,7 @@ impl Worker {
         Ok(true)
     }
 
-    /// A client comes back that was still heard for here.
+    /// Takes a client back whose notifications were still received here.
     fn listens_again(&mut self, conn: Token, key: &CancelKey, out: &mut Actions) -> bool {
         let Some(before) = self.forwarded_clients.find(key) else {
             return false;
@@ -271,7 +273,7 @@ impl Worker {
         Ok(())
     }
 
-    /// The listener of a client that was taken in listens, or can't.
+    /// Handles the answer of the listener for a client that was taken over: it listens, or it can't.
     pub(super) fn arriving_answered(
         &mut self,
         conn: Token,
@@ -296,7 +298,7 @@ impl Worker {
         }
     }
 
-    /// The other process says something of a client that listens.
+    /// Handles a message of the other process about a client that listens.
     pub(super) fn handle_listen_note(
         &mut self,
         key: &CancelKey,
@@ -326,7 +328,7 @@ impl Worker {
         }
     }
 
-    /// All that was notified until now is to be forwarded.
+    /// Makes sure that all notifications sent until now are forwarded.
     fn fence_forward(&mut self, key: &CancelKey, now: Time, out: &mut Actions) {
         let Some(conn) = self.forwarded_clients.find(key) else {
             return send_listen_note(key, ListenNote::Lost(FAILED.to_owned()), out);
@@ -334,7 +336,7 @@ impl Worker {
         let Some(forward) = self.forwarded_clients.all.get_mut(&conn) else {
             return;
         };
-        // If there is none, that was said.
+        // If the listener was lost, the other process was informed before.
         let Some(listening) = &mut forward.listening else {
             return;
         };
@@ -344,7 +346,7 @@ impl Worker {
         self.ask_listener_owner(shared, key, question, Vec::new(), out);
     }
 
-    /// A client that was taken in and has yet to get its listener.
+    /// Finds a client that was taken over and does not have its listener yet.
     fn arriving(&mut self, key: &CancelKey) -> Option<Token> {
         let conn = self.cancel_requests.find(key)?;
         let client = self.table.client(conn)?;
@@ -372,8 +374,8 @@ impl Worker {
         }
     }
 
-    /// All that was notified before its listener listens has come. What the other process has heard since, the
-    /// listener is to have heard as well: then it can be told what both have heard.
+    /// Handles the end of the earlier notifications. The new listener must also have received what the old process
+    /// received since the listener began: only then the client gets what both have received.
     fn fence_arriving(&mut self, key: &CancelKey, now: Time, out: &mut Actions) {
         let Some(conn) = self.arriving(key) else {
             return;
@@ -394,7 +396,7 @@ impl Worker {
         self.ask_listener_owner(shared, listener, question, Vec::new(), out);
     }
 
-    /// Both have said what they have heard: the client is told, and goes on.
+    /// Sends the client what both processes have received, and lets it go on.
     pub(super) fn finish_listen_takeover(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let Some(client) = self.table.client(conn) else {
             return;
@@ -415,7 +417,7 @@ impl Worker {
         self.serve_taken_over_client(conn, arriving.ready_was_sent, now, out);
     }
 
-    /// The process before this one has ended: who has yet to get a listener may have missed something.
+    /// Ends clients that have no listener yet when the old process has ended: they may have missed notifications.
     pub(super) fn end_arriving(&mut self, now: Time, out: &mut Actions) {
         let is_arriving = |client: &Client| matches!(client.duty, ClientDuty::TakenOver);
         let left =
@@ -427,12 +429,12 @@ impl Worker {
     }
 }
 
-/// What the process before this one has heard for a client so far.
+/// Returns what the old process has forwarded for a client so far.
 fn arriving_of(client: &mut Client) -> Option<&mut TakenOverListener> {
     client.listening.as_mut()?.taken_over.as_deref_mut()
 }
 
-/// Tells the other process something.
+/// Sends the other process a message about a client.
 pub(super) fn send_listen_note(key: &CancelKey, note: ListenNote, out: &mut Actions) {
     out.list.push(Action::ForwardToNewProcess {
         key: Box::new(key.clone()),

@@ -1,4 +1,5 @@
-//! What operators order is done.
+//! Operators' orders, carried out on a worker: PAUSE, RECONNECT, KILL, SUSPEND. The directory holds the orders,
+//! mail announces a change, and this module applies it to the worker's clients and servers.
 
 use std::{
     net::IpAddr,
@@ -12,11 +13,11 @@ use crate::{
     mail::Mail, pool::PoolId,
 };
 
-/// Why servers go that were opened before a RECONNECT, or a change of their database's entry.
+/// Why servers are closed that were opened before a RECONNECT, or before a change of their database's entry.
 pub(crate) const OUTDATED: &str = "database configuration changed";
 
 impl Worker {
-    /// Orders have changed: takes over what they are now.
+    /// Applies the current orders, after they have changed.
     pub(crate) fn apply_operator_orders(&mut self, now: Time, out: &mut Actions) {
         self.apply_suspension(now, out);
         for id in self.pool_ids() {
@@ -24,7 +25,7 @@ impl Worker {
             self.retire_outdated(id, now, out);
             self.retire_redefined(id, now, out);
         }
-        // What a console waits for may have been taken back.
+        // The order that a console waits for may have been taken back.
         for (worker, console) in self.directory.operator().waits() {
             if worker == self.id {
                 self.console_awaited(console, now, out);
@@ -32,13 +33,13 @@ impl Worker {
         }
     }
 
-    /// The same for one pool's pause.
+    /// Applies the current PAUSE or RESUME to one pool.
     pub(crate) fn apply_orders_to_pool(&mut self, id: PoolId, now: Time, out: &mut Actions) {
         let directory = Arc::clone(&self.directory);
         let Some(pool) = self.pool(id) else { return };
         let shared = Arc::clone(&pool.shared);
         let (paused, notes) = {
-            // Read under the ledger's lock: whoever reads last, sets last.
+            // Read under the ledger's lock: the worker that reads last also writes last.
             let mut ledger = shared.ledger.lock();
             let paused = directory.operator().is_halted(&shared.key.database);
             (paused, ledger.set_paused(paused, now))
@@ -53,13 +54,13 @@ impl Worker {
         self.deliver(notes, &shared, out);
     }
 
-    /// Is this pool paused? `maybe` is what this worker knows of it.
+    /// Returns whether this pool is paused. `maybe` is what this worker knows of it.
     #[inline]
     pub(crate) fn is_paused(&self, maybe: bool, database: &str) -> bool {
         maybe && self.directory.operator().is_halted(database)
     }
 
-    /// Servers of the past are closed when nobody uses them.
+    /// Closes servers of earlier epochs as soon as they are not in use.
     pub(crate) fn retire_outdated(&mut self, id: PoolId, now: Time, out: &mut Actions) {
         let Some(pool) = self.pool(id) else { return };
         let present = pool.shared.epochs.lock().present();
@@ -74,7 +75,7 @@ impl Worker {
         }
     }
 
-    /// A host has moved: its servers at the old addresses are closed as soon as they are not in use.
+    /// Closes the servers at a host's old addresses as soon as they are not in use.
     pub(crate) fn retire_servers_at(
         &mut self,
         host: &str,
@@ -94,9 +95,9 @@ impl Worker {
         }
     }
 
-    /// A client drops this database, renames or copies it, which PostgreSQL refuses while anybody is
-    /// connected to it, after some seconds. Directly, nobody is whose client has left: so servers go
-    /// that no client is there for, or as soon as the last one leaves.
+    /// Closes servers of a database that a client drops, renames or copies: PostgreSQL refuses that, after some
+    /// seconds, while any session is connected to the database. Without a pooler, a client that has left has no
+    /// session. So servers without a client are closed, now or as soon as the last client leaves.
     #[cold]
     pub(crate) fn retire_servers_of_database(&self, name: &str, now: Time, out: &mut Actions) {
         let config = &self.snapshot.config;
@@ -107,7 +108,7 @@ impl Worker {
                 .database(asked_for)
                 .is_some_and(|entry| entry.dbname_for(asked_for) == name);
             if is_it {
-                // Read under the lock: whoever leaves after that finds the wish.
+                // Read under the lock: a client that leaves after that finds the request.
                 let mut epochs = pool.epochs.lock();
                 any |= epochs.leave(now, pool.clients.load(Ordering::Relaxed));
             }
@@ -117,7 +118,7 @@ impl Worker {
         }
     }
 
-    /// A server that came from another worker may have missed a RECONNECT on its way.
+    /// Checks a server that came from another worker: it may have missed a RECONNECT on its way.
     pub(crate) fn check_epoch(&mut self, conn: Token) {
         if let Some(server) = self.table.server(conn)
             && server.epoch != server.shared.epochs.lock().present()
@@ -127,7 +128,7 @@ impl Worker {
         self.check_defaults(conn);
     }
 
-    /// RECONNECT, or a KILL of one server: closed as soon as it is not in use.
+    /// Closes a server as soon as it is not in use, for RECONNECT or a KILL of one server.
     pub(crate) fn retire(&mut self, conn: Token, why: &'static str, now: Time, out: &mut Actions) {
         let Some(server) = self.table.server(conn) else {
             return;
@@ -140,18 +141,18 @@ impl Worker {
             return;
         };
         if let (Some(owner), Some(_)) = (server.owner, server.client()) {
-            // It would never come free.
+            // This server would never become free.
             self.end_client(owner, &Fault::DatabaseChanged, now, out);
         } else if server.client().is_none() {
             self.close_server(conn, why, now, out);
         } else {
-            // `server_fast_close` may let it go before its client does.
+            // `server_fast_close` may release the server before its client does.
             self.schedule(now);
             self.release_if_done(conn, now, out);
         }
     }
 
-    /// KILL: clients and servers of these databases (all of them, for `None`) go at once.
+    /// Closes clients and servers of this database at once (of all databases, for `None`), for KILL.
     pub(crate) fn kill(&mut self, database: Option<&str>, now: Time, out: &mut Actions) {
         let is_meant =
             |shared: &SharedPool| database.is_none_or(|database| *shared.key.database == *database);
@@ -175,8 +176,8 @@ impl Worker {
         }
     }
 
-    /// KILL_CLIENT: the client of this id goes, if it is here, and the server with it unless that is
-    /// free at once.
+    /// Ends the client with this id, for KILL_CLIENT. A server of it that is being cleaned is closed. Returns
+    /// whether the client is on this worker.
     pub(crate) fn kill_client(&mut self, id: u64, now: Time, out: &mut Actions) -> bool {
         let is_it = |conn: &Conn| match conn {
             Conn::Client(client) => client.id == id && !matches!(client.duty, ClientDuty::Login(_)),
@@ -198,7 +199,7 @@ impl Worker {
         true
     }
 
-    /// Counts a server that is gone, and tells those who wait for that.
+    /// Counts a closed server, and wakes consoles that wait if it was the last one, or the last outdated one.
     pub(crate) fn count_closed(&self, shared: &SharedPool, epoch: u32, out: &mut Actions) {
         let is_last = {
             let mut epochs = shared.epochs.lock();
@@ -210,7 +211,7 @@ impl Worker {
         }
     }
 
-    /// The console that suspended the process has gone: nobody else could resume it.
+    /// Ends SUSPEND when the console that ordered it has gone: no other console could resume the process.
     pub(crate) fn resume_without_console(&self, conn: Token, out: &mut Actions) {
         let operator = self.directory.operator();
         if operator.abandon_suspension((self.id, conn)) {
@@ -220,13 +221,13 @@ impl Worker {
         }
     }
 
-    /// Takes over what the operator wants: to be suspended, or not to be.
+    /// Suspends or resumes this worker, as the operator has ordered.
     pub(crate) fn apply_suspension(&mut self, now: Time, out: &mut Actions) {
         let parts = self.parts(now);
         parts.suspension.obey(&parts.env, parts.connections, out);
     }
 
-    /// Orders have changed without a tour that says so.
+    /// Announces changed orders to all workers, where no round of the workers does that.
     pub(crate) fn announce_operator_orders(&self, out: &mut Actions) {
         for to in self.all_workers() {
             let mail = Mail::OperatorOrders;

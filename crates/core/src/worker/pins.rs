@@ -1,4 +1,5 @@
-//! Clients that keep their servers between transactions: how many there are, why, and who is told.
+//! Pinned clients, which keep their servers between transactions: counts by pool and reason, and log lines about
+//! them.
 
 use super::{Worker, local_pool::LocalPool, scheduling::Decision};
 use crate::{
@@ -14,19 +15,19 @@ use crate::{
 /// Microseconds between two lines in the log about the same reason in the same pool, at least.
 const LOG_INTERVAL: u64 = 10_000_000;
 
-/// What a worker has counted of one reason in one pool.
+/// A worker's counts for one reason in one pool.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct PinCount {
-    /// How often clients were pinned for it.
+    /// How often clients were pinned for this reason.
     pub(crate) total: u64,
-    /// When the log was last told.
+    /// When a line was last logged.
     logged_at: Option<Time>,
-    /// How often it was not told since.
+    /// How many pins were not logged since.
     not_logged: u64,
 }
 
 impl Worker {
-    /// A client is pinned for these reasons, which are new.
+    /// Counts and logs the reasons for which a client has just been pinned.
     #[cold]
     pub(super) fn count_reasons(
         &mut self,
@@ -62,8 +63,8 @@ impl Worker {
         }
     }
 
-    /// The configuration may say that a client keeps its server until it leaves; what it asks for at its login,
-    /// that it does as long as it wants that.
+    /// Pins a client from its login on: until it leaves, if the configuration demands that; as long as it uses
+    /// them, for parameters that it asks for at its login.
     pub(super) fn dedicate(&mut self, conn: Token, pool: PoolId, now: Time) {
         let dedicated = self.pool(pool).is_some_and(|pool| pool.terms.dedicated);
         if let Some(client) = self.table.client(conn)
@@ -79,8 +80,8 @@ impl Worker {
         }
     }
 
-    /// Has a session changed a parameter that is to pin it (`pin_parameters`), or one that no server can be
-    /// asked for, or one that ends servers?
+    /// Returns whether a session has changed a parameter that pins it (`pin_parameters`), one whose value can't be
+    /// queried, or one that ends servers.
     pub(super) fn is_pinning(context: &Context, server: &Server, names: &[String]) -> bool {
         let report = server.session.report.as_deref();
         let tells_all = report.is_some_and(|report| !report.unclear);
@@ -97,7 +98,7 @@ impl Worker {
             && wanted.any(|(name, value)| is_named(name) && context.base.get(name) != Some(value))
     }
 
-    /// A client keeps its server, as it is pinned: its pool counts that.
+    /// Counts a server that a pinned client keeps.
     #[cold]
     pub(super) fn count_kept(&mut self, server_conn: Token, now: Time, out: &mut Actions) {
         let Some(server) = self.table.server(server_conn) else {
@@ -117,8 +118,8 @@ impl Worker {
     }
 }
 
-/// A server is kept no more, or is gone. `true` if the pool had more servers for its sake than it may
-/// have now.
+/// Removes a server from the count of pinned ones: it is free or closed. Returns whether the pool had more servers
+/// because of the pinned client than it may have now.
 #[inline]
 pub(super) fn uncount_kept(server: &mut Server) -> bool {
     if !std::mem::take(&mut server.session.is_counted) {
@@ -129,7 +130,7 @@ pub(super) fn uncount_kept(server: &mut Server) -> bool {
     ledger.is_above_size()
 }
 
-/// Why this client keeps its server, or `None` if it goes with any.
+/// Returns why this client keeps its server, or `None` if any server will do.
 #[must_use]
 pub(crate) fn pins_of(client: &Client) -> Option<Pins> {
     let context = client.context.as_ref()?;
@@ -149,14 +150,14 @@ fn line(client: &Client, server: &Server, pin: Pin, unsaid: u64) -> String {
 }
 
 impl Worker {
-    /// How often clients of a pool were pinned here, by reason.
+    /// Returns how often clients of a pool were pinned on this worker, by reason.
     pub(crate) fn pin_counts(pool: &LocalPool) -> impl Iterator<Item = (Pin, u64)> {
         Pin::ALL
             .into_iter()
             .map(|pin| (pin, pool.pins[pin as usize].total))
     }
 
-    /// The client that a server works for, for a look.
+    /// Returns the client that a server works for.
     pub(crate) fn client_of(&self, server: &Server) -> Option<&Client> {
         match self.table.look(server.client()?) {
             Some(Conn::Client(client)) => Some(client),

@@ -1,4 +1,5 @@
-//! Servers come back: at the end of a transaction, from cleaning, from a login.
+//! Server connections come back to their pool: at the end of a transaction, after a clean, after a login. They are
+//! cleaned if needed, and then go to a waiter of this or another worker, become idle, or are closed.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use crate::{
 };
 
 impl Worker {
-    /// The end of a transaction gives the server back, where the pool's mode says so.
+    /// Releases the server at the end of a transaction, if the pool's mode allows that.
     #[inline]
     pub(crate) fn release_if_done(&mut self, server_conn: Token, now: Time, out: &mut Actions) {
         let Some(server) = self.table.server(server_conn) else {
@@ -24,7 +25,8 @@ impl Worker {
             return;
         };
         if server.replies.is_awaited() && server.last_words.is_some() {
-            // It takes nothing more. What waits goes elsewhere when it is gone.
+            // The server accepts no further requests. The client's pending request is sent to another server when
+            // this one is gone.
             return;
         }
         if server.replies.take_awaited() {
@@ -65,8 +67,8 @@ impl Worker {
         let Some((client, _)) = self.table.pair(client_conn, server_conn) else {
             return;
         };
-        // A slow reader keeps its server until it has taken all: so what is kept for clients is bounded
-        // by the number of servers.
+        // A client that reads slowly keeps its server until it has read everything. So the number of servers bounds
+        // what is buffered for clients.
         if !sharing || client.blocked || is_kept || !client.stream.is_at_boundary() {
             if is_pinned {
                 self.become_dedicated(server_conn);
@@ -97,7 +99,7 @@ impl Worker {
         }
     }
 
-    /// A server without a client: clean it if need be, and let the next one have it.
+    /// Cleans a server without a client if needed, and passes it on.
     #[inline]
     pub(crate) fn give_back(
         &mut self,
@@ -151,9 +153,9 @@ impl Worker {
         }
     }
 
-    /// May a client have left something in this server's session that stays, whatever is done to it? Any text that is
-    /// not certified may have, in a database with code of which nobody knows what it keeps, or under other rules for
-    /// strings than at login.
+    /// Returns whether a client may have left something in this server's session that no clean takes away. Any text
+    /// that is not certified may have done so, in a database with code whose effects are unknown, or under other
+    /// rules for string literals than at login.
     pub(super) fn may_survive_clean(&mut self, conn: Token) -> bool {
         let ignores = self.snapshot.config.settings.unclean == Unclean::Ignore;
         let Some(server) = self.table.server(conn) else {
@@ -175,7 +177,7 @@ impl Worker {
         has_misread || !ignores && pool.certificates.unclean_reason().is_some()
     }
 
-    /// A clean server: who gets it?
+    /// Gives a clean server to a waiter, makes it idle, or closes it.
     #[inline]
     pub(crate) fn place_server(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let Some(server) = self.table.server(conn) else {
@@ -183,11 +185,11 @@ impl Worker {
         };
         let pool_id = server.pool();
         server.ends_reading();
-        // A lifetime of 0 means that it is lent once.
+        // A lifetime of 0 means that the server is lent once.
         let was_lent = server.lent_at > server.connected_at;
         let (id, age) = (server.id, now.since(server.connected_at));
         if server.cancels > 0 {
-            // A cancel request is on its way to it, and must not hit the next client's query.
+            // A cancel request is on its way to this server, and must not hit the next client's query.
             server.duty = Duty::Cleaning {
                 until: Time(u64::MAX),
                 rolled_back: false,
@@ -281,7 +283,7 @@ impl Worker {
         }
     }
 
-    /// Clients wait somewhere: show what we have.
+    /// Offers all idle and kept servers to the ledger: clients of some worker wait.
     pub(crate) fn offer_all_servers(
         &mut self,
         shared: &Arc<SharedPool>,

@@ -1,21 +1,21 @@
-//! ALTER ROLE SET, ALTER DATABASE SET and DROP ROLE in a client's text: server connections whose sessions begin with
-//! something else from then on are opened anew.
+//! ALTER ROLE SET, ALTER DATABASE SET and DROP ROLE in a client's text change the session defaults: the server
+//! connections concerned are replaced.
 //!
-//! Server connections of the pools concerned are closed as they come free, and the next login waits for a new one.
-//! Server connections that belong to one client, or LISTEN, stay. A superuser's text concerns every pool on the same
-//! server that it names; the text of any other client concerns the pools of the client's own user, so that nobody can
-//! close the server connections of others.
+//! Server connections of the pools concerned are closed as they become free, and the next login waits for a new
+//! one. Server connections that belong to one client, or that LISTEN, stay. A superuser's text concerns every pool
+//! on the same server that the text names. The text of any other client concerns the pools of the client's user, so
+//! that no client can close the server connections of other users.
 
 use std::sync::{Arc, atomic::Ordering};
 
 use super::{Worker, local_pool::Terms};
 use crate::{Actions, Time, Token, backend::Server, connections::Conn, pool::PoolId};
 
-/// Why servers go whose sessions began with something else.
+/// Why servers are closed that were opened under other session defaults.
 pub(super) const REDEFINED: &str = "what sessions begin with has changed";
 
 impl Worker {
-    /// The transaction is over whose texts have changed these roles and databases.
+    /// Replaces the servers of roles and databases whose defaults the finished transaction has changed.
     pub(super) fn renew_changed_roles(&mut self, conn: Token, out: &mut Actions) {
         let Some(server) = self.table.server(conn) else {
             return;
@@ -49,7 +49,7 @@ impl Worker {
         self.announce_operator_orders(out);
     }
 
-    /// Servers whose sessions began with something else go when nobody has them.
+    /// Closes servers that were opened under other session defaults, as soon as they are not in use.
     pub(super) fn retire_redefined(&mut self, id: PoolId, now: Time, out: &mut Actions) {
         let Some(pool) = self.pool(id) else { return };
         let present = pool.shared.defaults.load(Ordering::Acquire);
@@ -73,7 +73,7 @@ impl Worker {
         }
     }
 
-    /// A server that came from another worker may have missed that on its way.
+    /// Checks a server that came from another worker: it may have missed a change of the defaults on its way.
     pub(super) fn check_defaults(&mut self, conn: Token) {
         if let Some(server) = self.table.server(conn)
             && server.defaults != server.shared.defaults.load(Ordering::Acquire)
@@ -83,14 +83,14 @@ impl Worker {
         }
     }
 
-    /// Would a client that logs in on this server hear what sessions began with earlier?
+    /// Returns whether a client that logs in on this server would get outdated session defaults.
     pub(super) fn is_redefined(&mut self, conn: Token) -> bool {
         let server = self.table.server(conn);
         server.is_some_and(|server| server.retire == Some(REDEFINED))
     }
 }
 
-/// Does it work for whoever comes next?
+/// Returns whether the server serves any client of its pool.
 fn is_shared(server: &Server) -> bool {
     server.owner.is_none() && server.listens.is_none()
 }

@@ -1,4 +1,5 @@
-//! One line for each decision about who gets, waits for, or keeps a server, where `log_scheduling` is on.
+//! With `log_scheduling`, one log line for each decision that gives a client a server, lets it wait, or lets it
+//! keep one.
 
 use std::fmt;
 
@@ -9,23 +10,23 @@ use crate::{
     pool::{PoolId, WaitReason},
 };
 
-/// What was decided about a client or a server.
+/// A decision about a client or a server.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Decision {
-    /// The client gets this server, after so many microseconds.
+    /// The client gets this server, after waiting for so many microseconds.
     Gets(Token, u64),
-    /// It waits for a server of this pool.
+    /// The client waits for a server of this pool.
     Waits(PoolId),
-    /// It keeps this server.
+    /// The client keeps this server.
     Keeps(Token),
-    /// It gives this server back, after so many microseconds.
+    /// The client gives this server back, after so many microseconds.
     GivesBack(Token, u64),
-    /// This server goes to a worker whose client has waited longest.
+    /// The server moves to the worker whose client has waited longest.
     Moves(WorkerId),
 }
 
 impl Worker {
-    /// The line about a client, or about a server that moves.
+    /// Logs a decision about a client, or about a server that moves.
     #[cold]
     pub(super) fn log_decision(&self, of: Token, what: Decision, now: Time, out: &mut Actions) {
         let subject = match self.table.look(of) {
@@ -58,7 +59,7 @@ impl Worker {
         out.log(Level::Log, subject, format!("scheduling: {text}"));
     }
 
-    /// A client gets a server.
+    /// Logs that a client gets a server.
     #[cold]
     pub(super) fn log_lent(&self, client: Token, server: Token, now: Time, out: &mut Actions) {
         let waited = match self.table.look(client) {
@@ -68,7 +69,7 @@ impl Worker {
         self.log_decision(client, Decision::Gets(server, waited), now, out);
     }
 
-    /// A client gives a server back that it has had.
+    /// Logs that a client gives its server back.
     #[cold]
     pub(super) fn log_given_back(
         &self,
@@ -84,19 +85,19 @@ impl Worker {
         self.log_decision(client, Decision::GivesBack(server, held), now, out);
     }
 
-    /// A client keeps its server, at the end of a transaction.
+    /// Logs that a client keeps its server at the end of a transaction.
     #[cold]
     pub(super) fn log_kept(&self, client: Token, server: Token, now: Time, out: &mut Actions) {
         let Some(Conn::Client(who)) = self.table.look(client) else {
             return;
         };
-        // Else nothing has ended just now.
+        // Otherwise no transaction has ended just now.
         if who.request_at == now && !who.blocked {
             self.log_decision(client, Decision::Keeps(server), now, out);
         }
     }
 
-    /// Why a client keeps its server.
+    /// Returns why a client keeps its server.
     fn why_keep(&self, client: Token) -> String {
         let Some(Conn::Client(client)) = self.table.look(client) else {
             return String::new();
@@ -115,7 +116,7 @@ impl Worker {
         }
     }
 
-    /// What keeps the pool from having a server for one more.
+    /// Returns why the pool opens no further server.
     fn why_wait(&self, pool: PoolId, now: Time) -> String {
         let Some(pool) = self.pools.get(pool.index()).and_then(Option::as_deref) else {
             return String::new();

@@ -1,5 +1,5 @@
-//! Online restart: a client in session mode takes its server along. Both connections are handed over
-//! together, and the session on the server goes on.
+//! Online restart: a client in session mode keeps its server connection. The old process hands over both
+//! connections together, and the session on the server goes on.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl Worker {
-    /// The server that a client can take along: in session mode, when neither owes the other anything.
+    /// Returns the server that a client can keep: in session mode, when neither has a message or reply outstanding.
     pub(super) fn server_to_hand_over(&self, client: &Client) -> Option<Token> {
         let ClientDuty::Active(conn) = client.duty else {
             return None;
@@ -44,7 +44,7 @@ impl Worker {
         (is_session && is_quiet && can_move).then_some(conn)
     }
 
-    /// Writes down the server of a client that leaves, and forgets it, but for the ledger.
+    /// Serializes the server of a client that leaves, and removes it here, except from the ledger.
     pub(super) fn hand_over_server(
         &mut self,
         client: Token,
@@ -82,8 +82,8 @@ impl Worker {
         Some((record, HandedOverServer { conn, shared }))
     }
 
-    /// A server that went along with its client has arrived, or has come back: it is not to be counted
-    /// here any more, or not twice.
+    /// Corrects the counts when a server that left with its client has arrived, or has come back: it is no longer
+    /// counted here, or not twice.
     pub(super) fn server_handed_over(
         &mut self,
         shared: &Arc<SharedPool>,
@@ -97,10 +97,10 @@ impl Worker {
         }
     }
 
-    /// The server that a client has brought with it; its connection is to be registered under the token.
+    /// Takes over the server that came with a client; the caller registers its connection under the token.
     ///
     /// # Errors
-    /// The pool is not in session mode any more: the session can't go on.
+    /// The pool is no longer in session mode: the session can't go on.
     pub(super) fn take_over_server(
         &mut self,
         client_conn: Token,
@@ -168,7 +168,7 @@ impl Worker {
         server
     }
 
-    /// Parameters as they were written down.
+    /// Returns the parameters that were serialized.
     pub(super) fn tracked_of(&self, pairs: &Pairs) -> crate::session::Tracked {
         let names = self.directory.names();
         let mut tracked = names.unset();

@@ -1,4 +1,5 @@
-//! Servers are lost or closed, and their clients are told.
+//! Lost and closed server connections: what their clients are sent, and whether a client can go on without its
+//! server.
 
 use std::fmt::Display;
 
@@ -13,7 +14,7 @@ use crate::{
     shared_pool::Failure,
 };
 
-/// A client ends when more servers than this are lost one after another while they get its settings.
+/// A client is disconnected when more servers than this are lost in a row while they get its settings.
 const LOSSES_MAX: u8 = 2;
 /// A class of SQLSTATEs.
 const OPERATOR_INTERVENTION: &str = "57";
@@ -22,16 +23,16 @@ const OPERATOR_INTERVENTION: &str = "57";
 #[derive(Debug)]
 pub(crate) struct Loss {
     pub(crate) fault: Fault,
-    /// In a transaction, or in the middle of something that can't be answered for.
+    /// Whether the client was in a transaction, or in the middle of something that pgweir can't answer.
     pub(crate) was_in_transaction: bool,
-    /// A part of a message was passed on.
+    /// Whether a part of a message was passed on.
     pub(crate) mid_message: bool,
-    /// How many answers the client is owed.
+    /// How many replies the client still has to get.
     pub(crate) owed: usize,
 }
 
 impl Worker {
-    /// A server's connection is gone without our doing.
+    /// Handles a server connection that pgweir has not closed itself.
     pub(crate) fn server_gone(&mut self, conn: Token, why: &Closed, now: Time, out: &mut Actions) {
         let fault = match self
             .table
@@ -59,7 +60,7 @@ impl Worker {
         self.lose_server(conn, fault, &text, now, out);
     }
 
-    /// A server did what it must not.
+    /// Closes a server that has violated the protocol.
     #[cold]
     pub(crate) fn server_fault(
         &mut self,
@@ -71,7 +72,7 @@ impl Worker {
         self.close_for(conn, Fault::ServerProtocol(what.to_string()), now, out);
     }
 
-    /// A server is of no use any more, and goes before it can say anything else.
+    /// Closes a server that is no longer usable, before it can send anything else.
     #[cold]
     pub(crate) fn close_for(&mut self, conn: Token, fault: Fault, now: Time, out: &mut Actions) {
         let text = fault.to_string();
@@ -111,22 +112,22 @@ impl Worker {
                         .settling()
                         .is_some_and(|settling| settling.ready_was_sent);
                 let loss = Loss {
-                    // What a session holds that can't be moved is lost with it as well.
+                    // Session state that can't be moved is lost with the server as well.
                     was_in_transaction: server.owner.is_some()
                         || server.status != b'I'
                         || server.session.is_uninspected
                         || is_pinned
-                        // Nobody knows what the client has set there.
+                        // What the client has set there was not inspected.
                         || server.session.dirt.needs_inspection()
                         || is_held
-                        // It may have ended itself.
+                        // The client may have terminated its own session.
                         || server.session.effects.contains(Effects::TERMINATES)
                         || !server.replies.can_be_answered_for(),
                     mid_message: !server.stream.is_at_boundary(),
                     owed: server.replies.owed_to_client(),
                     fault,
                 };
-                // What we have answered in its place holds, whatever becomes of the rest.
+                // What pgweir has answered in the server's place stays valid, whatever happens to the rest.
                 send_early(client, server, out);
                 let marks = server.replies.take_all_marks();
                 self.undo(conn, marks);
@@ -136,13 +137,14 @@ impl Worker {
         }
     }
 
-    /// A server is lost while it gets a client's settings. Is that the client's doing, since others were lost before?
+    /// Returns whether the loss of a server that was getting a client's settings is due to these settings, since
+    /// other servers were lost in the same way before.
     #[cold]
     fn settings_end_servers(&mut self, client: Token, fault: &Fault) -> bool {
         let Fault::ServerSaid(words) = fault else {
             return false;
         };
-        // An operator has ended it, or the whole cluster.
+        // An operator has terminated the session, or shut down the whole cluster.
         let is_ordered = words.code.starts_with(OPERATOR_INTERVENTION);
         let client = self.table.client(client);
         let Some(context) = client.and_then(|client| client.context.as_mut()) else {
@@ -152,7 +154,7 @@ impl Worker {
         context.servers_lost > LOSSES_MAX
     }
 
-    /// Closes a server that nobody has.
+    /// Closes a server that no client uses.
     pub(crate) fn close_server(&mut self, conn: Token, why: &str, now: Time, out: &mut Actions) {
         let is_login = match self.table.server(conn) {
             Some(server) => matches!(server.duty, Duty::Login(_)),

@@ -1,4 +1,6 @@
-//! Servers are opened and log in, and are forgotten when they are gone.
+//! Server connections: opened when the ledger of a pool asks for one, logged in, and removed when they end. Their
+//! events (connected, bytes, refused, overdue) come in here; a server that is ready is lent to a waiter or becomes
+//! idle.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -16,7 +18,7 @@ use crate::{
 };
 
 impl Worker {
-    /// The ledger wants one more server.
+    /// Opens one more server connection if the ledger wants one.
     pub(crate) fn open_server(&mut self, shared: &Arc<SharedPool>, now: Time, out: &mut Actions) {
         let opening = shared.ledger.lock().opening(self.id, now);
         let above_size = match opening {
@@ -45,7 +47,7 @@ impl Worker {
         self.begin_server_login(shared, endpoint, credentials, None, now, out);
     }
 
-    /// Opens a server that the ledger has counted.
+    /// Opens a server connection that the ledger has counted.
     pub(super) fn begin_server_login(
         &mut self,
         shared: &Arc<SharedPool>,
@@ -94,12 +96,12 @@ impl Worker {
         }
         let at = match database.load_balance_hosts {
             LoadBalance::RoundRobin => shared.hosts.fetch_add(1, Ordering::Relaxed),
-            // It is moved on by a login that fails.
+            // A failed login moves on to the next host.
             LoadBalance::Disable => shared.hosts.load(Ordering::Relaxed),
         };
         let endpoint = Arc::clone(&terms.endpoints[at % terms.endpoints.len()]);
         let user = shared.key.user.to_string();
-        // The password of an entry is that of its own user.
+        // The password of a database entry belongs to the entry's `user`.
         let is_of_entry = database.user.as_ref().is_none_or(|own| *own == user);
         let (secret, keys) = match &database.password {
             Some(password) if is_of_entry => {
@@ -253,7 +255,7 @@ impl Worker {
         }
     }
 
-    /// A server has logged in.
+    /// Puts a server that has logged in to use.
     fn server_ready(
         &mut self,
         conn: Token,
@@ -273,7 +275,7 @@ impl Worker {
         server.freed_at = now;
         let is_for_one = server.owner.is_some() || server.listens.is_some();
         if let (true, Some(why)) = (is_for_one, server.retire) {
-            // What it said beyond its login is lost.
+            // The bytes that the server sent after its login are lost.
             out.list.push(Action::Close(conn));
             return self.drop_login(conn, Failure::unreachable(why), now, out);
         }
@@ -320,7 +322,7 @@ impl Worker {
         self.place_server(conn, now, out);
     }
 
-    /// The server said no, or is none.
+    /// Handles a server that refused the login or does not speak the protocol.
     pub(super) fn server_refused(
         &mut self,
         conn: Token,
@@ -370,7 +372,7 @@ impl Worker {
         self.drop_login(conn, failure, now, out);
     }
 
-    /// A login took too long.
+    /// Ends a login that took longer than `server_connect_timeout`.
     pub(crate) fn server_login_overdue(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let Some(server) = self.table.server(conn) else {
             return;
@@ -390,7 +392,7 @@ impl Worker {
         self.drop_login(conn, failure, now, out);
     }
 
-    /// We end a login ourselves: nothing is wrong with the server.
+    /// Ends a login that pgweir no longer needs; the server has not failed.
     pub(super) fn give_up_login(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let Some(server) = self.forget_server(conn, now, out) else {
             return;
@@ -426,7 +428,7 @@ impl Worker {
         self.deliver(notes, &server.shared, out);
     }
 
-    /// A login has come to nothing.
+    /// Removes a server whose login failed, and reports the failure to its waiters.
     pub(super) fn drop_login(&mut self, conn: Token, why: Failure, now: Time, out: &mut Actions) {
         let Some(server) = self.forget_server(conn, now, out) else {
             return;
@@ -436,7 +438,7 @@ impl Worker {
         if let Some(entry) = &terms.entry
             && entry.load_balance_hosts == LoadBalance::Disable
         {
-            // The next host, unless somebody has gone on to it already.
+            // Takes the next host, unless another failed login has moved on already.
             let at = shared.hosts.load(Ordering::Relaxed);
             if terms.endpoints[at % terms.endpoints.len()] == server.endpoint {
                 let next = at.wrapping_add(1);
@@ -453,7 +455,7 @@ impl Worker {
         }
     }
 
-    /// In the words that operators of PgBouncer look for.
+    /// Logs the end of a server connection with PgBouncer's text, which operators search for.
     pub(super) fn log_server_end(&mut self, conn: Token, why: &str, now: Time, out: &mut Actions) {
         if self.snapshot.config.settings.log_disconnections
             && let Some(server) = self.table.server(conn)
@@ -497,7 +499,7 @@ impl Worker {
         Some(server)
     }
 
-    /// A server as the log names it.
+    /// Returns the server's name for the log.
     pub(crate) fn server_subject(&mut self, conn: Token) -> String {
         let Some(server) = self.table.server(conn) else {
             return String::new();

@@ -1,5 +1,5 @@
-//! Servers get the sessions of the clients that they are lent to, and clients' startup parameters are
-//! tried before they are believed.
+//! Gives a server connection the session state of the client that it is lent to. When a client logs in, its startup
+//! parameters are first tried on a server, since only PostgreSQL can validate them.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Worker {
-    /// Lends a server to a client whose session is carried.
+    /// Lends a server to a client whose session state is carried. Returns `false` if the server was not lent.
     #[inline]
     pub(super) fn equip_session(
         &mut self,
@@ -65,7 +65,7 @@ impl Worker {
         true
     }
 
-    /// Asks the server to make the client's settings its own. `false` if it has them.
+    /// Sends the server the client's settings and SQL statements. Returns `false` if the server has them already.
     #[cold]
     pub(super) fn send_plan(
         &mut self,
@@ -82,7 +82,7 @@ impl Worker {
             return false;
         };
         let text = plan(&context.wanted, &server.session.held);
-        // A setting that is not tracked may be a secret of its client.
+        // A setting that PostgreSQL does not report may be a secret of its client.
         let shown = is_verbose.then(|| {
             let is_tracked = |name: &[u8]| directory.names().tracked_position(name).is_some();
             shown(&context.wanted, &server.session.held, is_tracked)
@@ -91,7 +91,7 @@ impl Worker {
             .session
             .has_sql_for(&context.sql, client.id, &context.wanted);
         if has_statements {
-            // From now on also by address, which is what the next look compares.
+            // From now on the two are equal by address too, which the next comparison checks first.
             context.sql = server.session.sql.clone();
             server.session.sql_used_by(client.id, &context.wanted);
         }
@@ -106,13 +106,13 @@ impl Worker {
                 self.trace_applied(server_conn, &shown, out);
             }
         }
-        // Under its settings, where names mean what they mean to it.
+        // The statements follow the settings: names in them resolve as they do for the client (`search_path`).
         self.send_statements(server_conn, client_conn, out);
         true
     }
 
-    /// What this server held was in the way of what the client wants, and was cleaned; or not even that
-    /// could be done, and the client gets another server.
+    /// Goes on after session state on the server conflicted with the client's and was cleaned. If the clean failed,
+    /// the client gets another server.
     #[cold]
     pub(crate) fn cleaned_for_client(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let Some((client_conn, _, server)) = self.table.pair_of(conn) else {
@@ -128,7 +128,7 @@ impl Worker {
         }
     }
 
-    /// A client logs in whose session is carried; it has asked for these parameters.
+    /// Begins the session of a client whose session state is carried and that has asked for these parameters.
     pub(super) fn begin_session(
         &mut self,
         conn: Token,
@@ -151,7 +151,7 @@ impl Worker {
         let mut context = Context::default();
         let name = (!own_name.is_empty()).then_some((APPLICATION_NAME, &*own_name));
         let others = settings.intern(asked.iter().map(|(name, value)| (name, value)));
-        // Whether it may have a role is for PostgreSQL to say each time.
+        // PostgreSQL decides each time whether the client may have a role.
         let names_who = asked
             .iter()
             .any(|(name, _)| is_identity(&name.to_ascii_lowercase()));
@@ -177,7 +177,7 @@ impl Worker {
         client.context = Some(Box::new(context));
     }
 
-    /// Has this server's client something in its session that can't be moved?
+    /// Returns whether this server's client is pinned.
     pub(super) fn has_pinned_client(&mut self, server: Token) -> bool {
         let client = self.table.server(server).and_then(|server| server.client());
         let client = client.and_then(|client| self.table.client(client));
@@ -185,7 +185,7 @@ impl Worker {
         context.is_some_and(|context| context.is_pinned())
     }
 
-    /// Has nobody told yet what this client's startup parameters come to?
+    /// Returns whether this client's startup parameters still have to be tried on a server.
     pub(super) fn is_unproven(&mut self, client: Token) -> bool {
         let context = self
             .table
@@ -209,7 +209,7 @@ impl Worker {
             return false;
         };
         server.lent_at = now;
-        // An empty Query if there is nothing to do: what it holds has been tried.
+        // The query is empty if there is nothing to do: the parameters that the server holds were tried before.
         let text = login_plan(&context.wanted, &server.session.held).unwrap_or_default();
         enter(Phase::Equipping, client_conn, client, server_conn, server);
         server.session.reads_notices = true;
@@ -218,7 +218,7 @@ impl Worker {
         true
     }
 
-    /// They are good: the login goes on.
+    /// Goes on with the login: the server has accepted the startup parameters.
     pub(crate) fn startup_tried(&mut self, server_conn: Token, now: Time, out: &mut Actions) {
         let directory = Arc::clone(&self.directory);
         let Some((client_conn, client, server)) = self.table.pair_of(server_conn) else {
@@ -267,12 +267,13 @@ impl Worker {
                 tracked: server.tracked.clone(),
             };
             let facts = shared.facts.lock();
-            // One that was opened under other defaults than the latest answers for itself alone.
+            // The answer of a server that was opened under other defaults than the latest is valid only for that
+            // server.
             let is_usual = facts.server_parameters.as_ref().is_some_and(|usual| {
                 let mut unusual = names.respelled(&usual.tracked, &server.tracked);
                 unusual.all(|(name, ..)| asked.get(name.to_ascii_lowercase().as_bytes()).is_some())
             });
-            // Whoever changes what sessions begin with counts that, and then forgets all that is kept here.
+            // A change of the session defaults first counts up `defaults`, and then forgets all that is kept here.
             let mut startups = shared.startups.lock();
             if is_usual && shared.defaults.load(Ordering::Acquire) == server.defaults {
                 startups.keep(&others(&asked), startup);
@@ -284,17 +285,17 @@ impl Worker {
     }
 }
 
-/// Does PostgreSQL leave this application_name as it is? Most clients have one of their own.
+/// Returns whether PostgreSQL leaves this application_name unchanged. Most clients have individual names.
 fn is_plain_name(name: &[u8]) -> bool {
     name.len() < NAME_MAX && name.iter().all(|byte| matches!(byte, 0x20..=0x7e))
 }
 
 const APPLICATION_NAME: &[u8] = b"application_name";
-/// PostgreSQL cuts names of this length and above (`NAMEDATALEN`).
+/// PostgreSQL truncates names of this length and above (`NAMEDATALEN`).
 const NAME_MAX: usize = 64;
 
-/// The transaction has set custom parameters to constants, and the session holds nothing else that is new: that becomes
-/// the client's without a look. The server needs no clean either, as little as after a plan of pgweir's own.
+/// Adopts custom parameters that the transaction has set to constants without an inspection, if the session has no
+/// other new state. The server needs no clean either, as after settings that pgweir itself has sent.
 pub(super) fn adopt_literal_settings(
     client: &mut Client,
     server: &mut Server,
@@ -311,7 +312,7 @@ pub(super) fn adopt_literal_settings(
         && session.texts_tell_settings();
     let baseline = session.baseline.clone();
     let baseline = baseline.or_else(|| server.shared.facts.lock().baseline.clone());
-    // PostgreSQL's own spelling, or a startup value that RESET brings back, is for a look to find.
+    // Only an inspection finds PostgreSQL's own spelling, or a startup value that RESET brings back.
     let is_custom = |name: &[u8]| {
         baseline
             .as_ref()
@@ -325,7 +326,7 @@ pub(super) fn adopt_literal_settings(
     {
         return;
     }
-    // Of a name that comes twice, the last value counts.
+    // If a name comes twice, its last value counts.
     let is_last = |at: usize, name: &[u8]| pairs[at + 1..].iter().all(|(later, _)| later != name);
     let last = pairs
         .iter()
@@ -345,7 +346,7 @@ pub(super) fn adopt_literal_settings(
     }
 }
 
-/// The server is made ready for the client from here on.
+/// Begins to give the server the client's session state.
 fn begin_preparing(
     client_conn: Token,
     client: &mut Client,
@@ -359,7 +360,7 @@ fn begin_preparing(
     enter(Phase::Equipping, client_conn, client, server_conn, server);
 }
 
-/// What another client's sequences have left on the server goes before anything of this one comes.
+/// Discards another client's sequence values before anything of this client is sent.
 fn discard_sequences(conn: Token, server: &mut Server, out: &mut Actions) {
     server.session.sequences = Sequences::None;
     server.ask(InternalQuery::Sequences);

@@ -1,7 +1,7 @@
-//! After a transaction that may have changed its session: what does the session hold now?
+//! Adopts the session state that a transaction has left on its server connection.
 //!
-//! The client's ReadyForQuery is held back meanwhile. What is found becomes the client's context, and
-//! says whether the client can go on with any server.
+//! pgweir holds back the client's ReadyForQuery while it inspects the session. The result becomes the client's
+//! context, and decides whether the client can go on with any server connection or is pinned to this one.
 
 use std::sync::Arc;
 
@@ -24,8 +24,8 @@ use crate::{
 };
 
 impl Worker {
-    /// ReadyForQuery comes: is there something to be told before it? `false` if it is to be held back,
-    /// since a judgement comes first.
+    /// Handles what must precede a ReadyForQuery. Returns whether it may be sent now; `false` holds it back until
+    /// an inspection has ended.
     #[cold]
     pub(crate) fn before_ready(&mut self, conn: Token, now: Time, out: &mut Actions) -> bool {
         let Some(server) = self.table.server(conn) else {
@@ -73,7 +73,8 @@ impl Worker {
         true
     }
 
-    /// The client's last request was answered, and may have changed its session.
+    /// Inspects the session if the ReadyForQuery of the client's last request was held back: the request may have
+    /// changed the session.
     #[inline]
     pub(crate) fn inspect_if_held(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let Some(server) = self.table.server(conn) else {
@@ -86,7 +87,7 @@ impl Worker {
         }
     }
 
-    /// Settles the session after the client has had its ReadyForQuery.
+    /// Settles the session after the client has received its ReadyForQuery.
     #[cold]
     pub(super) fn inspect_late(
         &mut self,
@@ -105,7 +106,7 @@ impl Worker {
             };
             self.inspect_before_ready(conn, settling, now, out);
         }
-        // The extension has reported everything already.
+        // The extension may have reported everything already: then no reply follows that would release the server.
         if let Some(server) = self.table.server(conn)
             && client.is_some()
             && server.relays_for() == client
@@ -114,7 +115,7 @@ impl Worker {
         }
     }
 
-    /// Settles the session before the client has its ReadyForQuery.
+    /// Settles the session before the client receives its ReadyForQuery.
     pub(super) fn inspect_held(&mut self, conn: Token, now: Time, out: &mut Actions) {
         if let Some(server) = self.table.server(conn) {
             let settling = Settling {
@@ -160,7 +161,7 @@ impl Worker {
             .filter(|report| !report.unclear && !report.cut)
             .map(|report| (**report).clone());
         if !looks {
-            // It listens, and the rest can wait.
+            // The inspection runs only because of LISTEN; the rest can wait.
             if let Some(server) = self.table.server(conn) {
                 server.session.effects = Effects::default();
             }
@@ -169,7 +170,7 @@ impl Worker {
         let Some(mut state) = reported else {
             return self.probe(conn, out);
         };
-        // What custom parameters have come to that are not set any more, no report tells.
+        // A report does not contain custom parameters that are no longer set: their values are queried.
         let context = self.table.client(client_conn);
         let context = context.and_then(|client| client.context.as_deref());
         let names = context.map_or(Vec::new(), |context| no_longer_set(context, &state));
@@ -203,7 +204,7 @@ impl Worker {
         self.ask_state(conn, probe, Some(state), None, out);
     }
 
-    /// What the session holds is known: it is the client's context from here on.
+    /// Makes the inspected session state the client's context.
     pub(super) fn adopt_state(
         &mut self,
         conn: Token,
@@ -244,14 +245,14 @@ impl Worker {
         pins.insert_if(Pin::Parameter, pins_by_parameter);
         server.session.dirt.inspected();
         if failed {
-            // A cancel request may have hit the inspection: another one, later, may tell more.
+            // A cancel request may have hit the inspection: a later one may succeed.
             server.session.dirt.demand_inspection();
         }
         let goes_back = settling.releases && pins.is_empty();
         let is_cleaned = look == Inspection::Cleaned;
         if is_cleaned {
             server.session.settings_cleaned();
-            // What the server has said of parameters is of the clean: the client's are as they were.
+            // The parameters that the server has reported are those of the clean. The client's have not changed.
             server.session.has_unsent_parameters = false;
         }
         let restored = adopted.and_then(|adopted| match is_cleaned {
@@ -266,7 +267,7 @@ impl Worker {
         let Some(server) = self.table.server(conn) else {
             return;
         };
-        // Another server will be given them.
+        // If the server goes back, the client's next server will get the values.
         match restored.filter(|_| !goes_back) {
             Some(text) => {
                 server.ask(InternalQuery::Restore);
@@ -278,7 +279,7 @@ impl Worker {
         }
     }
 
-    /// These are the reasons for which the client keeps the server from here on.
+    /// Pins the client to the server for these reasons.
     fn pin_by(
         &mut self,
         client_conn: Token,
@@ -309,7 +310,7 @@ impl Worker {
         }
     }
 
-    /// The client has its startup values again.
+    /// Goes on after the client's startup values were restored.
     pub(crate) fn startup_values_restored(&mut self, conn: Token, now: Time, out: &mut Actions) {
         if let Some((_, client, server)) = self.table.pair_of(conn)
             && let Some(context) = &client.context
@@ -319,21 +320,21 @@ impl Worker {
         self.finish_inspection(conn, now, out);
     }
 
-    /// What the session holds is settled, its channels excepted.
+    /// Goes on when the session is settled except for its channels.
     fn finish_inspection(&mut self, conn: Token, now: Time, out: &mut Actions) {
         if !self.fences_to_move(conn, now, out) {
             self.finish_with_channels(conn, now, out);
         }
     }
 
-    /// What it listens to is its listener's from here on.
+    /// Moves the session's channels to the client's listener, and goes on when that is done.
     pub(super) fn finish_with_channels(&mut self, conn: Token, now: Time, out: &mut Actions) {
         if self.move_channels_to_listener(conn, now, out) {
             self.finish_with_fence(conn, now, out);
         }
     }
 
-    /// Its channels are settled too.
+    /// Goes on when the channels are settled too: fences the client's notifications.
     pub(crate) fn finish_with_fence(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let client = self.table.server(conn).and_then(|server| server.client());
         if client.is_some_and(|client| self.fence(client, now, out)) {
@@ -341,8 +342,8 @@ impl Worker {
         }
     }
 
-    /// The client is told that its request is done. Whether it keeps the server is seen to when all
-    /// that has come of the server is handled.
+    /// Completes the client's request with ReadyForQuery. Whether the client keeps the server is decided when all
+    /// that the server has sent is handled.
     pub(super) fn finish_fenced_request(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let directory = Arc::clone(&self.directory);
         let server = self.table.server(conn);
@@ -376,10 +377,10 @@ impl Worker {
     }
 }
 
-/// Sequences: whose values the server has, and whether the client is likely to ask for them.
+/// Records whose sequence values the server holds, and whether clients like this one ask for them (`currval`).
 ///
-/// Nothing moves such values. Only where a client of the same user and `application_name` has asked for one in
-/// another transaction than the one that made it does a client keep its server for them.
+/// pgweir can't move such values. A client keeps its server for them only where a client of the same user and
+/// `application_name` has asked for a value in another transaction than the one that made it.
 fn note_sequences(client: &mut Client, server: &mut Server, is_end: bool, now: Time) {
     let effects = server.session.effects;
     if effects.intersects(MAKES_VALUES) {
@@ -392,7 +393,7 @@ fn note_sequences(client: &mut Client, server: &mut Server, is_end: bool, now: T
     let makes = effects.intersects(MAKES_VALUES);
     let readers = &server.shared.sequence_readers;
     let application = client.tracked.application_name();
-    // A text may be opaque since the catalog was not read yet.
+    // A text may count as opaque only because the catalog was not read yet.
     let makes_for_sure = effects.intersects(Effects::SEQUENCE.and(Effects::EXECUTE));
     if reads && !makes_for_sure {
         readers.insert(application);
@@ -405,10 +406,10 @@ fn note_sequences(client: &mut Client, server: &mut Server, is_end: bool, now: T
     }
 }
 
-/// What may have had a sequence give its next value.
+/// The effects of texts that may have called `nextval`.
 const MAKES_VALUES: Effects = Effects::SEQUENCE.and(Effects::EXECUTE).and(Effects::OPAQUE);
 
-/// Tells a client what its server has said of parameters.
+/// Sends a client the parameters that its server has reported meanwhile.
 pub(super) fn send_unsent_parameters(
     names: &crate::session::TrackedNames,
     client_conn: Token,
@@ -425,7 +426,7 @@ pub(super) fn send_unsent_parameters(
     });
 }
 
-/// Custom parameters that the client has set, and that are no longer reported as set.
+/// Returns the custom parameters that the client has set, and that are no longer reported as set.
 fn no_longer_set(context: &Context, state: &State) -> Vec<Box<[u8]>> {
     let is_reported = |name: &[u8]| state.settings.iter().any(|(found, _)| found == name);
     let gone = context.wanted.iter().filter(|&(name, _)| {
@@ -434,18 +435,18 @@ fn no_longer_set(context: &Context, state: &State) -> Vec<Box<[u8]>> {
     gone.map(|(name, _)| name.into()).collect()
 }
 
-/// What a look has made of a client's settings.
+/// A client's settings after an inspection.
 struct AdoptedSettings {
-    /// What the session is to have: what it has, and startup values that RESET has taken away.
+    /// The target: what the session has, and startup values that RESET has taken away.
     target: Settings,
-    /// What it has.
+    /// What the session has.
     held: Settings,
-    /// That is more than a client may carry to another server.
+    /// Whether the settings exceed what a client may carry to another server.
     is_too_much: bool,
 }
 
-/// What a look has found becomes the client's context. If it is too much to be carried, it stays with the server, and
-/// the client too.
+/// Makes the inspected settings the client's context. Settings that are too large to be carried stay with the
+/// server, and so does the client.
 fn adopt_settings(
     context: &mut Context,
     server: &mut Server,
@@ -468,7 +469,7 @@ fn adopt_settings(
     let pairs = || found.iter().map(|(name, value)| (name, value));
     let bytes: usize = pairs().map(|(name, value)| name.len() + value.len()).sum();
     if bytes > most as usize {
-        // It is nobody else's.
+        // No other client shares these settings: they are not interned in the common table.
         let own = SettingsTable::default();
         let held = own.intern(pairs());
         return AdoptedSettings {
@@ -487,7 +488,7 @@ fn adopt_settings(
     }
 }
 
-/// What was set in the session, by what it was before and what was asked.
+/// Returns what is set in the session: what was set before, corrected by what the probe asked for.
 fn settings(
     context: &Context,
     probe: &Probe,
@@ -506,22 +507,22 @@ fn settings(
     let mut settings: Vec<_> = kept
         .map(|(name, value)| (name.to_vec(), value.to_vec()))
         .collect();
-    // A custom parameter that was set and reset on this server is empty for ever, whoever it was. A
-    // report tells what is set now.
+    // A custom parameter that any client has set and reset on this server stays there as an empty string. A report
+    // contains only what is set now.
     let is_left_over = |name: &[u8], value: &[u8]| {
         session.report.is_none()
             && value.is_empty()
             && name.contains(&b'.')
             && (wanted.get(name).is_none() || session.reset_parameters.contains(name))
     };
-    // These are the transaction's, whatever is said of them.
+    // These belong to the transaction, whatever the probe returns for them.
     let is_of_transaction = |name: &[u8]| {
         matches!(
             name,
             b"transaction_isolation" | b"transaction_read_only" | b"transaction_deferrable"
         )
     };
-    // A parameter that was asked for by its name may not be set at all.
+    // A parameter that was queried by name need not be set at all.
     let is_usual = |name: &[u8], value: &[u8]| {
         !probe.asks_all_settings()
             && context.base.get(name).is_none()
@@ -535,7 +536,7 @@ fn settings(
     settings
 }
 
-/// What a look has found that can't be moved, parameters excepted.
+/// Returns the pins that an inspection has found, except those by parameters.
 fn found_pins(
     context: &Context,
     server: &Server,
@@ -547,7 +548,7 @@ fn found_pins(
     let mut pins = pins(context, probe, state, server.session.dirt.effects());
     let is_privileged = !state.privileged.is_empty() && Rights::of(names, server) != Rights::All;
     pins.insert_if(Pin::Privileged, is_privileged);
-    // What the extension can't tell, no look finds for sure.
+    // What the extension can't determine, no inspection finds for sure.
     let report = server.session.report.as_deref();
     pins.insert_if(
         Pin::Unknown,
@@ -556,7 +557,7 @@ fn found_pins(
     pins
 }
 
-/// What the session holds that can't be moved; of what was not asked, what was known before.
+/// Returns the pins by session state that can't be moved. Where the probe did not ask, the earlier answer stays.
 fn pins(context: &Context, probe: &Probe, state: &State, effects: Effects) -> Pins {
     let mut pins = state.pins();
     for (pin, was_asked) in [
@@ -564,9 +565,9 @@ fn pins(context: &Context, probe: &Probe, state: &State, effects: Effects) -> Pi
         (Pin::Lock, probe.summary),
         (Pin::Cursor, probe.summary),
         (Pin::Statement, probe.summary || probe.statements),
-        // Until a listener takes the channels.
+        // The pin lasts until a listener takes the channels.
         (Pin::Listen, false),
-        // Nothing that is asked takes these away.
+        // No probe can show that these are gone.
         (Pin::Sequence, false),
         (Pin::Seed, false),
         (Pin::Library, false),

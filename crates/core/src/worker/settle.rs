@@ -1,14 +1,14 @@
-//! A server between two transactions of its client, whose session may not go to anybody else as it is.
+//! A server connection between two transactions of its client, whose session state no other client may get.
 //!
-//! The server is *kept*: it stays with its client, and nobody pays anything as long as the client goes on. When
-//! somebody waits for a server of the pool, when the pool is to be quiet (PAUSE, a restart, eviction), or after a
-//! while, it is *settled*: a look at the session tells what of it the client must find on its next server, or what
-//! pins the client to this one; a clean takes the rest away, and the server goes back.
+//! The server is first *kept*: it stays with its client, and costs nothing as long as the client goes on. It is
+//! *settled* when a client waits for a server of the pool, when the pool drains (PAUSE, a restart, eviction), or
+//! after a while: an inspection finds which session state the client needs on its next server, or what pins the
+//! client to this one. A clean takes the session state away, and the server goes back to the pool.
 //!
 //! ```text
-//! Relaying -> Kept -> Relaying (its client speaks)
-//!               \-> Settling (the look) -> Settled -> Cleaning -> Idle
-//!                                             \-> Dedicated (pinned)
+//! Relaying -> Kept -> Relaying (its client sends a request)
+//!               \-> Settling (the inspection) -> Settled -> Cleaning -> Idle
+//!                                                   \-> Dedicated (pinned)
 //! ```
 
 use std::{ops::RangeInclusive, sync::Arc};
@@ -24,29 +24,29 @@ use crate::{
     session::{BASELINE, Baseline, Class, Clean, StatementCounts, ToDeallocate, is_identity},
 };
 
-/// Microseconds that a server is kept at most after texts that set parameters they name.
+/// Microseconds that a server is kept at most after texts that only set parameters by name.
 const SETTINGS_KEPT: u64 = 50_000;
-/// Microseconds between two looks at the session of a client that is pinned.
+/// Microseconds between two inspections of the session of a pinned client.
 const LOOK_PAUSE: u64 = 100_000;
-/// Microseconds until a server is tried again that could not be settled.
+/// Microseconds until pgweir tries again to settle a server that could not be settled.
 const RETRY_PAUSE: u64 = SETTINGS_KEPT / 8;
-/// So many servers are settled at a time because time has passed: with [`SETTINGS_KEPT`] between two times, that is
-/// a twentieth of a worker's time at 300 microseconds each.
+/// The most servers that are settled at a time because they were kept for long enough. With [`SETTINGS_KEPT`]
+/// between two times, that is a twentieth of a worker's time at 300 microseconds each.
 const SETTLED_AT_A_TIME: usize = 8;
-/// Microseconds for which a client goes on with one server while others wait for it, at most: its turn. What one look
-/// and one clean cost is shared by all of its transactions meanwhile. Where looks take long, turns last for so many
-/// times as long, up to a limit.
+/// A client's turn: microseconds for which it may go on with one server while others wait for it. All of its
+/// transactions in the turn share the cost of one inspection and one clean. Where inspections take long, a turn
+/// lasts [`LOOKS_IN_A_TURN`] times as long as one, within these limits.
 const TURN: RangeInclusive<u64> = 5_000..=50_000;
 const LOOKS_IN_A_TURN: u64 = 8;
-/// Within its turn, microseconds in which a client has to speak again: or for as long as a look takes, since to wait
-/// for the client costs no more than that.
+/// Microseconds in which a client has to send its next request to keep its turn. Waiting for as long as an
+/// inspection takes costs no more than the inspection, so the pause grows with it, within these limits.
 const TURN_PAUSE: RangeInclusive<u64> = 2_000..=20_000;
 /// Microseconds that a clean may take.
 const CLEAN_PATIENCE: u64 = 2_000_000;
 
 impl Worker {
-    /// The transaction is over, and what is known of the session does not allow another client in it. `true` if the
-    /// server stays with its client for now; `false` if it may be released, and cleaned.
+    /// Decides about a server whose transaction is over and whose session state allows no other client in it.
+    /// Returns whether the server stays with its client for now; if `false`, it may be cleaned and released.
     pub(super) fn stays_kept(
         &mut self,
         server_conn: Token,
@@ -81,7 +81,7 @@ impl Worker {
             return !is_due && !is_pinned;
         }
         if is_due && server.cancels > 0 {
-            // A cancel request that is on its way would hit the inspection.
+            // A cancel request on its way to this server would hit the inspection.
             self.list_kept(server_conn, since, Some(now.after(RETRY_PAUSE)));
             return !is_pinned;
         }
@@ -93,14 +93,14 @@ impl Worker {
         }
         self.list_kept(server_conn, since, turn_until);
         if turn_until.is_some() {
-            // The pool may count on this server for the clients that wait.
+            // The waiters may count on this server.
             self.note_pinned_after_inspection(server_conn, now, out);
         }
-        // The caller counts clients that are pinned.
+        // The caller counts pinned clients.
         !is_pinned
     }
 
-    /// Does anybody want a server of this one's pool, or is it to be given up?
+    /// Returns whether a client waits for a server of this one's pool, or the pool drains.
     fn wanted(&mut self, server_conn: Token, now: Time) -> Wanted {
         let worker = self.id;
         let departs = self.hands_clients_over() || self.shutdown == Some(Shutdown::WaitForServers);
@@ -120,7 +120,8 @@ impl Worker {
         }
     }
 
-    /// Until when the client of this server may go on with it, though others wait for it; `None` if they come first.
+    /// Returns until when the client may go on with this server though others wait for it; `None` if they come
+    /// first.
     fn turn_until(
         &mut self,
         server_conn: Token,
@@ -152,7 +153,8 @@ impl Worker {
         (until > now && (had.is_some() || turns.take())).then_some(until)
     }
 
-    /// A look has ended that began then, and its server goes to others: turns last in proportion.
+    /// Records how long an inspection took after which the server is lent to others: the length of turns follows
+    /// it.
     pub(super) fn note_inspection_time(&mut self, pool: PoolId, began: Option<Time>, now: Time) {
         if let (Some(began), Some(pool)) = (began, self.pool(pool)) {
             let time = now.since(began).min(*TURN.end());
@@ -160,7 +162,7 @@ impl Worker {
         }
     }
 
-    /// For how many microseconds a server with dirt of this class is kept at most.
+    /// Returns for how many microseconds at most a server with dirt of this class is kept.
     fn kept_at_most(&self, class: Class) -> u64 {
         let after = self.snapshot.config.settings.settle_after.0;
         match class {
@@ -169,7 +171,7 @@ impl Worker {
         }
     }
 
-    /// Puts a server that is kept since then into its pool's list.
+    /// Puts a server that has been kept since `since` into its pool's list.
     fn list_kept(&mut self, server_conn: Token, since: Time, settle_at: Option<Time>) {
         let is_pinned = self.has_pinned_client(server_conn);
         let Some(server) = self.table.server(server_conn) else {
@@ -192,7 +194,7 @@ impl Worker {
         }
     }
 
-    /// The client keeps its server from here on.
+    /// Marks the server as dedicated to its client.
     pub(super) fn become_dedicated(&mut self, server_conn: Token) {
         if let Some(server) = self.table.server(server_conn)
             && server.unsettled_since().is_none()
@@ -203,7 +205,7 @@ impl Worker {
         }
     }
 
-    /// Looks at the session of a server that is kept, and gives the server back if nothing pins its client.
+    /// Inspects the session of a kept server, and releases the server if nothing pins its client.
     pub(super) fn settle(&mut self, server_conn: Token, now: Time, out: &mut Actions) {
         let pinning = !self.snapshot.config.settings.pin_parameters.is_empty();
         let Some((_, client, server)) = self.table.pair_of(server_conn) else {
@@ -219,7 +221,7 @@ impl Worker {
         let (looks, is_of_settings) = (dirt.needs_inspection(), dirt.class() == Class::Settings);
         server.session.inspected_at = Some(now);
         if !keeps {
-            // Those who wait get this one: none is opened for them meanwhile.
+            // The waiters get this server: none is opened for them meanwhile.
             server.begins_reading(now);
         }
         if looks {
@@ -237,7 +239,8 @@ impl Worker {
         self.release_if_done(server_conn, now, out);
     }
 
-    /// A client is about to wait: no server is opened for its sake while some that are kept are being settled.
+    /// Announces the kept servers that are about to be settled, so that no server is opened for a client that is
+    /// about to wait.
     pub(super) fn announce_kept_servers(&mut self, id: PoolId, now: Time) {
         let kept = self.pool(id).map_or(0, |pool| pool.kept.len());
         for at in 0..kept {
@@ -251,7 +254,7 @@ impl Worker {
         }
     }
 
-    /// The look has found what keeps the server with its client: who waits for it needs another one.
+    /// Withdraws the announcement of a server that the inspection found pinned: its waiters need another one.
     pub(super) fn note_pinned_after_inspection(
         &mut self,
         conn: Token,
@@ -269,7 +272,7 @@ impl Worker {
         self.deliver(notes, &shared, out);
     }
 
-    /// Settles all servers of a pool that are kept: somebody waits for one, or the pool is to be quiet.
+    /// Settles all kept servers of a pool: a client waits for one, or the pool drains.
     pub(super) fn settle_kept(&mut self, id: PoolId, now: Time, out: &mut Actions) {
         let Some(pool) = self.pool(id) else { return };
         for server in std::mem::take(&mut pool.kept) {
@@ -281,13 +284,13 @@ impl Worker {
             self.release_if_done(server, now, out);
             let stays = |server: &mut Server| server.relays_for().is_some();
             if self.table.server(server).is_some_and(stays) {
-                // The server was announced to those who wait, and its client is pinned.
+                // The server was announced to the waiters, but its client is pinned.
                 self.note_pinned_after_inspection(server, now, out);
             }
         }
     }
 
-    /// Is this server of the pool kept with its client?
+    /// Returns whether this server of the pool is kept with its client.
     fn is_kept(&mut self, conn: Token, id: PoolId) -> bool {
         match self.table.get(conn) {
             Some(conn) if is_server_of(conn, id) => match conn {
@@ -298,7 +301,7 @@ impl Worker {
         }
     }
 
-    /// How the console calls the mode of a server that nobody has looked at since its last transaction.
+    /// Returns the console's word for the mode of a server that was not inspected since its last transaction.
     pub(crate) fn unsettled(&self, conn: Token) -> Option<&'static str> {
         let Some(Conn::Server(server)) = self.table.look(conn) else {
             return None;
@@ -319,7 +322,7 @@ impl Worker {
         }
     }
 
-    /// Settles what has been kept for long enough.
+    /// Settles the servers that have been kept for long enough.
     pub(super) fn settle_due(&mut self, now: Time, out: &mut Actions) {
         if self.settle_at.is_none_or(|at| at > now) {
             return;
@@ -373,13 +376,13 @@ impl Worker {
         }
         *left -= 1;
         let keeps = self.pool(id).is_some_and(|pool| pool.keeps_servers());
-        // Where clients keep their servers anyway, there is nothing to do but to know the session.
+        // Where clients keep their servers anyway, only an inspection is worth doing.
         if needs_look || !keeps {
             self.settle(conn, now, out);
         }
     }
 
-    /// Takes from a server's session whatever it may hold.
+    /// Cleans a server's session.
     pub(super) fn clean_session(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let Some(server) = self.table.server(conn) else {
             return;
@@ -387,7 +390,7 @@ impl Worker {
         if let Duty::Cleaning { until, .. } = &mut server.duty {
             *until = now.after(CLEAN_PATIENCE).min(*until);
         }
-        // Who fails at this is closed.
+        // A server whose clean fails is closed.
         let is_unknown = std::mem::take(&mut server.session.unclean);
         let mut clean = clean_of(server);
         if is_unknown {
@@ -429,7 +432,7 @@ impl Worker {
         }
     }
 
-    /// The clean was answered: is the session as it was after the login?
+    /// Checks after a clean whether the session is as it was after the login.
     pub(crate) fn session_cleaned(&mut self, conn: Token) {
         let Some(server) = self.table.server(conn) else {
             return;
@@ -455,7 +458,7 @@ impl Worker {
         }
     }
 
-    /// The values of a clean session's parameters have come.
+    /// Stores the parameter values of a clean session.
     pub(crate) fn adopt_baseline(&mut self, conn: Token) {
         let directory = Arc::clone(&self.directory);
         let Some(server) = self.table.server(conn) else {
@@ -465,7 +468,7 @@ impl Worker {
         let told = Baseline::from_rows(&rows, directory.settings());
         if let Some(told) = told {
             let mut facts = server.shared.facts.lock();
-            // Most servers of a pool have the same.
+            // Most servers of a pool have the same baseline, so they share it.
             let same = facts.baseline.clone().filter(|known| **known == told);
             let baseline = same.unwrap_or_else(|| Arc::new(told));
             facts.baseline = Some(Arc::clone(&baseline));
@@ -475,7 +478,7 @@ impl Worker {
     }
 }
 
-/// What the clean of this server has to take away.
+/// Returns what the clean of this server has to take away.
 pub(super) fn clean_of(server: &Server) -> Clean {
     let dirt = &server.session.dirt;
     let held = &server.session.held;
@@ -489,7 +492,7 @@ pub(super) fn clean_of(server: &Server) -> Clean {
     }
 }
 
-/// The server's major version; 0 if it has said nothing that is one.
+/// Returns the server's major version; 0 if it has reported none.
 pub(super) fn major_version(server: &Server) -> u32 {
     let facts = server.shared.facts.lock();
     let server_parameters = facts.server_parameters.as_ref();

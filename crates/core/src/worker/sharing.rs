@@ -1,10 +1,10 @@
-//! While a pool has few clients, each keeps the server that it has got (`share_after`): nothing has to be
-//! moved, and nobody misses the server.
+//! While a pool has few clients, each keeps the server that it has got (`share_after`): no session state has to be
+//! moved, and no other client needs the server.
 //!
-//! How many clients a pool has is counted in the process; each worker is told when that crosses the
-//! line, so that a release looks at nothing but the worker's own. A server that is kept like that is idle
-//! in all but name: once the worker is told that somebody waits (see `pool/ledger.rs`), it offers these
-//! too, and none is kept until it hears that nobody waits.
+//! The process counts the clients of a pool. Each worker is informed when the count crosses `share_after`, so that
+//! a release reads only the worker's own data. A server that is kept for this reason counts as idle: when the
+//! ledger informs the worker of a waiter (see `pool/ledger.rs`), the worker offers these servers too, and keeps
+//! none until no client waits.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl Worker {
-    /// A client has come to the pool.
+    /// Counts a client that has come to the pool.
     pub(super) fn count_pool_client(
         &mut self,
         shared: &Arc<SharedPool>,
@@ -27,7 +27,7 @@ impl Worker {
         self.announce_pool_clients(shared, before, before + 1, now, out);
     }
 
-    /// One has left it.
+    /// Counts a client that has left the pool.
     pub(super) fn uncount_pool_client(
         &mut self,
         shared: &Arc<SharedPool>,
@@ -62,7 +62,7 @@ impl Worker {
         self.update_sharing(shared, now, out);
     }
 
-    /// The pool has more clients than before, or less: do they keep their servers?
+    /// Updates whether clients keep their servers, after the number of the pool's clients has changed.
     pub(super) fn update_sharing(
         &mut self,
         shared: &Arc<SharedPool>,
@@ -80,9 +80,8 @@ impl Worker {
         }
     }
 
-    /// This worker is told that somebody waits in the pool: what is kept is offered like what is idle. But
-    /// not while a new server is on its way: else two clients would pass one server to and fro. Whether
-    /// it has come to nothing is seen by the next tick.
+    /// Offers the kept servers of a pool with waiters, like its idle ones. Not while a new server is being opened:
+    /// otherwise two clients would pass one server to and fro. If that login fails, the next tick notices.
     pub(super) fn offer_kept_servers(&mut self, id: PoolId, now: Time, out: &mut Actions) {
         let Some(pool) = self.pool(id).filter(|pool| pool.clients_keep_servers) else {
             return;
@@ -98,13 +97,13 @@ impl Worker {
         }
     }
 
-    /// Is there a pool whose kept servers may yet be needed?
+    /// Returns whether there is a pool whose kept servers may yet be needed.
     pub(super) fn may_offer_kept(&self) -> bool {
         let mut pools = self.pools.iter().flatten();
         pools.any(|pool| pool.offers_to_ledger && pool.clients_keep_servers && pool.servers > 0)
     }
 
-    /// Gives back what clients keep without need.
+    /// Releases the servers that clients keep without need.
     pub(super) fn release_kept(&mut self, id: PoolId, now: Time, out: &mut Actions) {
         let lent = |conn: &super::Conn| match conn {
             super::Conn::Server(server) => server.relays_for().is_some(),

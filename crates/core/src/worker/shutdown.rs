@@ -1,4 +1,5 @@
-//! The end, and a new configuration.
+//! Shutdown and reload on a worker. A shutdown order waits for servers or clients, or ends them at once, and the
+//! process is informed when nothing is left to wait for. A new configuration is applied to each pool.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ impl Worker {
     pub(crate) fn begin_shutdown(&mut self, how: Shutdown, now: Time, out: &mut Actions) {
         self.directory.operator().begin_end();
         self.apply_suspension(now, out);
-        // A more urgent word counts, a less urgent one does not.
+        // A more urgent shutdown replaces a less urgent one, not the other way round.
         if self.shutdown.is_some_and(|present| present >= how) {
             return;
         }
@@ -36,7 +37,7 @@ impl Worker {
             },
             _ => false,
         });
-        // In PgBouncer's words.
+        // The errors have PgBouncer's texts.
         let fault = match how {
             Shutdown::WaitForServers => Fault::ServersShutDown,
             Shutdown::WaitForClients | Shutdown::Immediate => Fault::ShuttingDown,
@@ -45,7 +46,7 @@ impl Worker {
             if self.is_unanswered(client) {
                 self.refuse(client, &fault, now, out);
             } else {
-                // As with PgBouncer. It learns of it when it asks again.
+                // As with PgBouncer, the client notices at its next request.
                 self.close_client(client, &fault.to_string(), now, out);
             }
         }
@@ -85,7 +86,7 @@ impl Worker {
         }
     }
 
-    /// The last client (or server) of the process has gone: workers that waited only for it can end.
+    /// Announces that the last client (or server) of the process has gone: workers that waited only for it can end.
     pub(crate) fn announce_shutdown(&self, how: Shutdown, out: &mut Actions) {
         for to in (0..self.directory.workers()).map(|index| WorkerId(index as u8)) {
             if to != self.id {
@@ -104,7 +105,7 @@ impl Worker {
         }
     }
 
-    /// Is there anything left to wait for, at the end of the process or of SUSPEND?
+    /// Checks whether anything is left to wait for, at a shutdown or at SUSPEND.
     #[inline]
     pub(crate) fn check_shutdown(&mut self, now: Time, out: &mut Actions) {
         if self.suspension.is_on() {
@@ -139,10 +140,10 @@ impl Worker {
         self.table.iter().any(|(_, conn)| pooled(conn))
     }
 
-    /// Has no worker a server any more? Until then even a worker without one stays, for its clients
+    /// Returns whether no worker has a server any more. Until then even a worker without one stays, for its clients
     /// and for administrators.
     fn servers_are_gone(&mut self, out: &mut Actions) -> bool {
-        // Who waits is told so by the next tick.
+        // The next tick refuses the clients that wait.
         let has_work = self.table.iter().any(|(_, conn)| match conn {
             Conn::Server(_) => true,
             Conn::Client(client) => matches!(client.duty, ClientDuty::Waiting { .. }),
@@ -157,7 +158,7 @@ impl Worker {
         self.directory.have_all_served()
     }
 
-    /// A new configuration is in force.
+    /// Applies a new configuration.
     pub(crate) fn reconfigure(&mut self, snapshot: Arc<Snapshot>, now: Time, out: &mut Actions) {
         self.check_after = super::check::check_after(&snapshot.config.settings);
         self.logs_scheduling = snapshot.config.settings.log_scheduling;
@@ -183,13 +184,13 @@ impl Worker {
             self.reset_when_free(id);
         }
         if !same_servers {
-            // What was wrong with the old ones says nothing of the new ones.
+            // A failure of the old servers does not predict one of the new servers.
             shared.facts.lock().failure = None;
         }
-        // Nor do old passwords say anything of new ones.
+        // Nor does a failure with old passwords predict one with new passwords.
         shared.ledger.lock().allow_next_login();
         self.retire_outdated(id, now, out);
-        // All workers share the limits, and another one may have gone on to a newer configuration already.
+        // All workers share the limits, and another worker may already have a newer configuration.
         let newest = self.directory.snapshot();
         let entry = Terms::of(&shared, &newest).entry.unwrap_or(entry);
         let limits = directory::limits(&newest.config, &entry, &shared.key.user);
@@ -200,7 +201,7 @@ impl Worker {
         self.place_idle_again(id, now, out);
     }
 
-    /// Each idle server of a pool is placed again: there may be too many now.
+    /// Places each idle server of a pool again: there may be too many now.
     pub(super) fn place_idle_again(&mut self, id: PoolId, now: Time, out: &mut Actions) {
         let Some(pool) = self.pool(id) else { return };
         pool.offers_to_ledger = true;
@@ -209,7 +210,7 @@ impl Worker {
         }
     }
 
-    /// The database is not in the configuration any more.
+    /// Removes the pool of a database that is no longer configured.
     fn remove_pool(&mut self, id: PoolId, now: Time, out: &mut Actions) {
         let of_pool = |conn: &Conn| matches!(conn, Conn::Client(client) if client.pool == Some(id));
         for client in self.tokens(of_pool) {
@@ -218,7 +219,7 @@ impl Worker {
         self.retire_servers(id, "database removed", now, out);
     }
 
-    /// Servers hold what their clients made of them in session mode.
+    /// Marks servers for a reset when they become free: in session mode, clients have left session state on them.
     fn reset_when_free(&mut self, id: PoolId) {
         for conn in self.tokens(|conn| is_server_of(conn, id)) {
             if let Some(server) = self.table.server(conn) {
@@ -227,7 +228,7 @@ impl Worker {
         }
     }
 
-    /// Idle servers of a pool are closed now, the others when they come free.
+    /// Closes a pool's idle servers now, and the others as they become free.
     fn retire_servers(&mut self, id: PoolId, why: &'static str, now: Time, out: &mut Actions) {
         for conn in self.tokens(|conn| is_server_of(conn, id)) {
             self.retire(conn, why, now, out);

@@ -1,4 +1,6 @@
-//! Clients that signal others: by the pids that these were given, and with PostgreSQL's rights.
+//! Clients that signal others (`pg_cancel_backend`, `pg_terminate_backend`) by the pids that pgweir gave these
+//! clients. PostgreSQL's rules decide whether a client may: the server reports the privileges, and the order goes
+//! to the worker of the client that is signalled.
 
 use std::sync::Arc;
 
@@ -16,9 +18,9 @@ use crate::{
     signal::{Asker, Order, Rights, Signal, Signals, unknown_pid},
 };
 
-/// At the end of a request: what it asks for, if the server can still be asked by what right.
+/// Returns the signals that a finished request asks for, if the server can still report the caller's privileges.
 ///
-/// Behind more requests, or in a transaction that has failed, it could not say who it was then.
+/// With more requests behind it, or in a failed transaction, the server could not report which role the caller had.
 pub(super) fn signals_at_end(client: &Client, server: &mut Server) -> Option<Box<Signals>> {
     let session = &mut server.session;
     let signal = Signal::of(session.effects)?;
@@ -26,7 +28,7 @@ pub(super) fn signals_at_end(client: &Client, server: &mut Server) -> Option<Box
     if !server.replies.is_last() || !client.stream.is_at_boundary() {
         return None;
     }
-    // What comes next asks for something else.
+    // The next request asks for other things.
     session.effects = session.effects.without(SIGNALS);
     let mut signals = signals.filter(|_| server.status != b'E')?;
     signals.signal = Some(signal);
@@ -34,8 +36,9 @@ pub(super) fn signals_at_end(client: &Client, server: &mut Server) -> Option<Box
 }
 
 impl Worker {
-    /// A server has a notice for its client: there may be a client's pid in it. One about the parameters that a
-    /// client logs in with is not a reply to that client's own requests, but for it all the same.
+    /// Handles a server's notice for its client: it may contain a client's pid. A notice about the startup
+    /// parameters of a client that logs in is not a reply to that client's requests, but is sent to it all the
+    /// same.
     #[cold]
     pub(crate) fn noticed(&mut self, conn: Token, notice: &[u8], out: &mut Actions) {
         let Some(server) = self.table.server(conn) else {
@@ -55,7 +58,7 @@ impl Worker {
         }
     }
 
-    /// Asks a server by what right its client signals others; the client waits.
+    /// Queries the privileges by which the server's client signals others; the client waits.
     #[cold]
     pub(super) fn ask_for_rights(&mut self, conn: Token, out: &mut Actions) {
         let Some((client_conn, client, server)) = self.table.pair_of(conn) else {
@@ -70,7 +73,7 @@ impl Worker {
         });
     }
 
-    /// It has said so.
+    /// Handles the server's answer about the privileges.
     #[cold]
     pub(crate) fn handle_asker_rights(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let Some((client_conn, client, server)) = self.table.pair_of(conn) else {
@@ -91,14 +94,14 @@ impl Worker {
             };
             self.send_signals(signal, &signals.pids, &by, now, out);
         }
-        // It may have ended itself.
+        // The client may have terminated itself.
         if self.table.client(client_conn).is_some() {
             self.inspect_after_signals(conn, now, out);
         }
     }
 
-    /// Its client signals others, and it is known by what right: the rest of what its request was held back
-    /// for.
+    /// Goes on with a request that signals others, once the privileges are known: does whatever else the request
+    /// was held back for.
     #[cold]
     fn inspect_after_signals(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let Some((client_conn, client, server)) = self.table.pair_of(conn) else {
@@ -114,7 +117,7 @@ impl Worker {
         self.finish_request(conn, now, out);
     }
 
-    /// What the client's request was held back for is done: so is the request.
+    /// Completes the client's request: everything that it was held back for is done.
     fn finish_request(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let directory = Arc::clone(&self.directory);
         let Some((client_conn, client, server)) = self.table.pair_of(conn) else {
@@ -130,7 +133,7 @@ impl Worker {
         self.relay_early(client_conn, early, now, out);
     }
 
-    /// To the workers that the pids name. Their mail comes before anything that the client hears of.
+    /// Sends the signals to the workers of these pids. The mail arrives before the client gets its reply.
     fn send_signals(
         &mut self,
         signal: Signal,
@@ -168,7 +171,7 @@ impl Worker {
         }
     }
 
-    /// A client signals others, perhaps some of this worker.
+    /// Carries out another client's signals for the clients of this worker.
     pub(super) fn signal(&mut self, order: &Order, now: Time, out: &mut Actions) {
         for &pid in &order.pids {
             let Some(conn) = self.cancel_requests.only_client_with(pid) else {
@@ -199,7 +202,7 @@ impl Worker {
         by.may(&pool.terms.endpoints, &pool.shared.key.user, &names.user)
     }
 
-    /// Another client has ended it.
+    /// Terminates a client that another client has signalled.
     fn terminate(&mut self, conn: Token, now: Time, out: &mut Actions) {
         if let Some(server) = busy_server(&mut self.table, conn) {
             self.cancel_query(server, now, out);

@@ -1,4 +1,5 @@
-//! Names of prepared statements in a session that is carried: those of SQL go along by their texts.
+//! Prepared statements where session state is carried: SQL's `PREPARE` is replayed by its text on the client's next
+//! server.
 
 use pgweir_wire::{MessageWriter, Report, tag::frontend};
 
@@ -10,7 +11,8 @@ use crate::{
 };
 
 impl Worker {
-    /// Has the server to be asked for its statements, since its report does not say all of them?
+    /// Returns whether the server has to be queried for its statements, since its report does not contain all of
+    /// them.
     pub(super) fn needs_texts(&mut self, conn: Token, state: &State) -> bool {
         let Some(server) = self.table.server(conn) else {
             return false;
@@ -25,8 +27,8 @@ impl Worker {
                 .any(|(name, _)| !is_known(name, &session.sql))
     }
 
-    /// What statements there are is known. Those of SQL that can be carried are taken from `state`: if
-    /// some remain, they keep the server with the client.
+    /// Adopts the statements that the session was found to have. The SQL-prepared ones that can be carried are
+    /// taken from `state`: those that remain pin the client to the server.
     pub(super) fn adopt_sql_statements(
         &mut self,
         client_conn: Token,
@@ -43,7 +45,7 @@ impl Worker {
         let Some(context) = client.context.as_deref_mut() else {
             return;
         };
-        // What SQL has taken away of the protocol's.
+        // Statements of the extended protocol that SQL (`DEALLOCATE`) has removed.
         let session = &mut server.session;
         for (name, _) in client.statements.all(&self.bindings) {
             let is_touched = session.client_names.is_prepared(&name) || session.sql.has(&name);
@@ -58,8 +60,8 @@ impl Worker {
             let text = text.as_deref().or_else(|| context.sql.text(name))?;
             Some((name.clone(), text.to_vec()))
         });
-        // What the server could not make is the client's as before: it may be made another time. But
-        // something may have stood in for it, and have been taken away.
+        // The client keeps a statement that this server could not prepare: it may succeed another time. But another
+        // statement may have had its name, and have been removed.
         let is_named = |name: &[u8]| state.named.iter().any(|named| **named == *name);
         let is_there = |name: &[u8]| !session.client_names.is_prepared(name) || is_named(name);
         let unmade: Vec<_> = context
@@ -98,15 +100,16 @@ impl Worker {
         let gone = state.named.iter();
         let mut gone: Vec<_> = gone.map(|name| name.clone().into()).collect();
         if state.ours.is_some_and(|ours| ours != server.prepared.len()) {
-            // Something out of sight has deallocated some of ours: which, nobody knows.
+            // Code that pgweir does not see has deallocated some statements that pgweir prepared, and it is unknown
+            // which.
             let ours = server.prepared.take_all();
             gone.extend(ours.iter().map(|statement| statement.name().into()));
         }
         close(conn, server, &gone, out);
     }
 
-    /// Gives the server the SQL-prepared statements of the client, instead of those that it has. `false`
-    /// if it has them.
+    /// Replaces the server's SQL-prepared statements by the client's. Returns `false` if the server has them
+    /// already.
     pub(super) fn send_statements(
         &mut self,
         conn: Token,
@@ -121,7 +124,7 @@ impl Worker {
         };
         let (wanted, session) = (&context.wanted, &mut server.session);
         if session.has_sql_for(&context.sql, client.id, wanted) {
-            // From now on also by address, which is what the next look compares.
+            // From now on the two are equal by address too, which the next comparison checks first.
             context.sql = session.sql.clone();
             session.sql_used_by(client.id, wanted);
             return false;
@@ -129,7 +132,8 @@ impl Worker {
         let mut syncs = Vec::new();
         out.send_made(conn, |bytes| {
             if !session.is_sql_made_for(client.id, wanted) {
-                // All are made anew, even those with the same name and text: their literals mean something else here.
+                // All are prepared anew, even those with the same name and text: their literals mean something else
+                // here.
                 let none = SqlStatements::default();
                 syncs = none.write_plan(&std::mem::take(&mut session.sql), bytes);
             }
@@ -143,8 +147,8 @@ impl Worker {
         true
     }
 
-    /// A client's statement could not be made, for what it speaks of is not there: it is tried again
-    /// when the client gets a server the next time.
+    /// Notes that a client's statement could not be prepared, since an object that it uses does not exist. pgweir
+    /// tries again when the client next gets a server.
     #[cold]
     pub(crate) fn sql_statement_failed(&mut self, conn: Token, at: u32, report: &Report<'_>) {
         let Some(server) = self.table.server(conn) else {
@@ -153,7 +157,7 @@ impl Worker {
         let Some(client_conn) = server.equips().or_else(|| server.relays_for()) else {
             return;
         };
-        // If there is another of its name, that is to be taken away some time.
+        // Another statement has this name: it has to be removed at some time.
         if report.code == b"42P05" {
             return;
         }
@@ -166,7 +170,7 @@ impl Worker {
     }
 }
 
-/// Takes statements from a server, whether it has them or not.
+/// Closes statements on a server, whether the server has them or not.
 fn close(conn: Token, server: &mut Server, names: &[Box<[u8]>], out: &mut Actions) {
     if names.is_empty() {
         return;

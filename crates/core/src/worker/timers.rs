@@ -1,5 +1,5 @@
-//! What happens because time passes: three times a second, like PgBouncer's janitor, while
-//! anything has a deadline.
+//! The tick: while anything has a deadline, the worker checks deadlines three times a second, like PgBouncer's
+//! janitor. Clients, logins and servers that are overdue end here.
 
 use super::Worker;
 use crate::{
@@ -12,12 +12,12 @@ use crate::{
     stats::Stats,
 };
 
-/// Why something has to end.
+/// What is overdue.
 enum Overdue {
     Client(Token, Fault),
-    /// It has left, and its server does not answer.
+    /// The client has left, and its server does not answer.
     HungUp(Token),
-    /// Clients that wait for a server are to hear why.
+    /// Clients have waited for so long that they get a notice with the reason.
     Waiter(PoolId),
     ServerLogin(Token),
     Cleaning(Token),
@@ -26,7 +26,7 @@ enum Overdue {
 }
 
 impl Worker {
-    /// Something has a deadline now: see that a tick comes.
+    /// Makes sure that a tick comes: something has a deadline now.
     #[inline]
     pub(crate) fn schedule(&mut self, now: Time) {
         self.table.schedule(now);
@@ -57,7 +57,7 @@ impl Worker {
         self.table.set_next_tick(next);
     }
 
-    /// When to look again: soon while something has a short deadline, else when the first server, empty
+    /// Returns when to check again: soon while something has a short deadline, else when the first server, empty
     /// pool or period ends.
     fn next_deadline(&mut self, now: Time) -> Option<Time> {
         let is_soon = self.table.have_deadlines()
@@ -143,7 +143,7 @@ impl Worker {
         }
     }
 
-    /// All that this worker has counted.
+    /// Returns the sum of this worker's statistics.
     pub(crate) fn counted(&self) -> Stats {
         let mut sum = self.past;
         for pool in self.pools.iter().flatten() {
@@ -152,12 +152,13 @@ impl Worker {
         sum
     }
 
-    /// The length of a period of statistics, in microseconds.
+    /// Returns the length of a statistics period, in microseconds.
     pub(crate) fn stats_period(&self) -> u64 {
         self.snapshot.config.settings.stats_period.0.max(1)
     }
 
-    /// Periods end at the same times on all workers, so that sums over workers are of the same span.
+    /// Ends a statistics period. Periods end at the same times on all workers, so that sums over workers cover the
+    /// same span.
     pub(crate) fn turn_periods(&mut self, now: Time) {
         let period = self.stats_period();
         let present = now.0 / period;

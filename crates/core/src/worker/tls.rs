@@ -1,4 +1,4 @@
-//! Connections are encrypted: with clients when they ask for it, with servers when we do.
+//! TLS on client connections, when the client asks for it, and on server connections, when the configuration does.
 
 use std::sync::Arc;
 
@@ -10,17 +10,17 @@ use crate::{
     frontend::{ClientDuty, Stage},
 };
 
-/// How a TLS handshake begins: the type of its first record. As the first byte of a startup packet it
-/// would stand for a length of 352 MB.
+/// The first byte of a TLS handshake: the type of its first record. As the first byte of a startup packet it would
+/// stand for a length of 352 MB.
 const HANDSHAKE: u8 = 0x16;
 
 impl Worker {
-    /// Does a client that comes from there get TLS if it wants it?
+    /// Returns whether a client with this address gets TLS if it asks for it.
     pub(super) fn offers_tls(&self, client: Address) -> bool {
         self.snapshot.tls.clients && matches!(client, Address::Tcp(_))
     }
 
-    /// Has it the encryption that `client_tls_sslmode` demands?
+    /// Checks that the client has the encryption that `client_tls_sslmode` demands.
     pub(super) fn demand_tls(&mut self, conn: Token) -> Result<(), Fault> {
         let required = self.snapshot.tls.demanded;
         match self.table.client(conn) {
@@ -31,7 +31,7 @@ impl Worker {
         }
     }
 
-    /// A client has asked for TLS, and gets it.
+    /// Accepts a client's request for TLS.
     pub(super) fn accept_tls(&mut self, conn: Token, out: &mut Actions) {
         if let Some(login) = self.login(conn) {
             login.stage = Stage::Handshake { direct: false };
@@ -41,7 +41,8 @@ impl Worker {
         }
     }
 
-    /// A client that begins with a handshake, without having asked, gets it too: as of PostgreSQL 17.
+    /// Starts TLS for a client that begins with a handshake without having asked first, as PostgreSQL does since
+    /// version 17. Returns whether the client did so.
     pub(super) fn begins_with_tls(&mut self, conn: Token, out: &mut Actions) -> bool {
         let Some(client) = self.table.client(conn) else {
             return false;
@@ -93,7 +94,7 @@ impl Worker {
         }
     }
 
-    /// The way to a server is open: its login begins, or TLS comes first. `nonce` is for the login.
+    /// Begins the login on a new server connection, or asks for TLS first. `nonce` is for the login.
     pub(super) fn open_login(&mut self, conn: Token, nonce: [u8; 18], out: &mut Actions) {
         let terms = self.snapshot.tls.servers;
         let Some(server) = self.table.server(conn) else {
@@ -117,7 +118,7 @@ impl Worker {
         out.read(conn, ReadMode::Deliver);
     }
 
-    /// Bytes of a server that was asked for TLS, if this one was. `true` if the login goes on later.
+    /// Handles a server's answer to the request for TLS, if it was asked. Returns whether the login goes on later.
     pub(super) fn server_answers_tls(&mut self, conn: Token, now: Time, out: &mut Actions) -> bool {
         let Some(server) = self.table.server(conn) else {
             return true;

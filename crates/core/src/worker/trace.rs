@@ -1,4 +1,4 @@
-//! What a verbose log says about clients' parameters, in PgBouncer's words.
+//! Log lines about clients' parameters at `verbose`, with PgBouncer's texts.
 
 use std::ops::Range;
 
@@ -6,12 +6,12 @@ use super::Worker;
 use crate::{Actions, Level, Token, session::Tracked};
 
 impl Worker {
-    /// Does the log want details?
+    /// Returns whether details are logged.
     pub(crate) fn is_verbose(&self) -> bool {
         self.snapshot.config.settings.verbose > 0
     }
 
-    /// The Query in `out.scratch` that gives a server the tracked parameters of its client.
+    /// Logs the Query in `out.scratch` that gives a server the tracked parameters of its client.
     #[cold]
     pub(super) fn trace_set(&mut self, server: Token, query: Range<usize>, out: &mut Actions) {
         // Without the message's tag, its length, and the zero at its end.
@@ -23,14 +23,14 @@ impl Worker {
         self.trace_applied(server, &text, out);
     }
 
-    /// A text like that.
+    /// Logs a text that gives a server its client's parameters.
     #[cold]
     pub(super) fn trace_applied(&mut self, server: Token, text: &str, out: &mut Actions) {
         let text = format!("varcache_apply: {text}");
         out.log(Level::Debug, self.server_subject(server), text);
     }
 
-    /// The server spells the client's values its own way, which is the client's from here on.
+    /// Logs values that the server spells in another way than the client; the client's values become the server's.
     #[cold]
     pub(super) fn trace_spelling(
         &mut self,

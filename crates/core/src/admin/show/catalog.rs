@@ -1,5 +1,5 @@
-//! SHOW CATALOG and SHOW OPAQUE: what pgweir has read of databases' functions and relations, and what of it makes
-//! statements opaque.
+//! SHOW CATALOG and SHOW OPAQUE: what pgweir has read about databases' functions and relations, and which of them
+//! make statements opaque.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ const OPAQUE_COLUMNS: [Column; 6] = [
     ("reason", Text),
 ];
 
-/// By entry of `[databases]`.
+/// Returns the reports by entry of `[databases]`.
 fn reports(worker: &Worker) -> BTreeMap<String, CatalogReport> {
     let pools = worker.directory.pools().into_iter();
     let reports = pools.map(|pool| (pool.key.database.to_string(), pool.catalog.report()));

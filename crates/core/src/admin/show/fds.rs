@@ -1,5 +1,5 @@
-//! SHOW FDS, without what PgBouncer tells there for its online restart: cancel keys, passwords and
-//! SCRAM keys are never shown, and descriptors are the driver's.
+//! SHOW FDS, without what PgBouncer shows there for its online restart: cancel keys, passwords and SCRAM keys are
+//! never shown, and the descriptors belong to the driver.
 
 use super::peers::end;
 use crate::{

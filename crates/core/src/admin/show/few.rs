@@ -1,4 +1,4 @@
-//! Tables that need no worker but one.
+//! Tables that a single worker can make.
 
 use crate::{
     Halt, Time,
@@ -67,7 +67,7 @@ pub(super) fn dns_zones(collection: &Collection) -> Table {
     (columns, rows.collect())
 }
 
-/// What databases have told of users, as far as it is kept.
+/// Returns the cached answers of databases about users.
 pub(super) fn auth_cache(worker: &Worker, now: Time) -> Table {
     let kept = worker
         .directory

@@ -1,4 +1,4 @@
-//! SHOW INTERNAL: work that is done for no client's query, and what bounds it.
+//! SHOW INTERNAL: work that pgweir does for no client's query, and what limits it.
 
 use crate::{
     backend::{Duty, Phase, Server},
@@ -61,7 +61,7 @@ fn waits_to_ask(client: &Client) -> bool {
         && login.is_some_and(|login| matches!(login.stage, Stage::LookingUp(_)))
 }
 
-/// What a server does for nobody's query, and whether it has begun.
+/// Returns what a server does for no client's query, and whether that has begun.
 fn task_of(server: &Server) -> Option<(Task, bool)> {
     match server.duty {
         Duty::Listening => Some((Task::Listen, true)),
@@ -75,7 +75,7 @@ fn task_of(server: &Server) -> Option<(Task, bool)> {
     }
 }
 
-/// The whole table: threads of the process first, then pools.
+/// Returns the table: threads of the process first, then pools.
 pub(super) fn table(worker: &Worker, collection: Collection) -> Table {
     let threads = worker.directory.occupancies();
     let mut rows = vec![

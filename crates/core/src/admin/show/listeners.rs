@@ -1,4 +1,4 @@
-//! SHOW LISTENERS: the connections on which LISTEN is done.
+//! SHOW LISTENERS: the server connections that LISTEN for clients.
 
 use crate::{
     backend::Duty,

@@ -45,7 +45,7 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
     }
 }
 
-/// Adds what was counted in pools by workers that have forgotten them since.
+/// Adds what was counted in pools by workers that have removed them since.
 pub(super) fn add_past(worker: &Worker, collection: &mut Collection) {
     for pool in worker.directory.pools() {
         if let Some(count) = collection.pools.get_mut(&pool.key) {
@@ -54,7 +54,7 @@ pub(super) fn add_past(worker: &Worker, collection: &mut Collection) {
     }
 }
 
-/// The whole table.
+/// Returns the complete table.
 pub(super) fn table(worker: &Worker, mut collection: Collection, now: Time) -> Table {
     add_past(worker, &mut collection);
     match collection.show {

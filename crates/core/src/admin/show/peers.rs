@@ -39,7 +39,7 @@ const PEER_COLUMNS: [Column; 21] = [
     ("id", Int4),
 ];
 
-/// What SHOW CLIENTS and SHOW SERVERS have besides: how a client is served, or a server serves.
+/// Columns that pgweir adds to SHOW CLIENTS and SHOW SERVERS: how a client is served, or a server serves.
 const MODE_COLUMNS: [Column; 4] = [
     ("mode", Text),
     ("pin_reason", Text),
@@ -47,11 +47,11 @@ const MODE_COLUMNS: [Column; 4] = [
     ("pipelined", Int4),
 ];
 
-/// The last column of SHOW CLIENTS: what a client is doing, in the words of `pg_stat_activity`.
+/// The last column of SHOW CLIENTS: what a client is doing, in the terms of `pg_stat_activity`.
 const ACTIVITY: Column = ("activity", Text);
 
-/// What SHOW SOCKETS has besides, of PgBouncer's buffer for each connection. Here a connection has
-/// none, so that these are zero.
+/// Further columns of SHOW SOCKETS, about PgBouncer's buffer for each connection. Here a connection has no such
+/// buffer, so these are zero.
 const BUFFER_COLUMNS: [Column; 7] = [
     ("recv_pos", Int4),
     ("pkt_pos", Int4),
@@ -131,7 +131,7 @@ fn is_wanted(conn: &Conn, show: Show) -> bool {
     }
 }
 
-/// States have other names among the sockets.
+/// Returns a client's state. SHOW SOCKETS has other names for the states.
 pub(in crate::admin) fn client_state(client: &Client, show: Show) -> &'static str {
     let (state, of_socket) = match client.duty {
         ClientDuty::Active(_) => ("active", "cl_active"),
@@ -180,7 +180,7 @@ fn linked_id(worker: &mut Worker, token: Token) -> Option<u64> {
     }
 }
 
-/// How a client is served, why so, and since when.
+/// Returns how a client is served, why, and since when.
 fn mode_of(worker: &Worker, token: Token) -> [Cell; 3] {
     let (client, server) = match worker.table.look(token) {
         Some(Conn::Client(client)) => (Some(&**client), None),
@@ -200,13 +200,13 @@ fn mode_of(worker: &Worker, token: Token) -> [Cell; 3] {
     let pool = client.and_then(|client| worker.pools.get(client.pool?.index())?.as_deref());
     match (pool, client) {
         (Some(pool), Some(client)) => mode_in(worker, pool, client),
-        // The console, and what logs in.
+        // Clients of the console, and clients that log in.
         (None, Some(_)) => [Cell::Null, Cell::Null, Cell::Null],
         (_, None) => ["shared".into(), Cell::Null, Cell::Null],
     }
 }
 
-/// How many messages of a client its server has yet to answer.
+/// Returns how many messages of a client its server has yet to answer.
 fn pipelined(worker: &Worker, token: Token) -> u32 {
     let server = match worker.table.look(token) {
         Some(Conn::Client(client)) => client.server().and_then(|own| worker.table.look(own)),
@@ -218,8 +218,8 @@ fn pipelined(worker: &Worker, token: Token) -> u32 {
     }
 }
 
-/// `kept`: the server stays with the client until somebody wants it, and nobody has looked yet what keeps it there.
-/// `settling`: that is being done. `dedicated`: something in the session pins the client.
+/// Returns the client's mode. `kept`: the server stays with the client until another client waits for one, and its
+/// session was not inspected yet. `settling`: the inspection runs. `dedicated`: session state pins the client.
 fn mode_in(worker: &Worker, pool: &LocalPool, client: &Client) -> [Cell; 3] {
     if pool.terms.mode == PoolMode::Session && client.server().is_some() {
         return ["dedicated".into(), "pool_mode".into(), Cell::Null];
@@ -235,7 +235,7 @@ fn mode_in(worker: &Worker, pool: &LocalPool, client: &Client) -> [Cell; 3] {
     [mode.into(), pins.to_string().into(), since]
 }
 
-/// What a client is doing.
+/// Returns what a client is doing.
 fn activity(worker: &Worker, token: Token) -> &'static str {
     let Some(Conn::Client(client)) = worker.table.look(token) else {
         return "idle";

@@ -94,7 +94,7 @@ pub(super) fn pins(mut collection: Collection) -> Table {
     (PIN_COLUMNS.into(), rows.collect())
 }
 
-/// Reasons that have been none in a pool are left out.
+/// Returns the table of SHOW PIN_STATS. Reasons that never occurred in a pool are left out.
 pub(super) fn stats(collection: &Collection) -> Table {
     let rows = collection.pins.iter().flat_map(|(key, counts)| {
         Pin::ALL.into_iter().filter_map(move |pin| {

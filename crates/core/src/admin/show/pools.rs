@@ -60,7 +60,7 @@ const DATABASE_COLUMNS: [Column; 17] = [
     ("disabled", Int4),
 ];
 
-/// The most connections of the console's pool, as PgBouncer shows it. It is no limit.
+/// The size of the console's pool, as PgBouncer shows it. The number limits nothing.
 const CONSOLE_POOL_SIZE: u32 = 2;
 
 /// Adds this worker's part of each pool, and of the connections that belong to none.
@@ -149,7 +149,7 @@ fn pool_mode(mode: PoolMode) -> &'static str {
     mode.as_str()
 }
 
-/// How the hosts of a list are chosen; nothing if there is no list.
+/// Returns how the hosts of a list are chosen; NULL if there is no list.
 fn load_balance(database: Option<&Database>) -> Cell {
     match database {
         Some(database) if database.host.len() > 1 => match database.load_balance_hosts {
@@ -160,8 +160,8 @@ fn load_balance(database: Option<&Database>) -> Cell {
     }
 }
 
-/// What is wrong with a pool: what its clients wait for, its last failed login if none has succeeded since, and
-/// the seconds until the next one is tried.
+/// Returns what is wrong with a pool: what its clients wait for, its last failed login if none has succeeded since,
+/// and the seconds until the next one is tried.
 fn trouble(pool: Option<&SharedPool>, waiting: usize, now: Time) -> [Cell; 3] {
     let Some(pool) = pool else {
         return [Cell::Null, Cell::Null, Cell::Null];
@@ -238,8 +238,8 @@ pub(in crate::admin) fn pools(worker: &Worker, collection: &Collection, now: Tim
     (POOL_COLUMNS.into(), rows)
 }
 
-/// Databases that are configured, and those that the entry `*` stands for as far as they are in use
-/// or orders speak of them.
+/// Returns the configured databases, and those that the entry `*` stands for if they are in use or orders name
+/// them.
 pub(super) fn known_databases<'a>(
     worker: &'a Worker,
     collection: &Collection,
@@ -311,7 +311,7 @@ fn database_row(worker: &Worker, servers: usize, name: &str, database: &Database
     ]
 }
 
-/// The console as a database.
+/// Returns the row of the console as a database.
 fn console_row(worker: &Worker) -> Vec<Cell> {
     let settings = &worker.snapshot.config.settings;
     let [name, alias] = RESERVED_DATABASES;

@@ -13,13 +13,13 @@ use crate::{
 
 use Kind::{Numeric, Text};
 
-/// What the counters of [`Stats`] are called in one place or another.
+/// The names of a counter of [`Stats`] in the tables.
 struct Names {
-    /// In SHOW STATS: the total, and the average.
+    /// Columns of SHOW STATS: the total, and the average.
     stats: [&'static str; 2],
-    /// In SHOW STATS_TOTALS, and in STATS_AVERAGES.
+    /// Columns of SHOW STATS_TOTALS and of STATS_AVERAGES.
     plain: [&'static str; 2],
-    /// In SHOW TOTALS: the total, and the average.
+    /// Rows of SHOW TOTALS: the total, and the average.
     totals: [&'static str; 2],
 }
 
@@ -144,7 +144,7 @@ fn by_database(collection: &Collection) -> BTreeMap<&str, Counted> {
     by_database
 }
 
-/// How many microseconds the averages are over: since the beginning of the last whole period, or of
+/// Returns over how many microseconds the averages are taken: since the beginning of the last whole period, or of
 /// the process; at least a second.
 fn span(worker: &Worker, collection: &Collection, now: Time) -> u64 {
     let period = worker.stats_period();

@@ -59,7 +59,7 @@ pub(super) fn users(worker: &Worker, collection: &Collection) -> Table {
     (USER_COLUMNS.into(), rows.collect())
 }
 
-/// Users of `auth_file` and of [users], and the console's own.
+/// Returns the users of `auth_file` and of [users], and the console's own user.
 fn names(worker: &Worker) -> BTreeSet<&str> {
     let snapshot = &worker.snapshot;
     let mut names: BTreeSet<&str> = snapshot.users.iter().map(|(name, _)| name).collect();
@@ -70,14 +70,14 @@ fn names(worker: &Worker) -> BTreeSet<&str> {
 
 pub(in crate::admin) fn lists(worker: &Worker, collection: &Collection) -> Table {
     let config = &worker.snapshot.config;
-    // The console is a database, and has a pool.
+    // The console counts as a database, and has a pool.
     let rows = [
         ("databases", known_databases(worker, collection).len() + 1),
         ("users", names(worker).len()),
         ("peers", config.peers.len()),
         ("pools", collection.pools.len() + 1),
         ("peer_pools", config.peers.len()),
-        // No memory is kept for connections that are gone.
+        // No memory is kept for closed connections.
         ("free_clients", 0),
         ("used_clients", collection.clients),
         ("login_clients", collection.login_clients),
@@ -92,7 +92,7 @@ pub(in crate::admin) fn lists(worker: &Worker, collection: &Collection) -> Table
     (vec![("list", Text), ("items", Int4)], rows.into())
 }
 
-/// The fixed part of what connections and pools take; buffers and texts come on top.
+/// Returns the fixed part of the memory of connections and pools; buffers and texts are not included.
 pub(in crate::admin) fn mem(collection: &Collection) -> Table {
     let rows = [
         ("client", size_of::<Client>(), collection.clients),
