@@ -244,10 +244,6 @@ impl Worker {
         let pins_by_parameter = is_too_much || Self::is_pinning(context, server, pinning);
         pins.insert_if(Pin::Parameter, pins_by_parameter);
         server.session.dirt.inspected();
-        if failed {
-            // A cancel request may have hit the inspection: a later one may succeed.
-            server.session.dirt.demand_inspection();
-        }
         let goes_back = settling.releases && pins.is_empty();
         let is_cleaned = look == Inspection::Cleaned;
         if is_cleaned {
