@@ -1,4 +1,4 @@
-//! Clients get servers, and servers come back.
+//! Checkout: a client with a request gets an idle server of its pool, or joins the queue.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Worker {
-    /// An idle client has something to say: get it a server, or let it wait.
+    /// Gets a server for an idle client that has sent a request, or makes the client wait.
     #[inline]
     pub(crate) fn check_out(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let Some(client) = self.table.client(conn) else {
@@ -50,7 +50,7 @@ impl Worker {
         }
     }
 
-    /// Has the server to be checked before it is lent?
+    /// Returns whether the server has to be checked before it is lent.
     #[inline]
     fn is_stale(&self, server: Token, now: Time) -> bool {
         match self.table.look(server) {
@@ -59,7 +59,7 @@ impl Worker {
         }
     }
 
-    /// A client joins the queue.
+    /// Adds a client to the queue.
     pub(crate) fn wait(
         &mut self,
         conn: Token,
@@ -81,7 +81,7 @@ impl Worker {
             let shared = Arc::clone(&pool.shared);
             return self.bypass_limits(conn, &shared, now, out);
         }
-        // Who waits for a server of its own leaves the idle ones to the others.
+        // A client that waits for an exclusive server leaves the idle servers to other clients.
         pool.offers_to_ledger |= !is_native;
         let shared = Arc::clone(&pool.shared);
         if !is_native {
@@ -114,7 +114,7 @@ impl Worker {
         self.schedule(now);
     }
 
-    /// Lends an idle server to a client that waited. `false` if the client is gone.
+    /// Lends an idle server to a client that waited. Returns `false` if the client is gone.
     pub(crate) fn lend_to(
         &mut self,
         server: Token,
@@ -144,7 +144,7 @@ impl Worker {
             return self.try_startup(server, waiter.client, now, out);
         }
         if at_login {
-            // It only waited for a server to have logged in.
+            // The client only waited until a server had logged in.
             self.welcome_client(waiter.client, now, out);
             return false;
         }
@@ -166,7 +166,7 @@ impl Worker {
         self.equip(server_conn, client_conn, now, out)
     }
 
-    /// The server works for the client from here on, once it has its parameters.
+    /// Assigns the server to the client, and sets the client's parameters on it first.
     #[inline]
     pub(crate) fn equip(
         &mut self,
@@ -214,7 +214,7 @@ impl Worker {
         };
         match planned {
             None => {
-                // The same values: from now on also by address, which is what the next look compares.
+                // The values are equal. The client adopts the server's addresses, so the next comparison is by address.
                 client.tracked.adopt(&server.tracked);
                 enter(Phase::Relaying, client_conn, client, server_conn, server);
                 let early = begin(client_conn, client, server_conn, server, out);
