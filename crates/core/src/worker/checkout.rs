@@ -249,7 +249,7 @@ impl Worker {
         }
     }
 
-    /// Bytes that were read before their client had a server.
+    /// Relays bytes that were read before their client had a server.
     #[inline]
     pub(super) fn relay_early(
         &mut self,
@@ -271,7 +271,7 @@ impl Worker {
         out.early = outer;
     }
 
-    /// What a client's next messages have waited for is certain now.
+    /// Lets the client's next messages go on, since the server that they waited for is certain now.
     #[cold]
     pub(crate) fn accept_moved_server(
         &mut self,
@@ -287,7 +287,7 @@ impl Worker {
         self.relay_early(client_conn, early, now, out);
     }
 
-    /// The server has the client's parameters now: begin.
+    /// Lends the server, since it has the client's parameters now.
     pub(crate) fn prepared(&mut self, server_conn: Token, now: Time, out: &mut Actions) {
         let Some((client_conn, client, server)) = self.table.pair_of(server_conn) else {
             return;
@@ -315,12 +315,12 @@ impl Worker {
         self.hand_over(server_conn, now, out);
     }
 
-    /// The server is as the client's session is to be.
+    /// Begins to relay, since the server has the client's session state now.
     pub(super) fn hand_over(&mut self, server_conn: Token, now: Time, out: &mut Actions) {
         let Some((client_conn, client, server)) = self.table.pair_of(server_conn) else {
             return;
         };
-        // PostgreSQL's own spelling of the values is the client's from here on, and it is told so.
+        // The client adopts PostgreSQL's spelling of the values, and gets ParameterStatus for those that changed.
         let told = std::mem::replace(&mut client.tracked, server.tracked.clone());
         let spelled = server.tracked.clone();
         let names = self.directory.names();
@@ -337,7 +337,7 @@ impl Worker {
         self.relay_early(client_conn, early, now, out);
     }
 
-    /// A client that waits gives up its place.
+    /// Removes a waiting client from the queue.
     pub(crate) fn leave_queue(&mut self, conn: Token) {
         let worker = self.id;
         let Some(client) = self.table.client(conn) else {
@@ -354,11 +354,11 @@ impl Worker {
     }
 }
 
-/// Bytes of a client, read before they could go on.
+/// Bytes of a client that were read before they could be sent on.
 type Early = Box<Vec<u8>>;
 
-/// From now on bytes flow between the two, each way as far as the other side takes them. Gives what
-/// was read before, for [`Worker::relay_early`].
+/// Starts to relay between client and server, each way as far as the receiver takes the bytes. Returns the
+/// bytes that were read before, for [`Worker::relay_early`].
 #[inline]
 #[must_use]
 pub(super) fn begin(
@@ -368,7 +368,7 @@ pub(super) fn begin(
     server: &mut Server,
     out: &mut Actions,
 ) -> Option<Early> {
-    // If messages of the client wait for answers, they are what is relayed now.
+    // Messages of the client that waited for answers are the ones relayed now.
     server.replies.wait_no_longer();
     out.read(
         client_conn,

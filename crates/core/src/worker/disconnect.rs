@@ -350,7 +350,7 @@ impl Worker {
         let is_thorough = self.snapshot.config.settings.server_reset_query == "DISCARD ALL";
         if let Some(server) = self.table.server(conn) {
             server.session.cleaned();
-            // Session state that an unusual reset query leaves is visible to every client of the pool.
+            // A reset query other than DISCARD ALL may leave session state, which other clients of the pool would see.
             server.session.unclean = !is_thorough && engine;
         }
     }

@@ -137,7 +137,7 @@ pub(crate) struct Parts<'w> {
 }
 
 impl Worker {
-    /// A worker without connections.
+    /// Creates a worker without connections.
     #[must_use]
     pub fn new(id: WorkerId, directory: Arc<Directory>) -> Self {
         let snapshot = directory.snapshot();
@@ -254,13 +254,13 @@ impl Worker {
         self.check_shutdown(now, out);
     }
 
-    /// The socket did not take all that was sent; the driver keeps the rest.
+    /// Handles a socket that did not take all that was sent; the driver keeps the rest.
     pub fn blocked(&mut self, conn: Token, _now: Time, out: &mut Actions) {
         let other = match self.table.get(conn) {
             Some(Conn::Client(client)) => {
                 client.blocked = true;
                 if matches!(client.duty, ClientDuty::Idle) {
-                    // Who does not read gets no server.
+                    // A client that does not read gets no server.
                     out.read(conn, ReadMode::Hold);
                 }
                 client.server()
