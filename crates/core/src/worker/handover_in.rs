@@ -16,9 +16,9 @@ use crate::{
 };
 
 impl Worker {
-    /// Takes over a client of the old process. The driver registers the client's socket, and its server's, under
-    /// the returned tokens **before** it executes the actions. `blocked`: some of what was sent to the client last is still
-    /// unwritten.
+    /// Takes over a client of the old process. The driver registers the client's socket, and its server's,
+    /// under the returned tokens **before** it executes the actions. `blocked`: some of what was sent to the client
+    /// last is still unwritten.
     pub fn take_over_client(
         &mut self,
         record: Box<ClientRecord>,

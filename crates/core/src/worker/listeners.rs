@@ -25,7 +25,7 @@ const APPLICATION_NAME: &str = "pgweir listener";
 pub(crate) type Listeners = BTreeMap<ListenerKey, Listener>;
 
 /// Overrides the settings of the role and the database: a listener is idle most of the time, and its
-/// queries must not fail. None of them writes data that has to survive a crash.
+/// queries must not fail. What they write does not have to survive a crash.
 const SETTINGS: &[u8] =
     b"SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings \
     WHERE name OPERATOR(pg_catalog.=) ANY ('{statement_timeout,lock_timeout,transaction_timeout,\
