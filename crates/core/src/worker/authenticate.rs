@@ -1,4 +1,7 @@
 //! Authentication of clients: by `auth_type`, or by the HBA rule that matches the client.
+//!
+//! The secret comes from `auth_file` or `auth_query`. A password for LDAP or PAM is checked outside the worker
+//! ([`Action::CheckAuth`](crate::Action::CheckAuth)).
 
 use std::sync::Arc;
 

@@ -182,8 +182,8 @@ impl Worker {
         }
         self.pin_by_channels(server_conn, !granted, now, out);
         if granted {
-            // The server may not have sent yet what the listener sent before its answer. After UNLISTEN the server would
-            // never send that.
+            // The server may not have sent yet what the listener sent before its answer. After UNLISTEN the server
+            // would never send that.
             if let Some(server) = self.table.server(server_conn) {
                 server.ask(InternalQuery::ReadAll);
                 out.send_made(server_conn, |bytes| {
@@ -197,7 +197,7 @@ impl Worker {
         }
     }
 
-    /// Pins a client to the server that listens to its channels, since no listener takes them.
+    /// Pins a client to the server that listens to its channels, if no listener takes them; else removes that pin.
     fn pin_by_channels(
         &mut self,
         server_conn: Token,

@@ -1,4 +1,7 @@
 //! Checkout: a client with a request gets an idle server of its pool, or joins the queue.
+//!
+//! A server that was not used for a while is checked first. The server gets the client's parameters before it is lent.
+//! Then the bytes that the client has sent so far are relayed.
 
 use std::sync::Arc;
 

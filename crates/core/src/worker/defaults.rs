@@ -1,6 +1,6 @@
 //! Lends a server whose defaults differ from those that the client was sent. The client keeps the values of the
-//! parameters that PgBouncer tracks and that its startup packet names. ParameterStatus tells it the other values before
-//! the server gets any of its bytes.
+//! parameters that PgBouncer tracks and that its startup packet names. It gets the other values by ParameterStatus
+//! before the server gets any of its bytes.
 
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,7 @@
 //! Diagnosis: clients that wait for long are sent the reason.
+//!
+//! A diagnosis visits every worker, which adds its servers of the pool. Its result goes into the notice after
+//! `query_wait_notify`, into the error after `query_wait_timeout`, and into the log.
 
 use std::sync::Arc;
 

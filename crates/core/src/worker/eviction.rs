@@ -1,4 +1,6 @@
 //! Eviction: idle servers of one pool are closed for another pool under the same cap.
+//!
+//! A search visits every worker to find the server that was idle for longest.
 
 use std::sync::Arc;
 

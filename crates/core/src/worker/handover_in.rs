@@ -1,4 +1,7 @@
 //! Online restart, the new process: takes over clients of the old process.
+//!
+//! A client arrives as a [`ClientRecord`], with its server if it keeps one. Servers that the old process still has
+//! count in the pools here.
 
 use std::sync::Arc;
 

@@ -1,7 +1,8 @@
 //! Clients that have hung up while they were not read: their last messages wait for answers to earlier ones.
 //!
 //! PostgreSQL carries out what a client has sent before it left, and so does pgweir: waiting messages are served in
-//! turn. But a server that does not answer is kept for at most `abandoned_query_timeout`, as after any client that left.
+//! turn. But a server that does not answer is kept for at most `abandoned_query_timeout`, as after any client that
+//! left.
 
 use super::Worker;
 use crate::{

@@ -231,8 +231,8 @@ impl UnexplainedParameters {
     }
 }
 
-/// Returns the parameters that differ from the baseline, and are not known to be set by the client. They are custom
-/// parameters, which are in no list.
+/// Returns the parameters that differ from the baseline, and are not known to be set by the client. Custom
+/// parameters (`customs`) do not count: they are in no list.
 /// A parameter that only superusers may set is looked up each time.
 fn unexplained(
     context: Option<&Context>,

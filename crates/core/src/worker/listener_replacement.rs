@@ -73,7 +73,7 @@ impl ReplacementListener {
 }
 
 impl Worker {
-    /// Marks a listener as outdated. Returns `true` if it stays until its replacement is ready.
+    /// Returns whether an outdated listener, or its replacement, stays until the replacement has taken over.
     pub(super) fn is_succeeded(&mut self, conn: Token, why: &str, now: Time) -> bool {
         let Some(server) = self.table.server(conn) else {
             return false;
