@@ -1,7 +1,7 @@
 //! Admission: clients that have authenticated get their pool, or the console.
 //!
-//! A client that is the first of its pool waits until a server has logged in: that server's parameters are the
-//! client's too. Then the client gets its parameters, its cancel key and ReadyForQuery.
+//! A client that is the first of its pool waits until a server has logged in, since the client is sent that server's
+//! parameters. The login ends with the parameters, the cancel key and ReadyForQuery.
 
 use std::sync::Arc;
 

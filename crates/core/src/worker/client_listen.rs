@@ -1,7 +1,7 @@
 //! LISTEN for clients: asks the pool's listener for a client's channels, and delivers its notifications.
 //!
-//! The worker that owns the listener answers whether the listener can take the channels. Notifications from the listener
-//! go to clients between transactions at once; others wait in a backlog of at most `notification_backlog` bytes.
+//! The worker that owns the listener answers whether the listener can take the channels. A client between transactions
+//! gets a notification at once; for other clients it waits in a backlog of at most `notification_backlog` bytes.
 
 use std::sync::Arc;
 

@@ -1,7 +1,8 @@
 //! Disconnects: client connections are closed, and the servers that they used are cleaned or closed.
 //!
 //! A client leaves the queue, its LISTENs end, and its cancel key is forgotten. Its server is closed if it was opened
-//! for this client, or if the client left in the middle of a message or of a pipeline. Other servers are cleaned.
+//! for this client, or if the client left in the middle of a message or of a pipeline. Other servers are cleaned,
+//! or closed if cleaning is impossible.
 
 use pgweir_config::PoolMode;
 use pgweir_wire::{MessageWriter, Severity};

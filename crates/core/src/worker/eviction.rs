@@ -1,6 +1,6 @@
 //! Eviction: idle servers of one pool are closed for another pool under the same cap.
 //!
-//! A search visits every worker to find the server that was idle for longest.
+//! A search visits every worker, and finds the server that was idle for longest among those that may be closed.
 
 use std::sync::Arc;
 
