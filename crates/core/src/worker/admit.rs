@@ -1,4 +1,7 @@
-//! Clients that have proven who they are get their pool, or the console.
+//! Admission: clients that have authenticated get their pool, or the console.
+//!
+//! A client that is the first of its pool waits until a server has logged in, since the client is sent that server's
+//! parameters. The login ends with the parameters, the cancel key and ReadyForQuery.
 
 use std::sync::Arc;
 
@@ -14,7 +17,7 @@ use crate::{
 };
 
 impl Worker {
-    /// The client is who it says.
+    /// Admits a client that has authenticated.
     pub(super) fn admit(
         &mut self,
         conn: Token,
@@ -92,7 +95,7 @@ impl Worker {
         self.join(conn, &shared, asked, now, out)
     }
 
-    /// The first client of a database that the entry `*` makes.
+    /// Logs the first client of a database that the entry `*` creates.
     pub(super) fn log_auto_database(&mut self, conn: Token, name: &str, out: &mut Actions) {
         if !self.snapshot.config.databases.contains_key(name) && !self.directory.has_pool_of(name) {
             let subject = self.subject_of(conn);
@@ -104,7 +107,7 @@ impl Worker {
         }
     }
 
-    /// A client shares the pool's servers from here on.
+    /// Adds a client to a pool, whose servers it shares from here on.
     fn join(
         &mut self,
         conn: Token,
@@ -114,7 +117,7 @@ impl Worker {
         out: &mut Actions,
     ) -> Result<(), Fault> {
         self.count_pool_client(shared, now, out);
-        // It begins with what ALTER ROLE SET and the like say now.
+        // The client's session begins with the present settings of ALTER ROLE SET and the like.
         self.retire_redefined(shared.id, now, out);
         let engine = self.local_pool(shared, now).terms.engine;
         if let Some(asked) = asked.filter(|_| engine) {
@@ -128,14 +131,14 @@ impl Worker {
             }
             return Ok(());
         }
-        // None of the past's is to answer for those to come.
+        // Outdated servers must not supply the parameters for logins that follow.
         self.retire_outdated(shared.id, now, out);
         self.check_hosts(shared, now)?;
         self.wait(conn, shared.id, true, now, out);
         Ok(())
     }
 
-    /// The end of a login: parameters, cancel key, ready.
+    /// Ends a login: sends the parameters, the cancel key and ReadyForQuery.
     pub(crate) fn welcome_client(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let Some(pool) = self.table.client(conn).and_then(|client| client.pool) else {
             return;
@@ -154,7 +157,7 @@ impl Worker {
         }
     }
 
-    /// Tells a client its parameters, its cancel key, and that it may begin.
+    /// Sends a client its parameters, its cancel key and ReadyForQuery.
     pub(super) fn greet(
         &mut self,
         conn: Token,

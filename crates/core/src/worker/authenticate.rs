@@ -1,4 +1,7 @@
-//! How a client has to prove who it is: by `auth_type`, or by the rule that fits it.
+//! Authentication of clients: by `auth_type`, or by the HBA rule that matches the client.
+//!
+//! The secret comes from `auth_file` or `auth_query`. A password for LDAP or PAM is checked outside the worker
+//! ([`Action::CheckAuth`](crate::Action::CheckAuth)).
 
 use std::sync::Arc;
 
@@ -18,10 +21,10 @@ use crate::{
     frontend::{AuthPlan, Login, Proof, Stage},
 };
 
-/// The user who needs no password over a Unix socket, running under our own user id.
+/// The user who needs no password over a Unix socket, if the client runs under pgweir's user id.
 const CONSOLE_USER: &str = "pgbouncer";
 
-/// Who a client says it is, and what it wants.
+/// The user and database that a client claims, and where it connects from.
 #[derive(Debug, Clone)]
 pub(super) struct Claim {
     pub(super) user: Arc<str>,
@@ -30,11 +33,11 @@ pub(super) struct Claim {
     is_physical: bool,
     is_tls: bool,
     same_uid: bool,
-    /// Where it comes from by TCP.
+    /// The client's address, if it connects by TCP.
     address: Option<std::net::IpAddr>,
 }
 
-/// What `auth_type`, or a rule, demands.
+/// What `auth_type`, or an HBA rule, demands.
 #[derive(Debug, Clone)]
 struct Way {
     method: Method,
@@ -42,7 +45,7 @@ struct Way {
 }
 
 impl Worker {
-    /// Goes on with a login, as far as it can before an answer comes.
+    /// Continues a login as far as possible before an answer arrives.
     pub(super) fn authenticate(
         &mut self,
         conn: Token,
@@ -90,7 +93,7 @@ impl Worker {
         })
     }
 
-    /// How it is to prove who it is; `None` while somebody is asked.
+    /// Returns how the client has to authenticate; `None` while a lookup is under way.
     fn plan(
         &mut self,
         conn: Token,
@@ -107,7 +110,7 @@ impl Worker {
             return Err(Fault::ConsoleNotAllowed);
         }
         if settings.auth_type == AuthType::Any {
-            // Which databases there are is told only to those who have logged in.
+            // Which databases exist is shown only to clients that have logged in.
             let database = snapshot.config.database(&claim.database);
             if database.is_some_and(|database| database.user.is_none()) {
                 return Err(Fault::NoForcedUser);
@@ -118,7 +121,7 @@ impl Worker {
             return Ok(None);
         };
         if matches!(way.method, Method::Ldap(_) | Method::Pam(_)) {
-            // Whether there is such a user is not for us to know.
+            // The LDAP or PAM service decides whether there is such a user.
             if let Some(login) = self.login(conn) {
                 login.address = claim.address;
             }
@@ -143,7 +146,7 @@ impl Worker {
         let told = self.login(conn).and_then(|login| login.user_answer.clone());
         let secret = match told {
             Some(Answer::Secret(secret)) => Some(secret),
-            // As in PgBouncer, other methods say so.
+            // As in PgBouncer, other methods report the missing user.
             Some(_) if way.method != Method::ScramSha256 => {
                 return Err(Fault::Login(LoginFault::NoSuchUser));
             }
@@ -157,7 +160,7 @@ impl Worker {
         Ok(Some(plan))
     }
 
-    /// The way that is open to this client; `None` while somebody is asked.
+    /// Returns the method for this client; `None` while a lookup is under way.
     fn way_in(
         &mut self,
         conn: Token,
@@ -174,7 +177,7 @@ impl Worker {
             AuthType::Hba | AuthType::Ldap | AuthType::Pam => {
                 return self.way_of_rule(conn, claim, now, out);
             }
-            // Who is let in like that has no way to go.
+            // `any` ends before this point; a client that comes here has no method.
             AuthType::Any => return Err(Fault::Login(LoginFault::NoMethod)),
         };
         Ok(Some(Way { method, map: None }))
@@ -215,7 +218,7 @@ impl Worker {
                     if roles.is_some() {
                         continue;
                     }
-                    // To skip the rule might let somebody in whom it rejects.
+                    // To skip the rule might admit a client that the rule rejects.
                     let why = format!(
                         "line {} of auth_hba_file is about members of a role, and nobody can be asked for them: \
                          database \"{}\" is none, or has no auth_user",
@@ -229,7 +232,7 @@ impl Worker {
         }
     }
 
-    /// What is asked of a client that has come this way, and says that it is a user with this secret.
+    /// Returns the plan for a client with this method, whose user name has this secret.
     fn plan_of_way(
         &mut self,
         conn: Token,
@@ -264,9 +267,9 @@ impl Worker {
         }
     }
 
-    /// A client's proof was wrong. If that was judged by a kept answer, the database is asked again, since
-    /// the password may have changed: `true` if the login goes on with that. SCRAM has no way to begin
-    /// anew; its next login finds the new secret.
+    /// Handles a wrong proof. If the secret came from a cached answer, the database is asked again, since the
+    /// password may have changed: returns `true` if the login continues with that. SCRAM can't start again
+    /// within a login; the client's next login finds the new secret.
     pub(super) fn check_claim_again(
         &mut self,
         conn: Token,
@@ -294,7 +297,7 @@ impl Worker {
         Ok(true)
     }
 
-    /// The answer to [`Action::CheckAuth`](crate::Action::CheckAuth). Ignored if the client has gone.
+    /// Takes the answer to [`Action::CheckAuth`](crate::Action::CheckAuth). Ignored if the client has gone.
     pub fn found(&mut self, conn: Token, result: AuthCheckResult, now: Time, out: &mut Actions) {
         let Some(login) = self.login(conn) else {
             return;
@@ -323,7 +326,7 @@ impl Worker {
     }
 }
 
-/// Is this the certificate of this user? If not, what the log says.
+/// Checks that the certificate is this user's. If not, returns the text for the log.
 fn check_certificate(
     tls: Option<&TlsFacts>,
     way: &Way,
@@ -349,7 +352,7 @@ fn check_certificate(
     }
 }
 
-/// Is the client let in? And what the log has to say.
+/// Returns whether the client is admitted, and a text for the log.
 fn check_claim(login: &mut Login, result: AuthCheckResult) -> (Result<(), Fault>, Option<String>) {
     let map = match std::mem::replace(&mut login.stage, Stage::Startup) {
         Stage::Verifying(service) => {
@@ -383,12 +386,12 @@ fn check_claim(login: &mut Login, result: AuthCheckResult) -> (Result<(), Fault>
     }
 }
 
-/// Is this the user who needs no password on the console?
+/// Returns whether this is the user who needs no password on the console.
 pub(super) fn is_own_user(user: &str, same_uid: bool) -> bool {
     same_uid && user == CONSOLE_USER
 }
 
-/// May this user use the console, once it has proven who it is?
+/// Returns whether this user may use the console, once authenticated.
 fn may_use_console(settings: &Settings, user: &str) -> bool {
     let mut allowed = settings.admin_users.iter().chain(&settings.stats_users);
     allowed.any(|name| name == user)

@@ -1,5 +1,5 @@
-//! Clients that get past the limits (`bypass_users`): each has a server of its own that no ledger and
-//! no cap counts.
+//! Clients of `bypass_users`, which are exempt from the limits: each has an exclusive server that no ledger
+//! and no cap counts.
 
 use std::sync::Arc;
 
@@ -16,15 +16,15 @@ use crate::{
     pool::PoolId,
 };
 
-/// What one of `bypass_users` is told that comes when `bypass_max` is reached.
+/// The warning for a client of `bypass_users` that connects when `bypass_max` is reached.
 const NOTICE: &str = "bypass_max is reached: this client is served from the pool, like others";
 
 impl Worker {
-    /// What the client gets its own server for, if it does: from here on it counts among those that
-    /// are past the limits. If they are too many already, the limits hold for it.
+    /// Notes why the client gets an exclusive server, if it does, and counts it as exempt from the limits.
+    /// If `bypass_max` such clients exist already, the limits apply to it.
     ///
     /// # Errors
-    /// It is above one of them.
+    /// The client exceeds one of the limits.
     pub(super) fn grant_exclusive_server(
         &mut self,
         conn: Token,
@@ -70,7 +70,7 @@ impl Worker {
         }
     }
 
-    /// The limits that were not looked at when the client came.
+    /// Checks the limits that were skipped when the client connected.
     fn check_limits(&mut self, conn: Token) -> Result<(), Fault> {
         let names = self
             .table
@@ -82,7 +82,7 @@ impl Worker {
             ..limits_of(&self.snapshot.config, &names)
         };
         let counts = self.directory.client_counts();
-        // It is counted already.
+        // The client is counted already.
         limits.admit(
             self.directory.limited_clients(&counts).saturating_sub(1),
             counts.of_database(&names.database).saturating_sub(1),
@@ -90,7 +90,7 @@ impl Worker {
         )
     }
 
-    /// Opens a server for such a client; or holds it, while the database is paused.
+    /// Opens a server for a client that is exempt from the limits; while the database is paused, the client waits.
     pub(super) fn bypass_limits(
         &mut self,
         conn: Token,
@@ -98,7 +98,7 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) {
-        // Each order that ends a pause is told to every worker after this look.
+        // An order that ends a pause is sent to every worker after this check, so it is not missed.
         if self.directory.operator().is_halted(&shared.key.database) {
             let ticket = shared.ledger.lock().ticket();
             let duty = ClientDuty::Waiting {
@@ -115,7 +115,7 @@ impl Worker {
         self.open_for_client(conn, shared, now, out);
     }
 
-    /// A pause may have ended: those who were held by it go on.
+    /// Lets clients go on that waited for the end of a pause.
     pub(super) fn release_held(&mut self, id: PoolId, now: Time, out: &mut Actions) {
         if self.shutdown == Some(Shutdown::WaitForServers) {
             return;

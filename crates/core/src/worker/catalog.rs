@@ -1,4 +1,4 @@
-//! Catalogs are read, so that texts can be certified.
+//! Reads the catalog of a database, so that texts can be certified.
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ use crate::{
     session::certificates::{FACTS, Facts, IDENTITY, SYSTEM, Trust},
 };
 
-/// A worker asks at most so often, in microseconds, if the catalog is to be read,
+/// The least time between two checks of a worker whether the catalog has to be read, in microseconds.
 const ASKED_EVERY: u64 = 250_000;
-/// and if it may have changed.
+/// The same time if the catalog may have changed.
 const ASKED_AGAIN: u64 = 1_000;
-/// How many microseconds a server may take to tell.
+/// How many microseconds a server may take to answer.
 const PATIENCE: u64 = 30_000_000;
 
 impl LocalPool {
-    /// Another worker may have read the catalog.
+    /// Adopts the catalog if another worker has read it.
     #[inline]
     pub(crate) fn use_current_catalog(&mut self) {
         if self.terms.engine && self.shared.catalog.generation() != self.certificates.generation() {
@@ -34,7 +34,7 @@ impl LocalPool {
         if self.shared.catalog.is_stale() {
             self.catalog_due = Time(0);
         }
-        // It was read in UTF-8.
+        // The catalog was read in UTF-8.
         let is_utf8 = self.shared.is_utf8();
         let mut customs = self.shared.custom_parameters.lock();
         customs.watch(self.certificates.custom_names(), is_utf8);
@@ -42,7 +42,7 @@ impl LocalPool {
 }
 
 impl Worker {
-    /// A server has come free: has it to read the catalog before anybody gets it?
+    /// Returns whether this server, which has come free, has to read the catalog before any client gets it.
     #[inline]
     pub(super) fn reads_catalog(
         &mut self,
@@ -104,7 +104,7 @@ impl Worker {
         });
     }
 
-    /// Until it has answered what it was asked, nobody gets it.
+    /// Keeps the server from clients until it has answered.
     fn keep_for_answers(&mut self, conn: Token, now: Time) {
         let duty = Duty::Cleaning {
             until: now.after(PATIENCE),
@@ -117,7 +117,7 @@ impl Worker {
         self.schedule(now);
     }
 
-    /// The catalog was read.
+    /// Handles the end of the answer to a catalog query.
     pub(crate) fn catalog_read(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let Some(server) = self.table.server(conn) else {
             return;

@@ -1,8 +1,8 @@
-//! The channels of a client: from the server that runs its LISTEN to the listener of its pool, or there at once.
+//! Moves a client's channels from the server that runs its LISTEN to the listener of its pool.
 //!
-//! A LISTEN or UNLISTEN that is a request of its own ([`ChannelCommand`]) never reaches a server of the client. The
-//! listener's answer is the client's: one round trip, where the way over a server takes five. The listener answers when
-//! it listens, so the client hears what is notified after its LISTEN, and nothing that was notified before.
+//! A LISTEN or UNLISTEN that is a request by itself ([`ChannelCommand`]) never reaches a server of the client: pgweir
+//! asks the listener, and answers the client. That takes one round trip; through a server it takes five. The listener
+//! answers once it listens, so the client gets what is notified after its LISTEN, and nothing notified before.
 
 use pgweir_wire::MessageWriter;
 
@@ -17,8 +17,8 @@ use crate::{
 };
 
 impl Worker {
-    /// A client says LISTEN or UNLISTEN, outside a transaction, and its server has nothing to do with that. The message
-    /// waits in `early`, in case the server has to take it.
+    /// Handles a LISTEN or UNLISTEN outside a transaction, which the client's server need not run. The message
+    /// waits in `early`, in case the server has to run it.
     #[cold]
     pub(crate) fn channel_command(
         &mut self,
@@ -38,7 +38,7 @@ impl Worker {
         enter(Phase::Settling(settling), conn, client, server_conn, server);
         let standby = directory.names().value(&server.tracked, b"in_hot_standby");
         let channel = match command {
-            // PostgreSQL refuses LISTEN there.
+            // PostgreSQL refuses LISTEN on a standby.
             ChannelCommand::Listen(_) if standby == Some(b"on") => {
                 return self.listen_on_server(server_conn, now, out);
             }
@@ -55,7 +55,7 @@ impl Worker {
         }
     }
 
-    /// The listener has answered to a LISTEN that no server of the client has seen.
+    /// Handles the listener's answer to a LISTEN that no server of the client has received.
     fn listen_answered(&mut self, server_conn: Token, granted: bool, now: Time, out: &mut Actions) {
         match granted {
             true => self.answer_channel_command(server_conn, "LISTEN", now, out),
@@ -63,7 +63,7 @@ impl Worker {
         }
     }
 
-    /// The client hears these channels no more.
+    /// Removes these channels from the client.
     fn unlisten(&mut self, conn: Token, channel: Option<&[u8]>, out: &mut Actions) {
         let Some(listening) = self.listening_of(conn) else {
             return;
@@ -87,7 +87,7 @@ impl Worker {
         };
         let pool = server.pool();
         let took = now.since(client.request_at);
-        // As by any query.
+        // Any simple query drops the unnamed statement.
         client.forget_unnamed();
         let message = client.early.take();
         if let Some(pool) = self.pool(pool) {
@@ -105,7 +105,7 @@ impl Worker {
         self.release_if_done(server_conn, now, out);
     }
 
-    /// No listener takes the channel: the client's server is to listen, and keeps the client.
+    /// Sends a LISTEN that no listener takes to the client's server; the client keeps that server.
     fn listen_on_server(&mut self, server_conn: Token, now: Time, out: &mut Actions) {
         let Some((conn, client, server)) = self.table.pair_of(server_conn) else {
             return;
@@ -118,8 +118,8 @@ impl Worker {
 }
 
 impl Worker {
-    /// After a transaction of the client that has this server: a listener is to have its channels.
-    /// `false` if that takes a while; [`Worker::finish_with_fence`] is called then.
+    /// Moves the channels of a client to its listener, after a transaction on this server.
+    /// Returns `false` if that takes a while; [`Worker::finish_with_fence`] is called then.
     pub(super) fn move_channels_to_listener(
         &mut self,
         server_conn: Token,
@@ -136,7 +136,7 @@ impl Worker {
         if learnt.is_none() && !is_due {
             return true;
         }
-        // If nothing was asked, it is the extension that says what it listens to.
+        // Without an inspection, the extension's report says which channels the server listens to.
         let reported = self.table.server(server_conn).and_then(|server| {
             let report = server.session.report.as_ref()?;
             Some(report.channels.clone())
@@ -160,7 +160,7 @@ impl Worker {
         }
     }
 
-    /// Its listener has been asked to listen.
+    /// Handles the listener's answer to a request to listen.
     pub(super) fn channels_answered(
         &mut self,
         conn: Token,
@@ -182,8 +182,8 @@ impl Worker {
         }
         self.pin_by_channels(server_conn, !granted, now, out);
         if granted {
-            // What the listener told before it answered, this server may not have told yet; once it does not
-            // listen any more it won't.
+            // The server may not have sent yet what the listener sent before its answer. After UNLISTEN the server
+            // would never send that.
             if let Some(server) = self.table.server(server_conn) {
                 server.ask(InternalQuery::ReadAll);
                 out.send_made(server_conn, |bytes| {
@@ -197,7 +197,7 @@ impl Worker {
         }
     }
 
-    /// A client whose channels no listener takes keeps the server that listens to them.
+    /// Pins a client to the server that listens to its channels, if no listener takes them; else removes that pin.
     fn pin_by_channels(
         &mut self,
         server_conn: Token,
@@ -224,8 +224,8 @@ impl Worker {
         }
     }
 
-    /// A client that listens is about to get a server on which others may have notified just now: that
-    /// is to be known first.
+    /// Sends a client that listens the latest notifications first, before it gets a server on which other
+    /// clients may have notified just now.
     #[cold]
     pub(super) fn fence_first(
         &mut self,
@@ -251,8 +251,8 @@ impl Worker {
         }
     }
 
-    /// What was notified is told by the listener that has heard it, before the one of another encoding
-    /// takes its place. `true` if that takes a while; [`Worker::listen_fence_passed`] follows.
+    /// Has the present listener forward what was notified, before the listener of another encoding takes
+    /// its place. Returns `true` if that takes a while; [`Worker::listen_fence_passed`] follows.
     pub(super) fn fences_to_move(
         &mut self,
         server_conn: Token,
@@ -267,7 +267,7 @@ impl Worker {
         }
     }
 
-    /// All has come that had been notified. `moves`: now another listener takes over.
+    /// Continues once all earlier notifications have arrived. `moves`: another listener takes over now.
     pub(super) fn listen_fence_passed(
         &mut self,
         conn: Token,
@@ -281,7 +281,7 @@ impl Worker {
         let server_conn = match client.duty {
             ClientDuty::Preparing(server_conn) => server_conn,
             ClientDuty::TakenOver => return self.finish_listen_takeover(conn, now, out),
-            // It has lost its server meanwhile.
+            // The client has lost its server meanwhile.
             _ => return self.send_backlog_if_idle(conn, out),
         };
         let server = self.table.server(server_conn);
@@ -298,7 +298,7 @@ impl Worker {
         }
     }
 
-    /// The channels that the server of a client listens to are its listener's business now.
+    /// Runs UNLISTEN on the client's server, since the listener has the channels now.
     fn unlisten_server(&mut self, server_conn: Token, out: &mut Actions) {
         if let Some(server) = self.table.server(server_conn) {
             server.ask(InternalQuery::Unlisten);
@@ -309,7 +309,7 @@ impl Worker {
     }
 }
 
-/// Does a client's listener speak in another encoding than its server does now?
+/// Returns whether a client's listener uses another encoding than its server does now.
 fn is_in_other_encoding(client: &Client, server: &Server) -> bool {
     let encoding = server.tracked.client_encoding();
     let listening = client.listening.as_ref();

@@ -1,4 +1,4 @@
-//! Servers are checked before they are lent, and let go before their sessions end.
+//! Checks servers before they are lent, and closes outdated servers before their sessions end.
 
 use pgweir_config::{PoolMode, Settings};
 use pgweir_wire::MessageWriter;
@@ -11,10 +11,10 @@ use crate::{
     frontend::ClientDuty,
 };
 
-/// How `server_check_query` spells the query that is empty; an empty setting is no query.
+/// The value of `server_check_query` that means the empty query; an empty setting means no query.
 const EMPTY_QUERY: &str = "<empty>";
 
-/// After how many microseconds without use a server is checked before it is lent.
+/// Returns after how many microseconds without use a server is checked before it is lent.
 pub(super) fn check_after(settings: &Settings) -> u64 {
     if settings.server_check_query.is_empty() {
         u64::MAX
@@ -24,8 +24,8 @@ pub(super) fn check_after(settings: &Settings) -> u64 {
 }
 
 impl Worker {
-    /// No server is checked for a client that only takes its leave. `true` if that is still to be seen:
-    /// then the client comes back when it is ([`Worker::client_peeked`]).
+    /// Peeks at the client's request, since no server is checked for a Terminate. Returns `true` if the answer to the
+    /// peek is still to come: then the client gets its server in [`Worker::client_peeked`].
     #[cold]
     pub(super) fn peek_first(&mut self, conn: Token, out: &mut Actions) -> bool {
         let Some(client) = self.table.client(conn) else {
@@ -39,7 +39,7 @@ impl Worker {
         client.peeked
     }
 
-    /// The server has not been in use for a while: the client gets it if it is still there.
+    /// Checks a server that was not used for a while; the client gets the server if it answers.
     #[cold]
     pub(super) fn check_first(
         &mut self,
@@ -75,7 +75,7 @@ impl Worker {
         true
     }
 
-    /// The server has answered.
+    /// Handles the server's answer to the check.
     pub(crate) fn checked(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let Some(server) = self.table.server(conn) else {
             return;
@@ -93,7 +93,7 @@ impl Worker {
         self.equip(conn, client, now, out);
     }
 
-    /// It is of no use: the client gets another one.
+    /// Closes a server that failed the check; the client gets another one.
     pub(super) fn check_failed(&mut self, conn: Token, why: &str, now: Time, out: &mut Actions) {
         let client = self.table.server(conn).and_then(|server| server.client());
         self.close_server(conn, why, now, out);
@@ -102,8 +102,8 @@ impl Worker {
         }
     }
 
-    /// The client's server is gone before anything of the client was read: it can have another one, and
-    /// has waited for it since it spoke.
+    /// Gets another server for a client whose server was lost before any of the client's bytes were read. The
+    /// client's wait counts from its request.
     pub(super) fn check_out_again(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let Some(client) = self.table.client(conn) else {
             return;
@@ -116,8 +116,8 @@ impl Worker {
         }
     }
 
-    /// Under `server_fast_close`, a server that is out of date goes at the end of a transaction, and
-    /// takes its session along.
+    /// Under `server_fast_close`, closes an outdated server at the end of a transaction, together with
+    /// its session.
     #[cold]
     pub(super) fn close_if_outdated(&mut self, conn: Token, now: Time, out: &mut Actions) {
         if !self.snapshot.config.settings.server_fast_close {

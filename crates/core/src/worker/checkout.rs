@@ -1,4 +1,7 @@
-//! Clients get servers, and servers come back.
+//! Checkout: a client with a request gets an idle server of its pool, or joins the queue.
+//!
+//! A server that was not used for a while is checked first. The server gets the client's parameters before it is lent.
+//! Then the bytes that the client has sent so far are relayed.
 
 use std::sync::Arc;
 
@@ -14,7 +17,7 @@ use crate::{
 };
 
 impl Worker {
-    /// An idle client has something to say: get it a server, or let it wait.
+    /// Gets a server for an idle client that has sent a request, or makes the client wait.
     #[inline]
     pub(crate) fn check_out(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let Some(client) = self.table.client(conn) else {
@@ -50,7 +53,7 @@ impl Worker {
         }
     }
 
-    /// Has the server to be checked before it is lent?
+    /// Returns whether the server has to be checked before it is lent.
     #[inline]
     fn is_stale(&self, server: Token, now: Time) -> bool {
         match self.table.look(server) {
@@ -59,7 +62,7 @@ impl Worker {
         }
     }
 
-    /// A client joins the queue.
+    /// Adds a client to the queue.
     pub(crate) fn wait(
         &mut self,
         conn: Token,
@@ -81,7 +84,7 @@ impl Worker {
             let shared = Arc::clone(&pool.shared);
             return self.bypass_limits(conn, &shared, now, out);
         }
-        // Who waits for a server of its own leaves the idle ones to the others.
+        // A client that waits for an exclusive server leaves the idle servers to other clients.
         pool.offers_to_ledger |= !is_native;
         let shared = Arc::clone(&pool.shared);
         if !is_native {
@@ -114,7 +117,7 @@ impl Worker {
         self.schedule(now);
     }
 
-    /// Lends an idle server to a client that waited. `false` if the client is gone.
+    /// Lends an idle server to a client that waited. Returns `false` if the client is gone.
     pub(crate) fn lend_to(
         &mut self,
         server: Token,
@@ -144,7 +147,7 @@ impl Worker {
             return self.try_startup(server, waiter.client, now, out);
         }
         if at_login {
-            // It only waited for a server to have logged in.
+            // The client only waited until a server had logged in.
             self.welcome_client(waiter.client, now, out);
             return false;
         }
@@ -166,7 +169,7 @@ impl Worker {
         self.equip(server_conn, client_conn, now, out)
     }
 
-    /// The server works for the client from here on, once it has its parameters.
+    /// Assigns the server to the client, and sets the client's parameters on it first.
     #[inline]
     pub(crate) fn equip(
         &mut self,
@@ -214,7 +217,7 @@ impl Worker {
         };
         match planned {
             None => {
-                // The same values: from now on also by address, which is what the next look compares.
+                // The values are equal. The client adopts the server's addresses, so the next comparison is by address.
                 client.tracked.adopt(&server.tracked);
                 enter(Phase::Relaying, client_conn, client, server_conn, server);
                 let early = begin(client_conn, client, server_conn, server, out);
@@ -249,7 +252,7 @@ impl Worker {
         }
     }
 
-    /// Bytes that were read before their client had a server.
+    /// Relays bytes that were read before their client had a server.
     #[inline]
     pub(super) fn relay_early(
         &mut self,
@@ -271,7 +274,7 @@ impl Worker {
         out.early = outer;
     }
 
-    /// What a client's next messages have waited for is certain now.
+    /// Lets the client's next messages go on, since the server that they waited for is certain now.
     #[cold]
     pub(crate) fn accept_moved_server(
         &mut self,
@@ -287,7 +290,7 @@ impl Worker {
         self.relay_early(client_conn, early, now, out);
     }
 
-    /// The server has the client's parameters now: begin.
+    /// Lends the server, since it has the client's parameters now.
     pub(crate) fn prepared(&mut self, server_conn: Token, now: Time, out: &mut Actions) {
         let Some((client_conn, client, server)) = self.table.pair_of(server_conn) else {
             return;
@@ -315,12 +318,12 @@ impl Worker {
         self.hand_over(server_conn, now, out);
     }
 
-    /// The server is as the client's session is to be.
+    /// Begins to relay, since the server has the client's session state now.
     pub(super) fn hand_over(&mut self, server_conn: Token, now: Time, out: &mut Actions) {
         let Some((client_conn, client, server)) = self.table.pair_of(server_conn) else {
             return;
         };
-        // PostgreSQL's own spelling of the values is the client's from here on, and it is told so.
+        // The client adopts PostgreSQL's spelling of the values, and gets ParameterStatus for those that changed.
         let told = std::mem::replace(&mut client.tracked, server.tracked.clone());
         let spelled = server.tracked.clone();
         let names = self.directory.names();
@@ -337,7 +340,7 @@ impl Worker {
         self.relay_early(client_conn, early, now, out);
     }
 
-    /// A client that waits gives up its place.
+    /// Removes a waiting client from the queue.
     pub(crate) fn leave_queue(&mut self, conn: Token) {
         let worker = self.id;
         let Some(client) = self.table.client(conn) else {
@@ -354,11 +357,11 @@ impl Worker {
     }
 }
 
-/// Bytes of a client, read before they could go on.
+/// Bytes of a client that were read before they could be sent on.
 type Early = Box<Vec<u8>>;
 
-/// From now on bytes flow between the two, each way as far as the other side takes them. Gives what
-/// was read before, for [`Worker::relay_early`].
+/// Starts to relay between client and server, each way as far as the receiver takes the bytes. Returns the
+/// bytes that were read before, for [`Worker::relay_early`].
 #[inline]
 #[must_use]
 pub(super) fn begin(
@@ -368,7 +371,7 @@ pub(super) fn begin(
     server: &mut Server,
     out: &mut Actions,
 ) -> Option<Early> {
-    // If messages of the client wait for answers, they are what is relayed now.
+    // Messages of the client that waited for answers are the ones relayed now.
     server.replies.wait_no_longer();
     out.read(
         client_conn,

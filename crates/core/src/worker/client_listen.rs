@@ -1,4 +1,7 @@
-//! Clients that listen: asking their listener, and telling them what it has heard.
+//! LISTEN for clients: asks the pool's listener for a client's channels, and delivers its notifications.
+//!
+//! The worker that owns the listener answers whether the listener can take the channels. A client between transactions
+//! gets a notification at once; for other clients it waits in a backlog of at most `notification_backlog` bytes.
 
 use std::sync::Arc;
 
@@ -11,20 +14,20 @@ use crate::{
     listen::{Channel, ListenerKey, Listening, Message, Notification, Question, Stage},
 };
 
-/// What came of a change of a client's channels.
+/// The result of a change of a client's channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Channels {
-    /// All is done: the client's server need not listen to anything.
+    /// All is done: the client's server need not listen to any channel.
     Settled,
-    /// Its listener is being asked: [`Worker::channels_answered`] follows.
+    /// The listener was asked: [`Worker::channels_answered`] follows.
     Asked,
-    /// No listener can take them: the client has to keep the server that listens to them.
+    /// No listener can take the channels: the client keeps the server that listens to them.
     Refused,
 }
 
 impl Worker {
-    /// A transaction of this client is over, in which it may have said LISTEN or UNLISTEN, or changed
-    /// its encoding; its server listens to `made` now, names in the server's encoding.
+    /// Updates a client's channels after a transaction that may have run LISTEN or UNLISTEN, or changed
+    /// the encoding. `made`: the channels that its server listens to now, in the server's encoding.
     pub(crate) fn set_channels(
         &mut self,
         conn: Token,
@@ -77,7 +80,7 @@ impl Worker {
         Channels::Asked
     }
 
-    /// Has what this client listens to been told completely, as of now? If not,
+    /// Returns whether this client has received all notifications up to now. If not,
     /// [`Worker::listen_fence_passed`] follows.
     pub(crate) fn fence(&mut self, conn: Token, now: Time, out: &mut Actions) -> bool {
         self.fence_as(conn, Stage::Fenced, now, out)
@@ -140,7 +143,7 @@ impl Worker {
         post(to, mail, out);
     }
 
-    /// The owner of a listener has answered.
+    /// Handles the answer of the worker that owns the listener.
     pub(super) fn listener_answered(
         &mut self,
         question: Question,
@@ -188,7 +191,7 @@ impl Worker {
         }
     }
 
-    /// A notification for clients of this worker.
+    /// Delivers a notification to clients of this worker.
     pub(super) fn notified(
         &mut self,
         key: &ListenerKey,
@@ -205,7 +208,7 @@ impl Worker {
         }
     }
 
-    /// A client is told at once, if it is between transactions, else later.
+    /// Sends a notification to a client between transactions at once, else keeps it until the transaction's end.
     fn deliver_notification(&mut self, conn: Token, message: &[u8], now: Time, out: &mut Actions) {
         let most = self.snapshot.config.settings.notification_backlog as usize;
         let is_open = self.is_between_transactions(conn);
@@ -220,7 +223,7 @@ impl Worker {
         }
     }
 
-    /// A pooled server has heard something: its client listens itself, or has said LISTEN just now.
+    /// Handles a notification from a pooled server: its client listens on that server, or has just run LISTEN.
     #[cold]
     pub(crate) fn keep_direct_notification(
         &mut self,
@@ -260,7 +263,7 @@ impl Worker {
         server.session.notified.extend_from_slice(&made);
     }
 
-    /// A command of a client is done (its tag, with a zero), or has failed.
+    /// Handles a completed command of a client (`tag`: its tag with the final zero), or a failed one (`None`).
     pub(crate) fn unlisten_completed(&mut self, server_conn: Token, tag: Option<&[u8]>) {
         let Some(server) = self.table.server(server_conn) else {
             return;
@@ -278,7 +281,7 @@ impl Worker {
         }
     }
 
-    /// What has waited for the end of a transaction.
+    /// Sends the notifications that waited for the end of a transaction.
     pub(crate) fn send_backlog(&mut self, conn: Token, out: &mut Actions) {
         let Some(client) = self.table.client(conn) else {
             return;
@@ -297,14 +300,14 @@ impl Worker {
         self.forget_if_not_listening(conn);
     }
 
-    /// The same for what has waited for the client to read.
+    /// Sends the notifications that waited for the client to read, if it is between transactions.
     pub(super) fn send_backlog_if_idle(&mut self, conn: Token, out: &mut Actions) {
         if self.is_between_transactions(conn) {
             self.send_backlog(conn, out);
         }
     }
 
-    /// May it be told something now? PostgreSQL tells notifications between transactions only.
+    /// Returns whether the client may get a notification now. PostgreSQL sends them between transactions only.
     fn is_between_transactions(&mut self, conn: Token) -> bool {
         let Some(client) = self.table.client(conn) else {
             return false;
@@ -333,7 +336,7 @@ impl Worker {
         }
     }
 
-    /// A client that has left, or has to go, hears nothing any more.
+    /// Ends all LISTENs of a client that has left, or is about to be closed.
     pub(super) fn stop_listen(&mut self, conn: Token, mut listening: Listening, out: &mut Actions) {
         if let Stage::Asking(channels) = &listening.stage {
             let unwanted = self.channels.answered(&listening.key, channels, None);
@@ -346,7 +349,7 @@ impl Worker {
         }
     }
 
-    /// A listener is gone: its clients may have missed something, and must know.
+    /// Ends the clients of a lost listener: they may have missed notifications, and have to learn of that.
     pub(super) fn end_listening(
         &mut self,
         key: &ListenerKey,
@@ -399,7 +402,7 @@ impl Worker {
         post(to, mail, out);
     }
 
-    /// The pool and the listener of this client, and whether that speaks as its server does.
+    /// Returns the client's pool and listener key, and whether the client uses the server's encoding.
     fn listener_key_of(&mut self, conn: Token) -> Option<(Arc<SharedPool>, ListenerKey, bool)> {
         let client = self.table.client(conn)?;
         let (pool, server) = (client.pool?, client.server()?);

@@ -1,4 +1,4 @@
-//! How long clients may take: to log in, to wait, to think, to run a query.
+//! Timeouts of clients: to log in, to wait, to be idle, to run a query.
 
 use super::{LocalPool, Worker};
 use crate::{
@@ -10,12 +10,12 @@ use crate::{
 };
 
 impl Worker {
-    /// Is there anything to look at clients for that have logged in?
+    /// Returns whether clients that have logged in have to be checked for timeouts.
     pub(crate) fn has_client_timeouts(&self) -> bool {
         self.clients > 0 && self.snapshot.config.has_client_timeouts()
     }
 
-    /// Why a client has to go, if it took too long.
+    /// Returns why a client has to be closed, if it took too long.
     pub(crate) fn client_overdue(&self, client: &Client, now: Time) -> Option<Fault> {
         let settings = &self.snapshot.config.settings;
         let passed = |since, limit| passed(now, since, limit);
@@ -44,7 +44,7 @@ impl Worker {
                     .pool
                     .and_then(|pool| self.pools.get(pool.index())?.as_deref());
                 let wait_max = pool.map_or(0, |pool| pool.terms.query_wait_timeout);
-                // A user's own query_timeout counts from when it has a server, as in PgBouncer.
+                // A user's query_timeout counts from when the client has a server, as in PgBouncer.
                 if passed(client.request_at, settings.query_timeout.0) {
                     Some(Fault::QueryTimeoutInQueue)
                 } else if passed(client.request_at, wait_max) {
@@ -63,9 +63,9 @@ impl Worker {
         }
     }
 
-    /// The same, for a client that has a server.
+    /// The same as `client_overdue`, for a client that has a server.
     fn transaction_overdue(&self, client: &Client, server: &Server, now: Time) -> Option<Fault> {
-        // A stream of changes is no query, and has no end. Who is past all limits holds up nobody.
+        // A replication stream is no query, and has no end. A client exempt from the limits delays no other client.
         if server.replication != Replication::None || server.bypass {
             return None;
         }
@@ -73,7 +73,7 @@ impl Worker {
         let patience = &pool.terms.patience;
         let is_busy = !server.replies.is_settled();
         let in_transaction = server.status != b'I';
-        // Who is still sending its request, such as the data of a COPY, is not waited for.
+        // The time in which the client still sends its request, such as the data of a COPY, does not count.
         let asked_at = client.request_at.max(server.heard_at);
         if is_busy && passed(now, asked_at, patience.query) {
             Some(Fault::QueryTimeout)
@@ -93,7 +93,7 @@ impl Worker {
         }
     }
 
-    /// The same, for one that keeps a server between transactions.
+    /// The same as `client_overdue`, for a client that keeps a server between transactions.
     fn idle_overdue(&self, client: &Client, pool: &LocalPool, now: Time) -> Option<Fault> {
         let context = client.context.as_ref()?;
         if context.pins.ends() && passed(now, client.request_at, pool.terms.pin_timeout) {
@@ -104,7 +104,7 @@ impl Worker {
         passed(now, client.request_at, limit.0).then_some(Fault::ClientIdle)
     }
 
-    /// Ends a client that took too long, and what it began.
+    /// Closes a client that took too long, and cancels its query.
     pub(crate) fn end_client(&mut self, conn: Token, fault: &Fault, now: Time, out: &mut Actions) {
         let Some(client) = self.table.client(conn) else {
             return;
@@ -112,7 +112,7 @@ impl Worker {
         let ClientDuty::Active(server_conn) = client.duty else {
             return self.refuse(conn, fault, now, out);
         };
-        // The server goes with its client: to end the transaction takes a new one anyway.
+        // The server is closed with its client: to end the transaction would need a new server anyway.
         client.duty = ClientDuty::Idle;
         let Some(server) = self.table.server(server_conn) else {
             return;

@@ -1,5 +1,6 @@
-//! A server has other defaults than the client was told: the client keeps what PgBouncer tracks and what its startup packet
-//! names, and is told the rest before the server sees any of its bytes.
+//! Lends a server whose defaults differ from those that the client was sent. The client keeps the values of the
+//! parameters that PgBouncer tracks and that its startup packet names. It gets the other values by ParameterStatus
+//! before the server gets any of its bytes.
 
 use std::sync::atomic::Ordering;
 
@@ -11,7 +12,7 @@ use crate::{
 };
 
 impl SharedPool {
-    /// Is it known what sessions begin with on servers that are opened now?
+    /// Returns whether the initial parameters of sessions on newly opened servers are known.
     pub(crate) fn is_known(&self) -> bool {
         let epoch = self.epochs.lock().present();
         let defaults = self.defaults.load(Ordering::Acquire);
@@ -21,7 +22,7 @@ impl SharedPool {
 }
 
 impl Worker {
-    /// Lends a server that has what the client has set, but says something else of other parameters.
+    /// Lends a server that has the client's settings, but differs in other parameters.
     #[cold]
     pub(super) fn equip_differing(
         &mut self,
@@ -38,8 +39,8 @@ impl Worker {
 }
 
 impl Context {
-    /// The next server reports other values than the client was told, of parameters that the client has not set. Those
-    /// that PgBouncer tracks, and those of the client's startup packet, count as set at login from here on. `false` if
+    /// Keeps values that the client was sent and did not set, where the next server reports other ones. Parameters
+    /// that PgBouncer tracks, and those of the startup packet, count as set at login from here on. Returns `false` if
     /// there are none.
     pub(super) fn keep_told(
         &mut self,
@@ -67,7 +68,7 @@ impl Context {
         true
     }
 
-    /// A RESET has brought what servers have by themselves: is that what the client had asked for?
+    /// Restores values of the startup packet that differ from the server's defaults, which a RESET has brought back.
     pub(super) fn recall_implied(
         &mut self,
         held: &[(Vec<u8>, Vec<u8>)],

@@ -1,4 +1,7 @@
-//! Clients that wait for long are told why.
+//! Diagnosis: clients that wait for long are sent the reason.
+//!
+//! A diagnosis visits every worker, which adds its servers of the pool. Its result goes into the notice after
+//! `query_wait_notify`, into the error after `query_wait_timeout`, and into the log.
 
 use std::sync::Arc;
 
@@ -14,17 +17,17 @@ use crate::{
 };
 use pgweir_wire::{MessageWriter, sqlstate};
 
-/// What PgBouncer tells a client that waits.
+/// The notice that PgBouncer sends to a client that waits.
 const NOTICE: &str = "No server connection available in postgres backend, client being queued";
-/// So many of those who have had a server for longest are named.
+/// How many of the clients that have had a server for longest are named.
 const NAMED_MAX: usize = 3;
-/// Microseconds to wait for an answer of all workers before clients are sent away without it.
+/// Microseconds to wait for the answers of all workers before clients get their error without them.
 const PATIENCE: u64 = 1_000_000;
-/// Microseconds between two lines in the log about the same pool, at least.
+/// The least time between two log lines about the same pool, in microseconds.
 const LOG_INTERVAL: u64 = 1_000_000;
 
 impl Worker {
-    /// Has a client waited for `query_wait_notify` without a word?
+    /// Returns whether a client has waited for `query_wait_notify` and was sent no notice yet.
     pub(super) fn wants_wait_notice(&self, client: &Client, now: Time) -> bool {
         let after = self.snapshot.config.settings.query_wait_notify.0;
         let waits = matches!(
@@ -41,13 +44,13 @@ impl Worker {
             && now.since(client.request_at) >= after
     }
 
-    /// Finds out why clients of this worker wait in a pool, to tell them.
+    /// Finds out why clients of this worker wait in a pool, to send them the reason.
     pub(super) fn diagnose(&mut self, id: PoolId, now: Time, out: &mut Actions) {
         let worker = self.id;
         let Some(pool) = self.pool(id) else { return };
         match pool.diagnosed_at {
             Some(at) if now.since(at) < PATIENCE => return,
-            // There has been no answer: those whose time is over go without it.
+            // No answer has come: clients whose time is over get their error without it.
             Some(_) => {
                 pool.diagnosed_at = None;
                 return self.send_wait_notice(id, None, now, out);
@@ -71,7 +74,7 @@ impl Worker {
         self.examine(diagnosis, now, out);
     }
 
-    /// Adds what this worker has of the pool, and passes the look on.
+    /// Adds this worker's part of the pool, and passes the diagnosis on.
     pub(super) fn examine(&mut self, mut diagnosis: Diagnosis, now: Time, out: &mut Actions) {
         let workers = self.directory.workers();
         if diagnosis.visited < workers {
@@ -137,7 +140,7 @@ impl Worker {
         diagnosis.longest.truncate(NAMED_MAX);
     }
 
-    /// Tells the clients of this worker that wait in the pool: who has waited for too long goes.
+    /// Sends the reason to the clients of this worker that wait in the pool, and closes those past their timeout.
     fn send_wait_notice(
         &mut self,
         id: PoolId,

@@ -1,4 +1,4 @@
-//! A cancel request for a client that waits for a server: the client's request is thrown away, with PostgreSQL's error.
+//! A cancel request for a client that waits for a server: the client's request is discarded, with PostgreSQL's error.
 
 use pgweir_wire::{MessageWriter, Severity};
 
@@ -28,7 +28,7 @@ impl Worker {
         }
     }
 
-    /// Bytes of a client whose request is not to be served.
+    /// Reads the rest of a request that will not be served.
     pub(crate) fn discard(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
         let longest = self.snapshot.config.settings.longest_message();
         let Some(client) = self.table.client(conn) else {
@@ -42,7 +42,7 @@ impl Worker {
             Err(fault) => return self.refuse(conn, &fault, now, out),
         };
         if found.is_query {
-            // It would have replaced the unnamed statement.
+            // The request would have replaced the unnamed statement.
             client.forget_unnamed();
         }
         if found.fails {
@@ -57,7 +57,7 @@ impl Worker {
         }
     }
 
-    /// The client is idle again; it may have asked for something else already.
+    /// Makes the client idle again; it may have sent another request already.
     fn discarded(&mut self, conn: Token, rest: &[u8], now: Time, out: &mut Actions) {
         out.send_made(conn, |bytes| {
             MessageWriter::new(bytes).ready_for_query(b'I');

@@ -1,4 +1,8 @@
-//! Clients leave, and what they leave behind is cleaned up.
+//! Disconnects: client connections are closed, and the servers that they used are cleaned or closed.
+//!
+//! A client leaves the queue, its LISTENs end, and its cancel key is forgotten. Its server is closed if it was opened
+//! for this client, or if the client left in the middle of a message or of a pipeline. Other servers are cleaned,
+//! or closed if cleaning is impossible.
 
 use pgweir_config::PoolMode;
 use pgweir_wire::{MessageWriter, Severity};
@@ -15,7 +19,7 @@ use crate::{
     takeover::ListenNote,
 };
 
-/// Why a server goes that was opened for one client.
+/// The reason for closing a server that was opened for one client.
 const OWNER_LEFT: &str = "the client that it was opened for has left";
 
 impl Worker {
@@ -25,7 +29,7 @@ impl Worker {
         self.disconnect_client(conn, now, out);
     }
 
-    /// Tells a client why it has to go, and lets it go.
+    /// Sends the client the error, and closes its connection.
     pub(crate) fn refuse(&mut self, conn: Token, fault: &Fault, now: Time, out: &mut Actions) {
         let client = self.table.client(conn);
         let logs_in = |client: &mut Client| {
@@ -44,10 +48,10 @@ impl Worker {
             .and_then(|server| self.table.server(server))
             .is_some_and(|server| !server.stream.is_at_boundary());
         self.log_end(conn, &fault.to_string(), now, out);
-        // In the middle of a server's message no error would be understood.
+        // In the middle of a server's message the client could not parse an error.
         if !mid_message {
             self.log_pooler_error(conn, fault, out);
-            // Who has heard of it finds it there.
+            // A user who has seen the error finds its line in the log at once.
             out.list.push(Action::WriteLog);
             if fault.is_sent_to_client() {
                 out.send_made(conn, |bytes| fault.write(Severity::Fatal, bytes));
@@ -75,7 +79,7 @@ impl Worker {
         }
     }
 
-    /// A client's connection is gone.
+    /// Handles a client connection that is gone.
     pub(crate) fn client_gone(&mut self, conn: Token, why: &Closed, now: Time, out: &mut Actions) {
         if matches!(why, Closed::Tls(_))
             && let Some(client) = self.table.client(conn)
@@ -92,7 +96,7 @@ impl Worker {
         self.forget_client(conn, now, out);
     }
 
-    /// The answer to a peek at a client that hung up while nobody read from it, or whose server would
+    /// Handles the answer to a peek at a client that hung up while it was not read, or whose server would
     /// have to be checked first.
     pub(crate) fn client_peeked(
         &mut self,
@@ -104,15 +108,15 @@ impl Worker {
         let Some(client) = self.table.client(conn) else {
             return;
         };
-        // With a server, it is in the middle of something, and read to its end in its turn, unless all that it has
-        // sent is with the server.
+        // A client with a server is in the middle of a request, and its bytes are read in order to the end, unless the
+        // server has received all that the client has sent.
         let has_sent_all = matches!(client.duty, ClientDuty::Active(_))
             && first.is_none()
             && client.early.is_none();
         if client.server().is_some() && !has_sent_all {
             return;
         }
-        // In the middle of a header it is no tag: a length may have a byte like Terminate's.
+        // In the middle of a header the byte is no tag: a length may contain the byte of Terminate.
         let is_tag = client.stream.partial().is_empty();
         match first {
             None => {
@@ -125,7 +129,7 @@ impl Worker {
             Some(_) if client.peeked && matches!(client.duty, ClientDuty::Idle) => {
                 self.check_out(conn, now, out);
             }
-            // A last request: it is served in its turn.
+            // The client has sent a last request, which is served in its turn.
             Some(_) => {}
         }
     }
@@ -182,7 +186,7 @@ impl Worker {
             ClientDuty::Active(server) => self.clean_abandoned_server(server, had, now, out),
             ClientDuty::Preparing(server) => {
                 had.mid_message = false;
-                // Startup parameters that have failed have left nothing.
+                // Startup parameters that failed have left nothing on the server.
                 had.must_be_cleaned |= client.context.as_ref().is_some_and(|own| !own.failed);
                 self.clean_abandoned_server(server, had, now, out);
             }
@@ -195,7 +199,7 @@ impl Worker {
         }
     }
 
-    /// A client left while it had this server: end what it began.
+    /// Ends what a client began on this server before it left.
     fn clean_abandoned_server(
         &mut self,
         conn: Token,
@@ -219,13 +223,13 @@ impl Worker {
         if uncount_kept(server) {
             server.retire.get_or_insert("above pool_size");
         }
-        // It may have been held back for the client.
+        // Reading from the server may have been held back for the client.
         out.read(conn, ReadMode::Deliver);
         server.replies.client_left();
         if server.session.dirt.class() >= Class::Sequences {
             server.session.sequences = Sequences::Mixed;
         }
-        // Nobody has looked at what it leaves.
+        // The session state that the client left was not inspected.
         server.session.unclean |= server.session.dirt.class() == Class::Opaque
             || server.session.has_reported
             || had.must_be_cleaned;
@@ -253,7 +257,7 @@ impl Worker {
         self.begin_cleaning(conn, now, out);
     }
 
-    /// Ends the COPY that a client began, and left before its data.
+    /// Ends the COPY of a client that left before it had sent the data.
     pub(crate) fn end_copy(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let Some(server) = self.table.server(conn) else {
             return;
@@ -272,7 +276,7 @@ impl Worker {
         }
     }
 
-    /// From here on until it is clean, nobody has this server.
+    /// Starts to clean the server. No client gets the server until it is clean.
     pub(crate) fn begin_cleaning(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let patience = self.snapshot.config.settings.abandoned_query_timeout.0;
         let until = if patience == 0 {
@@ -294,7 +298,7 @@ impl Worker {
         self.continue_cleaning(conn, now, out);
     }
 
-    /// The next step of cleaning, once the last one was answered.
+    /// Takes the next step of cleaning, once the last one was answered.
     pub(crate) fn continue_cleaning(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let Some(server) = self.table.server(conn) else {
             return;
@@ -341,7 +345,7 @@ impl Worker {
         self.place_server(conn, now, out);
     }
 
-    /// `server_reset_query` was run.
+    /// Notes that `server_reset_query` was run.
     pub(crate) fn was_reset(&mut self, conn: Token) {
         let pool = self.table.server(conn).map(|server| server.pool());
         let engine = pool
@@ -350,19 +354,19 @@ impl Worker {
         let is_thorough = self.snapshot.config.settings.server_reset_query == "DISCARD ALL";
         if let Some(server) = self.table.server(conn) {
             server.session.cleaned();
-            // What it has left is every client's, where it is not the usual one.
+            // A reset query other than DISCARD ALL may leave session state, which other clients of the pool would see.
             server.session.unclean = !is_thorough && engine;
         }
     }
 }
 
-/// What a client leaves on its server.
+/// The session state that a client leaves on its server.
 #[derive(Debug, Clone, Copy, Default)]
 struct AbandonedSession {
     was_session: bool,
     mid_message: bool,
-    /// Its session is known to hold something, or not known.
+    /// Whether the session holds state, or may hold unknown state.
     must_be_cleaned: bool,
-    /// No cleaning takes it away.
+    /// Whether no cleaning can remove the state.
     spoils: bool,
 }

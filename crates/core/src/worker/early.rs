@@ -1,10 +1,10 @@
-//! Answers in a server's place: ParseCompletes of statements that it has already.
+//! Answers in a server's place: ParseComplete for statements that the server has already.
 
 use pgweir_wire::tag::backend;
 
 use crate::{Actions, Token, backend::Server};
 
-/// ParseCompletes that the client is owed.
+/// Sends the ParseCompletes that are due to the client.
 #[inline]
 pub(crate) fn send_early(client: Token, server: &mut Server, out: &mut Actions) {
     let count = server.replies.take_early();

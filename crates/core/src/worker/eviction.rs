@@ -1,4 +1,6 @@
-//! Idle servers of one pool go for another's sake, where both are under one cap.
+//! Eviction: idle servers of one pool are closed for another pool under the same cap.
+//!
+//! A search visits every worker, and finds the server that was idle for longest among those that may be closed.
 
 use std::sync::Arc;
 
@@ -19,7 +21,7 @@ impl Worker {
         out: &mut Actions,
     ) {
         let to = self.id;
-        // One that has just gone has given its slot back by itself.
+        // A server that has just gone has given its slot back already.
         for pool in notes
             .room
             .iter()
@@ -50,8 +52,8 @@ impl Worker {
         out.list.push(Action::Mail { to: self.id, mail });
     }
 
-    /// Adds what is idle here, and passes the search on. From now on whatever comes free here in one
-    /// of these pools goes through its ledger.
+    /// Adds this worker's idle servers, and passes the search on. From now on every server of these pools that
+    /// comes free here is offered to its ledger.
     pub(super) fn search(&mut self, mut search: Search, now: Time, out: &mut Actions) {
         let workers = self.directory.workers();
         search.visited += 1;
@@ -107,7 +109,7 @@ impl Worker {
         }
     }
 
-    /// The server that a search found goes, if it is idle still.
+    /// Closes the server that a search found, if it is still idle.
     pub(super) fn evict(&mut self, search: Search, now: Time, out: &mut Actions) {
         let Some(found) = search.found else {
             return self.end_search(search, false, out);
@@ -152,7 +154,7 @@ impl Worker {
         caps.with(|caps| caps.may_evict(search.pool.id, search.scope, pool, idle))
     }
 
-    /// The pools of this worker that may lose servers by this search.
+    /// Returns the pools of this worker that may lose servers by this search.
     fn evictable(&self, search: &Search) -> Vec<PoolId> {
         let ids = self.pools.iter().flatten().map(|pool| pool.shared.id);
         self.directory.caps().with(|caps| {

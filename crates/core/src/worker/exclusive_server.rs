@@ -1,4 +1,4 @@
-//! Servers that are opened for one client, serve it alone, and are closed with it.
+//! Exclusive servers: opened for one client, used by that client alone, and closed with it.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::{
 };
 
 impl Worker {
-    /// The ledger has room for a server of this client's own.
+    /// Opens an exclusive server for a client, since the ledger has room for it.
     pub(crate) fn open_exclusive(
         &mut self,
         shared: &Arc<SharedPool>,
@@ -37,7 +37,7 @@ impl Worker {
         }
     }
 
-    /// Opens a server for one client. `false` if its database is gone, and the client with it.
+    /// Opens a server for one client. Returns `false` if the database is gone, and the client with it.
     pub(super) fn open_for_client(
         &mut self,
         client_conn: Token,
@@ -68,7 +68,7 @@ impl Worker {
         true
     }
 
-    /// The server of a client's own has logged in, and with it the client.
+    /// Ends the client's login, since its exclusive server has logged in.
     pub(super) fn exclusive_ready(
         &mut self,
         conn: Token,
@@ -100,8 +100,8 @@ impl Worker {
         self.relay_early(owner, early, now, out);
     }
 
-    /// Its login has come to nothing. That says nothing of other servers of the pool: the right to
-    /// replicate, or the line in pg_hba.conf for it, may be missing.
+    /// Handles a failed login of an exclusive server. The failure says nothing about other servers of the pool: the
+    /// REPLICATION privilege, or the line in pg_hba.conf for it, may be missing.
     pub(super) fn exclusive_failed(
         &mut self,
         server: &Server,
@@ -115,8 +115,8 @@ impl Worker {
         }
     }
 
-    /// We have ended its login ourselves (PAUSE, RECONNECT): the client, if it's still there, gets
-    /// another one.
+    /// Handles an exclusive server's login that pgweir has ended (PAUSE, RECONNECT): the client, if it's still
+    /// there, gets another server.
     pub(super) fn exclusive_given_up(
         &mut self,
         server: &Server,
@@ -129,7 +129,7 @@ impl Worker {
         }
     }
 
-    /// The server of a client's own will not come. `false` if the client is gone too.
+    /// Notes that the exclusive server will not come. Returns `false` if the client is gone too.
     fn is_without_server(
         &mut self,
         server: &Server,
@@ -161,15 +161,15 @@ impl Worker {
         self.deliver(notes, shared, out);
     }
 
-    /// A server said no to a login.
+    /// Logs that a server refused a login.
     pub(super) fn log_refused(&mut self, conn: Token, why: &str, now: Time, out: &mut Actions) {
         let owner = self.table.server(conn).and_then(|server| server.owner);
         self.log_server_end(conn, owner.map_or(why, |_| "login failed"), now, out);
     }
 }
 
-/// The server is opened with what its client wants: there is no other way to give a physical
-/// replication connection its parameters, and some can't be changed later on any connection.
+/// Adds the parameters of the client's startup packet to the server's: a physical replication connection can't
+/// get parameters in another way, and some parameters can't be changed later on any connection.
 fn add_login_parameters(
     credentials: &mut Credentials,
     client: &Client,
@@ -191,7 +191,7 @@ fn add_login_parameters(
             .push((b"replication".to_vec(), value.to_vec()));
     }
     if exclusive.replication == Replication::Physical {
-        // It runs no SQL.
+        // A physical replication connection runs no SQL.
         credentials.connect_query = None;
     }
 }

@@ -1,4 +1,7 @@
-//! Online restart, the process that comes: clients of the one before it are taken in.
+//! Online restart, the new process: takes over clients of the old process.
+//!
+//! A client arrives as a [`ClientRecord`], with its server if it keeps one. Servers that the old process still has
+//! count in the pools here.
 
 use std::sync::Arc;
 
@@ -16,9 +19,9 @@ use crate::{
 };
 
 impl Worker {
-    /// A client of the process before this one. The driver registers its socket, and its server's, under
-    /// the tokens that come back, **before** it executes the actions. `blocked`: some of what it was sent last is still
-    /// unwritten.
+    /// Takes over a client of the old process. The driver registers the client's socket, and its server's,
+    /// under the returned tokens **before** it executes the actions. `blocked`: some of what was sent to the client
+    /// last is still unwritten.
     pub fn take_over_client(
         &mut self,
         record: Box<ClientRecord>,
@@ -66,7 +69,7 @@ impl Worker {
         }
     }
 
-    /// It can't be taken in: nobody need hear for it any more.
+    /// Closes a client that can't be taken over; the old process need not forward its notifications any more.
     fn refuse_handover(
         &mut self,
         conn: Token,
@@ -127,7 +130,7 @@ impl Worker {
         }
     }
 
-    /// It gets its pool, and its session.
+    /// Gives the client its pool and its session state.
     fn restore_client(
         &mut self,
         conn: Token,
@@ -197,7 +200,7 @@ impl Worker {
         Ok(())
     }
 
-    /// From here on it is a client like any other.
+    /// Starts to serve the client like any other client.
     pub(super) fn serve_taken_over_client(
         &mut self,
         conn: Token,
@@ -227,8 +230,8 @@ impl Worker {
         }
     }
 
-    /// The process before this one has so many servers of a pool.
-    /// If it is `wanted`, it asks for one more.
+    /// Notes how many servers of a pool the old process has.
+    /// If `is_wanted`, the old process asks for one more.
     pub(super) fn note_old_process_servers(
         &mut self,
         note: &PoolNote,
@@ -257,7 +260,7 @@ impl Worker {
         self.directory.remember_elsewhere(&shared, is_there);
     }
 
-    /// It is gone, and its servers with it.
+    /// Forgets the old process and its servers, since it has ended.
     pub(super) fn predecessor_gone(&mut self, now: Time, out: &mut Actions) {
         for shared in self.directory.forget_elsewhere() {
             let notes = shared.ledger.lock().end_elsewhere(now);
@@ -266,7 +269,7 @@ impl Worker {
         self.end_arriving(now, out);
     }
 
-    /// What the process before this one says.
+    /// Handles a message of the old process.
     pub(super) fn handle_takeover_mail(
         &mut self,
         word: TakeoverMail,
@@ -296,11 +299,11 @@ impl Worker {
     }
 }
 
-/// A client that was taken in.
+/// A client that was taken over.
 #[derive(Debug, Clone, Copy)]
 pub struct TakenOverClient {
-    /// Its connection.
+    /// The client's connection.
     pub client: Token,
-    /// Its server's; if it has brought one and there is none here, that one is to be closed.
+    /// The server's connection; if the client came with a server and this is `None`, the driver closes that server.
     pub server: Option<Token>,
 }

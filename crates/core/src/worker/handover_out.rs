@@ -1,12 +1,12 @@
-//! Online restart, the process that goes: clients leave for the next process at quiet points, and what
-//! their pools have of servers is given up with them.
+//! Online restart, the old process: hands clients over to the new process at quiet points, and gives up
+//! their pools' places for servers with them.
 //!
-//! Servers of a pool are one budget of both processes. The old one opens none any more beyond what it
-//! **keeps** for clients that can't leave: at most half of what it had, and not more than there are such
-//! clients. Whatever else comes free is closed, and the other process is told what is left
-//! ([`Control::Held`]): it counts that as its own. Where more clients wait than servers were kept for (a pool
-//! of one has no half), it asks the other process for a place ([`Control::Want`]), which is **lent** to it
-//! when it is its turn there, and which it gives back after a second.
+//! Both processes share one budget of servers per pool. The old process opens no more servers than it
+//! **keeps** for clients that can't leave: at most half of what it had, and at most the number of such
+//! clients. It closes every other server that comes free, and reports the rest to the new process
+//! ([`Control::Held`]), which counts them in its pool. If more clients wait than servers were kept (half of a pool
+//! of one is none), the old process asks for a place ([`Control::Want`]). The new process **lends** one when that
+//! request's turn comes, and the old process gives it back after a second.
 
 use std::sync::Arc;
 
@@ -22,21 +22,21 @@ use crate::{
     takeover::{ClientRecord, PoolNote, ServerPassword, SessionRecord},
 };
 
-/// So many looks in a row must have found no client before a worker says that it is empty: one that
-/// another worker has accepted may be on its way to it.
+/// The checks in a row that must find no client before a worker reports that it is empty: a client that
+/// another worker has accepted may be on its way to this one.
 const EMPTY_LOOKS: u8 = 2;
 
-/// A worker whose clients leave.
+/// A worker's state while its clients are handed over.
 #[derive(Debug, Default)]
 pub(crate) struct HandoverOut {
-    /// Clients that have given their server back, or keep it and are done.
+    /// Clients that have given their server back, or that keep it and are done.
     pub(super) done: Vec<Token>,
     empty_looks: u8,
     has_reported: bool,
 }
 
 impl Worker {
-    /// The next process is up: clients leave for it.
+    /// Starts to hand clients over, since the new process is up.
     pub(super) fn begin_handover_out(&mut self, now: Time, out: &mut Actions) {
         self.handover_out = Some(Box::default());
         for id in self.pool_ids() {
@@ -49,18 +49,18 @@ impl Worker {
         self.schedule(now);
     }
 
-    /// The next process has failed: all goes on as before.
+    /// Stops handing clients over, since the new process has failed: everything goes on as before.
     pub(super) fn cancel_handover_out(&mut self, now: Time, out: &mut Actions) {
         if self.handover_out.take().is_none() {
             return;
         }
         self.await_returns(out);
         let snapshot = Arc::clone(&self.snapshot);
-        // Limits, and who keeps servers, are as the configuration says again.
+        // Limits, and which clients keep servers, follow the configuration again.
         self.reconfigure(snapshot, now, out);
     }
 
-    /// Who has not left until now can't.
+    /// Closes the clients that have not left in time.
     pub(super) fn end_handover_timeout(&mut self, now: Time, out: &mut Actions) {
         let left = self.tokens(|conn| matches!(conn, Conn::Client(client) if !is_own(client)));
         for conn in left {
@@ -69,12 +69,12 @@ impl Worker {
         self.end_forwarding(out);
     }
 
-    /// Time passes while clients leave.
+    /// Handles a tick while clients are handed over.
     pub(super) fn check_handover_out(&mut self, now: Time, out: &mut Actions) {
         if self.handover_out.is_none() {
             return;
         }
-        // What several workers say at once may come in another order: so it is said again.
+        // Reports of several workers may arrive in another order, so they are repeated.
         self.directory.retained().report_again();
         self.hand_over_quiet_clients(now, out);
         let is_empty = !self
@@ -108,32 +108,32 @@ impl Worker {
         self.request_server_places(out);
     }
 
-    /// Asks for places for clients that wait and can't leave.
+    /// Asks the new process for places for clients that wait and can't leave.
     fn request_server_places(&self, out: &mut Actions) {
         for pool in self.pools.iter().flatten() {
             self.request_server_place(&pool.shared, out);
         }
     }
 
-    /// The same for one pool.
+    /// Asks for a place in one pool.
     pub(super) fn request_server_place(&self, shared: &Arc<SharedPool>, out: &mut Actions) {
         if !shared.ledger.lock().is_restricted() {
             return;
         }
-        // Nobody is asked before it is known what there is.
+        // A place can be requested only once the number of servers is known.
         if let Some(note) = self.directory.retained().note(shared) {
             out.list.push(Action::Control(Control::Want(note)));
         }
     }
 
-    /// A place was lent.
+    /// Takes a place that the new process has lent.
     pub(super) fn take_lent_place(&mut self, note: &PoolNote, now: Time, out: &mut Actions) {
         let pools = self.directory.pools();
         let is_it = |pool: &&Arc<SharedPool>| {
             *pool.key.database == *note.database && *pool.key.user == *note.user
         };
-        // It lives as long as others wait in it. If it is gone, nobody needs the place, and the next
-        // departure counts anew.
+        // The pool exists as long as clients wait in it. If the pool is gone, no client needs the place, and the
+        // next departure counts anew.
         let Some(shared) = pools.iter().find(is_it) else {
             return;
         };
@@ -149,7 +149,7 @@ impl Worker {
         self.release_server_places(now, out);
     }
 
-    /// At the end of an event, when all that was read is dealt with: have clients come to a quiet point?
+    /// Hands clients over that have come to a quiet point; called at the end of an event, when all input is handled.
     #[cold]
     pub(super) fn hand_over_if_quiet(&mut self, now: Time, out: &mut Actions) {
         let Some(handover) = &mut self.handover_out else {
@@ -165,7 +165,7 @@ impl Worker {
         self.release_server_places(now, out);
     }
 
-    /// A client leaves if it is at a quiet point, with its server if it keeps one.
+    /// Hands a client over if it is at a quiet point, with its server if it keeps one.
     fn hand_over_client(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let Some(Conn::Client(client)) = self.table.look(conn) else {
             return;
@@ -200,7 +200,7 @@ impl Worker {
         }
     }
 
-    /// All that is known of a client that may leave.
+    /// Records the state of a client that may leave.
     fn record_client(&mut self, conn: Token, now: Time) -> Option<ClientRecord> {
         let names = self.directory.names();
         let Some(Conn::Client(client)) = self.table.look(conn) else {
@@ -253,26 +253,26 @@ impl Worker {
         })
     }
 
-    /// What its pool logs in to servers with, if a client has brought it.
+    /// Returns the password for the pool's server logins, if a client has brought it.
     fn server_password(&self, pool: Option<PoolId>) -> Option<ServerPassword> {
         let pool = self.pools.get(pool?.index())?.as_ref()?;
         let facts = pool.shared.facts.lock();
         ServerPassword::of(facts.secret.as_ref()?, facts.is_checked)
     }
 
-    /// The same by SCRAM.
+    /// Returns the SCRAM keys for the pool's server logins.
     fn server_keys(&self, pool: Option<PoolId>) -> Option<[[u8; 32]; 2]> {
         let pool = self.pools.get(pool?.index())?.as_ref()?;
         let facts = pool.shared.facts.lock();
         facts.keys.as_ref().map(ClientKeys::to_bytes)
     }
 
-    /// Closes servers that are free and not kept, and tells the other process what is left.
+    /// Closes servers that are free and not kept, and reports the rest to the new process.
     pub(super) fn release_server_places(&mut self, now: Time, out: &mut Actions) {
         for id in self.pool_ids() {
             self.release_server_places_of(id, now, out);
         }
-        // Also of pools that only other workers know. A ledger's lock is never taken behind this one.
+        // Includes pools that only other workers know. A ledger's lock is never taken while this lock is held.
         let mut pools = self.directory.retained().known();
         pools.extend(self.directory.pools());
         for pool in pools {
@@ -292,7 +292,7 @@ impl Worker {
             let mut keeping = self.directory.retained();
             keeping.shrink(&shared, held, now)
         };
-        // It has been called off.
+        // The handover was cancelled.
         let Some(keeps) = keeps else { return };
         let is_above = {
             let mut ledger = shared.ledger.lock();
@@ -304,14 +304,14 @@ impl Worker {
         }
     }
 
-    /// Do its clients leave?
+    /// Returns whether this worker hands its clients over.
     #[inline]
     pub(super) fn hands_clients_over(&self) -> bool {
         self.handover_out.is_some()
     }
 }
 
-/// Connections that end with the process.
+/// Returns whether the connection ends with the process.
 fn is_own(client: &Client) -> bool {
     matches!(
         client.duty,
@@ -319,7 +319,7 @@ fn is_own(client: &Client) -> bool {
     )
 }
 
-/// Can it be written down, if it is at a quiet point?
+/// Returns whether the client can be recorded, once it is at a quiet point.
 fn can_be_recorded(client: &Client) -> bool {
     let may_be_quiet = matches!(
         client.duty,

@@ -1,7 +1,8 @@
 //! Clients that have hung up while they were not read: their last messages wait for answers to earlier ones.
 //!
-//! PostgreSQL does what a client has sent before it left, and so do we: what waits goes on in its turn. But a
-//! server that does not answer is kept no longer than `abandoned_query_timeout`, as that of any client that left.
+//! PostgreSQL carries out what a client has sent before it left, and so does pgweir: waiting messages are served in
+//! turn. But a server that does not answer is kept for at most `abandoned_query_timeout`, as after any client that
+//! left.
 
 use super::Worker;
 use crate::{
@@ -10,11 +11,11 @@ use crate::{
     frontend::{Client, ClientDuty},
 };
 
-/// Why the client and its server go.
+/// Why the client and its server are closed.
 const WHY: &str = "the client has left, and its last messages could not go on in time";
 
 impl Worker {
-    /// A client that is not read has hung up.
+    /// Notes that a client that is not read has hung up.
     pub(super) fn note_hang_up(&mut self, conn: Token, now: Time) {
         if let Some(client) = self.table.client(conn)
             && client.hung_up_at.is_none()
@@ -24,7 +25,7 @@ impl Worker {
         }
     }
 
-    /// Has it left too long ago for the server that it still has?
+    /// Returns whether the client hung up too long ago to keep its server.
     pub(super) fn has_left_server(&self, client: &Client, now: Time) -> bool {
         let patience = self.snapshot.config.settings.abandoned_query_timeout.0;
         let (Some(hung_up_at), Some(server)) = (client.hung_up_at, client.server()) else {
@@ -38,7 +39,7 @@ impl Worker {
         }
     }
 
-    /// Ends it and its server.
+    /// Closes the client and its server.
     pub(super) fn end_hung_up_clients(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let server = self.table.client(conn).and_then(|client| client.server());
         if let Some(server_conn) = server {

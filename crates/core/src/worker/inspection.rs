@@ -1,7 +1,7 @@
-//! The look at a server's session: what does it hold now?
+//! Inspections: which session state does a server hold now?
 //!
-//! A look asks only for what may have changed. Parameters are compared with the values that they have where nothing
-//! is set ([`Baseline`]); `pg_settings`, which costs several times as much, is read where that explains too little.
+//! An inspection asks only for what may have changed. Parameters are compared with their values in a session that has
+//! set none ([`Baseline`]). If that explains too little, `pg_settings` is read, which costs several times as much.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -18,7 +18,7 @@ use crate::{
 };
 
 impl Worker {
-    /// Asks the server what its session holds: what the texts since the last look have named, or everything.
+    /// Asks the server for its session state: the names in the texts since the last inspection, or everything.
     pub(super) fn probe(&mut self, conn: Token, out: &mut Actions) {
         let Some((_, client, server)) = self.table.pair_of(conn) else {
             return;
@@ -58,7 +58,7 @@ impl Worker {
                 .names()
                 .map(Box::from),
         );
-        // Whether a startup value was set anew or taken away, its value does not tell.
+        // The value of a startup parameter does not show whether it was set again or reset.
         let session = &server.session;
         let baseline = baseline
             .filter(|_| session.reset_parameters.is_empty() && !session.needs_exact_inspection);
@@ -77,7 +77,7 @@ impl Worker {
         self.ask_state(conn, probe, None, None, out);
     }
 
-    /// `reported` is what the extension has said, and `doubted` what an earlier look could not explain.
+    /// `reported` is the extension's report; `doubted` holds what an earlier inspection could not explain.
     pub(super) fn ask_state(
         &mut self,
         conn: Token,
@@ -115,7 +115,7 @@ impl Worker {
         });
     }
 
-    /// A row of the answer to a probe.
+    /// Takes a row of the answer to an inspection.
     #[cold]
     pub(crate) fn take_answer(&mut self, conn: Token, row: &[u8]) {
         if let Some(server) = self.table.server(conn) {
@@ -127,7 +127,7 @@ impl Worker {
         }
     }
 
-    /// The probe was answered.
+    /// Handles the end of the answer to an inspection.
     pub(crate) fn probed(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let names = Arc::clone(&self.directory);
         let Some((_, client, server)) = self.table.pair_of(conn) else {
@@ -152,7 +152,7 @@ impl Worker {
             let context = client.context.as_deref();
             let unexplained = unexplained(context, &state, &probe.names, baseline);
             if !unexplained.is_empty() {
-                // Or the defaults have changed: only the server knows.
+                // The defaults may have changed instead: only the server knows.
                 let doubted = UnexplainedParameters {
                     baseline: Arc::clone(baseline),
                     names: unexplained,
@@ -191,7 +191,7 @@ impl Worker {
         self.adopt_state(conn, &probe, state, look, now, out);
     }
 
-    /// There are statements or channels: which ones?
+    /// Asks for the names of the statements or channels that were counted.
     fn ask_more(
         &mut self,
         conn: Token,
@@ -210,19 +210,19 @@ impl Worker {
     }
 }
 
-/// The result of a look at a server's session.
+/// The result of an inspection of a server's session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Inspection {
-    /// Nobody knows what the session holds.
+    /// The session state is unknown.
     Failed,
-    /// What the session holds is known.
+    /// The session state is known.
     Known,
-    /// The same, and the server has reset the settings since.
+    /// The session state is known, and the server has reset the settings since.
     Cleaned,
 }
 
 impl UnexplainedParameters {
-    /// The session has set all of them: the baseline is good.
+    /// Confirms the baseline if the session has set all of these parameters.
     fn settle(self, state: &State, server: &mut Server) {
         let is_set = |name: &Vec<u8>| state.settings.iter().any(|(found, _)| found == name);
         if self.names.iter().all(is_set) {
@@ -231,9 +231,9 @@ impl UnexplainedParameters {
     }
 }
 
-/// Parameters that differ from the baseline, and of which it is not known that the client has set them so. These
-/// are custom ones: they are in no list.
-/// One that only superusers may set is looked up each time.
+/// Returns the parameters that differ from the baseline, and are not known to be set by the client. Custom
+/// parameters (`customs`) do not count: they are in no list.
+/// A parameter that only superusers may set is looked up each time.
 fn unexplained(
     context: Option<&Context>,
     state: &State,
@@ -253,7 +253,7 @@ fn unexplained(
     unknown.map(|(name, _)| name.clone()).collect()
 }
 
-/// What was shown one by one becomes a setting, if the session has set it.
+/// Turns the values shown one by one into settings, if the session has set them.
 fn take_shown(state: &mut State, all: &AllSettings) {
     let shown = std::mem::take(&mut state.shown);
     let Some((present, usual)) = shown.split_at_checked(SHOWN.len()) else {
@@ -272,7 +272,7 @@ fn take_shown(state: &mut State, all: &AllSettings) {
     }
 }
 
-/// What a look that only counts has left open.
+/// Returns what is left to ask after an inspection that only counts.
 fn more_to_ask(probe: &Probe, state: &State) -> Option<Probe> {
     let summary = state.summary?;
     let statements = !probe.statements && summary.from_sql + summary.named > 0;
@@ -284,7 +284,7 @@ fn more_to_ask(probe: &Probe, state: &State) -> Option<Probe> {
     })
 }
 
-/// Is it enough to ask for the channels?
+/// Returns whether it is enough to ask for the channels.
 fn is_of_channels(server: &mut Server) -> bool {
     let session = &mut server.session;
     let is_enough = session.dirt.is_of_channels()
@@ -296,18 +296,18 @@ fn is_of_channels(server: &mut Server) -> bool {
     is_enough
 }
 
-/// A look of this kind cleans nothing.
+/// Notes that an inspection of this kind cleans nothing.
 fn cleans_nothing(server: &mut Server) {
     if let Some(settling) = server.settling_mut() {
         settling.cleans = false;
     }
 }
 
-/// The names that texts of class settings have named, if a look can ask for these alone.
+/// Returns the names in texts of class settings, if an inspection can ask for these alone.
 fn named_only(server: &mut Server, baseline: Option<&Baseline>) -> Option<Vec<Box<[u8]>>> {
     let session = &server.session;
     if !session.reset_parameters.is_empty() || session.needs_exact_inspection {
-        // Whether a startup value was set anew or taken away, its value does not tell.
+        // The value of a startup parameter does not show whether it was set again or reset.
         return None;
     }
     let names = server.session.dirt.names()?;
@@ -316,7 +316,7 @@ fn named_only(server: &mut Server, baseline: Option<&Baseline>) -> Option<Vec<Bo
             || name == b"role"
             || baseline.is_some_and(|usual| usual.is_plain(name))
     };
-    // Under some settings the inspection would fail; one that asks for all parameters has them set aside.
+    // Under some settings the inspection would fail; one that asks for all parameters sets them aside first.
     let disturbs = names.iter().any(|name| disturbs_inspection(name, None))
         || session
             .held
@@ -325,7 +325,7 @@ fn named_only(server: &mut Server, baseline: Option<&Baseline>) -> Option<Vec<Bo
     if disturbs {
         return None;
     }
-    // Under another role they may be such that the login's may not set.
+    // Under another role they may include parameters that the login role may not set.
     let changes_role = server.session.dirt.changes_role();
     if !names.iter().all(|name| is_plain(name)) || changes_role && baseline.is_none() {
         return None;
@@ -333,22 +333,22 @@ fn named_only(server: &mut Server, baseline: Option<&Baseline>) -> Option<Vec<Bo
     Some(names.iter().cloned().collect())
 }
 
-/// May a query that inspects the session fail under this setting? A timeout of a second or more is no danger; PostgreSQL
-/// shows shorter ones in milliseconds. Compilation may take a tenth of a second.
+/// Returns whether an inspection query may fail under this setting. A timeout of a second or more is no danger;
+/// PostgreSQL shows shorter ones in milliseconds. Compilation may take a tenth of a second.
 fn disturbs_inspection(name: &[u8], value: Option<&[u8]>) -> bool {
     let is_timeout =
         SHOWN.iter().any(|shown| shown.as_bytes() == name) || name == b"transaction_timeout";
     name.starts_with(b"jit") || is_timeout && value.is_none_or(|value| value.ends_with(b"ms"))
 }
 
-/// What a login user may set of what only superusers may.
+/// Which superuser-only parameters a login user may set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rights {
-    /// It is one.
+    /// All: the user is a superuser.
     All,
-    /// What it was granted.
+    /// Those that were granted to the user.
     Granted,
-    /// Nothing: the server knows no such grants.
+    /// None: the server does not support such grants.
     None,
 }
 

@@ -1,14 +1,14 @@
-//! A new listener takes the place of one that is out of date (RECONNECT), and no client notices.
+//! Replaces an outdated listener (RECONNECT) without an effect on clients.
 //!
 //! ```text
 //! LogsIn -> Listens -> Marked -> the old one is closed
 //! ```
 //!
-//! The new one logs in and listens to all channels of the old one, and both to a channel of our own. Then it
-//! notifies that channel. All listeners of a database hear in the same order, that of the commits: so what comes
-//! before this mark is told by the old one, and what comes behind it by the new one. Meanwhile nothing else is asked
-//! of either. Should the mark not come, they are connected to different servers, and clients must know that they
-//! may have missed something.
+//! The new listener logs in and listens to all channels of the old one. Both listen to a channel of pgweir, and the
+//! new one notifies it: the mark. All listeners of a database receive notifications in the same order, that of the
+//! commits. So the old listener forwards what comes before the mark, and the new one what comes after it. Meanwhile
+//! neither gets other queries. If the mark does not arrive, the two are connected to different servers, and the clients
+//! must learn that they may have missed notifications.
 
 use std::sync::Arc;
 
@@ -21,48 +21,48 @@ use crate::{
     listen::{ListenerKey, Notification},
 };
 
-/// The channel of the mark. Only what the new listener itself notifies there is one.
+/// The channel of the mark. Only a notification that the new listener itself has sent is a mark.
 const MARK: &[u8] = b"pgweir_succession";
-/// How long the old one may take to listen, and the mark to come, in microseconds.
+/// How long the old listener may take to listen, and the mark to arrive, in microseconds.
 const PATIENCE: u64 = 5_000_000;
-/// How long to wait before another one is opened in place of one that could not take over, in microseconds.
+/// How long to wait before the next attempt after a replacement has failed, in microseconds.
 const PAUSE: u64 = 1_000_000;
 
-/// The connection that takes a listener's place.
+/// The connection that replaces a listener.
 #[derive(Debug)]
 pub(crate) struct ReplacementListener {
     conn: Token,
     stage: Stage,
-    /// When it came to this stage.
+    /// When this stage began.
     since: Time,
-    /// The old one has told the mark.
+    /// Whether the old listener has received the mark.
     old_is_marked: bool,
-    /// The new one has told the mark.
+    /// Whether the new listener has received the mark.
     new_is_marked: bool,
-    /// What the new one has told since then.
+    /// The notifications that the new listener has received since the mark.
     notifications: Vec<Arc<[u8]>>,
-    /// The bytes of that.
+    /// Their size in bytes.
     bytes: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     LogsIn,
-    /// It has logged in.
+    /// The new listener has logged in.
     Ready,
-    /// So many of the two have yet to say that they listen.
+    /// This many of the two listeners have yet to confirm their LISTEN.
     Listens(u8),
-    /// It has notified.
+    /// The new listener has sent the mark.
     Marked,
 }
 
 impl ReplacementListener {
-    /// Is nothing else to be asked of the two?
+    /// Returns whether the two listeners may get no other query.
     pub(super) fn is_asked(&self) -> bool {
         matches!(self.stage, Stage::Listens(_) | Stage::Marked)
     }
 
-    /// When it has taken too long.
+    /// Returns when the replacement has taken too long.
     pub(super) fn ends_at(&self) -> Option<Time> {
         self.is_asked().then(|| self.since.after(PATIENCE))
     }
@@ -73,7 +73,7 @@ impl ReplacementListener {
 }
 
 impl Worker {
-    /// A listener is out of date. `true` if it stays until another one has taken over.
+    /// Returns whether an outdated listener, or its replacement, stays until the replacement has taken over.
     pub(super) fn is_succeeded(&mut self, conn: Token, why: &str, now: Time) -> bool {
         let Some(server) = self.table.server(conn) else {
             return false;
@@ -90,13 +90,13 @@ impl Worker {
             .as_ref()
             .is_some_and(|new| new.conn == conn);
         if is_successor || is_listening {
-            // Looked after at the next tick, as long as it takes.
+            // Each tick checks the replacement, as long as it takes.
             self.schedule(now);
         }
         is_successor || is_listening
     }
 
-    /// Opens connections that are to take the places of listeners that are out of date.
+    /// Opens replacements for outdated listeners.
     pub(super) fn open_successors(&mut self, now: Time, out: &mut Actions) {
         let outdated = self
             .listeners
@@ -127,14 +127,14 @@ impl Worker {
         }
     }
 
-    /// Are there any that are out of date?
+    /// Returns whether any listener is outdated.
     pub(super) fn are_listeners_outdated(&self) -> bool {
         self.listeners.values().any(|listener| {
             matches!(self.table.look(listener.conn), Some(super::Conn::Server(server)) if server.retire.is_some())
         })
     }
 
-    /// A connection has logged in that is to take a listener's place.
+    /// Handles the end of a replacement's login.
     pub(super) fn successor_ready(&mut self, key: &ListenerKey, now: Time, out: &mut Actions) {
         let Some(listener) = self.listeners.get_mut(key) else {
             return;
@@ -155,7 +155,7 @@ impl Worker {
         self.succeed(key, now, out);
     }
 
-    /// If the old one is asked nothing, both are made to listen.
+    /// Makes both listeners run LISTEN, if the old one has no query under way.
     pub(super) fn succeed(&mut self, key: &ListenerKey, now: Time, out: &mut Actions) {
         let Some(listener) = self.listeners.get_mut(key) else {
             return;
@@ -184,7 +184,7 @@ impl Worker {
         }
     }
 
-    /// One of the two has answered.
+    /// Handles an answer of one of the two listeners.
     pub(super) fn succession_answered(
         &mut self,
         key: &ListenerKey,
@@ -210,7 +210,7 @@ impl Worker {
         }
     }
 
-    /// One of two listeners has heard this. `true` if it is to be told now.
+    /// Handles a notification of one of the two listeners. Returns `true` if it has to be forwarded now.
     pub(super) fn is_marked_by(
         &mut self,
         key: &ListenerKey,
@@ -258,7 +258,7 @@ impl Worker {
         false
     }
 
-    /// The new one is the listener from here on.
+    /// Makes the replacement the listener.
     fn take_place(&mut self, key: &ListenerKey, now: Time, out: &mut Actions) {
         let Some(listener) = self.listeners.get_mut(key) else {
             return;
@@ -278,8 +278,8 @@ impl Worker {
         self.query_listener(key, now, out);
     }
 
-    /// A connection that was to take a listener's place is gone. What it was to tell nobody else will, if the old
-    /// one has left it to it.
+    /// Handles a lost replacement. If the old listener has received the mark already, it is closed too: the
+    /// notifications after the mark are lost.
     pub(super) fn successor_lost(&mut self, key: &ListenerKey, now: Time, out: &mut Actions) {
         let Some(listener) = self.listeners.get_mut(key) else {
             return;

@@ -1,4 +1,6 @@
-//! Listeners: opened for clients that listen, asked to listen, and closed when nobody does any more.
+//! Listeners: server connections that run LISTEN for the clients of a pool.
+//!
+//! A listener is opened for the first client that listens, and closed some time after the last one has gone.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -14,44 +16,44 @@ use crate::{
     pool::PoolId,
 };
 
-/// Consecutive queries that may fail before a listener is given up.
+/// Consecutive queries that may fail before a listener is closed.
 const FAILURES_MAX: u32 = 3;
-/// What a listener calls itself, if its database's entry says nothing else.
+/// A listener's application_name, unless its database's entry sets another one.
 const APPLICATION_NAME: &str = "pgweir listener";
 
 /// The listeners that a worker owns, in a fixed order.
 pub(crate) type Listeners = BTreeMap<ListenerKey, Listener>;
 
-/// Whatever the role's or the database's settings say: a listener is idle most of the time, and its
-/// queries must not fail. One of them writes nothing that has to be kept.
+/// Overrides the settings of the role and the database: a listener is idle most of the time, and its
+/// queries must not fail. What they write does not have to survive a crash.
 const SETTINGS: &[u8] =
     b"SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings \
     WHERE name OPERATOR(pg_catalog.=) ANY ('{statement_timeout,lock_timeout,transaction_timeout,\
     idle_session_timeout,synchronous_commit}'::pg_catalog.text[])";
 
-/// A listener: one connection, and what it is asked.
+/// A listener: one connection, and the LISTEN requests for it.
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub(crate) conn: Token,
     pub(crate) channels: ListenerChannels,
-    /// Notifications heard so far.
+    /// The number of notifications received so far.
     pub(crate) notifications: u64,
     failures: u32,
-    /// When its present query was sent, or the last one.
+    /// When its present or last query was sent.
     asked_at: Time,
-    /// The connection that is to take its place, since it is out of date.
+    /// The connection that will replace the listener, since the listener is outdated.
     pub(super) replacement: Option<Box<ReplacementListener>>,
-    /// When one may be opened.
+    /// The earliest time to open a replacement.
     pub(super) succeeds_at: Time,
 }
 
 impl Worker {
-    /// The worker that owns the listeners of a pool.
+    /// Returns the worker that owns the listeners of a pool.
     pub(super) fn owner_of_listeners(&self, pool: PoolId) -> WorkerId {
         WorkerId((pool.index() % self.directory.workers()) as u8)
     }
 
-    /// A letter about LISTEN.
+    /// Handles a message about LISTEN.
     pub(super) fn handle_listen_mail(&mut self, mail: Message, now: Time, out: &mut Actions) {
         match mail {
             Message::Ask {
@@ -83,7 +85,7 @@ impl Worker {
         }
     }
 
-    /// `false` if it can't be done.
+    /// Returns `false` if the listener can't be asked.
     fn ask_listener(
         &mut self,
         shared: &Arc<SharedPool>,
@@ -96,7 +98,7 @@ impl Worker {
         let most = self.snapshot.config.settings.max_listen_channels as usize;
         if !self.listeners.contains_key(key) {
             if channels.is_empty() {
-                // Its loss is about to be heard of.
+                // The message that the listener was lost is on its way to the client.
                 return false;
             }
             let Some(conn) = self.open_listener(shared, key, now, out) else {
@@ -162,7 +164,7 @@ impl Worker {
         Some(self.begin_server_login(shared, endpoint, credentials, listens, now, out))
     }
 
-    /// A listener has logged in.
+    /// Handles the end of a listener's login.
     pub(super) fn listener_ready(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let Some(server) = self.table.server(conn) else {
             return;
@@ -182,7 +184,7 @@ impl Worker {
         self.query_listener(&key, now, out);
     }
 
-    /// Sends what is to be sent next, if its last query was answered.
+    /// Sends the listener's next query, if its last one was answered.
     pub(super) fn query_listener(&mut self, key: &ListenerKey, now: Time, out: &mut Actions) {
         let Some(listener) = self.listeners.get_mut(key) else {
             return;
@@ -208,7 +210,7 @@ impl Worker {
         }
     }
 
-    /// A listener has said something.
+    /// Handles bytes from a listener.
     pub(super) fn listener_bytes(
         &mut self,
         conn: Token,
@@ -256,7 +258,7 @@ impl Worker {
                     server.last_words = Some(Words::of(&report));
                     return;
                 }
-                // ReadyForQuery follows: what has failed is known by the status that is set here.
+                // ReadyForQuery follows: the flag set here says then that the query has failed.
                 server.needs_reset = true;
                 let text = String::from_utf8_lossy(report.message).into_owned();
                 let subject = self.server_subject(conn);
@@ -310,7 +312,7 @@ impl Worker {
         self.schedule(now);
     }
 
-    /// A notification goes to every worker with a client that wants it.
+    /// Sends a notification to every worker with a client that listens to the channel.
     pub(super) fn spread(&mut self, conn: Token, message: &[u8], now: Time, out: &mut Actions) {
         let key = self
             .table
@@ -349,7 +351,7 @@ impl Worker {
         }
     }
 
-    /// A listener is gone, or its login has failed.
+    /// Handles a listener that is gone, or whose login has failed.
     pub(super) fn listener_lost(
         &mut self,
         conn: Token,
@@ -366,7 +368,7 @@ impl Worker {
         let (is_listener, successor) = own.unwrap_or_default();
         if is_listener && let Some(mut listener) = self.listeners.remove(key) {
             let why: Arc<str> = why.into();
-            // First of all: who hears of that is not interested in an answer any more.
+            // This message goes first: a worker that has it ignores later answers of the listener.
             for to in listener.channels.workers().iter() {
                 let (key, why) = (key.clone(), Arc::clone(&why));
                 post(to, Message::Lost { key, why }, out);
@@ -384,7 +386,7 @@ impl Worker {
         }
     }
 
-    /// Closes listeners that nobody has wanted for a while, and those that don't answer.
+    /// Closes listeners that no client has used for a while, and listeners that don't answer.
     pub(super) fn check_listeners(&mut self, now: Time, out: &mut Actions) {
         let over: Vec<(Token, &str)> = self
             .listeners
@@ -400,7 +402,7 @@ impl Worker {
         self.open_successors(now, out);
     }
 
-    /// When the first of them is to be closed.
+    /// Returns when the first listener has to be closed.
     pub(super) fn first_listener_deadline(&self) -> Option<Time> {
         if self.are_listeners_outdated() {
             return Some(Time(0));

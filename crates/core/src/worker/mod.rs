@@ -1,4 +1,6 @@
-//! A worker: the clients and servers of one thread, as a value.
+//! A worker: the client connections and server connections of one thread, and their protocol state.
+//!
+//! The driver calls one method of [`Worker`] per event: bytes, timers, mail. The worker answers with [`Actions`].
 
 mod admit;
 mod authenticate;
@@ -76,8 +78,8 @@ use crate::{
     takeover::PoolNote,
 };
 
-/// Owns clients and servers and their protocol state. Each method is one event; what is to be
-/// done about it is appended to the [`Actions`].
+/// Owns client and server connections and their protocol state. Each method handles one event, and appends
+/// what the driver has to do to the [`Actions`].
 #[derive(Debug)]
 pub struct Worker {
     pub(crate) id: WorkerId,
@@ -85,47 +87,47 @@ pub struct Worker {
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) table: Connections,
     pub(crate) cancel_requests: CancelRequests,
-    /// The names that its clients have for their prepared statements.
+    /// The names of its clients' prepared statements.
     pub(crate) bindings: Bindings,
-    /// Which of its clients listen to what.
+    /// The channels that its clients listen to.
     pub(crate) channels: ChannelClients,
-    /// The listeners that it owns.
+    /// The listeners that this worker owns.
     pub(crate) listeners: Listeners,
     /// By [`PoolId`].
     pub(crate) pools: Vec<Option<Box<LocalPool>>>,
-    /// When the first server that is kept with its client is to be looked at.
+    /// When the first server that is kept with its client has to be inspected.
     pub(crate) settle_at: Option<Time>,
-    /// When servers were settled last because time had passed, and how many more may be for a while after that.
+    /// When servers were settled last because time had passed, and how many more may be settled shortly after that.
     pub(crate) settled_lately: (Time, usize),
-    /// A server that was last in use so many microseconds ago is checked before it is lent.
+    /// A server that was not used for this many microseconds is checked before it is lent.
     pub(crate) check_after: u64,
-    /// Each decision about who gets a server is logged.
+    /// Whether each decision about which client gets a server is logged.
     pub(crate) logs_scheduling: bool,
     pub(crate) period_ends: Time,
-    /// The present period's number, counted from the beginning of time.
+    /// The number of the present statistics period, counted from time zero.
     pub(crate) period: u64,
-    /// When counting began.
+    /// When counting of statistics began.
     pub(crate) began: Option<Time>,
-    /// What the console has done.
+    /// The statistics of the console.
     pub(crate) console_stats: Periods,
     pub(crate) shutdown: Option<Shutdown>,
     pub(crate) finished: bool,
-    /// Its last server has gone, and there will be no other.
+    /// Whether the last server connection has gone, and none will follow.
     pub(crate) served: bool,
     pub(crate) suspension: Suspension,
-    /// Its clients leave for the process that takes our place.
+    /// Set while clients are handed over to the new process (online restart).
     pub(crate) handover_out: Option<Box<handover_out::HandoverOut>>,
-    /// Clients that have left and listen.
+    /// Clients that were handed over and still listen through this process.
     pub(crate) forwarded_clients: notification_forwarding::ForwardedClients,
     pub(crate) clients: usize,
     pub(crate) parked_logins: ParkedLogins,
-    /// What pools counted that are no more.
+    /// The statistics of pools that were removed.
     pub(crate) past: Stats,
-    /// What became of logins and TLS handshakes.
+    /// Counts of logins and TLS handshakes by result.
     pub(crate) logins: Logins,
 }
 
-/// A worker, taken apart: each module owns its state.
+/// Mutable references to a worker's parts, for modules that own their state.
 pub(crate) struct Parts<'w> {
     pub(crate) env: Env<'w>,
     pub(crate) connections: &'w mut Connections,
@@ -135,7 +137,7 @@ pub(crate) struct Parts<'w> {
 }
 
 impl Worker {
-    /// A worker without connections.
+    /// Creates a worker without connections.
     #[must_use]
     pub fn new(id: WorkerId, directory: Arc<Directory>) -> Self {
         let snapshot = directory.snapshot();
@@ -145,7 +147,7 @@ impl Worker {
             id,
             directory,
             snapshot,
-            // The first worker opens what is to be there before the first client.
+            // The first worker opens `min_pool_size` servers before the first client connects.
             table: Connections::with_tick((id == WorkerId(0)).then_some(Time(0))),
             cancel_requests: CancelRequests::default(),
             bindings: Bindings::default(),
@@ -173,12 +175,12 @@ impl Worker {
         }
     }
 
-    /// A client connected. Its read mode is `Deliver` to begin with.
+    /// Takes a new client connection. Its read mode is `Deliver` at first.
     pub fn accepted(&mut self, peer: &Peer, now: Time, _out: &mut Actions) -> Token {
         self.begin_login(peer, now)
     }
 
-    /// A connection in mode `Notify` has bytes to read (its mode is `Hold` from here on).
+    /// Handles a connection in mode `Notify` that has bytes to read (its mode is `Hold` from here on).
     #[inline]
     pub fn readable(&mut self, conn: Token, now: Time, out: &mut Actions) {
         if let Some(client) = self.table.client(conn)
@@ -188,7 +190,7 @@ impl Worker {
         }
     }
 
-    /// Bytes arrived on a connection in mode `Deliver`.
+    /// Handles bytes that arrived on a connection in mode `Deliver`.
     #[inline]
     pub fn received(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
         match self.table.get(conn) {
@@ -224,24 +226,24 @@ impl Worker {
         self.check_shutdown(now, out);
     }
 
-    /// The answer to [`Action::Peek`]: the first unread byte, or `None` at the end of the stream.
+    /// Handles the answer to [`Action::Peek`]: the first unread byte, or `None` at the end of the stream.
     pub fn peeked(&mut self, conn: Token, first: Option<u8>, now: Time, out: &mut Actions) {
         self.client_peeked(conn, first, now, out);
         self.check_shutdown(now, out);
     }
 
-    /// The peer of a connection in mode `Notify` or `Hold` will send no more; unread bytes may be
-    /// left. Said once per connection; in mode `Deliver` the end comes through `closed` instead.
+    /// Handles the end of the stream on a connection in mode `Notify` or `Hold`; unread bytes may be left.
+    /// Called once per connection; in mode `Deliver` the driver calls `closed` instead.
     pub fn hung_up(&mut self, conn: Token, now: Time, out: &mut Actions) {
         if self.table.client(conn).is_some() {
             self.note_hang_up(conn, now);
-            // Terminate and end of stream need no server; anything else waits for its turn.
+            // Terminate and end of stream need no server; any other request waits for a server.
             out.list.push(Action::Peek(conn));
         }
     }
 
-    /// The connection is gone (end of stream while in mode `Deliver`, or an error in any mode). The
-    /// driver has closed it and forgotten the token.
+    /// Handles a lost connection (end of stream while in mode `Deliver`, or an error in any mode). The
+    /// driver has closed the connection and forgotten the token.
     pub fn closed(&mut self, conn: Token, why: &Closed, now: Time, out: &mut Actions) {
         match self.table.get(conn) {
             Some(Conn::Client(_)) => self.client_gone(conn, why, now, out),
@@ -252,13 +254,13 @@ impl Worker {
         self.check_shutdown(now, out);
     }
 
-    /// The socket did not take all that was sent; the driver keeps the rest.
+    /// Handles a socket that did not take all that was sent; the driver keeps the rest.
     pub fn blocked(&mut self, conn: Token, _now: Time, out: &mut Actions) {
         let other = match self.table.get(conn) {
             Some(Conn::Client(client)) => {
                 client.blocked = true;
                 if matches!(client.duty, ClientDuty::Idle) {
-                    // Who does not read gets no server.
+                    // A client that does not read gets no server.
                     out.read(conn, ReadMode::Hold);
                 }
                 client.server()
@@ -274,7 +276,7 @@ impl Worker {
         }
     }
 
-    /// All that was sent is written again.
+    /// Handles a connection whose output buffer is empty again.
     pub fn drained(&mut self, conn: Token, now: Time, out: &mut Actions) {
         match self.table.get(conn) {
             Some(Conn::Client(client)) => {
@@ -306,7 +308,7 @@ impl Worker {
         self.check_shutdown(now, out);
     }
 
-    /// A connection asked for by [`Action::Connect`] is open; its read mode is `Hold` until set.
+    /// Handles a connection opened for [`Action::Connect`]; its read mode is `Hold` until set.
     /// `nonce` is fresh and random, for the login.
     pub fn connected(
         &mut self,
@@ -327,7 +329,7 @@ impl Worker {
         }
     }
 
-    /// The handshake that [`Action::StartTls`] began is done.
+    /// Handles the end of the TLS handshake that [`Action::StartTls`] began.
     pub fn secured(&mut self, conn: Token, facts: TlsFacts, now: Time, out: &mut Actions) {
         match self.table.get(conn) {
             Some(Conn::Client(_)) => self.client_secured(conn, facts, now, out),
@@ -338,7 +340,7 @@ impl Worker {
         self.check_shutdown(now, out);
     }
 
-    /// It could not be opened. The driver has forgotten the token.
+    /// Handles a connection that could not be opened. The driver has forgotten the token.
     pub fn connect_failed(
         &mut self,
         conn: Token,
@@ -354,7 +356,7 @@ impl Worker {
         self.check_shutdown(now, out);
     }
 
-    /// The keys that [`Action::Derive`] asked for. Ignored if the connection is gone by now.
+    /// Takes the keys that [`Action::Derive`] asked for. Ignored if the connection is gone by now.
     pub fn derived(&mut self, conn: Token, keys: DerivedKeys, now: Time, out: &mut Actions) {
         match self.table.get(conn) {
             Some(Conn::Client(_)) => self.login_derived(conn, &keys, now, out),
@@ -364,7 +366,7 @@ impl Worker {
         self.check_shutdown(now, out);
     }
 
-    /// Too much is being derived already: this connection's keys are not.
+    /// Handles a refused [`Action::Derive`]: too many derivations are under way.
     pub fn derive_refused(&mut self, conn: Token, now: Time, out: &mut Actions) {
         match self.table.get(conn) {
             Some(Conn::Client(_)) => self.refuse(conn, &Fault::Overloaded, now, out),
@@ -374,7 +376,7 @@ impl Worker {
         self.check_shutdown(now, out);
     }
 
-    /// Mail from another worker or the control thread.
+    /// Handles mail from another worker or the control thread.
     pub fn mail(&mut self, mail: Mail, now: Time, out: &mut Actions) {
         match mail {
             Mail::ServersWanted(pool) => self.offer_all_servers(&pool, now, out),
@@ -438,11 +440,11 @@ impl Worker {
         self.check_shutdown(now, out);
     }
 
-    /// A server handed over by another worker; the driver registers its socket under the token
-    /// that comes back, **before** it executes the actions.
+    /// Takes a server handed over by another worker. The driver registers its socket under the returned
+    /// token **before** it executes the actions.
     pub fn adopt(&mut self, mut server: Box<Server>, now: Time, out: &mut Actions) -> Token {
         let destined = server.destined.take();
-        // In the list of the worker that had it.
+        // The flag is about the list of the previous worker.
         server.session.is_listed = false;
         self.local_pool(&server.shared, now).servers += 1;
         let token = self.table.insert(Conn::Server(server));
@@ -458,14 +460,14 @@ impl Worker {
         token
     }
 
-    /// Time has come as far as [`Worker::next_tick`].
+    /// Handles the timers that are due at [`Worker::next_tick`].
     pub fn tick(&mut self, now: Time, out: &mut Actions) {
         self.settle_due(now, out);
         self.check_timers(now, out);
         self.check_shutdown(now, out);
     }
 
-    /// When [`Worker::tick`] wants to be called next; `None` while nothing is timed.
+    /// Returns when [`Worker::tick`] has to be called next; `None` while no timer runs.
     #[must_use]
     #[inline]
     pub fn next_tick(&self) -> Option<Time> {
@@ -475,7 +477,7 @@ impl Worker {
         }
     }
 
-    /// Carries out what a module wants another one to do.
+    /// Carries out what one module wants another module to do.
     pub(crate) fn carry_out(
         &mut self,
         effects: impl IntoIterator<Item = Effect>,
@@ -495,7 +497,7 @@ impl Worker {
         }
     }
 
-    /// The modules that own their state, what they work on, and what they may know.
+    /// Splits the worker into the modules that own their state, their connections, and their environment.
     pub(crate) fn parts(&mut self, now: Time) -> Parts<'_> {
         Parts {
             env: Env {
@@ -511,7 +513,7 @@ impl Worker {
         }
     }
 
-    /// A connection that carries a cancel request is gone, or could not be opened.
+    /// Handles the end of a connection that carries a cancel request, or its failure to open.
     fn cancel_ended(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let parts = self.parts(now);
         let effect = parts
@@ -520,20 +522,20 @@ impl Worker {
         self.carry_out(effect, now, out);
     }
 
-    /// Stops the query of a server that is about to be closed.
+    /// Cancels the query of a server that is about to be closed.
     pub(crate) fn cancel_query(&mut self, server: Token, now: Time, out: &mut Actions) {
         let parts = self.parts(now);
         cancel_requests::stop_query(&parts.env, parts.connections, server, out);
     }
 
-    /// This worker's part of a pool, made if need be.
+    /// Returns this worker's part of a pool, and creates it if need be.
     pub(crate) fn local_pool(&mut self, shared: &Arc<SharedPool>, now: Time) -> &mut LocalPool {
         let index = shared.id.index();
         if self.pools.len() <= index {
             self.pools.resize_with(index + 1, || None);
         }
         if self.pools[index].is_none() {
-            // Should nobody use it, a tick forgets it.
+            // A tick removes the pool if no client uses it.
             self.schedule(now);
         }
         let (directory, snapshot) = (&self.directory, &self.snapshot);
@@ -546,7 +548,7 @@ impl Worker {
         self.pools.get_mut(id.index())?.as_deref_mut()
     }
 
-    /// Delivers what a ledger wants workers to know.
+    /// Sends the ledger's notes to the workers.
     pub(crate) fn deliver(&self, notes: Notes, pool: &Arc<SharedPool>, out: &mut Actions) {
         for to in notes.wanted.iter() {
             out.list.push(Action::Mail {
