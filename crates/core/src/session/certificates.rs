@@ -1,12 +1,12 @@
-//! Which functions and relations of a database are certain to leave no trace in the session that
-//! uses them.
+//! Certificates: which functions and relations of a database surely leave no session state behind. [`Facts`] of the
+//! database come in, [`Certificates`] go out; the scanner looks up the words of clients' texts in them.
 //!
-//! A name is certified when everything in the database that has it is clean, in whichever schema:
-//! so a certificate needs no search path, and no folding of case. What is not known is opaque.
+//! A name is certified when every object of the database with that name is clean, in whichever schema. So certificates
+//! need no `search_path`, and no folding of case. What is not known is opaque.
 //!
-//! Names are held as hashes alone. Two names of the catalog that collide share what both are
-//! suspected of, so a collision can only make a text more suspect; a name that the catalog did not
-//! have when it was read could pass for another with a chance of one in 2^64 for each name held.
+//! Only hashes of names are stored. Two names of the catalog with the same hash share the effects of both, so a
+//! collision only makes a text more suspect. A name that was not in the catalog when it was read can be mistaken for
+//! another with a probability of 1 in 2^64 for each stored name.
 
 mod body;
 mod extensions;
@@ -26,26 +26,26 @@ use names::NameTable;
 
 use super::scan::{DdlWords, Effects, builtin_traces};
 
-/// What a function or relation of some name leaves behind.
+/// The effects of functions or relations of one name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Traces {
-    /// When a function is called, when a relation is read.
+    /// The effects of calling the function, or of reading the relation.
     pub(crate) read: Effects,
-    /// When a relation is written.
+    /// The effects of writing the relation.
     pub(crate) write: Effects,
 }
 
-/// What to ask a server, as one simple query, with any settings: [`Facts`] takes the rows.
+/// The statements that read the facts from a server, as one simple query. They work under any settings; [`Facts`] takes
+/// the rows.
 pub const FACTS: &str = include_str!("certificates/facts.sql");
-/// What to ask it before: which cluster it is of. It may not have the right to say.
+/// The statement before [`FACTS`] that identifies the cluster. The server's user may lack the privilege.
 pub const SYSTEM: &str = "SELECT 's', system_identifier FROM pg_catalog.pg_control_system()";
 
-/// What to ask it behind [`SYSTEM`] instead of [`FACTS`], if nothing is to be known but which database it is connected
-/// to.
+/// The statements after [`SYSTEM`] in place of [`FACTS`] when only the identity of the database is needed.
 pub const IDENTITY: &str = "SELECT 'd', oid, pg_catalog.current_setting('server_encoding') FROM pg_catalog.pg_database \
     WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database();SELECT 'end'";
 
-/// Whom the configuration trusts, or not.
+/// Functions and extensions that the configuration trusts or distrusts.
 #[derive(Clone, Debug, Default)]
 pub struct Trust {
     /// Functions with these names are certified (`certified_functions`).
@@ -54,10 +54,10 @@ pub struct Trust {
     pub pinning: HashSet<Box<str>>,
 }
 
-/// More names of a kind are not remembered; what is not known is opaque.
+/// The largest number of names. With more names, every text is opaque.
 const NAMES_MAX: usize = 60_000;
 
-/// What is certified of one database. Cheap to clone.
+/// The certificates of one database. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub struct Certificates {
     known: Arc<Known>,
@@ -66,54 +66,54 @@ pub struct Certificates {
 #[derive(Clone, Debug, Default)]
 struct Known {
     generation: u64,
-    /// A hash of all that is known, in any order.
+    /// A hash of all entries, independent of their order.
     digest: u64,
-    /// What words leave behind; that of others is nothing.
+    /// The effects of words. Words that are not in the table have none.
     words: NameTable,
-    /// Functions by OID: users', and PostgreSQL's own that leave something.
+    /// Effects of functions by OID: those of users' functions, and of PostgreSQL's functions that have any.
     calls: Arc<HashMap<u32, Effects>>,
-    /// Of every text, whatever it says.
+    /// The effects that every text may have, whatever it contains.
     every_text: Effects,
     custom_names: BTreeSet<Box<[u8]>>,
     /// Whether the catalog is in UTF8.
     utf8: bool,
-    /// A reading has told, and nothing may have changed since.
+    /// Whether the catalog has been read, and nothing may have changed since.
     is_read: bool,
     has_event_triggers: bool,
-    /// Each session may hold something from its login on.
+    /// Whether each session may have session state from its login on.
     logins_leave_state: bool,
-    /// A function or a relation may do DDL.
+    /// Whether a function or a relation may do DDL.
     has_ddl_code: bool,
-    /// One that does has a name that can't be found without reading a text as tokens.
+    /// Whether one of them has a name that only a tokenizer can find in a text.
     has_odd_ddl_name: bool,
     opaque_reason: Option<Box<str>>,
     unclean_reason: Option<Box<str>>,
     counts: Counts,
-    /// Some that are not clean.
+    /// Functions and relations that are not clean, up to a limit.
     suspects: Arc<[Suspect]>,
 }
 
-/// A function or relation that is not clean, for people.
+/// A function or relation that is not clean, as shown to administrators.
 #[derive(Clone, Debug)]
 pub(crate) struct Suspect {
     /// `function`, `relation` or `built-in`.
     pub(crate) kind: &'static str,
     pub(crate) name: Box<str>,
     pub(crate) traces: Traces,
-    /// Why it is opaque.
+    /// The reason why the object is opaque.
     pub(crate) reason: Option<Box<str>>,
 }
 
-/// How much a reading of the catalog has found.
+/// Numbers of objects in a database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Functions of users.
+    /// Users' functions.
     pub functions: usize,
-    /// Those of them that are not certified.
+    /// Users' functions that are not certified.
     pub opaque_functions: usize,
-    /// Tables, views and the like of users.
+    /// Users' tables, views and other relations.
     pub relations: usize,
-    /// Those of them that can't be read, or not be written, without calling such a function.
+    /// Users' relations that can't be read, or can't be written, without calling an uncertified function.
     pub opaque_relations: usize,
 }
 
@@ -124,8 +124,8 @@ impl Default for Certificates {
 }
 
 impl Certificates {
-    /// What is true of every database: PostgreSQL's own functions and catalogs are certified, no
-    /// relation or function of a user's is.
+    /// Returns the certificates that hold in every database: PostgreSQL's own functions and catalogs are certified,
+    /// users' relations and functions are not.
     #[must_use]
     pub fn none() -> Self {
         Self {
@@ -133,8 +133,8 @@ impl Certificates {
         }
     }
 
-    /// What is true of a database of which nothing is known yet: it may have operators, casts and types that
-    /// call functions, which no text need name. So every text is suspect.
+    /// Returns the certificates of a database that was not read yet. The database may have operators, casts and types
+    /// that call functions without being named in a text, so every text is opaque.
     #[must_use]
     pub fn unread() -> Self {
         let mut known = Known::default();
@@ -144,8 +144,8 @@ impl Certificates {
         }
     }
 
-    /// These, when something may have changed since they were read: every text is opaque. What was known of words
-    /// still tells which texts may do DDL.
+    /// Returns these certificates for the time after a possible change: every text is opaque. What is known of words
+    /// still shows which texts may do DDL.
     #[must_use]
     pub fn outdated(&self, generation: u64) -> Self {
         let mut known = (*self.known).clone();
@@ -158,8 +158,8 @@ impl Certificates {
         }
     }
 
-    /// What follows from the facts of a database. Takes a time that grows with the number of its functions,
-    /// relations and uses.
+    /// Derives certificates from the facts of a database. The time grows with the number of its functions, relations
+    /// and uses.
     #[must_use]
     pub fn from_facts(generation: u64, mut facts: Facts) -> Self {
         let mut found = facts.conclude();
@@ -194,11 +194,11 @@ impl Certificates {
         }
     }
 
-    /// What is said of names, for tests of those who read texts: rows of kind, name, what a use leaves behind
-    /// and what writing to it does, both as names of suspicions with blanks between, or empty.
+    /// Creates certificates from rows, for tests of scanners. A row has a kind, a name, the effects of a use and the
+    /// effects of a write. Effects are names separated by blanks, or empty.
     ///
-    /// Kinds: `f` function, `r` relation, `w` word, `s` custom parameter, `e` every text (with the name `utf8`:
-    /// the database is in UTF8). A row that is not understood makes every text opaque.
+    /// Kinds: `f` function, `r` relation, `w` word, `s` custom parameter, `e` every text (with the name `utf8`: the
+    /// database is in UTF8). A row of another kind makes every text opaque.
     pub fn from_rows<'a>(generation: u64, rows: impl IntoIterator<Item = [&'a [u8]; 4]>) -> Self {
         let mut known = Known {
             generation,
@@ -223,50 +223,52 @@ impl Certificates {
         }
     }
 
-    /// The same, with another generation.
+    /// Returns these certificates with another generation.
     #[must_use]
     pub fn stamped(mut self, generation: u64) -> Self {
         Arc::make_mut(&mut self.known).generation = generation;
         self
     }
 
-    /// Grows with each reading of the catalog: a verdict of another generation is not of now.
+    /// Returns the generation, which grows with each reading of the catalog. A verdict of another generation is
+    /// outdated.
     #[must_use]
     #[inline]
     pub fn generation(&self) -> u64 {
         self.known.generation
     }
 
-    /// Tells certificates apart that say different things, those of different databases too: what
-    /// was found under others with the same id holds under these. 44 bits, and never zero.
+    /// Returns a number that differs between certificates with different content, those of different databases
+    /// included. What was found under certificates with the same id is still valid. The id has 44 bits and is never
+    /// zero.
     #[must_use]
     #[inline]
     pub fn id(&self) -> u64 {
         self.known.digest >> 20 | 1
     }
 
-    /// What every text is suspected of.
+    /// Returns the effects that every text may have.
     #[inline]
     pub(crate) fn every_text(&self) -> Effects {
         self.known.every_text
     }
 
-    /// Do names beyond ASCII stand in the catalog as in a text in UTF8?
+    /// Returns whether names beyond ASCII have the same bytes in the catalog as in a text in UTF8.
     #[inline]
     pub(crate) fn is_utf8(&self) -> bool {
         self.known.utf8
     }
 
-    /// What a word or quoted identifier leaves behind, wherever it stands: `read` in any text, `write` in one
-    /// that may write. A name that is not known leaves nothing.
+    /// Returns the effects of a word or quoted identifier, wherever it stands: `read` in any text, `write` in a text
+    /// that may write. An unknown name has no effects.
     #[inline]
     #[must_use]
     pub(crate) fn word(&self, name: Name) -> Traces {
         self.known.words.get(name).unwrap_or_default()
     }
 
-    /// The same, with what PostgreSQL's own functions and relations leave behind, which readers of texts know by
-    /// themselves.
+    /// Returns the effects of a word, those of PostgreSQL's own functions and relations included. Scanners of texts
+    /// know the latter without certificates.
     #[must_use]
     pub(crate) fn any_word(&self, name: &[u8]) -> Traces {
         let builtin = builtin_traces(name).unwrap_or_default();
@@ -277,25 +279,25 @@ impl Certificates {
         }
     }
 
-    /// May a call of the function with this OID do DDL?
+    /// Returns whether a call of the function with this OID may do DDL.
     #[must_use]
     pub fn calls_ddl(&self, oid: u32) -> bool {
         may_do_ddl(self.call_by_oid(oid))
     }
 
-    /// May a function or a relation of the database do DDL?
+    /// Returns whether a function or a relation of the database may do DDL.
     #[must_use]
     pub fn has_ddl_code(&self) -> bool {
         self.known.has_ddl_code
     }
 
-    /// May one of those have a name that is not found by splitting a text into words?
+    /// Returns whether such an object may have a name that splitting a text into words does not find.
     #[must_use]
     pub fn has_odd_ddl_name(&self) -> bool {
         self.known.has_odd_ddl_name
     }
 
-    /// What a call of the function with this OID leaves behind.
+    /// Returns the effects of a call of the function with this OID.
     pub(crate) fn call_by_oid(&self, oid: u32) -> Effects {
         let unknown = if oid < facts::FIRST_OF_USERS {
             Effects::NONE
@@ -305,62 +307,63 @@ impl Certificates {
         self.known.calls.get(&oid).copied().unwrap_or(unknown)
     }
 
-    /// Is there an event trigger, which any DDL may fire?
+    /// Returns whether the database has an event trigger, which any DDL may fire.
     #[must_use]
     pub(crate) fn has_event_triggers(&self) -> bool {
         self.known.has_event_triggers
     }
 
-    /// May each session hold something from its login on, since an event trigger runs code then that is not certified?
+    /// Returns whether each session may have session state from its login on, since an event trigger runs uncertified
+    /// code at login.
     #[must_use]
     pub fn logins_leave_state(&self) -> bool {
         self.known.logins_leave_state
     }
 
-    /// Why every text is opaque: the object and what it does, if a reading has found one.
+    /// Returns why every text is opaque: the object and what it does, if a reading has found one.
     #[must_use]
     pub fn opaque_reason(&self) -> Option<&str> {
         self.known.opaque_reason.as_deref()
     }
 
-    /// Why a clean would not do after opaque statements: which language or function of the database may keep
-    /// what no clean takes away.
+    /// Returns why a clean is not enough after opaque statements: a language or function of the database may keep state
+    /// that no clean removes.
     #[must_use]
     pub fn unclean_reason(&self) -> Option<&str> {
         self.known.unclean_reason.as_deref()
     }
 
-    /// Functions and relations that are not clean, as many as are remembered.
+    /// Returns the functions and relations that are not clean, up to a limit.
     pub(crate) fn suspects(&self) -> &[Suspect] {
         &self.known.suspects
     }
 
-    /// Is it certain that the database has no function of a user's?
+    /// Returns whether the database surely has no functions of users.
     #[must_use]
     pub fn has_no_functions(&self) -> bool {
         self.known.is_read && self.known.counts.functions == 0
     }
 
-    /// How much was found.
+    /// Returns the numbers of objects that were found.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.known.counts
     }
 
-    /// Has the database a function named `set_config` of its own that leaves a trace?
+    /// Returns whether the database has a function of its own named `set_config` that has effects.
     pub(crate) fn redefines_set_config(&self) -> bool {
         self.word(Name::of(b"set_config")) != Traces::default()
     }
 
-    /// Custom parameters that functions and policies of the database name, in lower case. Nothing in
-    /// SQL lists such parameters; only those can be asked for whose names are known.
+    /// Returns the custom parameters that functions and policies of the database name, in lower case. No SQL statement
+    /// lists such parameters; a server can only be asked for parameters whose names are known.
     pub fn custom_names(&self) -> impl Iterator<Item = &[u8]> {
         self.known.custom_names.iter().map(|name| &**name)
     }
 }
 
 impl Known {
-    /// Every text may do anything.
+    /// Records that every text may do anything.
     fn doubt_every_text(&mut self) {
         self.add_to_every_text(Effects::OPAQUE);
     }
@@ -413,7 +416,7 @@ impl Known {
         }
     }
 
-    /// One more thing by which certificates differ.
+    /// Adds an entry to the digest, by which certificates differ.
     fn note(&mut self, kind: &[u8], name: &[u8], traces: Traces) {
         let row = [kind, b"/", name].concat();
         let bits = u64::from(traces.read.bits()) << 32 | u64::from(traces.write.bits());
@@ -421,20 +424,20 @@ impl Known {
     }
 }
 
-/// Do the bytes stand somewhere in these?
+/// Returns whether `bytes` contain `wanted`.
 fn contains(bytes: &[u8], wanted: &[u8]) -> bool {
     bytes.windows(wanted.len()).any(|window| window == wanted)
 }
 
-/// May what leaves this behind have done DDL?
+/// Returns whether code with these effects may have done DDL.
 pub(super) fn may_do_ddl(found: Effects) -> bool {
     found.contains(body::ANYTHING)
 }
 
-/// What code that is not SQL of a client leaves behind, if it does such things: they can't be read off its text,
-/// so that it may do anything of the kind.
+/// Adds OPAQUE to the effects of code outside clients' SQL, unless all of them are plain. The details of other effects
+/// can't be read from such code's text, so it may do anything of the kind.
 fn serious(found: Effects) -> Effects {
-    /// What is the same whoever does it.
+    /// Effects that are the same whichever code has them.
     const PLAIN: Effects = Effects::SEQUENCE
         .and(Effects::READS_SEQUENCE)
         .and(Effects::STATEMENTS_VIEW)
@@ -448,7 +451,7 @@ fn serious(found: Effects) -> Effects {
     }
 }
 
-/// From the names of suspicions, with blanks between. An unknown one is anything.
+/// Parses names of effects, separated by blanks. An unknown name counts as OPAQUE.
 fn all_effects(names: &[u8]) -> Effects {
     names
         .split(|&byte| byte == b' ')
@@ -458,7 +461,7 @@ fn all_effects(names: &[u8]) -> Effects {
         })
 }
 
-/// A row of a server's answer, for tests.
+/// Builds a row of a server's answer, for tests.
 #[cfg(test)]
 pub(crate) fn row(columns: &[&str]) -> Vec<u8> {
     let mut row = (columns.len() as u16).to_be_bytes().to_vec();
