@@ -91,7 +91,7 @@ impl Load {
 #[derive(Debug)]
 pub(super) struct Acceptor {
     listeners: Arc<Listeners>,
-    /// How many to try per event: grows while all of them succeed.
+    /// The number of attempts per event. The number grows while all attempts succeed.
     burst: u32,
     /// The number of events that bring one client each before the burst grows again: an attempt on an empty queue costs
     /// nearly as much as accepting.
