@@ -1,74 +1,73 @@
-//! What a rule, or `auth_ldap_options`, says of the LDAP servers that check passwords.
+//! Parses the options for LDAP servers that check passwords, of an HBA rule or of `auth_ldap_options`.
 
 use std::fmt;
 
 use zeroize::Zeroizing;
 
-/// How a user's password is checked by LDAP: the options of PostgreSQL's method `ldap`. `Debug` shows no
-/// secret.
+/// The options of PostgreSQL's method `ldap` for checking a user's password. `Debug` shows no secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct LdapOptions {
-    /// Where the servers are, to be tried in this order: `ldap://host:port`.
+    /// The servers, to be tried in this order: `ldap://host:port`.
     pub urls: Vec<String>,
-    /// TLS is begun within the connection (`ldaptls`).
+    /// Whether TLS is started within the connection (`ldaptls`).
     pub starttls: bool,
-    /// As whom to bind with the user's password.
+    /// How the name for the bind is found.
     pub mode: LdapMode,
 }
 
-/// How the name to bind as is found.
+/// How the name for the bind with the user's password is found.
 #[derive(Clone, PartialEq, Eq)]
 pub enum LdapMode {
-    /// It is the user's name with something around it.
+    /// The name is the user's name with a prefix and a suffix.
     Simple {
-        /// In front of it.
+        /// The text before the user's name.
         prefix: String,
-        /// Behind it.
+        /// The text after the user's name.
         suffix: String,
     },
-    /// It is searched for.
+    /// The name is searched for.
     Search {
-        /// Below this entry.
+        /// The entry below which the search starts.
         base: String,
-        /// How deep.
+        /// The depth of the search.
         scope: LdapScope,
-        /// By this filter, where `$username` stands for the user's name.
+        /// The filter, in which `$username` stands for the user's name.
         filter: String,
-        /// Bound as this entry, or as nobody if it is empty.
+        /// The entry to bind as for the search. The bind is anonymous if it is empty.
         bind_dn: String,
-        /// With this password.
+        /// The password for that bind.
         bind_password: Zeroizing<String>,
     },
 }
 
-/// How deep a search goes.
+/// The depth of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LdapScope {
-    /// The base itself.
+    /// The base entry itself.
     Base,
-    /// The entries just below it.
+    /// The entries directly below the base.
     One,
-    /// All below it.
+    /// All entries below the base.
     Sub,
 }
 
-/// What is wrong with options of LDAP, and what would be right. Quotes none of their words: any may be a part
-/// of a password with a space in it. They are counted from 1.
+/// A problem of LDAP options, with the right form. Quotes no word of the options: any may be a part of a password with
+/// a space in it. Words are counted from 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LdapProblem {
-    /// There is no such option.
+    /// The option does not exist.
     Unknown(usize),
     /// An option is not of the form `name=value`.
     NotAnOption(usize),
-    /// The value of this option is wrong: what would be right.
+    /// The value of this option is wrong; with the right form.
     Value(&'static str, &'static str),
-    /// Options of both modes.
+    /// Options of both modes are set.
     Mixed,
-    /// Options of neither mode.
+    /// No option of either mode is set.
     NoMode,
-    /// A filter and an attribute to search for.
+    /// Both a filter and an attribute to search for are set.
     TwoFilters,
-    /// There is no server.
+    /// No server is set.
     NoServer,
 }
 
@@ -104,7 +103,7 @@ impl fmt::Display for LdapProblem {
 
 impl std::error::Error for LdapProblem {}
 
-/// The usual reason.
+/// The usual reason of a malformed option.
 const QUOTED: &str = "a value with a space or a comma is written as name=\"value\"";
 
 const NAMES: [&str; 13] = [
@@ -123,7 +122,7 @@ const NAMES: [&str; 13] = [
     "ldapurl",
 ];
 
-/// What has been said so far.
+/// The options that were parsed so far.
 #[derive(Default)]
 struct Draft {
     servers: Option<String>,
@@ -141,10 +140,10 @@ struct Draft {
 }
 
 impl LdapOptions {
-    /// Reads options of the form `name=value`.
+    /// Parses options of the form `name=value`.
     ///
     /// # Errors
-    /// What is wrong with the first that is wrong, or with all of them together.
+    /// The first wrong option, or a problem of all options together.
     pub fn parse<'w>(words: impl Iterator<Item = &'w str>) -> Result<Self, LdapProblem> {
         let mut draft = Draft::default();
         for (place, word) in (1..).zip(words) {
@@ -183,7 +182,7 @@ impl Draft {
         Ok(())
     }
 
-    /// `ldap[s]://host[:port]/base[?attribute[?scope[?filter]]]`, as of RFC 4516.
+    /// Parses `ldap[s]://host[:port]/base[?attribute[?scope[?filter]]]`, as defined in RFC 4516.
     fn set_url(&mut self, url: &str) -> Result<(), LdapProblem> {
         const URL: LdapProblem = LdapProblem::Value(
             "ldapurl",
@@ -193,7 +192,7 @@ impl Draft {
         self.ldaps = is_ldaps(scheme).ok_or(URL)?;
         let (authority, rest) = rest.split_once('/').unwrap_or((rest, ""));
         let (host, port) = match authority.rsplit_once(':') {
-            // Not a part of an IPv6 address.
+            // The colon is not a part of an IPv6 address.
             Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
             _ => (authority, None),
         };
@@ -216,7 +215,7 @@ impl Draft {
             let first = attributes.split(',').next().unwrap_or_default();
             self.attribute = Some(first.to_owned());
         }
-        // Without one, the URL means the entry itself, as in PostgreSQL.
+        // Without a scope, the URL means the base entry itself, as in PostgreSQL.
         self.scope = Some(match part()? {
             Some(text) => scope(&text).ok_or(URL)?,
             None => LdapScope::Base,
@@ -300,7 +299,7 @@ fn scope(text: &str) -> Option<LdapScope> {
     }
 }
 
-/// With `%41` made `A`.
+/// Decodes percent-encoded characters: `%41` becomes `A`.
 fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();

@@ -1,28 +1,28 @@
-//! The ways to log in.
+//! The methods of authentication.
 
 use std::sync::Arc;
 
 use crate::{LdapOptions, PamOptions};
 
-/// How a client has to prove who it is.
+/// How a client has to authenticate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Method {
-    /// It need not, but the user must be known.
+    /// No proof is needed, but the user must be known.
     Trust,
-    /// It can't.
+    /// The login is rejected.
     Reject,
-    /// By an md5 hash, or by SCRAM where the user's secret is a SCRAM one.
+    /// An md5 hash, or SCRAM if the user's secret is a SCRAM one.
     Md5,
-    /// By SCRAM-SHA-256.
+    /// SCRAM-SHA-256.
     ScramSha256,
-    /// By its password in clear text.
+    /// The password in clear text.
     Password,
-    /// By the name in its TLS certificate.
+    /// The name in the TLS certificate.
     Cert,
-    /// By the name of the system's user at the other end of a Unix socket.
+    /// The name of the system user at the other end of a Unix socket.
     Peer,
-    /// By its password, which an LDAP server checks.
+    /// The password, which an LDAP server checks.
     Ldap(Arc<LdapOptions>),
-    /// By its password, which PAM checks.
+    /// The password, which PAM checks.
     Pam(Arc<PamOptions>),
 }

@@ -1,36 +1,35 @@
-//! What a rule says of PAM, which checks passwords.
+//! Parses the options for PAM, which checks passwords.
 
 use std::fmt;
 
-/// The service that PgBouncer names to PAM, and so does whoever names none: its file is
-/// `/etc/pam.d/pgbouncer`.
+/// The default service, as in PgBouncer: its file is `/etc/pam.d/pgbouncer`.
 const DEFAULT_SERVICE: &str = "pgbouncer";
 
-/// How a user's password is checked by PAM: the options of PostgreSQL's method `pam`.
+/// The options of PostgreSQL's method `pam` for checking a user's password.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PamOptions {
-    /// The service that PAM is asked as (`pamservice`).
+    /// The name of the PAM service (`pamservice`).
     pub service: String,
 }
 
-/// What is wrong with options of PAM, and what would be right.
+/// A problem of PAM options, with the right form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PamProblem {
-    /// There is no such option.
+    /// The option does not exist.
     Unknown(String),
     /// An option is not of the form `name=value`.
     NotAnOption(String),
-    /// No service can have this name.
+    /// The name can't be a service's name.
     Service(String),
-    /// The names of clients are not looked up.
+    /// Names of client hosts are not looked up.
     HostName(String),
 }
 
 impl PamOptions {
-    /// Reads options, each as `name=value`.
+    /// Parses options of the form `name=value`.
     ///
     /// # Errors
-    /// The first that is wrong.
+    /// The first wrong option.
     pub fn parse<'w>(words: impl Iterator<Item = &'w str>) -> Result<Self, PamProblem> {
         let mut options = Self::default();
         for word in words {
@@ -51,7 +50,7 @@ impl PamOptions {
     }
 }
 
-/// The name is that of a file in a folder of PAM's, and of nothing outside of it.
+/// Returns whether the name is a file in PAM's directory, and not a path out of it.
 fn is_service(name: &str) -> bool {
     let is_of_name = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     !name.is_empty() && !name.starts_with('.') && name.chars().all(is_of_name)

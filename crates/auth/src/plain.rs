@@ -1,15 +1,15 @@
-//! Checking a password that the client sent in plain.
+//! Checks a password that the client sent in clear text.
 
 use subtle::ConstantTimeEq;
 
 use crate::{md5, scram::DeriveJob, userlist::Secret};
 
-/// What a plain password came to.
+/// The result of a check.
 #[derive(Debug)]
 pub enum PlainCheck {
-    /// It is the right one.
+    /// The password is right.
     Accepted,
-    /// It is not, or it is empty: PostgreSQL lets nobody in with an empty password.
+    /// The password is wrong or empty: PostgreSQL admits nobody with an empty password.
     Refused,
     /// The secret is a SCRAM secret: run this job off the event loop, then ask
     /// [`scram::Secret::is_from`](crate::scram::Secret::is_from).

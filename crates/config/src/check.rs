@@ -1,18 +1,18 @@
-//! Checks of single values that a type alone does not make.
+//! Checks of single values beyond their types.
 
 use crate::{Micros, SslMode, SyslogFacility, is_console, value::Value};
 
-/// What a check found.
+/// The result of a check.
 pub(crate) enum Verdict {
-    /// Nothing.
+    /// The value has no problem.
     Fine,
-    /// Accepted, but the operator should know this.
+    /// The value is accepted, with this message for the operator.
     Note(&'static str),
-    /// Refused: what would be right, as the end of "expected ...".
+    /// The value is refused. The text is the right form, as the end of "expected ...".
     Wrong(String),
 }
 
-/// A number within bounds, both included.
+/// Checks that a number is within bounds, both included.
 pub(crate) fn between<const MIN: u32, const MAX: u32>(value: &u32) -> Verdict {
     if (MIN..=MAX).contains(value) {
         Verdict::Fine
@@ -21,7 +21,7 @@ pub(crate) fn between<const MIN: u32, const MAX: u32>(value: &u32) -> Verdict {
     }
 }
 
-/// A time that ends.
+/// Checks that a time is above zero.
 pub(crate) fn above_zero(value: &Micros) -> Verdict {
     match value.is_zero() {
         true => Verdict::Wrong("a time above 0".to_owned()),
@@ -29,7 +29,7 @@ pub(crate) fn above_zero(value: &Micros) -> Verdict {
     }
 }
 
-/// Names of extensions: what stands in a query between quotes.
+/// Checks names of extensions, which are quoted in a query.
 #[allow(clippy::ptr_arg, reason = "the value of a setting, as it is")]
 pub(crate) fn extension_names(value: &Vec<String>) -> Verdict {
     let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
@@ -41,7 +41,7 @@ pub(crate) fn extension_names(value: &Vec<String>) -> Verdict {
     }
 }
 
-/// A database that is not the console.
+/// Checks that a database is not the console.
 pub(crate) fn not_console(value: &Option<String>) -> Verdict {
     match value {
         Some(name) if is_console(name) => Verdict::Wrong(format!(
@@ -51,12 +51,12 @@ pub(crate) fn not_console(value: &Option<String>) -> Verdict {
     }
 }
 
-/// The bounds of `max_packet_size` that are sensible: less has no room for an error, more the length of
-/// a message does not reach.
+/// The sensible bounds of `max_packet_size`: a smaller packet has no room for an error, and the length field of a
+/// message can't hold a larger size.
 pub(crate) const PACKET_MIN: u32 = 1_024;
 pub(crate) const PACKET_MAX: u32 = 2_147_483_647;
 
-/// A port that somebody listens on.
+/// Checks a port on which another program listens.
 pub(crate) fn port(value: &u16) -> Verdict {
     match value {
         0 => Verdict::Wrong("a port number, 1 to 65535".to_owned()),
@@ -64,7 +64,7 @@ pub(crate) fn port(value: &u16) -> Verdict {
     }
 }
 
-/// Tells what becomes of a port that the system is to choose.
+/// Adds a message about a port that the system will choose.
 pub(crate) fn port_to_listen_on(value: &u16) -> Verdict {
     match value {
         0 => Verdict::Note(
@@ -74,7 +74,7 @@ pub(crate) fn port_to_listen_on(value: &u16) -> Verdict {
     }
 }
 
-/// Tells what becomes of a name that stands for no facility.
+/// Adds a message about an unknown facility.
 #[allow(clippy::ptr_arg, reason = "the value of a setting, as it is")]
 pub(crate) fn facility(value: &String) -> Verdict {
     match SyslogFacility::parse(value) {
@@ -83,7 +83,7 @@ pub(crate) fn facility(value: &String) -> Verdict {
     }
 }
 
-/// Tells what becomes of a limit that PgBouncer would start with.
+/// Adds a message about a limit with which PgBouncer would start.
 pub(crate) fn packet_size(value: &u32) -> Verdict {
     match *value {
         0..PACKET_MIN => Verdict::Note("less than 1024 counts as 1024"),
@@ -92,7 +92,7 @@ pub(crate) fn packet_size(value: &u32) -> Verdict {
     }
 }
 
-/// Tells what becomes of a mode that libpq has another meaning for.
+/// Adds a message about a mode that has another meaning in libpq.
 pub(crate) fn allow_prefers(value: &SslMode) -> Verdict {
     match value {
         SslMode::Allow => Verdict::Note("allow is prefer, as in PgBouncer: TLS is asked for first"),

@@ -1,4 +1,4 @@
-//! A checked configuration, and the values that hold for one database and one user.
+//! The checked configuration, and the values that apply to one database and one user.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,10 +9,10 @@ use crate::{
     value::Value,
 };
 
-/// Names of databases that belong to the console.
+/// Database names that lead to the console.
 pub const RESERVED_DATABASES: [&str; 2] = ["pgbouncer", "pgweir"];
 
-/// Is this the console's name?
+/// Returns whether a database name leads to the console.
 #[must_use]
 pub fn is_console(database: &str) -> bool {
     RESERVED_DATABASES.contains(&database)
@@ -23,41 +23,41 @@ pub fn is_console(database: &str) -> bool {
 pub struct Config {
     /// Section `[pgbouncer]`.
     pub settings: Settings,
-    /// Section `[databases]` by name, without `*`.
+    /// Section `[databases]` by name, without the entry `*`.
     pub databases: BTreeMap<String, Database>,
-    /// The entry `*` of `[databases]`: serves all names that have no entry.
+    /// The entry `*` of `[databases]`, which serves all names without an entry.
     pub fallback: Option<Database>,
     /// Section `[users]` by name.
     pub users: BTreeMap<String, UserSettings>,
     /// Section `[peers]` by number.
     pub peers: BTreeMap<u32, Peer>,
-    /// What the operator should be told of this configuration once, in the log.
+    /// Messages for the operator about this configuration, to be logged once.
     pub notes: Vec<Note>,
-    /// The settings of pgweir's own that stand in the file: PgBouncer would refuse it.
+    /// The settings in the file that only pgweir has: PgBouncer would refuse such a file.
     pub own: BTreeSet<(Scope, &'static str)>,
-    /// Where the keys of `[pgbouncer]` stand that were set in a file: what a value leads to (a file that
-    /// can't be read, an address that can't be listened on) shows later.
+    /// The places of the keys of `[pgbouncer]` that were set in a file. Problems with a value (a file that can't be
+    /// read, an address that can't be used) may appear only later.
     pub places: BTreeMap<&'static str, Place>,
 }
 
 /// A row of SHOW CONFIG.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigRow {
-    /// The setting.
+    /// The name of the setting.
     pub key: &'static str,
-    /// Its value; `None` is NULL.
+    /// The value. `None` is NULL.
     pub value: Option<String>,
-    /// Its default; `None` is NULL.
+    /// The default. `None` is NULL.
     pub default: Option<&'static str>,
-    /// Can it be changed without a restart?
+    /// Whether the setting can be changed without a restart.
     pub changeable: bool,
 }
 
 impl Config {
-    /// A configuration for one server without a file: listens on 127.0.0.1:6432 in transaction
-    /// mode, clients log in by SCRAM. `host` may be a name, an address, or a directory (`/...`) or
-    /// abstract name (`@...`) of a Unix socket. Database `dbname` and, by `*`, all others of that
-    /// server can be reached; an empty `dbname` leaves only `*`.
+    /// Creates a configuration for one server without a file: pgweir listens on 127.0.0.1:6432 in transaction mode, and
+    /// clients log in by SCRAM. `host` may be a name, an address, or a directory (`/...`) or abstract name (`@...`) of
+    /// a Unix socket. Clients can reach the database `dbname` and, through the entry `*`, all others of that server;
+    /// with an empty `dbname` there is only `*`.
     #[must_use]
     pub fn quick_start(host: &str, port: u16, dbname: &str) -> Self {
         let settings = Settings {
@@ -86,7 +86,7 @@ impl Config {
         }
     }
 
-    /// The entry that serves the database of this name; none for the console.
+    /// Returns the entry that serves the database of this name, or `None` for the console.
     #[must_use]
     pub fn database(&self, name: &str) -> Option<&Database> {
         if is_console(name) {
@@ -95,15 +95,15 @@ impl Config {
         self.databases.get(name).or(self.fallback.as_ref())
     }
 
-    /// May a client of this database and user get past the limits (`bypass_users`)?
+    /// Returns whether a client of this database and user may exceed the limits (`bypass_users`).
     #[must_use]
     pub fn may_bypass(&self, database: &str, user: &str) -> bool {
-        // Where anybody may claim any name, names say nothing.
+        // With `auth_type = any`, a client may claim any name, so names prove nothing.
         let is_proven = self.settings.auth_type != AuthType::Any;
         is_proven && !is_console(database) && self.settings.bypass_users.includes(database, user)
     }
 
-    /// The most servers of the pool of `database` and `user` (the one who logs in to the server).
+    /// Returns the largest number of server connections of the pool of `database` and `user` (the user on the server).
     #[must_use]
     pub fn pool_size(&self, database: &Database, user: &str) -> u32 {
         let user = self.users.get(user).and_then(|user| user.pool_size);
@@ -111,7 +111,7 @@ impl Config {
             .unwrap_or(self.settings.default_pool_size)
     }
 
-    /// The fewest servers of a pool of `database`.
+    /// Returns the smallest number of server connections of a pool of `database`.
     #[must_use]
     pub fn min_pool_size(&self, database: &Database) -> u32 {
         database
@@ -119,7 +119,7 @@ impl Config {
             .unwrap_or(self.settings.min_pool_size)
     }
 
-    /// The reserve of the pool of `database` and `user`.
+    /// Returns the reserve of the pool of `database` and `user`.
     #[must_use]
     pub fn reserve_pool_size(&self, database: &Database, user: &str) -> u32 {
         let user = self.users.get(user).and_then(|user| user.reserve_pool_size);
@@ -127,7 +127,8 @@ impl Config {
             .unwrap_or(self.settings.reserve_pool_size)
     }
 
-    /// What the pools of `database` may have above their size, and when.
+    /// Returns the number of server connections that the pools of `database` may have above their size when many
+    /// clients wait.
     #[must_use]
     pub fn overflow_size(&self, database: &Database) -> u32 {
         database
@@ -135,7 +136,7 @@ impl Config {
             .unwrap_or(self.settings.overflow_size)
     }
 
-    /// The most clients that wait before a pool of `database` uses its overflow.
+    /// Returns the largest number of waiting clients before a pool of `database` uses its overflow.
     #[must_use]
     pub fn overflow_waiting(&self, database: &Database) -> u32 {
         database
@@ -143,7 +144,7 @@ impl Config {
             .unwrap_or(self.settings.overflow_waiting)
     }
 
-    /// When servers of the pool of `database` and `user` go back.
+    /// Returns when server connections of the pool of `database` and `user` return to the pool.
     #[must_use]
     pub fn pool_mode(&self, database: &Database, user: &str) -> PoolMode {
         let user = self.users.get(user).and_then(|user| user.pool_mode);
@@ -151,7 +152,7 @@ impl Config {
             .unwrap_or(self.settings.pool_mode)
     }
 
-    /// What of a session the clients of `database` find on every server.
+    /// Returns which session state clients of `database` find on every server connection.
     #[must_use]
     pub fn session_state(&self, database: &Database) -> SessionState {
         database
@@ -159,21 +160,23 @@ impl Config {
             .unwrap_or(self.settings.session_state)
     }
 
-    /// Do clients of the pool of `database` and `user` find their sessions on every server?
+    /// Returns whether clients of the pool of `database` and `user` find their session state on every server
+    /// connection.
     #[must_use]
     pub fn carries_sessions(&self, database: &Database, user: &str) -> bool {
         self.pool_mode(database, user) == PoolMode::Transaction
             && self.session_state(database) == SessionState::Transparent
     }
 
-    /// The most servers of a pool of this size that clients of `database` may keep before it gets more.
+    /// Returns how many server connections of a pool of this size pinned clients of `database` may keep before the pool
+    /// gets more.
     #[must_use]
     pub fn max_pinned(&self, database: &Database, pool_size: u32) -> u32 {
         let share = database.max_pinned.unwrap_or(self.settings.max_pinned);
         share.of(pool_size)
     }
 
-    /// How long a pinned client of `database` and `user` may be idle; zero is no limit.
+    /// Returns how long a pinned client of `database` and `user` may be idle. Zero is no limit.
     #[must_use]
     pub fn pin_timeout(&self, database: &Database, user: &str) -> Micros {
         let of_user = self.users.get(user).and_then(|user| user.pin_timeout);
@@ -182,20 +185,20 @@ impl Config {
             .unwrap_or(self.settings.pin_timeout)
     }
 
-    /// Up to so many clients of a pool of `database`, each keeps its server.
+    /// Returns the number of clients of a pool of `database` up to which each client keeps its server connection.
     #[must_use]
     pub fn share_after(&self, database: &Database) -> u32 {
         database.share_after.unwrap_or(self.settings.share_after)
     }
 
-    /// Does each client of `database` and `user` keep its server until it leaves?
+    /// Returns whether each client of `database` and `user` keeps its server connection until it disconnects.
     #[must_use]
     pub fn is_dedicated(&self, database: &Database, user: &str) -> bool {
         let of_user = self.users.get(user).and_then(|user| user.dedicated);
         of_user.unwrap_or(database.dedicated)
     }
 
-    /// How long a client of the pool of `database` and `user` may wait; zero is no limit.
+    /// Returns how long a client of the pool of `database` and `user` may wait. Zero is no limit.
     #[must_use]
     pub fn query_wait_timeout(&self, database: &Database, user: &str) -> Micros {
         let user = self
@@ -206,35 +209,35 @@ impl Config {
             .unwrap_or(self.settings.query_wait_timeout)
     }
 
-    /// How long a query of `user` may run; zero is no limit.
+    /// Returns how long a query of `user` may run. Zero is no limit.
     #[must_use]
     pub fn query_timeout(&self, user: &str) -> Micros {
         self.of_user(user, |own| own.query_timeout)
             .unwrap_or(self.settings.query_timeout)
     }
 
-    /// How long a client of `user` may be idle in a transaction; zero is no limit.
+    /// Returns how long a client of `user` may be idle in a transaction. Zero is no limit.
     #[must_use]
     pub fn idle_transaction_timeout(&self, user: &str) -> Micros {
         self.of_user(user, |own| own.idle_transaction_timeout)
             .unwrap_or(self.settings.idle_transaction_timeout)
     }
 
-    /// How long a transaction of `user` may last; zero is no limit.
+    /// Returns how long a transaction of `user` may last. Zero is no limit.
     #[must_use]
     pub fn transaction_timeout(&self, user: &str) -> Micros {
         self.of_user(user, |own| own.transaction_timeout)
             .unwrap_or(self.settings.transaction_timeout)
     }
 
-    /// How long a client of `user` may be idle; zero is no limit.
+    /// Returns how long a client of `user` may be idle. Zero is no limit.
     #[must_use]
     pub fn client_idle_timeout(&self, user: &str) -> Micros {
         self.of_user(user, |own| own.client_idle_timeout)
             .unwrap_or(self.settings.client_idle_timeout)
     }
 
-    /// Is there any limit to how long a client may be idle, or keep a server?
+    /// Returns whether any limit applies to the time that a client may be idle, or keep a server connection.
     #[must_use]
     pub fn has_client_timeouts(&self) -> bool {
         let of_databases = self.databases.values().chain(&self.fallback);
@@ -262,13 +265,13 @@ impl Config {
         all.any(|timeout| !timeout.is_zero())
     }
 
-    /// A user's own time, if there is one; zero is none, as in PgBouncer.
+    /// Returns the time that is set for a user. Zero counts as not set, as in PgBouncer.
     fn of_user(&self, user: &str, of: fn(&UserSettings) -> Option<Micros>) -> Option<Micros> {
         let own = self.users.get(user).and_then(of);
         own.filter(|time| !time.is_zero())
     }
 
-    /// How long a server of `database` is used; zero is once.
+    /// Returns the lifetime of a server connection of `database`. With zero, a server connection is used once.
     #[must_use]
     pub fn server_lifetime(&self, database: &Database) -> Micros {
         let own = database
@@ -277,7 +280,7 @@ impl Config {
         own.unwrap_or(self.settings.server_lifetime)
     }
 
-    /// The most servers of `database`; zero is no limit.
+    /// Returns the largest number of server connections of `database`. Zero is no limit.
     #[must_use]
     pub fn max_db_connections(&self, database: &Database) -> u32 {
         database
@@ -286,7 +289,7 @@ impl Config {
             .unwrap_or(self.settings.max_db_connections)
     }
 
-    /// The most clients of `database`; zero is no limit.
+    /// Returns the largest number of clients of `database`. Zero is no limit.
     #[must_use]
     pub fn max_db_client_connections(&self, database: &Database) -> u32 {
         database
@@ -295,7 +298,7 @@ impl Config {
             .unwrap_or(self.settings.max_db_client_connections)
     }
 
-    /// The most servers of `user`; zero is no limit.
+    /// Returns the largest number of server connections of `user`. Zero is no limit.
     #[must_use]
     pub fn max_user_connections(&self, user: &str) -> u32 {
         let own = self
@@ -306,7 +309,7 @@ impl Config {
             .unwrap_or(self.settings.max_user_connections)
     }
 
-    /// The most clients of `user`; zero is no limit.
+    /// Returns the largest number of clients of `user`. Zero is no limit.
     #[must_use]
     pub fn max_user_client_connections(&self, user: &str) -> u32 {
         let own = self
@@ -317,7 +320,7 @@ impl Config {
             .unwrap_or(self.settings.max_user_client_connections)
     }
 
-    /// The keys whose values in `new` differ, but can only take effect by a restart.
+    /// Returns the keys whose values differ in `new`, but can only take effect by a restart.
     #[must_use]
     pub fn needs_restart(&self, new: &Config) -> Vec<&'static str> {
         let differing = self.settings.differing(&new.settings).into_iter();
@@ -327,8 +330,8 @@ impl Config {
             .collect()
     }
 
-    /// The notes of this newly loaded configuration that the operator has not been told already: new
-    /// ones, and those of keys with another value than in the one in force.
+    /// Returns the notes of this newly loaded configuration that were not logged before: new notes, and those of keys
+    /// whose value differs from the one in force.
     pub fn news<'a>(&'a self, running: &'a Config) -> impl Iterator<Item = &'a Note> {
         self.notes.iter().filter(|note| {
             let told = running.notes.iter().any(|before| {
@@ -362,13 +365,13 @@ impl Config {
         }
     }
 
-    /// Makes this newly loaded configuration the successor of the one in force: what can only change
-    /// by a restart stays as it is.
+    /// Makes this newly loaded configuration the successor of the one in force: settings that only a restart can change
+    /// keep their values.
     pub fn succeed(&mut self, running: &Config) {
         self.settings.keep_fixed(&running.settings);
     }
 
-    /// The rows of SHOW CONFIG, by key.
+    /// Returns the rows of SHOW CONFIG, by key.
     #[must_use]
     pub fn rows(&self) -> Vec<ConfigRow> {
         let texts = self.settings.texts().into_iter();
@@ -385,7 +388,7 @@ impl Config {
     }
 }
 
-/// Is there an entry that `changed` tells from the old one, or from `default` if it is new?
+/// Returns whether `changed` finds a difference between an entry and the old one, or between a new entry and `default`.
 fn differs<K: Ord, V>(
     new: &BTreeMap<K, V>,
     old: &BTreeMap<K, V>,
@@ -397,13 +400,13 @@ fn differs<K: Ord, V>(
 }
 
 impl Settings {
-    /// The longest message that is passed on: `max_packet_size`, within what makes sense.
+    /// Returns the longest message that pgweir forwards: `max_packet_size`, within sensible bounds.
     #[must_use]
     pub fn longest_message(&self) -> u32 {
         self.max_packet_size.clamp(PACKET_MIN, PACKET_MAX)
     }
 
-    /// The part of the system that `syslog_facility` names; a name that stands for none is `daemon`.
+    /// Returns the facility that `syslog_facility` names. An unknown name means `daemon`.
     #[must_use]
     pub fn facility(&self) -> SyslogFacility {
         SyslogFacility::parse(&self.syslog_facility).unwrap_or(SyslogFacility::Daemon)
@@ -411,13 +414,13 @@ impl Settings {
 }
 
 impl Database {
-    /// The database's name on the server, for a client that asked for `requested`.
+    /// Returns the database's name on the server, for a client that asked for `requested`.
     #[must_use]
     pub fn dbname_for<'a>(&'a self, requested: &'a str) -> &'a str {
         self.dbname.as_deref().unwrap_or(requested)
     }
 
-    /// Who logs in to the server, for a client who is `client`.
+    /// Returns the user on the server, for a client that logged in as `client`.
     #[must_use]
     pub fn user_for<'a>(&'a self, client: &'a str) -> &'a str {
         self.user.as_deref().unwrap_or(client)

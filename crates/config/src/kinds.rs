@@ -1,4 +1,4 @@
-//! The types of settings that are more than a number or a text.
+//! The types of settings that are neither a number nor a text.
 
 use std::fmt;
 
@@ -7,31 +7,31 @@ use crate::{
     value::{BadValue, Value},
 };
 
-/// A span of time in microseconds. What zero means is the setting's own: mostly "disabled".
+/// A span of time in microseconds. The meaning of zero depends on the setting: mostly "disabled".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Micros(pub u64);
 
 impl Micros {
-    /// So many seconds.
+    /// Returns a time of so many seconds.
     #[must_use]
     pub const fn from_secs(secs: u64) -> Self {
         Self(secs * 1_000_000)
     }
 
-    /// So many milliseconds.
+    /// Returns a time of so many milliseconds.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis * 1_000)
     }
 
-    /// Is it zero?
+    /// Returns whether the time is zero.
     #[must_use]
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
 }
 
-/// In seconds, as C's `%g` prints them: `15`, `1.5`.
+/// Prints seconds, as C's `%g` does: `15`, `1.5`.
 impl fmt::Display for Micros {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.show())
@@ -48,7 +48,7 @@ impl Secret {
         Self(text.into())
     }
 
-    /// The text itself, for the one who has to prove it.
+    /// Returns the text itself, for code that has to prove the secret.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
@@ -65,7 +65,7 @@ impl fmt::Debug for Secret {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileMode(pub u32);
 
-/// Declares an enum whose variants are spelled in the ini file as given, in any case.
+/// Declares an enum whose variants have the given spelling in the ini file, in any case.
 macro_rules! choices {
     ($(#[$meta:meta])* pub enum $name:ident { $($(#[$note:meta])* $variant:ident = $text:literal,)+ }) => {
         $(#[$meta])*
@@ -73,7 +73,7 @@ macro_rules! choices {
         pub enum $name { $($(#[$note])* $variant,)+ }
 
         impl $name {
-            /// How the ini file spells it.
+            /// Returns the spelling in the ini file.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $text,)+ }
@@ -104,9 +104,9 @@ macro_rules! choices {
 }
 
 choices! {
-    /// When a server goes back to its pool.
+    /// When a server connection returns to its pool.
     pub enum PoolMode {
-        /// When its client leaves.
+        /// When its client disconnects.
         Session = "session",
         /// When the transaction ends.
         Transaction = "transaction",
@@ -116,39 +116,39 @@ choices! {
 }
 
 choices! {
-    /// What of a session clients find on every server, in transaction mode.
+    /// Which session state clients find on every server connection, in transaction mode.
     pub enum SessionState {
-        /// All of it: as if each client had a server of its own.
+        /// All session state, as if each client had its own server connection.
         Transparent = "transparent",
-        /// What PgBouncer follows.
+        /// The parameters that PgBouncer tracks.
         Off = "off",
     }
 }
 
 choices! {
-    /// What becomes of a server that may keep what no clean takes away.
+    /// What happens to a server connection that may keep state that no clean removes.
     pub enum Unclean {
-        /// It is closed.
+        /// The server connection is closed.
         Close = "close",
-        /// It is cleaned all the same.
+        /// The server connection is cleaned all the same.
         Ignore = "ignore",
     }
 }
 
 choices! {
-    /// When servers are cleaned before another client gets them.
+    /// When server connections are cleaned before another client gets them.
     pub enum HandoverClean {
-        /// When they hold, or may hold, something of a session.
+        /// When they have, or may have, session state.
         Auto = "auto",
-        /// Each time that they go back.
+        /// Each time they return to the pool.
         Always = "always",
     }
 }
 
 choices! {
-    /// How clients prove who they are.
+    /// How clients authenticate.
     pub enum AuthType {
-        /// No proof, and any name: the server's user is the one that the database forces.
+        /// No proof, and any name: the user on the server is the one that the database forces.
         Any = "any",
         /// No proof, but the user must be known.
         Trust = "trust",
@@ -158,7 +158,7 @@ choices! {
         Md5 = "md5",
         /// A TLS client certificate.
         Cert = "cert",
-        /// As the HBA file says.
+        /// By the rules of the HBA file.
         Hba = "hba",
         /// A password checked by an LDAP server.
         Ldap = "ldap",
@@ -170,27 +170,27 @@ choices! {
 }
 
 choices! {
-    /// What is asked of TLS.
+    /// The required level of TLS.
     pub enum SslMode {
         /// No TLS.
         Disable = "disable",
-        /// If the other side wants it.
+        /// TLS if the other side wants it.
         Allow = "allow",
-        /// If the other side can do it.
+        /// TLS if the other side supports it.
         Prefer = "prefer",
-        /// Always.
+        /// TLS always.
         Require = "require",
-        /// Always, with a certificate that a known authority signed.
+        /// TLS always, with a certificate that a known authority signed.
         VerifyCa = "verify-ca",
-        /// Also the name in the certificate must be right.
+        /// As `verify-ca`, and the name in the certificate must match.
         VerifyFull = "verify-full",
     }
 }
 
 choices! {
-    /// How TLS begins with a server.
+    /// How a TLS connection to a server begins.
     pub enum TlsNegotiation {
-        /// The server is asked first.
+        /// With a request to the server.
         Postgres = "postgres",
         /// At once.
         Direct = "direct",
@@ -198,9 +198,9 @@ choices! {
 }
 
 choices! {
-    /// Is TLS spoken on `http_listen`?
+    /// Whether `http_listen` uses TLS.
     pub enum HttpTls {
-        /// As with clients (`client_tls_sslmode`).
+        /// As for clients (`client_tls_sslmode`).
         Client = "client",
         /// Never.
         Disable = "disable",
@@ -208,13 +208,13 @@ choices! {
 }
 
 impl SslMode {
-    /// Is a connection without TLS none?
+    /// Returns whether connections without TLS are refused.
     #[must_use]
     pub fn is_required(self) -> bool {
         matches!(self, Self::Require | Self::VerifyCa | Self::VerifyFull)
     }
 
-    /// Must the other side show a certificate that a known authority signed?
+    /// Returns whether the other side must show a certificate that a known authority signed.
     #[must_use]
     pub fn verifies(self) -> bool {
         matches!(self, Self::VerifyCa | Self::VerifyFull)
@@ -222,17 +222,17 @@ impl SslMode {
 }
 
 choices! {
-    /// Which host of a list a new server connection goes to.
+    /// The host of a list to which a new server connection is opened.
     pub enum LoadBalance {
-        /// Each in turn.
+        /// Each host in turn.
         RoundRobin = "round-robin",
-        /// The same one until it fails.
+        /// The same host until it fails.
         Disable = "disable",
     }
 }
 
 choices! {
-    /// Which part of the system a line in syslog comes from.
+    /// The facility of pgweir's lines in syslog.
     pub enum SyslogFacility {
         /// `LOG_DAEMON`
         Daemon = "daemon",
@@ -261,12 +261,12 @@ choices! {
     }
 }
 
-/// How much younger than the oldest waiter a client may be and still be served before it.
+/// How much younger than the oldest waiter a client may be to be served before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FairWindow {
-    /// The larger of 2 ms and a quarter of the oldest's wait.
+    /// The larger of 2 ms and a quarter of the oldest waiter's wait.
     Auto,
-    /// So much; 0 is strict order.
+    /// This time; 0 is strict order.
     Micros(Micros),
 }
 

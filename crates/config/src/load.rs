@@ -1,4 +1,4 @@
-//! Files to a checked configuration.
+//! Loads files into a checked configuration.
 
 use std::{
     collections::BTreeMap,
@@ -15,21 +15,21 @@ use crate::{
     table::{Accepted, SetError},
 };
 
-/// How deep files may include each other.
+/// The largest depth of files that include each other.
 const INCLUDE_DEPTH_MAX: usize = 10;
 
-/// The highest number of a peer: cancel keys have 14 bits for it.
+/// The largest number of a peer: cancel keys have 14 bits for it.
 const PEER_ID_MAX: u32 = 16_383;
 
-/// Other names of keys of entries.
+/// Aliases of keys of entries.
 const ALIASES: [(&str, &str); 1] = [("reserve_pool", "reserve_pool_size")];
 
 impl Config {
-    /// Reads the ini file at `path`; `read` gives a file's text. Included files are named to it as
-    /// they are written.
+    /// Reads the ini file at `path`. `read` returns a file's text. Included files are passed to `read` as they are
+    /// written.
     ///
     /// # Errors
-    /// All that is wrong with the file and those that it includes.
+    /// All problems of the file and of those that it includes.
     pub fn load(
         path: &Path,
         read: &mut dyn FnMut(&Path) -> io::Result<String>,
@@ -52,11 +52,11 @@ impl Config {
         loader.finish(path)
     }
 
-    /// This configuration with one key of `[pgbouncer]` changed, as if its file had it so; and
-    /// what the operator should know of that.
+    /// Returns this configuration with one key of `[pgbouncer]` changed, as if the file set it so, and a message for
+    /// the operator.
     ///
     /// # Errors
-    /// No such key, a wrong value, or a key that only a restart can change.
+    /// An unknown key, a wrong value, or a key that only a restart can change.
     pub fn with_setting(
         &self,
         key: &str,
@@ -75,12 +75,12 @@ impl Config {
     }
 }
 
-/// Where the lines that come belong.
+/// The section of the following lines.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Section {
     /// Before the first section.
     None,
-    /// In a section that there is not; its lines are skipped.
+    /// An unknown section, whose lines are skipped.
     Unknown,
     Known(Scope),
 }
@@ -89,10 +89,10 @@ struct Loader<'a> {
     read: &'a mut dyn FnMut(&Path) -> io::Result<String>,
     config: Config,
     section: Section,
-    /// The file being read, and those that include it.
+    /// The file that is being read, and the files that include it.
     files: Vec<PathBuf>,
     problems: Vec<Problem>,
-    /// By scope, name of the entry (empty in the global scope) and key.
+    /// Notes by scope, name of the entry (empty in the global scope) and key.
     notes: BTreeMap<(Scope, String, &'static str), Note>,
 }
 
@@ -216,7 +216,7 @@ impl Loader<'_> {
         }
     }
 
-    /// Sets the keys of one entry; false if anything is wrong.
+    /// Sets the keys of one entry. Returns `false` if any of them is wrong.
     fn keys(
         &mut self,
         scope: Scope,
@@ -257,7 +257,7 @@ impl Loader<'_> {
                     after_secret |= accepted.info.secret;
                     self.accept(scope, entry, accepted, place);
                 }
-                // What looks like a key here may be a piece of the password.
+                // Text that looks like a key here may be a part of the password.
                 Err(SetError::Unknown) if after_secret => {
                     let why = "unknown key after the password: a password with spaces needs single quotes";
                     self.problem(
@@ -319,7 +319,7 @@ impl Loader<'_> {
     }
 }
 
-/// One note for each key and scope, however many entries have it: the first in the file.
+/// Returns one note for each key and scope, however many entries have it: the first in the file.
 fn once_each(notes: BTreeMap<(Scope, String, &'static str), Note>) -> Vec<Note> {
     let mut first: BTreeMap<(Scope, &'static str), Note> = BTreeMap::new();
     for ((scope, _, key), note) in notes {
@@ -333,7 +333,7 @@ fn once_each(notes: BTreeMap<(Scope, String, &'static str), Note>) -> Vec<Note> 
     notes
 }
 
-/// Why a key could not be set.
+/// Returns the problem that describes why a key could not be set.
 fn refusal(error: SetError, scope: Scope, key: &str, value: &str) -> ProblemKind {
     let key = key.to_owned();
     match error {
@@ -357,7 +357,7 @@ fn refusal(error: SetError, scope: Scope, key: &str, value: &str) -> ProblemKind
     }
 }
 
-/// What the operator should know of a key that was set.
+/// Returns the message for the operator about a key that was set.
 fn remark(accepted: &Accepted) -> Option<&'static str> {
     match accepted.info.effect {
         Effect::Now => accepted.note,
@@ -374,7 +374,7 @@ fn wrong_section(key: &str, scope: Scope, belongs: Vec<Scope>) -> ProblemKind {
     }
 }
 
-/// Is this what stands in [databases], under a name that is no setting's?
+/// Returns whether this is an entry of `[databases]` whose name is no setting.
 fn is_database_entry(key: &str, value: &str) -> bool {
     let known = |key: &str| {
         Scope::Database

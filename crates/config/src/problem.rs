@@ -1,4 +1,4 @@
-//! What can be wrong with an ini file, said so that it can be put right.
+//! The problems of an ini file, described so that the operator can fix them.
 
 use std::{error, fmt, path::PathBuf};
 
@@ -9,7 +9,7 @@ use crate::Scope;
 pub struct Place {
     /// The file, as it was named on the command line or in `%include`.
     pub file: PathBuf,
-    /// The line, from 1; 0 for the file as a whole.
+    /// The line, from 1, or 0 for the file as a whole.
     pub line: usize,
 }
 
@@ -22,12 +22,12 @@ impl fmt::Display for Place {
     }
 }
 
-/// One thing that is wrong.
+/// One problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Where.
+    /// The place of the problem.
     pub place: Place,
-    /// What.
+    /// The kind of the problem.
     pub kind: ProblemKind,
 }
 
@@ -37,47 +37,47 @@ impl fmt::Display for Problem {
     }
 }
 
-/// What can be wrong. No variant holds a secret.
+/// The kinds of problems. No variant holds a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProblemKind {
-    /// The file could not be read: the system's words.
+    /// The file could not be read, with the system's error message.
     Unreadable(String),
-    /// A file that it includes can't be read.
+    /// An included file can't be read.
     UnreadableInclude {
-        /// As it is written.
+        /// The file, as written.
         file: PathBuf,
-        /// Why.
+        /// The reason.
         error: String,
     },
-    /// Files include each other, or too deep.
+    /// Files include each other, or their depth is too large.
     IncludeTooDeep,
-    /// The line is none of the forms that there are: what it should be.
+    /// The line has none of the possible forms; describes the right one.
     Syntax(&'static str),
-    /// A key before the first section.
+    /// A key stands before the first section.
     NoSection(String),
-    /// No such section.
+    /// The section does not exist.
     UnknownSection {
-        /// As written.
+        /// The name, as written.
         name: String,
-        /// A section with a name much like it.
+        /// A section with a similar name.
         nearest: Option<&'static str>,
     },
-    /// No such key in this section.
+    /// The section has no such key.
     UnknownKey {
-        /// As written.
+        /// The key, as written.
         key: String,
-        /// Where it stands.
+        /// The section in which the key stands.
         scope: Scope,
-        /// A key with a name much like it.
+        /// A key with a similar name.
         nearest: Option<&'static str>,
     },
-    /// The key is known, but in another section.
+    /// The key belongs to another section.
     WrongSection {
-        /// As written.
+        /// The key, as written.
         key: String,
-        /// Where it stands.
+        /// The section in which the key stands.
         scope: Scope,
-        /// Where it can stand.
+        /// The sections in which the key may stand.
         belongs: Vec<Scope>,
     },
     /// The value is wrong.
@@ -86,14 +86,14 @@ pub enum ProblemKind {
         key: String,
         /// The value as written; `None` if it is a secret.
         value: Option<String>,
-        /// What would be right.
+        /// The right form of a value.
         expected: String,
     },
     /// The entry of a database, user or peer is not a list of `key=value`.
     BadEntry {
         /// The entry's name.
         entry: String,
-        /// What is wrong with it.
+        /// The problem of the entry.
         why: &'static str,
     },
     /// The name belongs to the console.
@@ -176,7 +176,7 @@ impl fmt::Display for ProblemKind {
     }
 }
 
-/// All that is wrong, in the order of the lines; never empty. Displayed one to a line.
+/// All problems, in the order of the lines; never empty. Displays one problem per line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problems(pub Vec<Problem>);
 
@@ -192,16 +192,16 @@ impl fmt::Display for Problems {
 
 impl error::Error for Problems {}
 
-/// Something accepted that the operator should know: a key without effect, mostly.
+/// A message about an accepted setting, mostly about a key without effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
-    /// Where it is set.
+    /// The place of the setting.
     pub place: Place,
-    /// The section that it is set in.
+    /// The section of the setting.
     pub scope: Scope,
     /// The key.
     pub key: &'static str,
-    /// What is to be known.
+    /// The message.
     pub text: &'static str,
 }
 

@@ -1,11 +1,13 @@
-//! What is certified of a database: read by one worker from one of its servers, and used by all.
+//! The catalog of each database: what pgweir knows of its functions and relations (its [`Certificates`]). One worker
+//! reads the facts from a server connection, all workers use the certificates that follow from them.
 //!
-//! An entry of `[databases]` has a [`Catalog`] of its own until a server has said which physical database the
-//! entry leads to; from then on all entries that lead there use one. So DDL through any of them counts for all.
-//! DDL through an entry whose database is not known yet counts for every database.
+//! Each entry of `[databases]` has its own [`Catalog`] until a server has identified the physical database of the
+//! entry. From then on, all entries of that database share one catalog, so DDL through any of them counts for all. DDL
+//! through an entry whose database is not identified yet counts for every database.
 //!
-//! From the moment when a text is sent that may do DDL, nothing is certain, until the catalog has been read
-//! after the end of that text's transaction. A reading that has seen DDL begin or end is of no use.
+//! Before a client's text that may do DDL is sent, the certificates become invalid. They stay invalid until the
+//! transaction of that text has ended and the catalog has been read again. A reading during which DDL began or ended is
+//! discarded.
 
 mod connected;
 
@@ -26,42 +28,43 @@ use crate::{
     time::Time,
 };
 
-/// A reading that took longer than this many microseconds is given up, and may be begun anew.
+/// The time in microseconds after which a reading is given up, and another one may begin.
 const READING_MAX: u64 = 30_000_000;
-/// At least so many microseconds lie between two readings.
+/// The shortest pause between two readings, in microseconds.
 const PAUSE_MIN: u64 = 5_000;
-/// A catalog is being read for at most one in so many microseconds,
+/// The shortest pause between two readings, as a multiple of the time that the last reading took.
 const SHARE: u64 = 20;
-/// and, while nothing is certified since it may have changed, in so many.
+/// The same multiple while the certificates are invalid because the catalog may have changed.
 const SHARE_AFTER_DDL: u64 = 4;
 
-/// For so many microseconds after DDL, a standby may not have replayed it: what it tells of its catalog does not count.
+/// The time in microseconds after DDL in which a standby may not have replayed it: facts from a standby are discarded.
 const REPLAY_MAX: u64 = 60_000_000;
 
-/// What is said of an entry of `[databases]` that leads to several clusters.
+/// The reason that is shown for an entry of `[databases]` whose servers belong to several clusters.
 const MIXED: &str = "its servers are of different databases";
 
 /// The certificates of one database.
 #[derive(Debug, Default)]
 pub struct Catalog {
-    /// The catalog of another entry that leads to the same database. It leads nowhere else itself.
+    /// The catalog of another entry for the same database, which replaces this one. That catalog has no replacement
+    /// itself.
     same: OnceLock<Arc<Catalog>>,
     others: Arc<Catalogs>,
-    /// Those of the certificates in force: what workers look at.
+    /// The generation of the certificates in force. Workers compare it with theirs.
     generation: AtomicU64,
     state: Mutex<State>,
-    /// The schema in force, as far as clients' own statements have changed it.
+    /// The number of the schema in force. Only statements of clients change it.
     schema: AtomicU32,
-    /// How many schemas there have been, in transactions too.
+    /// The number of schemas so far, those inside transactions included.
     schemas: AtomicU32,
-    /// How often a server has said that a plan is stale.
+    /// The number of errors by which servers reported a stale plan.
     stale_plans: AtomicU32,
 }
 
 /// All catalogs of the process.
 #[derive(Debug, Default)]
 pub struct Catalogs {
-    /// One of them has been read.
+    /// Whether at least one catalog has been read.
     is_any_read: AtomicBool,
     list: Mutex<Vec<Weak<Catalog>>>,
 }
@@ -69,87 +72,90 @@ pub struct Catalogs {
 #[derive(Debug, Default)]
 struct State {
     certificates: Certificates,
-    /// Which database it is of.
+    /// The physical database of the catalog.
     identity: Option<Identity>,
-    /// Servers have named different databases: nothing is ever certified.
+    /// Whether servers of the entry reported different databases: then nothing is ever certified.
     is_mixed: bool,
-    /// Counts what may have changed it: what was read before says nothing of it.
+    /// The number of possible changes of the catalog. Facts that were read before the last change are invalid.
     changes: u64,
-    /// The last change that a reading took note of, and when.
+    /// The last change that a reading noticed, and the time when it did.
     noted: (u64, Time),
-    /// Transactions under way that may change it.
+    /// Transactions in progress that may change the catalog.
     ddl: u32,
-    /// Transactions under way whose DDL was judged quiet,
+    /// Transactions in progress whose DDL leaves the certificates valid (quiet DDL).
     quiet: u32,
-    /// under the certificates before so many changes.
+    /// The number of invalidations so far. Quiet DDL that began before the last one counts as DDL.
     judged_at: u64,
-    /// Something may have changed since the last reading.
+    /// Whether something may have changed since the last reading.
     is_stale: bool,
-    /// Something has changed that leaves what is known in force.
+    /// Whether quiet DDL has changed something: the certificates stay valid.
     is_behind: bool,
-    /// A reading is under way since.
+    /// The time when the reading in progress began.
     begun_at: Option<Time>,
-    /// When the last one ended, and how many microseconds it took.
+    /// The time when the last reading ended, and its duration in microseconds.
     read_at: Option<(Time, u64)>,
-    /// How many readings have been of use.
+    /// The number of successful readings.
     readings: u64,
-    /// The reason that was last logged.
+    /// The last reason that was logged.
     logged: Option<Box<str>>,
     /// Server connections to the database.
     servers: u32,
-    /// There was no server connection since the database has said which it is: another one may have its name now.
+    /// Whether all server connections were closed since the database was identified: its name may belong to another
+    /// database by now.
     is_unsure: bool,
-    /// What was in force at that moment, and the number of changes since when it may be again.
+    /// The certificates at that moment, and the number of changes. The certificates become valid again if that number
+    /// is still the same.
     kept: Option<(Certificates, u64)>,
 }
 
-/// A reading under way.
+/// A reading in progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reading {
     changes: u64,
     begun_at: Time,
-    /// The server is only asked which database it is connected to.
+    /// Whether the reading only asks the server for the identity of its database.
     pub is_of_identity: bool,
 }
 
-/// A transaction that may change catalogs; it ends when this is dropped.
+/// A transaction that may change catalogs. Dropping the value ends the transaction.
 #[derive(Debug)]
 pub struct Ddl {
     catalogs: Vec<Arc<Catalog>>,
-    /// Its DDL was judged quiet, under certificates of this number.
+    /// The number of invalidations (`State::judged_at`) when the DDL was found to be quiet.
     quiet: Option<u64>,
 }
 
 impl Ddl {
-    /// Was all DDL of the transaction judged quiet?
+    /// Returns whether all DDL of the transaction was found to be quiet.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         self.quiet.is_some()
     }
 }
 
-/// What there is to tell of a catalog.
+/// The state of a catalog, for the console and the metrics.
 #[derive(Debug)]
 pub struct CatalogReport {
     /// The certificates in force.
     pub certificates: Certificates,
-    /// Which database it is of, if that is known.
+    /// The physical database, if it is known.
     pub identity: Option<Identity>,
-    /// A reading has been of use, and nothing may have changed since.
+    /// Whether a reading has succeeded and nothing may have changed since.
     pub is_known: bool,
-    /// The last reading: its end, and how many microseconds it took.
+    /// The time when the last reading ended, and its duration in microseconds.
     pub read_at: Option<(Time, u64)>,
-    /// How many readings have been of use.
+    /// The number of successful readings.
     pub readings: u64,
-    /// Transactions under way that may change it.
+    /// Transactions in progress that may change the catalog.
     pub ddl: u32,
-    /// Servers of the entry have named different databases.
+    /// Whether servers of the entry reported different databases.
     pub is_mixed: bool,
 }
 
 impl CatalogReport {
-    /// `unread` and `unknown`: every text is opaque until the catalog has been read, `unknown` for a change that
-    /// was seen; `opaque`: for what was read. Else `known`.
+    /// Returns `unread` if the catalog was never read, `unknown` if it may have changed since the last reading (in both
+    /// states every text is opaque until the next reading), `opaque` if the facts that were read make every text
+    /// opaque, else `known`.
     #[must_use]
     pub fn state(&self) -> &'static str {
         if self.is_mixed || self.certificates.opaque_reason().is_some() {
@@ -163,7 +169,7 @@ impl CatalogReport {
         }
     }
 
-    /// Why every text is opaque, if it is so for long.
+    /// Returns the reason why every text is opaque, if the next reading won't change that.
     #[must_use]
     pub fn reason(&self) -> Option<&str> {
         if self.is_mixed {
@@ -174,7 +180,7 @@ impl CatalogReport {
 }
 
 impl Catalogs {
-    /// A new catalog of an entry.
+    /// Creates the catalog of an entry.
     #[must_use]
     pub fn add(self: &Arc<Self>) -> Arc<Catalog> {
         let catalog = Arc::new(Catalog {
@@ -193,46 +199,46 @@ impl Catalogs {
 }
 
 impl Catalog {
-    /// The one that is used in its place.
+    /// Returns the catalog that replaces this one, or this one.
     #[inline]
     fn real(&self) -> &Self {
         self.same.get().map_or(self, |same| same)
     }
 
-    /// Tells the certificates in force from earlier ones.
+    /// Returns the number that distinguishes the certificates in force from earlier ones.
     #[must_use]
     #[inline]
     pub fn generation(&self) -> u64 {
         self.real().generation.load(Ordering::Acquire)
     }
 
-    /// The certificates in force.
+    /// Returns the certificates in force.
     #[must_use]
     pub fn certificates(&self) -> Certificates {
         self.real().state.lock().certificates.clone()
     }
 
-    /// Is anything certified of any database?
+    /// Returns whether the catalog of at least one database has been read.
     #[must_use]
     #[inline]
     pub fn is_any_read(&self) -> bool {
         self.others.is_any_read.load(Ordering::Acquire)
     }
 
-    /// Does another catalog stand for it?
+    /// Returns whether another catalog replaces this one.
     #[must_use]
     pub fn is_alias(&self) -> bool {
         self.same.get().is_some()
     }
 
-    /// Is the catalog to be read soon, since it may have changed?
+    /// Returns whether the catalog should be read soon, since it may have changed.
     #[must_use]
     pub fn is_stale(&self) -> bool {
         let state = self.real().state.lock();
         state.is_stale && !state.is_mixed
     }
 
-    /// Is the catalog to be read now? `interval` is the longest time without, in microseconds.
+    /// Begins a reading if one is due. `interval` is the longest time between two readings, in microseconds.
     pub fn begin(&self, interval: u64, now: Time) -> Option<Reading> {
         let mut state = self.real().state.lock();
         let is_read = state.begun_at.is_some_and(|at| now.since(at) < READING_MAX);
@@ -275,7 +281,7 @@ impl Catalog {
         })
     }
 
-    /// A reading has ended: these are the facts, if it went well. `address` is where the server is.
+    /// Ends a reading. `facts` are the facts if the reading succeeded, `address` is the address of the server.
     pub fn finish(&self, reading: Reading, facts: Option<Facts>, address: &str, now: Time) {
         let facts = facts.filter(Facts::is_whole);
         let identity = facts.as_ref().and_then(|facts| facts.identity(address));
@@ -309,7 +315,8 @@ impl Catalog {
             {
                 state.readings += 1;
                 self.others.is_any_read.store(true, Ordering::Release);
-                // Other certificates with the same say change nothing for those who use them.
+                // Equal certificates are not replaced: replacing them would only invalidate what workers derived from
+                // them.
                 if state.certificates.id() != read.id() || state.readings == 1 {
                     real.put(&mut state, read);
                 }
@@ -331,7 +338,8 @@ impl Catalog {
         self.generation.store(generation, Ordering::Release);
     }
 
-    /// A server has said which database it is of: another entry may lead there.
+    /// Records the identity that a server reported, and merges this catalog with those of other entries for the same
+    /// database.
     fn identify(&self, identity: &Identity) {
         {
             let mut state = self.state.lock();
@@ -340,7 +348,8 @@ impl Catalog {
             }
             state.identity = Some(identity.clone());
         }
-        // The first in the list stands for all, so that two that join do not take each other.
+        // The first catalog in the list replaces all others, so that two catalogs that merge at once don't replace each
+        // other.
         let living = self.others.living();
         let of_same = |catalog: &&Arc<Self>| {
             let state = catalog.state.lock();
@@ -354,7 +363,7 @@ impl Catalog {
         }
     }
 
-    /// Stands for another one from now on.
+    /// Replaces another catalog from now on.
     fn take_over(self: &Arc<Self>, other: &Self) {
         let (ddl, servers, generation) = {
             let state = other.state.lock();
@@ -373,7 +382,7 @@ impl Catalog {
         if ddl > 0 {
             state.doubt();
         }
-        // Who has looked at the other one notices.
+        // Workers that have seen the other catalog's generation notice the change.
         self.generation.fetch_max(generation, Ordering::AcqRel);
         let certificates = match ddl {
             0 => state.certificates.clone(),
@@ -382,42 +391,43 @@ impl Catalog {
         self.put(&mut state, certificates);
     }
 
-    /// The schema in force: a statement that was prepared under another one may give other columns now.
+    /// Returns the schema in force. A statement that was prepared under another schema may return other columns now.
     #[must_use]
     #[inline]
     pub fn schema(&self) -> u32 {
         self.real().schema.load(Ordering::Acquire)
     }
 
-    /// A client is about to change the schema, in its transaction: the number of what it sees there.
+    /// Returns a new schema number for a client that is about to change the schema inside its transaction.
     #[must_use]
     pub fn schema_within(&self) -> u32 {
         let schemas = &self.real().schemas;
         schemas.fetch_add(1, Ordering::AcqRel).wrapping_add(1)
     }
 
-    /// That transaction is over: what was prepared before is of another schema, or may be.
+    /// Ends that transaction: the schema of statements that were prepared before may be outdated.
     pub fn schema_changed(&self) {
         let number = self.schema_within();
         self.real().schema.store(number, Ordering::Release);
     }
 
-    /// A server has said that a statement's plan is stale: something has changed that no client's text has told of. What
-    /// servers have prepared before is made anew before it is used.
+    /// Records that a server reported a stale plan: something has changed the schema that no text of a client
+    /// contained. Statements that servers have prepared before are prepared again before their next use.
     pub fn plan_is_stale(&self) {
         self.real().stale_plans.fetch_add(1, Ordering::AcqRel);
         self.schema_changed();
     }
 
-    /// How often a server has said so.
+    /// Returns how often servers have reported a stale plan.
     #[must_use]
     #[inline]
     pub fn stale_plans(&self) -> u32 {
         self.real().stale_plans.load(Ordering::Acquire)
     }
 
-    /// A text is about to be sent that may change the catalog: nothing is certified until the end of its
-    /// transaction, when the value returned is to be dropped, and until the catalog has been read after that.
+    /// Begins a transaction with a text that may change the catalog, before the text is sent. Nothing is certified
+    /// until the caller drops the returned value at the end of the transaction, and the catalog has been read after
+    /// that.
     #[must_use]
     pub fn ddl_begins(self: &Arc<Self>) -> Ddl {
         let is_known = {
@@ -438,8 +448,9 @@ impl Catalog {
         }
     }
 
-    /// A text with DDL is about to be sent that was judged quiet under the certificates in force: they stay. If
-    /// other DDL begins before the transaction has ended, it counts as such, since the judgement is of no use then.
+    /// Begins a transaction with quiet DDL, before its text is sent: the certificates in force stay valid. If other DDL
+    /// begins before the transaction has ended, the transaction counts as other DDL too, since the certificates by
+    /// which its DDL was found to be quiet are invalid then.
     #[must_use]
     pub fn quiet_begins(self: &Arc<Self>) -> Ddl {
         let mut state = self.real().state.lock();
@@ -454,7 +465,7 @@ impl Catalog {
         let mut state = self.state.lock();
         if let Some(same) = self.same.get() {
             drop(state);
-            // It was counted as DDL when that one took over.
+            // The catalog that replaced this one has counted the transaction as DDL.
             return same.end_ddl();
         }
         if state.judged_at == judged_at {
@@ -475,7 +486,7 @@ impl Catalog {
         let was_certain = !state.is_stale || state.readings == 0;
         state.ddl += 1;
         state.doubt();
-        // What is unknown already does not change.
+        // Certificates that are invalid already stay as they are.
         if was_certain {
             let unknown = state.certificates.outdated(0);
             self.put(&mut state, unknown);
@@ -492,7 +503,7 @@ impl Catalog {
         state.changes += 1;
     }
 
-    /// What there is to tell of it.
+    /// Returns the state of the catalog.
     #[must_use]
     pub fn report(&self) -> CatalogReport {
         let state = self.real().state.lock();
@@ -507,7 +518,7 @@ impl Catalog {
         }
     }
 
-    /// Why every text of the database is opaque, if that has not been asked since it became so.
+    /// Returns the reason why every text of the database is opaque, once for each new reason.
     #[must_use]
     pub fn news(&self) -> Option<Box<str>> {
         let mut state = self.real().state.lock();
@@ -526,7 +537,8 @@ impl Catalog {
 }
 
 impl State {
-    /// DDL has begun: what was read says nothing any more, and what was judged quiet was so under what was read.
+    /// Records that DDL has begun: the facts that were read are invalid, and quiet DDL counts as DDL, since it was
+    /// found to be quiet under those facts.
     fn doubt(&mut self) {
         self.changes += 1;
         self.is_stale = true;

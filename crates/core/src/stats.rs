@@ -1,4 +1,4 @@
-//! What is counted per pool, and per worker.
+//! The counters of each pool and each worker.
 
 mod histogram;
 mod logins;
@@ -55,7 +55,7 @@ macro_rules! counters {
 
 counters! {
     in SHOW STATS:
-    /// How often a server was lent.
+    /// Assignments of a server connection to a client.
     server_assignment_count,
     /// Transactions.
     xact_count,
@@ -69,38 +69,38 @@ counters! {
     xact_time,
     /// Time in queries.
     query_time,
-    /// Time that clients waited for a server.
+    /// Time that clients waited for a server connection.
     wait_time,
-    /// Prepared statements that clients made.
+    /// Prepared statements that clients created.
     client_parse_count,
-    /// Prepared statements that were made on servers.
+    /// Prepared statements that pgweir created on servers.
     server_parse_count,
     /// Bind messages.
     bind_count,
     /// Logins of clients.
     client_login_count,
     for metrics only:
-    /// Prepared statements that a client used and its server had already.
+    /// Uses of a prepared statement that the server connection had already.
     statement_hit_count,
-    /// Looks at a server's session.
+    /// Inspections of the session state of server connections.
     look_count,
-    /// Cleans of a server's session.
+    /// Cleans of the session state of server connections.
     clean_count,
-    /// Servers that were closed since no clean could be trusted to restore their session.
+    /// Server connections that were closed since no clean could be trusted to restore their session state.
     unclean_close_count,
-    /// Idle servers that went to another worker.
+    /// Idle server connections that moved to another worker.
     server_move_count,
-    /// Idle servers that were closed for another pool's sake.
+    /// Idle server connections that were closed to make room for another pool.
     eviction_count,
-    /// Logins to servers that went well.
+    /// Successful logins to servers.
     server_login_count,
-    /// Logins to servers that failed.
+    /// Failed logins to servers.
     server_login_failure_count,
 }
 
 impl Stats {
-    /// What was counted in `span` microseconds, per second; times per transaction, per query and per
-    /// assignment of a server.
+    /// Returns the rates per second over `span` microseconds, and the average times per transaction, per query and per
+    /// assignment of a server connection.
     #[must_use]
     pub fn averages(&self, span: u64) -> Self {
         let per_second = |count: u64| {
@@ -126,17 +126,17 @@ impl Stats {
     }
 }
 
-/// Counters, and where they stood at the ends of the last two periods (`stats_period`).
+/// Counters, and their values at the ends of the last two periods (`stats_period`).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Periods {
-    /// Now.
+    /// The current values.
     pub now: Stats,
     older: Stats,
     newer: Stats,
 }
 
 impl Periods {
-    /// So many periods have ended since the last call.
+    /// Records that `ended` periods have ended since the last call.
     pub fn turn(&mut self, ended: u64) {
         if ended > 0 {
             self.older = if ended == 1 { self.newer } else { self.now };
@@ -144,7 +144,7 @@ impl Periods {
         }
     }
 
-    /// What was counted since the last whole period began.
+    /// Returns what was counted since the last whole period began.
     #[must_use]
     pub fn recent(&self) -> Stats {
         self.now - self.older

@@ -1,4 +1,4 @@
-//! The only place that reads a clock: everything else is told the time.
+//! The only module that reads a clock. All other modules receive the time.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -28,7 +28,7 @@ impl Clock {
         }
     }
 
-    /// The present time.
+    /// Returns the present time.
     #[allow(
         clippy::disallowed_methods,
         reason = "this is the clock module that the ban names"

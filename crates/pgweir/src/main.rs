@@ -25,7 +25,7 @@ use std::{
 use cli::Command;
 
 fn main() -> ExitCode {
-    // Before anything is read that may be a secret, be it the command line.
+    // First, since anything that is read later may be secret, even the command line.
     process::forbid_core_dumps();
     let cli = match cli::Cli::from_command_line() {
         Ok(cli) => cli,
@@ -39,8 +39,8 @@ fn main() -> ExitCode {
         None => startup::run(&cli).map_err(|error| error.to_string()),
     };
     ended.unwrap_or_else(|error| {
-        // Before there is a log, and for whoever sits at the terminal.
-        // Nobody may listen any more: the process that has started us for an online restart may be gone.
+        // There is no log yet, and an operator may sit at the terminal. The write may fail: the process that started
+        // this one for an online restart may be gone.
         let _ = writeln!(io::stderr(), "{error}");
         ExitCode::FAILURE
     })

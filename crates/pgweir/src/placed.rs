@@ -1,14 +1,14 @@
-//! Errors that show after the ini file was understood, with the place of the setting they come of.
+//! Errors that appear after the ini file was parsed, with the place of the setting that caused them.
 
 use std::{collections::BTreeMap, fmt::Display, io};
 
 use nix::unistd::{Uid, User};
 use pgweir_config::Place;
 
-/// Where each key of `[pgbouncer]` that was set stands.
+/// The place of each key of `[pgbouncer]` that was set.
 pub(crate) type Places = BTreeMap<&'static str, Place>;
 
-/// An error's words after the place and the name of the key that it comes of.
+/// Returns an error's message after the place and the name of the setting that caused it.
 pub(crate) fn placed(place: &Place, key: &str, error: &dyn Display) -> String {
     let words = error.to_string();
     if words.contains(key) {
@@ -18,14 +18,14 @@ pub(crate) fn placed(place: &Place, key: &str, error: &dyn Display) -> String {
     }
 }
 
-/// What was wanted of a file.
+/// The intended use of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wanted {
     Read,
     Write,
 }
 
-/// What would be right, as the end of a complaint about a file.
+/// Returns advice for the end of an error message about a file.
 pub(crate) fn remedy(error: &io::Error, wanted: Wanted) -> String {
     match (error.kind(), wanted) {
         (io::ErrorKind::NotFound, Wanted::Read) => ": name a file that is there".to_owned(),
@@ -42,7 +42,7 @@ pub(crate) fn remedy(error: &io::Error, wanted: Wanted) -> String {
     }
 }
 
-/// The user that this process runs as.
+/// Returns the user that this process runs as.
 pub(crate) fn who() -> String {
     let uid = Uid::effective();
     let user = User::from_uid(uid).ok().flatten();

@@ -1,4 +1,4 @@
-//! From the command line to a running pooler.
+//! Starts the pooler: from the command line to running workers.
 
 mod error;
 
@@ -32,30 +32,30 @@ use crate::{
     tls::Contexts,
 };
 
-/// A checked configuration, and what to say about it.
+/// A checked configuration, and its messages for the operator.
 struct Plan {
     origin: Origin,
     snapshot: Snapshot,
-    /// What connections are encrypted with.
+    /// The TLS contexts of both sides.
     tls: Contexts,
-    /// Of `http_tokens`.
+    /// The tokens of the file `http_tokens`.
     http_tokens: Option<Arc<http::Tokens>>,
     notes: Vec<String>,
-    /// How to connect, for a quick start.
+    /// The psql command that connects to a quick start.
     psql: Option<String>,
-    /// In a quick start: the login that is tried before anything else.
+    /// In a quick start: the login to the server that is tried before anything else.
     first_login: Option<FirstLogin>,
 }
 
-/// Starts pgweir and runs it to its end.
+/// Starts pgweir and runs it until it ends.
 ///
 /// # Errors
-/// When it can't start; then nothing was started.
+/// When pgweir can't start. No worker was started then.
 pub(crate) fn run(cli: &Cli) -> Result<ExitCode, StartError> {
     let plan = plan(cli)?;
     let mut places = plan.snapshot.config.places.clone();
     if cli.user.is_some() {
-        // The name is not the file's.
+        // The name does not come from the file.
         places.remove("user");
     }
     start(cli, plan).map_err(|error| error.at(&places))
@@ -68,7 +68,7 @@ fn start(cli: &Cli, mut plan: Plan) -> Result<ExitCode, StartError> {
         .or_else(|| plan.snapshot.config.settings.user.clone());
     process::become_user(user.as_deref())?;
     if user.is_some() && matches!(plan.origin, Origin::Ini(_)) {
-        // As that user, since RELOAD will be: a file that it can't read shows now, not then.
+        // Reads the configuration as that user, since RELOAD does: a file that the user can't read shows now, not then.
         plan = self::plan(cli)?;
     }
     if let Some(login) = plan.first_login.take() {
@@ -81,7 +81,7 @@ fn start(cli: &Cli, mut plan: Plan) -> Result<ExitCode, StartError> {
     if cli.daemon {
         check_daemon(settings)?;
     }
-    // Whoever sees that we listen may send signals, and read the pid file.
+    // A process that sees pgweir listen may send signals, and read the pid file.
     let caught = Caught::new()?;
     let mut new_process = match takeover::place(settings).filter(|_| cli.reboot) {
         Some(place) => NewProcess::call(place)?,
@@ -111,7 +111,7 @@ fn start(cli: &Cli, mut plan: Plan) -> Result<ExitCode, StartError> {
     log.configure(settings)
         .map_err(|(path, error)| StartError::LogFile(path, error))?;
     if let Some(psql) = &plan.psql {
-        // A closed standard output is no reason to stop.
+        // pgweir goes on if standard output is closed.
         let _ = writeln!(io::stdout(), "connect with: {psql}");
     }
     if pid_file.as_ref().is_some_and(PidFile::replaces_stale) {
@@ -133,8 +133,7 @@ fn start(cli: &Cli, mut plan: Plan) -> Result<ExitCode, StartError> {
         return start.supervise(pid_file);
     }
     process::become_daemon()?;
-    // From here on threads may be started: a daemon is a child of the process above. Nobody sees its
-    // standard error.
+    // From here on threads may be started: a daemon is a child of the process above. Nobody sees its standard error.
     let is_first = start.new_process.is_none();
     let written = match pid_file.as_mut().filter(|_| is_first) {
         Some(file) => file.write(),
@@ -154,12 +153,12 @@ fn start(cli: &Cli, mut plan: Plan) -> Result<ExitCode, StartError> {
 struct Open {
     listeners: Listeners,
     http: http::Opened,
-    /// Where it is asked to hand over.
+    /// The socket on which a new process asks for a takeover.
     post: Option<TakeoverSocket>,
     notes: Vec<String>,
 }
 
-/// Opens the listening sockets, or takes them over; says what was not as asked for.
+/// Opens the listening sockets, or takes them over. Logs what differs from the settings.
 fn listen(
     cli: &Cli,
     plan: &Plan,
@@ -211,7 +210,8 @@ fn listen(
     })
 }
 
-/// How a process that takes our place is started: as we were, by the program that is there by then.
+/// Returns how to start a process that replaces this one: with the same command line, by the program file that exists
+/// by then.
 fn program(cli: &Cli, origin: &Origin) -> Option<Program> {
     let Origin::Ini(ini) = origin else {
         return None;
@@ -268,13 +268,13 @@ fn plan(cli: &Cli) -> Result<Plan, StartError> {
     })
 }
 
-/// All that could fail in front of the operator is done.
+/// The state of a start after all steps that can fail in front of the operator.
 struct Start {
     plan: Plan,
     program: Option<Program>,
     post: Option<TakeoverSocket>,
     new_process: Option<NewProcess>,
-    /// How many `-v` there were.
+    /// The number of `-v` options.
     verbose: i32,
     files: FileLimit,
     listeners: Arc<Listeners>,
@@ -298,7 +298,7 @@ impl Start {
         let settings = &snapshot.config.settings;
         let resolver = Resolver::start(settings, &mailboxes, clock, log.clone())?;
         let (control, requests) = unbounded();
-        // Signals wait in the channel until the workers stand.
+        // Signals wait in the channel until the workers run.
         let _signals = self.caught.listen({
             let control = control.clone();
             move |signal| drop(control.send(Request::Signal(signal)))
@@ -374,7 +374,7 @@ impl Start {
         Ok(attend(supervisor, workers))
     }
 
-    /// What the log begins with.
+    /// Writes the first lines of the log.
     fn say_first(&self, lines: &mut LogBuffer, clock: Clock) {
         let snapshot = &self.plan.snapshot;
         lines.say(clock.now(), Level::Log, self.files.line(snapshot));
@@ -392,14 +392,14 @@ impl Start {
     }
 }
 
-/// Makes the pid file ours before the process before this one can end: it removes a file that still names it.
+/// Takes ownership of the pid file before the old process can end: that process removes a file that still names it.
 fn own_pid_file(pid_file: Option<&mut PidFile>, lines: &mut LogBuffer, clock: Clock) {
     if let Some(Err(error)) = pid_file.map(PidFile::take_back) {
         lines.say(clock.now(), Level::Warning, error.to_string());
     }
 }
 
-/// The sockets' files of the process before this one are ours from now on.
+/// Takes ownership of the old process's socket files.
 fn own_files(listeners: &Listeners, post: Option<&TakeoverSocket>) {
     listeners.set_given(false);
     if let Some(post) = post {
@@ -407,19 +407,19 @@ fn own_files(listeners: &Listeners, post: Option<&TakeoverSocket>) {
     }
 }
 
-/// Until the supervisor says with which code to leave.
+/// Runs the supervisor until it returns the exit code.
 fn attend(supervisor: Supervisor, workers: Vec<thread::JoinHandle<()>>) -> ExitCode {
     let Some(code) = supervisor.run() else {
         return ExitCode::FAILURE;
     };
     for worker in workers {
-        // Its sockets, and their files, go with it. A panic was reported as its end already.
+        // The end of a worker drops its sockets and removes their files. A panic was reported already.
         let _ = worker.join();
     }
     code
 }
 
-/// What workers share, with what the process before this one has left.
+/// Creates the state that workers share, including what the old process has left.
 fn directory(
     workers: usize,
     snapshot: &Arc<Snapshot>,
@@ -435,7 +435,7 @@ fn directory(
     directory
 }
 
-/// What all workers share.
+/// The state that all workers share.
 struct Crew {
     clock: Clock,
     listeners: Arc<Listeners>,
@@ -451,8 +451,8 @@ struct Crew {
 }
 
 impl Crew {
-    /// Starts one thread per worker. All drivers are made first, so that a lack of descriptors
-    /// shows before any of them runs.
+    /// Starts one thread per worker. All drivers are created first, so that a shortage of descriptors shows before any
+    /// of them runs.
     fn start(&self, directory: &Arc<Directory>) -> Result<Vec<thread::JoinHandle<()>>, io::Error> {
         let drivers = self
             .mailboxes
@@ -503,7 +503,7 @@ impl Crew {
     }
 }
 
-/// Tells the control thread how a worker ended, even if it was by a panic.
+/// Reports to the control thread how a worker ended, even after a panic.
 struct Farewell {
     worker: WorkerId,
     control: Sender<Request>,
@@ -514,7 +514,7 @@ impl Drop for Farewell {
     fn drop(&mut self) {
         let panicked = thread::panicking().then(|| "panic, see standard error".to_owned());
         let error = self.error.take().or(panicked);
-        // Nobody listens any more when the process is leaving already.
+        // The control thread no longer receives when the process is about to exit.
         let _ = self.control.send(Request::Ended {
             worker: self.worker,
             error,
@@ -552,7 +552,7 @@ fn listen_plan(settings: &Settings) -> ListenPlan {
     }
 }
 
-/// As many workers as the file says, or as there are cores.
+/// Returns the number of workers that the file sets, or the number of cores.
 pub(crate) fn worker_count(settings: &Settings) -> usize {
     let cores = || thread::available_parallelism().map_or(1, NonZero::get);
     match settings.workers {

@@ -1,40 +1,40 @@
-//! What must never happen, and how it is told.
+//! The guarantees that the simulator checks, and reports of broken ones.
 
 use std::{collections::VecDeque, fmt};
 
 use pgweir_wire::Header;
 
-/// Which promise was broken.
+/// The guarantee that was broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Promise {
-    /// A server works for one client at a time, and begins with the next when it is done.
+    /// A server works for one client at a time, and starts with the next client when that work is done.
     OneClient,
-    /// Replies come in the order of the requests, whole and unmixed.
+    /// Replies arrive in the order of the requests, complete and unmixed.
     Replies,
-    /// Servers are counted, and never more than allowed.
+    /// The counts of servers are right, and never above the limits.
     Counts,
     /// Every wait ends.
     Waits,
-    /// Nothing of a client's session is seen by another.
+    /// No client sees another client's session state.
     Sessions,
-    /// A cancel request stops the query of the client that it names, or none.
+    /// A cancel request stops the query of the client that it names, or no query.
     Cancel,
-    /// What waits in memory is bounded.
+    /// The amount of buffered data is bounded.
     Memory,
-    /// Nobody is turned away without a reason.
+    /// No client is rejected without a reason.
     Reasons,
-    /// A command of the console is done for those who may give it, and for nobody else.
+    /// A command of the console is executed for users with the privilege, and for no others.
     Rights,
     /// A shutdown ends.
     Shutdown,
-    /// The core asks for nothing absurd of its driver or of PostgreSQL.
+    /// The core asks nothing senseless of its driver or of PostgreSQL.
     Sense,
 }
 
-/// A broken promise.
+/// A broken guarantee.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Which one.
+    /// The guarantee.
     pub promise: Promise,
     /// What happened.
     pub what: String,
@@ -57,8 +57,8 @@ impl fmt::Display for Violation {
 
 impl std::error::Error for Violation {}
 
-/// Names a request: its client and its number there. Every message of a client that has room for
-/// it carries it, and so does every reply.
+/// The id of a request: its client, and its number there. Every message of a client that has room for the id contains
+/// it, and so does every reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RequestId {
     pub(crate) client: usize,
@@ -77,14 +77,14 @@ impl RequestId {
         })
     }
 
-    /// Finds the id anywhere in a message of a server.
+    /// Finds the id anywhere in a server's message.
     pub(crate) fn find_within(bytes: &[u8]) -> Option<Self> {
         (0..bytes.len())
             .filter(|&at| bytes[at] == b'c')
             .find_map(|at| Self::find(&bytes[at..]))
     }
 
-    /// The id in the body of a client's message.
+    /// Returns the id in the body of a client's message.
     pub(crate) fn of_message(tag: u8, body: &[u8]) -> Option<Self> {
         match tag {
             b'Q' | b'E' | b'd' | b'f' => Self::find(body),
@@ -112,11 +112,12 @@ fn number(text: &[u8]) -> Option<(u64, &[u8])> {
     Some((value, &text[digits..]))
 }
 
-/// Watches the bytes that go to one server: whose they are, and that the last client's are done.
+/// Checks the bytes that are sent to one server: which client they belong to, and that the previous client's work is
+/// done.
 #[derive(Debug, Default)]
 pub(crate) struct Tap {
     partial: Vec<u8>,
-    /// The server was quiet when the present message began.
+    /// Whether the server was quiet when the present message began.
     began_quiet: bool,
     /// Whose bytes the pooler was handling then: its farewell may end what this client has begun.
     began_by: Option<usize>,
@@ -127,7 +128,7 @@ pub(crate) struct Tap {
     pub(crate) ahead: VecDeque<(u8, Option<usize>)>,
     /// Whose messages came last.
     pub(crate) owner: Option<usize>,
-    /// How often that has changed.
+    /// How often the owner has changed.
     pub(crate) owners: usize,
     /// The pooler makes a client's SQL-prepared statement here, or takes one away: up to the Sync, that is
     /// its own.

@@ -29,12 +29,12 @@ pub use checks::{Promise, Violation};
 pub use scenario::{Sabotage, Scenario};
 use world::World;
 
-/// A world in which a promise was broken.
+/// A world in which a guarantee was broken.
 #[derive(Debug)]
 pub struct Failure {
-    /// Its seed.
+    /// The seed of the world.
     pub seed: u64,
-    /// The step at which it was noticed.
+    /// The step at which the violation was noticed.
     pub step: u32,
     /// What happened.
     pub violation: Violation,
@@ -43,23 +43,22 @@ pub struct Failure {
     scenario: Scenario,
 }
 
-/// How often what happened, over all that was lived through: a simulator in which nothing happens
-/// finds nothing.
+/// How often each kind of event happened in a world. A simulator in which nothing happens finds nothing.
 pub type Census = BTreeMap<&'static str, u64>;
 
-/// Lives through the world of a seed.
+/// Simulates the world of a seed.
 ///
 /// # Errors
-/// The first promise that was broken.
+/// The first broken guarantee.
 pub fn run(seed: u64) -> Result<Census, Box<Failure>> {
     run_scenario(&Scenario::of(seed))
 }
 
-/// Lives through a world of one's own choice. Should a promise be broken, the world is lived
-/// through again with a trace: it is the same to the last byte.
+/// Simulates a world of the caller's choice. If a guarantee is broken, the world is simulated again with a trace: the
+/// second run is the same to the last byte.
 ///
 /// # Errors
-/// The first promise that was broken.
+/// The first broken guarantee.
 pub fn run_scenario(scenario: &Scenario) -> Result<Census, Box<Failure>> {
     live(scenario, false).map_err(|quiet| live(scenario, true).err().unwrap_or(quiet))
 }

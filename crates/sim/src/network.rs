@@ -1,12 +1,12 @@
-//! Connections as two byte queues with an end.
+//! Connections, each with two byte queues that can end.
 
 use std::collections::VecDeque;
 
-/// Names a connection; never used again.
+/// The id of a connection, which is never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LinkId(pub(crate) usize);
 
-/// Who is at the far end of a connection of the pooler.
+/// The far end of a connection of the pooler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Far {
     /// A model client, by index.
@@ -18,7 +18,7 @@ pub(crate) enum Far {
 /// How a direction ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
-    /// In good order, after all bytes.
+    /// Orderly, after all bytes.
     Eof,
     /// By an error; bytes that were not read yet are lost.
     Reset,
@@ -41,14 +41,14 @@ impl Pipe {
         }
     }
 
-    /// Takes as many bytes as there is room for: how many.
+    /// Adds as many bytes as there is room for. Returns their number.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> usize {
         let taken = bytes.len().min(self.room());
         self.bytes.extend(&bytes[..taken]);
         taken
     }
 
-    /// Takes all bytes, room or not: the last ones before the end.
+    /// Adds all bytes even without room: the last ones before the end.
     pub(crate) fn push_last(&mut self, bytes: &[u8], end: End) {
         if self.end.is_none() {
             self.bytes.extend(bytes);
@@ -56,7 +56,7 @@ impl Pipe {
         }
     }
 
-    /// No more bytes will come.
+    /// Ends the direction: no more bytes will come.
     pub(crate) fn finish(&mut self, end: End) {
         if end == End::Reset {
             self.bytes.clear();
@@ -66,7 +66,7 @@ impl Pipe {
         }
     }
 
-    /// The next bytes, at most `max`.
+    /// Returns the next bytes, at most `max`.
     pub(crate) fn pull(&mut self, max: usize) -> Vec<u8> {
         let count = max.min(self.bytes.len());
         self.bytes.drain(..count).collect()
@@ -96,18 +96,18 @@ pub(crate) struct Link {
     /// From the pooler to the far end.
     pub(crate) down: Pipe,
     pub(crate) far: Far,
-    /// The pooler's end is still open.
+    /// Whether the pooler's end is still open.
     pub(crate) held: bool,
 }
 
-/// All connections there ever were.
+/// All connections so far, closed ones included.
 #[derive(Debug, Default)]
 pub(crate) struct Network {
     links: Vec<Link>,
 }
 
 impl Network {
-    /// A new connection; each direction holds `capacity` bytes.
+    /// Opens a connection. Each direction holds `capacity` bytes.
     pub(crate) fn open(&mut self, far: Far, capacity: usize) -> LinkId {
         self.links.push(Link {
             up: Pipe::new(capacity),
@@ -126,7 +126,7 @@ impl Network {
         &self.links[id.0]
     }
 
-    /// The pooler closes its end; `last` is what it had not written yet.
+    /// Closes the pooler's end. `last` are bytes that the pooler had not written yet.
     pub(crate) fn let_go(&mut self, id: LinkId, last: &[u8]) {
         let link = self.link(id);
         link.held = false;
@@ -134,7 +134,7 @@ impl Network {
         link.up.finish(End::Reset);
     }
 
-    /// The far end is gone: in good order, or by an error in both directions.
+    /// Closes the far end: orderly, or by an error in both directions.
     pub(crate) fn hang_up(&mut self, id: LinkId, end: End) {
         let link = self.link(id);
         link.up.finish(end);

@@ -8,54 +8,54 @@ pub struct Body<'a> {
     rest: &'a [u8],
 }
 
-/// A field did not fit what the body holds.
+/// A field does not fit into the rest of the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed;
 
 impl<'a> Body<'a> {
-    /// A cursor at the start of `bytes`.
+    /// Creates a cursor at the start of `bytes`.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 
-    /// What has not been read yet.
+    /// Returns the bytes that were not read yet.
     #[must_use]
     pub fn rest(self) -> &'a [u8] {
         self.rest
     }
 
-    /// The next `n` bytes.
+    /// Reads the next `n` bytes.
     ///
     /// # Errors
-    /// Fewer are left.
+    /// When fewer are left.
     pub fn bytes(&mut self, n: usize) -> Result<&'a [u8], Malformed> {
         let (taken, rest) = self.rest.split_at_checked(n).ok_or(Malformed)?;
         self.rest = rest;
         Ok(taken)
     }
 
-    /// One byte.
+    /// Reads one byte.
     ///
     /// # Errors
-    /// None is left.
+    /// When none is left.
     pub fn u8(&mut self) -> Result<u8, Malformed> {
         Ok(self.bytes(1)?[0])
     }
 
-    /// Four bytes, big-endian.
+    /// Reads four bytes as a big-endian integer.
     ///
     /// # Errors
-    /// Fewer are left.
+    /// When fewer are left.
     pub fn i32(&mut self) -> Result<i32, Malformed> {
         let bytes = self.bytes(4)?;
         Ok(i32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
     }
 
-    /// A string that ends with a zero byte (which is taken, and not part of the result).
+    /// Reads a string that ends with a zero byte. The zero byte is consumed, but is not part of the result.
     ///
     /// # Errors
-    /// There is no zero byte.
+    /// When there is no zero byte.
     pub fn cstr(&mut self) -> Result<&'a [u8], Malformed> {
         let end = self
             .rest
@@ -67,10 +67,10 @@ impl<'a> Body<'a> {
         Ok(string)
     }
 
-    /// Nothing may be left.
+    /// Checks that nothing is left.
     ///
     /// # Errors
-    /// Something is.
+    /// When something is left.
     pub fn end(self) -> Result<(), Malformed> {
         if self.rest.is_empty() {
             Ok(())

@@ -1,20 +1,20 @@
-//! The five bytes that every message after the startup packet begins with.
+//! The header of every message after the startup packet: five bytes.
 
 use std::fmt;
 
-/// Bytes in a message header: the tag and the length.
+/// The number of bytes in a message header: the tag and the length.
 pub const HEADER_LEN: usize = 5;
 
-/// Tag and length of a message.
+/// The tag and the length of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// Which message; see [`crate::tag`].
+    /// The kind of message; see [`crate::tag`].
     pub tag: u8,
-    /// Bytes that follow the header.
+    /// The number of bytes that follow the header.
     pub body_len: u32,
 }
 
-/// A length field that no message can have.
+/// An invalid length field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BadLength {
     /// The message's tag.
@@ -24,10 +24,10 @@ pub struct BadLength {
 }
 
 impl Header {
-    /// Reads the header at the start of `bytes`; `None` while fewer than five bytes are there.
+    /// Reads the header at the start of `bytes`. Returns `None` while fewer than five bytes are there.
     ///
     /// # Errors
-    /// The length is below 4 (it counts itself), which includes negative ones.
+    /// When the length is below 4 (the length counts itself), which includes negative ones.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<Option<Self>, BadLength> {
         let &[tag, a, b, c, d, ..] = bytes else {
@@ -43,7 +43,7 @@ impl Header {
         }))
     }
 
-    /// Bytes of the whole message, header included.
+    /// Returns the number of bytes of the whole message, header included.
     #[must_use]
     #[inline]
     pub fn message_len(self) -> usize {

@@ -1,8 +1,7 @@
 //! PostgreSQL's wire protocol, versions 3.0 and 3.2: bytes to messages and back.
 //!
-//! No state, no socket, and no allocation on the way in: what is parsed borrows from the bytes
-//! that hold it. The source of all rules is PostgreSQL's manual, chapter "Frontend/Backend
-//! Protocol".
+//! The crate has no state and no sockets, and parsing does not allocate: parsed values borrow from the input. The
+//! source of all rules is the chapter "Frontend/Backend Protocol" of PostgreSQL's manual.
 
 mod body;
 mod header;

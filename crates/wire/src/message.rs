@@ -1,4 +1,4 @@
-//! Messages that we make.
+//! Builds the messages that pgweir sends.
 
 use crate::{ProtocolVersion, Severity, tag::backend, tag::frontend};
 
@@ -8,42 +8,42 @@ pub struct MessageWriter<'a> {
     out: &'a mut Vec<u8>,
 }
 
-/// What a server asks for, or says, during login ('R').
+/// A server's request or status during login ('R').
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Authentication<'a> {
-    /// Login is done.
+    /// Login has succeeded.
     Ok,
-    /// Send the password as it is.
+    /// The client must send the password in clear text.
     CleartextPassword,
-    /// Send the md5 of password, user and this salt.
+    /// The client must send the md5 hash of password, user and this salt.
     Md5Password([u8; 4]),
-    /// Choose one of these mechanisms.
+    /// The client must choose one of these mechanisms.
     Sasl(&'a [&'a str]),
-    /// Go on with this SASL message.
+    /// The client must continue with this SASL message.
     SaslContinue(&'a [u8]),
     /// The last SASL message of the server.
     SaslFinal(&'a [u8]),
 }
 
 impl<'a> MessageWriter<'a> {
-    /// Appends to `out`.
+    /// Creates a builder that appends to `out`.
     pub fn new(out: &'a mut Vec<u8>) -> Self {
         Self { out }
     }
 
-    /// One message; `body` appends what follows the length.
+    /// Appends one message. `body` appends what follows the length.
     pub fn message(&mut self, tag: u8, body: impl FnOnce(&mut Vec<u8>)) -> &mut Self {
         self.out.push(tag);
         let start = self.out.len();
         self.out.extend_from_slice(&[0; 4]);
         body(self.out);
-        // Nothing that we make comes near 2 GB: query texts and rows of ours are bounded.
+        // No message of pgweir comes near 2 GB: its query texts and rows are bounded.
         let length = (self.out.len() - start) as u32;
         self.out[start..start + 4].copy_from_slice(&length.to_be_bytes());
         self
     }
 
-    /// 'R'
+    /// Appends an authentication message ('R').
     pub fn authentication(&mut self, what: Authentication<'_>) -> &mut Self {
         let (code, tail): (u32, &[u8]) = match &what {
             Authentication::Ok => (0, &[]),
@@ -65,7 +65,7 @@ impl<'a> MessageWriter<'a> {
         })
     }
 
-    /// 'S' from a server.
+    /// Appends a server's ParameterStatus ('S').
     pub fn parameter_status(&mut self, name: &[u8], value: &[u8]) -> &mut Self {
         self.message(backend::PARAMETER_STATUS, |out| {
             cstr(out, name);
@@ -73,7 +73,7 @@ impl<'a> MessageWriter<'a> {
         })
     }
 
-    /// 'K'
+    /// Appends BackendKeyData ('K').
     pub fn backend_key_data(&mut self, pid: u32, secret: &[u8]) -> &mut Self {
         self.message(backend::BACKEND_KEY_DATA, |out| {
             out.extend_from_slice(&pid.to_be_bytes());
@@ -81,7 +81,8 @@ impl<'a> MessageWriter<'a> {
         })
     }
 
-    /// 'v': the newest version that we speak, and the options that we don't know.
+    /// Appends NegotiateProtocolVersion ('v'): the newest version that pgweir supports, and the options that it does
+    /// not know.
     pub fn negotiate_protocol_version(
         &mut self,
         newest: ProtocolVersion,
@@ -96,12 +97,12 @@ impl<'a> MessageWriter<'a> {
         })
     }
 
-    /// 'Z'; `status` is `I`, `T` or `E`.
+    /// Appends ReadyForQuery ('Z'). `status` is `I`, `T` or `E`.
     pub fn ready_for_query(&mut self, status: u8) -> &mut Self {
         self.message(backend::READY_FOR_QUERY, |out| out.push(status))
     }
 
-    /// 'E'
+    /// Appends ErrorResponse ('E').
     pub fn error(
         &mut self,
         severity: Severity,
@@ -120,7 +121,8 @@ impl<'a> MessageWriter<'a> {
         )
     }
 
-    /// 'E' of severity ERROR, as a function of PostgreSQL's says it: drivers know some by that.
+    /// Appends ErrorResponse ('E') of severity ERROR with the name of a function in PostgreSQL's source: drivers
+    /// recognise some errors by that.
     pub fn error_by(&mut self, sqlstate: &str, message: &str, routine: &str) -> &mut Self {
         self.message(backend::ERROR_RESPONSE, |out| {
             let severity = Severity::Error.as_str();
@@ -139,7 +141,7 @@ impl<'a> MessageWriter<'a> {
         })
     }
 
-    /// 'N'
+    /// Appends NoticeResponse ('N').
     pub fn notice(&mut self, severity: Severity, sqlstate: &str, message: &str) -> &mut Self {
         self.report(
             backend::NOTICE_RESPONSE,
@@ -151,7 +153,7 @@ impl<'a> MessageWriter<'a> {
         )
     }
 
-    /// 'N' of severity NOTICE, with a detail.
+    /// Appends NoticeResponse ('N') of severity NOTICE, with a detail.
     pub fn notice_with_detail(&mut self, sqlstate: &str, message: &str, detail: &str) -> &mut Self {
         let (tag, severity) = (backend::NOTICE_RESPONSE, Severity::Notice);
         self.report(tag, severity, sqlstate, message, Some(detail), None)
@@ -185,7 +187,7 @@ impl<'a> MessageWriter<'a> {
         })
     }
 
-    /// 'T' with columns in text format: name, type oid, type length.
+    /// Appends RowDescription ('T') with columns in text format: name, type oid, type length.
     pub fn row_description(
         &mut self,
         columns: impl ExactSizeIterator<Item = (&'a str, u32, i16)>,
@@ -203,7 +205,7 @@ impl<'a> MessageWriter<'a> {
         })
     }
 
-    /// 'D'; `None` is NULL.
+    /// Appends DataRow ('D'). `None` is NULL.
     pub fn data_row<'v>(
         &mut self,
         values: impl ExactSizeIterator<Item = Option<&'v [u8]>>,
@@ -222,25 +224,25 @@ impl<'a> MessageWriter<'a> {
         })
     }
 
-    /// 'C' from a server.
+    /// Appends a server's CommandComplete ('C').
     pub fn command_complete(&mut self, command: &str) -> &mut Self {
         self.message(backend::COMMAND_COMPLETE, |out| {
             cstr(out, command.as_bytes())
         })
     }
 
-    /// 'I'
+    /// Appends EmptyQueryResponse ('I').
     pub fn empty_query_response(&mut self) -> &mut Self {
         self.message(backend::EMPTY_QUERY_RESPONSE, |_| {})
     }
 
-    /// 'Q' to a server.
+    /// Appends Query ('Q') for a server.
     pub fn query(&mut self, text: &[u8]) -> &mut Self {
         self.message(frontend::QUERY, |out| cstr(out, text))
     }
 
-    /// 'P', 'B', 'E', 'C' and 'S' to a server: a query with one parameter in text format, as the unnamed
-    /// statement, which is gone after it.
+    /// Appends Parse, Bind, Execute, Close and Sync ('P', 'B', 'E', 'C', 'S') for a server: a query with one parameter
+    /// in text format, as the unnamed statement, which is closed afterwards.
     pub fn unnamed_query(&mut self, text: &[u8], parameter: &[u8]) -> &mut Self {
         self.message(frontend::PARSE, |out| {
             out.push(0);
@@ -259,27 +261,27 @@ impl<'a> MessageWriter<'a> {
         .sync()
     }
 
-    /// 'S' to a server.
+    /// Appends Sync ('S') for a server.
     pub fn sync(&mut self) -> &mut Self {
         self.message(frontend::SYNC, |_| {})
     }
 
-    /// 'f' to a server.
+    /// Appends CopyFail ('f') for a server.
     pub fn copy_fail(&mut self, reason: &str) -> &mut Self {
         self.message(frontend::COPY_FAIL, |out| cstr(out, reason.as_bytes()))
     }
 
-    /// 'X' to a server.
+    /// Appends Terminate ('X') for a server.
     pub fn terminate(&mut self) -> &mut Self {
         self.message(frontend::TERMINATE, |_| {})
     }
 
-    /// 'p' to a server with a password (a string).
+    /// Appends PasswordMessage ('p') for a server.
     pub fn password(&mut self, password: &[u8]) -> &mut Self {
         self.message(frontend::PASSWORD, |out| cstr(out, password))
     }
 
-    /// 'p' to a server: the first SASL message.
+    /// Appends SASLInitialResponse ('p') for a server.
     pub fn sasl_initial_response(&mut self, mechanism: &str, data: &[u8]) -> &mut Self {
         self.message(frontend::PASSWORD, |out| {
             cstr(out, mechanism.as_bytes());
@@ -288,13 +290,13 @@ impl<'a> MessageWriter<'a> {
         })
     }
 
-    /// 'p' to a server: a later SASL message.
+    /// Appends SASLResponse ('p') for a server: a later SASL message.
     pub fn sasl_response(&mut self, data: &[u8]) -> &mut Self {
         self.message(frontend::PASSWORD, |out| out.extend_from_slice(data))
     }
 }
 
-/// A string on the wire ends at its first zero byte, so ours must not have one inside.
+/// Appends a string. A string on the wire ends at its first zero byte, so the string must not contain one.
 fn cstr(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend(bytes.iter().copied().filter(|&byte| byte != 0));
     out.push(0);

@@ -1,8 +1,8 @@
-//! ErrorResponse and NoticeResponse: the fields that a report has.
+//! ErrorResponse and NoticeResponse: their severities and fields.
 
 use crate::{Body, Malformed};
 
-/// How bad it is, in the protocol's words.
+/// The severity, in the protocol's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
     /// The session ends.
@@ -16,7 +16,7 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// The text of the fields `S` and `V`.
+    /// Returns the text of the fields `S` and `V`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -28,7 +28,7 @@ impl Severity {
     }
 }
 
-/// The fields of an ErrorResponse that matter here, borrowed from its body.
+/// The fields of an ErrorResponse that pgweir uses, borrowed from its body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Report<'a> {
     /// Field `V` (never translated), else `S`.
@@ -49,7 +49,7 @@ impl<'a> Report<'a> {
     /// Reads the body of an ErrorResponse or NoticeResponse.
     ///
     /// # Errors
-    /// A field has no terminating zero byte, or the list has none.
+    /// When a field has no terminating zero byte, or the list has none.
     pub fn parse(body: &'a [u8]) -> Result<Self, Malformed> {
         let mut body = Body::new(body);
         let mut report = Report::default();

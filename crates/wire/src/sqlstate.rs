@@ -1,4 +1,4 @@
-//! The SQLSTATEs that pgweir itself gives (PostgreSQL's manual, appendix "Error Codes").
+//! The SQLSTATEs that pgweir itself reports (PostgreSQL's manual, appendix "Error Codes").
 #![allow(missing_docs, reason = "the names are those of PostgreSQL's manual")]
 
 pub const ADMIN_SHUTDOWN: &str = "57P01";

@@ -1,4 +1,4 @@
-//! The packets that open a connection: they have a length but no tag.
+//! The packets that open a connection. They have a length but no tag.
 
 use std::fmt;
 
@@ -30,57 +30,57 @@ impl ProtocolVersion {
     }
 }
 
-/// The newest version that we speak.
+/// The newest version that pgweir supports.
 pub const LATEST: ProtocolVersion = ProtocolVersion::V3_2;
 
 /// A client's first packet.
 #[derive(Debug, Clone, Copy)]
 pub enum Startup<'a> {
-    /// May we talk TLS?
+    /// The client asks for TLS.
     SslRequest,
-    /// May we talk GSSAPI?
+    /// The client asks for GSSAPI encryption.
     GssEncRequest,
-    /// Cancel the query of the client with this key.
+    /// The client asks to cancel the query of the client with this key.
     Cancel {
-        /// The process id that the client was given.
+        /// The process id that the client received.
         pid: u32,
-        /// The secret that it was given: 4 bytes in 3.0, up to 256 in 3.2.
+        /// The secret that the client received: 4 bytes in 3.0, up to 256 in 3.2.
         secret: &'a [u8],
     },
-    /// Log in.
+    /// The client logs in.
     Login {
-        /// What the client asked for: major is 3, minor anything.
+        /// The requested version: major is 3, minor anything.
         version: ProtocolVersion,
         /// `user`, `database` and settings.
         parameters: StartupParameters<'a>,
     },
 }
 
-/// Name-value pairs of a startup packet, checked to be whole.
+/// Name-value pairs of a startup packet, checked to be complete.
 #[derive(Debug, Clone, Copy)]
 pub struct StartupParameters<'a> {
     pairs: &'a [u8],
 }
 
-/// Why a first packet is none.
+/// The reason why a first packet is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartupError {
     /// The length is impossible or above the limit.
     Length(i32),
-    /// Its fields don't fit its length.
+    /// The fields don't fit the length.
     Layout,
-    /// Another major version.
+    /// The major version is not supported.
     Version(ProtocolVersion),
     /// A known request with a wrong length.
     Request,
 }
 
 impl<'a> Startup<'a> {
-    /// Reads the packet at the start of `bytes`: the packet and its length, or `None` while it is
-    /// not complete.
+    /// Reads the packet at the start of `bytes`. Returns the packet and its length, or `None` while the packet is
+    /// incomplete.
     ///
     /// # Errors
-    /// See [`StartupError`]; `limit` is the most bytes that it may have.
+    /// See [`StartupError`]; `limit` is the largest length of a packet in bytes.
     pub fn parse(bytes: &'a [u8], limit: usize) -> Result<Option<(Self, usize)>, StartupError> {
         let Some((length, _)) = bytes.split_first_chunk::<4>() else {
             return Ok(None);
@@ -144,7 +144,7 @@ impl<'a> StartupParameters<'a> {
         }
     }
 
-    /// The pairs in the client's order.
+    /// Returns the pairs in the client's order.
     pub fn iter(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         let mut body = Body::new(self.pairs);
         std::iter::from_fn(move || {
@@ -174,13 +174,13 @@ pub fn startup_packet<'p>(
     out[start..start + 4].copy_from_slice(&length.to_be_bytes());
 }
 
-/// Appends the wish for TLS.
+/// Appends an SSLRequest.
 pub fn ssl_request(out: &mut Vec<u8>) {
     out.extend_from_slice(&8_u32.to_be_bytes());
     out.extend_from_slice(&SSL_REQUEST.to_be_bytes());
 }
 
-/// Appends a cancel request.
+/// Appends a CancelRequest.
 pub fn cancel_request(out: &mut Vec<u8>, pid: u32, secret: &[u8]) {
     out.extend_from_slice(&(12 + secret.len() as u32).to_be_bytes());
     out.extend_from_slice(&CANCEL_REQUEST.to_be_bytes());

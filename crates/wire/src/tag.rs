@@ -13,7 +13,7 @@ pub mod frontend {
     pub const FLUSH: u8 = b'H';
     pub const FUNCTION_CALL: u8 = b'F';
     pub const PARSE: u8 = b'P';
-    /// PasswordMessage, SASLInitialResponse, SASLResponse and GSSResponse share it.
+    /// Shared by PasswordMessage, SASLInitialResponse, SASLResponse and GSSResponse.
     pub const PASSWORD: u8 = b'p';
     pub const QUERY: u8 = b'Q';
     pub const SYNC: u8 = b'S';

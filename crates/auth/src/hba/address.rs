@@ -4,17 +4,17 @@ use std::net::IpAddr;
 
 use super::{Wrong, line::Word};
 
-/// Where clients come from.
+/// The range of addresses of clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Range {
-    /// Anywhere.
+    /// Any address.
     All,
-    /// This network: the address, and the bits of it that count.
+    /// A network: the address and the mask.
     Network(IpAddr, IpAddr),
 }
 
 impl Range {
-    /// Reads the column of addresses; `mask` gives the next column, if it's needed.
+    /// Parses the column of addresses. `mask` returns the next column, if that is needed.
     pub(super) fn parse<'w>(
         word: &Word,
         mask: impl FnOnce() -> Option<&'w Word>,
@@ -34,13 +34,13 @@ impl Range {
         match mask.text.parse::<IpAddr>() {
             Ok(mask) if mask.is_ipv4() == address.is_ipv4() => Ok(Self::Network(address, mask)),
             Ok(_) => Err(Wrong::Mask(mask.text.clone())),
-            // Most likely the method.
+            // The next column is most likely the method.
             Err(_) => Err(Wrong::NoMask(text.clone())),
         }
     }
 
-    /// Is an address in it? As in PgBouncer, none is in a network whose own address has bits that its
-    /// mask has not.
+    /// Returns whether the range contains an address. As in PgBouncer, a network whose own address has bits outside its
+    /// mask contains no address.
     pub(super) fn contains(&self, address: IpAddr) -> bool {
         match self {
             Self::All => true,
@@ -48,7 +48,7 @@ impl Range {
         }
     }
 
-    /// It contains nothing.
+    /// Returns whether the range contains no address.
     pub(super) fn is_empty(&self) -> bool {
         match self {
             Self::All => false,
@@ -66,7 +66,7 @@ fn masked(address: IpAddr, mask: IpAddr) -> Option<IpAddr> {
 }
 
 fn mask_of(address: IpAddr, bits: &str) -> Option<IpAddr> {
-    // Neither a sign nor a space.
+    // Neither a sign nor a space is allowed.
     if !bits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }

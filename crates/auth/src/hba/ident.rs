@@ -1,4 +1,4 @@
-//! The ident file: maps from names of the system, or of certificates, to users.
+//! Parses the ident file: maps from names of the system, or of certificates, to users.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
@@ -12,7 +12,7 @@ use super::{
 #[derive(Debug, Clone, Default)]
 pub struct IdentMaps(BTreeMap<String, Arc<IdentMap>>);
 
-/// Which user somebody may be.
+/// A map from names to the users that a client may log in as.
 #[derive(Debug, Clone, Default)]
 pub struct IdentMap {
     name: String,
@@ -36,15 +36,15 @@ enum User {
     All,
     Name(String),
     Pattern(Pattern),
-    /// What stands before and behind `\1`.
+    /// The texts before and after `\1`.
     Around(String, String),
 }
 
 impl IdentMaps {
-    /// Reads the text of an ident file.
+    /// Parses the text of an ident file.
     ///
     /// # Errors
-    /// All lines that can't be understood.
+    /// All invalid lines.
     pub fn parse(text: &str, file: &Path) -> Result<Self, Vec<HbaProblem>> {
         let mut maps: BTreeMap<String, IdentMap> = BTreeMap::new();
         let mut problems = Vec::new();
@@ -69,7 +69,7 @@ impl IdentMaps {
         }
     }
 
-    /// The map of this name.
+    /// Returns the map of this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Arc<IdentMap>> {
         self.0.get(name)
@@ -77,13 +77,13 @@ impl IdentMaps {
 }
 
 impl IdentMap {
-    /// Its name.
+    /// Returns the name of the map.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// May who has this name in the system, or in a certificate, be this user?
+    /// Returns whether a client with this name in the system, or in its certificate, may log in as this user.
     #[must_use]
     pub fn allows(&self, system: &str, user: &str) -> bool {
         self.lines.iter().any(|line| line.allows(system, user))

@@ -1,4 +1,4 @@
-//! Lines, fields and words.
+//! Splits a file into lines, fields and words.
 
 use std::iter;
 
@@ -7,25 +7,25 @@ use super::Wrong;
 /// One word of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Word {
-    /// Without its quotes.
+    /// The word without its quotes.
     pub(super) text: String,
-    /// It began with a quote: then it is a name, even if it reads like a keyword.
+    /// Whether the word began with a quote: then it is a name, even if it reads like a keyword.
     pub(super) quoted: bool,
 }
 
 impl Word {
-    /// Is it this keyword?
+    /// Returns whether the word is this keyword.
     pub(super) fn is(&self, keyword: &str) -> bool {
         !self.quoted && self.text == keyword
     }
 
-    /// What follows this mark at the beginning of a word without quotes.
+    /// Returns the text after this mark, if an unquoted word begins with it.
     pub(super) fn after(&self, mark: char) -> Option<&str> {
         self.text.strip_prefix(mark).filter(|_| !self.quoted)
     }
 }
 
-/// The lines of a text with their numbers, from 1. A backslash at the end joins the next line.
+/// Returns the lines of a text with their numbers, from 1. A backslash at the end joins the next line.
 pub(super) fn lines(text: &str) -> impl Iterator<Item = (usize, String)> {
     let mut rest = (1..).zip(text.strip_prefix('\u{feff}').unwrap_or(text).lines());
     iter::from_fn(move || {
@@ -42,7 +42,7 @@ pub(super) fn lines(text: &str) -> impl Iterator<Item = (usize, String)> {
     })
 }
 
-/// The fields of a line, each of one word, or of several with commas between them.
+/// Returns the fields of a line. A field has one word, or several with commas between them.
 pub(super) fn fields(line: &str) -> Result<Vec<Vec<Word>>, Wrong> {
     let mut fields: Vec<Vec<Word>> = Vec::new();
     let mut continues = false;
@@ -68,7 +68,7 @@ pub(super) fn fields(line: &str) -> Result<Vec<Vec<Word>>, Wrong> {
     }
 }
 
-/// The word that a text begins with, and what follows it.
+/// Returns the first word of a text, and the rest.
 fn word(text: &str) -> Result<(Word, &str), Wrong> {
     let mut word = Word {
         text: String::new(),
@@ -77,7 +77,7 @@ fn word(text: &str) -> Result<(Word, &str), Wrong> {
     let (mut in_quotes, mut was_quote) = (false, false);
     for (at, c) in text.char_indices() {
         if c == '"' {
-            // Within quotes, two of them are one.
+            // Within quotes, two quotes stand for one.
             if was_quote {
                 word.text.push('"');
             }

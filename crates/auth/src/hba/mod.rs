@@ -1,9 +1,8 @@
-//! The HBA file and the ident file: who may log in from where to what, and how.
+//! The HBA file and the ident file: which users may log in from which addresses to which databases, and how.
 //!
-//! The rules are PgBouncer's, with what PostgreSQL has beyond them: regular expressions, `+role`,
-//! `samerole`, lines that go on after a backslash. The first rule that fits a login decides. A line
-//! that can't be understood makes the file unusable, where PgBouncer would skip it: to skip a
-//! `reject` would let people in.
+//! The rules are PgBouncer's, extended by PostgreSQL's regular expressions, `+role`, `samerole`, and lines that
+//! continue after a backslash. The first rule that matches a login decides. An invalid line makes the file unusable.
+//! PgBouncer skips such a line, but a skipped `reject` would admit clients.
 
 mod address;
 mod ident;

@@ -1,4 +1,4 @@
-//! The columns of databases and of users.
+//! Parses the columns of databases and of users.
 
 use std::{
     collections::BTreeSet,
@@ -12,41 +12,41 @@ use super::{
     pattern::Pattern,
 };
 
-/// How deep files of names may name each other.
+/// The largest depth of files of names that name each other.
 const DEPTH_MAX: usize = 10;
 
-/// Gives the text of a file.
+/// Returns the text of a file.
 pub(super) type Read<'r> = &'r mut dyn FnMut(&Path) -> io::Result<String>;
 
-/// Which of the two columns.
+/// One of the two columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Column {
     Databases,
     Users,
 }
 
-/// Which names fit.
+/// The names that match.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Names {
     all: bool,
-    /// The database has the user's name.
+    /// Whether a database with the user's name matches.
     same_user: bool,
-    /// The user is a member of the role that has the database's name.
+    /// Whether a database matches if the user is a member of the role with its name.
     same_role: bool,
-    /// Physical replication, which has no database.
+    /// Whether physical replication matches, which has no database.
     pub(super) replication: bool,
     names: BTreeSet<String>,
     patterns: Vec<Pattern>,
-    /// The user is a member of one of these.
+    /// Roles whose members match.
     roles: Vec<String>,
 }
 
-/// Does something fit?
+/// The result of a match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fit {
     Yes,
     No,
-    /// It depends on the roles that the user is a member of.
+    /// The result depends on the roles of the user.
     Unknown,
 }
 
@@ -57,7 +57,7 @@ impl From<bool> for Fit {
 }
 
 impl Names {
-    /// Reads a column of a rule in `file`.
+    /// Parses a column of a rule in `file`.
     pub(super) fn parse(
         column: Column,
         field: &[Word],
@@ -71,7 +71,7 @@ impl Names {
         Ok(names)
     }
 
-    /// All of them, and physical replication.
+    /// Returns names that match everything, physical replication included.
     pub(super) fn everything() -> Self {
         Self {
             all: true,
@@ -80,12 +80,12 @@ impl Names {
         }
     }
 
-    /// Are roles looked at?
+    /// Returns whether the match depends on roles.
     pub(super) fn name_roles(&self) -> bool {
         self.same_role || !self.roles.is_empty()
     }
 
-    /// Does this database, or this user, fit? `roles` are those that the user is a member of.
+    /// Returns whether this database, or this user, matches. `roles` are the roles that the user is a member of.
     pub(super) fn fit(&self, name: &str, user: &str, roles: Option<&BTreeSet<String>>) -> Fit {
         let fits = self.all
             || self.same_user && name == user
@@ -154,7 +154,7 @@ impl Names {
     }
 }
 
-/// A file that another one names: relative to that one's folder.
+/// Returns the path of a file that another file names, relative to that file's directory.
 fn beside(file: &Path, name: &str) -> PathBuf {
     match file.parent() {
         Some(folder) => folder.join(name),

@@ -1,4 +1,4 @@
-//! Regular expressions in place of names.
+//! Regular expressions for names.
 
 use regex::{Regex, RegexBuilder};
 
@@ -7,16 +7,16 @@ use super::Wrong;
 /// The most memory that one compiled expression may take, in bytes.
 const SIZE_MAX: usize = 1 << 20;
 
-/// A regular expression that names are compared with, anywhere in them unless it is anchored.
+/// A regular expression that may match anywhere in a name, unless it is anchored.
 #[derive(Debug, Clone)]
 pub(super) struct Pattern(Regex);
 
 impl Pattern {
-    /// Compiles what follows the `/`.
+    /// Compiles the text after the `/`.
     pub(super) fn parse(text: &str) -> Result<Self, Wrong> {
         let compiled = RegexBuilder::new(text).size_limit(SIZE_MAX).build();
         compiled.map(Self).map_err(|error| {
-            // The whole of it shows the place by a line of carets.
+            // The full message marks the place by a line of carets.
             let error = error.to_string();
             let why = error.lines().last().unwrap_or_default();
             let why = why.strip_prefix("error: ").unwrap_or(why);
@@ -28,12 +28,12 @@ impl Pattern {
         self.0.is_match(name)
     }
 
-    /// Has it a group in parentheses that can be referred to?
+    /// Returns whether the expression has a group that `\1` can refer to.
     pub(super) fn has_group(&self) -> bool {
         self.0.captures_len() > 1
     }
 
-    /// What the first group has matched, empty if there is none; `None` if the name doesn't match.
+    /// Returns the text that the first group has matched, empty without a group, or `None` if the name doesn't match.
     pub(super) fn first_group<'n>(&self, name: &'n str) -> Option<&'n str> {
         let groups = self.0.captures(name)?;
         Some(groups.get(1).map_or("", |group| group.as_str()))

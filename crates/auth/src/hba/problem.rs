@@ -1,4 +1,4 @@
-//! What is wrong with a line.
+//! The problems of lines in the HBA file and the ident file.
 
 use std::{
     fmt,
@@ -7,14 +7,14 @@ use std::{
 
 use crate::{LdapProblem, PamProblem};
 
-/// A line that can't be understood.
+/// An invalid line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HbaProblem {
     /// The file.
     pub file: PathBuf,
-    /// The line in it, from 1.
+    /// The number of the line, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The problem.
     pub wrong: Wrong,
 }
 
@@ -36,59 +36,59 @@ impl fmt::Display for HbaProblem {
 
 impl std::error::Error for HbaProblem {}
 
-/// What is wrong with a line, and what would be right.
+/// The problem of a line, with the right form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wrong {
     /// A quote is not closed.
     QuoteOpen,
-    /// It begins with none of the types of connections.
+    /// The line does not begin with a type of connection.
     Type(String),
-    /// A column is missing (which).
+    /// This column is missing.
     Missing(&'static str),
-    /// A column that has room for one word has several (which).
+    /// This column has several words, but may only have one.
     Several(&'static str),
-    /// That is no address.
+    /// The address is invalid.
     Address(String),
     /// The address has no mask.
     NoMask(String),
-    /// That is no mask for the address.
+    /// The mask does not fit the address.
     Mask(String),
-    /// There is no such method.
+    /// The method does not exist.
     Method(String),
-    /// There is no such option for this method.
+    /// The method has no such option.
     Option(String),
     /// An option is not of the form `name=value`.
     NotAnOption(String),
-    /// `map=` where nobody's name is mapped.
+    /// `map=` is set for a method without a map.
     MapUnused,
     /// The ident file has no such map.
     NoSuchMap(String),
-    /// A file of names can't be read (its name, and why not).
+    /// A file of names can't be read (its name, and the reason).
     NamesFile(PathBuf, String),
-    /// Files of names name each other without end.
+    /// Files of names name each other in a circle, or too deep.
     TooDeep(PathBuf),
     /// A name is empty.
     EmptyName,
-    /// The regular expression is none (and why not).
+    /// The regular expression is invalid (with the reason).
     Pattern(String, String),
-    /// There is something behind the last column of the ident file.
+    /// There is text after the last column of the ident file.
     Surplus(String),
-    /// `\1` without a regular expression with a group.
+    /// `\1` is used without a regular expression with a group.
     NoGroup,
-    /// The options of LDAP.
+    /// The options of LDAP are wrong.
     Ldap(LdapProblem),
-    /// An option of the method pam.
+    /// An option of the method pam is wrong.
     Pam(PamProblem),
-    /// A role's members in the ident file.
+    /// The ident file refers to a role's members.
     RoleInMap(String),
 }
 
-/// The words of a line from here on may be a password of LDAP: `ldapbinddn`, `ldapbindpasswd`, or what was
-/// meant to be one of them.
+/// From a word with this text on, the words of a line may be a password of LDAP: `ldapbinddn`, `ldapbindpasswd`, or a
+/// misspelling of them.
 const SECRETS: &str = "ldapbind";
 
 impl Wrong {
-    /// The same with no word of `line` that may be a part of a password.
+    /// Returns the problem without any word of `line` that may be a part of a password.
     pub(super) fn without_secret(mut self, line: &str) -> Self {
         let plain = |text: &str| text.replace('"', "").to_ascii_lowercase();
         let line = plain(line);
@@ -104,7 +104,7 @@ impl Wrong {
         self
     }
 
-    /// The word of the line that is quoted.
+    /// Returns the word of the line that the problem quotes.
     fn word_mut(&mut self) -> Option<&mut String> {
         match self {
             Self::Type(word)
@@ -123,7 +123,7 @@ impl Wrong {
                 | PamProblem::Service(word)
                 | PamProblem::HostName(word),
             ) => Some(word),
-            // Names of users and databases, in front of all options.
+            // Names of users and databases stand before all options.
             Self::NamesFile(..) | Self::TooDeep(_) | Self::Pattern(..) => None,
             Self::QuoteOpen
             | Self::Missing(_)

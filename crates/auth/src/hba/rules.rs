@@ -24,15 +24,15 @@ pub struct Rule {
     databases: Names,
     users: Names,
     range: Range,
-    /// How who fits has to log in.
+    /// How matching clients have to authenticate.
     pub method: Method,
-    /// Which names of the system, or of certificates, may be which user.
+    /// The map from names of the system, or of certificates, to users.
     pub map: Option<Arc<IdentMap>>,
-    /// Its line in the file, from 1.
+    /// The number of the line in the file, from 1.
     pub line: usize,
 }
 
-/// How a client has come.
+/// How a client has connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Connection {
     /// By a Unix socket.
@@ -45,39 +45,39 @@ enum Connection {
     HostPlain,
 }
 
-/// Who wants to log in, from where to what.
+/// A login: the client, its address, and the database that it asks for.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
-    /// Where the client comes from; `None` is a Unix socket.
+    /// The address of the client. `None` is a Unix socket.
     pub address: Option<IpAddr>,
-    /// It has come by TLS.
+    /// Whether the client uses TLS.
     pub is_tls: bool,
-    /// It asks for physical replication, which has no database.
+    /// Whether the client asks for physical replication, which has no database.
     pub is_physical: bool,
-    /// The database that it asks for.
+    /// The requested database.
     pub database: &'a str,
-    /// The user that it says it is.
+    /// The claimed user.
     pub user: &'a str,
-    /// The roles that this user is a member of, if they are known.
+    /// The roles that the user is a member of, if they are known.
     pub roles: Option<&'a BTreeSet<String>>,
 }
 
-/// What the rules say.
+/// The result of the rules.
 #[derive(Debug, Clone, Copy)]
 pub enum Found<'r> {
-    /// This one fits.
+    /// This rule matches.
     Rule(&'r Rule),
-    /// None fits.
+    /// No rule matches.
     Nothing,
-    /// Whether this one fits depends on the roles that the user is a member of, and they are not known.
+    /// Whether this rule matches depends on the user's roles, which are not known.
     RolesWanted(&'r Rule),
 }
 
 impl Rules {
-    /// Reads the text of an HBA file; `read` gives the text of files of names.
+    /// Parses the text of an HBA file. `read` returns the text of files of names.
     ///
     /// # Errors
-    /// All lines that can't be understood.
+    /// All invalid lines.
     pub fn parse(
         text: &str,
         file: &Path,
@@ -111,10 +111,10 @@ impl Rules {
         }
     }
 
-    /// One rule for everybody, by LDAP: the text of `auth_ldap_options`.
+    /// Creates one rule for all clients, by LDAP, from the text of `auth_ldap_options`.
     ///
     /// # Errors
-    /// What is wrong with the options.
+    /// The problem of the options.
     pub fn of_ldap(options: &str) -> Result<Self, Wrong> {
         let fields = fields(options)?;
         let words = fields.iter().flatten().map(|word| word.text.as_str());
@@ -122,13 +122,13 @@ impl Rules {
         Ok(Self::of_method(Method::Ldap(Arc::new(options))))
     }
 
-    /// One rule for everybody, by PAM: `auth_type = pam`.
+    /// Creates one rule for all clients, by PAM: `auth_type = pam`.
     #[must_use]
     pub fn of_pam() -> Self {
         Self::of_method(Method::Pam(Arc::new(PamOptions::default())))
     }
 
-    /// One rule for everybody.
+    /// Creates one rule for all clients.
     fn of_method(method: Method) -> Self {
         let mut rules = Self::default();
         for connection in [Connection::Local, Connection::Host] {
@@ -145,7 +145,7 @@ impl Rules {
         rules
     }
 
-    /// The first rule that fits.
+    /// Returns the first rule that matches.
     #[must_use]
     pub fn find(&self, asked: &Asked<'_>) -> Found<'_> {
         for rule in &self.rules {
@@ -158,21 +158,21 @@ impl Rules {
         Found::Nothing
     }
 
-    /// The first rule that asks for roles.
+    /// Returns the first rule that depends on roles.
     #[must_use]
     pub fn by_roles(&self) -> Option<&Rule> {
         let mut rules = self.rules.iter();
         rules.find(|rule| rule.databases.name_roles() || rule.users.name_roles())
     }
 
-    /// The first rule that asks for PAM.
+    /// Returns the first rule that uses PAM.
     #[must_use]
     pub fn by_pam(&self) -> Option<&Rule> {
         let mut rules = self.rules.iter();
         rules.find(|rule| matches!(rule.method, Method::Pam(_)))
     }
 
-    /// What is allowed, but hardly meant. For the log.
+    /// Returns warnings about rules that are allowed but hardly intended, for the log.
     #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.notes
@@ -186,7 +186,7 @@ impl Rule {
             (Some(_), Connection::Local) => false,
             (Some(_), Connection::HostTls) if !asked.is_tls => false,
             (Some(_), Connection::HostPlain) if asked.is_tls => false,
-            // A socket for both versions writes those of version 4 as of version 6.
+            // A socket for both versions reports IPv4 addresses as IPv6 addresses.
             (Some(address), _) => self.range.contains(address.to_canonical()),
         };
         if !has_come_so {
@@ -221,7 +221,7 @@ impl Rule {
     }
 }
 
-/// What a line is read with.
+/// The context in which a line is parsed.
 struct Context<'c> {
     file: &'c Path,
     maps: &'c IdentMaps,

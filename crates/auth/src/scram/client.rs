@@ -1,4 +1,4 @@
-//! The client's side: we log in to PostgreSQL.
+//! The client's side of SCRAM: pgweir logs in to PostgreSQL.
 
 use std::fmt;
 
@@ -26,14 +26,15 @@ pub struct Challenge {
     pub iterations: u32,
 }
 
-/// What we say of channel binding, in the header before each message; there is no authorization identity.
+/// The statement about channel binding in the header of each message. There is no authorization identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChannelBinding {
-    /// We can't: there is no TLS.
+    /// Channel binding is impossible, since there is no TLS.
     None,
-    /// We could, but the server has not offered it. If it has, somebody in between took it out.
+    /// Channel binding is possible, but the server has not offered it. If the server did offer it, a man in the middle
+    /// removed the offer.
     NotOffered,
-    /// To the server's certificate, of which this is the hash.
+    /// The exchange is bound to the server's certificate, of which this is the hash.
     EndPoint(Box<[u8]>),
 }
 
@@ -90,7 +91,7 @@ impl ClientExchange {
         self
     }
 
-    /// The mechanism that this is.
+    /// Returns the name of the mechanism.
     #[must_use]
     pub fn mechanism(&self) -> &'static str {
         match self.binding {
@@ -99,7 +100,7 @@ impl ClientExchange {
         }
     }
 
-    /// The client's first message.
+    /// Returns the client's first message.
     #[must_use]
     pub fn first(&self) -> Vec<u8> {
         [self.binding.header(), &self.first_bare]

@@ -1,4 +1,4 @@
-//! The server's side: a client logs in to us.
+//! The server's side of SCRAM: a client logs in to pgweir.
 
 use std::fmt;
 
@@ -13,10 +13,10 @@ use super::{
 /// One login of a client. `Debug` shows the step only.
 pub struct ServerExchange {
     secret: Secret,
-    /// The user does not exist: the exchange fails, but only at its end.
+    /// Whether the user does not exist: then the exchange fails, but only at its end.
     is_mock: bool,
     nonce: String,
-    /// The hash of our certificate: channel binding is offered.
+    /// The hash of pgweir's certificate, if channel binding is offered.
     end_point: Option<Box<[u8]>>,
     step: Step,
 }
@@ -31,20 +31,20 @@ enum Step {
         flag: Gs2Flag,
         /// `client-first-message-bare "," server-first-message`.
         transcript: Vec<u8>,
-        /// The client's nonce and ours.
+        /// The client's nonce and pgweir's.
         nonce: Vec<u8>,
     },
     Over,
 }
 
-/// What the client said of channel binding.
+/// The client's statement about channel binding.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Gs2Flag {
-    /// It cannot.
+    /// The client does not support channel binding.
     No,
-    /// It can, and believes that we cannot.
+    /// The client supports channel binding, and believes that pgweir does not.
     NotOffered,
-    /// It has done it.
+    /// The client uses channel binding.
     EndPoint,
 }
 
@@ -86,7 +86,7 @@ impl ServerExchange {
         self
     }
 
-    /// The mechanisms that are offered, the better one first.
+    /// Returns the offered mechanisms, the better one first.
     #[must_use]
     pub fn mechanisms(&self) -> &'static [&'static str] {
         match self.end_point {
@@ -95,10 +95,10 @@ impl ServerExchange {
         }
     }
 
-    /// Takes the client's first message; returns the server's first.
+    /// Takes the client's first message. Returns the server's first message.
     ///
     /// # Errors
-    /// The message is malformed, or asks for what we do not offer. The exchange is over then.
+    /// When the message is malformed, or asks for what pgweir does not offer. The exchange is over then.
     pub fn client_first(&mut self, mechanism: &str, message: &[u8]) -> Result<Vec<u8>, ScramError> {
         let Step::First = std::mem::replace(&mut self.step, Step::Over) else {
             return Err(ScramError::OutOfOrder);
@@ -161,7 +161,7 @@ impl ServerExchange {
         Ok((server_final.into_bytes(), keys))
     }
 
-    /// Does what the client says of channel binding fit the mechanism, and what we have offered?
+    /// Checks that the client's statement about channel binding fits the mechanism, and pgweir's offer.
     fn check_flag(&self, flag: Gs2Flag, mechanism: &str) -> Result<(), ScramError> {
         match flag {
             Gs2Flag::EndPoint if mechanism != MECHANISM_PLUS => Err(ScramError::Malformed(

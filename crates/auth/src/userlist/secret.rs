@@ -1,4 +1,4 @@
-//! What is known of a user's password.
+//! Secrets of users: passwords, or what was derived from them.
 
 use std::fmt;
 
@@ -9,20 +9,20 @@ use crate::{
     scram::{self, DeriveJob},
 };
 
-/// What is known of a user's password. `Debug` says the kind only.
+/// The secret of a user. `Debug` shows the kind only.
 #[derive(Clone)]
 pub enum Secret {
-    /// The password itself. An empty one lets nobody in.
+    /// The password itself. An empty one admits nobody.
     Plain(Zeroizing<String>),
-    /// `md5` and 32 hex digits. Whoever has it can log in by md5, so it is a password too.
+    /// `md5` and 32 hex digits. Anyone who has it can log in by md5, so it is a password too.
     Md5(Zeroizing<String>),
-    /// The keys that SCRAM-SHA-256 checks a password with.
+    /// The keys by which SCRAM-SHA-256 checks a password.
     Scram(scram::Secret),
 }
 
 impl Secret {
-    /// Tells by its form what `text` is, as PgBouncer and PostgreSQL do: whatever is neither a
-    /// whole md5 nor a whole SCRAM secret is a plain password.
+    /// Determines the kind of secret by its form, as PgBouncer and PostgreSQL do: a text that is neither a complete md5
+    /// secret nor a complete SCRAM secret is a plain password.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         if md5::is_secret(text) {
@@ -34,14 +34,14 @@ impl Secret {
         }
     }
 
-    /// Whether this is the empty password, which lets nobody in by any password method.
+    /// Returns whether this is the empty password, which admits nobody by any password method.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         matches!(self, Self::Plain(password) if password.is_empty())
     }
 
-    /// The work that turns a plain password into SCRAM keys, for either side of an exchange.
-    /// `None` if this is no plain password, or the empty one.
+    /// Returns the work that turns a plain password into SCRAM keys, for either side of an exchange. `None` if this is
+    /// no plain password, or the empty one.
     #[must_use]
     pub fn derive_job(&self, salt: Vec<u8>, iterations: u32) -> Option<DeriveJob> {
         match self {
@@ -52,8 +52,7 @@ impl Secret {
         }
     }
 
-    /// Whether a plain password looks like a secret that lost a part, as `$4096` does when a
-    /// shell expands it.
+    /// Returns whether a plain password looks like a secret that lost a part, as `$4096` does when a shell expands it.
     pub(super) fn looks_damaged(&self) -> bool {
         let Self::Plain(text) = self else {
             return false;

@@ -1,17 +1,17 @@
-//! Server connections to a database, counted. While there is one, no other database can take its name: PostgreSQL drops
-//! and renames only databases that nobody is connected to.
+//! Counts the server connections to a database. While one is open, no other database can get its name: PostgreSQL drops
+//! and renames only databases without connections.
 
 use std::sync::Arc;
 
 use super::{Catalog, Reading, State};
 use crate::session::certificates::Identity;
 
-/// A server connection; it is closed when this is dropped.
+/// A server connection. Dropping the value means that the connection is closed.
 #[derive(Debug)]
 pub struct Connected(Arc<Catalog>);
 
 impl Catalog {
-    /// A server of an entry has logged in.
+    /// Records that a server connection of an entry has logged in.
     #[must_use]
     pub fn connected(self: &Arc<Self>) -> Connected {
         self.count_server();
@@ -27,8 +27,8 @@ impl Catalog {
         state.servers += 1;
     }
 
-    /// A server connection is closed. Behind the last one nothing is certain, until the next server has said which
-    /// database it is connected to.
+    /// Records that a server connection was closed. After the last one, the certificates are invalid until the next
+    /// server connection has identified its database.
     fn disconnected(&self) {
         let mut state = self.state.lock();
         if let Some(same) = self.same.get() {
@@ -49,7 +49,8 @@ impl Catalog {
         self.put(&mut state, unknown);
     }
 
-    /// The first server after a time without one has said which database it is connected to, if it could.
+    /// Ends a reading of the identity by the first server connection after a time without any. `identity` is `None` if
+    /// the server could not report it.
     pub(super) fn identity_told(&self, reading: Reading, identity: Option<&Identity>) {
         let mut state = self.state.lock();
         if state.begun_at != Some(reading.begun_at) {
@@ -71,7 +72,7 @@ impl Catalog {
 }
 
 impl State {
-    /// Is all that was known in force again, if the database is the same?
+    /// Returns whether the former certificates become valid again if the database is still the same.
     pub(super) fn may_be_as_before(&self) -> bool {
         let kept = self.kept.as_ref();
         self.is_unsure && kept.is_some_and(|(_, changes)| *changes == self.changes)

@@ -5,12 +5,12 @@ fn at(milliseconds: u64) -> Time {
     Time(milliseconds * 1000)
 }
 
-/// The facts of a database that has none but its number.
+/// Returns the facts of a database without functions and relations.
 fn facts(database: u32) -> Option<Facts> {
     facts_of(database, "f")
 }
 
-/// The same, of a primary ("f") or a standby ("t").
+/// Returns the same facts, from a primary (`"f"`) or a standby (`"t"`).
 fn facts_of(database: u32, is_in_recovery: &str) -> Option<Facts> {
     let mut facts = Facts::new(Trust::default());
     let number = database.to_string();
@@ -209,7 +209,7 @@ fn another_database_may_take_the_name() {
     assert!(is_certified(&catalog), "one is left");
     drop(other);
     assert!(!is_certified(&catalog) && catalog.is_stale());
-    // The same database: what was known is in force again, and no pause is needed.
+    // The database is the same: the former certificates are valid again, without a pause.
     let _server = catalog.connected();
     let question = catalog.begin(60_000_000, at(1)).expect("unsure");
     assert!(question.is_of_identity);
@@ -234,10 +234,10 @@ fn another_database_has_taken_the_name() {
     assert!(!reading.is_of_identity);
     catalog.finish(reading, facts(2), "", at(1001));
     assert!(is_certified(&catalog) && !catalog.report().is_mixed);
-    // Another entry leads there: it is known as the new one.
+    // The other entry has the same database, so it is identified as the new one too.
     read(&second, 2, at(2000));
     assert!(second.is_alias());
-    // DDL between the last server and the next one.
+    // DDL between the last server connection and the next one.
     drop(second.connected());
     drop(second.ddl_begins());
     let reading = catalog.begin(60_000_000, at(9000)).expect("stale");

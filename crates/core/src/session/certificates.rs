@@ -1,12 +1,12 @@
-//! The certificates of a database: which of its functions and relations are certain to leave no trace in the session
-//! that uses them.
+//! Certificates: which functions and relations of a database surely leave no session state behind. [`Facts`] of the
+//! database come in, [`Certificates`] go out; the scanner looks up the words of clients' texts in them.
 //!
-//! A name is certified if everything in the database that has the name is clean, in whichever schema. So a certificate
-//! needs neither a search path nor folding of case. Anything that is not known is opaque.
+//! A name is certified when every object of the database with that name is clean, in whichever schema. So certificates
+//! need no `search_path`, and no folding of case. What is not known is opaque.
 //!
-//! Only the hashes of names are stored. If two names of the catalog collide, both have the effects of both, so a
-//! collision can only add effects to a text. A name that was not in the catalog when it was read could pass for another
-//! one, with a chance of one in 2^64 for each stored name.
+//! Only hashes of names are stored. Two names of the catalog with the same hash share the effects of both, so a
+//! collision only makes a text more suspect. A name that was not in the catalog when it was read can be mistaken for
+//! another with a probability of 1 in 2^64 for each stored name.
 
 mod body;
 mod extensions;
@@ -26,25 +26,26 @@ use names::NameTable;
 
 use super::scan::{DdlWords, Effects, builtin_traces};
 
-/// The effects of using a function or relation of some name.
+/// The effects of functions or relations of one name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Traces {
-    /// The effects of a call of the function, or of reading the relation.
+    /// The effects of calling the function, or of reading the relation.
     pub(crate) read: Effects,
-    /// The effects of writing to the relation.
+    /// The effects of writing the relation.
     pub(crate) write: Effects,
 }
 
-/// The query for the catalog's facts: one simple query, which works under any settings. [`Facts`] takes the rows.
+/// The statements that read the facts from a server, as one simple query. They work under any settings; [`Facts`] takes
+/// the rows.
 pub const FACTS: &str = include_str!("certificates/facts.sql");
-/// The query that comes before: it asks which cluster the server belongs to. The user may not have the right to ask.
+/// The statement before [`FACTS`] that identifies the cluster. The server's user may lack the privilege.
 pub const SYSTEM: &str = "SELECT 's', system_identifier FROM pg_catalog.pg_control_system()";
 
-/// The query that follows [`SYSTEM`] instead of [`FACTS`] if only the identity of the connected database is needed.
+/// The statements after [`SYSTEM`] in place of [`FACTS`] when only the identity of the database is needed.
 pub const IDENTITY: &str = "SELECT 'd', oid, pg_catalog.current_setting('server_encoding') FROM pg_catalog.pg_database \
     WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database();SELECT 'end'";
 
-/// The functions and extensions that the configuration trusts, or does not trust.
+/// Functions and extensions that the configuration trusts or distrusts.
 #[derive(Clone, Debug, Default)]
 pub struct Trust {
     /// Functions with these names are certified (`certified_functions`).
@@ -53,10 +54,10 @@ pub struct Trust {
     pub pinning: HashSet<Box<str>>,
 }
 
-/// The most names of each kind that are remembered. A name that is not known is opaque.
+/// The largest number of names. With more names, every text is opaque.
 const NAMES_MAX: usize = 60_000;
 
-/// The certificates of one database. Cheap to clone.
+/// The certificates of one database. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub struct Certificates {
     known: Arc<Known>,
@@ -65,55 +66,54 @@ pub struct Certificates {
 #[derive(Clone, Debug, Default)]
 struct Known {
     generation: u64,
-    /// A hash of everything that is known, independent of the order.
+    /// A hash of all entries, independent of their order.
     digest: u64,
-    /// The effects of words. Other words have none.
+    /// The effects of words. Words that are not in the table have none.
     words: NameTable,
-    /// The effects of functions by OID: users' functions, and those of PostgreSQL's own that have effects.
+    /// Effects of functions by OID: those of users' functions, and of PostgreSQL's functions that have any.
     calls: Arc<HashMap<u32, Effects>>,
-    /// The effects that every text has, whatever its words.
+    /// The effects that every text may have, whatever it contains.
     every_text: Effects,
     custom_names: BTreeSet<Box<[u8]>>,
     /// Whether the catalog is in UTF8.
     utf8: bool,
-    /// Whether the catalog was read, and nothing may have changed since.
+    /// Whether the catalog has been read, and nothing may have changed since.
     is_read: bool,
     has_event_triggers: bool,
-    /// Whether each session may have state from its login on.
+    /// Whether each session may have session state from its login on.
     logins_leave_state: bool,
     /// Whether a function or a relation may do DDL.
     has_ddl_code: bool,
-    /// Whether a function or relation that may do DDL has a name that can't be found without cutting a text into
-    /// tokens.
+    /// Whether one of them has a name that only a tokenizer can find in a text.
     has_odd_ddl_name: bool,
     opaque_reason: Option<Box<str>>,
     unclean_reason: Option<Box<str>>,
     counts: Counts,
-    /// Some functions and relations that are not clean.
+    /// Functions and relations that are not clean, up to a limit.
     suspects: Arc<[Suspect]>,
 }
 
-/// A function or relation that is not clean, as shown to operators.
+/// A function or relation that is not clean, as shown to administrators.
 #[derive(Clone, Debug)]
 pub(crate) struct Suspect {
     /// `function`, `relation` or `built-in`.
     pub(crate) kind: &'static str,
     pub(crate) name: Box<str>,
     pub(crate) traces: Traces,
-    /// The reason why it is opaque.
+    /// The reason why the object is opaque.
     pub(crate) reason: Option<Box<str>>,
 }
 
-/// The numbers of objects that were found when the catalog was read.
+/// Numbers of objects in a database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Functions of users.
+    /// Users' functions.
     pub functions: usize,
-    /// Those `functions` that are not certified.
+    /// Users' functions that are not certified.
     pub opaque_functions: usize,
-    /// Tables, views and the like of users.
+    /// Users' tables, views and other relations.
     pub relations: usize,
-    /// Those `relations` that can't be read, or not be written, without calling such a function.
+    /// Users' relations that can't be read, or can't be written, without calling an uncertified function.
     pub opaque_relations: usize,
 }
 
@@ -124,8 +124,8 @@ impl Default for Certificates {
 }
 
 impl Certificates {
-    /// Returns the facts that are true of every database: PostgreSQL's own functions and catalogs are certified, and no
-    /// relation or function of a user is.
+    /// Returns the certificates that hold in every database: PostgreSQL's own functions and catalogs are certified,
+    /// users' relations and functions are not.
     #[must_use]
     pub fn none() -> Self {
         Self {
@@ -133,8 +133,8 @@ impl Certificates {
         }
     }
 
-    /// Returns the certificates of a database of which nothing is known yet. It may have operators, casts and types
-    /// that call functions without any name in a text. So every text is opaque.
+    /// Returns the certificates of a database that was not read yet. The database may have operators, casts and types
+    /// that call functions without being named in a text, so every text is opaque.
     #[must_use]
     pub fn unread() -> Self {
         let mut known = Known::default();
@@ -144,8 +144,8 @@ impl Certificates {
         }
     }
 
-    /// Returns these certificates for the case that something may have changed since they were read: every text is
-    /// opaque. The known effects of words still show which texts may do DDL.
+    /// Returns these certificates for the time after a possible change: every text is opaque. What is known of words
+    /// still shows which texts may do DDL.
     #[must_use]
     pub fn outdated(&self, generation: u64) -> Self {
         let mut known = (*self.known).clone();
@@ -158,8 +158,8 @@ impl Certificates {
         }
     }
 
-    /// Derives the certificates from the facts of a database. The time grows with the number of its functions,
-    /// relations and uses.
+    /// Derives certificates from the facts of a database. The time grows with the number of its functions, relations
+    /// and uses.
     #[must_use]
     pub fn from_facts(generation: u64, mut facts: Facts) -> Self {
         let mut found = facts.conclude();
@@ -194,11 +194,11 @@ impl Certificates {
         }
     }
 
-    /// Builds certificates for tests of the scanner, from rows of kind, name, the effects of a use and the effects of
-    /// writing. Both effects are names of [`Effects`] separated by blanks, or empty.
+    /// Creates certificates from rows, for tests of scanners. A row has a kind, a name, the effects of a use and the
+    /// effects of a write. Effects are names separated by blanks, or empty.
     ///
     /// Kinds: `f` function, `r` relation, `w` word, `s` custom parameter, `e` every text (with the name `utf8`: the
-    /// database is in UTF8). A row that is not understood makes every text opaque.
+    /// database is in UTF8). A row of another kind makes every text opaque.
     pub fn from_rows<'a>(generation: u64, rows: impl IntoIterator<Item = [&'a [u8]; 4]>) -> Self {
         let mut known = Known {
             generation,
@@ -223,51 +223,52 @@ impl Certificates {
         }
     }
 
-    /// Returns the same certificates with another generation.
+    /// Returns these certificates with another generation.
     #[must_use]
     pub fn stamped(mut self, generation: u64) -> Self {
         Arc::make_mut(&mut self.known).generation = generation;
         self
     }
 
-    /// Returns the generation, which grows with each reading of the catalog. A verdict of another generation is out of
-    /// date.
+    /// Returns the generation, which grows with each reading of the catalog. A verdict of another generation is
+    /// outdated.
     #[must_use]
     #[inline]
     pub fn generation(&self) -> u64 {
         self.known.generation
     }
 
-    /// Returns an id that differs between certificates with different contents, also of different databases. A verdict
-    /// found under one holds under all others with the same id. The id has 44 bits, and is never zero.
+    /// Returns a number that differs between certificates with different content, those of different databases
+    /// included. What was found under certificates with the same id is still valid. The id has 44 bits and is never
+    /// zero.
     #[must_use]
     #[inline]
     pub fn id(&self) -> u64 {
         self.known.digest >> 20 | 1
     }
 
-    /// Returns the effects that every text has.
+    /// Returns the effects that every text may have.
     #[inline]
     pub(crate) fn every_text(&self) -> Effects {
         self.known.every_text
     }
 
-    /// Returns whether the catalog writes names beyond ASCII as a text in UTF8 does.
+    /// Returns whether names beyond ASCII have the same bytes in the catalog as in a text in UTF8.
     #[inline]
     pub(crate) fn is_utf8(&self) -> bool {
         self.known.utf8
     }
 
-    /// Returns the effects of a word or quoted identifier, wherever it stands: `read` in any text, `write` in one that
-    /// may write. A name that is not known has no effects.
+    /// Returns the effects of a word or quoted identifier, wherever it stands: `read` in any text, `write` in a text
+    /// that may write. An unknown name has no effects.
     #[inline]
     #[must_use]
     pub(crate) fn word(&self, name: Name) -> Traces {
         self.known.words.get(name).unwrap_or_default()
     }
 
-    /// Returns the same, with the effects of PostgreSQL's own functions and relations, which the scanner knows without
-    /// certificates.
+    /// Returns the effects of a word, those of PostgreSQL's own functions and relations included. Scanners of texts
+    /// know the latter without certificates.
     #[must_use]
     pub(crate) fn any_word(&self, name: &[u8]) -> Traces {
         let builtin = builtin_traces(name).unwrap_or_default();
@@ -290,7 +291,7 @@ impl Certificates {
         self.known.has_ddl_code
     }
 
-    /// Returns whether one of those may have a name that is not found by splitting a text into words.
+    /// Returns whether such an object may have a name that splitting a text into words does not find.
     #[must_use]
     pub fn has_odd_ddl_name(&self) -> bool {
         self.known.has_odd_ddl_name
@@ -306,38 +307,38 @@ impl Certificates {
         self.known.calls.get(&oid).copied().unwrap_or(unknown)
     }
 
-    /// Returns whether there is an event trigger, which any DDL may fire.
+    /// Returns whether the database has an event trigger, which any DDL may fire.
     #[must_use]
     pub(crate) fn has_event_triggers(&self) -> bool {
         self.known.has_event_triggers
     }
 
-    /// Returns whether each session may have state from its login on, since an event trigger then runs code that is not
-    /// certified.
+    /// Returns whether each session may have session state from its login on, since an event trigger runs uncertified
+    /// code at login.
     #[must_use]
     pub fn logins_leave_state(&self) -> bool {
         self.known.logins_leave_state
     }
 
-    /// Returns why every text is opaque: the object and what it does, if the reading of the catalog has found one.
+    /// Returns why every text is opaque: the object and what it does, if a reading has found one.
     #[must_use]
     pub fn opaque_reason(&self) -> Option<&str> {
         self.known.opaque_reason.as_deref()
     }
 
-    /// Returns why a clean would not be enough after opaque statements: the language or function of the database that
-    /// may keep state which no clean removes.
+    /// Returns why a clean is not enough after opaque statements: a language or function of the database may keep state
+    /// that no clean removes.
     #[must_use]
     pub fn unclean_reason(&self) -> Option<&str> {
         self.known.unclean_reason.as_deref()
     }
 
-    /// Returns functions and relations that are not clean, as many as are remembered.
+    /// Returns the functions and relations that are not clean, up to a limit.
     pub(crate) fn suspects(&self) -> &[Suspect] {
         &self.known.suspects
     }
 
-    /// Returns whether it is certain that the database has no function of a user.
+    /// Returns whether the database surely has no functions of users.
     #[must_use]
     pub fn has_no_functions(&self) -> bool {
         self.known.is_read && self.known.counts.functions == 0
@@ -354,15 +355,15 @@ impl Certificates {
         self.word(Name::of(b"set_config")) != Traces::default()
     }
 
-    /// Returns the custom parameters that functions and policies of the database name, in lower case. Nothing in SQL
-    /// lists such parameters; a server can only be asked for those with a known name.
+    /// Returns the custom parameters that functions and policies of the database name, in lower case. No SQL statement
+    /// lists such parameters; a server can only be asked for parameters whose names are known.
     pub fn custom_names(&self) -> impl Iterator<Item = &[u8]> {
         self.known.custom_names.iter().map(|name| &**name)
     }
 }
 
 impl Known {
-    /// Makes every text opaque.
+    /// Records that every text may do anything.
     fn doubt_every_text(&mut self) {
         self.add_to_every_text(Effects::OPAQUE);
     }
@@ -415,7 +416,7 @@ impl Known {
         }
     }
 
-    /// Adds one entry to the digest by which certificates differ.
+    /// Adds an entry to the digest, by which certificates differ.
     fn note(&mut self, kind: &[u8], name: &[u8], traces: Traces) {
         let row = [kind, b"/", name].concat();
         let bits = u64::from(traces.read.bits()) << 32 | u64::from(traces.write.bits());
@@ -428,15 +429,15 @@ fn contains(bytes: &[u8], wanted: &[u8]) -> bool {
     bytes.windows(wanted.len()).any(|window| window == wanted)
 }
 
-/// Returns whether a use with these effects may have done DDL.
+/// Returns whether code with these effects may have done DDL.
 pub(super) fn may_do_ddl(found: Effects) -> bool {
     found.contains(body::ANYTHING)
 }
 
-/// Returns the effects of code that is not a client's SQL text. Most effects make such code opaque: their details can't
-/// be read from the text, so the code may do anything of the kind.
+/// Adds OPAQUE to the effects of code outside clients' SQL, unless all of them are plain. The details of other effects
+/// can't be read from such code's text, so it may do anything of the kind.
 fn serious(found: Effects) -> Effects {
-    /// The effects that do not depend on the code that has them.
+    /// Effects that are the same whichever code has them.
     const PLAIN: Effects = Effects::SEQUENCE
         .and(Effects::READS_SEQUENCE)
         .and(Effects::STATEMENTS_VIEW)
@@ -450,7 +451,7 @@ fn serious(found: Effects) -> Effects {
     }
 }
 
-/// Parses the names of effects, separated by blanks. An unknown name stands for any effect.
+/// Parses names of effects, separated by blanks. An unknown name counts as OPAQUE.
 fn all_effects(names: &[u8]) -> Effects {
     names
         .split(|&byte| byte == b' ')
@@ -460,7 +461,7 @@ fn all_effects(names: &[u8]) -> Effects {
         })
 }
 
-/// Returns a row of a server's answer, for tests.
+/// Builds a row of a server's answer, for tests.
 #[cfg(test)]
 pub(crate) fn row(columns: &[&str]) -> Vec<u8> {
     let mut row = (columns.len() as u16).to_be_bytes().to_vec();

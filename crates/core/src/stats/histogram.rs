@@ -2,22 +2,22 @@
 
 use std::ops::AddAssign;
 
-/// How many buckets have an upper bound; one more takes all longer times.
+/// The number of buckets with an upper bound. One more bucket counts all longer times.
 pub const BUCKETS: usize = 20;
 
-/// The first bucket ends at 2^6 microseconds, and each one after it at twice the time of the one before.
+/// The first bucket ends at 2^6 microseconds. Each further bucket ends at twice the time of the previous one.
 const FIRST_BITS: u32 = 6;
 
-/// The upper bound of a bucket in microseconds; the bound itself belongs to the bucket.
+/// Returns the upper bound of a bucket in microseconds. The bound itself belongs to the bucket.
 #[must_use]
 pub const fn upper_bound(bucket: usize) -> u64 {
     1 << (bucket as u32 + FIRST_BITS)
 }
 
-/// How often times of each length were observed.
+/// The distribution of observed times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Histogram {
-    /// Observations in each bucket, and in none of them.
+    /// Observations in each bucket, and last those above all upper bounds.
     buckets: [u64; BUCKETS + 1],
     /// The sum of all times, in microseconds.
     sum: u64,
@@ -33,7 +33,7 @@ impl Histogram {
         self.sum += micros;
     }
 
-    /// For each bucket with an upper bound: how many times were not above it.
+    /// Returns, for each bucket with an upper bound, the number of times up to that bound.
     pub fn cumulative(&self) -> impl Iterator<Item = u64> {
         let bounded = self.buckets[..BUCKETS].iter();
         bounded.scan(0, |sum, count| {
@@ -42,13 +42,13 @@ impl Histogram {
         })
     }
 
-    /// All observations.
+    /// Returns the number of all observations.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
-    /// The sum of all times, in microseconds.
+    /// Returns the sum of all times, in microseconds.
     #[must_use]
     pub fn sum(&self) -> u64 {
         self.sum
@@ -67,13 +67,13 @@ impl AddAssign for Histogram {
 /// The histograms of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Times {
-    /// How long clients waited for a server, each time that they got one.
+    /// The time that a client waited for a server connection, for each assignment.
     pub wait: Histogram,
-    /// From a client's request to the end of the server's answer.
+    /// The time from a client's request to the end of the server's answer.
     pub query: Histogram,
-    /// Transactions.
+    /// The duration of transactions.
     pub transaction: Histogram,
-    /// From a client's connection to the end of its login.
+    /// The time from a client's connection to the end of its login.
     pub login: Histogram,
 }
 

@@ -1,27 +1,27 @@
-//! What becomes of logins and TLS handshakes: counted per worker, since a client that is refused has no pool.
+//! Results of logins and TLS handshakes, counted per worker, since a rejected client has no pool.
 
 use std::ops::AddAssign;
 
-/// What became of a client's login.
+/// The result of a client's login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum LoginResult {
-    /// The client may work.
+    /// The login succeeded.
     Done,
-    /// Wrong password, no such user, or no rule that lets the client in (SQLSTATE class 28).
+    /// The password is wrong, the user does not exist, or no rule admits the client (SQLSTATE class 28).
     Denied,
-    /// There is no such database (class 3D).
+    /// The database does not exist (class 3D).
     NoDatabase,
-    /// A limit of clients is reached (class 53).
+    /// A limit on clients is reached (class 53).
     TooMany,
-    /// The client broke the protocol (class 08).
+    /// The client violated the protocol (class 08).
     Protocol,
-    /// Anything else: a server that can't be reached, a timeout, a shutdown.
+    /// Any other failure: an unreachable server, a timeout, a shutdown.
     Other,
 }
 
 impl LoginResult {
-    /// All of them.
+    /// All results.
     pub const ALL: [Self; 6] = [
         Self::Done,
         Self::Denied,
@@ -31,7 +31,7 @@ impl LoginResult {
         Self::Other,
     ];
 
-    /// As metrics name it.
+    /// Returns the name of the result in the metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -44,7 +44,7 @@ impl LoginResult {
         }
     }
 
-    /// What an error with this SQLSTATE makes of a login.
+    /// Returns the result of a login that failed with this SQLSTATE.
     #[must_use]
     pub fn of_sqlstate(code: &str) -> Self {
         match code.get(..2) {
@@ -61,23 +61,23 @@ impl LoginResult {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Logins {
     clients: [u64; LoginResult::ALL.len()],
-    /// TLS handshakes with clients that were made.
+    /// Completed TLS handshakes with clients.
     pub client_tls: u64,
-    /// Those that failed.
+    /// Failed TLS handshakes with clients.
     pub client_tls_failed: u64,
-    /// TLS handshakes with servers that were made.
+    /// Completed TLS handshakes with servers.
     pub server_tls: u64,
-    /// Those that failed.
+    /// Failed TLS handshakes with servers.
     pub server_tls_failed: u64,
 }
 
 impl Logins {
-    /// A client's login has come to this.
+    /// Counts a login with this result.
     pub fn add(&mut self, result: LoginResult) {
         self.clients[result as usize] += 1;
     }
 
-    /// How many logins of clients have come to what.
+    /// Returns the number of client logins for each result.
     pub fn clients(&self) -> impl Iterator<Item = (LoginResult, u64)> {
         LoginResult::ALL.into_iter().zip(self.clients)
     }

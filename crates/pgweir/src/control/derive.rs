@@ -1,4 +1,4 @@
-//! Key derivation (PBKDF2, milliseconds each) on threads of its own.
+//! Derives keys (PBKDF2, milliseconds each) on separate threads.
 
 use std::{io, sync::Arc};
 
@@ -9,16 +9,16 @@ use pgweir_core::{Token, WorkerId, occupancy::Occupancy};
 use super::{Overloaded, threads::Threads};
 use crate::net::{Mailboxes, Parcel};
 
-/// Takes jobs; the keys come by mail.
+/// Accepts jobs. The keys are sent to the worker's mailbox.
 #[derive(Debug, Clone)]
 pub(crate) struct Deriver(Threads<DeriveJob>);
 
 impl Deriver {
     /// Starts `scram_threads` threads, which compete with the workers for the cores; `scram_queue` jobs may wait for
-    /// them. They end when the last `Deriver` is gone.
+    /// them. The threads end when the last `Deriver` is dropped.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// When the system refuses a thread.
     pub(crate) fn start(
         settings: &Settings,
         mailboxes: &Mailboxes,
@@ -31,10 +31,10 @@ impl Deriver {
         Threads::start("derive", count, queue, mailboxes, occupancy, derived).map(Self)
     }
 
-    /// Takes a job.
+    /// Accepts a job.
     ///
     /// # Errors
-    /// When too many wait already.
+    /// When the queue is full.
     pub(crate) fn submit(
         &self,
         worker: WorkerId,

@@ -1,4 +1,4 @@
-//! Reads the configuration, at start and again at RELOAD.
+//! Reads the configuration and the files that it names, at start and at RELOAD.
 
 use std::{
     fs, io,
@@ -26,48 +26,48 @@ use crate::{
     tls::{Contexts, TlsError},
 };
 
-/// Where the configuration comes from.
+/// The source of the configuration.
 #[derive(Debug, Clone)]
 pub(crate) enum Origin {
     /// An ini file.
     Ini(PathBuf),
-    /// A URL on the command line: there is nothing to read again.
+    /// A URL on the command line. RELOAD has nothing to read.
     Url,
 }
 
-/// A configuration that is whole, and what the operator should know of it.
+/// A complete configuration, with messages for the operator.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) snapshot: Snapshot,
-    /// What connections are encrypted with.
+    /// The TLS contexts of both sides.
     pub(crate) tls: Contexts,
-    /// Of `http_tokens`.
+    /// The tokens of the file `http_tokens`.
     pub(crate) http_tokens: Option<Arc<http::Tokens>>,
-    /// Besides the notes of the ini file.
+    /// Messages in addition to the notes of the ini file.
     notes: Vec<String>,
 }
 
 impl Loaded {
-    /// All that the operator should know.
+    /// Returns all messages for the operator.
     pub(crate) fn notes(&self) -> Vec<String> {
         let of_file = self.snapshot.config.notes.iter().map(ToString::to_string);
         of_file.chain(self.notes.iter().cloned()).collect()
     }
 
-    /// What the operator was not told when the configuration `running` was loaded.
+    /// Returns the messages that were not reported when the configuration `running` was loaded.
     pub(crate) fn news(&self, running: &Config) -> Vec<String> {
         let of_file = self.snapshot.config.news(running).map(ToString::to_string);
         of_file.chain(self.notes.iter().cloned()).collect()
     }
 }
 
-/// Why there is none. Displayed one problem to a line, each with its place.
+/// The reason why a configuration could not be loaded. Displays one problem per line, each with its place.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadError {
-    /// The ini file, or one that it includes.
+    /// The ini file, or a file that it includes, has problems.
     #[error("{0}")]
     Ini(#[from] Problems),
-    /// Certificates, keys or ciphers.
+    /// Certificates, keys or ciphers can't be used.
     #[error("{0}")]
     Tls(#[from] TlsError),
     /// `auth_file` can't be read.
@@ -81,42 +81,42 @@ pub(crate) enum LoadError {
         #[source]
         error: io::Error,
     },
-    /// `auth_type = hba` without a file.
+    /// `auth_type = hba` is set without a file.
     #[error("auth_type = hba needs auth_hba_file, the file with the rules")]
     NoRuleFile,
-    /// `auth_type = ldap` without options.
+    /// `auth_type = ldap` is set without options.
     #[error("auth_type = ldap needs auth_ldap_options, which says where the LDAP server is")]
     NoLdapOptions,
-    /// `auth_ldap_options` can't be understood.
+    /// `auth_ldap_options` can't be parsed.
     #[error("auth_ldap_options: {0}")]
     LdapOptions(Wrong),
-    /// PAM is asked for, which this program was built without.
+    /// The configuration needs PAM, but this program was built without PAM.
     #[error(
         "{0} needs PAM, which this pgweir was built without (by --no-default-features, as static binaries are): use another method, or a build with PAM"
     )]
     NoPam(String),
-    /// A rule of this line is about the members of a role, whom nobody can tell.
+    /// The rule of this line is about the members of a role, and no server can be asked for them.
     #[error(
         "{0}:{1}: +role and samerole need auth_user, as whom the database is asked for the roles of a user: set \
          auth_user in [pgbouncer], or for the databases that the rule is about"
     )]
     NobodyToAsk(PathBuf, usize),
-    /// Lines of these files that can't be understood.
+    /// Lines of these files can't be parsed.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Rules(Vec<HbaProblem>),
     /// `http_tokens` can't be read.
     #[error("http_tokens: {0}: cannot be read: {1}{hint}", hint = remedy(.1, Wanted::Read))]
     HttpTokens(PathBuf, #[source] io::Error),
-    /// Lines of `http_tokens` that can't be understood.
+    /// Lines of `http_tokens` can't be parsed.
     #[error("{}", .0.join("\n"))]
     HttpTokenLines(Vec<String>),
     /// `resolv_conf` can't be read, or has no name server.
     #[error("\"resolv_conf\": {0}")]
     ResolvConf(LookupError),
-    /// Lines of `auth_file` that can't be understood.
+    /// Lines of `auth_file` can't be parsed.
     #[error("{}", .0.join("\n"))]
     Users(Vec<String>),
-    /// Something of these, with the place of the key that it comes of.
+    /// One of these errors, with the place of the setting that caused it.
     #[error("{}", placed(.place, .key, .error))]
     At {
         place: Place,
@@ -127,7 +127,7 @@ pub(crate) enum LoadError {
 }
 
 impl LoadError {
-    /// The key that it comes of, where the words themselves don't say the file and the line.
+    /// Returns the setting that caused the error, unless the message itself has the file and the line.
     fn key(&self) -> Option<&str> {
         match self {
             Self::Tls(error) => Some(&error.key),
@@ -166,7 +166,7 @@ impl LoadError {
 /// Reads the ini file and the users.
 ///
 /// # Errors
-/// All that is wrong with the first file that has something wrong.
+/// All problems of the first file that has any.
 pub(crate) fn load(ini: &Path, before: &Contexts) -> Result<Loaded, LoadError> {
     let config = Config::load(ini, &mut read)?;
     let places = config.places.clone();
@@ -176,7 +176,7 @@ pub(crate) fn load(ini: &Path, before: &Contexts) -> Result<Loaded, LoadError> {
 /// Reads the files that a configuration names.
 ///
 /// # Errors
-/// All that is wrong with the first file that has something wrong.
+/// All problems of the first file that has any.
 fn complete(config: Config, before: &Contexts) -> Result<Loaded, LoadError> {
     let mut notes = Vec::new();
     let tls = Contexts::load(&config.settings, before, &mut notes)?;
@@ -204,7 +204,7 @@ fn complete(config: Config, before: &Contexts) -> Result<Loaded, LoadError> {
     })
 }
 
-/// Must users stand in a list, or be looked up?
+/// Returns whether users must be in a list, or be looked up.
 fn knows_users_by_list(auth_type: AuthType) -> bool {
     !matches!(
         auth_type,
@@ -212,7 +212,7 @@ fn knows_users_by_list(auth_type: AuthType) -> bool {
     )
 }
 
-/// A file's text; the error says who could not read it.
+/// Returns a file's text. The error names the user who could not read the file.
 fn read(path: &Path) -> io::Result<String> {
     fs::read_to_string(path).map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => {
@@ -222,7 +222,7 @@ fn read(path: &Path) -> io::Result<String> {
     })
 }
 
-/// The driver's part of the settings.
+/// Returns the settings of the driver.
 pub(crate) fn net_options(snapshot: &Snapshot, tls: &Contexts, files: FileLimit) -> NetOptions {
     let settings = &snapshot.config.settings;
     NetOptions {
@@ -241,10 +241,10 @@ pub(crate) fn net_options(snapshot: &Snapshot, tls: &Contexts, files: FileLimit)
     }
 }
 
-/// Who may log in, and how: the users of `auth_file`, and the rules.
+/// Returns the users of `auth_file` and the rules for logins.
 ///
 /// # Errors
-/// All that is wrong with the first file that has something wrong.
+/// All problems of the first file that has any.
 pub(crate) fn credentials(
     config: &Config,
     notes: &mut Vec<String>,
@@ -264,16 +264,16 @@ pub(crate) fn credentials(
     Ok((users, rules))
 }
 
-/// Is there a user as whom some database can be asked who is a member of what?
+/// Returns whether some database has a user as whom its server can be asked for the members of roles.
 fn has_auth_user(config: &Config) -> bool {
     let mut databases = config.databases.values().chain(&config.fallback);
     config.settings.auth_user.is_some() || databases.any(|database| database.auth_user.is_some())
 }
 
-/// Who may look and order over HTTP, if a file says so.
+/// Returns the tokens for reading and for commands over HTTP, if a file is configured.
 ///
 /// # Errors
-/// All that is wrong with the file.
+/// All problems of the file.
 pub(crate) fn http_tokens(settings: &Settings) -> Result<Option<Arc<http::Tokens>>, LoadError> {
     let Some(path) = settings.http_tokens.as_deref().map(Path::new) else {
         return Ok(None);
@@ -309,10 +309,10 @@ fn load_users(path: &Path, notes: &mut Vec<String>) -> Result<Userlist, LoadErro
     Ok(users)
 }
 
-/// The rules, where `auth_type` asks for them.
+/// Returns the rules, if `auth_type` needs them.
 ///
 /// # Errors
-/// All that is wrong with the first file that has something wrong.
+/// All problems of the first file that has any.
 fn load_rules(settings: &Settings, notes: &mut Vec<String>) -> Result<Rules, LoadError> {
     match settings.auth_type {
         AuthType::Hba => {}

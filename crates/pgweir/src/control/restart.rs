@@ -1,4 +1,4 @@
-//! Online restart: the process that goes starts the one that comes.
+//! Online restart: the old process starts the new one.
 
 use std::{
     collections::BTreeSet,
@@ -23,32 +23,32 @@ use crate::{
     takeover::{OtherProcess, Step, TakeoverSocket, busy},
 };
 
-/// How this process was started: a new one is started the same way.
+/// The command line of this process, with which a new process is started.
 #[derive(Debug, Clone)]
 pub(crate) struct Program {
     pub(crate) path: PathBuf,
     pub(crate) arguments: Vec<OsString>,
-    /// A daemon's standard error goes nowhere.
+    /// Whether this process is a daemon, whose standard error is discarded.
     pub(crate) is_daemon: bool,
 }
 
-/// Of what a new process says last, the log takes so many bytes.
+/// The largest number of bytes of a new process's last output that the log takes.
 const LAST_WORDS_MAX: usize = 4096;
 
-/// An online restart, as the control thread sees it.
+/// The control thread's state of an online restart.
 #[derive(Debug)]
 pub(crate) struct Restart {
     pub(crate) program: Option<Program>,
     pub(crate) post: Option<Arc<TakeoverSocket>>,
     pub(crate) other_process: Arc<OtherProcess>,
-    /// A new process has begun to take over.
+    /// Whether a new process has begun to take over.
     pub(super) handing: bool,
     /// Workers without clients.
     pub(super) departed: BTreeSet<WorkerId>,
 }
 
 impl Restart {
-    /// None is under way.
+    /// Creates the state without a restart in progress.
     pub(crate) fn new(
         program: Option<Program>,
         post: Option<Arc<TakeoverSocket>>,
@@ -64,7 +64,8 @@ impl Restart {
     }
 }
 
-/// Has our own standard error no reader any more? So it is where a daemon has started us, which has left.
+/// Returns whether standard error has no reader any more: then the process that started this one as a daemon has
+/// exited.
 fn nobody_listens() -> bool {
     let now = Timespec::default();
     let stderr = io::stderr();
@@ -73,7 +74,8 @@ fn nobody_listens() -> bool {
     polled.is_ok() && stderr[0].revents().contains(PollFlags::ERR)
 }
 
-/// What a process says on its standard error until it ends, in the end; `None` if it is not ours to read.
+/// Reads a process's standard error until the process ends. Returns `None` if standard error is not a pipe to this
+/// process.
 fn last_words(child: &mut Child) -> Option<String> {
     let mut stderr = child.stderr.take()?;
     let mut words = Vec::new();
@@ -83,12 +85,12 @@ fn last_words(child: &mut Child) -> Option<String> {
         words.drain(..words.len().saturating_sub(LAST_WORDS_MAX));
     }
     let words = String::from_utf8_lossy(&words);
-    // The log has one line for it.
+    // The log has one line for the text.
     Some(words.trim().replace('\n', "; "))
 }
 
 impl Supervisor {
-    /// Starts a new process that takes the place of this one.
+    /// Starts a new process that replaces this one.
     pub(super) fn restart(&mut self) {
         if self.restart.handing {
             return self.say(Level::Warning, "an online restart is under way already");
@@ -119,7 +121,7 @@ impl Supervisor {
         );
         let mut lines = self.log.buffer();
         let clock = self.clock;
-        // Waits for it, so that it leaves nothing behind should it fail.
+        // Waits for the process, so that it leaves no zombie if it fails.
         let wait = move || {
             let mut child = child;
             let words = last_words(&mut child);
@@ -138,7 +140,7 @@ impl Supervisor {
         }
     }
 
-    /// What becomes of an online restart.
+    /// Handles a step of an online restart.
     pub(super) fn takeover(&mut self, step: Step, ending: &mut Ending) {
         match step {
             Step::Begin(reply) => self.begin_takeover(&reply, ending),
@@ -181,11 +183,11 @@ impl Supervisor {
         let begin = self.directory.begin_departure();
         self.mailboxes
             .send_all(|| Parcel::Mail(TakeoverMail::BeginHandover.into()));
-        // If nobody waits for it any more, a failure follows.
+        // If the receiver is gone, a failure follows.
         let _ = reply.send(Ok(begin));
     }
 
-    /// The new process is gone: all is ours again.
+    /// Handles the end of the new process: this process owns everything again.
     fn takeover_failed(&mut self, why: &str) {
         self.say(Level::Warning, format!("online restart failed: {why}"));
         let settings = &self.directory.snapshot().config.settings;
@@ -213,7 +215,7 @@ impl Supervisor {
         self.notifier.main_pid(std::process::id());
     }
 
-    /// What workers say during an online restart.
+    /// Handles messages of workers during an online restart.
     pub(super) fn heard_from_core(&mut self, control: Control) {
         match control {
             Control::Departed(worker) => {

@@ -1,4 +1,4 @@
-//! Signals as values.
+//! Receives signals on a thread and passes them on as values.
 
 use std::{io, thread};
 
@@ -7,7 +7,7 @@ use signal_hook::{
     iterator,
 };
 
-/// A signal that means something here.
+/// A signal that pgweir handles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Signal {
     Hup,
@@ -16,15 +16,15 @@ pub(crate) enum Signal {
     Term,
     Usr1,
     Usr2,
-    /// Online restart: PgBouncer leaves this one free.
+    /// Starts an online restart. PgBouncer does not use this signal.
     Alrm,
 }
 
-/// Signals that are caught already and kept until somebody [listens](Caught::listen).
+/// Signals that are caught already and kept until [`listen`](Caught::listen) is called.
 #[derive(Debug)]
 pub(crate) struct Caught(iterator::Signals);
 
-/// The thread that waits for signals; ended by dropping.
+/// The thread that waits for signals. Dropping this value ends the thread.
 #[derive(Debug)]
 pub(crate) struct Signals {
     handle: iterator::Handle,
@@ -32,7 +32,7 @@ pub(crate) struct Signals {
 }
 
 impl Caught {
-    /// From here on no signal ends the process by itself.
+    /// Catches signals: from here on no signal ends the process by itself.
     ///
     /// # Errors
     /// When the system refuses a handler.
@@ -41,7 +41,7 @@ impl Caught {
             .map(Self)
     }
 
-    /// Passes every signal to `tell`, those that came before too, from a thread of its own.
+    /// Passes every signal to `tell` from a separate thread, including signals that arrived before.
     ///
     /// # Errors
     /// When the system refuses the thread.
@@ -67,7 +67,7 @@ impl Drop for Signals {
     fn drop(&mut self) {
         self.handle.close();
         if let Some(thread) = self.thread.take() {
-            // It only forwards; if it panicked, there is nothing left to do about it.
+            // The thread only forwards signals; nothing can be done after a panic.
             let _ = thread.join();
         }
     }

@@ -1,19 +1,19 @@
-//! The line that `log_stats` asks for: what all workers did since the last one.
+//! The line of `log_stats`: what all workers counted since the last line.
 
 use pgweir_core::{Stats, Time};
 
-/// Sums that are being gathered, and those of the last line.
+/// The sums that are being collected, and those of the last line.
 #[derive(Debug)]
 pub(crate) struct StatsReport {
     due: Time,
-    /// Sums of the workers that have answered, and how many have not.
+    /// The sums of the workers that have answered, and the number of workers that have not.
     gathering: Option<(Stats, usize)>,
     before: Stats,
     since: Time,
 }
 
 impl StatsReport {
-    /// The first line is due after `period_us`.
+    /// Creates the report. The first line is due after `period_us`.
     pub(crate) fn new(now: Time, period_us: u64) -> Self {
         Self {
             due: now.after(period_us),
@@ -23,16 +23,15 @@ impl StatsReport {
         }
     }
 
-    /// When the workers are to be asked again.
+    /// Returns when the workers have to be asked again.
     pub(crate) fn due(&self) -> Time {
         self.due
     }
 
-    /// So many workers are asked now. Answers to an earlier question that are still missing will
-    /// not come any more.
+    /// Records that `workers` workers are asked now. Missing answers to an earlier request will not arrive any more.
     pub(crate) fn ask(&mut self, workers: usize, now: Time, period_us: u64) {
         self.gathering = Some((Stats::default(), workers));
-        // At even distances, unless we were late by more than one.
+        // The lines have even distances, unless the last one was late by more than one period.
         let next = self.due.after(period_us);
         self.due = if next > now {
             next
@@ -41,7 +40,7 @@ impl StatsReport {
         };
     }
 
-    /// A worker has answered. With the last one, the line.
+    /// Adds a worker's answer. Returns the line after the last answer.
     pub(crate) fn add(&mut self, stats: &Stats, now: Time) -> Option<String> {
         let (sum, missing) = self.gathering.as_mut()?;
         *sum += *stats;
@@ -57,7 +56,7 @@ impl StatsReport {
     }
 }
 
-/// In PgBouncer's words: rates per second, and the average times of one transaction, query and wait.
+/// Formats the line in PgBouncer's words: rates per second, and the average times of a transaction, query and wait.
 fn line(stats: &Stats, elapsed_us: u64) -> String {
     let average = stats.averages(elapsed_us);
     format!(

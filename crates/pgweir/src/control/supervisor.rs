@@ -1,5 +1,4 @@
-//! The control thread: carries signals and the console's wishes to the workers, and waits for
-//! them to end.
+//! The control thread: passes signals and requests of the console to the workers, and waits for them to end.
 
 use std::{
     fmt,
@@ -30,28 +29,28 @@ use crate::{
     tls::Contexts,
 };
 
-/// How long workers may take to end when asked to end at once.
+/// The time that workers have to end at an immediate shutdown.
 const IMMEDIATE: Duration = Duration::from_secs(5);
 
-/// What is said, as PgBouncer says it, where settings of TLS do not fit each other.
+/// PgBouncer's message for TLS settings that do not fit each other.
 const OLD_TLS: &str = "TLS settings could not be applied, still using old configuration";
 
-/// What the control thread is told.
+/// A message to the control thread.
 #[derive(Debug)]
 pub(crate) enum Request {
     Signal(Signal),
-    /// A wish of the console.
+    /// A request of the console.
     Core(Control),
-    /// An online restart goes on.
+    /// The next step of an online restart.
     Takeover(Step),
-    /// A worker's thread has ended; `error` says why, if it was not for a shutdown.
+    /// A worker's thread has ended. `error` is the reason, if that was not a shutdown.
     Ended {
         worker: WorkerId,
         error: Option<String>,
     },
 }
 
-/// Everything that the control thread looks after.
+/// Everything that the control thread manages.
 #[derive(Debug)]
 pub(crate) struct Supervisor {
     pub(crate) origin: Origin,
@@ -62,22 +61,22 @@ pub(crate) struct Supervisor {
     pub(crate) log: Log,
     pub(crate) lines: LogBuffer,
     pub(crate) clock: Clock,
-    /// How many `-v` there were.
+    /// The number of `-v` options.
     pub(crate) verbose: i32,
     pub(crate) requests: Receiver<Request>,
     pub(crate) notifier: Notifier,
     pub(crate) stats: StatsReport,
     pub(crate) files: FileLimit,
-    /// What connections are encrypted with.
+    /// The TLS contexts of both sides.
     pub(crate) tls: Contexts,
     pub(crate) http: Http,
     pub(crate) http_tokens: Option<Arc<Tokens>>,
-    /// Removed at the end.
+    /// The pid file, which is removed at the end.
     pub(crate) pid_file: Option<PidFile>,
     pub(crate) restart: Restart,
 }
 
-/// How far the end of the process is.
+/// The progress of a shutdown.
 #[derive(Debug)]
 pub(super) struct Ending {
     workers_left: usize,
@@ -86,7 +85,7 @@ pub(super) struct Ending {
 }
 
 impl Ending {
-    /// Has it been asked for?
+    /// Returns whether a shutdown was requested.
     pub(super) fn has_begun(&self) -> bool {
         self.shutdown.is_some()
     }
@@ -97,7 +96,7 @@ impl Ending {
 }
 
 impl Supervisor {
-    /// Runs until all workers have ended; `None` if some of them did not in time.
+    /// Runs until all workers have ended. Returns `None` if some of them did not end in time.
     pub(crate) fn run(mut self) -> Option<ExitCode> {
         let mut ending = Ending {
             workers_left: self.directory.workers(),
@@ -261,14 +260,14 @@ impl Supervisor {
             .send_all(|| Parcel::Mail(Mail::OperatorOrders));
     }
 
-    /// Accepts nobody any more and tells the workers. A milder wish than the last is ignored.
+    /// Stops accepting clients and starts a shutdown. A milder request than the last one is ignored.
     pub(super) fn shut_down(&mut self, how: Shutdown, ending: &mut Ending) {
         if ending.shutdown.is_some_and(|before| before >= how) {
             return;
         }
         if ending.shutdown.is_none() && !self.restart.handing {
             self.notifier.stopping();
-            // Administrators may still look, and change their minds.
+            // Administrators may still connect, and cancel the shutdown.
             self.listeners = Arc::new(self.listeners.unix_only());
             self.mailboxes
                 .send_all(|| Parcel::AcceptOn(Arc::clone(&self.listeners)));
@@ -281,8 +280,8 @@ impl Supervisor {
     fn on_ended(&mut self, worker: WorkerId, error: Option<String>, ending: &mut Ending) {
         ending.workers_left -= 1;
         if let Some(error) = error {
-            // Its clients are gone and pools may count servers that nobody has: better to end,
-            // visibly, than to serve on with half a process.
+            // The worker's clients are gone, and pools may still count its server connections. A visible end is better
+            // than going on with half a process.
             self.say(
                 Level::Fatal,
                 format!("worker {} failed, going down: {error}", worker.0),
@@ -307,7 +306,7 @@ impl Supervisor {
             }
         };
         if outcome.is_err() {
-            // Log files are rotated whatever else is wrong.
+            // Log files are rotated even if the rest of the reload fails.
             self.configure_log();
         }
         self.notifier.ready();
@@ -322,7 +321,7 @@ impl Supervisor {
         self.mailboxes.send(worker, Parcel::Mail(mail));
     }
 
-    /// Changes one setting, until the file is read again.
+    /// Changes one setting until the file is read again.
     fn set(&mut self, key: &str, value: &str) -> Result<Option<Note>, Fault> {
         let failed = |problem: &dyn fmt::Display| Fault::SetFailed(problem.to_string());
         let before = self.directory.snapshot();
@@ -355,11 +354,12 @@ impl Supervisor {
         Ok(misfit)
     }
 
-    /// Encrypts with what the settings say from here on, if that makes sense: where several of them are
-    /// set one after the other (a key, then its certificate), the old ones stay until all fit.
+    /// Creates TLS contexts from the settings and puts them in force if they are valid. When several settings are
+    /// changed one after the other (a key, then its certificate), the old contexts stay in force until all settings
+    /// fit.
     ///
     /// # Errors
-    /// They don't fit yet.
+    /// When the settings don't fit each other yet.
     fn set_tls(&mut self, settings: &Settings) -> Result<(), Note> {
         let mut notes = Vec::new();
         let loaded = Contexts::load(settings, &self.tls, &mut notes);
@@ -439,7 +439,7 @@ impl Supervisor {
             .send_all(|| Parcel::Mail(Mail::Config(Arc::clone(&snapshot))));
     }
 
-    /// As the configuration in force says, with the log file opened again.
+    /// Configures the log as the configuration in force says, and opens the log file again.
     fn configure_log(&mut self) {
         let snapshot = self.directory.snapshot();
         if let Err((path, error)) = self.log.configure(&snapshot.config.settings) {
@@ -456,12 +456,12 @@ impl Supervisor {
     }
 }
 
-/// The time between two lines of statistics, in microseconds: at least a second.
+/// Returns the time between two lines of statistics, in microseconds: at least a second.
 pub(crate) fn stats_period_us(settings: &Settings) -> u64 {
     settings.stats_period.0.max(1_000_000)
 }
 
-/// Do both name the same files, and the same of them?
+/// Returns whether both name the same files for logins, and use the same parts of them.
 fn logs_in_alike(one: &Settings, other: &Settings) -> bool {
     let files = |settings: &Settings| {
         let settings = settings.clone();

@@ -1,4 +1,4 @@
-//! Work that may take its time, on threads of its own; what comes of it goes to its worker by mail.
+//! Runs blocking work on separate threads, and sends the results to the workers' mailboxes.
 
 use std::{io, sync::Arc, thread};
 
@@ -18,7 +18,7 @@ struct Order<J> {
     job: J,
 }
 
-/// Takes jobs of one kind.
+/// Accepts jobs of one kind.
 #[derive(Debug)]
 pub(super) struct Threads<J> {
     orders: Sender<Order<J>>,
@@ -35,10 +35,11 @@ impl<J> Clone for Threads<J> {
 }
 
 impl<J: Send + 'static> Threads<J> {
-    /// Starts `count` threads, for which `queue` jobs may wait; `occupancy` tells how busy they are. They end when the last clone of this is gone.
+    /// Starts `count` threads, for which `queue` jobs may wait. `occupancy` counts how busy the threads are. They end
+    /// when the last clone of this value is dropped.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// When the system refuses a thread.
     pub(super) fn start(
         name: &str,
         count: usize,
@@ -69,10 +70,10 @@ impl<J: Send + 'static> Threads<J> {
         })
     }
 
-    /// Takes a job of a client.
+    /// Accepts a job of a client.
     ///
     /// # Errors
-    /// When too many wait already.
+    /// When the queue is full.
     pub(super) fn submit(&self, worker: WorkerId, conn: Token, job: J) -> Result<(), Overloaded> {
         let order = Order { worker, conn, job };
         self.occupancy.queued();

@@ -1,7 +1,7 @@
 //! The log: one line per event in PgBouncer's form, to standard error, the log file and syslog.
 //!
-//! Each thread gathers its lines and writes them in one go at the end of its turn, so that a
-//! burst of logins costs few calls.
+//! Each thread collects its lines and writes them at once at the end of its turn, so that a burst of logins costs few
+//! system calls.
 
 mod syslog;
 
@@ -24,12 +24,12 @@ use pgweir_core::{Level, LogLine, Time};
 
 use self::syslog::{Record, Syslog, SyslogPlan};
 
-/// Gathered lines are written when they reach this many bytes, turn or not.
+/// Collected lines are written when they reach this many bytes, even within a turn.
 const BUFFER_BYTES: usize = 32 * 1024;
-/// The same for lines to syslog.
+/// The same limit for lines to syslog, as a number of lines.
 const RECORDS_MAX: usize = 256;
 
-/// Where lines go, and which.
+/// The targets of the log, and its settings.
 #[derive(Debug, Clone)]
 pub(crate) struct Log(Arc<Sink>);
 
@@ -38,16 +38,16 @@ struct Sink {
     verbose: AtomicI32,
     stderr: bool,
     file: RwLock<Option<File>>,
-    /// Is there a file or standard error to write to?
+    /// Whether there is a file or standard error to write to.
     to_files: AtomicBool,
     to_syslog: AtomicBool,
     syslog: Syslog,
-    /// Lines that the log file did not take since the last one that it did.
+    /// The number of lines that the log file did not accept since the last accepted line.
     lost: AtomicU64,
 }
 
 impl Log {
-    /// A log without a file. `stderr`: write to standard error.
+    /// Creates a log without a file. With `stderr`, the log writes to standard error.
     pub(crate) fn new(verbose: i32, stderr: bool) -> Self {
         Self(Arc::new(Sink {
             verbose: AtomicI32::new(verbose),
@@ -64,7 +64,7 @@ impl Log {
     /// may have been moved away (rotation).
     ///
     /// # Errors
-    /// When the log file can't be opened; the old one stays in use.
+    /// When the log file can't be opened. The old one stays in use.
     pub(crate) fn configure(&self, settings: &Settings) -> Result<(), (PathBuf, io::Error)> {
         self.0.verbose.store(settings.verbose, Ordering::Relaxed);
         self.0.to_syslog.store(settings.syslog, Ordering::Relaxed);
@@ -88,7 +88,7 @@ impl Log {
         Ok(())
     }
 
-    /// A buffer for the calling thread.
+    /// Creates a buffer for the calling thread.
     pub(crate) fn buffer(&self) -> LogBuffer {
         LogBuffer {
             log: self.clone(),
@@ -111,11 +111,11 @@ impl Log {
         self.0.verbose.load(Ordering::Relaxed) > 0
     }
 
-    /// Writes lines. Those that the file does not take are counted, and named once it takes some again;
-    /// `warning` makes a line of a text.
+    /// Writes lines. Lines that the file does not accept are counted, and their number is reported once the file
+    /// accepts lines again; `warning` makes a line of a text.
     fn write(&self, bytes: &[u8], warning: impl Fn(&str) -> String) {
         if self.0.stderr {
-            // There is nowhere to report that to.
+            // There is no place to report an error to.
             let _ = io::stderr().lock().write_all(bytes);
         }
         let file = self.0.file.read();
@@ -141,16 +141,16 @@ impl Log {
     }
 }
 
-/// Lines of one thread that are not written yet.
+/// Lines of one thread that were not written yet.
 #[derive(Debug)]
 pub(crate) struct LogBuffer {
     log: Log,
     zone: TimeZone,
     pid: u32,
     bytes: String,
-    /// The same for syslog.
+    /// Lines for syslog.
     records: Vec<Record>,
-    /// The second that the three times are for.
+    /// The second to which the three cached times belong.
     second: u64,
     date: String,
     abbreviation: String,
@@ -217,7 +217,7 @@ impl LogBuffer {
         }
     }
 
-    /// Adds a detail, if details are asked for.
+    /// Adds a detail, if the settings ask for details.
     pub(crate) fn detail(&mut self, now: Time, text: impl FnOnce() -> String) {
         if self.log.is_verbose() {
             let line = LogLine {
@@ -242,7 +242,7 @@ impl LogBuffer {
         self.flush();
     }
 
-    /// Writes what was gathered.
+    /// Writes the collected lines.
     pub(crate) fn flush(&mut self) {
         if !self.bytes.is_empty() {
             let Self {

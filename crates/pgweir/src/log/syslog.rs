@@ -1,4 +1,4 @@
-//! Lines for syslog: one datagram each.
+//! Sends lines to syslog, one datagram each.
 
 use std::{
     os::unix::net::UnixDatagram,
@@ -10,26 +10,26 @@ use parking_lot::RwLock;
 use pgweir_config::SyslogFacility;
 use pgweir_core::Level;
 
-/// A longer line is cut: daemons have limits of their own, often 8 kB.
+/// The largest line. Longer lines are cut: syslog daemons have limits, often 8 kB.
 const BYTES_MAX: usize = 8 * 1024;
 
-/// What to send to syslog, and where.
+/// The settings for syslog.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SyslogPlan {
-    /// The daemon's socket.
+    /// The socket of the daemon.
     pub(crate) socket: PathBuf,
-    /// Our name there.
+    /// The name of pgweir in syslog.
     pub(crate) ident: String,
     pub(crate) facility: SyslogFacility,
 }
 
-/// The way to a syslog daemon, which need not be there yet, or may come back.
+/// A sender to a syslog daemon, which need not run yet, or may be restarted.
 #[derive(Debug)]
 pub(super) struct Syslog {
-    /// `None` when the system gave no socket.
+    /// The socket, or `None` if the system refused one.
     socket: Option<UnixDatagram>,
     plan: RwLock<Option<SyslogPlan>>,
-    /// Lines that nobody took since the last one that somebody did.
+    /// The number of lines that the daemon did not accept since the last accepted line.
     lost: AtomicU64,
 }
 
@@ -37,7 +37,7 @@ impl Syslog {
     pub(super) fn new() -> Self {
         let open = || {
             let socket = UnixDatagram::unbound()?;
-            // A daemon that is slow must not stop queries.
+            // A slow daemon must not delay queries.
             socket.set_nonblocking(true).map(|()| socket)
         };
         Self {

@@ -1,4 +1,4 @@
-//! Takes new clients in, a few per turn, and spreads them over the workers.
+//! Accepts new clients, a few per turn, and distributes them over the workers.
 
 use std::{
     os::fd::OwnedFd,
@@ -16,16 +16,17 @@ use super::{
     Listeners, Parcel, driver::Driver, io::Io, pooler::Pooler, table::Connection, timers::Timer,
 };
 
-/// So many clients are accepted in one turn at most: a storm of logins must not delay queries.
+/// The largest number of clients that are accepted in one turn: a burst of logins must not delay queries.
 const ACCEPTS_PER_TURN: u32 = 64;
-/// How long bursts stay small after one of them was too large.
+/// The number of events for which bursts stay small after one burst was too large.
 const MODEST_EVENTS: u32 = 16;
-/// How long accepting rests when descriptors have run out, unless a connection closes before.
+/// The time in microseconds for which accepting pauses when descriptors have run out, unless a connection closes
+/// before.
 const REST_US: u64 = 250_000;
-/// How often the log says so.
+/// The shortest time in microseconds between two log messages about that.
 const COMPLAINT_US: u64 = 60_000_000;
 
-/// A client that was accepted, on its way to the worker that will serve it.
+/// An accepted client on its way to the worker that will serve it.
 #[derive(Debug)]
 pub(crate) struct AcceptedClient {
     pub(super) fd: OwnedFd,
@@ -37,18 +38,18 @@ pub(crate) struct AcceptedClient {
     pub(super) pid: u32,
 }
 
-/// How many clients each worker has (those that are on the way to it included).
+/// The number of clients of each worker (including those that are on their way to it).
 #[derive(Debug, Clone)]
 pub(crate) struct Load(Arc<[AtomicUsize]>);
 
 impl Load {
-    /// No clients on any of the workers.
+    /// Creates counters for workers without clients.
     pub(crate) fn new(workers: usize) -> Self {
         Self((0..workers).map(|_| AtomicUsize::new(0)).collect())
     }
 
-    /// Counts a client in at the worker that should serve it: this one, unless it has an eighth
-    /// (and at least two) more than the least loaded.
+    /// Chooses the worker that should serve a client, and counts the client there. This worker serves the client unless
+    /// it has an eighth (and at least two) more clients than the least loaded worker.
     fn place(&self, here: WorkerId) -> WorkerId {
         let counts = || self.0.iter().map(|count| count.load(Ordering::Relaxed));
         let mine = counts().nth(here.index()).unwrap_or_default();
@@ -63,7 +64,7 @@ impl Load {
         place
     }
 
-    /// Clients of all workers.
+    /// Returns the number of clients of all workers.
     fn total(&self) -> usize {
         self.0
             .iter()
@@ -71,14 +72,14 @@ impl Load {
             .sum()
     }
 
-    /// Counts a client in that has come from another process.
+    /// Counts a client that arrived from another process.
     pub(super) fn add(&self, worker: WorkerId) {
         if let Some(count) = self.0.get(worker.index()) {
             count.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Counts a client out.
+    /// Counts a client as gone.
     pub(super) fn remove(&self, worker: WorkerId) {
         if let Some(count) = self.0.get(worker.index()) {
             count.fetch_sub(1, Ordering::Relaxed);
@@ -86,19 +87,19 @@ impl Load {
     }
 }
 
-/// What a worker needs to accept.
+/// A worker's state of accepting.
 #[derive(Debug)]
 pub(super) struct Acceptor {
     listeners: Arc<Listeners>,
-    /// How many to try per event: grows while all of them succeed.
+    /// The number of attempts per event. The number grows while all attempts succeed.
     burst: u32,
-    /// So many events bring one client each before it grows again: to find the queue empty costs
-    /// nearly as much as to accept.
+    /// The number of events that bring one client each before the burst grows again: an attempt on an empty queue costs
+    /// nearly as much as accepting.
     modest: u32,
-    /// Left of this turn's share.
+    /// The rest of this turn's share.
     left: u32,
     resting: bool,
-    /// The core wants no clients.
+    /// Whether the core wants no clients.
     suspended: bool,
     complained: Option<Time>,
 }
@@ -130,7 +131,7 @@ impl Acceptor {
 }
 
 impl Io {
-    /// Begins, or begins again, to watch the listening sockets.
+    /// Starts to watch the listening sockets, or starts again.
     pub(super) fn resume_accepting(&mut self) {
         if !self.acceptor.resting || self.acceptor.suspended {
             return;
@@ -144,14 +145,14 @@ impl Io {
         }
     }
 
-    /// Accepts only on these sockets from here on.
+    /// Accepts only on these sockets from now on.
     pub(super) fn accept_on(&mut self, listeners: Arc<Listeners>) {
         self.rest();
         self.acceptor.listeners = listeners;
         self.resume_accepting();
     }
 
-    /// Leaves clients in the kernel's queue, or takes them again.
+    /// Leaves clients in the kernel's queue, or accepts them again.
     pub(super) fn set_accepting(&mut self, accept: bool) {
         self.acceptor.suspended = !accept;
         if accept {
@@ -161,7 +162,7 @@ impl Io {
         }
     }
 
-    /// The share of a new turn.
+    /// Resets the share for a new turn.
     pub(super) fn new_accept_turn(&mut self) {
         self.acceptor.left = ACCEPTS_PER_TURN;
     }
@@ -173,12 +174,12 @@ impl Io {
         self.acceptor.resting = true;
         let listeners = Arc::clone(&self.acceptor.listeners);
         for listener in listeners.iter() {
-            // It was added; removing it again can't fail.
+            // The listener was added, so removing it can't fail.
             let _ = self.poller.remove(listener);
         }
     }
 
-    /// More clients would take the descriptors that servers need.
+    /// Pauses accepting, since more clients would take the descriptors that servers need.
     fn no_room(&mut self, clients: usize) {
         self.pause_accepting(&format!(
             "{clients} clients are as many as the limit of open files allows besides servers"
@@ -190,7 +191,7 @@ impl Io {
         self.pause_accepting(&format!("cannot accept clients: {error}"));
     }
 
-    /// New clients wait in the kernel.
+    /// Pauses accepting: new clients wait in the kernel.
     fn pause_accepting(&mut self, why: &str) {
         self.rest();
         self.timers.add(self.now.after(REST_US), Timer::Accept);
@@ -218,7 +219,7 @@ impl Io {
 }
 
 impl<P: Pooler> Driver<P> {
-    /// A listening socket has clients. It is level-triggered: whoever is left over is told again.
+    /// Accepts clients of a listening socket. The socket is level-triggered: epoll reports remaining clients again.
     pub(super) fn accept(&mut self, index: u32) {
         let listeners = Arc::clone(&self.io.acceptor.listeners);
         let Some(listener) = listeners.get(index as usize) else {
@@ -241,14 +242,14 @@ impl<P: Pooler> Driver<P> {
                 Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
                     return self.io.out_of_descriptors(error);
                 }
-                // The client is gone already, in one of many ways.
+                // The client is gone already; the kernel has many errors for that.
                 Err(_) => {}
             }
         }
         self.io.acceptor.found_full();
     }
 
-    /// A new client of this worker.
+    /// Starts to serve a new client of this worker.
     pub(super) fn admit(&mut self, accepted_client: AcceptedClient) {
         let AcceptedClient {
             fd,
@@ -271,7 +272,7 @@ impl<P: Pooler> Driver<P> {
         self.io.random.fill_bytes(&mut peer.entropy);
         let token = self.pooler.accepted(&peer, self.io.now, &mut self.actions);
         let mut connection = Connection::new(fd, ReadMode::Deliver, true);
-        // The kernel has reported it with its first bytes: no need to wait to be told of them.
+        // The kernel reported the connection with its first bytes: no further event is needed to read them.
         let has_spoken = self.io.options.socket.defer_accept && matches!(remote, Address::Tcp(_));
         connection.readable = has_spoken;
         self.io.register(token, connection);

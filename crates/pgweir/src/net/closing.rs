@@ -1,8 +1,8 @@
-//! Connections that the core has forgotten, until their last bytes have arrived.
+//! Connections that the core has forgotten, until the peer has received their last bytes.
 //!
-//! A socket that is closed while unread bytes lie in it answers them with a reset, and the reset
-//! may destroy an error message that the peer has not read yet. So after the last byte is written
-//! our side is shut down, and what still comes in is read and dropped, for a short and bounded time.
+//! Closing a socket with unread bytes sends a reset, and the reset may destroy an error message that the peer has not
+//! read yet. So after the last byte is written, the driver shuts down its sending side, and reads and drops further
+//! input for a short and bounded time.
 
 use std::os::fd::OwnedFd;
 
@@ -19,21 +19,21 @@ use super::{
     table::{Connection, Removed},
 };
 
-/// How long the peer has to close after we did.
+/// The time in microseconds that the peer has to close after pgweir did.
 const LINGER_US: u64 = 1_000_000;
-/// How much of what it sends meanwhile is read.
+/// The largest number of bytes that are read from the peer meanwhile.
 const LINGER_BYTES_MAX: usize = 1 << 20;
-/// How many connections may linger at once; above that, they are just closed.
+/// The largest number of connections that linger at once. Above this number, connections are closed at once.
 const LINGERING_MAX: usize = 4096;
 
-/// A connection on its way out.
+/// A connection that is being closed.
 #[derive(Debug)]
 pub(super) struct Lingering {
     fd: OwnedFd,
     unsent: Option<Box<Unsent>>,
-    /// Bytes that were read and dropped.
+    /// The number of bytes that were read and dropped.
     dropped: usize,
-    /// Tells the timer of this stage from older ones.
+    /// Distinguishes the timer of this stage from older ones.
     serial: u32,
 }
 
@@ -44,7 +44,7 @@ enum Fate {
 }
 
 impl Io {
-    /// Closes a connection for the core, which has forgotten it already.
+    /// Closes a connection that the core has forgotten already.
     pub(super) fn close(&mut self, token: Token) {
         self.close_notify(token);
         let Some(Removed::Open(mut connection)) = self.table.remove(token) else {
@@ -62,7 +62,7 @@ impl Io {
         self.linger(connection);
     }
 
-    /// Something happened to a connection on its way out.
+    /// Handles an event of a connection that is being closed.
     pub(super) fn on_closing(&mut self, slot: u32, buffer: &mut [u8]) {
         let Some(lingering) = self.closing.get_mut(slot as usize) else {
             return;
@@ -78,7 +78,7 @@ impl Io {
         }
     }
 
-    /// The time of a connection on its way out is up.
+    /// Handles the timeout of a connection that is being closed.
     pub(super) fn on_linger_timer(&mut self, slot: u32, serial: u32) {
         if self
             .closing
@@ -128,7 +128,7 @@ impl Io {
 }
 
 impl Lingering {
-    /// Writes what is left, then waits for the peer's end.
+    /// Writes the remaining bytes, then waits for the peer to close.
     fn advance(&mut self, buffer: &mut [u8]) -> Fate {
         if let Some(unsent) = &mut self.unsent {
             match unsent.write(&self.fd) {
@@ -143,10 +143,10 @@ impl Lingering {
         self.drop_input(buffer)
     }
 
-    /// Ends a connection whose bytes are all written; `true` if nothing is left to wait for.
+    /// Shuts down a connection whose bytes are all written. Returns `true` if there is nothing left to wait for.
     fn is_done(&mut self, hung_up: bool) -> bool {
         let mut sink = [0; 4096];
-        // The usual end: the peer has closed. With what it sent read, closing sends no reset.
+        // The usual end: the peer has closed. All its bytes were read, so closing sends no reset.
         if hung_up
             && matches!(recv(&self.fd, &mut sink, RecvFlags::empty()), Ok((_, length)) if length < sink.len())
         {

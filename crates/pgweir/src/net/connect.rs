@@ -1,4 +1,4 @@
-//! Opens server connections without waiting: Unix sockets, and all addresses of a host in turn.
+//! Opens server connections without blocking: Unix sockets, and all addresses of a host in turn.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -24,32 +24,33 @@ use super::{
 };
 use crate::control::Lookup;
 
-/// A Unix socket whose queue is full says so at once instead of waiting; ask again after this.
+/// The time in microseconds until a connection to a Unix socket with a full queue is tried again. Such a socket fails
+/// at once instead of waiting.
 const RETRY_US: u64 = 5_000;
 
 /// A connection that is being opened.
 #[derive(Debug)]
 pub(crate) struct Connecting {
     endpoint: Arc<Endpoint>,
-    /// What the host's name stands for.
+    /// The addresses of the host's name.
     addresses: Option<Arc<[SocketAddr]>>,
-    /// The first address that was not tried.
+    /// The index of the first address that was not tried.
     next: usize,
-    /// The attempt under way.
+    /// The socket of the attempt in progress.
     fd: Option<OwnedFd>,
     last_error: Option<Errno>,
 }
 
-/// How an attempt began.
+/// The result of starting an attempt.
 enum Attempt {
     Open(OwnedFd, Address),
     UnderWay(OwnedFd),
-    /// Ask again in a moment.
+    /// The attempt has to be repeated after a moment.
     Busy,
 }
 
 impl Io {
-    /// Begins to open a connection.
+    /// Starts to open a connection.
     pub(super) fn connect(&mut self, conn: Token, endpoint: Arc<Endpoint>) {
         let mut connecting = Connecting {
             endpoint: Arc::clone(&endpoint),
@@ -78,7 +79,7 @@ impl Io {
         }
     }
 
-    /// The addresses of a host have come, or not.
+    /// Continues after the look-up of a host, which may have failed.
     pub(super) fn resolved(
         &mut self,
         conn: Token,
@@ -96,8 +97,8 @@ impl Io {
         }
     }
 
-    /// A host has moved: what is being opened to its old addresses tries the new ones at once, instead of
-    /// its patience's end.
+    /// Handles the move of a host: connections that are being opened to its old addresses try the new ones at once,
+    /// instead of waiting for their timeout.
     pub(super) fn retire_servers_at(&mut self, host: &str, gone: &[IpAddr]) {
         for conn in self.table.all_connecting(|one| one.is_to(host, gone)) {
             if let Some(connecting) = self.table.get_connecting(conn) {
@@ -107,7 +108,7 @@ impl Io {
         }
     }
 
-    /// Something happened to an attempt that is under way.
+    /// Handles an event of an attempt in progress.
     pub(super) fn on_connecting(&mut self, conn: Token, flags: EventFlags) {
         let Some(connecting) = self.table.get_connecting(conn) else {
             return;
@@ -136,7 +137,7 @@ impl Io {
         }
     }
 
-    /// Tries the next address, until one is under way or none is left.
+    /// Tries the next address, until an attempt is in progress or no address is left.
     pub(super) fn attempt(&mut self, conn: Token) {
         loop {
             let Some(connecting) = self.table.get_connecting(conn) else {
@@ -215,7 +216,7 @@ impl Io {
 }
 
 impl Connecting {
-    /// Begins the next attempt; `None` when every address was tried.
+    /// Starts the next attempt. Returns `None` when every address was tried.
     fn begin(&mut self, options: &super::SocketOptions) -> Option<Result<Attempt, Errno>> {
         if let Endpoint::Unix(path) = &*self.endpoint {
             if self.next > 0 {
@@ -230,7 +231,7 @@ impl Connecting {
         Some(begin_tcp(address, options))
     }
 
-    /// Is an attempt under way to one of these addresses of this host?
+    /// Returns whether the attempt in progress is to one of these addresses of this host.
     fn is_to(&self, host: &str, addresses: &[IpAddr]) -> bool {
         let is_named =
             matches!(&*self.endpoint, Endpoint::Tcp { host: named, .. } if named == host);

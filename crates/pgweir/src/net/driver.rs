@@ -1,4 +1,5 @@
-//! The event loop of one worker: the seam between sockets and the core.
+//! The event loop of one worker, between the sockets and the core: events come in from epoll, actions come back from
+//! the core.
 
 use std::{collections::VecDeque, io, mem, sync::Arc};
 
@@ -31,10 +32,10 @@ use crate::{
     takeover::{Arriving, Outgoing},
 };
 
-/// How many events one wait returns at most.
+/// The largest number of events that one wait returns.
 const EVENTS_MAX: usize = 1024;
 
-/// What a driver needs of the rest of the process.
+/// What a driver needs from the rest of the process.
 #[derive(Debug)]
 pub(crate) struct Surroundings {
     pub(crate) id: WorkerId,
@@ -47,21 +48,21 @@ pub(crate) struct Surroundings {
     pub(crate) deriver: Deriver,
     pub(crate) inquirer: Inquirer,
     pub(crate) control: crossbeam_channel::Sender<Request>,
-    /// Where clients go that leave for another process.
+    /// Receives clients that leave for another process.
     pub(crate) departures: crossbeam_channel::Sender<Outgoing>,
     pub(crate) log: LogBuffer,
-    /// Size of the read buffer in bytes.
+    /// The size of the read buffer in bytes.
     pub(crate) read_buffer: usize,
     /// The worker's source of salts, nonces and keys.
     pub(crate) random: StdRng,
 }
 
-/// One worker's loop: waits, tells the core, and carries out what it asks.
+/// One worker's event loop: waits for events, passes them to the core, and carries out its actions.
 #[derive(Debug)]
 pub(crate) struct Driver<P = Worker> {
     pub(super) pooler: P,
     pub(super) io: Io,
-    /// Every connection is read into this one.
+    /// The buffer into which every connection is read.
     pub(super) buffer: Box<[u8]>,
     pub(super) actions: Actions,
     pub(super) secure: SecureBuffers,
@@ -71,7 +72,7 @@ pub(crate) struct Driver<P = Worker> {
 }
 
 impl<P: Pooler> Driver<P> {
-    /// A driver that is ready to accept.
+    /// Creates a driver that is ready to accept.
     ///
     /// # Errors
     /// When the process is out of file descriptors or memory.
@@ -120,10 +121,10 @@ impl<P: Pooler> Driver<P> {
         })
     }
 
-    /// Runs until the core says that it has finished.
+    /// Runs until the core reports that it has finished.
     ///
     /// # Errors
-    /// When the poller fails, which only a broken program brings about.
+    /// When the poller fails, which only a bug can cause.
     pub(crate) fn run(&mut self) -> io::Result<()> {
         // The events can't leave their thread, so they are not a part of the driver.
         let mut events = Vec::with_capacity(EVENTS_MAX);
@@ -133,14 +134,14 @@ impl<P: Pooler> Driver<P> {
         Ok(())
     }
 
-    /// One wait (for at most `patience_us`, if given) and all that comes of it.
+    /// Waits once (for at most `patience_us`, if given) and processes all resulting events.
     pub(super) fn turn(
         &mut self,
         events: &mut Vec<Event>,
         patience_us: Option<u64>,
     ) -> io::Result<()> {
         mem::swap(&mut self.carried, &mut self.io.carried);
-        // What came before this wait is seen by it.
+        // This wait reports everything that arrived before it.
         let once_read = mem::take(&mut self.io.once_read);
         let no_wait = (!once_read.is_empty()).then_some(0);
         let timeouts = self
@@ -167,7 +168,8 @@ impl<P: Pooler> Driver<P> {
         Ok(())
     }
 
-    /// All that had come before these letters were written has been read, if there were so few events.
+    /// Sends these messages if the wait returned so few events that everything that arrived before the messages were
+    /// written has been read.
     fn send_once_read(&mut self, letters: Vec<(WorkerId, Mail)>, events: usize) {
         if events >= EVENTS_MAX {
             return self.io.once_read.extend(letters);
@@ -179,13 +181,13 @@ impl<P: Pooler> Driver<P> {
         self.settle();
     }
 
-    /// Tells the core of one event and carries out what it wants.
+    /// Passes one event to the core and carries out the resulting actions.
     pub(super) fn call(&mut self, event: impl FnOnce(&mut P, Time, &mut Actions)) {
         event(&mut self.pooler, self.io.now, &mut self.actions);
         self.io.execute(&mut self.actions, &[]);
     }
 
-    /// Works off what the last event left to do, in order.
+    /// Processes what the last event left pending, in order.
     pub(super) fn settle(&mut self) {
         while let Some(pending) = self.io.pending.pop_front() {
             self.handle(pending);
@@ -219,8 +221,8 @@ impl<P: Pooler> Driver<P> {
             return self.io.on_connecting(token, flags);
         };
         if flags.contains(EventFlags::ERR) && connection.mode != ReadMode::Deliver {
-            // A client that is gone wants no answer to what it sent before. Of a server, bytes that
-            // came before the error are worth reading.
+            // A client that is gone needs no answer to what it sent before. From a server, bytes that arrived before
+            // the error are worth reading.
             match look(connection) {
                 Ok(Some(_)) if !connection.client => {}
                 Ok(_) | Err(Errno::AGAIN) => return self.end(token, Closed::Eof),
@@ -231,8 +233,7 @@ impl<P: Pooler> Driver<P> {
             connection.hung_up = true;
             connection.readable = true;
         } else if flags.contains(EventFlags::IN) {
-            // Bytes that an earlier event of this turn has had read already are no news, and
-            // must not be announced again.
+            // Bytes that an earlier event of this turn has read already must not be reported again.
             let maybe_read =
                 connection.turn == self.io.turn && connection.mode != ReadMode::Deliver;
             connection.readable = !maybe_read || look(connection) != Err(Errno::AGAIN);
@@ -278,7 +279,7 @@ impl<P: Pooler> Driver<P> {
             }
             Pending::Insecure(token, why) => self.broken(token, &why),
             Pending::Mail(mail) => self.call(|pooler, now, out| pooler.mail(mail, now, out)),
-            // Closed meanwhile.
+            // The connection was closed meanwhile.
             Pending::Blocked(_) | Pending::Drained(_) | Pending::Connected { .. } => {}
         }
     }

@@ -1,4 +1,4 @@
-//! Carries out what the core asks for.
+//! Carries out the actions of the core.
 
 use std::mem;
 
@@ -14,10 +14,10 @@ use crate::{
     takeover::Outgoing,
 };
 
-/// Above this many bytes the scratch space is given back after use.
+/// The scratch space is freed after use if it has more than this many bytes.
 const SCRATCH_KEPT: usize = 64 * 1024;
 
-/// Where a piece of a write is.
+/// The place of a piece of a write.
 #[derive(Debug, Clone, Copy, Default)]
 struct Piece {
     scratch: bool,
@@ -25,7 +25,7 @@ struct Piece {
     end: usize,
 }
 
-/// Consecutive sends to one connection, to be written at once.
+/// Consecutive sends to one connection, which are written at once.
 #[derive(Debug, Default)]
 struct Gathered {
     to: Option<Token>,
@@ -45,7 +45,7 @@ impl Io {
                     }
                     gathered.add(to, &source);
                 }
-                // These two leave the bytes alone, so the gathering goes on.
+                // These two actions need no bytes, so the collected sends can wait.
                 Action::Read { conn, mode } => self.set_mode(conn, mode),
                 Action::Log(line) => self.log.line(self.now, &line),
                 action => {
@@ -109,7 +109,7 @@ impl Io {
                 server,
             } => self.depart(conn, record, server),
             Action::ForwardToNewProcess { key, note } => {
-                // Its receiver lives as long as the process.
+                // The receiver lives as long as the process.
                 let _ = self.departures.send(Outgoing::Listening(*key, note));
             }
             Action::AwaitReturns => {
@@ -129,13 +129,13 @@ impl Io {
     }
 
     fn ask(&mut self, request: Request) {
-        // The control thread outlives the workers; if it is gone the process ends anyway.
+        // The control thread outlives the workers. If the control thread is gone, the process is about to end.
         let _ = self.control.send(request);
     }
 }
 
 impl Gathered {
-    /// Can a send to this connection join?
+    /// Returns whether a send to this connection can join the collected sends.
     fn takes(&self, to: Token) -> bool {
         self.to == Some(to) && self.count < PIECES_MAX
     }

@@ -1,4 +1,4 @@
-//! Which process listens at an address or on a Unix socket, as the kernel's tables have it.
+//! Finds the process that listens at an address or on a Unix socket, by the kernel's tables.
 
 use std::{
     fmt, fs,
@@ -6,26 +6,26 @@ use std::{
     path::Path,
 };
 
-/// The state of a socket that listens, in /proc/net/tcp.
+/// The state of a listening socket in /proc/net/tcp.
 const LISTENS: &str = "0A";
-/// The flag of one, in /proc/net/unix.
+/// The flag of a listening socket in /proc/net/unix.
 const ACCEPTS: u32 = 0x1_0000;
 
 /// A process that has a socket open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Holder {
     pid: u32,
-    /// Of its program.
+    /// The name of the process's program.
     pub(crate) name: String,
 }
 
-/// The process that listens at this address.
+/// Returns the process that listens at this address.
 pub(crate) fn of_tcp(address: SocketAddr) -> Option<Holder> {
     tcp_inode(address).and_then(holder)
 }
 
-/// The process that listens on the Unix socket at this path. The socket is not
-/// connected to: its owner would notice.
+/// Returns the process that listens on the Unix socket at this path, without a connection to the socket: the process
+/// would notice it.
 pub(crate) fn of_unix(path: &str) -> Option<Holder> {
     unix_inode(path).and_then(holder)
 }
@@ -36,7 +36,7 @@ impl fmt::Display for Holder {
     }
 }
 
-/// Finds the process that has this socket open; `None` if none of those that this user may look into has it.
+/// Finds the process that has this socket open. Returns `None` if pgweir's user may not inspect that process.
 fn holder(inode: u64) -> Option<Holder> {
     let wanted = format!("socket:[{inode}]");
     let is_it = |entry: fs::DirEntry| {
@@ -63,7 +63,8 @@ fn holder(inode: u64) -> Option<Holder> {
     None
 }
 
-/// The socket that listens at this address, or at one that includes it: one of IPv6 may do so for IPv4.
+/// Returns the socket that listens at this address, or at an address that includes it: an IPv6 socket may listen for
+/// IPv4.
 fn tcp_inode(address: SocketAddr) -> Option<u64> {
     let find = |table| find_tcp(&fs::read_to_string(table).ok()?, address);
     let in_four = || find("/proc/net/tcp").filter(|_| address.is_ipv4());
@@ -85,7 +86,7 @@ fn find_tcp(table: &str, address: SocketAddr) -> Option<u64> {
     })
 }
 
-/// An address as the kernel prints it: words of 32 bits, as they lie in memory.
+/// Parses an address as the kernel prints it: words of 32 bits, as they lie in memory.
 fn parse_ip(text: &str) -> Option<IpAddr> {
     let mut bytes = Vec::with_capacity(16);
     for start in (0..text.len()).step_by(8) {
@@ -97,7 +98,7 @@ fn parse_ip(text: &str) -> Option<IpAddr> {
     four.map(IpAddr::from).or(sixteen.map(IpAddr::from)).ok()
 }
 
-/// Is somebody listening on the Unix socket at this path?
+/// Returns whether a process listens on the Unix socket at this path.
 pub(crate) fn is_held(path: &str) -> bool {
     unix_inode(path).is_some()
 }
@@ -143,7 +144,7 @@ Num       RefCount Protocol Flags    Type St Inode Path
     #[test]
     fn sockets_that_listen_are_found() {
         let tcp = |address: &str| find_tcp(TCP, address.parse().expect("an address"));
-        // As a machine of the other byte order would not print it.
+        // A machine of the other byte order would print the address differently.
         if cfg!(target_endian = "little") {
             assert_eq!(tcp("127.0.0.1:6432"), Some(11));
             assert_eq!(tcp("127.0.0.2:6432"), None);

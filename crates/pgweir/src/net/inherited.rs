@@ -1,4 +1,4 @@
-//! Listening sockets that a service manager has opened for us (socket activation).
+//! Listening sockets that a service manager opened for pgweir (socket activation).
 
 use std::{
     fmt, io,
@@ -11,12 +11,12 @@ use rustix::{
     net::{AddressFamily, SocketAddrAny, SocketAddrUnix, getsockname, sockopt},
 };
 
-/// The first descriptor that is passed.
+/// The first passed descriptor.
 const FIRST: RawFd = 3;
-/// More are not looked for.
+/// The largest number of passed descriptors.
 const COUNT_MAX: RawFd = 64;
 
-/// A socket that was passed to us.
+/// A passed socket.
 #[derive(Debug)]
 pub(super) struct Inherited {
     pub(super) fd: OwnedFd,
@@ -26,22 +26,22 @@ pub(super) struct Inherited {
 #[derive(Debug)]
 pub(super) enum InheritedAt {
     Tcp(SocketAddr),
-    /// As we show it: in the abstract namespace it begins with `@`.
+    /// The path, as pgweir shows it: in the abstract namespace, the path begins with `@`.
     Unix(String),
 }
 
-/// The sockets passed to this process, by what the environment says (`LISTEN_PID`, `LISTEN_FDS`).
+/// The sockets passed to this process, according to the environment (`LISTEN_PID`, `LISTEN_FDS`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Passed(RawFd);
 
 impl Passed {
-    /// There are none.
+    /// Returns an empty set of sockets.
     #[cfg(test)]
     pub(super) const NONE: Self = Self(0);
 
-    /// None are passed if the process id is not ours.
+    /// Reads the environment. No sockets are passed if `LISTEN_PID` is not this process's id.
     ///
-    /// The process itself must call this, once, before it opens anything.
+    /// The caller must call this function once, before it opens any file.
     pub(crate) fn by_environment() -> Self {
         let number = |name| std::env::var(name).ok()?.parse::<u32>().ok();
         let ours = number("LISTEN_PID") == Some(std::process::id());
@@ -53,7 +53,7 @@ impl Passed {
         self.0 == 0
     }
 
-    /// Makes the sockets ours.
+    /// Takes ownership of the sockets.
     ///
     /// # Errors
     /// When one of them is no listening socket.
@@ -72,7 +72,7 @@ impl Passed {
     }
 }
 
-/// What a socket that comes from elsewhere is.
+/// Determines the kind of a socket that another process opened.
 pub(super) fn examine(fd: OwnedFd) -> io::Result<Inherited> {
     let listens = sockopt::socket_acceptconn(fd.as_fd())?;
     if !listens {

@@ -1,4 +1,4 @@
-//! A worker's sockets and all that belongs to them: the driver without the core.
+//! A worker's sockets and their state: the driver without the core.
 
 use std::{collections::VecDeque, mem, sync::Arc};
 
@@ -25,12 +25,12 @@ use crate::{
     tls::TlsSession,
 };
 
-/// What waits for its turn, first come first served. Emptied after each event.
+/// Work that waits for its turn, in order of arrival. The queue is emptied after each event.
 #[derive(Debug)]
 pub(super) enum Pending {
-    /// Look what can be done for a connection.
+    /// Serve a connection as far as possible.
     Serve(Token),
-    /// The first unread byte is wanted.
+    /// Report the first unread byte.
     Peek(Token),
     Blocked(Token),
     Drained(Token),
@@ -40,11 +40,11 @@ pub(super) enum Pending {
         remote: Address,
     },
     ConnectFailed(Token, ConnectError),
-    /// Too many keys are being derived already.
+    /// The key derivation was refused, since the queue is full.
     Underived(Token),
-    /// Too much is being found out already.
+    /// The check of a client was refused, since the queue is full.
     Unanswered(Token),
-    /// There is nothing to encrypt it with, and why.
+    /// The connection can't be encrypted, for this reason.
     Insecure(Token, String),
     /// A message of this worker to itself.
     Mail(Mail),
@@ -54,21 +54,21 @@ pub(super) enum Pending {
 pub(super) struct Io {
     pub(super) id: WorkerId,
     pub(super) now: Time,
-    /// Counts the waits; tells what was read since the last one.
+    /// The number of waits so far. It shows which reads happened since the last one.
     pub(super) turn: u32,
     pub(super) finished: bool,
     pub(super) poller: Poller,
     pub(super) table: Table,
     pub(super) pending: VecDeque<Pending>,
-    /// Mail to be sent when what had come before it was read.
+    /// Messages to be sent when everything that arrived before them was read.
     pub(super) once_read: Vec<(WorkerId, Mail)>,
-    /// Connections that have had their share of this turn.
+    /// Connections that have used up their share of this turn.
     pub(super) carried: Vec<Token>,
     pub(super) closing: Slab<Lingering>,
     pub(super) timers: Timers,
     pub(super) acceptor: Acceptor,
     pub(super) load: Load,
-    /// Of cryptographic quality, seeded by the system.
+    /// A random number generator of cryptographic quality, seeded by the system.
     pub(super) random: StdRng,
     pub(super) options: Arc<NetOptions>,
     pub(super) mailboxes: Mailboxes,
@@ -78,15 +78,15 @@ pub(super) struct Io {
     pub(super) control: crossbeam_channel::Sender<Request>,
     pub(super) departures: crossbeam_channel::Sender<Outgoing>,
     pub(super) log: LogBuffer,
-    /// Left of this turn's share.
+    /// The rest of this turn's share.
     pub(super) handshake_steps: u32,
-    /// For encryption: what is to be sent in one piece, and what comes of it.
+    /// For encryption: the bytes to be sent in one piece, and their encrypted form.
     pub(super) gathered: Vec<u8>,
     pub(super) sealed: Vec<u8>,
 }
 
 impl Io {
-    /// Puts an open connection into the table and watches it.
+    /// Stores an open connection in the table and watches it.
     pub(super) fn register(&mut self, token: Token, mut connection: Connection) {
         if let Err(error) =
             self.poller
@@ -101,7 +101,7 @@ impl Io {
         }
     }
 
-    /// A connection has had its share of this turn.
+    /// Records that a connection has used up its share of this turn.
     pub(super) fn carry(&mut self, token: Token) {
         if let Some(connection) = self.table.get(token) {
             connection.queued = true;
@@ -109,7 +109,7 @@ impl Io {
         }
     }
 
-    /// Puts a connection into the run queue, once.
+    /// Adds a connection to the run queue, once.
     pub(super) fn queue(&mut self, token: Token) {
         if let Some(connection) = self.table.get(token)
             && !mem::replace(&mut connection.queued, true)
@@ -118,7 +118,7 @@ impl Io {
         }
     }
 
-    /// A frozen connection is not served, whatever its mode.
+    /// Freezes or thaws a connection. A frozen connection is not served, whatever its mode.
     pub(super) fn set_frozen(&mut self, token: Token, frozen: bool) {
         let Some(connection) = self.table.get(token) else {
             return;
@@ -129,7 +129,7 @@ impl Io {
         }
     }
 
-    /// Changes how the incoming side is treated; what is readable already is served soon.
+    /// Changes how a connection's input is handled. Bytes that are readable already are served soon.
     pub(super) fn set_mode(&mut self, token: Token, mode: ReadMode) {
         let Some(connection) = self.table.get(token) else {
             return;
@@ -144,8 +144,8 @@ impl Io {
         }
     }
 
-    /// Writing failed: what the peer said before may still be readable, so a connection in mode
-    /// `Deliver` is read to its end first (a server's last words). In the other modes it ends now.
+    /// Handles a failed write. Earlier bytes of the peer may still be readable, so a connection in mode `Deliver` is
+    /// read to its end first (a server may have sent a final error). In the other modes the connection ends now.
     pub(super) fn fail(&mut self, token: Token, why: Errno) {
         if let Some(connection) = self.table.get(token) {
             connection.failed = Some(why);
@@ -154,7 +154,7 @@ impl Io {
         }
     }
 
-    /// Gives an idle server to another worker.
+    /// Hands over an idle server connection to another worker.
     pub(super) fn hand_over(&mut self, conn: Token, to: WorkerId, server: Box<Server>) {
         let Some(connection) = self.detach(conn) else {
             debug_assert!(false, "handed over a connection that is not open");
@@ -165,7 +165,7 @@ impl Io {
             .send(to, Parcel::Server { server, connection });
     }
 
-    /// Gives a client to another process, with its server if it takes one along.
+    /// Hands over a client to another process, with its server connection if it keeps one.
     pub(super) fn depart(
         &mut self,
         conn: Token,
@@ -187,7 +187,7 @@ impl Io {
         let Connection {
             fd, unsent, failed, ..
         } = connection;
-        // One that has failed is noticed there, if a server goes along.
+        // If a server connection moves with the client, the new process notices a failed connection.
         if failed.is_none() || server.is_some() {
             let unsent = unsent.map_or_else(Vec::new, |unsent| unsent.into_rest());
             let client = Departing {
@@ -196,13 +196,12 @@ impl Io {
                 server,
                 unsent,
             };
-            // Its receiver lives as long as the process.
+            // The receiver lives as long as the process.
             let _ = self.departures.send(Outgoing::Client(client));
         }
     }
 
-    /// Takes a connection out of the table and away from the poller, so that another worker can
-    /// [`register`](Self::register) it.
+    /// Removes a connection from the table and the poller, so that another worker can [`register`](Self::register) it.
     pub(super) fn detach(&mut self, conn: Token) -> Option<Connection> {
         let Some(Removed::Open(mut connection)) = self.table.remove(conn) else {
             return None;
@@ -210,7 +209,7 @@ impl Io {
         if let Err(error) = self.poller.remove(&connection.fd) {
             connection.failed = Some(Errno::from_io_error(&error).unwrap_or(Errno::IO));
         }
-        // The other worker's poller tells all this again, but not that the peer has ended its encryption.
+        // The other worker's poller reports all events again, but not that the peer has ended its encryption.
         connection.readable = false;
         connection.hung_up = connection.tls.as_deref().is_some_and(TlsSession::has_ended);
         connection.hung_up_told = false;
@@ -221,7 +220,7 @@ impl Io {
         Some(connection)
     }
 
-    /// A connection of ours has gone, and with it a file descriptor.
+    /// Drops a connection, and thereby frees a file descriptor.
     pub(super) fn let_go(&mut self, connection: Connection) {
         if connection.client {
             self.load.remove(self.id);

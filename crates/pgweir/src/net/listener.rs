@@ -1,4 +1,4 @@
-//! The listening sockets, shared by all workers.
+//! The listening sockets, shared by all workers: opens them, inherits them from another process, accepts clients.
 
 use std::{
     borrow::Cow,
@@ -36,59 +36,59 @@ use super::{
     inherited::{InheritedAt, Passed, examine},
 };
 
-/// Where to listen.
+/// The settings for listening sockets.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ListenPlan {
-    /// Names, literals or `*`; none for no TCP.
+    /// Host names, IP addresses or `*`. No TCP if empty.
     pub(crate) addresses: Vec<String>,
-    /// The port; 0 lets the system choose.
+    /// The port. With 0, the system chooses one.
     pub(crate) port: u16,
-    /// How many connections wait in the kernel to be accepted.
+    /// The number of connections that may wait in the kernel to be accepted.
     pub(crate) backlog: i32,
-    /// The directory of the Unix socket (`@` for the abstract namespace); empty for none.
+    /// The directory of the Unix socket (`@` for the abstract namespace). No Unix socket if empty.
     pub(crate) unix_dir: String,
     /// The permissions of the Unix socket.
     pub(crate) unix_mode: u32,
-    /// Its group, by name or number.
+    /// The group of the Unix socket, by name or number.
     pub(crate) unix_group: Option<String>,
-    /// May other processes listen on the same TCP port?
+    /// Whether other processes may listen on the same TCP port.
     pub(crate) reuse_port: bool,
 }
 
-/// Why a listening socket could not be opened.
+/// The reason why a listening socket could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ListenError {
-    /// A name in `listen_addr` stands for nothing.
+    /// A name in `listen_addr` can't be resolved.
     #[error("listen_addr: cannot resolve \"{0}\": {1}")]
     Lookup(String, #[source] io::Error),
     /// The address can't be used.
     #[error("cannot listen on {0}: {1}{hint}", hint = hint(.0, .1))]
     Bind(String, #[source] io::Error),
-    /// Somebody answers on the Unix socket.
+    /// Another process answers on the Unix socket.
     #[error(
         "unix socket {0} is in use{by}: stop the pooler or PostgreSQL that listens there, or set another \
          unix_socket_dir or listen_port", by = holder::of_unix(.0).map(|by| format!(" by {by}")).unwrap_or_default()
     )]
     InUse(String),
-    /// There is no such group.
+    /// The group does not exist.
     #[error("unix_socket_group: there is no group \"{0}\" on this machine: name one that is there")]
     Group(String),
-    /// The Unix socket can't be given to the group.
+    /// The Unix socket can't be assigned to the group.
     #[error(
         "unix_socket_group: cannot give {0} to group \"{1}\": {2}: the user that pgweir runs as must be \
          in that group"
     )]
     Give(String, String, #[source] io::Error),
-    /// What the service manager passed can't be listened on.
+    /// A descriptor from the service manager can't be used for listening.
     #[error("socket passed from service manager (fd {0}): {1}")]
     Passed(i32, #[source] io::Error),
-    /// Neither TCP nor a Unix socket is asked for.
+    /// The settings name neither a TCP address nor a Unix socket.
     #[error("nowhere to listen on: set listen_addr or unix_socket_dir")]
     Nothing,
 }
 
 impl ListenError {
-    /// The key that it comes of.
+    /// Returns the name of the setting that caused the error.
     pub(crate) fn key(&self) -> Option<&'static str> {
         match self {
             Self::Bind(at, _) if at.starts_with("unix:") => Some("unix_socket_dir"),
@@ -99,7 +99,7 @@ impl ListenError {
         }
     }
 
-    /// Does somebody else listen there?
+    /// Returns whether another process listens at the address.
     pub(crate) fn is_in_use(&self) -> bool {
         match self {
             Self::InUse(_) => true,
@@ -113,32 +113,32 @@ impl ListenError {
 #[derive(Debug)]
 pub(crate) struct Listeners(Vec<Arc<Listener>>);
 
-/// One listening socket. The file of a Unix socket goes with its last owner.
+/// One listening socket. Dropping the last reference removes the file of a Unix socket.
 #[derive(Debug)]
 pub(crate) struct Listener {
     fd: OwnedFd,
     at: At,
     port: u16,
-    /// Somebody else opened it for us, and keeps it.
+    /// Whether a service manager opened the socket, and keeps it open.
     passed: bool,
-    /// It is the other process's, of an online restart.
+    /// Whether the socket belongs to the other process of an online restart.
     given: AtomicBool,
 }
 
 #[derive(Debug)]
 enum At {
     Tcp(SocketAddr),
-    /// The path; in the abstract namespace it begins with `@`.
+    /// The path. In the abstract namespace, the path begins with `@`.
     Unix(String),
 }
 
 impl Listeners {
-    /// Opens the sockets, or takes those that were passed to us instead. An address that can't be
-    /// used is a warning, if another one can: it may belong to a machine that this one stands in for.
+    /// Opens the sockets, or takes the sockets from the service manager instead. An address that can't be used only
+    /// causes a warning if another one can be used: the address may belong to a machine for which this one is the
+    /// standby.
     ///
     /// # Errors
-    /// When none of the addresses can be used, when one stands for nothing, or when the Unix socket
-    /// can't be opened.
+    /// When none of the addresses can be used, when a name can't be resolved, or when the Unix socket can't be opened.
     pub(crate) fn open(
         plan: &ListenPlan,
         options: &SocketOptions,
@@ -150,11 +150,11 @@ impl Listeners {
         Self::open_besides(Vec::new(), plan, options)
     }
 
-    /// Takes the sockets of the process before this one, as far as they are asked for (or a service manager
-    /// has lent them), and opens what is missing. Their files are not ours before [`set_given`](Self::set_given).
+    /// Takes the sockets of the old process, as far as the settings ask for them (or a service manager lent them), and
+    /// opens the missing ones. The files of the sockets belong to the old process until [`set_given`](Self::set_given).
     ///
     /// # Errors
-    /// As [`open`](Self::open) has them, or a descriptor is no listening socket.
+    /// Those of [`open`](Self::open), or a descriptor that is no listening socket.
     pub(crate) fn inherit(
         plan: &ListenPlan,
         options: &SocketOptions,
@@ -191,7 +191,7 @@ impl Listeners {
             });
         }
         if all.iter().any(|one| one.passed) {
-            // As at the first start: the service manager says where to listen.
+            // As at the first start, the service manager decides where to listen.
             let all = all.into_iter().map(Arc::new).collect();
             return Ok((Self(all), Vec::new()));
         }
@@ -221,25 +221,26 @@ impl Listeners {
         Ok((Self(all.into_iter().map(Arc::new).collect()), warnings))
     }
 
-    /// Those without TCP: what is left to administrators while the process waits for its end.
+    /// Returns the listeners without TCP: administrators can still connect to them while the process waits for its end.
     pub(crate) fn unix_only(&self) -> Self {
         let unix = self.0.iter().filter(|one| matches!(one.at, At::Unix(_)));
         Self(unix.cloned().collect())
     }
 
-    /// None at all.
+    /// Returns an empty set of listeners.
     pub(crate) fn none() -> Self {
         Self(Vec::new())
     }
 
-    /// They are another process's from here on, or ours: whose end removes the files of Unix sockets.
+    /// Records whether the sockets belong to the other process. The process that owns them removes the files of Unix
+    /// sockets at its end.
     pub(crate) fn set_given(&self, given: bool) {
         for listener in &self.0 {
             listener.given.store(given, Ordering::Relaxed);
         }
     }
 
-    /// Applies changed options; connections accepted from now on have them.
+    /// Applies changed options. They hold for connections that are accepted from now on.
     pub(crate) fn apply(&self, options: &SocketOptions) -> io::Result<()> {
         self.0
             .iter()
@@ -263,19 +264,19 @@ impl Drop for Listener {
             && !self.passed
             && !self.given.load(Ordering::Relaxed)
         {
-            // Somebody may have removed it before us.
+            // Another process may have removed the file already.
             let _ = fs::remove_file(path);
         }
     }
 }
 
 impl Listener {
-    /// A service manager has opened it for us.
+    /// Returns whether a service manager opened the socket.
     pub(crate) fn is_lent(&self) -> bool {
         self.passed
     }
 
-    /// Takes the next client.
+    /// Accepts the next client.
     pub(super) fn accept(&self) -> Result<AcceptedClient, Errno> {
         let (fd, remote) = acceptfrom_with(&self.fd, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?;
         let At::Tcp(bound) = self.at else {
@@ -295,7 +296,7 @@ impl Listener {
         let remote = remote
             .and_then(|remote| SocketAddr::try_from(remote).ok())
             .ok_or(Errno::CONNABORTED)?;
-        // Only a socket for all addresses has to be asked which one it was.
+        // The local address has to be asked for only if the socket listens on all addresses.
         let local = if bound.ip().is_unspecified() {
             SocketAddr::try_from(getsockname(&fd)?).unwrap_or(bound)
         } else {
@@ -312,7 +313,7 @@ impl Listener {
         })
     }
 
-    /// The address that the system chose, where the port was left open.
+    /// Returns the address, with the port that the system chose.
     #[cfg(test)]
     pub(super) fn address(&self) -> Option<SocketAddr> {
         SocketAddr::try_from(getsockname(&self.fd).ok()?).ok()
@@ -400,7 +401,7 @@ fn open_name(
         }
         match open_tcp(address, plan, options) {
             Ok(listener) => all.push(listener),
-            // A machine without IPv6.
+            // The machine has no IPv6.
             Err(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL) if name == ANY && address.is_ipv6() => {}
             Err(error) => failed.push(bind_error(address, error)),
         }
@@ -408,13 +409,13 @@ fn open_name(
     Ok(())
 }
 
-/// In `listen_addr`: all addresses of this machine.
+/// The value of `listen_addr` for all addresses of this machine.
 const ANY: &str = "*";
 
-/// What a name or address in `listen_addr` stands for; an IPv6 address may have brackets.
+/// Resolves a name or address in `listen_addr`. An IPv6 address may have brackets.
 ///
 /// # Errors
-/// It can't be resolved.
+/// When the name can't be resolved.
 pub(crate) fn addresses_of(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     if name == ANY {
         return Ok(vec![
@@ -426,7 +427,7 @@ pub(crate) fn addresses_of(name: &str, port: u16) -> io::Result<Vec<SocketAddr>>
     Ok((bare, port).to_socket_addrs()?.collect())
 }
 
-/// Does the plan ask for this address?
+/// Returns whether the plan asks for this address.
 fn is_wanted(plan: &ListenPlan, address: SocketAddr) -> bool {
     if plan.port != 0 && plan.port != address.port() {
         return false;
@@ -442,7 +443,7 @@ fn is_known(all: &[Listener], address: SocketAddr) -> bool {
     all.iter().any(is_there)
 }
 
-/// Is this the address that was asked for? Its port may be open.
+/// Returns whether `bound` is the address `asked`, whose port may be 0.
 fn is_same(asked: SocketAddr, bound: SocketAddr) -> bool {
     asked.ip() == bound.ip() && (asked.port() == 0 || asked.port() == bound.port())
 }
@@ -475,10 +476,10 @@ fn open_tcp(
     })
 }
 
-/// A socket that is about to be bound to this address.
+/// Opens a socket that is about to be bound to this address.
 ///
 /// # Errors
-/// The system gives none.
+/// When the system refuses a socket.
 pub(crate) fn tcp_socket(address: SocketAddr, reuse_port: bool) -> Result<OwnedFd, Errno> {
     let fd = open_socket(if address.is_ipv4() {
         AddressFamily::INET
@@ -508,7 +509,7 @@ fn open_unix(plan: &ListenPlan) -> Result<Listener, ListenError> {
     let address = address.map_err(|error| failed(error.into()))?;
     let fd = open_socket(AddressFamily::UNIX).map_err(|error| failed(error.into()))?;
     bind(&fd, &address).map_err(|error| failed(error.into()))?;
-    // From here on the file goes with the listener.
+    // From here on, dropping the listener removes the file.
     let listener = Listener {
         fd,
         at: At::Unix(path.clone()),
@@ -527,12 +528,12 @@ fn open_unix(plan: &ListenPlan) -> Result<Listener, ListenError> {
     Ok(listener)
 }
 
-/// The path of a Unix socket in this folder, by the name that libpq looks for.
+/// Returns the path of a Unix socket in this directory, with the name that libpq expects.
 pub(crate) fn unix_path(dir: &str, port: u16) -> String {
     format!("{}/.s.PGSQL.{port}", dir.trim_end_matches('/'))
 }
 
-/// A group by name or number.
+/// Returns the id of a group that is given by name or number.
 pub(crate) fn group_id(name: &str) -> Result<u32, ListenError> {
     if let Ok(number) = name.parse() {
         return Ok(number);
@@ -543,13 +544,13 @@ pub(crate) fn group_id(name: &str) -> Result<u32, ListenError> {
         .ok_or_else(|| ListenError::Group(name.to_owned()))
 }
 
-/// Removes a socket file that a process left behind, but only if nobody answers on it.
+/// Removes a socket file that a process left behind, but only if no process answers on it.
 fn remove_stale(path: &Path) -> Result<(), ListenError> {
     match UnixStream::connect(path) {
         Ok(_) => Err(ListenError::InUse(path.display().to_string())),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path)
             .map_err(|error| ListenError::Bind(format!("unix:{}", path.display()), error)),
-        // No such file, or something else that `bind` will complain about.
+        // No such file, or another problem that `bind` will report.
         Err(_) => Ok(()),
     }
 }

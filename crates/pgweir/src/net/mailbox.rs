@@ -1,4 +1,4 @@
-//! How workers, the control thread and the blocking threads reach a worker.
+//! Mailboxes, by which workers, the control thread and the blocking threads send to a worker.
 
 use std::{
     io,
@@ -16,23 +16,23 @@ use crate::takeover::Arriving;
 
 use super::{Listeners, NetOptions, accept::AcceptedClient, table::Connection};
 
-/// One thing that is put into a mailbox.
+/// One item in a mailbox.
 #[derive(Debug)]
 pub(crate) enum Parcel {
-    /// For the core.
+    /// A message for the core.
     Mail(Mail),
     /// A client that another worker accepted.
     Client(AcceptedClient),
-    /// An idle server that another worker hands over.
+    /// An idle server connection that another worker hands over.
     Server {
         server: Box<Server>,
         connection: Box<Connection>,
     },
-    /// A client of another process of an online restart.
+    /// A client from the other process of an online restart.
     Arrived(Arriving),
     /// Keys that were derived for a connection.
     Derived { conn: Token, keys: DerivedKeys },
-    /// What was to be found out about a client.
+    /// The result of a check of a client.
     Found {
         conn: Token,
         result: AuthCheckResult,
@@ -59,7 +59,7 @@ struct Mailbox {
 }
 
 impl Mailboxes {
-    /// Mailboxes for `workers` workers.
+    /// Creates mailboxes for `workers` workers.
     ///
     /// # Errors
     /// When the process is out of file descriptors.
@@ -76,8 +76,8 @@ impl Mailboxes {
 
     /// Puts a parcel into a worker's mailbox. Parcels from one sender arrive in their order.
     ///
-    /// Only the sender that finds the mailbox empty rings: its owner empties it as a whole
-    /// after every ring, so whoever finds it filled knows that a ring is on its way.
+    /// Only the sender that finds the mailbox empty wakes the worker. The worker empties the whole mailbox after every
+    /// wake-up, so a sender that finds the mailbox filled knows that a wake-up is on its way.
     pub(crate) fn send(&self, to: WorkerId, parcel: Parcel) {
         let Some(mailbox) = self.0.get(to.index()) else {
             return;
@@ -88,31 +88,31 @@ impl Mailboxes {
             parcels.len() == 1
         };
         if first {
-            // It can only fail when the counter is at its end, 2^64 rings from now.
+            // The write can only fail when the counter is at its end, after 2^64 wake-ups.
             let _ = rustix::io::write(&mailbox.wake, &1u64.to_ne_bytes());
         }
     }
 
-    /// The same to every worker.
+    /// Sends the same parcel to every worker.
     pub(crate) fn send_all(&self, mut parcel: impl FnMut() -> Parcel) {
         for id in self.workers() {
             self.send(id, parcel());
         }
     }
 
-    /// The ids of all workers.
+    /// Returns the ids of all workers.
     pub(crate) fn workers(&self) -> impl Iterator<Item = WorkerId> + use<> {
         (0..self.0.len()).map(|index| WorkerId(index as u8))
     }
 
-    /// Takes everything out of a mailbox, into the empty `parcels`.
+    /// Moves everything from a mailbox into the empty `parcels`.
     pub(crate) fn take(&self, of: WorkerId, parcels: &mut Vec<Parcel>) {
         if let Some(mailbox) = self.0.get(of.index()) {
             std::mem::swap(&mut *mailbox.parcels.lock(), parcels);
         }
     }
 
-    /// What to watch for a ring.
+    /// Returns the descriptor that becomes readable when the worker is woken.
     pub(crate) fn bell(&self, of: WorkerId) -> Option<BorrowedFd<'_>> {
         self.0.get(of.index()).map(|mailbox| mailbox.wake.as_fd())
     }

@@ -1,12 +1,12 @@
-//! Bytes and sockets: one event loop per worker.
+//! Network I/O: one event loop per worker.
 //!
-//! [`Driver`] is the seam: it turns what epoll says into events of the core, and carries out the
-//! actions that come back. The core knows nothing of what is behind it.
+//! [`Driver`] connects epoll with the core: it turns epoll's events into events of the core, and carries out the
+//! actions that come back. The core does not depend on this module.
 //!
-//! - `driver`: the loop, and which event goes where.
-//! - `secure`: what is between sockets and core when a connection is encrypted.
-//! - `execute`: the actions. `read`, `send`, `closing`, `connect`, `accept`: one direction each.
-//! - `poller`, `table`, `mailbox`, `timers`, `listener`, `inherited`, `holder`, `options`: what they are made of.
+//! - `driver`: the event loop, which distributes the events.
+//! - `secure`: the layer between sockets and core for encrypted connections.
+//! - `execute`: the core's actions. `read`, `send`, `closing`, `connect`, `accept`: one direction each.
+//! - `poller`, `table`, `mailbox`, `timers`, `listener`, `inherited`, `holder`, `options`: the parts of the driver.
 
 mod accept;
 mod closing;

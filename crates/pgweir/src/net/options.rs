@@ -10,41 +10,42 @@ use rustix::net::{AddressFamily, SocketType, socket, sockopt};
 
 use crate::tls::Contexts;
 
-/// What the driver needs of the settings.
+/// The settings that the driver needs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct NetOptions {
-    /// For TCP connections on both sides.
+    /// Options for TCP connections on both sides.
     pub(crate) socket: SocketOptions,
     /// How long unsent bytes of a closed connection are kept, in microseconds.
     pub(crate) close_flush_us: u64,
-    /// What connections are encrypted with.
+    /// The TLS contexts of both sides.
     pub(crate) tls: Contexts,
-    /// How many clients may have a file descriptor, over all workers: some are left for servers. `None`: all.
+    /// The largest number of clients with a file descriptor, over all workers, so that some are left for servers.
+    /// `None`: no limit.
     pub(crate) clients_max: Option<usize>,
 }
 
-/// Options of TCP sockets. Zero means: the system's default.
+/// Options of TCP sockets. Zero means the system's default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct SocketOptions {
-    /// Probe idle connections.
+    /// Whether idle connections are probed.
     pub(crate) keepalive: bool,
-    /// How many probes may be lost.
+    /// The number of probes that may be lost.
     pub(crate) keepcnt: u32,
-    /// How long a connection is idle before the first probe.
+    /// The time for which a connection is idle before the first probe.
     pub(crate) keepidle: Duration,
-    /// Time between probes.
+    /// The time between probes.
     pub(crate) keepintvl: Duration,
-    /// How long sent data may stay without acknowledgement, in milliseconds.
+    /// The time for which sent data may stay without acknowledgement, in milliseconds.
     pub(crate) user_timeout_ms: u32,
-    /// Size of the kernel's buffers for one direction, in bytes.
+    /// The size of the kernel's buffers for one direction, in bytes.
     pub(crate) buffer: usize,
-    /// Report a new connection only with its first bytes (on listening sockets).
+    /// Whether a listening socket reports a new connection only with its first bytes.
     pub(crate) defer_accept: bool,
 }
 
 impl SocketOptions {
-    /// Applies the options to a listening socket: they hold for every connection accepted from it,
-    /// which saves the calls per connection.
+    /// Applies the options to a listening socket. Every connection that is accepted from the socket inherits them,
+    /// which saves system calls per connection.
     ///
     /// # Errors
     /// The first option that the system refuses.
@@ -54,7 +55,8 @@ impl SocketOptions {
         set_defer_accept(&fd, self.defer_accept)
     }
 
-    /// The system's defaults put in, as the socket may have had other values before.
+    /// Returns the options with the system's defaults in place of zeros, as the socket may have had other values
+    /// before.
     fn with_defaults(&self) -> io::Result<Self> {
         let fresh = socket(AddressFamily::INET, SocketType::STREAM, None)?;
         let mut options = self.clone();
@@ -100,8 +102,8 @@ impl SocketOptions {
     }
 }
 
-/// Has the kernel wait (for about a second, then again at the peer's next sign of life) with a new
-/// connection until its first bytes are there.
+/// Makes the kernel hold a new connection until its first bytes have arrived (for about a second, then again at the
+/// peer's next packet).
 #[allow(
     unsafe_code,
     reason = "no crate has this option in a safe form, and it saves a wakeup and a read for each login"

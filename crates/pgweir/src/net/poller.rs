@@ -1,4 +1,4 @@
-//! epoll, and what the 64 bits that it carries along mean.
+//! A wrapper of epoll, and the encoding of the 64 bits that epoll stores for each descriptor.
 
 use std::{
     io,
@@ -11,30 +11,30 @@ use rustix::event::{
     epoll::{self, CreateFlags, Event, EventData, EventFlags},
 };
 
-/// What a connection is registered for, once, for as long as its socket takes all that is sent:
-/// no `epoll_ctl` in the flow of messages.
+/// The events for which a connection is registered, once, as long as its socket accepts everything that is sent: no
+/// `epoll_ctl` call is needed per message.
 const INCOMING: EventFlags = EventFlags::IN
     .union(EventFlags::RDHUP)
     .union(EventFlags::ET);
-/// From the first time on that a socket was full, its connection is told of room, too. Not before:
-/// a Unix socket has news of room each time that its peer reads.
+/// The events after a socket was full for the first time: room to write is reported, too. Not before: a Unix socket
+/// reports room each time its peer reads.
 const BOTH: EventFlags = INCOMING.union(EventFlags::OUT);
 
-/// Generations from here up name other things than connections.
+/// Generations from here on denote keys other than connections.
 const LISTENER: u32 = u32::MAX;
 const MAILBOX: u32 = u32::MAX - 1;
 const CLOSING: u32 = u32::MAX - 2;
 
-/// Whom an event is about.
+/// The subject of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Key {
     /// A connection of the table.
     Connection(Token),
-    /// A connection that the core has forgotten, by its slot among the closing ones.
+    /// A connection that the core has forgotten, by its slot in the table of closing connections.
     Closing(u32),
     /// A listening socket, by index.
     Listener(u32),
-    /// The worker's own mailbox.
+    /// The worker's mailbox.
     Mailbox,
 }
 
@@ -58,7 +58,7 @@ impl Key {
         EventData::new_u64(token.to_bits())
     }
 
-    /// Whom this event is about.
+    /// Returns the subject of an event.
     pub(crate) fn of(event: &Event) -> Self {
         let token = Token::from_bits(event.data.u64());
         match token.generation {
@@ -86,14 +86,14 @@ impl Poller {
         Ok(epoll::add(&self.0, fd, key.to_data(), flags(outgoing))?)
     }
 
-    /// Watches a connection under another name, or in both directions from here on. Its present
-    /// state is told again, so nothing is missed.
+    /// Watches a connection under another key, or in both directions from now on. epoll reports the present state
+    /// again, so no event is lost.
     pub(crate) fn change(&self, fd: impl AsFd, key: Key, outgoing: bool) -> io::Result<()> {
         Ok(epoll::modify(&self.0, fd, key.to_data(), flags(outgoing))?)
     }
 
-    /// Watches a listening socket that other workers watch too: level-triggered, and as a rule
-    /// only one of them is woken.
+    /// Watches a listening socket that other workers watch too. The watch is level-triggered, and as a rule the kernel
+    /// wakes only one of them.
     pub(crate) fn add_listener(&self, fd: impl AsFd, index: u32) -> io::Result<()> {
         let flags = EventFlags::IN | EventFlags::EXCLUSIVE;
         Ok(epoll::add(
@@ -104,7 +104,7 @@ impl Poller {
         )?)
     }
 
-    /// Watches the eventfd of the mailbox. Every write to it is an edge, so nobody reads it.
+    /// Watches the eventfd of the mailbox. Every write to the eventfd is an edge, so no reads are needed.
     pub(crate) fn add_mailbox(&self, fd: impl AsFd) -> io::Result<()> {
         Ok(epoll::add(
             &self.0,
@@ -114,12 +114,12 @@ impl Poller {
         )?)
     }
 
-    /// Ends the watch.
+    /// Stops watching a descriptor.
     pub(crate) fn remove(&self, fd: impl AsFd) -> io::Result<()> {
         Ok(epoll::delete(&self.0, fd)?)
     }
 
-    /// Waits for events: for ever if `timeout_us` is `None`. A signal ends the wait early.
+    /// Waits for events, without limit if `timeout_us` is `None`. A signal ends the wait early.
     ///
     /// # Errors
     /// Only those of a broken program (a bad descriptor).

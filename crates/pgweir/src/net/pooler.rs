@@ -1,4 +1,4 @@
-//! The core as the driver sees it, so that the driver can be tested with something smaller.
+//! The interface of the core for the driver, so that tests of the driver can use a smaller implementation.
 
 use pgweir_auth::scram::DerivedKeys;
 use pgweir_core::{
@@ -6,7 +6,7 @@ use pgweir_core::{
     Token, Worker, backend::Server, mail::Mail, takeover::ClientRecord,
 };
 
-/// One method per event; what each means is said at [`Worker`].
+/// One method per event; [`Worker`] documents them.
 pub(crate) trait Pooler {
     fn accepted(&mut self, peer: &Peer, now: Time, out: &mut Actions) -> Token;
     fn readable(&mut self, conn: Token, now: Time, out: &mut Actions);

@@ -1,4 +1,4 @@
-//! The incoming side: one shared buffer, and never a read before somebody wants the bytes.
+//! The incoming side: one shared buffer for all connections. Nothing is read before the core wants the bytes.
 
 use pgweir_core::{Closed, ReadMode, Time, Token};
 use rustix::{
@@ -13,16 +13,16 @@ use super::{
     table::{Connection, Removed},
 };
 
-/// How often one connection is read in a turn before the others have theirs.
+/// The number of reads of one connection in a turn before the other connections are served.
 const READS_PER_TURN: u8 = 4;
-/// When it takes longer than this to handle what one read has brought, the others have their turn, and the next
-/// read is half as long.
+/// The time in microseconds for processing one read. After a longer time the other connections are served, and the
+/// connection's next read is half as long.
 const SLICE_US: u64 = 1_000;
-/// Reads are not made shorter than this, and what they bring is handled in less than a slice.
+/// The shortest read. Its bytes are processed in less than a slice.
 const READ_MIN: usize = 16 * 1024;
 
 impl<P: Pooler> Driver<P> {
-    /// Does for a connection what its mode allows: one read, or one notice.
+    /// Serves a connection as its mode allows: with one read, or one notice.
     pub(super) fn serve(&mut self, token: Token) {
         let Some(connection) = self.io.table.get(token) else {
             return;
@@ -42,7 +42,7 @@ impl<P: Pooler> Driver<P> {
         }
     }
 
-    /// The connection is gone: closes it and tells the core.
+    /// Closes a connection that is gone, and informs the core.
     pub(super) fn end(&mut self, token: Token, why: Closed) {
         let Some(Removed::Open(connection)) = self.io.table.remove(token) else {
             return;
@@ -52,7 +52,7 @@ impl<P: Pooler> Driver<P> {
         self.call(|pooler, now, out| pooler.closed(token, &why, now, out));
     }
 
-    /// Answers a Peek. Should the byte not be there yet, the answer follows when it is.
+    /// Answers a Peek. If the byte has not arrived yet, the answer follows when it does.
     pub(super) fn peek(&mut self, token: Token) {
         let Some(connection) = self.io.table.get(token) else {
             return;
@@ -96,8 +96,8 @@ impl<P: Pooler> Driver<P> {
             Ok((_, 0)) => self.end(token, Closed::Eof),
             Ok((_, length)) => {
                 connection.answered = false;
-                // A short read has emptied the socket: more bytes will be a new edge. Only the
-                // end of the stream may have been told already.
+                // A short read has emptied the socket, so more bytes will be a new edge. Only the end of the stream may
+                // have been reported already.
                 connection.readable = length == room || connection.hung_up;
                 let began = self.begin_slice(length);
                 let bytes = &self.buffer[..length];
@@ -113,12 +113,12 @@ impl<P: Pooler> Driver<P> {
         }
     }
 
-    /// So many bytes of one read are about to be handled: the time, if that may take long.
+    /// Begins to process `length` bytes of one read. Returns the time if processing may take long.
     pub(super) fn begin_slice(&self, length: usize) -> Option<Time> {
         (length >= READ_MIN).then(|| self.clock.now())
     }
 
-    /// They are handled.
+    /// Ends the processing of the bytes.
     pub(super) fn end_slice(&mut self, token: Token, began: Option<Time>) {
         let Some(took_us) = began.map(|began| self.clock.now().since(began)) else {
             return;
@@ -144,7 +144,7 @@ impl<P: Pooler> Driver<P> {
         }
     }
 
-    /// Tells of a hang-up, or of bytes that are waiting, without reading.
+    /// Reports a hang-up, or waiting bytes, without reading.
     fn notify(&mut self, token: Token) {
         let Some(connection) = self.io.table.get(token) else {
             return;
@@ -155,7 +155,7 @@ impl<P: Pooler> Driver<P> {
         if connection.hung_up && !connection.hung_up_told {
             connection.hung_up_told = true;
             self.call(|pooler, now, out| pooler.hung_up(token, now, out));
-            // It may still want to know of the bytes.
+            // The core may still want to know about the bytes.
             self.queue_if_readable(token);
         } else if connection.mode == ReadMode::Notify && connection.has_input() {
             if connection.tls.is_some() && !self.has_something_to_say(token) {
@@ -170,15 +170,15 @@ impl<P: Pooler> Driver<P> {
 }
 
 impl Connection {
-    /// How many bytes its next read takes at most, into a buffer of this size.
+    /// Returns the largest length of the connection's next read, into a buffer of this size.
     pub(super) fn read_max(&self, buffer: usize) -> usize {
-        // Each message of a client is looked at; of a server's, many are passed on unread.
+        // Each message of a client is parsed; many messages of a server are forwarded unparsed.
         let most = if self.client { buffer / 4 } else { buffer };
         (most >> self.halvings).max(READ_MIN).min(buffer)
     }
 }
 
-/// The first unread byte, left where it is; `None` at the end of the stream.
+/// Returns the first unread byte without reading it, or `None` at the end of the stream.
 pub(super) fn look(connection: &Connection) -> Result<Option<u8>, Errno> {
     let mut byte = [0];
     loop {

@@ -1,8 +1,7 @@
-//! Encrypted connections: what is read of them is decrypted before the core gets it, what is written is
-//! encrypted after it has gone.
+//! Encrypted connections: decrypts bytes before they reach the core, and encrypts what the core sends.
 //!
-//! Whether an encrypted client has said something shows only when it is read: in mode `Notify` one
-//! record's worth is, and waits as plaintext.
+//! Only a read shows whether an encrypted client has sent data. In mode `Notify`, the driver reads one record, and
+//! keeps its plaintext until the core wants it.
 
 use std::{mem, os::fd::OwnedFd};
 
@@ -20,17 +19,18 @@ use super::{
 };
 use crate::tls::{SessionError, TlsSession};
 
-/// Steps of handshakes in one turn: each costs about as much as twenty transactions, and those come first.
+/// The number of handshake steps in one turn: a step costs about as much as twenty transactions, and transactions come
+/// first.
 pub(super) const HANDSHAKE_STEPS_PER_TURN: u32 = 16;
-/// A record, with all that belongs to it.
+/// The largest size of a record, header and overhead included.
 const RECORD_MAX: usize = 16_384 + 2_053;
-/// Above this many bytes, buffers are given back after use.
+/// Buffers are freed after use if they have more than this many bytes.
 const KEPT: usize = 256 * 1024;
 
-/// What encryption needs besides the connections: made when the first is encrypted.
+/// The shared state for encryption, created for the first encrypted connection.
 #[derive(Debug, Default)]
 pub(super) struct SecureBuffers {
-    /// What was read, decrypted in place.
+    /// The bytes that were read; they are decrypted in place.
     cipher: Vec<u8>,
     plain: Vec<u8>,
     answer: Vec<u8>,
@@ -46,22 +46,22 @@ struct Secured<'c> {
     failed: bool,
 }
 
-/// What came of a read.
+/// The result of a read.
 enum Read {
-    /// Perhaps some plaintext.
+    /// There may be some plaintext.
     Some,
     /// The socket is empty.
     Nothing,
-    /// Again, please.
+    /// The read was interrupted and has to be repeated.
     Interrupted,
-    /// The peer will send no more.
+    /// The peer will send nothing more.
     End,
     Failed(Errno),
     Broken(SessionError),
 }
 
 impl Io {
-    /// Encrypts a connection from here on.
+    /// Starts to encrypt a connection.
     pub(super) fn start_tls(&mut self, conn: Token, role: TlsRole) {
         let session = TlsSession::new(role, &self.options.tls);
         let Some(connection) = self.table.get(conn) else {
@@ -79,7 +79,7 @@ impl Io {
         }
     }
 
-    /// Encrypts what is to be sent, and sends it.
+    /// Encrypts bytes and sends them.
     pub(super) fn write_sealed(&mut self, to: Token, pieces: &[&[u8]]) {
         let Some(connection) = self.table.get(to) else {
             return;
@@ -110,7 +110,7 @@ impl Io {
         self.gathered = emptied(gathered);
     }
 
-    /// Says goodbye, if nobody has hung up yet.
+    /// Sends `close_notify`, if neither side has hung up yet.
     pub(super) fn close_notify(&mut self, conn: Token) {
         let Some(connection) = self.table.get(conn) else {
             return;
@@ -128,7 +128,7 @@ impl Io {
         }
     }
 
-    /// May another step of a handshake be made in this turn?
+    /// Returns whether another step of a handshake may be made in this turn.
     fn may_shake_hands(&mut self) -> bool {
         let may = self.handshake_steps > 0;
         self.handshake_steps = self.handshake_steps.saturating_sub(1);
@@ -137,7 +137,7 @@ impl Io {
 }
 
 impl<P: Pooler> Driver<P> {
-    /// One read of an encrypted connection in mode `Deliver`.
+    /// Reads an encrypted connection in mode `Deliver` once.
     pub(super) fn read_secure(&mut self, token: Token) {
         let Some(Secured {
             session, answered, ..
@@ -180,7 +180,7 @@ impl<P: Pooler> Driver<P> {
         self.secure.plain = emptied(plain);
     }
 
-    /// Tells the core of what came.
+    /// Passes the results of a read to the core.
     fn decrypted(&mut self, token: Token, was_established: bool, plain: &[u8]) {
         let Some(Secured {
             session, answered, ..
@@ -190,7 +190,7 @@ impl<P: Pooler> Driver<P> {
         };
         *answered = false;
         if session.is_established() && !was_established {
-            // The core may change the mode before it gets to hear what came with the end of it.
+            // The core may change the mode before it receives plaintext that arrived with the end of the handshake.
             session.keep(plain);
             let facts = session.facts();
             self.call(|pooler, now, out| pooler.secured(token, facts, now, out));
@@ -202,11 +202,10 @@ impl<P: Pooler> Driver<P> {
         self.deliver(token, plain);
     }
 
-    /// Looks whether an encrypted connection has something to say: its first byte; `None` if it will say
-    /// nothing more.
+    /// Returns the first byte of plaintext, or `None` if the peer will send nothing more.
     ///
     /// # Errors
-    /// [`Errno::AGAIN`] while it says nothing. Any other one has ended it.
+    /// [`Errno::AGAIN`] while there is no plaintext. Any other error has ended the connection.
     pub(super) fn look_secure(&mut self, token: Token) -> Result<Option<u8>, Errno> {
         loop {
             let session = self.io.secured(token).ok_or(Errno::BADF)?.session;
@@ -239,7 +238,7 @@ impl<P: Pooler> Driver<P> {
         }
     }
 
-    /// Is there plaintext, or the end? If not, the connection says so when it is.
+    /// Returns whether there is plaintext, or the end. If not, the connection is reported when there is.
     pub(super) fn has_something_to_say(&mut self, token: Token) -> bool {
         if self.look_secure(token).is_err() {
             return false;
@@ -249,7 +248,7 @@ impl<P: Pooler> Driver<P> {
         };
         let has_ended = connection.tls.as_deref().is_some_and(TlsSession::has_ended);
         if has_ended && !connection.hung_up_told {
-            // That is told first: who only says goodbye needs no server.
+            // The end is reported first: a client that only closes its connection needs no server.
             connection.hung_up = true;
             self.io.queue(token);
             return false;
@@ -257,7 +256,7 @@ impl<P: Pooler> Driver<P> {
         true
     }
 
-    /// The handshake failed, or what came is not what the peer sent. It is told so before the socket closes.
+    /// Handles a failed handshake or a corrupted record. The peer gets an alert before the socket closes.
     pub(super) fn broken(&mut self, token: Token, why: &str) {
         let established = self
             .io
@@ -274,7 +273,7 @@ impl<P: Pooler> Driver<P> {
         self.call(|pooler, now, out| pooler.closed(token, &why, now, out));
     }
 
-    /// Reads once, at most so many bytes, and decrypts what came into `secure.plain`.
+    /// Reads once, at most `most` bytes, and decrypts them into `secure.plain`.
     fn receive(&mut self, token: Token, most: usize) -> Read {
         self.secure.plain.clear();
         self.secure.answer.clear();
@@ -297,7 +296,7 @@ impl<P: Pooler> Driver<P> {
                 return Read::End;
             }
             Ok((_, length)) => {
-                // A short read has emptied the socket, but for the end of the stream.
+                // A short read has emptied the socket, except for the end of the stream.
                 *secured.readable = length == space || length == 0 || *secured.hung_up;
                 length
             }
@@ -329,7 +328,7 @@ impl<P: Pooler> Driver<P> {
         }
     }
 
-    /// Sends what the protocol itself has to say: the handshake, alerts, new keys.
+    /// Sends messages of TLS itself: the handshake, alerts, new keys.
     fn send_answer(&mut self, token: Token) {
         if !self.secure.answer.is_empty() {
             let answer = mem::take(&mut self.secure.answer);
@@ -338,7 +337,7 @@ impl<P: Pooler> Driver<P> {
         }
     }
 
-    /// Gives the core plaintext.
+    /// Passes plaintext to the core.
     fn deliver(&mut self, token: Token, plain: &[u8]) {
         let began = self.begin_slice(plain.len());
         self.pooler

@@ -1,4 +1,4 @@
-//! The outgoing side: write at once, keep only what the socket does not take.
+//! The outgoing side: writes at once, and keeps only what the socket does not accept.
 
 use std::{io::IoSlice, mem, os::fd::AsFd};
 
@@ -13,10 +13,10 @@ use super::{
     poller::Key,
 };
 
-/// How many pieces go into one write.
+/// The largest number of pieces in one write.
 pub(super) const PIECES_MAX: usize = 16;
 
-/// What a socket did not take. Exists only while there is something.
+/// Bytes that a socket did not accept. Exists only while there are any.
 #[derive(Debug)]
 pub(crate) struct Unsent {
     bytes: Vec<u8>,
@@ -41,12 +41,12 @@ impl Unsent {
         unsent
     }
 
-    /// What the process before this one could not write.
+    /// Keeps bytes that the old process could not write.
     pub(super) fn of(bytes: Vec<u8>) -> Self {
         Self { bytes, start: 0 }
     }
 
-    /// What is left.
+    /// Returns the remaining bytes.
     pub(super) fn into_rest(mut self) -> Vec<u8> {
         self.bytes.drain(..self.start);
         self.bytes
@@ -62,7 +62,7 @@ impl Unsent {
         }
     }
 
-    /// Writes as much as the socket takes; `true` when nothing is left.
+    /// Writes as much as the socket accepts. Returns `true` when nothing is left.
     pub(super) fn write(&mut self, fd: impl AsFd) -> Result<bool, Errno> {
         while self.start < self.bytes.len() {
             match send(&fd, &[&self.bytes[self.start..]]) {
@@ -76,7 +76,7 @@ impl Unsent {
 }
 
 impl Io {
-    /// Writes the pieces, encrypted if the connection is, or queues them behind what is unsent already.
+    /// Writes the pieces, encrypted if the connection is, or queues them after earlier unsent bytes.
     pub(super) fn write(&mut self, to: Token, pieces: &[&[u8]]) {
         match self.table.get(to) {
             Some(connection) if connection.tls.is_some() => self.write_sealed(to, pieces),
@@ -85,7 +85,7 @@ impl Io {
         }
     }
 
-    /// Writes the pieces as they are, in one call, or queues them.
+    /// Writes the pieces unchanged, in one call, or queues them.
     pub(super) fn put(&mut self, to: Token, pieces: &[&[u8]]) {
         let Some(connection) = self.table.get(to) else {
             return;
@@ -110,7 +110,7 @@ impl Io {
         }
     }
 
-    /// From the first time on that a socket was full, the poller tells of room in it.
+    /// Watches a connection for room to write, after its socket was full for the first time.
     fn watch_for_room(&mut self, token: Token) {
         let Some(connection) = self.table.get(token) else {
             return;
@@ -126,7 +126,7 @@ impl Io {
         }
     }
 
-    /// The socket takes bytes again.
+    /// Writes unsent bytes when the socket accepts bytes again.
     pub(super) fn flush(&mut self, token: Token) {
         let Some(connection) = self.table.get(token) else {
             return;

@@ -8,44 +8,44 @@ use rustix::io::Errno;
 use super::{connect::Connecting, send::Unsent};
 use crate::tls::TlsSession;
 
-/// An open connection: what the driver knows of it. An idle client costs this and no more.
+/// The driver's state of an open connection. An idle client needs this memory and no more.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) fd: OwnedFd,
     pub(crate) mode: ReadMode,
-    /// Bytes (or the end) may be waiting in the socket. Edge-triggered: nobody says it twice.
+    /// Whether bytes (or the end) may be waiting in the socket. Events are edge-triggered: epoll does not repeat them.
     pub(crate) readable: bool,
-    /// The peer will send no more after what is in the socket now.
+    /// Whether the peer will send nothing after the bytes that are in the socket now.
     pub(crate) hung_up: bool,
-    /// The core was told so.
+    /// Whether the core knows about the hang-up.
     pub(crate) hung_up_told: bool,
-    /// It stands in the run queue.
+    /// Whether the connection is in the run queue.
     pub(crate) queued: bool,
-    /// Nothing is read of it, and nothing told.
+    /// Whether the connection is frozen: the driver neither reads it nor reports its events.
     pub(crate) frozen: bool,
-    /// The core waits for the first byte.
+    /// Whether the core waits for the first byte.
     pub(crate) peek: bool,
-    /// We accepted it, as opposed to a connection that we opened.
+    /// Whether the connection was accepted, as opposed to opened by pgweir.
     pub(crate) client: bool,
-    /// The poller tells of room to write.
+    /// Whether the poller reports room to write.
     pub(crate) outgoing: bool,
-    /// We sent after we last received.
+    /// Whether pgweir has sent something since it last received something.
     pub(crate) answered: bool,
-    /// Reads during turn number `turn`.
+    /// The number of reads during turn number `turn`.
     pub(crate) reads: u8,
     pub(crate) turn: u32,
-    /// How often the length of its reads was halved, since what they brought took long to handle.
+    /// How often the length of the connection's reads was halved, since their bytes took long to process.
     pub(crate) halvings: u8,
-    /// Writing failed with this; what is sent from now on is dropped.
+    /// The error of a failed write. Everything that is sent after it is dropped.
     pub(crate) failed: Option<Errno>,
-    /// What the socket did not take.
+    /// Bytes that the socket did not accept yet.
     pub(crate) unsent: Option<Box<Unsent>>,
-    /// It is encrypted.
+    /// The TLS session, if the connection is encrypted.
     pub(crate) tls: Option<Box<TlsSession>>,
 }
 
 impl Connection {
-    /// A connection that was just opened.
+    /// Creates the state of a connection that was just opened.
     pub(crate) fn new(fd: OwnedFd, mode: ReadMode, client: bool) -> Self {
         Self {
             fd,
@@ -70,7 +70,7 @@ impl Connection {
 }
 
 impl Connection {
-    /// Is there perhaps something to read: in the socket, or decrypted already?
+    /// Returns whether there may be something to read, in the socket or decrypted already.
     pub(crate) fn has_input(&self) -> bool {
         let session = self.tls.as_deref();
         self.readable || session.is_some_and(TlsSession::has_input)
@@ -91,33 +91,33 @@ struct Entry {
     state: State,
 }
 
-/// A connection that left the table.
+/// A connection that was removed from the table.
 #[derive(Debug)]
 pub(crate) enum Removed {
-    /// It was open.
+    /// The connection was open.
     Open(Connection),
-    /// It was still being opened.
+    /// The connection was still being opened.
     Connecting,
 }
 
-/// Connections by slot; a token of an earlier generation finds nothing.
+/// Connections by slot. A token of an earlier generation finds no connection.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     entries: Vec<Entry>,
 }
 
 impl Table {
-    /// Puts an open connection under its token.
+    /// Stores an open connection under its token.
     pub(crate) fn open(&mut self, token: Token, connection: Connection) {
         self.put(token, State::Open(connection));
     }
 
-    /// Puts a connection that is being opened under its token.
+    /// Stores a connection that is being opened under its token.
     pub(crate) fn connecting(&mut self, token: Token, connecting: Box<Connecting>) {
         self.put(token, State::Connecting(connecting));
     }
 
-    /// The open connection of this token.
+    /// Returns the open connection of this token.
     pub(crate) fn get(&mut self, token: Token) -> Option<&mut Connection> {
         match self.entry(token)? {
             Entry {
@@ -128,7 +128,7 @@ impl Table {
         }
     }
 
-    /// The connection of this token that is still being opened.
+    /// Returns the connection of this token if it is still being opened.
     pub(crate) fn get_connecting(&mut self, token: Token) -> Option<&mut Connecting> {
         match self.entry(token)? {
             Entry {
@@ -139,7 +139,7 @@ impl Table {
         }
     }
 
-    /// Those that are still being opened, of this kind.
+    /// Returns the tokens of connections that are still being opened and satisfy `is_meant`.
     pub(crate) fn all_connecting(&self, is_meant: impl Fn(&Connecting) -> bool) -> Vec<Token> {
         let entries = self.entries.iter().zip(0..);
         entries
@@ -153,7 +153,7 @@ impl Table {
             .collect()
     }
 
-    /// Takes the connection out; its token is free again.
+    /// Removes the connection. Its token is free again.
     pub(crate) fn remove(&mut self, token: Token) -> Option<Removed> {
         match std::mem::take(&mut self.entry(token)?.state) {
             State::Vacant => None,
@@ -162,7 +162,7 @@ impl Table {
         }
     }
 
-    /// How many connections are open.
+    /// Returns the number of open connections.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.entries

@@ -1,13 +1,13 @@
-//! The driver's own deadlines; the core has its own.
+//! The deadlines of the driver. The core manages its deadlines itself.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
 use pgweir_core::{Time, Token};
 
-/// What is due.
+/// The action that is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timer {
-    /// A closing connection has had its time, unless the serial number has moved on.
+    /// Stop waiting for a closing connection, unless its serial number has changed.
     Linger { slot: u32, serial: u32 },
     /// Try to connect again.
     Reconnect(Token),
@@ -23,13 +23,13 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
-    /// Adds a deadline. There is no way to take it back: a timer that has lost its sense is
-    /// recognised when it is due.
+    /// Adds a deadline, which can't be removed: a timer that has become pointless is recognised when it is due.
     pub(crate) fn add(&mut self, due: Time, timer: Timer) {
         self.heap.push(Reverse((due, timer)));
     }
 
-    /// Adds a deadline for a closing connection; its serial number tells it from earlier ones.
+    /// Adds a deadline for a closing connection. Returns a serial number that distinguishes the deadline from earlier
+    /// ones.
     pub(crate) fn add_linger(&mut self, due: Time, slot: u32) -> u32 {
         self.serial = self.serial.wrapping_add(1);
         self.add(
@@ -42,12 +42,12 @@ impl Timers {
         self.serial
     }
 
-    /// The soonest deadline.
+    /// Returns the soonest deadline.
     pub(crate) fn next(&self) -> Option<Time> {
         self.heap.peek().map(|Reverse((due, _))| *due)
     }
 
-    /// Takes one timer that is due.
+    /// Removes and returns one timer that is due.
     pub(crate) fn pop(&mut self, now: Time) -> Option<Timer> {
         if self.next()? > now {
             return None;

@@ -1,12 +1,12 @@
-//! No file may get what is in memory: passwords, keys, what clients read and write.
+//! Disables core dumps: memory has passwords, keys, and clients' data, which must not get into a file.
 
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-/// Too small for a core dump; and, unlike 0, of meaning to Linux where a program takes core dumps
-/// (`core_pattern` with a pipe): it is not even started.
+/// The limit is too small for a core dump. Unlike 0, it also holds where a program receives core dumps (`core_pattern`
+/// with a pipe): Linux does not even start that program.
 const LIMIT: u64 = 1;
 
-/// From here on neither this process nor its children leave core dumps.
+/// Disables core dumps of this process and its children.
 pub(crate) fn forbid_core_dumps() {
     // Where the hard limit is 0 already, it can't be raised to 1.
     for limit in [LIMIT, 0] {

@@ -1,4 +1,4 @@
-//! File descriptors: how many there may be, and who gets them.
+//! File descriptors: the limit, and its distribution over clients and servers.
 
 use pgweir_core::Snapshot;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -6,7 +6,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Descriptors for everything that is not a connection: log, epoll, listening sockets, timers.
 const RESERVE: u64 = 64;
 
-/// How many files may be open; `None` is no limit.
+/// The largest number of open files. `None` is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileLimit {
     pub(crate) soft: Option<u64>,
@@ -31,7 +31,7 @@ impl FileLimit {
         }
     }
 
-    /// The line of the log that says what there is, and what may be needed.
+    /// Returns the line of the log with the limit and the possible need.
     pub(crate) fn line(self, snapshot: &Snapshot) -> String {
         let shown = |limit: Option<u64>| limit.map_or("none".to_owned(), |limit| limit.to_string());
         format!(
@@ -43,12 +43,12 @@ impl FileLimit {
         )
     }
 
-    /// How many descriptors the configuration may need.
+    /// Returns the number of descriptors that the configuration may need.
     pub(crate) fn needed(self, snapshot: &Snapshot) -> u64 {
         needed(snapshot)
     }
 
-    /// What to say if the files are too few for the configuration.
+    /// Returns a warning if the limit is too small for the configuration.
     pub(crate) fn warning(self, snapshot: &Snapshot) -> Option<String> {
         let (limit, needed) = (self.soft?, needed(snapshot));
         let served = self.clients_max(snapshot)?;
@@ -64,12 +64,11 @@ impl FileLimit {
         })
     }
 
-    /// How many clients may have a descriptor each, so that there are always some left for servers
-    /// and for everything else. No more than these are accepted.
+    /// Returns the number of clients that may have a descriptor each, so that some are always left for servers and for
+    /// everything else. No more clients are accepted.
     pub(crate) fn clients_max(self, snapshot: &Snapshot) -> Option<usize> {
         let limit = self.soft?;
-        // An estimate may be far too high: servers keep a quarter at most, and others what a tiny
-        // limit leaves them.
+        // The estimate may be far too high: servers keep a quarter at most, and other files what a tiny limit leaves.
         let others = RESERVE.min(limit / 2);
         let servers = servers_estimated(snapshot).min((limit - others) / 4);
         usize::try_from(limit - others - servers).ok()
@@ -84,7 +83,7 @@ fn needed(snapshot: &Snapshot) -> u64 {
         + RESERVE
 }
 
-/// Those who get past the limits, and a server for each.
+/// Returns the estimated number of clients that exceed the limits, and a server connection for each.
 fn bypass_estimated(snapshot: &Snapshot) -> u64 {
     let settings = &snapshot.config.settings;
     match settings.bypass_users.is_empty() {
@@ -93,8 +92,8 @@ fn bypass_estimated(snapshot: &Snapshot) -> u64 {
     }
 }
 
-/// Pools can't be known before there are clients. Like PgBouncer: one for each database and
-/// user in the file, or for each database with a forced user.
+/// Returns the estimated number of server connections. Pools are unknown before there are clients. As in PgBouncer, the
+/// estimate has one pool for each database and user in the file, or for each database with a forced user.
 fn servers_estimated(snapshot: &Snapshot) -> u64 {
     let config = &snapshot.config;
     let users = || snapshot.users.iter().map(|(name, _)| name);

@@ -1,4 +1,4 @@
-//! What the process is to the system: limits, user, pid file, daemon, service.
+//! The process and the operating system: limits, user, pid file, daemon, service manager.
 
 mod core_dumps;
 mod descriptors;
@@ -15,42 +15,42 @@ pub(crate) use self::{
     core_dumps::forbid_core_dumps, descriptors::FileLimit, notify::Notifier, pid_file::PidFile,
 };
 
-/// Why the process could not become what it should be.
+/// The reason why the process could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProcessError {
-    /// No user was named to become.
+    /// The process runs as root, and no user is configured.
     #[error(
         "pgweir should not run as root: name another user with -u USER, or with \"user\" in the ini file"
     )]
     Root,
-    /// The user is not known here.
+    /// The user does not exist on this machine.
     #[error("there is no user \"{0}\" on this machine: name one that is there")]
     NoUser(String),
-    /// The user could not be looked up, or not become.
+    /// The user could not be looked up, or switching to the user failed.
     #[error("cannot become user \"{0}\": {1}{hint}", hint = only_root(.1))]
     User(String, #[source] io::Error),
-    /// Somebody else runs.
+    /// Another instance runs.
     #[error("pidfile {0} names process {1}, which runs: another instance running?")]
     Running(PathBuf, i32),
-    /// Somebody else begins to run.
+    /// Another instance is starting.
     #[error("pidfile {0} is locked: another instance running?")]
     Locked(PathBuf),
-    /// Something else than a pid file.
+    /// The file is not a pid file.
     #[error("pidfile {0} exists, but holds no process id: name another file, or remove it")]
     NoPidFile(PathBuf),
     /// The pid file can't be opened or written.
     #[error("pidfile {0}: {1}{hint}", hint = remedy(.1, Wanted::Write))]
     PidFile(PathBuf, #[source] io::Error),
-    /// A daemon can say nothing without a log file, nor be found without a pid file.
+    /// A daemon can't report anything without a log file, nor be found without a pid file.
     #[error("a daemon (-d) needs {0} in the ini file")]
     DaemonNeeds(&'static str),
-    /// The system refused.
+    /// The system refused to create a daemon.
     #[error("cannot become a daemon: {0}")]
     Daemon(#[source] io::Error),
 }
 
 impl ProcessError {
-    /// The key that it comes of.
+    /// Returns the name of the setting that caused the error.
     pub(crate) fn key(&self) -> Option<&'static str> {
         match self {
             Self::Root | Self::NoUser(_) | Self::User(..) => Some("user"),
@@ -71,10 +71,10 @@ fn only_root(error: &io::Error) -> &'static str {
     }
 }
 
-/// Becomes `user`, if one is named; without one, refuses to be root.
+/// Switches to `user`, if one is given. Without one, refuses to run as root.
 ///
 /// # Errors
-/// When the user is unknown, or we are not root and not that user.
+/// When the user is unknown, or the process is neither root nor that user.
 pub(crate) fn become_user(user: Option<&str>) -> Result<(), ProcessError> {
     let uid = Uid::effective();
     let Some(name) = user else {
@@ -96,7 +96,7 @@ pub(crate) fn become_user(user: Option<&str>) -> Result<(), ProcessError> {
     nix::unistd::setuid(account.uid).map_err(failed)
 }
 
-/// Becomes `user` if we can: whether we are that one now.
+/// Switches to `user` if possible. Returns whether the process runs as that user now.
 ///
 /// # Errors
 /// When the user is unknown, or is root.
@@ -107,7 +107,7 @@ pub(crate) fn rehearse_user(user: &str) -> Result<bool, ProcessError> {
     Ok(account(user)?.uid == Uid::effective())
 }
 
-/// The account of a user who may run us.
+/// Returns the account of a user as whom pgweir may run.
 fn account(name: &str) -> Result<User, ProcessError> {
     let account = User::from_name(name)
         .map_err(|errno| ProcessError::User(name.to_owned(), errno.into()))?
@@ -118,11 +118,11 @@ fn account(name: &str) -> Result<User, ProcessError> {
     Ok(account)
 }
 
-/// Goes to the background: standard input and output are closed, the working directory stays,
-/// because the configuration may name relative paths.
+/// Moves to the background: standard input and output are closed. The working directory stays, because the
+/// configuration may have relative paths.
 ///
 /// # Errors
-/// When the system gives no process.
+/// When the system refuses a process.
 pub(crate) fn become_daemon() -> Result<(), ProcessError> {
     nix::unistd::daemon(true, false).map_err(|errno| ProcessError::Daemon(errno.into()))
 }

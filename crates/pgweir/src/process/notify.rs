@@ -1,4 +1,4 @@
-//! What the service manager is told, if there is one that wants to know (`sd_notify`).
+//! Reports the state of the process to the service manager, if there is one (`sd_notify`).
 
 use std::{
     ffi::OsStr,
@@ -11,12 +11,12 @@ use std::{
     },
 };
 
-/// Where the service manager listens, if it does.
+/// The socket of the service manager, if there is one.
 #[derive(Debug, Default)]
 pub(crate) struct Notifier(Option<(UnixDatagram, SocketAddr)>);
 
 impl Notifier {
-    /// The service manager of this name (`NOTIFY_SOCKET`): a path, or `@` and an abstract name.
+    /// Creates the connection to the socket of this name (`NOTIFY_SOCKET`): a path, or `@` and an abstract name.
     pub(crate) fn new(name: Option<&OsStr>) -> Self {
         Self(name.and_then(|name| {
             let address = match name.as_bytes() {
@@ -29,41 +29,41 @@ impl Notifier {
         }))
     }
 
-    /// Is there one?
+    /// Returns whether there is a service manager.
     pub(crate) fn is_listening(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Clients are served.
+    /// Reports that clients are served.
     pub(crate) fn ready(&self) {
         self.tell("READY=1");
     }
 
-    /// The configuration is read again; [`ready`](Self::ready) follows.
+    /// Reports that the configuration is read again. [`ready`](Self::ready) follows.
     pub(crate) fn reloading(&self) {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let us = now.tv_sec * 1_000_000 + now.tv_nsec / 1_000;
         self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={us}"));
     }
 
-    /// From here on this process is the service.
+    /// Reports that this process is the service from now on.
     pub(crate) fn main_pid(&self, pid: u32) {
         self.tell(&format!("MAINPID={pid}"));
     }
 
-    /// The end has begun.
+    /// Reports that the shutdown has begun.
     pub(crate) fn stopping(&self) {
         self.tell("STOPPING=1");
     }
 
-    /// One line about how it is going.
+    /// Reports one line about the state.
     pub(crate) fn status(&self, text: &str) {
         self.tell(&format!("STATUS={text}"));
     }
 
     fn tell(&self, text: &str) {
         if let Some((socket, address)) = &self.0 {
-            // A service manager that does not listen misses it.
+            // A service manager that does not listen misses the message.
             let _ = socket.send_to_addr(text.as_bytes(), address);
         }
     }

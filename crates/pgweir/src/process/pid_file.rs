@@ -1,4 +1,4 @@
-//! The pid file: whom to signal, and that there is only one of us.
+//! The pid file: names the process for signals, and ensures that there is only one instance.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -11,37 +11,36 @@ use rustix::process::{Pid, test_kill_process};
 
 use super::ProcessError;
 
-/// More of a pid file is not looked at.
+/// The largest number of bytes that are read from a pid file.
 const TEXT_MAX: u64 = 128;
 
-/// A pid file that is ours: locked as long as we run, removed when dropped.
+/// A pid file that this process owns: locked while the process runs, removed when dropped.
 #[derive(Debug)]
 pub(crate) struct PidFile {
     path: PathBuf,
     file: File,
     replaces_stale: bool,
-    /// Not another process's, of an online restart.
+    /// Whether this process owns the file, rather than the other process of an online restart.
     ours: bool,
 }
 
-/// What a pid file says.
+/// The meaning of a pid file's content.
 #[derive(Debug, PartialEq, Eq)]
 enum Content {
     Nothing,
-    /// Of a process that is gone, or of our own number, which an earlier life of this machine or
-    /// container has left behind.
+    /// The process is gone, or has this process's id, which an earlier run of this machine or container left behind.
     Stale,
     Living(i32),
-    /// No process id: the file is something else, and not ours to overwrite.
+    /// The file has no process id: it is no pid file, and must not be overwritten.
     Foreign,
 }
 
 impl PidFile {
-    /// Makes the file ours, or finds out whose it is. Nothing is written to it yet, since a daemon
-    /// does not know its process id before it is one; the lock goes along with it.
+    /// Takes ownership of the file, or finds out which process owns it. Nothing is written yet, since a daemon does not
+    /// know its process id before the fork; the lock survives the fork.
     ///
     /// # Errors
-    /// When another process has it, when it is no pid file, or when it can't be opened.
+    /// When another process owns the file, when it is no pid file, or when it can't be opened.
     pub(crate) fn take(path: &Path) -> Result<Self, ProcessError> {
         let failed = |error| ProcessError::PidFile(path.to_owned(), error);
         loop {
@@ -55,11 +54,11 @@ impl PidFile {
             let locked = match file.try_lock() {
                 Ok(()) => true,
                 Err(TryLockError::WouldBlock) => false,
-                // A file system without locks: the process id alone has to tell.
+                // The file system has no locks: only the process id can decide.
                 Err(TryLockError::Error(_)) => true,
             };
             if locked && !is_at(&file, path).map_err(failed)? {
-                // Its owner has removed it between our two steps.
+                // The owner has removed the file between the two steps.
                 continue;
             }
             let content = content(&mut file).map_err(failed)?;
@@ -77,10 +76,10 @@ impl PidFile {
         }
     }
 
-    /// Looks whether the file may become ours. Changes nothing; whose it is now does not matter.
+    /// Checks whether the file may be used as a pid file. Changes nothing; the present owner does not matter.
     ///
     /// # Errors
-    /// When it is no pid file.
+    /// When the file is no pid file.
     pub(crate) fn look(path: &Path) -> Result<(), ProcessError> {
         match File::open(path).and_then(|mut file| content(&mut file)) {
             Ok(Content::Foreign) => Err(ProcessError::NoPidFile(path.to_owned())),
@@ -88,11 +87,10 @@ impl PidFile {
         }
     }
 
-    /// The file of a process that is about to hand over to us. It becomes ours by
-    /// [`take_back`](Self::take_back).
+    /// Opens the file of a process that is about to hand over. [`take_back`](Self::take_back) takes ownership.
     ///
     /// # Errors
-    /// When it is another process's, or no pid file.
+    /// When the file belongs to another process, or is no pid file.
     pub(crate) fn succeed(path: &Path, pid: u32) -> Result<Self, ProcessError> {
         let failed = |error| ProcessError::PidFile(path.to_owned(), error);
         let mut options = OpenOptions::new();
@@ -112,21 +110,21 @@ impl PidFile {
         }
     }
 
-    /// It is the next process's: the lock is given up, the file stays.
+    /// Gives the file to the next process: releases the lock and keeps the file.
     pub(crate) fn give(&mut self) {
         self.ours = false;
         // On a file system without locks there was none.
         let _ = self.file.unlock();
     }
 
-    /// It is ours: locks it, and writes our process id.
+    /// Takes ownership again: locks the file, and writes this process's id.
     ///
     /// # Errors
-    /// When somebody else has locked it, or it can't be written.
+    /// When another process has locked the file, or it can't be written.
     pub(crate) fn take_back(&mut self) -> Result<(), ProcessError> {
         let failed = |error| ProcessError::PidFile(self.path.clone(), error);
         if !is_at(&self.file, &self.path).map_err(failed)? {
-            // Whose it was in between has removed it.
+            // The owner in between has removed the file.
             let mut options = OpenOptions::new();
             options.read(true).write(true).create(true).truncate(false);
             self.file = options.open(&self.path).map_err(failed)?;
@@ -138,12 +136,12 @@ impl PidFile {
         self.write()
     }
 
-    /// Did a process that is gone leave the file behind?
+    /// Returns whether a process that is gone left the file behind.
     pub(crate) fn replaces_stale(&self) -> bool {
         self.replaces_stale
     }
 
-    /// Writes our process id.
+    /// Writes this process's id.
     ///
     /// # Errors
     /// When the file can't be written.
@@ -152,8 +150,8 @@ impl PidFile {
             .map_err(|error| ProcessError::PidFile(self.path.clone(), error))
     }
 
-    /// Does it still say that it is ours? Nobody has written it who has taken over from us, where the next
-    /// process has another file.
+    /// Returns whether the file still has this process's id, so that no process that took over has written it: the new
+    /// process may use another pid file.
     fn names_us(&mut self) -> io::Result<bool> {
         let mut text = String::new();
         self.file.rewind()?;
@@ -171,7 +169,7 @@ impl PidFile {
 impl Drop for PidFile {
     fn drop(&mut self) {
         if self.ours || self.names_us().unwrap_or(false) {
-            // It may be gone already, or in a folder that we may not write to any more.
+            // The file may be gone already, or in a directory without write permission.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -195,8 +193,8 @@ fn content(file: &mut File) -> io::Result<Content> {
         return Ok(Content::Foreign);
     };
     let number = pid.as_raw_nonzero().get();
-    // A process of somebody else lives, too. One that has ended, and whose parent has not asked for its end,
-    // does not.
+    // A process of another user counts as alive. A process that has ended, but was not waited for by its parent, does
+    // not.
     let lives =
         !matches!(test_kill_process(pid), Err(rustix::io::Errno::SRCH)) && !is_zombie(number);
     Ok(if lives && number.unsigned_abs() != std::process::id() {
@@ -208,7 +206,7 @@ fn content(file: &mut File) -> io::Result<Content> {
 
 fn is_zombie(pid: i32) -> bool {
     let about = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The state comes behind the program's name, which may have parentheses of its own.
+    // The state follows the program's name, which may contain parentheses.
     let state = about.rsplit_once(") ").map(|(_, rest)| rest);
     state.is_some_and(|state| state.starts_with('Z'))
 }

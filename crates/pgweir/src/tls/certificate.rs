@@ -1,4 +1,4 @@
-//! What a certificate says.
+//! Reads the contents of certificates.
 
 use pgweir_core::PeerCertificate;
 use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
@@ -11,7 +11,7 @@ use x509_parser::{
     x509::{AlgorithmIdentifier, X509Name},
 };
 
-/// Whom it names.
+/// Returns the identity that a certificate names.
 pub(super) fn peer(der: &[u8]) -> Option<PeerCertificate> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     Some(PeerCertificate {
@@ -21,13 +21,13 @@ pub(super) fn peer(der: &[u8]) -> Option<PeerCertificate> {
     })
 }
 
-/// The last common name of its subject. One with a NUL byte in it is none: it is meant to be read wrongly.
+/// Returns the last common name of the subject. A name with a NUL byte is ignored: such a name is meant to be misread.
 pub(super) fn common_name<'a>(certificate: &'a X509Certificate<'_>) -> Option<&'a str> {
     let name = certificate.subject().iter_common_name().last()?;
     name.as_str().ok().filter(|name| !name.contains('\0'))
 }
 
-/// The DNS names that it is for.
+/// Returns the DNS names of the certificate.
 pub(super) fn dns_names<'a>(certificate: &'a X509Certificate<'_>) -> impl Iterator<Item = &'a str> {
     alternatives(certificate).filter_map(|name| match name {
         GeneralName::DNSName(name) => Some(*name),
@@ -35,7 +35,7 @@ pub(super) fn dns_names<'a>(certificate: &'a X509Certificate<'_>) -> impl Iterat
     })
 }
 
-/// Its subject's alternative names.
+/// Returns the subject's alternative names.
 pub(super) fn alternatives<'a>(
     certificate: &'a X509Certificate<'_>,
 ) -> impl Iterator<Item = &'a GeneralName<'a>> {
@@ -45,8 +45,8 @@ pub(super) fn alternatives<'a>(
         .flat_map(|extension| &extension.value.general_names)
 }
 
-/// The hash that `tls-server-end-point` (RFC 5929) makes of a server's certificate: that of its
-/// signature, but SHA-256 for MD5 and SHA-1. `None` if the signature has none.
+/// Returns the hash of a server's certificate for `tls-server-end-point` (RFC 5929), with the hash function of the
+/// certificate's signature, but SHA-256 in place of MD5 and SHA-1. `None` if the signature has no hash function.
 pub(super) fn end_point(der: &[u8]) -> Option<Box<[u8]>> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     Some(match hash_of(&certificate.signature_algorithm)? {
@@ -57,7 +57,7 @@ pub(super) fn end_point(der: &[u8]) -> Option<Box<[u8]>> {
     })
 }
 
-/// The bits of the hash in a signature.
+/// Returns the number of bits of the hash function in a signature.
 fn hash_of(algorithm: &AlgorithmIdentifier<'_>) -> Option<u32> {
     match algorithm.algorithm.to_id_string().as_str() {
         // RSA: MD5, SHA-1, SHA-2; ECDSA: SHA-1, SHA-2; then the hashes themselves.
@@ -67,7 +67,7 @@ fn hash_of(algorithm: &AlgorithmIdentifier<'_>) -> Option<u32> {
         "1.2.840.113549.1.1.11" | "1.2.840.10045.4.3.2" | "2.16.840.1.101.3.4.2.1" => Some(256),
         "1.2.840.113549.1.1.12" | "1.2.840.10045.4.3.3" | "2.16.840.1.101.3.4.2.2" => Some(384),
         "1.2.840.113549.1.1.13" | "1.2.840.10045.4.3.4" | "2.16.840.1.101.3.4.2.3" => Some(512),
-        // RSASSA-PSS: what its parameters say; SHA-1 if nothing.
+        // RSASSA-PSS: the hash function in its parameters, SHA-1 by default.
         "1.2.840.113549.1.1.10" => {
             let parameters = algorithm.parameters.as_ref()?;
             let parameters = RsaSsaPssParams::try_from(parameters).ok()?;
@@ -80,7 +80,7 @@ fn hash_of(algorithm: &AlgorithmIdentifier<'_>) -> Option<u32> {
     }
 }
 
-/// The most specific part first, as in an ident map.
+/// Formats a name with the most specific part first, as in an ident map.
 fn rfc2253(name: &X509Name<'_>) -> String {
     let mut text = String::new();
     let parts: Vec<_> = name.iter_rdn().collect();

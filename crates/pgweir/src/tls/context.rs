@@ -1,4 +1,4 @@
-//! What connections are encrypted with, made of settings and files.
+//! TLS contexts: built from settings and files, and replaced as a whole when these change.
 
 use std::{
     fmt,
@@ -24,21 +24,21 @@ use super::{
     verify::{Authorities, ClientCheck, ServerCheck},
 };
 
-/// What both sides say by ALPN that they are about to speak.
+/// The protocol name in ALPN, for both sides.
 pub(super) const ALPN: &[u8] = b"postgresql";
-/// The same of HTTP.
+/// The protocol name of HTTP in ALPN.
 const ALPN_HTTP: &[u8] = b"http/1.1";
-/// Servers whose sessions are remembered, to be resumed.
+/// The number of servers whose TLS sessions are remembered for resumption.
 const SESSIONS_KEPT: usize = 256;
-/// What keys are agreed on with servers by. The first is the only one that PostgreSQL up to 17 accepts by
-/// default (`ssl_ecdh_curve`): another guess would cost a round trip more.
+/// The groups for the key exchange with servers. The first is the only one that PostgreSQL up to 17 accepts by default
+/// (`ssl_ecdh_curve`): another first group would cost one more round trip.
 const SERVER_GROUPS: &str = "prime256v1:X25519:secp384r1:X25519MLKEM768";
 
-/// Why the TLS settings come to nothing: the setting, the file, and what is wrong.
+/// The reason why TLS settings can't be used: the setting, the file, and the problem.
 #[derive(Debug, thiserror::Error)]
 #[error("TLS setup failed: {text}")]
 pub(crate) struct TlsError {
-    /// The key that is wrong, or lacks something.
+    /// The setting that is wrong or incomplete.
     pub(crate) key: String,
     text: String,
 }
@@ -52,32 +52,32 @@ impl TlsError {
     }
 }
 
-/// What connections are encrypted with.
+/// The TLS contexts of both sides.
 #[derive(Clone, Default)]
 pub(crate) struct Contexts {
     accept: Option<Arc<Accept>>,
     connect: Option<Arc<Connect>>,
 }
 
-/// Towards clients.
+/// The context for connections from clients.
 pub(super) struct Accept {
     pub(super) config: Arc<ServerConfig>,
-    /// The same for HTTP.
+    /// The configuration for HTTP.
     http: Arc<ServerConfig>,
-    /// The hash of our certificate, for channel binding.
+    /// The hash of pgweir's certificate, for channel binding.
     pub(super) end_point: Option<Box<[u8]>>,
     print: u64,
     required: bool,
 }
 
-/// Towards servers.
+/// The context for connections to servers.
 pub(super) struct Connect {
-    /// Or why there can't be any, whatever the server says.
+    /// The configuration, or the reason why there can't be any, whatever the server answers.
     pub(super) config: Result<Arc<ClientConfig>, &'static str>,
     terms: ServerTls,
 }
 
-/// The settings of one side.
+/// The TLS settings of one side.
 struct Wishes<'a> {
     side: &'static str,
     mode: SslMode,
@@ -91,11 +91,11 @@ struct Wishes<'a> {
 }
 
 impl Contexts {
-    /// Reads the files that the settings name. What has not changed stays what it is in `before`. Things
-    /// that the operator should know are added to `notes`.
+    /// Reads the files that the settings name. Parts that have not changed are taken from `before`. Messages for the
+    /// operator are added to `notes`.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first problem.
     pub(crate) fn load(
         settings: &Settings,
         before: &Self,
@@ -123,7 +123,7 @@ impl Contexts {
         })
     }
 
-    /// What the core needs to know of them.
+    /// Returns the properties of the contexts that the core needs.
     pub(crate) fn terms(&self) -> TlsTerms {
         TlsTerms {
             clients: self.accept.is_some(),
@@ -132,7 +132,7 @@ impl Contexts {
         }
     }
 
-    /// What HTTP connections are encrypted with, and whether they must be.
+    /// Returns the configuration for HTTP connections, and whether they must be encrypted.
     pub(crate) fn http(&self) -> Option<(Arc<ServerConfig>, bool)> {
         let accept = self.accept.as_ref()?;
         Some((Arc::clone(&accept.http), accept.required))
@@ -263,7 +263,7 @@ impl Connect {
             return Err(TlsError::new("server_tls_negotiation", what));
         }
         if versions.is_empty() {
-            // As in PgBouncer, this shows when a server agrees to TLS.
+            // As in PgBouncer, the problem appears when a server agrees to TLS.
             return Ok(Self {
                 config: Err(
                     "server_tls_protocols has no version that is spoken (tlsv1.2, tlsv1.3)",
@@ -300,7 +300,7 @@ impl Wishes<'_> {
         TlsError::new(key, text)
     }
 
-    /// What can be spoken.
+    /// Returns the allowed protocols, ciphers and groups.
     fn provider(
         &self,
         notes: &mut Vec<String>,
@@ -355,7 +355,7 @@ impl Wishes<'_> {
         Ok((provider, versions))
     }
 
-    /// Certificate and key, if there are any.
+    /// Returns the certificate and the key, if there are any.
     fn identity(
         &self,
         provider: &CryptoProvider,
@@ -395,7 +395,7 @@ impl Wishes<'_> {
             {
                 Err(files.wrong("cert_file", cert_file, "the certificate is damaged"))
             }
-            // Of a certificate of version 1 nobody can say.
+            // A certificate of version 1 can't be checked.
             _ => Ok(Some((chain, certified))),
         }
     }
@@ -415,7 +415,7 @@ impl Wishes<'_> {
         }
     }
 
-    /// A number for all that is not in files.
+    /// Returns a hash of everything that is not in files.
     fn print(&self) -> DefaultHasher {
         let mut print = DefaultHasher::new();
         self.mode.hash(&mut print);
@@ -425,7 +425,7 @@ impl Wishes<'_> {
     }
 }
 
-/// The one that there is already, if the new one is like it: sessions go on to be resumed.
+/// Returns the old context if the new one equals it, so that sessions can still be resumed.
 fn kept<T>(new: Option<Arc<T>>, old: &Option<Arc<T>>, print: impl Fn(&T) -> u64) -> Option<Arc<T>> {
     let new = new?;
     match old {

@@ -1,4 +1,4 @@
-//! Certificates, keys and authorities, in PEM.
+//! Reads certificates, keys and authorities in PEM format.
 
 use std::{fs, hash::Hasher, path::Path};
 
@@ -7,15 +7,15 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use super::TlsError;
 use crate::placed::{Wanted, remedy};
 
-/// Reads files, and remembers what was in them.
+/// Reads files, and remembers their contents.
 pub(super) struct Files<'a> {
-    /// Of the settings: `client_tls` or `server_tls`.
+    /// The prefix of the settings: `client_tls` or `server_tls`.
     pub(super) side: &'static str,
     pub(super) print: &'a mut dyn Hasher,
 }
 
 impl Files<'_> {
-    /// The certificates of a file, at least one.
+    /// Returns the certificates of a file, at least one.
     pub(super) fn certificates(
         &mut self,
         key: &str,
@@ -35,7 +35,7 @@ impl Files<'_> {
         Ok(found)
     }
 
-    /// The private key of a file.
+    /// Returns the private key of a file.
     pub(super) fn key(&mut self, path: &str) -> Result<PrivateKeyDer<'static>, TlsError> {
         let bytes = zeroize::Zeroizing::new(self.read("key_file", path)?);
         let encrypted = b"ENCRYPTED";
@@ -60,7 +60,7 @@ impl Files<'_> {
     fn read(&mut self, key: &str, path: &str) -> Result<Vec<u8>, TlsError> {
         let bytes = fs::read(Path::new(path)).map_err(|error| {
             let text = error.to_string();
-            // As the C library words it.
+            // Uses the C library's wording.
             let text = text.split(" (os error").next().unwrap_or_default();
             let what = format!("{text}{}", remedy(&error, Wanted::Read));
             self.wrong(key, path, &what)

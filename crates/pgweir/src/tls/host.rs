@@ -1,4 +1,4 @@
-//! Is this certificate for that host? As libpq sees it.
+//! Checks whether a certificate is for a host, as libpq does.
 
 use std::net::IpAddr;
 
@@ -6,10 +6,10 @@ use x509_parser::{certificate::X509Certificate, extensions::GeneralName};
 
 use super::certificate::{alternatives, common_name};
 
-/// Names and addresses among its alternative names decide; its common name only where there are none.
+/// Checks the host against the alternative names and addresses. The common name counts only if there are none.
 ///
 /// # Errors
-/// The name that it has instead.
+/// The name that the certificate has instead.
 pub(super) fn check(certificate: &X509Certificate<'_>, host: &str) -> Result<(), String> {
     let address = host.parse::<IpAddr>().ok();
     let mut first = None;
@@ -25,7 +25,7 @@ pub(super) fn check(certificate: &X509Certificate<'_>, host: &str) -> Result<(),
             }
             GeneralName::IPAddress(bytes) => {
                 let of_bytes = address_of(bytes);
-                // A host name leaves the common name its say.
+                // For a host name, an address in the certificate does not exclude the common name.
                 decided |= address.is_some();
                 first.get_or_insert_with(|| {
                     of_bytes.map_or_else(|| "?".to_owned(), |address| address.to_string())
@@ -52,7 +52,7 @@ fn address_of(bytes: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// A `*` as the whole first label stands for one label.
+/// Returns whether a name matches. A `*` as the whole first label stands for one label.
 fn matches(pattern: &str, host: &str) -> bool {
     if pattern.contains('\0') {
         return false;

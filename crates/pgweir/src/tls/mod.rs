@@ -1,10 +1,10 @@
-//! TLS on both sides: files and settings become contexts, contexts make sessions.
+//! TLS on both sides. Files and settings become contexts, contexts create sessions.
 //!
-//! - `names`: OpenSSL's spelling of protocols, ciphers and curves, and what of it we can speak.
+//! - `names`: OpenSSL's names of protocols, ciphers and curves, and which of them are supported.
 //! - `files`: certificates, keys and authorities.
-//! - `context`: what connections are encrypted with; replaced whole when settings or files change.
-//! - `verify`: whom we believe. `certificate`: what a certificate says.
-//! - `session`: one connection: bytes in, bytes out.
+//! - `context`: the contexts, replaced as a whole when settings or files change.
+//! - `verify`: checks of certificates. `certificate`: the contents of a certificate.
+//! - `session`: one encrypted connection: bytes in, bytes out.
 
 mod certificate;
 mod context;

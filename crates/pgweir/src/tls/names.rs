@@ -1,4 +1,4 @@
-//! OpenSSL's spelling of protocols, ciphers and curves, and what of it can be spoken.
+//! OpenSSL's names of protocols, ciphers and curves, and which of them are supported.
 
 use rustls::{
     CipherSuite, NamedGroup, ProtocolVersion, SupportedCipherSuite, SupportedProtocolVersion,
@@ -6,21 +6,21 @@ use rustls::{
     version::{TLS12, TLS13},
 };
 
-/// What is chosen, and what the operator should know of it.
+/// The chosen items, and messages for the operator.
 #[derive(Debug)]
 pub(super) struct Chosen<T> {
     pub(super) items: Vec<T>,
     pub(super) note: Option<String>,
 }
 
-/// A cipher suite of TLS 1.2, and the words of cipher strings that mean it.
+/// A cipher suite of TLS 1.2, and the words of cipher strings that select it.
 struct Cipher {
     name: &'static str,
     suite: &'static SupportedCipherSuite,
     words: &'static [&'static str],
 }
 
-/// Words that mean every suite that we have.
+/// Words that select every supported suite.
 const EVERY: [&str; 10] = [
     "ALL", "DEFAULT", "HIGH", "ECDHE", "EECDH", "KECDHE", "KEECDH", "ECDH", "TLSV1.2", "AEAD",
 ];
@@ -95,7 +95,7 @@ const CIPHERS_13: [(&str, Option<&SupportedCipherSuite>); 5] = [
     ("TLS_AES_128_CCM_8_SHA256", None),
 ];
 
-/// A group, by OpenSSL's short name and others; `None` is one that we can't use.
+/// A group with OpenSSL's short name and other names. `None` marks a group that is not supported.
 type Group = (
     &'static [&'static str],
     Option<&'static dyn SupportedKxGroup>,
@@ -121,10 +121,10 @@ const GROUPS: [Group; 8] = [
     (&["secp224r1", "P-224", "secp256k1"], None),
 ];
 
-/// `client_tls_protocols`: names, or `all`, `secure`, `default`, `legacy`, each perhaps with `!`.
+/// Parses `client_tls_protocols`: names, or `all`, `secure`, `default`, `legacy`, each optionally with `!`.
 ///
 /// # Errors
-/// A name that is none.
+/// An unknown name.
 pub(super) fn protocols(text: &str) -> Result<Chosen<&'static SupportedProtocolVersion>, String> {
     const ALL: u8 = 0b1111;
     const SECURE: u8 = 0b1100;
@@ -158,8 +158,8 @@ pub(super) fn protocols(text: &str) -> Result<Chosen<&'static SupportedProtocolV
     Ok(Chosen { items, note })
 }
 
-/// Ciphers of TLS 1.2 in the order and by the rules of OpenSSL's cipher strings. Words that mean none of
-/// ours mean nothing.
+/// Parses ciphers of TLS 1.2, in the order and by the rules of OpenSSL's cipher strings. Words that select no supported
+/// suite are ignored.
 pub(super) fn ciphers(text: &str) -> Vec<SupportedCipherSuite> {
     let mut chosen: Vec<&Cipher> = Vec::new();
     let mut banned: Vec<&str> = Vec::new();
@@ -190,7 +190,7 @@ pub(super) fn ciphers(text: &str) -> Vec<SupportedCipherSuite> {
 }
 
 impl Cipher {
-    /// `ECDHE+AESGCM` means what is meant by both words.
+    /// Returns whether a word selects the suite. `ECDHE+AESGCM` selects the suites that both words select.
     fn is_meant_by(&self, word: &str) -> bool {
         // Keywords of libtls.
         if matches!(
@@ -206,10 +206,10 @@ impl Cipher {
     }
 }
 
-/// Ciphers of TLS 1.3, separated by colons.
+/// Parses ciphers of TLS 1.3, separated by colons.
 ///
 /// # Errors
-/// A name that is none.
+/// An unknown name.
 pub(super) fn ciphers_13(text: &str) -> Result<Chosen<SupportedCipherSuite>, String> {
     let mut chosen = Chosen {
         items: Vec::new(),
@@ -231,10 +231,10 @@ pub(super) fn ciphers_13(text: &str) -> Result<Chosen<SupportedCipherSuite>, Str
     Ok(chosen)
 }
 
-/// Groups of the key exchange, the preferred one first.
+/// Parses groups for the key exchange, the preferred one first.
 ///
 /// # Errors
-/// A name that is none.
+/// An unknown name.
 pub(super) fn groups(text: &str) -> Result<Chosen<&'static dyn SupportedKxGroup>, String> {
     let mut chosen = Chosen {
         items: Vec::new(),
@@ -259,7 +259,7 @@ pub(super) fn groups(text: &str) -> Result<Chosen<&'static dyn SupportedKxGroup>
     Ok(chosen)
 }
 
-/// A version as OpenSSL spells it.
+/// Returns OpenSSL's name of a version.
 pub(super) fn protocol_name(version: Option<ProtocolVersion>) -> &'static str {
     match version {
         Some(ProtocolVersion::TLSv1_3) => "TLSv1.3",
@@ -268,7 +268,7 @@ pub(super) fn protocol_name(version: Option<ProtocolVersion>) -> &'static str {
     }
 }
 
-/// A cipher suite as OpenSSL spells it.
+/// Returns OpenSSL's name of a cipher suite.
 pub(super) fn cipher_name(suite: Option<CipherSuite>) -> &'static str {
     let Some(suite) = suite else { return "-" };
     let old = CIPHERS
@@ -281,7 +281,7 @@ pub(super) fn cipher_name(suite: Option<CipherSuite>) -> &'static str {
     old.or(new.map(|(name, _)| *name)).unwrap_or("-")
 }
 
-/// A group as OpenSSL spells it.
+/// Returns OpenSSL's name of a group.
 pub(super) fn group_name(group: NamedGroup) -> Option<&'static str> {
     let found = GROUPS
         .iter()

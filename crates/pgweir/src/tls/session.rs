@@ -1,4 +1,4 @@
-//! One encrypted connection, without its socket: bytes in, bytes out.
+//! One encrypted connection without its socket: bytes in, bytes out.
 
 use std::{mem, sync::Arc};
 
@@ -17,14 +17,14 @@ use super::{
     names::{cipher_name, group_name, protocol_name},
 };
 
-/// More than encryption adds to a record.
+/// An upper bound of the bytes that encryption adds to a record.
 const RECORD_OVERHEAD: usize = 64;
-/// States of a connection until it takes data, at most: alerts and keys go first.
+/// The largest number of states before a connection accepts data: alerts and keys are sent first.
 const STATES_MAX: usize = 8;
-/// The most plaintext in a record.
+/// The largest plaintext of a record, in bytes.
 const RECORD_BYTES: usize = 16_384;
 
-/// Why a connection can't go on, in OpenSSL's words where operators know them.
+/// The reason why a connection can't go on, in OpenSSL's words where operators know them.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct SessionError(String);
@@ -32,17 +32,17 @@ pub(crate) struct SessionError(String);
 /// One encrypted connection.
 pub(crate) struct TlsSession {
     side: Side,
-    /// The beginning of a record whose rest has not come.
+    /// The beginning of a record whose rest has not arrived.
     partial: Vec<u8>,
-    /// What was decrypted before anybody wanted it.
+    /// Plaintext that was decrypted before the core wanted it.
     plain: Vec<u8>,
-    /// The handshake is done.
+    /// Whether the handshake is complete.
     established: bool,
-    /// The peer will send no more.
+    /// Whether the peer will send nothing more.
     ended: bool,
-    /// Nothing more can be sent.
+    /// Whether nothing more can be sent.
     failed: bool,
-    /// There is something to do that no byte of the peer will bring about.
+    /// Whether there is work that no further byte of the peer will trigger.
     pub(crate) is_due: bool,
 }
 
@@ -51,17 +51,17 @@ enum Side {
     Connect(Box<UnbufferedClientConnection>),
 }
 
-/// What comes of one step.
+/// The result of one step.
 enum Turn {
     /// There may be more to do.
     More,
-    /// Only the peer's next bytes help.
+    /// Only more bytes of the peer help.
     Blocked,
     /// The peer has closed.
     Ended,
 }
 
-/// Runs the same on either side's connection.
+/// Runs the same code for the connection of either side.
 macro_rules! on_side {
     ($side:expr, $connection:ident => $what:expr) => {
         match $side {
@@ -72,10 +72,10 @@ macro_rules! on_side {
 }
 
 impl TlsSession {
-    /// A session whose handshake has not begun.
+    /// Creates a session whose handshake has not begun.
     ///
     /// # Errors
-    /// There is nothing to encrypt with.
+    /// When there is no TLS configuration.
     pub(crate) fn new(role: TlsRole, contexts: &Contexts) -> Result<Self, SessionError> {
         let (side, partial) = match role {
             TlsRole::Accept { early } => {
@@ -110,42 +110,42 @@ impl TlsSession {
         })
     }
 
-    /// Is the handshake done?
+    /// Returns whether the handshake is complete.
     pub(crate) fn is_established(&self) -> bool {
         self.established
     }
 
-    /// Has the peer said that it will send no more?
+    /// Returns whether the peer announced that it will send nothing more.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// Is there something to tell that no byte of the peer will bring about?
+    /// Returns whether there is something to report that no further byte of the peer will trigger.
     pub(crate) fn has_input(&self) -> bool {
         self.is_due || self.ended || !self.plain.is_empty()
     }
 
-    /// The peer's socket has ended.
+    /// Records that the peer's socket has ended.
     pub(crate) fn end(&mut self) {
         self.ended = true;
     }
 
-    /// What was decrypted before anybody wanted it.
+    /// Returns plaintext that was decrypted before the core wanted it.
     pub(crate) fn waiting(&self) -> &[u8] {
         &self.plain
     }
 
-    /// Takes that.
+    /// Takes that plaintext.
     pub(crate) fn take_waiting(&mut self) -> Vec<u8> {
         mem::take(&mut self.plain)
     }
 
-    /// Keeps plaintext until somebody wants it.
+    /// Keeps plaintext until the core wants it.
     pub(crate) fn keep(&mut self, plain: &[u8]) {
         self.plain.extend_from_slice(plain);
     }
 
-    /// Puts the beginning of a record in front of what is read next: how long it is.
+    /// Copies the beginning of a record to the start of `buffer`, before the next read. Returns its length.
     pub(crate) fn put_partial(&mut self, buffer: &mut [u8]) -> usize {
         let kept = self.partial.len();
         buffer[..kept].copy_from_slice(&self.partial);
@@ -153,15 +153,15 @@ impl TlsSession {
         kept
     }
 
-    /// Nothing was read: it stays what it was.
+    /// Restores the beginning of a record after nothing was read.
     pub(crate) fn restore_partial(&mut self, partial: &[u8]) {
         self.partial = partial.to_vec();
     }
 
-    /// Takes bytes of the peer. Plaintext is appended to `plain`, what has to be sent to `out`: also if
-    /// it fails, as the peer is told why.
+    /// Processes bytes of the peer. Appends plaintext to `plain`, and bytes to be sent to `out`, even after a failure,
+    /// as the peer gets an alert with the reason.
     ///
-    /// # Errors
+    /// When nothing more can be read from the connection.
     /// Nothing more can be had of this connection.
     pub(crate) fn receive(
         &mut self,
@@ -197,15 +197,15 @@ impl TlsSession {
     /// Appends `plain`, encrypted, to `out`.
     ///
     /// # Errors
-    /// The connection can't send (any more).
+    /// When the connection can't send (any more).
     pub(crate) fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), SessionError> {
         self.write(out, |sealer, room| sealer.encrypt(plain, room), plain.len())
     }
 
-    /// Appends the message that nothing more will be sent, if that can be said.
+    /// Appends `close_notify`, if it can be sent.
     pub(crate) fn close(&mut self, out: &mut Vec<u8>) {
         if self.established && !self.failed && !self.ended {
-            // Who can't hear it misses nothing.
+            // A peer that can't receive the message misses nothing.
             let _ = self.write(out, |sealer, room| sealer.close(room), 0);
         }
     }
@@ -255,7 +255,7 @@ impl TlsSession {
         Err(SessionError("the connection takes nothing".to_owned()))
     }
 
-    /// What the handshake has shown.
+    /// Returns the properties of the connection that the handshake has shown.
     pub(crate) fn facts(&self) -> TlsFacts {
         on_side!(&self.side, connection => {
             let peer = connection.peer_certificates().and_then(|chain| chain.first());
@@ -275,8 +275,8 @@ impl TlsSession {
         })
     }
 
-    /// The alert that says why. `bytes` are those that could not be understood: the deframer remembers
-    /// where it is in them.
+    /// Appends the alert with the reason of a failure. `bytes` are the bytes that could not be parsed: the deframer
+    /// remembers its position in them.
     fn tell_of_failure(&mut self, bytes: &mut [u8], out: &mut Vec<u8>) {
         let (mut at, mut plain) = (0, Vec::new());
         loop {
@@ -324,12 +324,12 @@ fn turn<Data>(
         ConnectionState::WriteTraffic(_)
         | ConnectionState::BlockedHandshake
         | ConnectionState::Closed => Turn::Blocked,
-        // Early data is not allowed, and what else there may be some day is not asked for.
+        // Early data is not allowed, and pgweir does not request other, future states.
         _ => return Err(Error::General("unexpected state".to_owned())),
     })
 }
 
-/// What can be written into an open connection, whichever side's it is.
+/// Writes into an open connection of either side.
 trait Seal {
     fn encrypt(&mut self, plain: &[u8], room: &mut [u8]) -> Result<usize, EncryptError>;
     fn close(&mut self, room: &mut [u8]) -> Result<usize, EncryptError>;
@@ -345,7 +345,7 @@ impl<Data> Seal for rustls::unbuffered::WriteTraffic<'_, Data> {
     }
 }
 
-/// Appends what `encrypt` writes of so much plaintext.
+/// Appends the output of `encrypt` for this amount of plaintext.
 fn sealed(
     out: &mut Vec<u8>,
     length: usize,
@@ -371,7 +371,8 @@ fn sealed(
     }
 }
 
-/// The name that a server's certificate should have; it is also sent to it, if it is no address.
+/// Returns the name that a server's certificate should have. Unless it is an address, the name is also sent to the
+/// server.
 fn name_of(endpoint: &Endpoint) -> Result<ServerName<'static>, SessionError> {
     match endpoint {
         Endpoint::Tcp { host, .. } => ServerName::try_from(host.clone())

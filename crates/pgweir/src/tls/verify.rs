@@ -1,8 +1,8 @@
-//! Whom we believe: certificates of servers and of clients.
+//! Checks the certificates of servers and clients.
 //!
-//! Chains are checked by webpki. It knows neither certificates of version 1, which `openssl x509 -req`
-//! makes by default, nor ones that are their own authority, as PostgreSQL's manual makes them for a
-//! quick start; OpenSSL takes both, so both are seen to here.
+//! webpki checks the chains. It supports neither certificates of version 1, which `openssl x509 -req` creates by
+//! default, nor self-signed ones, which PostgreSQL's manual creates for a quick start. OpenSSL accepts both, so this
+//! module checks both.
 
 use std::sync::Arc;
 
@@ -29,29 +29,29 @@ pub(super) struct Authorities {
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-/// How far a server's certificate is looked at.
+/// How thoroughly a server's certificate is checked.
 #[derive(Debug)]
 pub(super) enum ServerCheck {
-    /// Not at all: TLS without it keeps listeners out, but nobody in between.
+    /// Not at all: TLS without a check protects against eavesdroppers, but not against a man in the middle.
     None(WebPkiSupportedAlgorithms),
     /// An authority must have signed it.
     Chain(Authorities),
-    /// And it must be for the host.
+    /// An authority must have signed it, and it must be for the host.
     ChainAndName(Authorities),
 }
 
-/// Clients' certificates: each one that is shown is checked.
+/// The check of clients' certificates: each certificate that a client shows is checked.
 #[derive(Debug)]
 pub(super) struct ClientCheck {
     pub(super) authorities: Authorities,
     pub(super) required: bool,
-    /// Sent to clients, who choose by them.
+    /// The names of authorities that are sent to clients, which choose a certificate by them.
     pub(super) hints: Vec<DistinguishedName>,
 }
 
 impl Authorities {
     /// # Errors
-    /// Which of them is not a certificate, counted from 1.
+    /// The number of the entry that is not a certificate, counted from 1.
     pub(super) fn new(
         certificates: Vec<CertificateDer<'static>>,
         provider: &CryptoProvider,
@@ -68,7 +68,7 @@ impl Authorities {
         }
     }
 
-    /// Their names.
+    /// Returns the names of the authorities.
     pub(super) fn hints(&self) -> Vec<DistinguishedName> {
         let names = self.certificates.iter().filter_map(|der| {
             let (_, certificate) = X509Certificate::from_der(der).ok()?;
@@ -79,7 +79,7 @@ impl Authorities {
         names.collect()
     }
 
-    /// Has one of them signed this, for this use and for now?
+    /// Checks that an authority has signed the certificate for this use, and that it is valid now.
     fn verify(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -87,7 +87,7 @@ impl Authorities {
         usage: impl ExtendedKeyUsageValidator,
         now: UnixTime,
     ) -> Result<(), Error> {
-        // Whoever put the certificate itself into the file trusts it.
+        // A certificate that stands in the file itself is trusted.
         if self.certificates.iter().any(|known| known == end_entity) {
             return is_timely(&parse(end_entity)?, now);
         }
@@ -114,7 +114,7 @@ impl Authorities {
             .map_err(of_webpki)
     }
 
-    /// A certificate without extensions, signed by one of the file.
+    /// Checks a certificate without extensions that an authority of the file has signed.
     fn verify_v1(&self, end_entity: &CertificateDer<'_>, now: UnixTime) -> Result<(), Error> {
         let certificate = parse(end_entity)?;
         is_timely(&certificate, now)?;
@@ -247,7 +247,7 @@ impl ClientCertVerifier for ClientCheck {
     }
 }
 
-/// A certificate that is for another host.
+/// The certificate is for another host.
 #[derive(Debug)]
 struct WrongName {
     host: String,
@@ -266,7 +266,7 @@ impl std::fmt::Display for WrongName {
 
 impl std::error::Error for WrongName {}
 
-/// Does the peer have the key of its certificate, of whatever version that is?
+/// Checks that the peer has the key of its certificate, of whatever version.
 fn verify_signature(
     algorithms: &WebPkiSupportedAlgorithms,
     message: &[u8],
@@ -301,9 +301,9 @@ fn is_signed_by(
             .is_ok()
 }
 
-/// Is it this algorithm, given as the contents of its DER?
+/// Returns whether the algorithm is `id`, given as the contents of its DER.
 fn is_of(id: &[u8], found: &AlgorithmIdentifier<'_>) -> bool {
-    // A SEQUENCE of this content; all of them are short.
+    // A SEQUENCE with this content; all of them are short.
     let mut der = vec![0x30, id.len() as u8];
     der.extend_from_slice(id);
     let Ok((_, expected)) = AlgorithmIdentifier::from_der(&der) else {
@@ -312,7 +312,7 @@ fn is_of(id: &[u8], found: &AlgorithmIdentifier<'_>) -> bool {
     let parameters_match = match (&expected.parameters, &found.parameters) {
         (Some(expected), Some(found)) => expected.as_bytes() == found.as_bytes(),
         (None, None) => true,
-        // RSA's NULL may be left out.
+        // The NULL of RSA may be omitted.
         _ => expected
             .algorithm
             .to_id_string()

@@ -1,9 +1,9 @@
-//! Bodies of SQL and PL/pgSQL functions: what a call leaves behind.
+//! Scans the bodies of SQL and PL/pgSQL functions for the effects of a call.
 //!
-//! No grammar is understood. Each word counts wherever it stands, so a body is found out that only names a
-//! function; and each place where a statement may begin has to hold a word of a closed list. Such places are
-//! more than PostgreSQL has (THEN and ELSE of an expression are among them), never fewer. A body that is not
-//! certain may do anything, DDL included.
+//! The scanner knows no grammar. Each word counts wherever it stands, so a body that only names a function has that
+//! function's effects. Each place where a statement may begin has to hold a word of a closed list. The scanner finds
+//! more such places than PostgreSQL has (THEN and ELSE of an expression are among them), never fewer. A body that the
+//! scanner is not sure of may do anything, DDL included.
 
 use crate::session::scan::{
     Effects, NAME_MAX, affects_compilation, is_catalog,
@@ -11,16 +11,16 @@ use crate::session::scan::{
     shapes_plans,
 };
 
-/// Anything at all, DDL included.
+/// Any effect, DDL included.
 pub(super) const ANYTHING: Effects = Effects::OPAQUE.and(Effects::TEMP);
-/// The same, and functions that are compiled in another way for as long as the session lives.
+/// Any effect, and functions that are compiled differently for the rest of the session.
 pub(super) const COMPILES: Effects = ANYTHING.and(Effects::LIBRARY);
 
-/// Statements of a body that keep nothing by themselves; the words in them are looked at.
+/// Statements of a body that have no effects by themselves. The words in them are inspected.
 const STATEMENTS: [&[u8]; 8] = [
     b"select", b"insert", b"update", b"delete", b"merge", b"values", b"with", b"table",
 ];
-/// The same for PL/pgSQL alone, where they do not change what comes next.
+/// Such statements of PL/pgSQL that do not change how the following words are read.
 const PLPGSQL: [&[u8]; 25] = [
     b"if",
     b"elsif",
@@ -93,11 +93,11 @@ const OTHER_STATEMENTS: [&[u8]; 42] = [
     b"using",
     b"property",
 ];
-/// What may follow a word that begins an expression behind THEN or ELSE.
+/// Words that may follow a word that begins an expression after THEN or ELSE.
 const OPERATOR_WORDS: [&[u8]; 9] = [
     b"else", b"when", b"end", b"and", b"or", b"is", b"in", b"not", b"like",
 ];
-/// What follows the table's name in INSERT, and never in SELECT INTO.
+/// Words that may follow the table's name in INSERT, and never do in SELECT INTO.
 const BEHIND_INSERT: [&[u8]; 7] = [
     b"values",
     b"select",
@@ -116,8 +116,8 @@ const BEFORE_NEW_TABLE: [&[u8]; 6] = [
     b"unlogged",
     b"table",
 ];
-/// Parameters that a body may not even set for its transaction: they change how the next text is read, or
-/// what they do is not taken back.
+/// Parameters that a body must not set even for its transaction: they change how the next text is read, or a rollback
+/// does not undo their effect.
 const HARMFUL_PARAMETERS: [&[u8]; 8] = [
     b"seed",
     b"standard_conforming_strings",
@@ -129,30 +129,30 @@ const HARMFUL_PARAMETERS: [&[u8]; 8] = [
     b"session",
 ];
 
-/// In which language a body is written.
+/// The language of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Language {
     Sql,
     PlPgSql,
 }
 
-/// What a body leaves behind by itself. What the functions and relations do that it names is not in it.
+/// The effects of a body by itself, without the effects of the functions and relations that it names.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Verdict {
     pub(super) found: Effects,
-    /// The first thing for which it was found, for people.
+    /// The first reason for the effects, as shown to administrators.
     pub(super) reason: Option<String>,
 }
 
-/// What is told about the words of a body.
+/// Receives the words of a body.
 pub(super) trait Listener {
-    /// A word or quoted identifier: what PostgreSQL's own function of that name leaves behind.
+    /// Takes a word or quoted identifier, and returns the effects of PostgreSQL's own function of that name.
     fn name(&mut self, name: &[u8]) -> Effects;
-    /// A custom parameter that the body names.
+    /// Takes a custom parameter that the body names.
     fn custom(&mut self, name: &[u8]);
 }
 
-/// Reads a body. `utf8`: names beyond ASCII are written as in the catalog.
+/// Scans a body. `utf8` says whether names beyond ASCII are written as in the catalog.
 pub(super) fn read(
     source: &[u8],
     language: Language,
@@ -172,8 +172,8 @@ pub(super) fn read(
     reader.verdict
 }
 
-/// May a function set this parameter for its transaction, or while it runs? What is prepared under it, or planned in a
-/// function that it calls, must not be analysed under settings that nobody knows of.
+/// Returns whether a function may set this parameter for its transaction, or while it runs. A statement that is
+/// prepared under the parameter, or planned in a called function, must not be analysed under unknown settings.
 pub(super) fn is_harmless_parameter(name: &[u8]) -> bool {
     is_parameter_name(name)
         && !is_any(name, &HARMFUL_PARAMETERS)
@@ -181,7 +181,7 @@ pub(super) fn is_harmless_parameter(name: &[u8]) -> bool {
         && !affects_compilation(name)
 }
 
-/// Is it the name of a parameter, with one dot at most?
+/// Returns whether `name` is the name of a parameter, with one dot at most.
 fn is_parameter_name(name: &[u8]) -> bool {
     let is_plain = |part: &[u8]| {
         part.first()
@@ -194,7 +194,7 @@ fn is_parameter_name(name: &[u8]) -> bool {
     name.len() <= NAME_MAX && parts.all(is_plain) && name.iter().filter(|&&b| b == b'.').count() < 2
 }
 
-/// Is it the name of a custom parameter?
+/// Returns whether `name` is the name of a custom parameter.
 pub(super) fn is_custom_name(name: &[u8]) -> bool {
     name.contains(&b'.') && is_parameter_name(name)
 }
@@ -208,13 +208,13 @@ struct Reader<'p> {
     verdict: Verdict,
 }
 
-/// May a statement begin here?
+/// Whether a statement may begin at a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Start {
     No,
-    /// A statement or an expression.
+    /// A statement or an expression begins.
     Maybe,
-    /// One does.
+    /// A statement begins.
     Yes,
 }
 
@@ -253,7 +253,7 @@ impl<'p> Reader<'p> {
                 Piece::Word(word) => self.word(at, word, utf8, listener),
                 Piece::Quoted(name) if name.contains(&b'"') => self.unread(),
                 Piece::Quoted(name) => self.word(at, name, utf8, listener),
-                // Where a quote follows a backslash, `standard_conforming_strings` says where the string ends.
+                // Where a quote follows a backslash, the end of the string depends on `standard_conforming_strings`.
                 Piece::Text(text) if text.ends_with(b"\\") || has_escaped_quote(text) => {
                     self.unread()
                 }
@@ -266,7 +266,7 @@ impl<'p> Reader<'p> {
         }
     }
 
-    /// Does the body write, and name a system catalog? It may change what functions are without DDL.
+    /// Returns whether the body writes, and names a system catalog: it may change functions without DDL.
     fn writes_to_catalog(&self) -> bool {
         const WORDS: [&[u8]; 4] = [b"insert", b"update", b"delete", b"merge"];
         let is_write = |piece: &Piece<'_>| WORDS.iter().any(|word| piece.is(word));
@@ -308,8 +308,8 @@ impl<'p> Reader<'p> {
         }
     }
 
-    /// Does INSERT or MERGE in front of the INTO at `at` name a column (`SELECT 1 AS insert INTO TEMP t`)? What follows
-    /// the table's name tells, except behind the words that may stand in front of it in SELECT INTO.
+    /// Returns whether INSERT or MERGE before the INTO at `at` is a column's name (`SELECT 1 AS insert INTO TEMP t`).
+    /// The word after the table's name decides, except after words that SELECT INTO allows before that name.
     fn is_alias_before_into(&self, at: usize) -> bool {
         let is_before = |word| at > 0 && self.is_word(at - 1, word);
         let mut end = at + 2;
@@ -327,7 +327,7 @@ impl<'p> Reader<'p> {
         !is_verb || follows(&BEFORE_NEW_TABLE, at + 1)
     }
 
-    /// The custom parameter that `set_config` or `current_setting` is called with.
+    /// Returns the custom parameter in a call of `set_config` or `current_setting`.
     fn parameter_of_call(&self, at: usize, word: &[u8]) -> Option<&'p [u8]> {
         if !is_any(word, &[b"set_config", b"current_setting"]) || !self.is_symbol(at + 1, b'(') {
             return None;
@@ -340,7 +340,7 @@ impl<'p> Reader<'p> {
         is_custom_name(name).then_some(name)
     }
 
-    /// Is it `set_config('name', .., true)`, and the parameter a harmless one?
+    /// Returns whether the call is `set_config('name', .., true)` with a harmless parameter.
     fn sets_within_transaction(&self, at: usize, word: &[u8]) -> bool {
         let Some(Piece::Text(name)) = self.at(at + 2) else {
             return false;
@@ -404,7 +404,8 @@ impl<'p> Reader<'p> {
             }
             let was = std::mem::replace(&mut start, Start::No);
             if piece.is(b"begin") {
-                // In a default or an expression it is a name; then more places begin statements than do.
+                // In a default or an expression the word is a name; then the scanner assumes more beginnings of
+                // statements than there are.
                 start = if was == Start::Yes {
                     Start::Yes
                 } else {
@@ -437,7 +438,7 @@ impl<'p> Reader<'p> {
         }
     }
 
-    /// How many pieces `<<label>>` has here.
+    /// Returns the number of pieces of a `<<label>>` at this place.
     fn label_len(&self, at: usize) -> usize {
         let opens = self.is_symbol(at, b'<') && self.is_symbol(at + 1, b'<');
         let is_name = matches!(self.at(at + 2), Some(Piece::Word(_) | Piece::Quoted(_)));
@@ -471,7 +472,7 @@ impl<'p> Reader<'p> {
         self.doubt(word);
     }
 
-    /// What follows the name of a variable that something is assigned to.
+    /// Returns whether an assignment follows the name of a variable.
     fn is_assignment(&self, at: usize) -> bool {
         match self.at(at) {
             Some(Piece::Symbol(b'.' | b'[' | b'=')) => true,
@@ -489,7 +490,7 @@ impl<'p> Reader<'p> {
         }
     }
 
-    /// `LOCAL name = value;`
+    /// Returns whether `LOCAL name = value;` stands here.
     fn is_set_local(&self, at: usize) -> bool {
         let name_len = match (self.at(at + 1), self.at(at + 2), self.at(at + 3)) {
             (Some(Piece::Word(first)), Some(Piece::Symbol(b'.')), Some(Piece::Word(_)))

@@ -1,18 +1,18 @@
-//! Functions in C of known extensions, by their names in the extension.
+//! The C functions of known extensions, by their names in the extension.
 
 use std::collections::HashMap;
 
-/// Lines of `extension: names`; with `!` in front, the functions run SQL or set parameters, but keep nothing
-/// beyond what a clean takes away. Of contrib of PostgreSQL 15 and 18, pgvector and PostGIS 3.3. Functions that
-/// are not listed may do anything.
+/// Lines of `extension: names`. Functions after a `!` run SQL or set parameters, but keep nothing beyond what a clean
+/// removes. The table covers contrib of PostgreSQL 15 and 18, pgvector and PostGIS 3.3. Functions that are not listed
+/// may do anything.
 const TABLE: &str = include_str!("extensions.txt");
 
-/// What is known of a function in C.
+/// What is known of a C function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Known {
-    /// It keeps nothing.
+    /// The function keeps no session state.
     Clean,
-    /// It may do what SQL can do.
+    /// The function may do anything that SQL can do.
     RunsSql,
 }
 
@@ -41,7 +41,7 @@ impl Extensions {
     }
 
     pub(super) fn get(&self, extension: &str, function: &str) -> Option<Known> {
-        // The lifetime of the key in a lookup may be shorter.
+        // The key of a lookup may have a shorter lifetime.
         self.functions.get(&(extension, function)).copied()
     }
 }

@@ -1,9 +1,9 @@
-//! The facts of a database: what `facts.sql` tells of it, row by row, and what follows from that.
+//! The facts of a database: takes the rows of `facts.sql` one by one and derives conclusions from them.
 //!
-//! Rows are judged as they come, and what is not needed any more is dropped: bodies and stored trees become
-//! the functions and relations that they use. When all have come, what is uncertified spreads along the uses.
-//! What a text reaches without naming it (casts, operators, types) counts for every text; the rest counts for
-//! the texts that name it.
+//! Each row is evaluated when it arrives, and what is not needed any more is dropped: function bodies and stored trees
+//! are reduced to the functions and relations that they use. After the last row, opacity spreads along the uses. What a
+//! text reaches without naming it (casts, operators, types) counts for every text; the rest counts for the texts that
+//! name it.
 
 mod conclusions;
 
@@ -22,17 +22,17 @@ use crate::session::scan::{
     Effects, affects_compilation, builtin_traces, is_innocent, reads_session,
 };
 
-/// A database with more functions, relations and uses than that is not judged.
+/// The largest number of functions, relations and uses. A database with more is not evaluated.
 const GRAPH_MAX: usize = 4_000_000;
-/// Nor one whose facts have more bytes.
+/// The largest size of the facts in bytes. A database with more is not evaluated.
 const BYTES_MAX: usize = 512 * 1024 * 1024;
-/// More names of custom parameters are not watched.
+/// The largest number of watched custom parameters. Further names are ignored.
 const CUSTOM_NAMES_MAX: usize = 256;
-/// The columns of a row, at most.
+/// The largest number of columns of a row.
 const COLUMNS: usize = 11;
-/// Objects of PostgreSQL itself have smaller OIDs.
+/// The first OID of users' objects. PostgreSQL's own objects have smaller OIDs.
 pub(super) const FIRST_OF_USERS: u32 = 16384;
-/// What range types are made by.
+/// The C functions that construct range types.
 const RANGE_CONSTRUCTORS: [&str; 5] = [
     "range_constructor2",
     "range_constructor3",
@@ -41,30 +41,30 @@ const RANGE_CONSTRUCTORS: [&str; 5] = [
     "multirange_constructor2",
 ];
 
-/// What has been read of a database so far.
+/// The facts of a database that have been read so far.
 #[derive(Debug)]
 pub struct Facts {
     trust: Trust,
-    /// What is true of every database.
+    /// What is certified so far; at first what holds in every database.
     pub(super) known: Known,
     graph: Graph,
-    /// Names of the database's functions and relations: words that may be theirs.
+    /// Names of the database's functions and relations: a word in a body may name one of them.
     names: HashSet<Name>,
-    /// Functions of PostgreSQL itself that leave something, by OID.
+    /// Effects of PostgreSQL's own functions that have any, by OID.
     builtin: HashMap<u32, Effects>,
-    /// Names of views of PostgreSQL itself.
+    /// Names of PostgreSQL's own views.
     own_views: HashSet<Name>,
-    /// What those functions are called.
+    /// Names of the functions in `builtin`.
     builtin_names: HashMap<u32, Box<str>>,
     /// Names of PostgreSQL's own functions that pgweir does not know.
     pub(super) unknown: Vec<String>,
     functions: Vec<(At, u32, Box<str>)>,
     pub(super) relations: Vec<(u32, Box<str>)>,
-    /// Why a function is opaque by itself.
+    /// The reason why a function is opaque by itself.
     reasons: HashMap<u32, Box<str>>,
-    /// What makes every text call a function.
+    /// The objects that make every text call a function.
     everywhere: Vec<(u32, Box<str>)>,
-    /// The same, as a sentence.
+    /// The first reason why every text is opaque, as a sentence.
     doubt: Option<String>,
     unclean: Option<String>,
     pub(super) customs: BTreeSet<Box<[u8]>>,
@@ -81,7 +81,7 @@ pub struct Facts {
     too_much: bool,
 }
 
-/// The columns of one row; NULL is empty.
+/// The columns of one row. NULL is empty.
 struct Columns<'r>([&'r [u8]; COLUMNS]);
 
 impl<'r> Columns<'r> {
@@ -101,7 +101,8 @@ impl<'r> Columns<'r> {
         self.0[at]
     }
 
-    /// As text. Of a database that has no encoding it may end early; names beyond ASCII are not compared there.
+    /// Returns a column as text. If the database has no encoding, the text may end early; names beyond ASCII are not
+    /// compared there.
     fn text(&self, at: usize) -> &'r str {
         let mut chunks = self.0[at].utf8_chunks();
         chunks.next().map_or("", |chunk| chunk.valid())
@@ -112,17 +113,17 @@ impl<'r> Columns<'r> {
     }
 }
 
-/// Which physical database it is: the cluster's number and the database's OID.
+/// The identity of a physical database: the cluster's system identifier and the database's OID.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Identity {
-    /// `pg_control_system().system_identifier`; without the right to ask, the configured address.
+    /// `pg_control_system().system_identifier`, or the configured address if the server's user lacks the privilege.
     pub system: Box<str>,
     /// The OID of the database.
     pub database: u32,
 }
 
 impl Facts {
-    /// Nothing is known yet.
+    /// Creates the facts of a database before any row was read.
     #[must_use]
     pub fn new(trust: Trust) -> Self {
         Self {
@@ -154,7 +155,7 @@ impl Facts {
         }
     }
 
-    /// Takes one row. `false`: it is not understood, and the reading of no use.
+    /// Takes one row. Returns `false` if the row is not understood; then the reading is discarded.
     pub fn take(&mut self, row: &[u8]) -> bool {
         self.bytes += row.len();
         self.too_much |= self.bytes > BYTES_MAX || self.graph.len() > GRAPH_MAX;
@@ -166,24 +167,25 @@ impl Facts {
             .is_some()
     }
 
-    /// Have all rows come?
+    /// Returns whether all rows have arrived.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.is_whole
     }
 
-    /// Have all rows come, and were all taken?
+    /// Returns whether all rows have arrived, and none exceeded a limit.
     pub(super) fn are_all_taken(&self) -> bool {
         self.is_whole && !self.too_much
     }
 
-    /// Has a standby told them, which may not have replayed the last changes?
+    /// Returns whether the facts come from a standby, which may not have replayed the last changes.
     #[must_use]
     pub fn are_of_standby(&self) -> bool {
         self.is_of_standby
     }
 
-    /// Which database this is. `address` is where its servers are, for those that can't say.
+    /// Returns the identity of the database. `address` is the address of the servers, for those that can't report the
+    /// system identifier.
     #[must_use]
     pub fn identity(&self, address: &str) -> Option<Identity> {
         let system = self
@@ -347,7 +349,7 @@ impl Facts {
         self.reasons.insert(written.number(), reason);
     }
 
-    /// `user` calls a function.
+    /// Records that `user` calls a function.
     fn add_call(&mut self, user: At, oid: u32) {
         if oid >= FIRST_OF_USERS {
             let called = self.graph.at(Node::Function(oid));
@@ -362,8 +364,8 @@ impl Facts {
         }
     }
 
-    /// A function's body and the defaults of its arguments, as trees. One that changes no row only reads what it names
-    /// of the system catalogs.
+    /// Adds a function's body and the defaults of its arguments, as trees. A function that changes no row only reads
+    /// the system catalogs that it names.
     fn add_code(&mut self, user: At, tree: &str) {
         let least = match tree::changes_rows(tree.as_bytes()) {
             true => 0,
@@ -372,12 +374,12 @@ impl Facts {
         self.add_tree_from(user, least, tree);
     }
 
-    /// `user` runs a stored tree. `writes`: the relations in it may be written.
+    /// Records that `user` runs a stored tree. `writes` says whether the relations in the tree may be written.
     fn add_tree(&mut self, user: At, writes: bool, tree: &str) {
         self.add_tree_from(user, if writes { 0 } else { u32::MAX }, tree);
     }
 
-    /// The same, where relations may be written from the OID `least` on.
+    /// Does the same for a tree that may write relations whose OID is at least `least`.
     fn add_tree_from(&mut self, user: At, least: u32, tree: &str) {
         for found in tree::references(tree.as_bytes()) {
             match found {
@@ -402,7 +404,8 @@ impl Facts {
         }
     }
 
-    /// What no text need name: a node of its own, so that the reason can be told.
+    /// Adds a node for an object that no text needs to name. Each such object has its own node, so that the reason can
+    /// be reported.
     fn add_everywhere(&mut self, label: &str) -> At {
         let at = self.graph.at(Node::Unnamed(self.everywhere.len()));
         let every_text = self.graph.at(Node::EveryText);
@@ -411,7 +414,7 @@ impl Facts {
         at
     }
 
-    /// The arguments of a trigger: strings that each end with a zero, in hexadecimal digits.
+    /// Adds the arguments of a trigger: strings that each end with a zero byte, in hexadecimal digits.
     fn add_arguments(&mut self, hex: &str) {
         let bytes: Vec<u8> = hex
             .as_bytes()
@@ -539,7 +542,7 @@ impl Facts {
     }
 }
 
-/// Notes the words of one function's body.
+/// Collects the words of one function's body.
 struct Words<'f> {
     facts: &'f mut Facts,
     function: At,

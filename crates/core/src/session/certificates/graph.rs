@@ -1,33 +1,33 @@
-//! What uses what in a database, and what each use leaves behind.
+//! The graph of uses in a database: which object uses which, and the effects of each use.
 
 use std::collections::HashMap;
 
 use super::Name;
 use crate::session::scan::Effects;
 
-/// Something that can be used.
+/// An object, and how it is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Node {
-    /// Whatever a text says: operators, casts, types.
+    /// Objects that any text may use without naming them: operators, casts, types.
     EveryText,
-    /// A function, called.
+    /// A function that is called.
     Function(u32),
-    /// A relation, read.
+    /// A relation that is read.
     Read(u32),
-    /// A relation, written.
+    /// A relation that is written.
     Written(u32),
-    /// All that has this name.
+    /// All objects of this name.
     Named(Name),
-    /// What no text names: the object behind a row of facts.
+    /// An object that no text names: the one that a row of facts describes.
     Unnamed(usize),
 }
 
-/// The place of a node.
+/// The index of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct At(u32);
 
 impl At {
-    /// Tells nodes apart.
+    /// Returns a number that identifies the node.
     pub(super) fn number(self) -> u32 {
         self.0
     }
@@ -38,26 +38,26 @@ impl At {
 pub(super) struct Graph {
     places: HashMap<Node, u32>,
     nodes: Vec<Found>,
-    /// Who uses, and what.
+    /// Pairs of a using and a used node.
     uses: Vec<(u32, u32)>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Found {
     bits: Effects,
-    /// The node by whose use it is opaque; its own place if it is so by itself.
+    /// The node whose use makes this node opaque; the node itself if it is opaque by itself.
     cause: u32,
-    /// Its result is kept in plans: if it reads the session, it is opaque.
+    /// Whether plans keep the node's result: a node that reads the session is opaque then.
     is_kept_in_plans: bool,
 }
 
-/// What a function returns that is not the same in all sessions, or not for all clients of one.
+/// Effects of functions whose result differs between sessions, or between clients of one session.
 const OF_SESSION: Effects = Effects::READS_SESSION
     .and(Effects::READS_SEQUENCE)
     .and(Effects::SEQUENCE);
 
 impl Found {
-    /// Adds to what it leaves behind. `true`: it became opaque.
+    /// Adds effects. Returns whether the node became opaque.
     fn add(&mut self, bits: Effects) -> bool {
         let was_opaque = self.bits.contains(Effects::OPAQUE);
         self.bits |= bits;
@@ -69,7 +69,7 @@ impl Found {
 }
 
 impl Graph {
-    /// The place of a node, which is added if need be.
+    /// Returns the index of a node, and adds the node if necessary.
     pub(super) fn at(&mut self, node: Node) -> At {
         let next = self.nodes.len() as u32;
         let place = *self.places.entry(node).or_insert(next);
@@ -83,42 +83,42 @@ impl Graph {
         At(place)
     }
 
-    /// The place of a node that is known.
+    /// Returns the index of a node if the graph has it.
     pub(super) fn known(&self, node: Node) -> Option<At> {
         self.places.get(&node).map(|&place| At(place))
     }
 
-    /// What a node leaves behind by itself.
+    /// Adds effects that a node has by itself.
     pub(super) fn add(&mut self, at: At, bits: Effects) {
         self.nodes[at.0 as usize].add(bits);
     }
 
-    /// The results of this function are kept in plans. Before anything else is known of it.
+    /// Records that plans keep the results of this function. Must be called before effects are added to the node.
     pub(super) fn keep_in_plans(&mut self, at: At) {
         self.nodes[at.0 as usize].is_kept_in_plans = true;
     }
 
-    /// Is it opaque since its results are kept in plans, and for nothing else?
+    /// Returns whether a node is opaque only because plans keep its results.
     pub(super) fn is_spoilt_by_plans(&self, at: At) -> bool {
         let found = self.nodes[at.0 as usize];
         found.is_kept_in_plans && found.cause == at.0
     }
 
-    /// Who uses `user` also uses `used`.
+    /// Records that a use of `user` is also a use of `used`.
     pub(super) fn add_use(&mut self, user: At, used: At) {
         self.uses.push((user.0, used.0));
     }
 
-    /// What the use of a node leaves behind; all of it after [`spread`](Self::spread).
+    /// Returns the effects of a node's use; complete after [`spread`](Self::spread).
     pub(super) fn bits(&self, at: At) -> Effects {
         self.nodes[at.0 as usize]
             .bits
             .without(Effects::READS_SESSION)
     }
 
-    /// The chain of nodes by which one is opaque, itself first.
+    /// Returns the chain of nodes that makes a node opaque, starting with the node itself.
     pub(super) fn causes(&self, at: At) -> impl Iterator<Item = At> {
-        /// Longer chains are cut.
+        /// The largest length of a chain. Longer chains are cut.
         const LEN_MAX: usize = 64;
         let next = |at: &At| {
             let cause = self.nodes[at.0 as usize].cause;
@@ -127,12 +127,12 @@ impl Graph {
         std::iter::successors(Some(at), next).take(LEN_MAX)
     }
 
-    /// How many nodes and uses there are.
+    /// Returns the number of nodes and uses.
     pub(super) fn len(&self) -> usize {
         self.nodes.len() + self.uses.len()
     }
 
-    /// Gives each node what it uses leaves behind, directly or not. Takes a time that grows with the number of
+    /// Adds to each node the effects of all nodes that it uses, directly or not. The time grows with the number of
     /// uses.
     pub(super) fn spread(&mut self) {
         self.uses.sort_unstable_by_key(|&(_, used)| used);

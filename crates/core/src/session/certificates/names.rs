@@ -1,18 +1,18 @@
-//! Names as hashes, and what is known of them.
+//! Hashes of names, and a table of their effects.
 
 use super::Traces;
 
-/// The hash of a name, blind to the case of ASCII letters.
+/// The hash of a name. ASCII letters of both cases have the same hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Name(u64);
 
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
-/// Sets the bit that tells a lower-case letter. Other bytes of names fall together by it too (not two
-/// that a name without quotes can have), which can only join the suspicions of two names.
+/// Sets the bit that distinguishes lower-case letters. The bit also merges other bytes of names (but no two bytes that
+/// an unquoted name can have), which can only unite the effects of two names.
 const FOLD: u64 = 0x2020_2020_2020_2020;
 
 impl Name {
-    /// Of an identifier, without its quotes.
+    /// Returns the hash of an identifier, without its quotes.
     #[must_use]
     pub const fn of(bytes: &[u8]) -> Self {
         let len = bytes.len();
@@ -22,7 +22,7 @@ impl Name {
             hash = Self::step(hash, eight(bytes, from) | FOLD);
             from += 8;
         }
-        // The last eight bytes may have been taken in part already.
+        // The last eight bytes may have been hashed in part already.
         let last = if len < 8 {
             short(bytes)
         } else {
@@ -31,7 +31,7 @@ impl Name {
         Self(Self::step(hash, last | FOLD))
     }
 
-    /// The same of what stands in `text` from `start` to `end`, quicker where more text follows.
+    /// Returns the hash of `text` from `start` to `end`, which is faster if more text follows.
     #[must_use]
     #[inline(always)]
     pub fn at(text: &[u8], start: usize, end: usize) -> Self {
@@ -45,18 +45,18 @@ impl Name {
         }
     }
 
-    /// Where to look for it in a table of 2^`bits` places.
+    /// Returns the index of the name in a table of 2^`bits` slots.
     #[inline]
     pub(crate) const fn place(self, bits: u32) -> usize {
         (self.0 >> (64 - bits)) as usize
     }
 
-    /// A hash of it and of something else.
+    /// Returns a hash of the name and of `bits`.
     pub(super) fn mixed_with(self, bits: u64) -> u64 {
         Self::step(self.0, bits)
     }
 
-    /// One more chunk of up to eight bytes.
+    /// Hashes one more chunk of up to eight bytes.
     #[inline]
     const fn step(hash: u64, chunk: u64) -> u64 {
         let product = (hash ^ chunk ^ MULTIPLIER) as u128 * MULTIPLIER as u128;
@@ -64,7 +64,7 @@ impl Name {
     }
 }
 
-/// Eight bytes from `at` on.
+/// Returns eight bytes from `at` on.
 const fn eight(bytes: &[u8], at: usize) -> u64 {
     let (_, rest) = bytes.split_at(at);
     match rest.first_chunk::<8>() {
@@ -73,7 +73,7 @@ const fn eight(bytes: &[u8], at: usize) -> u64 {
     }
 }
 
-/// Fewer than eight bytes, with zeros behind.
+/// Returns fewer than eight bytes, padded with zeros.
 const fn short(bytes: &[u8]) -> u64 {
     let len = bytes.len();
     if let (Some(first), Some(last)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
@@ -88,10 +88,10 @@ const fn short(bytes: &[u8]) -> u64 {
     }
 }
 
-/// What is known of names. Open addressing: a name stands at its hash, or in the places after it.
+/// The effects of names. The table uses open addressing: a name stands at its hash, or in one of the following slots.
 #[derive(Clone, Debug)]
 pub(super) struct NameTable {
-    /// Zero is a free place.
+    /// A hash of zero marks a free slot.
     slots: Box<[(u64, Traces)]>,
     len: usize,
 }
@@ -110,14 +110,14 @@ impl NameTable {
         self.len
     }
 
-    /// Adds to what is known of a name, if it is known or there are fewer than `len_max`.
+    /// Adds effects to a name, if the name is in the table or the table has fewer than `len_max` names.
     pub(super) fn add_up_to(&mut self, len_max: usize, name: Name, traces: Traces) {
         if self.len < len_max || self.get(name).is_some() {
             self.add(name, traces);
         }
     }
 
-    /// Adds to what is known of a name.
+    /// Adds effects to a name.
     pub(super) fn add(&mut self, name: Name, traces: Traces) {
         if self.slots.len() < 2 * (self.len + 1) {
             self.grow();
@@ -140,12 +140,12 @@ impl NameTable {
         (found != 0).then_some(traces)
     }
 
-    /// Where a key stands, or would.
+    /// Returns the index at which a key stands, or would stand.
     #[inline]
     fn place(&self, key: u64) -> usize {
         let mask = self.slots.len() - 1;
         let mut place = key as usize & mask;
-        // Half of the places are free, so this ends.
+        // Half of the slots are free, so this loop ends.
         while self.slots[place].0 != key && self.slots[place].0 != 0 {
             place = (place + 1) & mask;
         }

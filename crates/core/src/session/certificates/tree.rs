@@ -1,13 +1,12 @@
-//! Stored expressions and queries (`pg_node_tree`), as PostgreSQL writes them: which functions and relations
-//! they use.
+//! Finds the functions and relations that stored expressions and queries (`pg_node_tree`) use.
 //!
-//! A tree names each function by its OID in a field whose name ends with `funcid` or `fnoid`, or is
-//! `tsmhandler`; each relation in `relid`. Strings can't be taken for fields: constants are written as numbers,
-//! and a blank in a name has a backslash before it.
+//! A tree names each function by its OID in a field whose name ends with `funcid` or `fnoid`, or is `tsmhandler`, and
+//! each relation in `relid`. Strings can't be mistaken for fields: constants are written as numbers, and a blank in a
+//! name has a backslash before it.
 
 use super::body;
 
-/// Something that a tree uses.
+/// An object that a tree uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reference {
     Function(u32),
@@ -18,7 +17,7 @@ pub(super) enum Reference {
     SessionValue,
 }
 
-/// The names of fields, and their values up to the next blank.
+/// Returns the names of fields, and their values up to the next blank.
 fn fields(tree: &[u8]) -> impl Iterator<Item = (&[u8], &[u8], &[u8])> {
     let mut rest = tree;
     std::iter::from_fn(move || {
@@ -40,7 +39,7 @@ fn fields(tree: &[u8]) -> impl Iterator<Item = (&[u8], &[u8], &[u8])> {
     })
 }
 
-/// What a tree uses.
+/// Returns the objects that a tree uses.
 pub(super) fn references(tree: &[u8]) -> impl Iterator<Item = Reference> {
     let next_value = super::contains(tree, b"NEXTVALUEEXPR").then_some(Reference::NextValue);
     let session_value =
@@ -65,14 +64,14 @@ pub(super) fn references(tree: &[u8]) -> impl Iterator<Item = Reference> {
     found.chain(next_value).chain(session_value)
 }
 
-/// Does it insert, update, delete or merge (`CmdType`)?
+/// Returns whether a tree inserts, updates, deletes or merges rows (`CmdType`).
 pub(super) fn changes_rows(tree: &[u8]) -> bool {
     fields(tree).any(|(name, number, _)| name == b"commandType" && !matches!(number, b"" | b"1"))
 }
 
-/// Custom parameters that a tree names as constants, if it reads or sets parameters.
+/// Returns the custom parameters that a tree names as constants, if the tree reads or sets parameters.
 pub(super) fn custom_names(tree: &[u8]) -> Vec<Vec<u8>> {
-    /// `set_config`, and `current_setting` with one argument and two.
+    /// The OIDs of `set_config`, and of `current_setting` with one argument and with two.
     const OIDS: [u32; 3] = [2078, 2077, 3294];
     let speaks = references(tree)
         .any(|found| matches!(found, Reference::Function(oid) if OIDS.contains(&oid)));
@@ -85,9 +84,9 @@ pub(super) fn custom_names(tree: &[u8]) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// `12 [ 48 0 0 0 97 46 98 ]`: a text, if it may be a parameter's name.
+/// Returns the text of a constant such as `12 [ 48 0 0 0 97 46 98 ]`, if the text may be a parameter's name.
 fn constant(value: &[u8]) -> Option<Vec<u8>> {
-    /// The length of a text in front of it.
+    /// The number of length bytes before a text.
     const HEADER: usize = 4;
     let open = value.iter().take(16).position(|&byte| byte == b'[')?;
     let rest = &value[open + 1..];

@@ -1,5 +1,5 @@
-//! Host names to addresses, on threads of its own and with a cache. When addresses are gone, workers are
-//! told, so that they leave the servers there.
+//! Resolves host names on separate threads, with a cache. When a host loses addresses, the resolver informs the
+//! workers, so that they close the server connections to those addresses.
 
 mod source;
 mod zones;
@@ -32,23 +32,23 @@ use crate::{
 };
 pub(crate) use source::{LookupError, check_resolv_conf};
 
-/// So many names are looked up at a time: one dead name server should not stop all others.
+/// The number of names that are looked up at a time: one dead name server should not delay all other names.
 const THREADS: usize = 4;
-/// So many names may wait to be looked up, and so many are kept.
+/// The largest number of names that wait for a look-up, and of names in the cache.
 const NAMES_MAX: usize = 1024;
 
-/// The answer to a look-up.
+/// The answer to a request for a name.
 #[derive(Debug)]
 pub(crate) enum Lookup {
-    /// The addresses: the one to try first, and the others in the resolver's order.
+    /// The addresses: first the one to try first, then the others in the resolver's order.
     Known(Arc<[SocketAddr]>),
-    /// There are none.
+    /// The name has no addresses.
     Unknown(ConnectError),
-    /// The answer comes by mail ([`Parcel::Resolved`]).
+    /// The answer will be sent to the mailbox ([`Parcel::Resolved`]).
     Asked,
 }
 
-/// Looks names up and remembers them.
+/// Resolves names and caches the answers.
 #[derive(Debug)]
 pub(crate) struct Resolver {
     names: Mutex<Names>,
@@ -66,24 +66,24 @@ pub(crate) struct Resolver {
 #[derive(Debug, Default)]
 struct Names {
     hosts: HashMap<String, Host>,
-    /// The serials of zones, as they were last seen; 0 for one that was not looked at yet.
+    /// The serials of zones as they were last seen, or 0 for a zone that was not inspected yet.
     zones: BTreeMap<String, u32>,
 }
 
-/// What is known of a name.
+/// The cache entry of a name.
 #[derive(Debug, Default)]
 struct Host {
-    /// The last answer, and how long it is believed.
+    /// The last answer, and the time until which it is valid.
     known: Option<(Answer, Time)>,
-    /// The last addresses, whether the name was found again after that or not.
+    /// The last addresses, even if a later look-up failed.
     last: Option<Arc<[SocketAddr]>>,
-    /// It is being looked up, for these.
+    /// The connections that wait for the look-up in progress.
     asked: Option<Vec<Waiter>>,
-    /// How many connections have been given its addresses: each starts with the next one.
+    /// How often the addresses were given to a connection: each connection starts with the next address.
     turn: usize,
 }
 
-/// Addresses with port 0, or the resolver's words.
+/// Addresses with port 0, or the resolver's error message.
 type Answer = Result<Arc<[SocketAddr]>, String>;
 
 #[derive(Debug)]
@@ -94,10 +94,10 @@ struct Waiter {
 }
 
 impl Resolver {
-    /// Starts the threads. They end when the resolver is gone.
+    /// Starts the threads. They end when the resolver is dropped.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// When the system refuses a thread.
     pub(crate) fn start(
         settings: &Settings,
         mailboxes: &Mailboxes,
@@ -132,7 +132,7 @@ impl Resolver {
         Ok(resolver)
     }
 
-    /// Puts those settings in force that a RELOAD changes.
+    /// Puts those settings in force that RELOAD can change.
     pub(crate) fn configure(&self, settings: &Settings) {
         self.found_us
             .store(settings.dns_max_ttl.0, Ordering::Relaxed);
@@ -140,7 +140,7 @@ impl Resolver {
             .store(settings.dns_nxdomain_ttl.0, Ordering::Relaxed);
         let period_us = settings.dns_zone_check_period.0;
         if self.zone_period_us.swap(period_us, Ordering::Relaxed) != period_us {
-            // If it is full, then the watcher is about to look anyway.
+            // If the channel is full, the watcher is about to read the settings anyway.
             let _ = self.period_changed.try_send(());
         }
     }
@@ -149,7 +149,7 @@ impl Resolver {
         self.zone_period_us.load(Ordering::Relaxed)
     }
 
-    /// The addresses of `host`, now or by mail to the connection.
+    /// Returns the addresses of `host`, or sends them to the connection's mailbox later.
     pub(crate) fn lookup(
         &self,
         host: &str,
@@ -182,8 +182,7 @@ impl Resolver {
         Lookup::Asked
     }
 
-    /// Has all names looked up again, since an operator asks for it: what is known stays in use until
-    /// the answers are there.
+    /// Looks up all names again at an operator's request. The present answers stay in use until the new ones arrive.
     pub(crate) fn refresh(&self) {
         self.ask_again(|_| true);
     }
@@ -196,7 +195,7 @@ impl Resolver {
         }
     }
 
-    /// The zones of the names that are known, with their serials.
+    /// Returns the zones of the cached names, with their serials.
     fn zones(&self) -> Vec<(String, u32)> {
         let names = self.names.lock();
         let zones = names.zones.iter();
@@ -218,7 +217,7 @@ impl Resolver {
         self.log.buffer().say(self.clock.now(), Level::Debug, text);
     }
 
-    /// What is known, for the console.
+    /// Returns the cached names, for the console.
     pub(crate) fn known(&self) -> KnownNames {
         let names = self.names.lock();
         let mut hosts: Vec<_> = names
@@ -282,7 +281,7 @@ impl Resolver {
 }
 
 impl Names {
-    /// Is there room for one more name, when those that are out of date have been forgotten?
+    /// Forgets expired names. Returns whether there is room for one more name.
     fn make_room(&mut self, now: Time) -> bool {
         if self.hosts.len() < NAMES_MAX {
             return true;
@@ -299,7 +298,7 @@ impl Names {
 }
 
 impl Host {
-    /// The addresses that are not among the new ones. A failure to look the name up takes none away.
+    /// Returns the addresses that are not in the new answer. A failed look-up removes no addresses.
     fn gone(&mut self, answer: &Answer) -> Arc<[std::net::IpAddr]> {
         let Ok(new) = answer else {
             return Arc::default();
@@ -337,7 +336,7 @@ impl From<Result<Arc<[SocketAddr]>, ConnectError>> for Lookup {
     }
 }
 
-/// The addresses with their port, from the one on whose turn it is.
+/// Returns the addresses with their port, starting with the one whose turn it is.
 fn ported(answer: &Answer, turn: usize, port: u16) -> Result<Arc<[SocketAddr]>, ConnectError> {
     let addresses = answer
         .as_ref()

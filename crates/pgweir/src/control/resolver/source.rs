@@ -1,5 +1,5 @@
-//! Where addresses come from: the system's resolver, or the name servers of a `resolv.conf` that an
-//! operator names. Serials of zones always come from name servers.
+//! The source of addresses: the system's resolver, or the name servers of a `resolv.conf` that an operator names.
+//! Serials of zones always come from name servers.
 
 use std::{
     fs, io,
@@ -16,35 +16,35 @@ use hickory_resolver::{
     system_conf::parse_resolv_conf,
 };
 
-/// The system's own.
+/// The system's `resolv.conf`.
 const SYSTEM_CONF: &str = "/etc/resolv.conf";
 
-/// How names are looked up.
+/// The settings of look-ups.
 #[derive(Debug)]
 pub(super) struct Source {
-    /// Another `resolv.conf`. Without, the system's resolver is asked, with all that `nsswitch.conf` has.
+    /// Another `resolv.conf`. Without one, the system's resolver is used, with everything in `nsswitch.conf`.
     resolv_conf: Option<PathBuf>,
 }
 
-/// Why a look-up came to nothing.
+/// The reason why a look-up failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LookupError {
-    /// The system's resolver has none, and says why.
+    /// The system's resolver found no address.
     #[error("{0}")]
     System(#[from] io::Error),
-    /// The name servers have none, or are none.
+    /// The name servers found no address, or can't be asked.
     #[error("{0}")]
     Dns(#[from] NetError),
-    /// The file of name servers.
+    /// The file of name servers can't be read.
     #[error("cannot read {0}: {1}")]
     Conf(PathBuf, #[source] io::Error),
-    /// The same.
+    /// The file of name servers is invalid.
     #[error("{0}: {1}")]
     Syntax(PathBuf, #[source] NetError),
-    /// The name is there, without an address.
+    /// The name exists, but has no address.
     #[error("the name has no address")]
     NoAddress,
-    /// It is no zone.
+    /// The name is no zone.
     #[error("no SOA record")]
     NoSerial,
 }
@@ -57,7 +57,7 @@ impl Source {
         }
     }
 
-    /// The addresses of a host, with port 0, each once. Blocks.
+    /// Returns the addresses of a host, with port 0, each once. Blocks.
     pub(super) fn addresses(&self, host: &str) -> Result<Vec<SocketAddr>, LookupError> {
         let found: Vec<SocketAddr> = match &self.resolv_conf {
             None => (host, 0).to_socket_addrs()?.collect(),
@@ -79,7 +79,7 @@ impl Source {
         Ok(each_once)
     }
 
-    /// The serial number of a zone. Blocks.
+    /// Returns the serial number of a zone. Blocks.
     pub(super) fn serial(&self, zone: &str) -> Result<u32, LookupError> {
         let path = self.resolv_conf.as_deref();
         let resolver = resolver(path.unwrap_or(Path::new(SYSTEM_CONF)))?;
@@ -96,11 +96,11 @@ impl Source {
     }
 }
 
-/// A resolver by what stands in the files now, those of the system's hosts included: look-ups are rare,
-/// and files change.
+/// Creates a resolver from the present contents of the files, the system's hosts file included. Look-ups are rare, and
+/// files change.
 fn resolver(path: &Path) -> Result<TokioResolver, LookupError> {
     let (config, mut options) = read(path)?;
-    // What is remembered is ours to decide.
+    // pgweir has its own cache.
     options.cache_size = 0;
     options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
     let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
@@ -108,10 +108,10 @@ fn resolver(path: &Path) -> Result<TokioResolver, LookupError> {
     Ok(builder.build()?)
 }
 
-/// Is there such a file, with a name server?
+/// Checks that the file exists and names a name server.
 ///
 /// # Errors
-/// If not.
+/// When the check fails.
 pub(crate) fn check_resolv_conf(path: Option<&str>) -> Result<(), LookupError> {
     path.filter(|path| !path.is_empty())
         .map_or(Ok(()), |path| read(Path::new(path)).map(drop))
@@ -122,14 +122,14 @@ fn read(path: &Path) -> Result<(ResolverConfig, ResolverOpts), LookupError> {
     parse(&text).map_err(|error| LookupError::Syntax(path.into(), error))
 }
 
-/// A `resolv.conf`. As elsewhere, a name server may be `[ADDRESS]:PORT`.
+/// Parses a `resolv.conf`. As in other programs, a name server may be `[ADDRESS]:PORT`.
 fn parse(text: &str) -> Result<(ResolverConfig, ResolverOpts), NetError> {
     let mut ported = Vec::new();
     let mut plain = String::with_capacity(text.len());
     for line in text.lines() {
         match name_server(line) {
             Some((address, port)) => {
-                // In the place of the real one, which the parser could not read: 0.0.0.1 and so on.
+                // Replaces the real address, which the parser could not read, with 0.0.0.1 and so on.
                 let stand_in = Ipv4Addr::from(1 + ported.len() as u32);
                 ported.push((stand_in, address, port));
                 plain.push_str(&format!("nameserver {stand_in}\n"));
@@ -153,14 +153,14 @@ fn parse(text: &str) -> Result<(ResolverConfig, ResolverOpts), NetError> {
     Ok((config, options))
 }
 
-/// `nameserver [ADDRESS]:PORT`
+/// Parses `nameserver [ADDRESS]:PORT`.
 fn name_server(line: &str) -> Option<(IpAddr, u16)> {
     let named = line.trim().strip_prefix("nameserver")?.trim();
     let (address, port) = named.strip_prefix('[')?.split_once("]:")?;
     Some((address.parse().ok()?, port.parse().ok()?))
 }
 
-/// A thread that looks names up has nothing else to do.
+/// Blocks until a look-up ends. A thread that looks names up has nothing else to do.
 fn wait<T>(look_up: impl Future<Output = T>) -> io::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

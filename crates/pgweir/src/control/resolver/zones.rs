@@ -1,4 +1,4 @@
-//! Looks from time to time whether a zone's serial has changed, and has its names looked up again.
+//! Checks periodically whether a zone's serial has changed, and if so looks up the zone's names again.
 
 use std::{
     sync::{Arc, Weak},
@@ -9,7 +9,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 
 use super::Resolver;
 
-/// Runs until the resolver is gone. `changed` tells of another period.
+/// Runs until the resolver is dropped. `changed` signals a new period.
 pub(super) fn watch(changed: &Receiver<()>, resolver: &Weak<Resolver>) {
     loop {
         let Some(period_us) = resolver.upgrade().map(|resolver| resolver.zone_period_us()) else {
@@ -45,12 +45,12 @@ fn check(resolver: &Arc<Resolver>) {
     }
 }
 
-/// Serials count in a circle.
+/// Returns whether `new` is later than `old`. Serials wrap around.
 fn is_newer(old: u32, new: u32) -> bool {
     (new.wrapping_sub(old) as i32) > 0
 }
 
-/// The zone of a host: all behind the first dot.
+/// Returns the zone of a host: everything after the first dot.
 pub(super) fn zone_of(host: &str) -> Option<&str> {
     let (_, zone) = host.split_once('.')?;
     (!zone.trim_matches('.').is_empty()).then_some(zone)

@@ -1,4 +1,4 @@
-//! What follows from the facts of a database.
+//! Derives conclusions from the facts of a database.
 
 use std::collections::HashMap;
 
@@ -11,31 +11,31 @@ use super::{
 };
 use crate::session::scan::Effects;
 
-/// So many functions and relations that are not clean are remembered, for SHOW OPAQUE.
+/// The largest number of functions and relations that are remembered for SHOW OPAQUE.
 const SUSPECTS_MAX: usize = 1000;
 
-/// What follows from the facts.
+/// The conclusions from the facts.
 #[derive(Debug, Default)]
 pub(in crate::session::certificates) struct Conclusions {
     pub(in crate::session::certificates) every_text: Effects,
-    /// Why every text is opaque.
+    /// The reason why every text is opaque.
     pub(in crate::session::certificates) opaque_reason: Option<String>,
-    /// Why a server with opaque dirt can't be cleaned.
+    /// The reason why a server connection can't be cleaned after opaque statements.
     pub(in crate::session::certificates) unclean_reason: Option<String>,
-    /// Each session may hold something from its login on, by an event trigger.
+    /// Whether each session may have session state from its login on, because of an event trigger.
     pub(in crate::session::certificates) logins_leave_state: bool,
-    /// What calls by OID leave behind.
+    /// Effects of calls by OID.
     pub(in crate::session::certificates) calls: HashMap<u32, Effects>,
-    /// Functions, and what a call leaves behind.
+    /// Functions, and the effects of a call.
     pub(in crate::session::certificates) functions: Vec<(Box<str>, Effects)>,
-    /// Relations, and what reading and writing them leaves behind.
+    /// Relations, and the effects of reading and of writing them.
     pub(in crate::session::certificates) relations: Vec<(Box<str>, Effects, Effects)>,
-    /// Functions and relations that are not clean, for people.
+    /// Functions and relations that are not clean, as shown to administrators.
     pub(in crate::session::certificates) suspects: Vec<Suspect>,
 }
 
 impl Facts {
-    /// What follows from them.
+    /// Derives the conclusions.
     pub(in crate::session::certificates) fn conclude(&mut self) -> Conclusions {
         let mut found = Conclusions::default();
         if self.too_much || !self.is_whole {
@@ -104,7 +104,7 @@ impl Facts {
         found
     }
 
-    /// What nodes are called in reasons.
+    /// Returns the names of nodes in reasons.
     fn named_nodes(&self) -> HashMap<u32, String> {
         let functions = self.functions.iter();
         let functions = functions.map(|(at, _, name)| (at.number(), format!("function {name}")));
@@ -119,7 +119,7 @@ impl Facts {
         functions.chain(relations).chain(others).collect()
     }
 
-    /// Why a node is opaque, in words.
+    /// Returns the reason why a node is opaque, as a sentence.
     fn explain(&self, names: &HashMap<u32, String>, at: At) -> Option<Box<str>> {
         if !self.graph.bits(at).contains(Effects::OPAQUE) {
             return None;
