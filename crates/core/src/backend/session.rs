@@ -136,7 +136,7 @@ pub const SIGNALS: Effects = Effects::TERMINATES.and(Effects::CANCELS);
 /// The client whose sequence values (`currval`, `lastval`) a server has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Sequences {
-    /// It has none.
+    /// The server has no sequence values.
     #[default]
     None,
     /// The server has those of the client with this id.
