@@ -71,9 +71,9 @@ pub struct Replies {
 /// The kind of message that the server's next reply may answer, before the end of a request.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Front {
-    /// A message about a statement.
+    /// Whether it may answer a message about a statement.
     pub is_mark: bool,
-    /// A Describe that is to be noted.
+    /// Whether it may answer a Describe whose result pgweir notes.
     pub is_describe: bool,
 }
 
