@@ -25,7 +25,7 @@ pub enum Stage {
 pub struct TakenOverListener {
     /// The notifications that the former process has received, as whole messages.
     pub notified: Vec<u8>,
-    /// It has been told that it may begin.
+    /// Whether the former process was asked to begin.
     pub ready_was_sent: bool,
 }
 

@@ -1,7 +1,8 @@
 //! Statements that the server gets under the names that its client gave them, since SQL speaks of these.
 //!
-//! Making one may fail, for what it speaks of may be gone. Directly that shows when it is executed, so what the server
-//! has said is kept for then ([`FailedStatements`](crate::session::FailedStatements)), and a transaction does not suffer by it.
+//! Making such a statement may fail, since the objects in it may be gone. On a direct connection the client would get
+//! that error at EXECUTE, so pgweir keeps the server's error until then
+//! ([`FailedStatements`](crate::session::FailedStatements)), and no transaction fails for it.
 
 use std::{borrow::Cow, sync::Arc};
 
