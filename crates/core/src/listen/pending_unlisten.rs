@@ -21,7 +21,7 @@ pub enum UnlistenedChannels {
     Nothing,
     /// These channels.
     These(Vec<Channel>),
-    /// All of them.
+    /// All channels.
     All,
 }
 
