@@ -1,5 +1,6 @@
-//! Joins one client with one lent server while they belong together: the only module that moves
-//! bytes from one to the other.
+//! Relays messages between a client connection and the server connection that is lent to it. This is the only module
+//! that moves bytes from one to the other. Bytes of either side come in; actions that send them, and changes of the
+//! pool's statistics, go out.
 
 mod backpressure;
 mod buffered_messages;
@@ -36,7 +37,7 @@ use crate::{
 };
 
 impl Worker {
-    /// Bytes of a client that has a server.
+    /// Handles the bytes of a client that has a server connection.
     #[inline]
     pub(crate) fn relay_up(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
         let settings = &self.snapshot.config.settings;
@@ -62,9 +63,9 @@ impl Worker {
             return;
         };
         pool.use_current_catalog();
-        // A server of its own keeps what the client makes there.
+        // A server connection that belongs to one client keeps what the client makes there.
         let is_shared = server.owner.is_none();
-        // What cleans the server for the client may be in front of its first request.
+        // The queries that clean the server for this client may be in front of the client's first request.
         let replies = &server.replies;
         if replies.is_settled() || replies.owed_to_client() == 0 && replies.is_synced() {
             client.request_at = now;
@@ -110,13 +111,13 @@ impl Worker {
             self.retire_servers_of_database(&name, now, out);
         }
         match ran {
-            // A lone Flush or the end of a message changes nothing that a reply would tell us of.
+            // A lone Flush or the end of a message changes nothing that a reply would report.
             Ok(()) => self.release_if_done(server_conn, now, out),
             Err(stopped) => self.stopped(conn, server_conn, stopped, now, out),
         }
     }
 
-    /// A client's bytes go no further.
+    /// Handles the reason why a client's bytes are not sent to the server.
     #[cold]
     fn stopped(
         &mut self,
@@ -133,7 +134,7 @@ impl Worker {
         }
     }
 
-    /// Bytes of a server that has logged in.
+    /// Handles the bytes of a server that has logged in.
     #[inline]
     pub(crate) fn relay_down(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
         let Some(server) = self.table.server(conn) else {
@@ -147,7 +148,7 @@ impl Worker {
         }
         let mut run = Run::default();
         let mut at = 0;
-        // What was looked at may have changed everything: ask anew each time.
+        // Each inspected message may have changed everything, so the loop looks the server up each time.
         while let Some(server) = self.table.server(conn) {
             let front = server.replies.front();
             let expected = Expected {
@@ -156,7 +157,8 @@ impl Worker {
                 describes: front.is_describe,
                 checks: server.replies.is_awaited(),
                 rows: server.session.awaits_rows(),
-                // In doubt, whatever is said tells that a request of our own is being answered.
+                // While it is uncertain which replies have arrived, any message shows that the server is answering an
+                // internal query.
                 tags: server.session.reads_command_tags() || server.replies.is_uncertain(),
             };
             let step = match server.stream.next(bytes, &mut at, expected) {
@@ -172,7 +174,7 @@ impl Worker {
             let to = server.relays_for().filter(|_| !swallow);
             match step {
                 Step::Pass { start, end } => {
-                    // A description may have been too long to be looked at.
+                    // A description may have been too long to be inspected.
                     server.params = None;
                     run.add(to, start, end, out);
                 }
@@ -192,7 +194,7 @@ impl Worker {
                     }
                     let passed = self.handle_message(conn, &bytes[start..end], now, out);
                     if self.table.server(conn).is_none() {
-                        // It was closed for what it said, and its client with it.
+                        // The server connection was closed because of this message, and its client connection too.
                         run = Run::default();
                         break;
                     }
@@ -213,11 +215,11 @@ impl Worker {
         {
             pool.stats.now.sent += bytes.len() as u64;
         }
-        // Only now, since a server with unread bytes must not go to another client.
+        // This comes last, since a server with unread bytes must not be lent to another client.
         self.finish_server_bytes(conn, was_lent, now, out);
     }
 
-    /// The same as for a message that came whole.
+    /// Does the same for a message that was buffered until it was complete.
     #[cold]
     fn handle_held_message(
         &mut self,
@@ -241,7 +243,7 @@ impl Worker {
         self.follow_message(conn, message[0], run, now, out);
     }
 
-    /// Takes note of a whole message of a server. `true` if it may be passed on.
+    /// Processes a whole message of a server. Returns whether the message may be passed to the client.
     #[inline]
     fn handle_message(
         &mut self,
@@ -301,7 +303,7 @@ impl Worker {
         }
     }
 
-    /// What a message of a server sets off, once it is on its way to the client.
+    /// Does what follows from a server's message once that message is on its way to the client.
     #[inline]
     fn follow_message(
         &mut self,
@@ -325,7 +327,7 @@ impl Worker {
             return self.server_fault(conn, &"ReadyForQuery with an unknown status", now, out);
         }
         if server.replies.front_mark().is_some() {
-            // An error that was too long to be looked at.
+            // The error was too long to be inspected.
             let marks = server.replies.take_marks();
             self.undo(conn, marks);
         }
@@ -349,7 +351,7 @@ impl Worker {
         }
     }
 
-    /// The server reads COPY data: there will be none if its client has left.
+    /// Ends the COPY that a server has begun to read if the client has left, since no data will come.
     #[cold]
     fn copy_began(&mut self, conn: Token, run: &mut Run, now: Time, out: &mut Actions) {
         if let Some(server) = self.table.server(conn)
@@ -360,14 +362,14 @@ impl Worker {
         }
     }
 
-    /// All that has come of a server is handled: is its client, or its cleaning, done?
+    /// Checks, after all received bytes of a server are handled, whether its client or its cleaning is done.
     #[inline]
     fn finish_server_bytes(&mut self, conn: Token, was_lent: bool, now: Time, out: &mut Actions) {
         let Some(server) = self.table.server(conn) else {
             return;
         };
         match &server.duty {
-            // Who has just been lent it has yet to be read.
+            // If the server was lent during this call, its new client's messages have yet to be read.
             Duty::Lent(exchange) if was_lent && exchange.phase().relays() => {
                 let client = exchange.client();
                 self.read_on_if_answered(conn, client, out);
@@ -375,7 +377,7 @@ impl Worker {
             }
             Duty::Cleaning { .. } => self.continue_cleaning(conn, now, out),
             Duty::Idle if !server.stream.is_quiet() => {
-                // It has begun to speak of itself, and is not lent until it has finished.
+                // The server has begun an asynchronous message, so it is not lent until that message is complete.
                 let pool = server.pool();
                 if let Some(pool) = self.pool(pool) {
                     pool.idle.retain(|&idle| idle != conn);
@@ -386,7 +388,7 @@ impl Worker {
         }
     }
 
-    /// A request of a client was answered.
+    /// Updates the statistics after a client's request was answered.
     #[inline]
     fn client_request_done(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let Some(server) = self.table.server(conn) else {
@@ -421,7 +423,7 @@ impl Worker {
         }
     }
 
-    /// ErrorResponse: `true` if the client is to see it as it is.
+    /// Processes an ErrorResponse. Returns whether the client gets it unchanged.
     #[cold]
     pub(super) fn handle_error(
         &mut self,
@@ -444,7 +446,7 @@ impl Worker {
         };
         if report.routine == STALE_PLAN.as_bytes()
             && let Some(server) = self.table.server(conn)
-            // A client's own EXECUTE says nothing of the statements that servers share.
+            // A client's SQL EXECUTE says nothing about the statements that clients share.
             && !matches!(server.replies.current(), Some(Request::Simple))
         {
             server.shared.catalog.plan_is_stale();
@@ -463,10 +465,10 @@ impl Worker {
             return false;
         };
         if matches!(report.severity, b"FATAL" | b"PANIC") {
-            // The server is about to close. How its client is told depends on what it was doing.
+            // The server is about to close. The error that the client gets depends on what the server was doing.
             server.last_words = Some(Words::of(&report));
             if matches!(server.duty, Duty::Idle) {
-                // It may take its time, and must not be lent meanwhile.
+                // The server may take its time to close, and must not be lent meanwhile.
                 out.list.push(Action::Close(conn));
                 self.server_gone(conn, &Closed::Eof, now, out);
             }
@@ -483,7 +485,7 @@ impl Worker {
         true
     }
 
-    /// A transaction was begun in statement mode.
+    /// Refuses a transaction that was begun in statement mode.
     #[cold]
     fn refuse_transaction(&mut self, client: Token, server: Token, now: Time, out: &mut Actions) {
         if let Some(server) = self.table.server(server) {
@@ -492,7 +494,7 @@ impl Worker {
         self.refuse(client, &Fault::StatementMode, now, out);
     }
 
-    /// A server is lost while a client has it. `true` if the client can stay.
+    /// Reports to a client that its server connection is lost. Returns whether the client connection can stay open.
     pub(crate) fn report_server_loss(
         &mut self,
         client_conn: Token,
@@ -517,7 +519,7 @@ impl Worker {
         client.duty = ClientDuty::Idle;
         if must_go {
             if loss.mid_message {
-                // The client is in the middle of a message: no error would be understood.
+                // The client is in the middle of a message, so it would not understand an error.
                 self.close_client(client_conn, &loss.fault.to_string(), now, out);
             } else {
                 self.refuse(client_conn, &loss.fault, now, out);
@@ -538,7 +540,7 @@ impl Worker {
     }
 }
 
-/// May something else have to be said before it, or in its place?
+/// Returns whether pgweir may have to send another message before this one or instead of it.
 fn stands_alone(tag: u8) -> bool {
     matches!(
         tag,

@@ -1,37 +1,37 @@
-//! Names of prepared statements that mean on a server what they mean to its client.
+//! Keeps the names of prepared statements that have the same meaning on a server as for its client.
 
-/// The names of the present client's prepared statements that its server knows by the same names, until the session
-/// is looked at the next time: since SQL speaks of them, or of all (`pg_prepared_statements`).
+/// The names of the client's prepared statements that the server knows by the same names, until the next inspection:
+/// SQL refers to these, or to all of them (`pg_prepared_statements`).
 #[derive(Debug, Default)]
 pub struct ClientNames {
     named: Vec<(Box<[u8]>, NameState)>,
     all: bool,
-    /// The texts that SQL has prepared, by their names, as far as they were seen.
+    /// The texts that SQL has prepared, by name, as far as pgweir saw them.
     prepared: Vec<Prepared>,
-    /// Something out of sight may have prepared others.
+    /// Whether a text that pgweir can't read may have prepared others.
     has_hidden: bool,
 }
 
 /// A name, and the text that was prepared under it.
 type Prepared = (Box<[u8]>, Box<[u8]>);
 
-/// What a name is to the server.
+/// The meaning of a name on the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NameState {
     /// The client's statement.
     Prepared,
-    /// Nothing: an empty statement of this name, for the DEALLOCATE behind it.
+    /// An empty statement of this name, for the DEALLOCATE behind it.
     StandInLeaving,
-    /// An empty statement, since something has failed before a DEALLOCATE, or only the name is to be seen.
+    /// An empty statement, since an error came before a DEALLOCATE, or since only the name must be visible.
     StandIn,
-    /// The client's statement could not be made, or is not to be.
+    /// The client's statement could not be made, or must not be.
     Missing,
-    /// SQL speaks of this name, and the client had no statement of it: SQL may make one.
+    /// SQL refers to this name, and the client had no such statement: SQL may make one.
     Mentioned,
 }
 
 impl ClientNames {
-    /// Of more names than this the session is looked at, so that they can be forgotten.
+    /// Above this number of names the session is inspected, so that the names can be dropped.
     const NAMES_MAX: usize = 1000;
 
     fn state(&self, name: &[u8]) -> Option<NameState> {
@@ -46,40 +46,40 @@ impl ClientNames {
         }
     }
 
-    /// Is there none?
+    /// Returns whether there is no name.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.named.is_empty() && !self.all
     }
 
-    /// Is the session to be looked at before anything else, so that the names are the client's alone again?
+    /// Returns whether the session must be inspected first, so that the names are only the client's again.
     #[must_use]
     pub fn need_inspection(&self) -> bool {
         let is_spoken = |(_, state): &(_, NameState)| *state == NameState::Mentioned;
         self.all || self.named.len() > Self::NAMES_MAX || !self.named.iter().all(is_spoken)
     }
 
-    /// Does the server know the client's statement by this name?
+    /// Returns whether the server knows the client's statement by this name.
     #[must_use]
     pub fn has(&self, name: &[u8]) -> bool {
         self.is_prepared(name) || self.all && !self.is_missing(name)
     }
 
-    /// Does it know all of them?
+    /// Returns whether the server knows all the client's names.
     #[must_use]
     pub fn has_all(&self) -> bool {
         let is_missed = |(_, state): &(_, NameState)| *state == NameState::Missing;
         self.all && !self.named.iter().any(is_missed)
     }
 
-    /// May SQL have made it?
+    /// Returns whether SQL may have made this statement.
     #[must_use]
     pub fn is_mentioned(&self, name: &[u8]) -> bool {
         self.state(name) == Some(NameState::Mentioned)
     }
 
-    /// Was it given to the server, or something else in its place?
+    /// Returns whether the server has the client's statement of this name, or a stand-in.
     #[must_use]
     pub fn is_prepared(&self, name: &[u8]) -> bool {
         let state = self.state(name);
@@ -89,34 +89,34 @@ impl ClientNames {
         )
     }
 
-    /// Is something else known by this name?
+    /// Returns whether a stand-in has this name.
     #[must_use]
     pub fn is_stand_in(&self, name: &[u8]) -> bool {
         self.state(name) == Some(NameState::StandIn)
     }
 
-    /// Was it not made, though it was wanted?
+    /// Returns whether the statement could not be made.
     #[must_use]
     pub fn is_missing(&self, name: &[u8]) -> bool {
         self.state(name) == Some(NameState::Missing)
     }
 
-    /// The server gets it.
+    /// Notes that the server gets the client's statement.
     pub fn give(&mut self, name: &[u8]) {
         self.set(name, NameState::Prepared);
     }
 
-    /// The server gets something else of this name.
+    /// Notes that the server gets a stand-in of this name.
     pub fn stand_in(&mut self, name: &[u8]) {
         self.set(name, NameState::StandIn);
     }
 
-    /// The same, and it is about to be deallocated.
+    /// Notes that the server gets a stand-in that is about to be deallocated.
     pub fn leave(&mut self, name: &[u8]) {
         self.set(name, NameState::StandInLeaving);
     }
 
-    /// Something has failed, perhaps before it was deallocated.
+    /// Notes an error, perhaps before a stand-in was deallocated.
     pub fn failed(&mut self) {
         for (_, state) in &mut self.named {
             if *state == NameState::StandInLeaving {
@@ -125,19 +125,19 @@ impl ClientNames {
         }
     }
 
-    /// What has stood in is gone.
+    /// Notes that a stand-in is gone.
     pub fn gone(&mut self, name: &[u8]) {
         self.named.retain(|(known, _)| **known != *name);
     }
 
-    /// SQL speaks of a name that the client has not given to any statement.
+    /// Notes that SQL refers to a name that the client has given to no statement.
     pub fn mention(&mut self, name: &[u8]) {
         if self.state(name).is_none() {
             self.set(name, NameState::Mentioned);
         }
     }
 
-    /// SQL prepares this text under this name, if nothing has that.
+    /// Notes that SQL prepares this text under this name, if the name is free.
     pub fn prepare(&mut self, name: &[u8], text: &[u8]) {
         if self.prepared.len() >= Self::NAMES_MAX {
             self.has_hidden = true;
@@ -146,45 +146,45 @@ impl ClientNames {
         }
     }
 
-    /// The texts that SQL may have prepared under a name, of those that were seen.
+    /// Returns the texts that SQL may have prepared under a name, of those that pgweir saw.
     pub fn prepared(&self, name: &[u8]) -> impl Iterator<Item = &[u8]> {
         let of_name = self.prepared.iter().filter(move |(of, _)| **of == *name);
         of_name.map(|(_, text)| &**text)
     }
 
-    /// Something runs that may prepare statements out of sight.
+    /// Notes a text that may prepare statements that pgweir can't see.
     pub fn hide(&mut self) {
         self.has_hidden = true;
     }
 
-    /// May there be statements that were prepared out of sight?
+    /// Returns whether there may be statements that pgweir did not see.
     #[must_use]
     pub fn has_hidden(&self) -> bool {
         self.has_hidden
     }
 
-    /// This one was not made known.
+    /// Notes that the server did not get this statement.
     pub fn miss(&mut self, name: &[u8]) {
         self.set(name, NameState::Missing);
     }
 
-    /// All are from here on.
+    /// Notes that the server knows all names from now on.
     pub fn prepare_all_names(&mut self) {
         self.all = true;
     }
 
-    /// The server gets a statement by another name.
+    /// Notes that the server gets a statement by another name.
     pub fn mixed(&mut self) {
         self.all = false;
     }
 
-    /// The client's names are its own again. What SQL has prepared stays.
+    /// Drops the client's names. The statements that SQL has prepared stay.
     pub fn forget(&mut self) {
         self.named.clear();
         self.all = false;
     }
 
-    /// None is any more.
+    /// Drops all names.
     pub fn clear(&mut self) {
         *self = Self::default();
     }

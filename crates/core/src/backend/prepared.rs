@@ -1,4 +1,4 @@
-//! The statements that one server holds for us.
+//! Keeps the statements that pgweir has prepared on one server.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use lru::LruCache;
 
 use crate::session::{Literals, Settings, Statement};
 
-/// The statements that one server holds for us, by id; the one that was used last is kept longest.
+/// The statements that pgweir has prepared on one server, by id; the statement that was used last is kept longest.
 ///
-/// It says what will be true once all that was sent is answered: what fails on the way is taken
-/// back ([`Prepared::forget`], [`Prepared::restore`]).
+/// The list says what will be true once all messages are answered: failures undo their changes ([`Prepared::forget`],
+/// [`Prepared::restore`]).
 #[derive(Debug)]
 pub struct Prepared {
     held: LruCache<u64, Held>,
@@ -23,20 +23,20 @@ struct Held {
     generation: u32,
     version: Version,
     analysed: Analysed,
-    /// The id of the client that used it last.
+    /// The id of the client that used the statement last.
     user: u64,
-    /// It was analysed with the privileges of a role.
+    /// Whether the statement was analysed with the privileges of a role.
     is_of_role: bool,
 }
 
-/// Under which settings a statement was analysed: what its literals mean.
+/// The settings under which a statement was analysed, which decide what its literals mean.
 #[derive(Debug)]
 enum Analysed {
-    /// Under those that its next use finds, since all plans were discarded.
+    /// The settings that its next use finds, since all plans were discarded.
     Anew,
-    /// Under these.
+    /// These settings.
     Under(Settings),
-    /// Nobody knows: under what its last user had at the time.
+    /// Unknown settings: those that its last user had at the time.
     Unknown,
 }
 
@@ -52,22 +52,22 @@ impl Held {
     }
 }
 
-/// For whom a statement is made, and under which settings; `None` if nobody knows them.
+/// The client that a statement is made for, and its settings; `None` if these are unknown.
 pub(crate) type User = (u64, Option<Settings>);
 
-/// What a statement that a server holds takes and gives.
+/// The parameters and columns of a prepared statement on a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Version {
-    /// The schema under which it was made; `None` if nobody knows.
+    /// The schema under which the statement was made; `None` if it is unknown.
     pub schema: Option<u32>,
-    /// A digest of its parameters, if the server has told.
+    /// A digest of the parameters, if the server has described them.
     pub params: Option<u64>,
-    /// A digest of its columns, if the server has told.
+    /// A digest of the columns, if the server has described them.
     pub columns: Option<u64>,
 }
 
 impl Version {
-    /// Of a statement that is made under this schema.
+    /// Returns the shape of a statement that is made under this schema.
     fn new(schema: Option<u32>) -> Self {
         Self {
             schema,
@@ -87,14 +87,14 @@ impl Default for Prepared {
 }
 
 impl Prepared {
-    /// Does the server have it? If so, it was used just now.
+    /// Returns whether the server has the statement, and marks it as just used.
     #[inline]
     pub fn touch(&mut self, id: u64) -> bool {
         self.held.get(&id).is_some()
     }
 
-    /// Does the server have it, as good as new? A client that makes a statement anew gets one that
-    /// was made after all changes of the schema that are known, or that the server has complained of.
+    /// Returns whether the server has the statement, as good as new. A client that makes a statement again gets one
+    /// that was made after all schema changes that are known, or that a server's error has shown.
     #[must_use]
     pub fn is_fresh(&self, id: u64, schema: u32) -> bool {
         let held = self.held.peek(&id);
@@ -105,7 +105,7 @@ impl Prepared {
         })
     }
 
-    /// What the server's one takes and gives; `None` if it has none, or one that is made anew before it is used.
+    /// Returns the shape of the server's statement; `None` if it has none, or makes it again before its use.
     #[must_use]
     #[inline]
     pub fn version(&self, id: u64) -> Option<Version> {
@@ -113,7 +113,7 @@ impl Prepared {
         (held.generation == self.generation).then_some(held.version)
     }
 
-    /// Was it made since a server has said last that a plan is stale?
+    /// Returns whether the statement was made since a server last reported a stale plan.
     #[must_use]
     #[inline]
     pub fn is_trusted(&self, id: u64) -> bool {
@@ -121,7 +121,7 @@ impl Prepared {
         held.is_some_and(|held| held.generation == self.generation)
     }
 
-    /// The server has told what it takes and gives.
+    /// Notes the parameters and columns that the server has described.
     pub fn told(&mut self, id: u64, params: Option<u64>, columns: Option<u64>) {
         if let Some(held) = self.held.peek_mut(&id) {
             held.version.params = params.or(held.version.params);
@@ -129,8 +129,8 @@ impl Prepared {
         }
     }
 
-    /// Do the literals of the server's statement mean what this client wants them to mean? A client that has
-    /// used the statement last goes on with it whatever it has set since, as it would do with a server of its own.
+    /// Returns whether the literals of the server's statement mean what this client wants. The client that used the
+    /// statement last keeps it whatever the client has set since, as on a direct connection.
     pub fn is_analysed_for(&mut self, id: u64, user: u64, settings: Option<&Settings>) -> bool {
         let Some(held) = self.held.peek_mut(&id) else {
             return false;
@@ -138,7 +138,7 @@ impl Prepared {
         let is_alike = held.is_analysed_under(settings);
         if is_alike || held.user == user {
             held.user = user;
-            // PostgreSQL analyses it anew when its tables change, under what is set then.
+            // PostgreSQL analyses the statement again when its tables change, under the settings of that moment.
             match (&held.analysed, settings.filter(|_| is_alike)) {
                 (Analysed::Under(known), Some(settings)) if known.is_same(settings) => {}
                 (_, Some(settings)) => held.analysed = Analysed::Under(settings.clone()),
@@ -149,14 +149,15 @@ impl Prepared {
         false
     }
 
-    /// The same for a client that makes the statement, so that what it has used before does not count.
+    /// Returns the same for a client that makes the statement, so that its earlier use does not count.
     #[must_use]
     pub fn is_analysed_under(&self, id: u64, settings: Option<&Settings>) -> bool {
         let held = self.held.peek(&id);
         held.is_some_and(|held| held.is_analysed_under(settings))
     }
 
-    /// All plans were discarded: a statement is analysed anew when it is used, but its bytes are not read again.
+    /// Notes that all plans were discarded: a statement is analysed again at its next use, but its bytes are not read
+    /// again.
     pub fn plans_discarded(&mut self) {
         for (_, held) in &mut self.held {
             if held.statement.literals() < Literals::Bytes {
@@ -165,7 +166,7 @@ impl Prepared {
         }
     }
 
-    /// The server gets it, under this schema and for this client.
+    /// Adds a statement that is sent to the server, under this schema and for this client.
     pub fn add(&mut self, statement: Arc<Statement>, schema: u32, user: User) {
         self.hold(statement, Some(schema), user);
     }
@@ -190,7 +191,7 @@ impl Prepared {
         self.held.push(held.statement.id(), held);
     }
 
-    /// The one that has gone unused for longest, if more than `most` would be held with one more.
+    /// Removes the statement that was unused for longest, if one more statement would exceed `most`.
     pub fn evict(&mut self, most: usize) -> Option<Arc<Statement>> {
         if self.held.len() < most.max(1) {
             return None;
@@ -198,40 +199,40 @@ impl Prepared {
         self.held.pop_lru().map(|(_, held)| held.statement)
     }
 
-    /// It has not come to be, or is gone.
+    /// Removes a statement that was not made, or is gone.
     pub fn forget(&mut self, id: u64) {
         self.held.pop(&id);
     }
 
-    /// It is still there: its Close was skipped.
+    /// Restores a statement whose Close was skipped.
     pub fn restore(&mut self, statement: Arc<Statement>) {
         self.hold(statement, None, (0, None));
     }
 
-    /// All of them, which are about to be closed.
+    /// Takes all statements, which are about to be closed.
     pub fn take_all(&mut self) -> Vec<Arc<Statement>> {
         let taken = std::iter::from_fn(|| self.held.pop_lru());
         taken.map(|(_, held)| held.statement).collect()
     }
 
-    /// All are gone (`DISCARD ALL`, `DEALLOCATE ALL`).
+    /// Removes all statements (`DISCARD ALL`, `DEALLOCATE ALL`).
     pub fn clear(&mut self) {
         self.held.clear();
     }
 
-    /// So often has a server said that a plan is stale: what was made before is not what a new one would be.
+    /// Sets how often a server has reported a stale plan: a statement made before may differ from a new one.
     #[inline]
     pub fn trust_since(&mut self, stale_plans: u32) {
         self.generation = stale_plans;
     }
 
-    /// How many there are.
+    /// Returns the number of statements.
     #[must_use]
     pub fn len(&self) -> usize {
         self.held.len()
     }
 
-    /// None at all?
+    /// Returns whether there is no statement.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()

@@ -68,16 +68,16 @@ pub struct Replies {
     is_full: bool,
 }
 
-/// What the next answer may be to, before the end of a request.
+/// The kind of message that the server's next reply may answer, before the end of a request.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Front {
-    /// A message about a statement.
+    /// Whether it may answer a message about a statement.
     pub is_mark: bool,
-    /// A Describe that is to be noted.
+    /// Whether it may answer a Describe whose result pgweir notes.
     pub is_describe: bool,
 }
 
-/// A request that was sent to its end.
+/// A request that was sent completely.
 #[derive(Debug)]
 struct Sent {
     request: Request,
@@ -92,7 +92,7 @@ impl Replies {
         match tag {
             frontend::QUERY | frontend::FUNCTION_CALL if self.skipping => {}
             frontend::QUERY | frontend::FUNCTION_CALL => self.simple(),
-            // Ignored, unless the COPY has failed and we have not heard of it yet.
+            // The server ignores this Sync, unless the COPY has failed and the error has not arrived yet.
             frontend::SYNC if self.copy_in => self.ignored_syncs += 1,
             frontend::SYNC => {
                 self.end_segment();
@@ -109,7 +109,7 @@ impl Replies {
             | frontend::DESCRIBE
             | frontend::EXECUTE
             | frontend::CLOSE => {
-                // In the middle of COPY data they are an error; the server's answer is not ours to guess.
+                // In the middle of COPY data these messages are an error; pgweir can't predict the server's reply.
                 self.is_uncertain |= self.copy_in;
                 self.begins_or_goes_on();
             }
@@ -117,14 +117,14 @@ impl Replies {
         }
     }
 
-    /// Notes a Parse or Close that goes to the server, ours or the client's.
+    /// Notes a Parse or Close that pgweir or the client sends to the server.
     #[inline]
     pub fn mark_sent(&mut self, mark: Mark) {
         self.begins_or_goes_on();
         self.marks.push(mark);
     }
 
-    /// A message of the extended protocol goes to the server.
+    /// Notes that a message of the extended protocol is sent to the server.
     #[inline]
     fn begins_or_goes_on(&mut self) {
         self.unsynced = true;
@@ -132,55 +132,55 @@ impl Replies {
         self.is_fenced = false;
     }
 
-    /// The answer that comes next may be to a check of ours.
+    /// Returns whether the next reply may answer a check that pgweir sent.
     #[must_use]
     #[inline]
     pub fn is_checking(&self) -> bool {
         self.awaited && self.marks.are_awaited()
     }
 
-    /// What the client's names stand for depends on answers to come: an earlier request may fail.
+    /// Returns whether the meaning of the client's names depends on outstanding replies: an earlier request may fail.
     #[must_use]
     #[inline]
     pub fn is_unsure(&self) -> bool {
         self.marks.are_unsure() || self.dropping.is_pending()
     }
 
-    /// A text goes to the server that takes all statements away.
+    /// Notes that a text is sent to the server that drops all statements.
     pub fn statements_dropped(&mut self) {
         self.dropping.begin();
     }
 
-    /// Has the request that is being sent such a text?
+    /// Returns whether the request that is being sent has such a text.
     #[must_use]
     pub fn drops_statements(&self) -> bool {
         self.dropping.has_begun()
     }
 
-    /// Nothing is certain before all requests that have been sent are answered.
+    /// Makes the statement names uncertain until all requests that were sent are answered.
     pub fn wait_for_all(&mut self) {
         self.dropping.set(self.requests.len());
     }
 
-    /// The client's next messages wait until all is certain.
+    /// Makes the client's next messages wait until the names are certain.
     pub fn wait(&mut self) {
         self.awaited = true;
     }
 
-    /// They go on, or are looked at anew.
+    /// Ends the wait: the client's messages are sent, or inspected again.
     #[inline]
     pub fn wait_no_longer(&mut self) {
         self.awaited = false;
         self.is_full = false;
     }
 
-    /// Do the client's next messages wait?
+    /// Returns whether the client's next messages wait.
     #[must_use]
     pub fn is_awaited(&self) -> bool {
         self.awaited
     }
 
-    /// Its next messages need wait no longer. Said once.
+    /// Returns whether the client's next messages need wait no longer. Returns `true` only once for each wait.
     #[inline]
     pub fn take_awaited(&mut self) -> bool {
         let done = self.awaited && !self.is_unsure() && !self.is_checking() && !self.holds_back();
@@ -188,32 +188,32 @@ impl Replies {
         done
     }
 
-    /// A Parse of the client that needs nothing of the server.
+    /// Notes a Parse of the client that pgweir answers without the server.
     pub fn answered_early(&mut self) {
         self.unsynced = true;
         self.early += 1;
     }
 
-    /// Nothing is outstanding that would have to be answered before a message that comes now.
+    /// Returns whether nothing is outstanding that the server would have to answer before the next message.
     #[must_use]
     pub fn is_fresh(&self) -> bool {
         self.is_queue_empty() && !self.asked && !self.copy_in && !self.is_uncertain
     }
 
-    /// The server skips what is sent now.
+    /// Returns whether the server skips the messages that are sent now.
     #[must_use]
     #[inline]
     pub fn is_skipping(&self) -> bool {
         self.skipping
     }
 
-    /// The answers that are to be sent before anything else that the server says.
+    /// Takes the number of replies that pgweir must send before the server's next message.
     #[inline]
     pub fn take_early(&mut self) -> u32 {
         std::mem::take(&mut self.early)
     }
 
-    /// The client has left: what only it would have waited for is not owed.
+    /// Notes that the client has left: replies that only the client would have waited for are no longer owed.
     pub fn client_left(&mut self) {
         self.early = 0;
         self.wait_no_longer();
@@ -231,7 +231,7 @@ impl Replies {
     }
 
     fn simple(&mut self) {
-        // In COPY data it is an error.
+        // In COPY data a Query is an error.
         self.is_uncertain |= self.copy_in;
         self.end_segment();
         self.request_sent(Request::Simple);
@@ -261,7 +261,7 @@ impl Replies {
         Some(sent.request)
     }
 
-    /// The number of the next request that is sent.
+    /// Returns the number of the next request that is sent.
     fn next_request(&self) -> u64 {
         self.answered + self.requests.len() as u64
     }
@@ -271,14 +271,14 @@ impl Replies {
         self.requests.is_empty() && self.marks.is_empty() && self.copy_ends.is_empty()
     }
 
-    /// The number at which the marks of the present request end.
+    /// Returns the number at which the marks of the present request end.
     #[inline]
     fn present_marks_end(&self) -> u64 {
         let present = self.requests.front();
         present.map_or(self.marks.next(), |sent| sent.marks_end)
     }
 
-    /// So many requests have left the queue.
+    /// Notes that this many requests have left the queue.
     #[inline]
     fn requests_gone(&mut self, count: usize) {
         if !Countdown::are_over([self.dropping, self.restoring]) {
@@ -287,23 +287,23 @@ impl Replies {
         }
     }
 
-    /// Notes a request of our own.
+    /// Notes an internal query.
     pub fn internal_query_sent(&mut self, own: InternalQuery) {
         self.push(Request::Internal(own));
     }
 
-    /// Notes a Sync of our own, behind messages that were noted before.
+    /// Notes a Sync that pgweir adds behind messages that were noted before.
     pub fn internal_sync_sent(&mut self, own: InternalQuery) {
         self.end_segment();
         self.internal_query_sent(own);
     }
 
-    /// The server reported an error: it reads no more COPY data, and in the extended protocol it
-    /// skips all up to the next Sync. Gives the marks of what failed or will be skipped, in the
-    /// order in which they were sent.
+    /// Notes that the server reported an error: the server reads no more COPY data, and in the extended protocol it
+    /// skips all messages up to the next Sync. Returns the marks of what failed or will be skipped, in the order in
+    /// which they were sent.
     #[must_use = "what they changed is to be undone"]
     pub fn failed(&mut self) -> Vec<Mark> {
-        // If it failed before it read anything, it will answer the Syncs that we thought ignored.
+        // If the request failed before the server read any data, the server will answer the Syncs that seemed ignored.
         self.is_uncertain |= self.ignored_syncs > 0;
         self.copy_in = false;
         let request = self.current();
@@ -311,7 +311,7 @@ impl Replies {
         self.take_marks()
     }
 
-    /// The marks before the end of the present request.
+    /// Takes the marks before the end of the present request.
     #[must_use = "what they changed is to be undone"]
     pub fn take_marks(&mut self) -> Vec<Mark> {
         let end = self.present_marks_end();
@@ -323,49 +323,49 @@ impl Replies {
         taken
     }
 
-    /// All marks that there are: the server is lost.
+    /// Takes all marks, since the server connection is lost.
     #[must_use = "what they changed is to be undone"]
     pub fn take_all_marks(&mut self) -> Vec<Mark> {
         self.marks.take(self.marks.next())
     }
 
-    /// The marks that are not answered yet. There may be many: not to be asked for each message.
+    /// Returns the marks that are not answered yet. There may be many, so no caller may use this for each message.
     pub fn marks(&self) -> impl Iterator<Item = &Mark> {
         self.marks.iter()
     }
 
-    /// Was a Parse of the unnamed statement sent that is not answered yet?
+    /// Returns whether a Parse of the unnamed statement was sent and is not answered yet.
     #[must_use]
     pub fn make_unnamed(&self) -> bool {
         self.marks.make_unnamed()
     }
 
-    /// The request that is being sent takes startup values of the client away.
+    /// Notes that the request that is being sent resets startup values of the client.
     pub fn startup_values_taken(&mut self) {
         self.restoring.begin();
     }
 
-    /// The client's next messages wait: startup values that an earlier request has taken away come back
-    /// first. COPY data belongs to that request.
+    /// Returns whether the client's next messages wait until pgweir has restored startup values that an earlier request
+    /// has reset. COPY data does not wait, since it belongs to that request.
     #[must_use]
     #[inline]
     pub fn holds_back(&self) -> bool {
         self.restoring.is_pending() && !self.copy_in
     }
 
-    /// All statements are gone: nothing of them is to be taken back.
+    /// Notes that all statements are gone, so that nothing of them has to be undone.
     pub fn statements_gone(&mut self) {
         self.marks.statements_gone();
     }
 
-    /// The mark that the next answer may be to.
+    /// Returns the mark that the next reply may answer.
     #[must_use]
     #[inline]
     pub fn front_mark(&self) -> Option<&Mark> {
         self.marks.front(self.present_marks_end())
     }
 
-    /// What the next answer may be to.
+    /// Returns the kind of message that the next reply may answer.
     #[must_use]
     #[inline]
     pub fn front(&self) -> Front {
@@ -378,11 +378,10 @@ impl Replies {
         }
     }
 
-    /// The server said ParseComplete or CloseComplete: the mark that this answers; `None` if it is
-    /// not the one that comes next.
+    /// Returns the mark that a ParseComplete or CloseComplete answers; `None` if that mark is not the next one.
     #[inline]
     pub fn completed(&mut self, kind: MarkKind) -> Option<Mark> {
-        // What was too long to be looked at is not noted.
+        // A reply that was too long to be inspected left its Describe in the queue.
         while self.take_describe(|_| true).is_some() {}
         let mark = self.front_mark()?;
         let is_duplicate = || matches!(mark.change(), Some(Change::Duplicate(..)));
@@ -394,17 +393,17 @@ impl Replies {
         mark
     }
 
-    /// The first mark is answered.
+    /// Removes the first mark, which is answered.
     fn take_front_mark(&mut self) -> Option<Mark> {
-        // What ends a COPY, in front of it, has ended none.
+        // An end of COPY data that was sent before this mark has ended no COPY.
         self.copy_ends.forget(self.answered, self.marks.first());
         self.marks.pop()
     }
 
-    /// The server said ReadyForQuery: the request that this ends, or `None` if it owed none.
+    /// Returns the request that a ReadyForQuery ends, or `None` if the server owed none.
     #[inline]
     pub fn ready(&mut self) -> Option<Request> {
-        // An error too long to be looked at may have ended the COPY.
+        // An error that was too long to be inspected may have ended the COPY.
         self.copy_in = false;
         if self.owes_client_first() {
             return Some(Request::Sync);
@@ -422,97 +421,97 @@ impl Replies {
             self.end_segment();
             return Some(Request::Sync);
         }
-        // The answer to a Sync that was thought ignored, or to what came after that one.
+        // This answers a Sync that seemed ignored, or messages after that Sync.
         self.is_uncertain.then_some(Request::Sync)
     }
 
-    /// The request whose replies arrive now.
+    /// Returns the request whose replies arrive now.
     #[must_use]
     #[inline]
     pub fn current(&self) -> Option<Request> {
         self.requests.front().map(|sent| sent.request)
     }
 
-    /// The request whose replies arrive now is the last one.
+    /// Returns whether the request whose replies arrive now is the last one.
     #[must_use]
     pub fn is_last(&self) -> bool {
         self.requests.len() + self.copy_ends.len() == 1 && !self.unsynced && !self.copy_in
     }
 
-    /// Nothing is owed, and nothing was begun that only a Sync could end.
+    /// Returns whether no reply is owed, and nothing was begun that only a Sync could end.
     #[must_use]
     #[inline]
     pub fn is_settled(&self) -> bool {
         self.is_queue_empty() && !self.unsynced && !self.copy_in
     }
 
-    /// May the server say more than what it says of itself?
+    /// Returns whether the server may send more than asynchronous messages.
     #[must_use]
     #[inline]
     pub fn is_asked(&self) -> bool {
         !self.is_settled() || self.is_uncertain
     }
 
-    /// All that the client has begun has come to its Sync.
+    /// Returns whether everything that the client has begun was ended by a Sync.
     #[must_use]
     pub fn is_synced(&self) -> bool {
         !self.unsynced && !self.copy_in && !self.is_uncertain
     }
 
-    /// The server was sent messages of the extended protocol that wait for their Sync.
+    /// Returns whether the server was sent messages of the extended protocol that wait for their Sync.
     #[must_use]
     pub fn is_unsynced(&self) -> bool {
         self.asked
     }
 
-    /// The server reads COPY data.
+    /// Returns whether the server reads COPY data.
     #[must_use]
     pub fn is_copy_in(&self) -> bool {
         self.copy_in
     }
 
-    /// Is it unknown whether the server skips a Query that is sent now, since messages of the extended
-    /// protocol without a Sync are not answered yet?
+    /// Returns whether it is unknown if the server skips a Query that is sent now, since messages of the extended
+    /// protocol without a Sync are not answered yet.
     #[must_use]
     #[inline]
     pub fn needs_fence(&self) -> bool {
         self.asked && !self.skipping && !self.is_fenced && !self.copy_in
     }
 
-    /// How many requests of the client are not answered yet.
+    /// Returns how many requests of the client are not answered yet.
     #[must_use]
     #[inline]
     pub fn owed_to_client(&self) -> usize {
         self.owed_to_client
     }
 
-    /// Only complete requests are outstanding: each can be answered with an error in the server's
-    /// place.
+    /// Returns whether only complete requests are outstanding, so that pgweir can answer each with an error in the
+    /// server's place.
     #[must_use]
     pub fn can_be_answered_for(&self) -> bool {
         !self.unsynced && !self.copy_in && self.ignored_syncs == 0 && self.copy_ends.is_empty()
     }
 
-    /// How many entries there are: requests, and messages about statements.
+    /// Returns how many entries there are: requests, and messages about statements.
     #[must_use]
     #[inline]
     pub fn outstanding(&self) -> usize {
         self.requests.len() + self.marks.len()
     }
 
-    /// Is so much owed that the client is not read?
+    /// Returns whether pgweir does not read from the client because too many replies are outstanding.
     #[must_use]
     #[inline]
     pub fn is_full(&self) -> bool {
         self.is_full
     }
 
-    /// More is owed than is to be: the client is not read until half of `most` is left.
+    /// Stops reading from the client until the outstanding replies are down to half of `most`.
     pub fn set_full(&mut self) {
         self.is_full = true;
     }
 
-    /// Is the client read again, after it was not? Said once.
+    /// Returns whether pgweir may read from the client again after `set_full`. Returns `true` only once for each stop.
     #[inline]
     pub fn take_full(&mut self, most: usize) -> bool {
         let done = self.is_full && self.outstanding() <= most / 2;

@@ -1,4 +1,4 @@
-//! One connection to PostgreSQL.
+//! Keeps one server connection: its duty, its stream, its outstanding replies, its statements and its session state.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::{
     session::Tracked,
 };
 
-/// What a server is doing, and for whom.
+/// What a server connection is used for, and by which client.
 ///
 /// ```text
 /// Login -> Idle -> Lent -> [Cleaning] -> Idle
@@ -22,25 +22,26 @@ use crate::{
 /// ```
 #[derive(Debug)]
 pub enum Duty {
-    /// It connects or logs in.
+    /// The server connection is opened or logs in.
     Login(Box<ServerLogin>),
-    /// Nobody uses it.
+    /// No client uses it.
     Idle,
-    /// It is lent to a client.
+    /// The server is lent to a client.
     Lent(Loan),
-    /// It listens, for all clients of its pool that do; it is never lent.
+    /// The server listens for all clients of its pool that listen; it is never lent.
     Listening,
-    /// Nobody uses it, but replies are outstanding: of a client that left, or of our own cleaning.
+    /// No client uses it, but replies are outstanding: those of a client that left, or those of pgweir's cleaning
+    /// queries.
     Cleaning {
-        /// When patience ends and it is closed.
+        /// When pgweir gives up and closes the connection.
         until: Time,
-        /// ROLLBACK was sent: once is enough.
+        /// Whether ROLLBACK was sent, since one is enough.
         rolled_back: bool,
     },
 }
 
 impl Duty {
-    /// Does it end after a time?
+    /// Returns whether this duty ends after a time.
     pub(crate) fn has_deadline(&self) -> bool {
         match self {
             Self::Login(_) | Self::Cleaning { .. } => true,
@@ -49,7 +50,7 @@ impl Duty {
         }
     }
 
-    /// The phase of the loan, if there is one.
+    /// Returns the phase of the loan, if there is one.
     #[must_use]
     #[inline]
     pub fn phase(&self) -> Option<&Phase> {
@@ -60,92 +61,92 @@ impl Duty {
     }
 }
 
-/// Whose unnamed statement a server has.
+/// The client whose unnamed statement a server has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unnamed {
-    /// It has none.
+    /// The server has no unnamed statement.
     None,
-    /// The client's with this id, as of this version of it; or none.
+    /// The server has the statement of the client with this id, in this version; or none.
     Of(u64, u32),
-    /// Perhaps somebody's.
+    /// The server may have the statement of any client.
     Unknown,
 }
 
-/// One connection to PostgreSQL.
+/// One server connection.
 #[derive(Debug)]
 pub struct Server {
-    /// Shown in the console and the log; unique in the process.
+    /// The id that the console and the log show; unique in the process.
     pub id: u64,
-    /// Its pool.
+    /// The server's pool.
     pub shared: Arc<SharedPool>,
-    /// The client that it was opened for: it serves nobody else, and is closed with it.
+    /// The client that the connection was opened for: no other client uses it, and it is closed with that client.
     pub owner: Option<Token>,
-    /// It counts in no limit of its pool's.
+    /// Whether no limit of the pool counts this connection.
     pub bypass: bool,
-    /// It was opened to listen: see [`crate::listen`].
+    /// Set if the connection was opened to listen: see [`crate::listen`].
     pub listens: Option<ListenerKey>,
-    /// Whose work it does.
+    /// The client that the server works for, or worked for last.
     pub holder: Holder,
-    /// What it replicates.
+    /// The replication mode.
     pub replication: Replication,
-    /// What it is doing.
+    /// What the connection is used for at present.
     pub duty: Duty,
-    /// Where it is, for cancel requests.
+    /// The endpoint of the server, for cancel requests.
     pub endpoint: Arc<Endpoint>,
     /// The two ends of the connection, once it is open.
     pub addresses: Option<(Address, Address)>,
-    /// Its encryption, if there is one.
+    /// The encryption of the connection, if there is one.
     pub tls: Option<Box<TlsFacts>>,
-    /// Its incoming bytes.
+    /// The incoming bytes.
     pub stream: Downstream,
-    /// What it owes.
+    /// The outstanding replies.
     pub replies: Replies,
-    /// The statements that it holds for us.
+    /// The statements that pgweir has prepared on the server.
     pub prepared: Prepared,
     /// A digest of the parameters of the statement whose columns come next.
     pub params: Option<u64>,
-    /// Whose unnamed statement it has.
+    /// The client whose unnamed statement the server has.
     pub unnamed: Unnamed,
-    /// The status in its last ReadyForQuery: `I`, `T` or `E`.
+    /// The status in the last ReadyForQuery: `I`, `T` or `E`.
     pub status: u8,
-    /// The values of its tracked parameters.
+    /// The values of the tracked parameters.
     pub tracked: Tracked,
-    /// What its session holds, and how that is known.
+    /// The session state, and how it is known.
     pub session: ServerSession,
-    /// Its cancel key.
+    /// The server's cancel key.
     pub key: Option<BackendKey>,
-    /// When it was opened.
+    /// When the connection was opened.
     pub connected_at: Time,
-    /// When its client last sent something to it.
+    /// When the client last sent something to the server.
     pub heard_at: Time,
-    /// When it was lent last.
+    /// When the server was lent last.
     pub lent_at: Time,
-    /// When it came free last.
+    /// When the server was released last.
     pub freed_at: Time,
-    /// `server_reset_query` is to be run before it is lent again.
+    /// Whether `server_reset_query` must run before the next loan.
     pub needs_reset: bool,
-    /// Not to be lent again; the reason for the log.
+    /// Set if the server must not be lent again; the reason for the log.
     pub retire: Option<&'static str>,
-    /// Another one was asked for that takes its place when it is too old.
+    /// Whether another connection was requested that replaces this one when it is too old.
     pub has_successor: bool,
-    /// Cancel requests for it that are under way. It's not lent before they have ended.
+    /// The number of cancel requests for this server that are under way. The server is not lent before they have ended.
     pub cancels: u32,
-    /// Its pool's ledger knows that it is asked what is in the catalog.
+    /// Whether the pool's ledger knows that this server reads the catalog.
     reads: bool,
-    /// What it said before it went.
+    /// The server's last error before it closed the connection.
     pub last_words: Option<Words>,
-    /// Its socket takes no more at present.
+    /// Whether the socket takes no more bytes at present.
     pub blocked: bool,
-    /// When it was opened, in terms of its pool's [`Epochs`](crate::pool::Epochs).
+    /// When the connection was opened, in terms of the pool's [`Epochs`](crate::pool::Epochs).
     pub epoch: u32,
-    /// What its session began with ([`SharedPool::defaults`]).
+    /// The session defaults at login ([`SharedPool::defaults`]).
     pub defaults: u32,
-    /// The client of another worker that it's on its way to.
+    /// The client of another worker that the server is being sent to.
     pub destined: Option<Waiter>,
 }
 
 impl Server {
-    /// One about which nothing is known yet.
+    /// Returns a server connection about which nothing is known yet.
     #[must_use]
     pub fn new(
         id: u64,
@@ -194,14 +195,14 @@ impl Server {
         }
     }
 
-    /// It is asked what is in the catalog, before anybody gets it.
+    /// Notes that the server reads the catalog, before any client gets it.
     pub fn begins_reading(&mut self, now: Time) {
         if !std::mem::replace(&mut self.reads, true) {
             self.shared.ledger.lock().began_reading(now);
         }
     }
 
-    /// Whatever it was asked, it has told, or is gone. `false` if it was asked nothing.
+    /// Ends the reading of the catalog, after its answer or its loss. Returns `false` if the server read nothing.
     #[inline]
     pub fn ends_reading(&mut self) -> bool {
         let has_read = std::mem::take(&mut self.reads);
@@ -211,14 +212,14 @@ impl Server {
         has_read
     }
 
-    /// Its pool's id.
+    /// Returns the id of the pool.
     #[must_use]
     #[inline]
     pub fn pool(&self) -> PoolId {
         self.shared.id
     }
 
-    /// The schema that it sees.
+    /// Returns the schema that the server sees.
     #[must_use]
     #[inline]
     pub fn schema(&self) -> u32 {
@@ -226,7 +227,7 @@ impl Server {
         own.unwrap_or_else(|| self.shared.catalog.schema())
     }
 
-    /// Its transaction may have changed the schema, and is over, or lost.
+    /// Settles a possible change of the schema, after the transaction has ended or was lost.
     #[cold]
     pub fn settle_schema(&mut self) {
         self.shared.catalog.schema_changed();
@@ -235,7 +236,7 @@ impl Server {
         }
     }
 
-    /// The client that it works for.
+    /// Returns the client that the server works for.
     #[must_use]
     pub fn client(&self) -> Option<Token> {
         match &self.duty {
@@ -244,7 +245,7 @@ impl Server {
         }
     }
 
-    /// The client whose messages are passed on to this server, and the other way round.
+    /// Returns the client whose messages are relayed to this server and back.
     #[must_use]
     #[inline]
     pub fn relays_for(&self) -> Option<Token> {
@@ -254,7 +255,7 @@ impl Server {
         }
     }
 
-    /// The client whose session this server is given.
+    /// Returns the client whose session state this server is given.
     #[must_use]
     pub fn equips(&self) -> Option<Token> {
         match &self.duty {
@@ -263,7 +264,7 @@ impl Server {
         }
     }
 
-    /// The client that is held back until something is known of this server's session.
+    /// Returns the client that is held back until this server's session state is known.
     #[must_use]
     pub fn holds_client(&self) -> Option<Token> {
         match &self.duty {
@@ -272,7 +273,7 @@ impl Server {
         }
     }
 
-    /// How its session is looked at, in phase Settling.
+    /// Returns how the session is inspected, in phase Settling.
     #[must_use]
     pub fn settling(&self) -> Option<Settling> {
         match self.duty.phase() {
@@ -281,7 +282,7 @@ impl Server {
         }
     }
 
-    /// The same, to be changed.
+    /// Returns the same for changes.
     pub fn settling_mut(&mut self) -> Option<&mut Settling> {
         match &mut self.duty {
             Duty::Lent(loan) => loan.settling_mut(),
@@ -289,13 +290,14 @@ impl Server {
         }
     }
 
-    /// Since when it stays with its client without a look at the session.
+    /// Returns since when the server stays with its client without an inspection.
     #[must_use]
     pub fn unsettled_since(&self) -> Option<Time> {
         self.duty.phase().and_then(Phase::unsettled_since)
     }
 
-    /// Between two transactions of its client, or at the beginning of one: the client's side of the loan does not change.
+    /// Changes the phase between two transactions of the client, or at the beginning of one: the client's side of the
+    /// loan stays.
     #[inline]
     pub fn enter(&mut self, phase: Phase) {
         let client = self.relays_for();
@@ -309,31 +311,31 @@ impl Server {
         }
     }
 
-    /// Does it do nothing for anybody: is it idle, or does it log in?
+    /// Returns whether the server is idle or logs in.
     #[must_use]
     pub fn is_unused(&self) -> bool {
         matches!(self.duty, Duty::Idle | Duty::Login(_))
     }
 
-    /// Does it clean up, after a client or for the next?
+    /// Returns whether the server is cleaned, after a client or for the next one.
     #[must_use]
     pub fn is_cleaning(&self) -> bool {
         matches!(self.duty, Duty::Cleaning { .. })
     }
 
-    /// Is it to be checked before it is lent, as it was last in use so many microseconds ago?
+    /// Returns whether the server must be checked before a loan, since it was last in use so many microseconds ago.
     #[must_use]
     #[inline]
     pub fn is_stale(&self, check_after: u64, now: Time) -> bool {
-        // One that has just logged in is fresh.
+        // A server that has just logged in needs no check.
         now.since(self.freed_at) >= check_after
             && (check_after > 0 || self.lent_at > self.connected_at)
     }
 
-    /// Notes a query of our own, which is about to be sent.
+    /// Notes an internal query that is about to be sent.
     pub fn ask(&mut self, own: InternalQuery) {
         self.replies.internal_query_sent(own);
-        // A simple query ends the unnamed statement.
+        // A simple query drops the unnamed statement.
         self.unnamed = Unnamed::None;
     }
 }

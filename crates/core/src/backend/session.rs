@@ -1,4 +1,6 @@
-//! What is known of the session on a server.
+//! Keeps what is known of the session state on a server connection: settings, statements, sequences, signals. The relay
+//! notes the texts that it sends, and takes answers and reports in; the pool reads from here whether a server must be
+//! inspected or cleaned before it is lent again.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -15,106 +17,109 @@ use crate::{
     signal::{Rights, Signals},
 };
 
-/// What a server's session holds, as far as the session engine knows.
+/// The session state of a server connection, as far as the session engine knows it.
 #[derive(Debug, Default)]
 pub struct ServerSession {
-    /// The settings that were made in it.
+    /// The settings that were made in the session.
     pub held: Settings,
-    /// How texts are read in it.
+    /// How the server reads the texts of this session.
     pub dialect: Dialect,
-    /// `standard_conforming_strings` at its login.
+    /// The value of `standard_conforming_strings` at login.
     strings_at_login: Option<Box<[u8]>>,
-    /// That was changed. PL/pgSQL keeps bodies as they were read first.
+    /// Whether `standard_conforming_strings` was changed since login. PL/pgSQL keeps bodies as they were read first.
     pub may_have_misread_bodies: bool,
-    /// An opaque text has run since its login: it may have used temporary tables.
+    /// Whether an opaque text has run since login: the text may have used temporary tables.
     pub has_run_opaque_text: bool,
-    /// The server may keep something that no clean takes away: a library, functions that were compiled under another
-    /// setting.
+    /// Whether the server may keep something that no clean removes: a library, or functions that were compiled under
+    /// another setting.
     pub outlives_clean: bool,
-    /// A login event trigger may have left something in it. It goes to the first client.
+    /// Whether a login event trigger may have left something in the session. The first client gets that state.
     pub has_login_state: bool,
-    /// The SQL-prepared statements that it may have, and no others.
+    /// All SQL-prepared statements that the server may have.
     pub sql: SqlStatements,
-    /// For which client they were made, and under which settings; `None` if nobody knows.
+    /// The id of the client that the SQL-prepared statements were made for, and their settings; `None` if these are
+    /// unknown.
     pub sql_made: (u64, Option<Settings>),
-    /// The client's names of statements that it knows.
+    /// The client's statement names that the server knows.
     pub client_names: ClientNames,
-    /// What the texts of the requests that are not answered yet may touch.
+    /// What the texts of unanswered requests may touch.
     pub effects: Effects,
-    /// The generation of the certificates by which its transaction's first text was read.
+    /// The generation of the certificates by which the transaction's first text was read.
     pub certified_by: Option<u64>,
-    /// What ran since its last clean and its last look.
+    /// The effects of the texts that ran since the last clean and the last inspection.
     pub dirt: Dirt,
-    /// Its pool has it in the list of those that stay with their clients without a look.
+    /// Whether the pool lists the server among those that stay with their clients without an inspection.
     pub is_listed: bool,
-    /// When it was looked at last.
+    /// When the server was inspected last.
     pub inspected_at: Option<Time>,
-    /// Other clients wait for the server until then, unless its client speaks again.
+    /// Other clients wait for the server until this time, unless its client sends something before.
     pub turn_until: Option<Time>,
-    /// The values of its parameters where nothing is set.
+    /// The values of the parameters that no setting has changed.
     pub baseline: Option<Arc<Baseline>>,
-    /// The answer to the question for these, as far as it has come.
+    /// The rows of the baseline query that have arrived so far.
     pub baseline_rows: Option<Vec<[Vec<u8>; 4]>>,
-    /// A clean is under way that tells how many prepared statements there are: what it has told.
+    /// The prepared statement counts that the clean under way has returned so far; the outer `None` if no such clean
+    /// runs.
     pub counts: Option<Option<StatementCounts>>,
-    /// The texts that did.
+    /// The texts that may have changed the session.
     pub recent_texts: RecentTexts,
-    /// The transaction that is over has set parameters, and the session's settings are known without a look.
+    /// Whether the finished transaction has set parameters, and the session's settings are known without an inspection.
     pub has_new_settings: bool,
-    /// Its pool counts it among those that clients keep.
+    /// Whether the pool counts the server among those that clients keep.
     pub is_counted: bool,
-    /// The extension reports: what it said last.
+    /// The last report of the extension, if the server has the extension.
     pub report: Option<Box<State>>,
-    /// It has reported since its state was last learnt.
+    /// Whether the extension has reported since the session state was last inspected.
     pub has_reported: bool,
-    /// A request that may have changed it was answered, and more was under way.
+    /// Whether a request that may have changed the session was answered while more requests were outstanding.
     pub is_uninspected: bool,
-    /// It has said of a parameter what its client was not told yet.
+    /// Whether the server has reported a parameter change that its client has not received yet.
     pub has_unsent_parameters: bool,
-    /// It may hold what is no other client's business: to be cleaned before it is lent again.
+    /// Whether the session may hold state that other clients must not see, so that a clean must come before the next
+    /// loan.
     pub unclean: bool,
-    /// Custom parameters that these have named.
+    /// Custom parameters that the texts have named.
     pub named: BTreeSet<Box<[u8]>>,
-    /// Parameters that its client has taken back to its startup values.
+    /// Parameters that the client has reset to its startup values.
     pub reset_parameters: ResetParameters,
-    /// A text may have changed what only an exact look tells: startup parameters that were so anyway, or SQL-prepared
-    /// statements that go along with the client.
+    /// Whether a text may have changed what only an exact inspection shows: startup parameters that had the same value
+    /// anyway, or SQL-prepared statements that move with the client.
     pub needs_exact_inspection: bool,
-    /// A ReadyForQuery of it is held back.
+    /// Whether pgweir holds back a ReadyForQuery of the server.
     pub ready_is_held: bool,
-    /// Whose sequence values it has.
+    /// The client whose sequence values the server has.
     pub sequences: Sequences,
-    /// Counts it among the connections to its database.
+    /// Counts the server among the connections to its database.
     pub connected: Option<Connected>,
-    /// A text of its transaction may change the catalog.
+    /// Set if a text of the transaction may change the catalog.
     pub ddl: Option<Ddl>,
-    /// A text that has not come as a whole is looked through.
+    /// The scanner for DDL words in a text that has not arrived completely.
     pub ddl_words: Option<DdlWords>,
-    /// Its transaction may have changed the schema: the number of the one that it sees.
+    /// The number of the schema that the transaction sees, if the transaction may have changed the schema.
     pub schema: Option<u32>,
-    /// Roles and databases whose sessions begin with something else after the texts of this transaction.
+    /// Roles and databases whose session defaults the texts of this transaction may have changed.
     pub changed_roles: Vec<String>,
-    /// The catalog, as far as it was read here.
+    /// The part of the catalog that was read on this server so far.
     pub catalog: Option<Box<CatalogRows>>,
-    /// What it is asked of a user.
+    /// The lookup of a user that the server is asked for.
     pub lookup: Option<Box<Lookup>>,
-    /// The answers to a probe, as far as they have come.
+    /// The answers to a probe that have arrived so far.
     pub answers: Option<Box<InspectionAnswers>>,
-    /// What it notices about startup parameters, its client is told.
+    /// Whether pgweir reads the server's notices about startup parameters for the client.
     pub reads_notices: bool,
-    /// Pids that its client has named, and that may be clients of ours.
+    /// The pids that the client has named, and that may be pgweir's clients.
     pub signals: Option<Box<Signals>>,
-    /// Its client listens: before ReadyForQuery it is told what has been notified.
+    /// Whether the client listens: pgweir sends it the pending notifications before ReadyForQuery.
     pub has_listening_client: bool,
-    /// Notifications that it has heard itself, whole messages, for the end of its client's request.
+    /// Notifications that this server received itself, as whole messages, for the end of the client's request.
     pub notified: Vec<u8>,
-    /// The channels that it listens to itself, if that has just been learnt.
+    /// The channels that the server itself listens to, if they have just been read.
     pub channels: Option<Vec<Vec<u8>>>,
-    /// The LISTEN that comes next goes to this server, since no listener takes the channel.
+    /// Whether the next LISTEN is sent to this server, since no listener takes the channel.
     pub listens_itself: bool,
 }
 
-/// What leaves nothing that would have to be learnt of the server.
+/// Effects that leave no state that an inspection would have to find.
 const HARMLESS: Effects = Effects::SEQUENCE
     .and(Effects::READS_SEQUENCE)
     .and(Effects::STATEMENTS_VIEW)
@@ -122,32 +127,32 @@ const HARMLESS: Effects = Effects::SEQUENCE
     .and(Effects::ROLE)
     .and(SIGNALS);
 
-/// What the extension does not report.
+/// Effects that the extension does not report.
 const NOT_REPORTED: Effects = Effects::PREPARE.and(Effects::LIBRARY).and(Effects::SEED);
 
-/// What may be meant for other clients.
+/// Effects that may be meant for other clients.
 pub const SIGNALS: Effects = Effects::TERMINATES.and(Effects::CANCELS);
 
-/// Whose sequence values (`currval`, `lastval`) a server has.
+/// The client whose sequence values (`currval`, `lastval`) a server has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Sequences {
-    /// It has none.
+    /// The server has no sequence values.
     #[default]
     None,
-    /// Those of the client with this id.
+    /// The server has those of the client with this id.
     Of(u64),
-    /// Perhaps those of several.
+    /// The server may have those of several clients.
     Mixed,
 }
 
-/// A reading of the catalog.
+/// A catalog query under way.
 #[derive(Debug)]
 pub struct CatalogRows {
     /// For [`Catalog::finish`](crate::Catalog::finish).
     pub reading: Reading,
-    /// What has come of it.
+    /// The facts that have arrived so far.
     pub facts: Facts,
-    /// It has failed, or was not understood.
+    /// Whether the query has failed, or its result was not understood.
     pub failed: bool,
 }
 
@@ -158,7 +163,7 @@ impl CatalogRows {
     }
 }
 
-/// The four columns of a DataRow; one that is null is empty.
+/// Returns the four columns of a DataRow; a null column is empty.
 fn columns(row: &[u8]) -> Option<[Vec<u8>; 4]> {
     let mut body = Body::new(row);
     if body.bytes(2).ok()? != [0, 4] {
@@ -173,8 +178,8 @@ fn columns(row: &[u8]) -> Option<[Vec<u8>; 4]> {
     Some(columns)
 }
 
-/// A baseline that did not explain what a look has found: the client has set these parameters out of sight, or
-/// their defaults have changed.
+/// A baseline that did not explain what an inspection has found: the client has set these parameters unseen, or their
+/// defaults have changed.
 #[derive(Debug)]
 pub struct UnexplainedParameters {
     /// The baseline.
@@ -186,22 +191,22 @@ pub struct UnexplainedParameters {
 /// The answers to a probe.
 #[derive(Debug)]
 pub struct InspectionAnswers {
-    /// What was asked.
+    /// The probe that was sent.
     pub probe: Probe,
-    /// What has been answered, or was reported before.
+    /// The state that was answered, or was reported before.
     pub state: State,
-    /// The rest of it was reported.
+    /// Whether the rest of the state was reported.
     pub reported: bool,
-    /// What an earlier look could not explain.
+    /// The parameters that an earlier inspection could not explain.
     pub unexplained: Option<UnexplainedParameters>,
-    /// The query resets the settings as well.
+    /// Whether the query also resets the settings.
     pub cleans: bool,
-    /// It has failed, or was not understood.
+    /// Whether the query has failed, or its result was not understood.
     pub failed: bool,
 }
 
 impl ServerSession {
-    /// Is there something to be told, or to be found out, before a ReadyForQuery is passed on?
+    /// Returns whether pgweir must send or find out something before it passes on a ReadyForQuery.
     #[must_use]
     #[inline]
     pub fn must_act_before_ready(&self) -> bool {
@@ -212,40 +217,40 @@ impl ServerSession {
             | !self.effects.is_empty()
     }
 
-    /// Is it asked what is in the catalog?
+    /// Returns whether a catalog query is under way.
     #[must_use]
     pub fn reads_catalog(&self) -> bool {
         self.catalog.is_some()
     }
 
-    /// It can't tell.
+    /// Marks the catalog query as failed.
     pub fn reading_failed(&mut self) {
         if let Some(catalog) = &mut self.catalog {
             catalog.failed = true;
         }
     }
 
-    /// A text is sent that may change these.
+    /// Notes that a text was sent that may change the session defaults of these roles and databases.
     pub fn note_changed_roles(&mut self, names: Vec<String>) {
         self.changed_roles.extend(names);
         self.changed_roles.truncate(NAMES_MAX);
     }
 
-    /// Has its client to wait for what is asked of it at the end of this transaction?
+    /// Returns whether the client has to wait for an inspection or lookup at the end of this transaction.
     #[must_use]
     pub fn must_inspect_before_ready(&self) -> bool {
         !self.changed_roles.is_empty() || self.needs_inspection_now()
     }
 
-    /// May what it says of commands, and its notices, be of interest?
+    /// Returns whether the server's command tags and notices have to be read.
     #[must_use]
     #[inline]
     pub fn reads_command_tags(&self) -> bool {
         self.has_listening_client | self.reads_notices | !self.effects.is_empty()
     }
 
-    /// All that was sent is answered, and these certificates are in force: texts that were read under others may have
-    /// done what those did not know.
+    /// Compares the certificates in force with those of the transaction, after all requests are answered: texts that
+    /// were read under other certificates may have had effects that those did not know.
     #[inline]
     pub fn check_certificates(&mut self, generation: u64) {
         if self.certified_by.take().is_some_and(|by| by != generation) {
@@ -253,21 +258,22 @@ impl ServerSession {
         }
     }
 
-    /// Is it to be cleaned before another client uses it?
+    /// Returns whether the server must be cleaned before another client uses it.
     #[must_use]
     #[inline]
     pub fn is_to_clean(&self) -> bool {
         self.unclean || self.dirt.needs_clean()
     }
 
-    /// Has the extension reported something that ends with the server only?
+    /// Returns whether the extension has reported state that only ends with the server connection.
     #[must_use]
     pub fn report_requires_close(&self) -> bool {
         let report = self.report.as_ref();
         report.is_some_and(|report| report.pins().require_close())
     }
 
-    /// The extension sees what ran: where it has reported nothing, nothing is left but sequence values.
+    /// Takes the extension's report as an inspection: if the extension has reported nothing, only sequence values are
+    /// left.
     pub fn take_report_as_inspection(&mut self) {
         let tells_all = self.report.as_ref().is_some_and(|report| !report.unclear);
         let is_unseen = self.dirt.effects().intersects(NOT_REPORTED);
@@ -276,8 +282,8 @@ impl ServerSession {
         }
     }
 
-    /// May a role be set? PostgreSQL checks the privilege to use a schema when it analyses a statement, and never
-    /// again: a Parse of such a client is answered by the server itself, and answers no other client's.
+    /// Returns whether a role may be set. PostgreSQL checks the privilege to use a schema when it analyses a statement,
+    /// and never again: so the server itself answers a Parse of such a client, and the result serves no other client.
     #[must_use]
     pub fn may_have_role(&self) -> bool {
         self.dirt.changes_role()
@@ -285,30 +291,30 @@ impl ServerSession {
             || self.held.iter().any(|(name, _)| is_identity(name))
     }
 
-    /// The settings under which a statement is analysed that is sent now; `None` if nobody knows them.
+    /// Returns the settings under which the server analyses a statement that is sent now; `None` if they are unknown.
     #[must_use]
     #[inline]
     pub fn settings_now(&self) -> Option<&Settings> {
         (!self.dirt.changes_literals()).then_some(&self.held)
     }
 
-    /// Does the server have these SQL-prepared statements, and do their literals mean what the client with this id
-    /// wants, which has these settings?
+    /// Returns whether the server has these SQL-prepared statements, with literals that mean what the client with this
+    /// id and these settings wants.
     #[must_use]
     #[inline]
     pub fn has_sql_for(&self, sql: &SqlStatements, client: u64, settings: &Settings) -> bool {
         sql.is_equal(&self.sql) && (sql.is_empty() || self.is_sql_made_for(client, settings))
     }
 
-    /// This client is lent the server with these settings, and its SQL-prepared statements are there: when tables
-    /// change, PostgreSQL analyses them anew, under what is set then.
+    /// Notes that this client, with these settings, uses the server's SQL-prepared statements: when tables change,
+    /// PostgreSQL analyses the statements again, under the settings of that moment.
     pub fn sql_used_by(&mut self, client: u64, settings: &Settings) {
         let is_made = self.is_sql_made_under(settings);
         let made = self.sql_made.1.take();
         self.sql_made = (client, made.filter(|_| is_made));
     }
 
-    /// Do the literals of its SQL-prepared statements mean what this client wants?
+    /// Returns whether the literals of the SQL-prepared statements mean what this client wants.
     #[must_use]
     pub fn is_sql_made_for(&self, client: u64, settings: &Settings) -> bool {
         self.sql_made.0 == client || self.is_sql_made_under(settings)
@@ -319,7 +325,7 @@ impl ServerSession {
         made.is_some_and(|made| Literals::Bytes.mean_the_same(made, settings))
     }
 
-    /// A client's text is sent, or something like one.
+    /// Notes that a client's text, or a message with like effects, is sent.
     pub fn note(&mut self, effects: Effects, text: &[u8]) {
         self.effects |= effects;
         self.outlives_clean |= effects.contains(Effects::LIBRARY);
@@ -328,7 +334,7 @@ impl ServerSession {
         self.dirt.note(effects, class, text, self.dialect);
     }
 
-    /// Is its state to be learnt before its client hears that the request is done?
+    /// Returns whether the session must be inspected before the client gets the end of its request.
     #[must_use]
     pub fn needs_inspection_now(&self) -> bool {
         let is_reported = self.report.is_some() && self.may_have_changed();
@@ -339,20 +345,20 @@ impl ServerSession {
             || self.needs_exact_inspection
     }
 
-    /// Is its state to be learnt before it may go to another client? The extension says so itself.
+    /// Returns whether the session must be inspected before another client uses it. The extension reports this itself.
     #[must_use]
     pub fn may_have_changed(&self) -> bool {
         if !self.client_names.is_empty() {
             return true;
         }
         match self.report {
-            // It sees neither the protocol's Close, nor what a function of some extension keeps.
+            // The extension sees neither the protocol's Close, nor what a function of another extension keeps.
             Some(_) => self.has_reported || self.effects.intersects(NOT_REPORTED),
             None => !self.effects.without(HARMLESS).is_empty(),
         }
     }
 
-    /// This client may have had a value of a sequence here.
+    /// Notes that this client may have used a sequence here.
     pub fn touch_sequences(&mut self, client: u64) {
         self.sequences = match self.sequences {
             Sequences::None => Sequences::Of(client),
@@ -361,14 +367,14 @@ impl ServerSession {
         };
     }
 
-    /// Has it sequence values of another client than the one with this id?
+    /// Returns whether the server has sequence values of another client than the one with this id.
     #[must_use]
     #[inline]
     pub fn has_foreign_sequences(&self, client: u64) -> bool {
         self.sequences != Sequences::None && self.sequences != Sequences::Of(client)
     }
 
-    /// Texts are read as its parameters say.
+    /// Sets how texts are read, from the server's parameters.
     pub fn read_as(&mut self, names: &TrackedNames, tracked: &Tracked) {
         let value = |name: &[u8]| names.value(tracked, name).unwrap_or_default();
         let strings = value(b"standard_conforming_strings");
@@ -377,7 +383,7 @@ impl ServerSession {
         self.dialect = Dialect::of(strings, value(b"client_encoding"));
     }
 
-    /// Is it asked something that is answered by rows?
+    /// Returns whether a query is under way that is answered by rows.
     #[must_use]
     #[inline]
     pub fn awaits_rows(&self) -> bool {
@@ -389,7 +395,7 @@ impl ServerSession {
             || self.asks_for_rights()
     }
 
-    /// A row of the answer to one of them.
+    /// Takes a row of the answer to such a query.
     pub fn take_row(&mut self, own: Option<InternalQuery>, row: &[u8]) {
         match own {
             Some(InternalQuery::Clean) => {
@@ -420,8 +426,8 @@ impl ServerSession {
         }
     }
 
-    /// A command is done. Behind these, in the same request, the server could not say any more as whom its client
-    /// has asked for signals.
+    /// Drops the signals after a command that may change the role: behind such a command, in the same request, the
+    /// server could not report the role under which the client asked for them.
     #[inline]
     pub fn forget_signals_after(&mut self, tag: &[u8]) {
         if self.signals.is_some()
@@ -434,7 +440,7 @@ impl ServerSession {
         }
     }
 
-    /// Does it tell who asks for signals?
+    /// Returns whether the server is asked for the role that wants to send signals.
     #[must_use]
     #[inline]
     pub fn asks_for_rights(&self) -> bool {
@@ -442,7 +448,7 @@ impl ServerSession {
         signals.is_some_and(|signals| signals.are_asked_for())
     }
 
-    /// It holds what it was asked to hold.
+    /// Notes that the session holds these settings, as requested.
     pub fn holds(&mut self, settings: &Settings) {
         self.held = settings.clone();
         let mut names = settings.iter().map(|(name, _)| name);
@@ -450,14 +456,14 @@ impl ServerSession {
         self.has_reported = false;
     }
 
-    /// Something that its client has asked for has failed.
+    /// Notes that a request of the client has failed.
     pub fn has_failed(&mut self) {
         self.client_names.failed();
         self.dirt.undone();
         self.changed_roles.clear();
     }
 
-    /// The settings were taken from it: of what a text of class settings can leave, nothing is left.
+    /// Notes that the settings were reset: nothing is left of what a text of class settings can leave.
     pub fn settings_cleaned(&mut self) {
         self.held = Settings::default();
         self.dirt.cleaned();
@@ -472,8 +478,8 @@ impl ServerSession {
         self.unclean = false;
     }
 
-    /// Do a client's texts alone say what the session is to hold after them? Not if there is something else to be found
-    /// out at the end of its transaction.
+    /// Returns whether the client's texts alone determine the session's settings. They do not if something else must be
+    /// found out at the end of the transaction.
     #[must_use]
     pub fn texts_tell_settings(&self) -> bool {
         self.report.is_none()
@@ -483,7 +489,7 @@ impl ServerSession {
             && !self.may_have_role()
     }
 
-    /// It holds these settings, and nothing else but what it held before: no look is needed.
+    /// Notes that the session holds these settings and otherwise only what it held before, so no inspection is needed.
     pub fn settings_known(&mut self, settings: &Settings) {
         self.held = settings.clone();
         self.dirt.cleaned();
@@ -495,7 +501,7 @@ impl ServerSession {
         self.has_new_settings = true;
     }
 
-    /// It is as it was after its login.
+    /// Notes that the session is as it was after login.
     pub fn cleaned(&mut self) {
         self.held = Settings::default();
         self.sql = SqlStatements::default();

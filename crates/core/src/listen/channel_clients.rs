@@ -1,4 +1,4 @@
-//! Which clients of a worker listen to what.
+//! Keeps the channels that each client of a worker listens to.
 
 use std::collections::HashMap;
 
@@ -10,21 +10,21 @@ use crate::{Time, Token};
 #[derive(Debug, Default)]
 pub struct ChannelClients {
     listeners: HashMap<ListenerKey, HashMap<Channel, ChannelAudience>>,
-    /// All that was notified before is known: here, of which listener.
+    /// The time before which all notifications of a listener have been received here.
     fenced: HashMap<ListenerKey, Time>,
 }
 
-/// Who wants one channel.
+/// The clients that want one channel.
 #[derive(Debug, Default)]
 struct ChannelAudience {
-    /// They hear all that comes.
+    /// The clients that get all notifications of the channel.
     clients: Vec<Token>,
-    /// So many have asked for it and not been answered.
+    /// The number of clients that have asked for the channel and have no answer yet.
     asking: usize,
 }
 
 impl ChannelClients {
-    /// A client asks for these channels.
+    /// Notes that a client asks for these channels.
     pub fn asked(&mut self, key: &ListenerKey, channels: &[Channel]) {
         let lines = self.listeners.entry(key.clone()).or_default();
         for channel in channels {
@@ -32,8 +32,8 @@ impl ChannelClients {
         }
     }
 
-    /// It has been answered: from here on it hears them, if `granted`. Gives the channels that nobody
-    /// wants any more.
+    /// Notes the answer to a client, which gets the channels' notifications from now on if `granted`. Returns the
+    /// channels that no client wants any more.
     pub fn answered(
         &mut self,
         key: &ListenerKey,
@@ -51,7 +51,7 @@ impl ChannelClients {
         self.without_audience(key, channels)
     }
 
-    /// A client wants these no more. Gives the channels that nobody wants any more.
+    /// Removes a client from these channels. Returns the channels that no client wants any more.
     pub fn left(&mut self, key: &ListenerKey, channels: &[Channel], client: Token) -> Vec<Channel> {
         if let Some(lines) = self.listeners.get_mut(key) {
             for channel in channels {
@@ -66,7 +66,7 @@ impl ChannelClients {
         self.without_audience(key, channels)
     }
 
-    /// A client that hears these has another connection.
+    /// Replaces the token of a client that listens to these channels.
     pub fn renamed(&mut self, key: &ListenerKey, channels: &[Channel], from: Token, to: Token) {
         let Some(lines) = self.listeners.get_mut(key) else {
             return;
@@ -83,7 +83,7 @@ impl ChannelClients {
         }
     }
 
-    /// What was notified before this time has been told.
+    /// Notes that all notifications before this time were passed on.
     pub fn fenced(&mut self, key: &ListenerKey, at: Time) {
         if self.listeners.contains_key(key) {
             let fenced = self.fenced.entry(key.clone()).or_default();
@@ -91,8 +91,8 @@ impl ChannelClients {
         }
     }
 
-    /// Has a client that listens heard all that was notified on a server before `at`, when its last client gave it
-    /// back? It would take what comes later for its own.
+    /// Returns whether the listening clients have received all notifications that were sent on a server before `at`,
+    /// when its last client released it. A later client of the server would appear as the sender of later ones.
     #[must_use]
     pub fn has_delivered_before(&self, listening: &Listening, at: Time) -> bool {
         self.fenced
@@ -100,14 +100,14 @@ impl ChannelClients {
             .is_some_and(|&fenced| at <= fenced)
     }
 
-    /// Who hears this channel.
+    /// Returns the clients that listen to this channel.
     #[must_use]
     pub fn clients_of(&self, key: &ListenerKey, channel: &[u8]) -> &[Token] {
         let audience = self.listeners.get(key).and_then(|lines| lines.get(channel));
         audience.map_or(&[], |audience| &audience.clients)
     }
 
-    /// Who hears anything of this listener, each once.
+    /// Returns the clients that listen to any channel of this listener, each once.
     #[must_use]
     pub fn clients(&self, key: &ListenerKey) -> Vec<Token> {
         let lines = self.listeners.get(key).into_iter().flatten();

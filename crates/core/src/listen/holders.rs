@@ -1,5 +1,5 @@
-//! Whose work a server does: a notification names the process that sent it, and if that is a server
-//! of ours, its client is meant.
+//! Maps servers to their clients: a notification names the process that sent it, and if that process is one of pgweir's
+//! servers, its client is meant.
 
 use std::{
     collections::HashMap,
@@ -13,18 +13,18 @@ use parking_lot::Mutex;
 
 use crate::Endpoint;
 
-/// The pid, as its client was told, of whom a server works or worked for last; 0 for nobody yet.
+/// The pid, as its client knows it, of the client that a server works for or worked for last; 0 if there was none yet.
 #[derive(Debug, Clone, Default)]
 pub struct Holder(Arc<AtomicU32>);
 
 impl Holder {
-    /// This client has the server from here on.
+    /// Notes that this client has the server from now on.
     #[inline]
     pub fn set(&self, pid: u32) {
         self.0.store(pid, Ordering::Release);
     }
 
-    /// Who has it, or had it last.
+    /// Returns the client that has the server, or had it last.
     #[must_use]
     #[inline]
     pub fn get(&self) -> u32 {
@@ -32,21 +32,21 @@ impl Holder {
     }
 }
 
-/// All servers of the process that have logged in, by where they are and their own pids. Touched
-/// when one logs in or goes, and for each notification that a listener hears.
+/// All servers of the process that have logged in, by their endpoints and their pids. The map is used when a server
+/// logs in or closes, and for each notification that a listener receives.
 #[derive(Debug, Default)]
 pub struct Holders {
     by_server: Mutex<HashMap<(Arc<Endpoint>, u32), Holder>>,
 }
 
 impl Holders {
-    /// A server has logged in.
+    /// Adds a server that has logged in.
     pub fn add(&self, endpoint: &Arc<Endpoint>, pid: u32, holder: &Holder) {
         let place = (Arc::clone(endpoint), pid);
         self.by_server.lock().insert(place, holder.clone());
     }
 
-    /// It is gone. Another one may have its pid already.
+    /// Removes a server that is gone. Another server may have its pid already.
     pub fn remove(&self, endpoint: &Arc<Endpoint>, pid: u32, holder: &Holder) {
         let place = (Arc::clone(endpoint), pid);
         let mut by_server = self.by_server.lock();
@@ -57,8 +57,8 @@ impl Holders {
         }
     }
 
-    /// The pid that clients know for whoever works with the server of this pid; `None` if it is no
-    /// server of ours, or nobody has ever had it.
+    /// Returns the pid that clients know for the client of the server with this pid; `None` if pgweir has no such
+    /// server, or no client has ever had it.
     #[must_use]
     pub fn find(&self, endpoint: &Arc<Endpoint>, pid: u32) -> Option<u32> {
         let place = (Arc::clone(endpoint), pid);

@@ -1,36 +1,36 @@
-//! What one listener listens to, for whom, and what it is asked next.
+//! Keeps the channels of one listener, the workers that want them, and the next query of the listener.
 
 use std::collections::HashMap;
 
 use super::{Channel, Question};
 use crate::{Time, WorkerId, pool::WorkerSet, session::quote};
 
-/// Who notifies reads the queue of notifications up to its own. Nobody listens to this channel.
+/// A session that notifies reads the queue up to its own notification. No client listens to this channel.
 pub const READ_ALL: &[u8] = b"NOTIFY pgweir_fence;";
 
 /// One listener's channels, and the workers that want them.
 ///
-/// One query is under way at a time. What comes up meanwhile goes into the next one: a thousand fences
-/// cost no more than one.
+/// One query is under way at a time. Questions that arrive meanwhile go into the next query: a thousand fences cost no
+/// more than one.
 #[derive(Debug)]
 pub struct ListenerChannels {
     channels: HashMap<Channel, ListenedChannel>,
-    /// Channels that PostgreSQL is to be told of, or may have to be.
+    /// Channels for which PostgreSQL may need a LISTEN or UNLISTEN.
     changed: Vec<Channel>,
     /// Questions that the next query answers, and whether they are about channels.
     next: Vec<(Question, bool)>,
     /// The query that is under way.
     present: Option<Query>,
-    /// It has logged in.
+    /// Whether the listener has logged in.
     is_ready: bool,
-    /// Since when nobody wants anything.
+    /// Since when no worker wants any channel or answer.
     idle_since: Time,
 }
 
 #[derive(Debug, Default)]
 struct ListenedChannel {
     workers: WorkerSet,
-    /// PostgreSQL has been asked to send it.
+    /// Whether a LISTEN for the channel was sent to PostgreSQL.
     held: bool,
 }
 
@@ -41,12 +41,12 @@ struct Query {
     ended: Vec<Channel>,
 }
 
-/// There would be too many channels.
+/// The error of too many channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Full;
 
 impl ListenerChannels {
-    /// One that listens to nothing.
+    /// Returns a listener's record without channels.
     #[must_use]
     pub fn new(now: Time) -> Self {
         Self {
@@ -59,10 +59,10 @@ impl ListenerChannels {
         }
     }
 
-    /// A worker's client wants these channels, if any, and an answer.
+    /// Notes that a worker's client wants these channels, if any, and an answer.
     ///
     /// # Errors
-    /// There would be more than `most`; nothing has changed.
+    /// There would be more than `most` channels; nothing has changed.
     pub fn ask(
         &mut self,
         question: Question,
@@ -85,7 +85,7 @@ impl ListenerChannels {
         Ok(())
     }
 
-    /// A worker wants these channels no more.
+    /// Notes that a worker no longer wants these channels.
     pub fn leave(&mut self, worker: WorkerId, channels: &[Channel], now: Time) {
         for channel in channels {
             let Some(line) = self.channels.get_mut(&channel[..]) else {
@@ -99,12 +99,12 @@ impl ListenerChannels {
         self.idle_since = now;
     }
 
-    /// The listener has logged in.
+    /// Notes that the listener has logged in.
     pub fn logged_in(&mut self) {
         self.is_ready = true;
     }
 
-    /// Appends the text of the next query to `text`, which may be empty; `false` if none is due.
+    /// Appends the text of the next query to `text`; the text may be empty. Returns `false` if no query is due.
     pub fn next_query(&mut self, text: &mut Vec<u8>) -> bool {
         let is_due = !self.changed.is_empty() || !self.next.is_empty();
         if !self.is_ready || self.present.is_some() || !is_due {
@@ -146,7 +146,7 @@ impl ListenerChannels {
         true
     }
 
-    /// Appends what makes another connection listen to all that this one was asked to listen to.
+    /// Appends the commands that make another connection listen to all channels of this one.
     pub fn listen_again(&self, text: &mut Vec<u8>) {
         for (channel, line) in &self.channels {
             if line.held {
@@ -155,15 +155,15 @@ impl ListenerChannels {
         }
     }
 
-    /// The query was answered: these questions are.
+    /// Ends the query under way after its answer. Returns the questions that are answered.
     pub fn answered(&mut self) -> Vec<(Question, bool)> {
         let query = self.present.take().unwrap_or_default();
         let granted = query.questions.into_iter();
         granted.map(|(question, _)| (question, true)).collect()
     }
 
-    /// The query has failed as a whole: these questions are answered, those about channels with no,
-    /// and so are those that wait, since they may be about the same channels.
+    /// Ends the query under way after its failure. Returns its questions, where those about channels are refused, and
+    /// the questions that wait, since they may be about the same channels.
     pub fn failed(&mut self) -> Vec<(Question, bool)> {
         let query = self.present.take().unwrap_or_default();
         for channel in query.begun {
@@ -172,7 +172,7 @@ impl ListenerChannels {
         let lines = std::mem::take(&mut self.channels);
         self.channels = lines.into_iter().filter(|(_, line)| line.held).collect();
         for channel in query.ended {
-            // It is still sent, and has to be ended again unless somebody wants it now.
+            // The channel's LISTEN is still sent, and must be ended again unless a worker wants the channel now.
             let line = self.channels.entry(Channel::clone(&channel)).or_default();
             line.held = true;
             self.changed.push(channel);
@@ -187,14 +187,14 @@ impl ListenerChannels {
             .collect()
     }
 
-    /// All questions that have no answer yet: there will be none.
+    /// Returns all questions that have no answer yet, and will get none.
     pub fn unanswered(&mut self) -> Vec<Question> {
         let present = self.present.take().unwrap_or_default();
         let all = present.questions.into_iter().chain(self.next.drain(..));
         all.map(|(question, _)| question).collect()
     }
 
-    /// The workers that want a channel.
+    /// Returns the workers that want a channel.
     #[must_use]
     pub fn workers_of(&self, channel: &[u8]) -> WorkerSet {
         self.channels
@@ -202,7 +202,7 @@ impl ListenerChannels {
             .map_or_else(WorkerSet::default, |line| line.workers)
     }
 
-    /// The workers that want any.
+    /// Returns the workers that want any channel.
     #[must_use]
     pub fn workers(&self) -> WorkerSet {
         let mut all = WorkerSet::default();
@@ -212,20 +212,20 @@ impl ListenerChannels {
         all
     }
 
-    /// Since when it has been of no use; `None` if it is of some.
+    /// Returns since when the listener has been unused; `None` if it is in use.
     #[must_use]
     pub fn idle_since(&self) -> Option<Time> {
         let is_idle = self.channels.is_empty() && self.next.is_empty() && self.present.is_none();
         is_idle.then_some(self.idle_since)
     }
 
-    /// Is a query under way?
+    /// Returns whether a query is under way.
     #[must_use]
     pub fn is_asked(&self) -> bool {
         self.present.is_some()
     }
 
-    /// How many channels it listens to.
+    /// Returns the number of channels.
     #[must_use]
     pub fn channels(&self) -> usize {
         self.channels.len()

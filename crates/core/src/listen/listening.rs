@@ -1,31 +1,31 @@
-//! One client's part: what it listens to, and what it is to be told at the end of its transaction.
+//! Keeps the channels of one client that listens, and the notifications that it gets at the end of its transaction.
 
 use pgweir_wire::Header;
 
 use super::{Channel, ListenerKey, Notification, PendingUnlisten, listener_channels::command};
 use crate::Time;
 
-/// What a client that listens waits for.
+/// What a listening client waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stage {
-    /// Nothing.
+    /// The client waits for nothing.
     Settled,
-    /// Its listener is to listen to these channels.
+    /// The listener must first listen to these channels.
     Asking(Vec<Channel>),
-    /// All that was notified before a moment ago.
+    /// The client waits for all notifications that were sent before a moment ago.
     Fenced,
-    /// The same, before another listener takes the place of its own.
+    /// The client waits for the same, before another listener replaces its present one.
     FencedToMove,
-    /// What the process that it comes from has heard.
+    /// The client waits for the notifications that the former process has received.
     Elsewhere,
 }
 
-/// A client that has come from the process before this one, which still hears for it.
+/// A client that was taken over from the former process, which still receives notifications for it.
 #[derive(Debug)]
 pub struct TakenOverListener {
-    /// What that one has heard, whole messages.
+    /// The notifications that the former process has received, as whole messages.
     pub notified: Vec<u8>,
-    /// It has been told that it may begin.
+    /// Whether the former process was asked to begin.
     pub ready_was_sent: bool,
 }
 
@@ -34,33 +34,33 @@ pub struct TakenOverListener {
 pub struct Listening {
     /// The listener.
     pub key: ListenerKey,
-    /// What it waits for.
+    /// What the client waits for.
     pub stage: Stage,
-    /// The listener that it hears until the present one is ready, since its encoding has changed.
+    /// The listener that serves the client until the present one is ready, since the client's encoding has changed.
     former: Option<Box<(ListenerKey, Vec<Channel>)>>,
-    /// The channels that it hears.
+    /// The channels that the client listens to.
     channels: Vec<Channel>,
-    /// The number of its last question.
+    /// The number of the client's last question.
     number: u32,
-    /// When it asked.
+    /// When the client asked.
     pub asked_at: Time,
-    /// Whole messages, for the end of its transaction, or until it reads again.
+    /// Notifications as whole messages, for the end of the client's transaction, or until the client reads again.
     backlog: Vec<u8>,
-    /// The channels that are new in this transaction, and where in the backlog they begin to be heard.
+    /// The channels that are new in this transaction, and their start in the backlog.
     fresh: Vec<Channel>,
     fresh_from: usize,
-    /// UNLISTEN, until it takes effect.
+    /// UNLISTEN commands that have not taken effect yet.
     pub pending_unlisten: PendingUnlisten,
-    /// Where it comes from another process: that is told together with what was heard here.
+    /// Set if the client was taken over: the former process's notifications are sent together with those received here.
     pub taken_over: Option<Box<TakenOverListener>>,
 }
 
-/// More than a client may be behind with.
+/// The error of a backlog that is too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Overflow;
 
 impl Listening {
-    /// A client that hears nothing yet.
+    /// Returns a client that listens to nothing yet.
     #[must_use]
     pub fn new(key: ListenerKey) -> Self {
         Self {
@@ -78,7 +78,7 @@ impl Listening {
         }
     }
 
-    /// May its client go to another process now?
+    /// Returns whether the client may move to another process now.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         self.stage == Stage::Settled
@@ -87,13 +87,13 @@ impl Listening {
             && !self.pending_unlisten.is_due()
     }
 
-    /// This was heard for it, before what has been heard here.
+    /// Puts these notifications before those that were received here.
     pub fn prepend_backlog(&mut self, mut messages: Vec<u8>) {
         messages.append(&mut self.backlog);
         self.backlog = messages;
     }
 
-    /// The number of the next question.
+    /// Returns the number of the next question.
     pub fn ask(&mut self, stage: Stage, now: Time) -> u32 {
         self.stage = stage;
         self.asked_at = now;
@@ -101,19 +101,19 @@ impl Listening {
         self.number
     }
 
-    /// Is this the answer that it waits for?
+    /// Returns whether this is the answer that the client waits for.
     #[must_use]
     pub fn awaits(&self, number: u32) -> bool {
         self.stage != Stage::Settled && self.number == number
     }
 
-    /// The channels that it hears.
+    /// Returns the channels that the client listens to.
     #[must_use]
     pub fn channels(&self) -> &[Channel] {
         &self.channels
     }
 
-    /// Their names.
+    /// Returns the names of the channels.
     #[must_use]
     pub fn names(&self) -> Vec<Vec<u8>> {
         self.channels
@@ -122,13 +122,13 @@ impl Listening {
             .collect()
     }
 
-    /// Does it hear nothing, and wait for nothing?
+    /// Returns whether the client listens to nothing and waits for nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.channels.is_empty() && self.stage == Stage::Settled && !self.has_backlog()
     }
 
-    /// LISTEN, for each channel that it hears.
+    /// Returns a LISTEN for each channel of the client.
     #[must_use]
     pub fn listen_commands(&self) -> Vec<u8> {
         let mut text = Vec::new();
@@ -138,7 +138,7 @@ impl Listening {
         text
     }
 
-    /// Those of `names` that it doesn't hear, each once.
+    /// Returns those of `names` that the client does not listen to, each once.
     #[must_use]
     pub fn channels_not_held(&self, names: &[Vec<u8>]) -> Vec<Channel> {
         let mut new: Vec<Channel> = Vec::new();
@@ -151,8 +151,8 @@ impl Listening {
         new
     }
 
-    /// Its encoding has changed: another listener is to take its channels over, which are given with
-    /// those of `made`.
+    /// Moves the client to another listener, since its encoding has changed. Returns the client's channels and those of
+    /// `made`, for the new listener.
     pub fn move_to(&mut self, key: ListenerKey, made: &[Vec<u8>]) -> Vec<Channel> {
         let mut all = self.channels_not_held(made);
         let channels = std::mem::take(&mut self.channels);
@@ -162,12 +162,12 @@ impl Listening {
         all
     }
 
-    /// The listener and the channels that it has left, now that others hear for it.
+    /// Takes the listener and the channels that the client has left, now that the new listener serves it.
     pub fn take_former(&mut self) -> Option<(ListenerKey, Vec<Channel>)> {
         self.former.take().map(|former| *former)
     }
 
-    /// The other listener can't: everything stays as it was.
+    /// Cancels the move, since the new listener failed: everything stays as it was.
     pub fn cancel_move(&mut self) {
         if let Some((key, channels)) = self.take_former() {
             self.key = key;
@@ -175,16 +175,16 @@ impl Listening {
         }
     }
 
-    /// From here on it hears these too.
+    /// Adds channels that the client listens to from now on.
     pub fn add_channels(&mut self, channels: Vec<Channel>) {
         self.fresh_from = self.backlog.len();
         self.channels.extend(channels.iter().map(Channel::clone));
         self.fresh = channels;
     }
 
-    /// A text says UNLISTEN, of one channel or of all.
+    /// Notes that a text has UNLISTEN, of one channel or of all.
     pub fn unlisten(&mut self, channel: Option<&[u8]>) {
-        // What was listened to in this very transaction, the server itself knows of.
+        // The server itself knows the channels that this same transaction has listened to.
         let heard = channel.map(|name| self.channels.iter().find(|heard| heard[..] == *name));
         match heard {
             None => self.pending_unlisten.note_unlisten(None),
@@ -193,7 +193,7 @@ impl Listening {
         }
     }
 
-    /// UNLISTEN of one channel or of all, outside a transaction: the channels that it hears no more.
+    /// Drops one channel or all, outside a transaction. Returns the channels that the client no longer listens to.
     pub fn drop_now(&mut self, channel: Option<&[u8]>) -> Vec<Channel> {
         let channels = std::mem::take(&mut self.channels);
         let (gone, kept) = channels
@@ -203,8 +203,8 @@ impl Listening {
         gone
     }
 
-    /// No transaction is open: the channels that it hears no more, which are all that UNLISTEN was said
-    /// of, unless its server listens to them now (`made`): then LISTEN came last.
+    /// Returns, when no transaction is open, the channels that the client no longer listens to: all that UNLISTEN
+    /// named, unless the server listens to them now (`made`), since then LISTEN came last.
     pub fn take_dropped(&mut self, made: &[Vec<u8>]) -> Vec<Channel> {
         let dropped = self.pending_unlisten.take();
         let goes = |channel: &Channel| {
@@ -216,7 +216,7 @@ impl Listening {
         gone
     }
 
-    /// Its listener has heard this; to be told at the end of the transaction.
+    /// Keeps a notification from the listener for the end of the transaction.
     ///
     /// # Errors
     /// The backlog would be above `most` bytes.
@@ -228,27 +228,27 @@ impl Listening {
         Ok(())
     }
 
-    /// Is it its listener that tells it what comes on this channel? One that is new may be heard by
-    /// both, until all is [settled](Listening::settle).
+    /// Returns whether the client gets this channel's notifications from its listener. Both the listener and the server
+    /// may receive those of a new channel, until [settled](Listening::settle).
     #[must_use]
     pub fn receives(&self, channel: &[u8]) -> bool {
         let is_it = |one: &Channel| one[..] == *channel;
         self.channels.iter().any(is_it) && !self.fresh.iter().any(is_it)
     }
 
-    /// Is there anything to tell?
+    /// Returns whether there are notifications to send.
     #[must_use]
     pub fn has_backlog(&self) -> bool {
         !self.backlog.is_empty()
     }
 
-    /// Everything has been heard that was notified before the last question.
+    /// Notes that everything was received that was notified before the last question.
     pub fn settle(&mut self) {
         self.stage = Stage::Settled;
     }
 
-    /// What is to be told now. What its own server has heard on channels that are new (`overheard`,
-    /// whole messages), and its listener may have heard as well, is told once.
+    /// Takes the notifications to send now. A notification on a new channel that both the client's server (`notified`,
+    /// whole messages) and the listener have received is sent once.
     pub fn take_backlog(&mut self, notified: &[u8]) -> Vec<u8> {
         let fresh = std::mem::take(&mut self.fresh);
         let from = std::mem::take(&mut self.fresh_from);
@@ -263,7 +263,7 @@ impl Listening {
         };
         let direct: Vec<&[u8]> = messages(notified).collect();
         let heard: Vec<&[u8]> = messages(since).filter(is_fresh).collect();
-        // Both have it from the same queue of PostgreSQL: the end of one is the beginning of the other.
+        // Both received it from the same queue of PostgreSQL: the end of one is the beginning of the other.
         let most = direct.len().min(heard.len());
         let common = (0..=most)
             .rev()
@@ -273,13 +273,13 @@ impl Listening {
     }
 }
 
-/// Are these the same notifications?
+/// Returns whether these are the same notifications.
 fn are_same(direct: &[&[u8]], heard: &[&[u8]]) -> bool {
     let mut pairs = direct.iter().zip(heard);
     pairs.all(|(one, other)| Notification::are_same(one, other))
 }
 
-/// The messages of a series of whole ones.
+/// Splits a series of whole messages.
 fn messages(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let len = Header::parse(bytes).ok()??.message_len();
@@ -316,7 +316,7 @@ mod tests {
         names.iter().map(|name| name.as_bytes().to_vec()).collect()
     }
 
-    /// Listens to `c`, which its server hears as `direct` and the listener as `heard`: what is it told?
+    /// Checks what a client that listens to `c` gets if its server receives `direct` and the listener `heard`.
     fn check(direct: &[&str], heard: &[&str], expect: &[&str]) {
         let mut listening = listening(&["other"]);
         listening.keep(&message("other", "before"), 9999).unwrap();

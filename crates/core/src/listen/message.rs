@@ -1,53 +1,53 @@
-//! What workers write to each other about listeners.
+//! Defines the mail between workers about listeners.
 
 use std::sync::Arc;
 
 use super::{Channel, ListenerKey, Question};
 use crate::{SharedPool, WorkerId};
 
-/// From a client's worker to the owner of its listener, or the other way round.
+/// A message from a client's worker to the listener's worker, or the other way round.
 #[derive(Debug)]
 pub enum Message {
-    /// To the owner: listen to these channels for the worker, if there are any, and answer once all
-    /// that was notified before has been passed on.
+    /// To the listener's worker: listen to these channels for the client's worker, if there are any, and answer once
+    /// all earlier notifications were passed on.
     Ask {
         /// The client's pool.
         shared: Arc<SharedPool>,
-        /// Which listener.
+        /// The listener.
         key: ListenerKey,
-        /// Who asks.
+        /// The question.
         question: Question,
         /// Channels that are new to the client.
         channels: Vec<Channel>,
     },
-    /// To the owner: nobody on the worker wants these any more.
+    /// To the listener's worker: no client of this worker wants these channels any more.
     Leave {
-        /// Which listener.
+        /// The listener.
         key: ListenerKey,
         /// The worker.
         from: WorkerId,
         /// The channels.
         channels: Vec<Channel>,
     },
-    /// To the client's worker: the question has been dealt with.
+    /// To the client's worker: the question is answered.
     Answer {
-        /// Which question.
+        /// The question.
         question: Question,
-        /// The listener listens. If not, nothing has changed.
+        /// Whether the listener listens. If not, nothing has changed.
         granted: bool,
     },
-    /// To a worker that wants the channel: a notification, whole.
+    /// To a worker that wants the channel: a whole notification.
     Notified {
-        /// Which listener.
+        /// The listener.
         key: ListenerKey,
         /// The message.
         message: Arc<[u8]>,
     },
-    /// To every worker that wants a channel of it: it is gone, and with it what it would have heard.
+    /// To each worker that wants a channel of the listener: the listener is lost, and its later notifications too.
     Lost {
-        /// Which listener.
+        /// The listener.
         key: ListenerKey,
-        /// Why.
+        /// The reason.
         why: Arc<str>,
     },
 }

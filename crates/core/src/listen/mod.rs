@@ -1,17 +1,16 @@
-//! LISTEN without a server of one's own: clients of a pool that listen share a **listener**, one
-//! connection per pool and `client_encoding`, which serves no queries.
+//! Handles LISTEN without a server connection for each client. The clients of a pool that listen share a **listener**:
+//! one connection per pool and `client_encoding`, which serves no queries.
 //!
-//! A LISTEN that is a request of its own is the listener's alone: its answer is the client's. Any other
-//! LISTEN of a client runs on the server that it has, in its own transaction. Once that is committed,
-//! the listener is made to listen too; only then does the pooled server tell all that was notified so
-//! far ([`READ_ALL`]) and forget the channel, and the client hear that its transaction is over. So from
-//! the commit on there is always one of them that listens, and what both have heard is told once
-//! ([`Listening::settle`]).
+//! The listener alone processes a LISTEN that is a request by itself, and its answer is the client's. Any other LISTEN
+//! of a client runs on the client's server, in the client's transaction. After the commit the listener listens too;
+//! only then does the pooled server send all notifications so far ([`READ_ALL`]) and drop the channel, and the client
+//! get the end of its transaction. So from the commit on one of them always listens, and the client gets only once what
+//! both have received ([`Listening::settle`]).
 //!
-//! Each worker has a [`ChannelClients`]: which of its clients listen to what. One worker, always the same for a
-//! pool, owns its listeners, and for each a [`ListenerChannels`]: which workers want which channels. The two
-//! speak by mail, and as every mailbox is first in, first out, an answer to a question comes after
-//! all notifications that PostgreSQL had sent before it: a question without channels is a **fence**.
+//! Each worker has a [`ChannelClients`]: its clients and their channels. One worker, always the same for a pool, has
+//! the pool's listeners, and for each a [`ListenerChannels`]: the workers and their channels. The workers send each
+//! other mail. As each mailbox is first in, first out, an answer comes after all notifications that PostgreSQL had sent
+//! before it: a question without channels is a **fence**.
 
 mod channel_clients;
 mod holders;
@@ -37,26 +36,26 @@ use crate::{Token, WorkerId, pool::PoolId};
 /// A channel's name, in the client's encoding.
 pub type Channel = Arc<[u8]>;
 
-/// Names a listener.
+/// The key of a listener.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ListenerKey {
-    /// Its pool.
+    /// The listener's pool.
     pub pool: PoolId,
-    /// The `client_encoding` in which it speaks.
+    /// The `client_encoding` of the listener.
     pub encoding: Arc<[u8]>,
 }
 
-/// A question of a client to a listener.
+/// A question from a client to a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Question {
     /// The client's worker.
     pub worker: WorkerId,
     /// The client.
     pub client: Token,
-    /// Which of its questions this is.
+    /// The number of this question among those of the client.
     pub number: u32,
-    /// The listener is to read all that is in PostgreSQL's queue. Without that it may not have been
-    /// woken yet for what another session has heard already; only who has notified itself can rely on
+    /// Whether the listener must read all that is in PostgreSQL's queue. Otherwise the listener may not have been woken
+    /// yet for notifications that another session has received; only a session that has itself notified can rely on
     /// having woken all.
     pub reads_all: bool,
 }

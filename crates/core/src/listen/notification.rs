@@ -1,4 +1,4 @@
-//! NotificationResponse.
+//! Parses NotificationResponse messages and changes their pids.
 
 use std::ops::Range;
 
@@ -6,18 +6,18 @@ use pgweir_wire::{Body, HEADER_LEN};
 
 use crate::cancel::CancelKey;
 
-/// A NotificationResponse, read.
+/// The fields of a NotificationResponse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Notification<'a> {
-    /// The process that notified.
+    /// The pid of the process that sent the notification.
     pub pid: u32,
     /// The channel.
     pub channel: &'a [u8],
-    /// What it said.
+    /// The payload.
     pub payload: &'a [u8],
 }
 
-/// Where in the message the pid is.
+/// The position of the pid in the message.
 const PID: Range<usize> = HEADER_LEN..HEADER_LEN + 4;
 
 impl<'a> Notification<'a> {
@@ -36,8 +36,8 @@ impl<'a> Notification<'a> {
         })
     }
 
-    /// Are two messages of different listeners about the same notification? A process puts the pids of clients in
-    /// place of its own servers' alone.
+    /// Returns whether two messages of different listeners are about the same notification. A process replaces only its
+    /// own servers' pids by those of clients.
     #[must_use]
     pub fn are_same(one: &'a [u8], other: &'a [u8]) -> bool {
         let (Some(one), Some(other)) = (Self::parse(one), Self::parse(other)) else {
@@ -48,7 +48,7 @@ impl<'a> Notification<'a> {
         may_be_one && one.channel == other.channel && one.payload == other.payload
     }
 
-    /// Puts another pid in a whole message.
+    /// Replaces the pid in a whole message.
     pub fn set_pid(message: &mut [u8], pid: u32) {
         if let Some(place) = message.get_mut(PID) {
             place.copy_from_slice(&pid.to_be_bytes());

@@ -1,61 +1,61 @@
-//! UNLISTEN takes effect when its transaction is committed.
+//! Keeps UNLISTEN commands until their transaction is committed, when they take effect.
 
 use super::Channel;
 
-/// What a client has said UNLISTEN of, and how that went.
+/// The UNLISTEN commands of a client, and their outcome.
 #[derive(Debug, Default)]
 pub struct PendingUnlisten {
-    /// In the texts of the present transaction.
+    /// The channels in the texts of the present transaction.
     noted: UnlistenedChannels,
-    /// The server has done it, in the present transaction.
+    /// Whether the server has completed the command in the present transaction.
     is_done: bool,
-    /// In transactions that are committed.
+    /// The channels in committed transactions.
     committed: UnlistenedChannels,
 }
 
-/// What UNLISTEN was said of.
+/// The channels that UNLISTEN named.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum UnlistenedChannels {
-    /// Nothing.
+    /// No channel.
     #[default]
     Nothing,
     /// These channels.
     These(Vec<Channel>),
-    /// All of them.
+    /// All channels.
     All,
 }
 
 impl PendingUnlisten {
-    /// A text says UNLISTEN, of one channel or of all.
+    /// Notes that a text has UNLISTEN, of one channel or of all.
     pub fn note_unlisten(&mut self, channel: Option<&Channel>) {
         self.noted.add(channel);
     }
 
-    /// A command is done; `tag` ends with a zero.
+    /// Notes that a command has completed; `tag` ends with a zero.
     pub fn completed(&mut self, tag: &[u8]) {
         match tag {
             b"UNLISTEN\0" => self.is_done = true,
             b"COMMIT\0" => self.commit(),
             b"DISCARD ALL\0" => self.committed = UnlistenedChannels::All,
-            // Perhaps to a savepoint only, that came after it. Who hears too much loses nothing.
+            // The rollback may go only to a later savepoint. A client that gets too many notifications loses nothing.
             b"ROLLBACK\0" => self.failed(),
             _ => {}
         }
     }
 
-    /// The transaction has failed.
+    /// Notes that the transaction has failed.
     pub fn failed(&mut self) {
         self.noted = UnlistenedChannels::Nothing;
         self.is_done = false;
     }
 
-    /// No transaction is open any more: what has been dropped since the last time.
+    /// Takes the channels dropped since the last call, when no transaction is open any more.
     pub fn take(&mut self) -> UnlistenedChannels {
         self.commit();
         std::mem::take(&mut self.committed)
     }
 
-    /// Is there something that [`PendingUnlisten::take`] would tell?
+    /// Returns whether [`PendingUnlisten::take`] would return any channel.
     #[must_use]
     pub fn is_due(&self) -> bool {
         self.is_done && self.noted != UnlistenedChannels::Nothing
@@ -89,7 +89,7 @@ impl UnlistenedChannels {
         }
     }
 
-    /// Is this channel among them?
+    /// Returns whether this channel is among them.
     #[must_use]
     pub fn has(&self, channel: &Channel) -> bool {
         match self {

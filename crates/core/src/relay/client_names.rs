@@ -1,6 +1,6 @@
-//! Texts that speak of prepared statements: SQL's PREPARE, EXECUTE and DEALLOCATE, and the view of
-//! them. SQL and protocol have one namespace, so the server gets the statements that are spoken of
-//! under the names that the client gave them, for the length of the transaction.
+//! Handles texts that refer to prepared statements: SQL's PREPARE, EXECUTE and DEALLOCATE, and the view of the
+//! statements. SQL and protocol have one namespace, so the server gets these statements under the client's names, for
+//! the length of the transaction.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -21,7 +21,7 @@ use crate::{
     },
 };
 
-/// What speaks of names.
+/// Effects of texts that refer to statement names.
 pub(super) const NAMES: Effects = Effects::PREPARE
     .and(Effects::EXECUTE)
     .and(Effects::STATEMENTS_VIEW);
@@ -35,7 +35,7 @@ pub(super) fn until_nul(text: &[u8]) -> &[u8] {
     &text[..end.unwrap_or(text.len())]
 }
 
-/// The name of a statement in a phrase.
+/// Returns the name of the statement in a phrase.
 pub(super) fn statement_named_by(phrase: Phrase<'_>) -> Option<Cow<'_, [u8]>> {
     match phrase {
         Phrase::Prepare { name, .. } | Phrase::Execute(name) | Phrase::Deallocate(Some(name)) => {
@@ -48,10 +48,10 @@ pub(super) fn statement_named_by(phrase: Phrase<'_>) -> Option<Cow<'_, [u8]>> {
 /// What every statement is suspected of that may change the catalog.
 const CHANGE: Effects = Effects::OPAQUE.and(Effects::TEMP);
 
-/// What may take all statements away.
+/// Effects that may drop all statements.
 const DROPS: Effects = Effects::PREPARE.and(Effects::DISCARD);
 
-/// What may bring startup values back.
+/// Effects that may reset startup values.
 const TAKES_BACK: Effects = Effects::SETTING.and(Effects::DISCARD).and(Effects::OPAQUE);
 
 /// A text that can't be read as a whole may still speak of statements, or look at them all.
@@ -73,7 +73,7 @@ fn effects_of_unread_text(text: &[u8], effects: Effects) -> Effects {
     found
 }
 
-/// The words that come before a name.
+/// The words that come before a statement name.
 const SPEAKING: [&[u8]; 3] = [b"execute", b"prepare", b"deallocate"];
 
 /// In whatever case.
@@ -141,7 +141,7 @@ impl ClientMessages<'_> {
         Flow::Pass
     }
 
-    /// Does it nothing but execute SQL-prepared statements that leave no trace?
+    /// Returns whether the text only executes SQL-prepared statements that leave no trace.
     fn only_executes(&self, text: &[u8], effects: Effects) -> bool {
         let session = &self.server.session;
         // What was suspect before may have changed what they are.
@@ -160,7 +160,7 @@ impl ClientMessages<'_> {
         !names.is_empty() && names.iter().all(|name| is_clean(name))
     }
 
-    /// This text may change the session.
+    /// Notes a text that may change the session.
     #[cold]
     pub(super) fn note(&mut self, effects: Effects, text: &[u8]) {
         self.server.session.note(effects, text);
@@ -237,7 +237,7 @@ impl ClientMessages<'_> {
         self.note_values(effects);
     }
 
-    /// A text may use sequences.
+    /// Notes a text that may use sequences.
     pub(super) fn note_values(&mut self, effects: Effects) {
         if effects.contains(ASKS_FOR_VALUES) {
             let readers = &self.server.shared.sequence_readers;
@@ -272,7 +272,7 @@ impl ClientMessages<'_> {
         true
     }
 
-    /// Statements that a text prepares or executes.
+    /// Notes the statements that a text prepares or executes.
     fn note_names(&mut self, text: &[u8]) {
         for phrase in phrases(text) {
             match phrase {
@@ -399,7 +399,7 @@ impl ClientMessages<'_> {
         }
     }
 
-    /// A statement is used that may change the session.
+    /// Notes the use of a statement that may change the session.
     #[cold]
     pub(super) fn note_use(&mut self, statement: &Statement, effects: Effects) {
         let text = until_nul(statement.definition());

@@ -1,5 +1,5 @@
-//! A client's messages on their way to its server: clients' names of prepared statements become the
-//! server's, and a server that lacks a statement gets it just before it is used, in the same write.
+//! Sends a client's messages to its server. Clients' names of prepared statements come in and server names go out. If
+//! the server does not have a statement, pgweir prepares it just before its use, in the same write.
 
 use std::{ops::Range, sync::Arc};
 
@@ -28,76 +28,76 @@ pub(super) struct ClientMessages<'w> {
     pub(super) bindings: &'w mut Bindings,
     pub(super) statements: &'w Statements,
     pub(super) stats: &'w mut Stats,
-    /// Most statements on a server; 0 if names are not followed.
+    /// The maximum number of statements on a server; 0 if pgweir does not follow statement names.
     pub(super) most: usize,
     /// `max_client_prepared_bytes`.
     pub(super) most_bytes: usize,
-    /// The statement of the unnamed portal, as far as these messages say.
+    /// The statement of the unnamed portal, if these messages have bound one.
     pub(super) bound: Option<BindingId>,
-    /// The client's session is carried from server to server.
+    /// Whether the client's session state moves from server to server.
     pub(super) is_carried: bool,
-    /// What is certified of its database.
+    /// The certificates of the client's database.
     pub(super) certificates: &'w Certificates,
     pub(super) verdicts: &'w mut VerdictCache,
-    /// What ends a connection in PgBouncer ends it here (`session_state = off`).
+    /// Whether an error that ends a connection in PgBouncer ends it here (`session_state = off`).
     pub(super) as_pgbouncer: bool,
-    /// Most entries in the queue of replies before the client is held (`max_pipelined_messages`).
+    /// The maximum number of queued replies before the client is held (`max_pipelined_messages`).
     pub(super) owed_max: usize,
-    /// The longest message (`max_packet_size`).
+    /// The maximum length of a message (`max_packet_size`).
     pub(super) longest: u32,
-    /// No simple queries (`disable_pqexec`).
+    /// Whether simple queries are refused (`disable_pqexec`).
     pub(super) no_simple: bool,
     /// A database that can't be dropped while a server is connected to it.
     pub(super) left_database: Option<String>,
     /// A LISTEN or UNLISTEN that the client's listener answers.
     pub(super) channel_command: Option<ChannelCommand>,
-    /// The message that is being read makes a statement that may change the session.
+    /// Whether the message that is being read makes a statement that may change the session.
     pub(super) has_effects: bool,
 }
 
-/// Why a client's bytes go no further.
+/// The reason why a client's bytes are not sent to the server.
 pub(super) enum Stopped {
-    /// It said Terminate.
+    /// The client sent Terminate.
     Terminated,
-    /// It must be refused.
+    /// The client must be refused.
     Refused(Fault),
-    /// It says LISTEN or UNLISTEN, which its listener answers.
+    /// The client sent LISTEN or UNLISTEN, which its listener answers.
     Listens(ChannelCommand),
 }
 
-/// What a name of a client stands for.
+/// The meaning of a client's statement name.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Ours {
     /// A statement, by its binding.
     Statement(BindingId),
-    /// None that is there already.
+    /// No statement that exists already.
     Nothing,
 }
 
-/// How far some input is dealt with.
+/// How far some input is processed.
 #[derive(Debug, Default)]
 pub(super) struct Cursor {
-    /// Up to here it is read.
+    /// The position up to which the input is read.
     at: usize,
-    /// Up to here it is sent, or something in its place.
+    /// The position up to which the input, or a replacement for it, is sent.
     sent: usize,
-    /// An unnamed statement that was not used yet.
+    /// The unnamed statement that was not used yet.
     unused: Option<Range<usize>>,
 }
 
-/// What becomes of a message.
+/// The treatment of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flow {
-    /// It goes on as it is.
+    /// The message is sent as it is.
     Pass,
-    /// Something else was sent in its place, or it was answered.
+    /// The message was replaced, or pgweir answered it.
     Taken,
-    /// It waits, and what follows too.
+    /// The message and all that follow wait.
     Wait,
 }
 
 impl Cursor {
-    /// What comes before a message is sent now.
+    /// Sends the bytes in front of a message.
     #[inline]
     pub(super) fn flush(&mut self, server: Token, head: &Head, out: &mut Actions) {
         out.send_input(server, self.sent, head.start);
@@ -106,7 +106,7 @@ impl Cursor {
 }
 
 impl ClientMessages<'_> {
-    /// Sends on what has come.
+    /// Sends the received bytes to the server.
     pub(super) fn run(&mut self, bytes: &[u8], out: &mut Actions) -> Result<(), Stopped> {
         let mut cursor = Cursor::default();
         if !self.client.stream.is_at_boundary() {
@@ -135,7 +135,7 @@ impl ClientMessages<'_> {
                     return Ok(());
                 }
                 Err(fault) => {
-                    // What came before it was counted, and will be answered.
+                    // The bytes before the fault were counted, and will be answered.
                     out.send_input(self.server_conn, cursor.sent, cursor.at);
                     return Err(Stopped::Refused(fault));
                 }
@@ -182,7 +182,7 @@ impl ClientMessages<'_> {
         }
     }
 
-    /// A message waits for answers to what came before it.
+    /// Makes a message wait for the replies to earlier messages.
     #[cold]
     pub(super) fn wait(
         &mut self,
@@ -197,7 +197,7 @@ impl ClientMessages<'_> {
         Flow::Wait
     }
 
-    /// A message of a client whose session is carried: it may hold a text.
+    /// Processes a message of a client whose session state moves between servers: the message may hold a text.
     #[inline]
     fn text(&mut self, head: &Head, bytes: &[u8], cursor: &mut Cursor, out: &mut Actions) -> Flow {
         if self.server.replies.holds_back() {
@@ -229,7 +229,7 @@ impl ClientMessages<'_> {
         flow
     }
 
-    /// A message about a statement.
+    /// Processes a message about a statement.
     #[inline]
     fn named(
         &mut self,
@@ -251,7 +251,7 @@ impl ClientMessages<'_> {
             return Ok(self.wait(head, bytes, cursor, out));
         }
         if tag == frontend::BIND {
-            // Whatever it binds takes the place of what the unnamed portal was.
+            // Any Bind replaces what the unnamed portal was.
             self.bound = None;
         }
         if let Some(fault) = self.refusal_of(&named, out) {
@@ -307,14 +307,14 @@ impl ClientMessages<'_> {
             return Some(Stopped::Terminated);
         }
         if self.no_simple && tag == frontend::QUERY {
-            // Nothing of it goes on: the server is not in the middle of a message.
+            // No part of the message is sent, so the server is not in the middle of a message.
             self.client.stream = Upstream::default();
             return Some(Stopped::Refused(Fault::SimpleQuery));
         }
         None
     }
 
-    /// A Parse, Close or Describe that goes as it is.
+    /// Notes the mark of a Parse, Close or Describe that is sent as it is.
     #[inline]
     pub(super) fn mark_passing(&mut self, tag: u8, body: &[u8], named: &Named<'_>) {
         if self.is_client_name(named) {
@@ -338,7 +338,7 @@ impl ClientMessages<'_> {
         self.server.replies.mark_sent(Mark::plain(kind));
     }
 
-    /// Is it about a statement that we follow, or a name that we keep to ourselves?
+    /// Returns the meaning of a message about a statement that pgweir follows, or about a reserved name.
     #[inline]
     pub(super) fn resolve(&self, named: &Named<'_>) -> Option<Ours> {
         if self.is_client_name(named) {
@@ -356,7 +356,7 @@ impl ClientMessages<'_> {
         }
     }
 
-    /// Sends what does as the server names it; gives the bytes of the body that this replaces.
+    /// Sends the message with the server's name of the statement. Returns how many bytes of the body this replaces.
     pub(super) fn translate(
         &mut self,
         len: usize,
@@ -413,7 +413,7 @@ impl ClientMessages<'_> {
         }
     }
 
-    /// The client makes a statement.
+    /// Makes a statement for the client.
     fn parse(&mut self, name: &[u8], definition: &[u8], out: &mut Actions) {
         if let Some(taken) = self.client.statements.find(self.bindings, name) {
             return self.parse_again(taken, name, definition, out);
@@ -448,15 +448,15 @@ impl ClientMessages<'_> {
             return replies.answered_early();
         }
         if prepared.touch(statement.id()) {
-            // In the middle of a pipeline, the server has to say itself that it is made.
+            // In the middle of a pipeline, the server itself has to report that the statement is made.
             prepared.forget(statement.id());
             self.send_close(Arc::clone(&statement), out);
         }
         self.send_parse(statement, Some(name.into()), out);
     }
 
-    /// The client makes a statement under a name that is taken. The server has one of that name too,
-    /// and finds whatever comes before that in PostgreSQL's eyes, such as wrong syntax.
+    /// Makes a statement under a name that is taken. The server has a statement of that name too, so it reports any
+    /// error that PostgreSQL finds before the duplicate name, such as wrong syntax.
     #[cold]
     fn parse_again(&mut self, taken: BindingId, name: &[u8], definition: &[u8], out: &mut Actions) {
         let statement = self.statements.intern(definition);
@@ -469,10 +469,10 @@ impl ClientMessages<'_> {
         self.server.replies.mark_sent(mark);
     }
 
-    /// The client gives up a name. Its statement stays on the servers, for whoever has it too.
+    /// Drops a client's name. Its statement stays on the servers, for other clients that have it too.
     fn close(&mut self, name: &[u8], out: &mut Actions) {
         let known = self.client.statements.remove(self.bindings, name);
-        // A name that we don't follow may be one that SQL's PREPARE made.
+        // A name that pgweir does not follow may be one that SQL's PREPARE made.
         let is_hidden = known.is_some() || name.starts_with(RESERVED);
         let mark = match known {
             Some(statement) => {
@@ -528,7 +528,7 @@ impl ClientMessages<'_> {
         self.server.replies.mark_sent(mark);
     }
 
-    /// Flush: what we have answered ourselves goes out, unless the server's answer takes it along.
+    /// Processes a Flush: sends the replies that pgweir gave itself, unless they go out with the server's next reply.
     fn flush_early(&mut self, out: &mut Actions) {
         if self.server.replies.is_fresh() {
             send_early(self.client_conn, self.server, out);
@@ -537,7 +537,7 @@ impl ClientMessages<'_> {
 }
 
 impl Ours {
-    /// What the server knows it as.
+    /// Returns the name of the statement on the server.
     fn server_name(self, bindings: &Bindings) -> &[u8] {
         match self {
             Self::Statement(binding) => bindings
@@ -558,7 +558,7 @@ pub(super) fn send_parse(server: Token, name: &[u8], definition: &[u8], out: &mu
     });
 }
 
-/// Describe or Close of a statement.
+/// Sends a Describe or Close of a statement.
 pub(super) fn send_target(server: Token, tag: u8, name: &[u8], out: &mut Actions) {
     out.send_made(server, |made| {
         made.push(tag);

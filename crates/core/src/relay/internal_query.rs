@@ -1,4 +1,4 @@
-//! What servers answer to requests of our own.
+//! Processes the server's answers to internal queries.
 
 use pgweir_wire::{MessageWriter, Report, Severity};
 
@@ -10,7 +10,7 @@ use crate::{
 };
 
 impl Worker {
-    /// One of our own requests was answered.
+    /// Processes the answer to an internal query.
     pub(super) fn internal_query_done(
         &mut self,
         conn: Token,
@@ -33,7 +33,7 @@ impl Worker {
             }
             (InternalQuery::Check, Some(Phase::Checking { .. })) => self.checked(conn, now, out),
             (InternalQuery::Probe, Some(Phase::Settling(_))) => self.probed(conn, now, out),
-            // Its client has left.
+            // The client has left.
             (InternalQuery::Probe, _) => server.session.answers = None,
             (InternalQuery::Restore, Some(Phase::Settling(_))) => {
                 self.startup_values_restored(conn, now, out)
@@ -75,7 +75,7 @@ impl Worker {
         }
     }
 
-    /// One of our own requests failed.
+    /// Processes the failure of an internal query.
     pub(super) fn internal_query_failed(
         &mut self,
         conn: Token,
@@ -99,9 +99,9 @@ impl Worker {
             (InternalQuery::Restore, Some(Phase::Settling(_)), _) => {
                 self.startup_values_refused(conn, report, now, out);
             }
-            // What can't be made any more is missed when it is used.
+            // If a statement can't be made any more, its next use fails.
             (InternalQuery::Baseline, _, _) => server.session.baseline_rows = None,
-            // Without the right to ask for it, the address tells clusters apart.
+            // Without the privilege to ask for it, the address tells clusters apart.
             (
                 InternalQuery::Statements
                 | InternalQuery::Rights
@@ -125,7 +125,7 @@ impl Worker {
                     answers.failed = true;
                 }
             }
-            // Another client's values are still there, and what this one has asked for may be next.
+            // The server still has another client's values, and this client may ask for them next.
             (InternalQuery::Sequences, _, _) => {
                 let what = String::from_utf8_lossy(report.message).into_owned();
                 self.close_for(conn, Fault::ServerUnclean(what), now, out);
@@ -150,7 +150,7 @@ impl Worker {
         }
     }
 
-    /// The server does not take what a client asks for at its login, or has set since.
+    /// Processes the server's refusal of a parameter that the client has at its login, or has set since.
     fn parameters_refused(
         &mut self,
         conn: Token,
@@ -181,7 +181,7 @@ impl Worker {
             out.log(Level::Warning, client.subject(), text);
         }
         let Some(context) = &mut client.context else {
-            // PgBouncer ends such a client too: its wishes can't be met on any server.
+            // PgBouncer ends such a client too: no server can meet its parameters.
             server.retire = Some("invalid server parameter");
             return self.refuse(client_conn, &Fault::ServerSaid(words), now, out);
         };
@@ -201,7 +201,8 @@ impl Worker {
         self.refuse(client_conn, &fault, now, out);
     }
 
-    /// The startup values that RESET has taken away can't be set again: the client must not go on without them.
+    /// Processes the failure to restore the startup values that RESET has removed: the client must not go on without
+    /// them.
     fn startup_values_refused(
         &mut self,
         conn: Token,

@@ -1,7 +1,8 @@
 //! Statements that the server gets under the names that its client gave them, since SQL speaks of these.
 //!
-//! Making one may fail, for what it speaks of may be gone. Directly that shows when it is executed, so what the server
-//! has said is kept for then ([`FailedStatements`](crate::session::FailedStatements)), and a transaction does not suffer by it.
+//! Making such a statement may fail, since the objects in it may be gone. On a direct connection the client would get
+//! that error at EXECUTE, so pgweir keeps the server's error until then
+//! ([`FailedStatements`](crate::session::FailedStatements)), and no transaction fails for it.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -20,7 +21,7 @@ use crate::{
     },
 };
 
-/// What may change whether a statement can be made.
+/// Effects that may change whether a statement can be made.
 const CHANGES: Effects = Effects::SETTING
     .and(Effects::OPAQUE)
     .and(Effects::TEMP)
@@ -30,7 +31,7 @@ const CHANGES: Effects = Effects::SETTING
 /// the server has under another name and for others too.
 const STAND_IN: &[u8] = b"\0\0\0";
 
-/// The name that a text takes away, if it does nothing else.
+/// Returns the name that a text deallocates, if the text does nothing else.
 fn deallocated(text: &[u8]) -> Option<Cow<'_, [u8]>> {
     let mut phrases = phrases(text);
     match (phrases.next(), phrases.next()) {
@@ -40,12 +41,12 @@ fn deallocated(text: &[u8]) -> Option<Cow<'_, [u8]>> {
 }
 
 impl ClientMessages<'_> {
-    /// Does what a name stands for depend on what is yet to be answered?
+    /// Returns whether the meaning of a name depends on outstanding replies.
     #[inline]
     pub(super) fn is_unsure(&mut self) -> bool {
         let (replies, status) = (&mut self.server.replies, self.server.status);
         if status == b'E' && !replies.is_unsynced() && replies.owed_to_client() > 0 {
-            // A transaction that has failed may end.
+            // A failed transaction may end.
             replies.wait_for_all();
         }
         replies.is_unsure()
@@ -69,7 +70,7 @@ impl ClientMessages<'_> {
                 .any(|name| lacks(&name))
     }
 
-    /// Is it a statement of SQL that the server could not make?
+    /// Returns whether this is a statement of SQL that the server could not make.
     pub(super) fn has_failed_statement(&self, name: &[u8]) -> bool {
         let session = &self.server.session;
         let context = self.client.context.as_ref();
@@ -111,7 +112,7 @@ impl ClientMessages<'_> {
         true
     }
 
-    /// The server gets, under their own names, the client's statements that a text speaks of. `true` if there are any.
+    /// Prepares, under the client's names, the statements that a text refers to. Returns whether there are any.
     pub(super) fn prepare_client_names(
         &mut self,
         text: &[u8],
@@ -156,7 +157,7 @@ impl ClientMessages<'_> {
         has_given
     }
 
-    /// The server loses all statements under names of ours. `true` if there were any.
+    /// Deallocates all statements under pgweir's names. Returns whether there were any.
     fn deallocate_pooled_names(&mut self, out: &mut Actions) -> bool {
         let ours = self.server.prepared.take_all();
         let has_taken = !ours.is_empty();
@@ -192,7 +193,7 @@ impl ClientMessages<'_> {
     fn give(&mut self, name: &[u8], statement: Arc<Statement>, out: &mut Actions) -> bool {
         let begins = !self.server.replies.is_unsynced();
         let own = &self.server.session.client_names;
-        // Its failure would be that of the client's request.
+        // A failure would be that of the client's request.
         let would_fail = !begins && own.is_missing(name);
         if own.is_prepared(name) || would_fail || self.is_discarded_before(name) {
             return false;
@@ -241,7 +242,7 @@ impl ClientMessages<'_> {
         }
     }
 
-    /// The server gets something of this name, where only the name is wanted.
+    /// Prepares a stand-in of this name, where only the name is needed.
     fn stand_in(&mut self, name: &[u8], out: &mut Actions) -> bool {
         if self.server.session.client_names.is_prepared(name) || self.is_discarded_before(name) {
             return false;
@@ -280,7 +281,7 @@ impl ClientMessages<'_> {
             .internal_sync_sent(InternalQuery::Statements);
     }
 
-    /// What we try is not to cost the client its transaction.
+    /// Sets a savepoint, so that pgweir's attempts do not fail the client's transaction.
     fn set_savepoint(&mut self, out: &mut Actions) {
         if self.server.status == b'T' {
             self.ask(b"SAVEPOINT \"PGWEIR\"", out);

@@ -1,11 +1,10 @@
-//! Statements whose tables may have changed since their clients were told what they give.
+//! Checks statements whose tables may have changed since their clients received the description.
 //!
-//! Directly, a server makes a statement once, and fails when it gives something else later (`cached
-//! plan must not change result type`): a client that reads rows as it was told before depends on that.
-//! Here one server may have made the statement before the change, and another one after it, or for
-//! another client. So before a statement is used on a server whose version of it is not known to be
-//! what the client was told, it is made anew there and described: if it gives something else, the
-//! client hears PostgreSQL's error.
+//! On a direct connection, a server makes a statement once, and fails when its result changes later (`cached plan must
+//! not change result type`): a client that reads rows by the former description depends on that. Under a pooler one
+//! server may have made the statement before the change, and another one after it, or for another client. So before a
+//! statement is used on a server whose version may not match the client's description, pgweir makes it again there and
+//! describes it: if the result differs, the client gets PostgreSQL's error.
 
 use std::sync::Arc;
 
@@ -24,7 +23,7 @@ use crate::{
 };
 
 impl ClientMessages<'_> {
-    /// The server gets the statement, if it lacks it.
+    /// Prepares the statement on the server, if the server does not have it.
     #[inline]
     pub(super) fn ensure_prepared(&mut self, ours: Ours, out: &mut Actions) -> Ours {
         let Ours::Statement(binding) = ours else {
@@ -73,7 +72,7 @@ impl ClientMessages<'_> {
         ours
     }
 
-    /// Is a statement about to be used that may give something else than the client was told?
+    /// Returns whether a statement is about to be used whose result may differ from the client's description.
     #[inline]
     pub(super) fn is_outdated(&self, named: &Named<'_>, ours: Option<Ours>) -> bool {
         let (Named::Bind { .. }, Some(Ours::Statement(binding))) = (named, ours) else {
@@ -93,7 +92,7 @@ impl ClientMessages<'_> {
         !is_known
     }
 
-    /// Makes a statement anew and asks what it gives; what the client has sent waits for the answer.
+    /// Makes a statement again and describes it; the client's messages wait for the answer.
     #[cold]
     pub(super) fn check(&mut self, ours: Option<Ours>, out: &mut Actions) {
         let Some(Ours::Statement(binding)) = ours else {
@@ -119,7 +118,7 @@ impl ClientMessages<'_> {
 }
 
 impl Version {
-    /// Does it take and give what a client was told?
+    /// Returns whether the statement matches the client's description.
     fn matches_description(&self, told: StatementDescription) -> bool {
         let is_same = |own: Option<u64>, told: Option<u64>| match (own, told) {
             (Some(own), Some(told)) => own == told,
@@ -132,7 +131,7 @@ impl Version {
     }
 }
 
-/// Notes what a server has told of a statement: gives the schema under which it was made there.
+/// Notes a server's description of a statement. Returns the schema under which it was made there.
 fn note(
     server: &mut Server,
     statement: Option<&Arc<Statement>>,
@@ -145,8 +144,8 @@ fn note(
 }
 
 impl Worker {
-    /// A description that is to be noted: of a client's statement, or of one that we make anew.
-    /// `true` if it may be passed on.
+    /// Notes a description: of a client's statement, or of one that pgweir makes again. Returns whether it may be
+    /// passed on.
     pub(super) fn described(&mut self, conn: Token, message: &[u8]) -> bool {
         let Some(server) = self.table.server(conn) else {
             return false;
@@ -185,7 +184,7 @@ impl Worker {
         true
     }
 
-    /// A description has come: `true` if it is the answer to a check of ours.
+    /// Processes a description. Returns whether it answers a check by pgweir.
     fn checked_statement(
         &mut self,
         conn: Token,

@@ -1,4 +1,4 @@
-//! What servers answer to messages about prepared statements.
+//! Processes the server's replies to messages about prepared statements.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::{
 };
 
 impl Worker {
-    /// ParseComplete or CloseComplete: `true` if the client is to see it.
+    /// Processes a ParseComplete or CloseComplete. Returns whether the client gets it.
     #[inline]
     pub(super) fn mark_completed(
         &mut self,
@@ -41,7 +41,7 @@ impl Worker {
         false
     }
 
-    /// Takes back what failed or is skipped.
+    /// Undoes the changes of messages that failed or are skipped.
     pub(crate) fn undo(&mut self, conn: Token, marks: Vec<Mark>) {
         let client = self
             .table
@@ -96,7 +96,7 @@ impl Worker {
     fn unnamed_is_unclear(&mut self, server: Token, client: Option<Token>) {
         if let Some(server) = self.table.server(server) {
             if server.replies.make_unnamed() {
-                // A later request makes it anew.
+                // A later request makes the statement again.
                 return;
             }
             server.unnamed = Unnamed::Unknown;
@@ -137,7 +137,7 @@ impl Worker {
         }
     }
 
-    /// CommandComplete of a length that `DISCARD ALL` or `DEALLOCATE ALL` has.
+    /// Processes a CommandComplete of a length that `DISCARD ALL` or `DEALLOCATE ALL` has.
     pub(super) fn command_completed(&mut self, conn: Token, body: &[u8]) {
         if !matches!(
             body,
@@ -168,7 +168,7 @@ impl Worker {
         };
         let sql = server.session.sql.clone();
         server.prepared.clear();
-        // What was sent behind it is made after it.
+        // Statements that were sent behind the command are made after it.
         let later: Vec<_> = server
             .replies
             .marks()
@@ -192,7 +192,7 @@ impl Worker {
         };
         client.statements.clear(&mut self.bindings);
         if let Some(context) = &mut client.context {
-            // Those too that the server could not make.
+            // This includes the statements that the server could not make.
             context.sql = sql;
         }
         for (statement, name) in later {
@@ -204,8 +204,8 @@ impl Worker {
         }
     }
 
-    /// An error of a server, as far as statements are concerned. Gives what the client is to be told
-    /// in its place, if anything.
+    /// Processes a server's error as far as statements are concerned. Returns the message that the client gets in its
+    /// place, if any.
     #[cold]
     pub(super) fn statements_failed(
         &mut self,
@@ -223,7 +223,7 @@ impl Worker {
             _ => (None, None),
         };
         self.note_failed_statement(conn, &marks, body);
-        // The names are those that the client had when it sent this.
+        // The names are those that the client had when it sent the request.
         let told = self.in_clients_words(conn, &marks, duplicate, body);
         let is_duplicate = duplicate.is_some();
         self.undo(conn, marks);
@@ -247,7 +247,7 @@ impl Worker {
         told
     }
 
-    /// A name of a statement is taken, or unknown.
+    /// Processes an error about a statement name that is taken or unknown.
     fn name_failed(
         &mut self,
         conn: Token,
@@ -282,8 +282,8 @@ impl Worker {
         out.list.push(Action::WriteLog);
     }
 
-    /// The ErrorResponse with this body, with the client's names in place of ours; `None` if it has
-    /// none of ours.
+    /// Returns the ErrorResponse with this body, with the client's names in place of pgweir's; `None` if the body has
+    /// none of pgweir's names.
     fn in_clients_words(
         &mut self,
         conn: Token,
@@ -314,7 +314,7 @@ impl Worker {
         Some(message)
     }
 
-    /// What the client of a server calls this statement, or did so when it sent what failed.
+    /// Returns the client's name of this statement, now or when it sent the failed request.
     fn clients_name(&mut self, server: Token, failed: &[Mark], id: u64) -> Option<Vec<u8>> {
         let (_, client, server) = self.table.pair_of(server)?;
         server.relays_for()?;
@@ -340,14 +340,14 @@ impl Worker {
     }
 }
 
-/// The name of ours that a text begins with.
+/// Returns the pgweir name that a text begins with.
 fn name_at(text: &[u8]) -> &[u8] {
     let is_over = |byte: &u8| !byte.is_ascii_digit();
     let digits = text[RESERVED.len()..].iter().position(is_over);
     &text[..digits.map_or(text.len(), |digits| RESERVED.len() + digits)]
 }
 
-/// What stands in double quotes.
+/// Returns the text in double quotes.
 fn quoted(message: &[u8]) -> Option<&[u8]> {
     let start = message.iter().position(|&byte| byte == b'"')? + 1;
     let end = message.iter().rposition(|&byte| byte == b'"')?;
