@@ -92,7 +92,8 @@ impl ChannelClients {
     }
 
     /// Returns whether the listening clients have received all notifications that were sent on a server before `at`,
-    /// when its last client released it. A later client of the server would appear as the sender of later ones.
+    /// when its last client released it. If not, and this client got the server, pgweir would name it as the sender of
+    /// those notifications.
     #[must_use]
     pub fn has_delivered_before(&self, listening: &Listening, at: Time) -> bool {
         self.fenced

@@ -25,7 +25,7 @@ pub enum Stage {
 pub struct TakenOverListener {
     /// The notifications that the former process has received, as whole messages.
     pub notified: Vec<u8>,
-    /// Whether the former process was asked to begin.
+    /// Whether the client has received the ReadyForQuery of its login.
     pub ready_was_sent: bool,
 }
 
