@@ -1,5 +1,5 @@
-//! What another process says in an online restart: whatever it is, it is read or refused; and what was
-//! read is written and read again as the same.
+//! Messages of the other process in an online restart: the parser accepts or rejects any bytes without a panic, and an
+//! accepted message is the same after it was written and parsed again.
 
 use pgweir_core::takeover::{HEADER, Message, frame_len};
 

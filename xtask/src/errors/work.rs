@@ -192,7 +192,7 @@ pub(super) fn ended() -> Vec<Entry> {
     ]
 }
 
-/// What a statement can't do here.
+/// Errors of statements that a pooled session does not support.
 pub(super) fn statements() -> Vec<Entry> {
     let refused = Words {
         severity: "FATAL".to_owned(),

@@ -36,7 +36,7 @@ pub enum MarkKind {
     Refused,
 }
 
-/// What a message changes. pgweir applies the change when it sends the message, and undoes it if the message fails or
+/// A change of pgweir's records that a message brings about. pgweir applies the change when it sends the message, and undoes it if the message fails or
 /// is skipped.
 #[derive(Debug)]
 pub enum Change {

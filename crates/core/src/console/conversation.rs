@@ -71,7 +71,7 @@ pub struct Console {
     is_skipping: bool,
 }
 
-/// What the worker does next for a console client.
+/// The next step of a console client's conversation, which the worker carries out.
 #[derive(Debug)]
 pub(crate) enum Step {
     /// Read on: the next message is not complete.

@@ -36,7 +36,7 @@ pub(crate) enum RoundTask {
     KillClient { id: u64, found: bool },
 }
 
-/// What a SHOW has gathered so far.
+/// The rows and counts that a SHOW command has collected from the workers it has visited.
 #[derive(Debug)]
 pub(crate) struct Collection {
     pub(crate) show: Show,

@@ -29,7 +29,7 @@ pub struct LoginRequest {
     pub asked: Option<Vec<(Vec<u8>, Vec<u8>)>>,
 }
 
-/// What the configuration says about startup parameters.
+/// The settings that decide which startup parameters a client may send.
 pub struct StartupTerms<'t> {
     /// The setting `ignore_startup_parameters`.
     pub ignored: &'t [String],

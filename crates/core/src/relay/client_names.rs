@@ -409,7 +409,7 @@ impl ClientMessages<'_> {
         }
     }
 
-    /// Such a one.
+    /// Before a message uses a statement, gives the server the client's names that the statement's text refers to.
     #[cold]
     pub(super) fn prepare_for_use(&mut self, ours: Option<Ours>, out: &mut Actions) {
         let Some(Ours::Statement(binding)) = ours else {

@@ -221,7 +221,7 @@ impl Worker {
 
 /// Is what the last client has left in the way? The one that gets the server now is not to pay for it.
 fn is_residue(session: &ServerSession, own: InternalQuery, report: &Report<'_>) -> bool {
-    // What clients start with fails for many other reasons.
+    // PostgreSQL rejects startup parameters for many other reasons, such as a value that is out of range.
     let is_likely = own == InternalQuery::Parameters || report.code == INSUFFICIENT_PRIVILEGE;
     is_likely && !session.held.is_empty()
 }

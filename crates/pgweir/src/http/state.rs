@@ -1,4 +1,4 @@
-//! What the HTTP thread knows, and counts.
+//! The state of the HTTP thread: the process that it reports on, and its own counters.
 
 use std::{
     borrow::Cow,

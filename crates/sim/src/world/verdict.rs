@@ -110,7 +110,7 @@ impl World {
         match self.scenario.shutdown {
             Some(_) => self.hosts.iter().all(|host| host.stopped),
             None => {
-                // What a wild client has sent before it left may be waited for.
+                // A server may still be busy with messages that a wild client sent before it left.
                 let have_left = !self.scenario.is_wild || self.directory.clients() == 0;
                 let pools = self.pools();
                 let mut ledgers = pools.iter().map(|pool| pool.ledger.lock());

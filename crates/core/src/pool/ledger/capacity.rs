@@ -3,7 +3,7 @@
 use super::{Ledger, Notes};
 use crate::{Time, WorkerId, pool::Waiter};
 
-/// What allows one more server above the pool's size.
+/// The rule by which a pool may open one more server connection than its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Above {
     /// The reserve, since a client has waited for long.
