@@ -71,7 +71,7 @@ impl Worker {
                     false => self.settle_kept(id, now, out),
                 }
             }
-            let Some(Some(pool)) = self.pools.get_mut(id.index()) else {
+            let Some(pool) = self.pools.get(id) else {
                 continue;
             };
             for &conn in &pool.idle {
@@ -156,7 +156,7 @@ impl Worker {
 
     /// Returns the pools of this worker that may lose servers by this search.
     fn evictable(&self, search: &Search) -> Vec<PoolId> {
-        let ids = self.pools.iter().flatten().map(|pool| pool.shared.id);
+        let ids = self.pools.iter().map(|pool| pool.shared.id);
         self.directory.caps().with(|caps| {
             ids.filter(|&id| caps.may_evict(search.pool.id, search.scope, id, u64::MAX))
                 .collect()

@@ -25,7 +25,6 @@ mod inspection;
 mod listener_replacement;
 mod listeners;
 mod loan;
-mod local_pool;
 mod login;
 mod login_failure;
 mod lookup;
@@ -55,10 +54,7 @@ use std::sync::Arc;
 use pgweir_auth::scram::DerivedKeys;
 
 pub use self::handover_in::TakenOverClient;
-pub(crate) use self::{
-    early::send_early, listeners::Listeners, local_pool::LocalPool, pins::pins_of,
-    server_loss::Loss,
-};
+pub(crate) use self::{early::send_early, listeners::Listeners, pins::pins_of, server_loss::Loss};
 use crate::{
     Action, Actions, Address, Closed, ConnectError, Control, Directory, Peer, ReadMode, SharedPool,
     Shutdown, Snapshot, Time, TlsFacts, Token, WorkerId,
@@ -72,6 +68,7 @@ use crate::{
     mail::Mail,
     parked_logins::{self, ParkedLogins},
     pool::{Notes, PoolId},
+    pooling::{LocalPool, LocalPools},
     session::Bindings,
     stats::{Logins, Periods, Stats},
     suspension::Suspension,
@@ -93,8 +90,7 @@ pub struct Worker {
     pub(crate) channels: ChannelClients,
     /// The listeners that this worker owns.
     pub(crate) listeners: Listeners,
-    /// By [`PoolId`].
-    pub(crate) pools: Vec<Option<Box<LocalPool>>>,
+    pub(crate) pools: LocalPools,
     /// When the first server that is kept with its client has to be inspected.
     pub(crate) settle_at: Option<Time>,
     /// When servers were settled last because time had passed, and how many more may be settled shortly after that.
@@ -153,7 +149,7 @@ impl Worker {
             bindings: Bindings::default(),
             channels: ChannelClients::default(),
             listeners: Listeners::default(),
-            pools: Vec::new(),
+            pools: LocalPools::default(),
             check_after,
             logs_scheduling,
             settle_at: None,
@@ -530,22 +526,17 @@ impl Worker {
 
     /// Returns this worker's part of a pool, and creates it if need be.
     pub(crate) fn local_pool(&mut self, shared: &Arc<SharedPool>, now: Time) -> &mut LocalPool {
-        let index = shared.id.index();
-        if self.pools.len() <= index {
-            self.pools.resize_with(index + 1, || None);
-        }
-        if self.pools[index].is_none() {
+        if self.pools.get(shared.id).is_none() {
             // A tick removes the pool if no client uses it.
             self.schedule(now);
         }
-        let (directory, snapshot) = (&self.directory, &self.snapshot);
-        self.pools[index]
-            .get_or_insert_with(|| Box::new(LocalPool::new(shared, directory, snapshot, now)))
+        self.pools
+            .get_or_add(shared, &self.directory, &self.snapshot, now)
     }
 
     #[inline]
     pub(crate) fn pool(&mut self, id: PoolId) -> Option<&mut LocalPool> {
-        self.pools.get_mut(id.index())?.as_deref_mut()
+        self.pools.get_mut(id)
     }
 
     /// Sends the ledger's notes to the workers.

@@ -99,7 +99,7 @@ impl Worker {
 
     /// Returns whether there is a pool whose kept servers may yet be needed.
     pub(super) fn may_offer_kept(&self) -> bool {
-        let mut pools = self.pools.iter().flatten();
+        let mut pools = self.pools.iter();
         pools.any(|pool| pool.offers_to_ledger && pool.clients_keep_servers && pool.servers > 0)
     }
 
