@@ -16,7 +16,6 @@ mod diagnosis;
 mod discard;
 mod disconnect;
 mod early;
-mod eviction;
 mod exclusive_server;
 mod handover_in;
 mod handover_out;
@@ -68,11 +67,10 @@ use crate::{
     mail::Mail,
     parked_logins::{self, ParkedLogins},
     pool::{Notes, PoolId},
-    pooling::{LocalPool, LocalPools},
+    pooling::{self, LocalPool, LocalPools},
     session::Bindings,
     stats::{Logins, Periods, Stats},
     suspension::Suspension,
-    takeover::PoolNote,
 };
 
 /// Owns client and server connections and their protocol state. Each method handles one event, and appends
@@ -127,6 +125,7 @@ pub struct Worker {
 pub(crate) struct Parts<'w> {
     pub(crate) env: Env<'w>,
     pub(crate) connections: &'w mut Connections,
+    pub(crate) pools: &'w mut LocalPools,
     pub(crate) cancel_requests: &'w mut CancelRequests,
     pub(crate) parked_logins: &'w mut ParkedLogins,
     pub(crate) suspension: &'w mut Suspension,
@@ -379,9 +378,20 @@ impl Worker {
             Mail::Open(pool) => self.open_server(&pool, now, out),
             Mail::OpenFor(pool, waiter) => self.open_exclusive(&pool, waiter, now, out),
             Mail::SharingChanged(pool) => self.update_sharing(&pool, now, out),
-            Mail::CapHasRoom(pool) => self.cap_has_room(&pool, now, out),
-            Mail::Search(search) => self.search(*search, now, out),
-            Mail::Evict(search) => self.evict(*search, now, out),
+            Mail::CapHasRoom(pool) => {
+                let notes = pool.ledger.lock().room(now);
+                self.deliver(notes, &pool, out);
+            }
+            Mail::Search(search) => {
+                let parts = self.parts(now);
+                let effects = parts.pools.visit(&parts.env, *search);
+                self.carry_out(effects, now, out);
+            }
+            Mail::Evict(search) => {
+                let parts = self.parts(now);
+                let effects = parts.pools.evict(&parts.env, parts.connections, search);
+                self.carry_out(effects, now, out);
+            }
             Mail::Diagnose(diagnosis) => self.examine(*diagnosis, now, out),
             Mail::LookUpAgain(client) => self.look_up_again(client, now, out),
             Mail::Listen(letter) => self.handle_listen_mail(*letter, now, out),
@@ -489,6 +499,16 @@ impl Worker {
                 Effect::DiscardRequest(client) => self.discard_request(client, now, out),
                 Effect::Settle(server) => self.release_if_done(server, now, out),
                 Effect::GoOnCleaning(server) => self.continue_cleaning(server, now, out),
+                Effect::EndSearch(search) => {
+                    pooling::end_search(&self.parts(now).env, *search, out);
+                }
+                Effect::FreeKeptServers(pool) => self.free_kept(pool, now, out),
+                Effect::GoOnSearching(search) => {
+                    let parts = self.parts(now);
+                    parts
+                        .pools
+                        .go_on_searching(&parts.env, parts.connections, *search, out);
+                }
             }
         }
     }
@@ -503,6 +523,7 @@ impl Worker {
                 now,
             },
             connections: &mut self.table,
+            pools: &mut self.pools,
             cancel_requests: &mut self.cancel_requests,
             parked_logins: &mut self.parked_logins,
             suspension: &mut self.suspension,
@@ -541,32 +562,6 @@ impl Worker {
 
     /// Sends the ledger's notes to the workers.
     pub(crate) fn deliver(&self, notes: Notes, pool: &Arc<SharedPool>, out: &mut Actions) {
-        for to in notes.wanted.iter() {
-            out.list.push(Action::Mail {
-                to,
-                mail: Mail::ServersWanted(Arc::clone(pool)),
-            });
-        }
-        if let Some((to, waiter)) = notes.exclusive {
-            let mail = Mail::OpenFor(Arc::clone(pool), waiter);
-            out.list.push(Action::Mail { to, mail });
-        }
-        if let Some(to) = notes.open {
-            out.list.push(Action::Mail {
-                to,
-                mail: Mail::Open(Arc::clone(pool)),
-            });
-        }
-        if notes.lend {
-            let note = PoolNote {
-                database: pool.key.database.to_string(),
-                user: pool.key.user.to_string(),
-                held: 0,
-                lent: 0,
-                keys: None,
-            };
-            out.list.push(Action::Control(Control::Lend(note)));
-        }
-        self.deliver_cap_notes(&notes, pool, out);
+        pooling::deliver(self.id, &self.directory, &notes, pool, out);
     }
 }
