@@ -35,7 +35,7 @@ const LAYERS: &[&[&str]] = &[
     &["mail"],
     &["action"],
     &["effect"],
-    &["cancel_requests", "parked_logins", "suspension"],
+    &["cancel_requests", "parked_logins", "pooling", "suspension"],
     &["worker"],
     &["admin", "relay"],
 ];

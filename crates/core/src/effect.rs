@@ -1,10 +1,11 @@
 //! What a module of the worker gets with each event ([`Env`]), and what it asks other modules to do ([`Effect`]).
 
 use crate::{
-    Action, Actions, Time, Token, WorkerId,
+    Action, Actions, Search, Time, Token, WorkerId,
     directory::{Directory, Snapshot},
     fault::Fault,
     mail::Mail,
+    pool::PoolId,
 };
 
 /// What modules may read of the worker whose event they handle.
@@ -42,6 +43,12 @@ pub(crate) enum Effect {
     DiscardRequest(Token),
     /// Settle a kept server connection if a client waits for one: no cancel request is on its way to it any more.
     Settle(Token),
+    /// Make the servers of a pool available that clients keep without need.
+    FreeKeptServers(PoolId),
+    /// Go on with a search for a server that may be closed for another pool.
+    GoOnSearching(Box<Search>),
+    /// End a search for a server that may be closed for another pool.
+    EndSearch(Box<Search>),
     /// Go on cleaning a server connection, to which no cancel request is on its way any more.
     GoOnCleaning(Token),
 }

@@ -32,6 +32,7 @@ mod operator;
 mod parked_logins;
 pub mod pin;
 pub mod pool;
+mod pooling;
 mod relay;
 pub mod session;
 pub mod shared_pool;

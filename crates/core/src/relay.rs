@@ -58,8 +58,7 @@ impl Worker {
         if !matches!(server.duty.phase(), Some(Phase::Relaying)) {
             server.enter(Phase::Relaying);
         }
-        let pool = self.pools.get_mut(server.pool().index());
-        let Some(pool) = pool.and_then(Option::as_deref_mut) else {
+        let Some(pool) = self.pools.get_mut(server.pool()) else {
             return;
         };
         pool.use_current_catalog();

@@ -31,8 +31,7 @@ impl Worker {
             _ => None,
         };
         let at_login = context.is_some_and(|context| context.unproven);
-        let pool_here = self.pools.get_mut(pool.index());
-        let pool_here = pool_here.and_then(|pool| pool.as_deref_mut());
+        let pool_here = self.pools.get_mut(pool);
         let idle = match (pool_here, context) {
             (Some(pool), Some(context)) => {
                 pool.take_idle_that(|server| table.holds(server, &context.wanted, &context.sql))

@@ -16,7 +16,6 @@ mod diagnosis;
 mod discard;
 mod disconnect;
 mod early;
-mod eviction;
 mod exclusive_server;
 mod handover_in;
 mod handover_out;
@@ -25,7 +24,6 @@ mod inspection;
 mod listener_replacement;
 mod listeners;
 mod loan;
-mod local_pool;
 mod login;
 mod login_failure;
 mod lookup;
@@ -55,10 +53,7 @@ use std::sync::Arc;
 use pgweir_auth::scram::DerivedKeys;
 
 pub use self::handover_in::TakenOverClient;
-pub(crate) use self::{
-    early::send_early, listeners::Listeners, local_pool::LocalPool, pins::pins_of,
-    server_loss::Loss,
-};
+pub(crate) use self::{early::send_early, listeners::Listeners, pins::pins_of, server_loss::Loss};
 use crate::{
     Action, Actions, Address, Closed, ConnectError, Control, Directory, Peer, ReadMode, SharedPool,
     Shutdown, Snapshot, Time, TlsFacts, Token, WorkerId,
@@ -72,10 +67,10 @@ use crate::{
     mail::Mail,
     parked_logins::{self, ParkedLogins},
     pool::{Notes, PoolId},
+    pooling::{self, LocalPool, LocalPools},
     session::Bindings,
     stats::{Logins, Periods, Stats},
     suspension::Suspension,
-    takeover::PoolNote,
 };
 
 /// Owns client and server connections and their protocol state. Each method handles one event, and appends
@@ -93,8 +88,7 @@ pub struct Worker {
     pub(crate) channels: ChannelClients,
     /// The listeners that this worker owns.
     pub(crate) listeners: Listeners,
-    /// By [`PoolId`].
-    pub(crate) pools: Vec<Option<Box<LocalPool>>>,
+    pub(crate) pools: LocalPools,
     /// When the first server that is kept with its client has to be inspected.
     pub(crate) settle_at: Option<Time>,
     /// When servers were settled last because time had passed, and how many more may be settled shortly after that.
@@ -131,6 +125,7 @@ pub struct Worker {
 pub(crate) struct Parts<'w> {
     pub(crate) env: Env<'w>,
     pub(crate) connections: &'w mut Connections,
+    pub(crate) pools: &'w mut LocalPools,
     pub(crate) cancel_requests: &'w mut CancelRequests,
     pub(crate) parked_logins: &'w mut ParkedLogins,
     pub(crate) suspension: &'w mut Suspension,
@@ -153,7 +148,7 @@ impl Worker {
             bindings: Bindings::default(),
             channels: ChannelClients::default(),
             listeners: Listeners::default(),
-            pools: Vec::new(),
+            pools: LocalPools::default(),
             check_after,
             logs_scheduling,
             settle_at: None,
@@ -383,9 +378,20 @@ impl Worker {
             Mail::Open(pool) => self.open_server(&pool, now, out),
             Mail::OpenFor(pool, waiter) => self.open_exclusive(&pool, waiter, now, out),
             Mail::SharingChanged(pool) => self.update_sharing(&pool, now, out),
-            Mail::CapHasRoom(pool) => self.cap_has_room(&pool, now, out),
-            Mail::Search(search) => self.search(*search, now, out),
-            Mail::Evict(search) => self.evict(*search, now, out),
+            Mail::CapHasRoom(pool) => {
+                let notes = pool.ledger.lock().room(now);
+                self.deliver(notes, &pool, out);
+            }
+            Mail::Search(search) => {
+                let parts = self.parts(now);
+                let effects = parts.pools.visit(&parts.env, *search);
+                self.carry_out(effects, now, out);
+            }
+            Mail::Evict(search) => {
+                let parts = self.parts(now);
+                let effects = parts.pools.evict(&parts.env, parts.connections, search);
+                self.carry_out(effects, now, out);
+            }
             Mail::Diagnose(diagnosis) => self.examine(*diagnosis, now, out),
             Mail::LookUpAgain(client) => self.look_up_again(client, now, out),
             Mail::Listen(letter) => self.handle_listen_mail(*letter, now, out),
@@ -493,6 +499,16 @@ impl Worker {
                 Effect::DiscardRequest(client) => self.discard_request(client, now, out),
                 Effect::Settle(server) => self.release_if_done(server, now, out),
                 Effect::GoOnCleaning(server) => self.continue_cleaning(server, now, out),
+                Effect::EndSearch(search) => {
+                    pooling::end_search(&self.parts(now).env, *search, out);
+                }
+                Effect::FreeKeptServers(pool) => self.free_kept(pool, now, out),
+                Effect::GoOnSearching(search) => {
+                    let parts = self.parts(now);
+                    parts
+                        .pools
+                        .go_on_searching(&parts.env, parts.connections, *search, out);
+                }
             }
         }
     }
@@ -507,6 +523,7 @@ impl Worker {
                 now,
             },
             connections: &mut self.table,
+            pools: &mut self.pools,
             cancel_requests: &mut self.cancel_requests,
             parked_logins: &mut self.parked_logins,
             suspension: &mut self.suspension,
@@ -530,52 +547,21 @@ impl Worker {
 
     /// Returns this worker's part of a pool, and creates it if need be.
     pub(crate) fn local_pool(&mut self, shared: &Arc<SharedPool>, now: Time) -> &mut LocalPool {
-        let index = shared.id.index();
-        if self.pools.len() <= index {
-            self.pools.resize_with(index + 1, || None);
-        }
-        if self.pools[index].is_none() {
+        if self.pools.get(shared.id).is_none() {
             // A tick removes the pool if no client uses it.
             self.schedule(now);
         }
-        let (directory, snapshot) = (&self.directory, &self.snapshot);
-        self.pools[index]
-            .get_or_insert_with(|| Box::new(LocalPool::new(shared, directory, snapshot, now)))
+        self.pools
+            .get_or_add(shared, &self.directory, &self.snapshot, now)
     }
 
     #[inline]
     pub(crate) fn pool(&mut self, id: PoolId) -> Option<&mut LocalPool> {
-        self.pools.get_mut(id.index())?.as_deref_mut()
+        self.pools.get_mut(id)
     }
 
     /// Sends the ledger's notes to the workers.
     pub(crate) fn deliver(&self, notes: Notes, pool: &Arc<SharedPool>, out: &mut Actions) {
-        for to in notes.wanted.iter() {
-            out.list.push(Action::Mail {
-                to,
-                mail: Mail::ServersWanted(Arc::clone(pool)),
-            });
-        }
-        if let Some((to, waiter)) = notes.exclusive {
-            let mail = Mail::OpenFor(Arc::clone(pool), waiter);
-            out.list.push(Action::Mail { to, mail });
-        }
-        if let Some(to) = notes.open {
-            out.list.push(Action::Mail {
-                to,
-                mail: Mail::Open(Arc::clone(pool)),
-            });
-        }
-        if notes.lend {
-            let note = PoolNote {
-                database: pool.key.database.to_string(),
-                user: pool.key.user.to_string(),
-                held: 0,
-                lent: 0,
-                keys: None,
-            };
-            out.list.push(Action::Control(Control::Lend(note)));
-        }
-        self.deliver_cap_notes(&notes, pool, out);
+        pooling::deliver(self.id, &self.directory, &notes, pool, out);
     }
 }

@@ -159,7 +159,6 @@ impl Worker {
         let ids: Vec<PoolId> = self
             .pools
             .iter()
-            .flatten()
             .filter(|pool| is_meant(&pool.shared))
             .map(|pool| pool.shared.id)
             .collect();
@@ -250,7 +249,7 @@ impl Worker {
     }
 
     pub(crate) fn pool_ids(&self) -> Vec<PoolId> {
-        let pools = self.pools.iter().flatten();
+        let pools = self.pools.iter();
         pools.map(|pool| pool.shared.id).collect()
     }
 

@@ -67,7 +67,7 @@ impl Worker {
         if is_soon {
             return Some(now.after(INTERVAL));
         }
-        let periods = self.pools.iter().flatten().any(|pool| pool.servers > 0);
+        let periods = self.pools.iter().any(|pool| pool.servers > 0);
         let period_ends = periods.then_some(self.period_ends);
         let deadlines = [
             self.first_server_deadline(now),
@@ -146,7 +146,7 @@ impl Worker {
     /// Returns the sum of this worker's statistics.
     pub(crate) fn counted(&self) -> Stats {
         let mut sum = self.past;
-        for pool in self.pools.iter().flatten() {
+        for pool in self.pools.iter() {
             sum += pool.stats.now;
         }
         sum
@@ -168,7 +168,7 @@ impl Worker {
         }
         let ended = present.abs_diff(std::mem::replace(&mut self.period, present));
         self.console_stats.turn(ended);
-        for pool in self.pools.iter_mut().flatten() {
+        for pool in self.pools.iter_mut() {
             pool.stats.turn(ended);
         }
         self.period_ends = Time((present + 1) * period);
