@@ -34,7 +34,7 @@ const LAYERS: &[&[&str]] = &[
     &["connections", "metrics"],
     &["mail"],
     &["action"],
-    &["effect"],
+    &["effect", "loan"],
     &["cancel_requests", "parked_logins", "pooling", "suspension"],
     &["worker"],
     &["admin", "relay"],

@@ -21,6 +21,7 @@ pub mod fault;
 pub mod frontend;
 mod inbox;
 pub mod listen;
+mod loan;
 mod log;
 
 mod auth_cache;

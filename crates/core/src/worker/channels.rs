@@ -6,12 +6,13 @@
 
 use pgweir_wire::MessageWriter;
 
-use super::{Worker, checkout::begin, client_listen::Channels, loan::enter};
+use super::{Worker, client_listen::Channels};
 use crate::{
     Actions, Time, Token,
     backend::{InternalQuery, Phase, Server, Settling},
     frontend::{Client, ClientDuty},
     listen::{READ_ALL, Stage},
+    loan::{begin, enter},
     pin::Pin,
     session::ChannelCommand,
 };

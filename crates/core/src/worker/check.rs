@@ -3,12 +3,13 @@
 use pgweir_config::{PoolMode, Settings};
 use pgweir_wire::MessageWriter;
 
-use super::{Worker, loan::enter, operator_orders::OUTDATED};
+use super::{Worker, operator_orders::OUTDATED};
 use crate::{
     Action, Actions, Time, Token,
     backend::{Duty, InternalQuery, Phase},
     fault::Fault,
     frontend::ClientDuty,
+    loan::enter,
 };
 
 /// The value of `server_check_query` that means the empty query; an empty setting means no query.

@@ -5,13 +5,14 @@
 
 use std::sync::Arc;
 
-use super::{Worker, loan::enter, scheduling::Decision};
+use super::{Worker, scheduling::Decision};
 use crate::{
-    Action, Actions, ReadMode, Shutdown, Time, Token,
-    backend::{InternalQuery, Phase, Server},
+    Action, Actions, Shutdown, Time, Token,
+    backend::{InternalQuery, Phase},
     connections::Conn,
     fault::Fault,
-    frontend::{Client, ClientDuty},
+    frontend::ClientDuty,
+    loan::{Early, begin, enter},
     pool::{PoolId, Waiter},
     session::{Class, discards_plans},
 };
@@ -354,34 +355,4 @@ impl Worker {
             pool.shared.ledger.lock().leave(worker, ticket);
         }
     }
-}
-
-/// Bytes of a client that were read before they could be sent on.
-type Early = Box<Vec<u8>>;
-
-/// Starts to relay between client and server, each way as far as the receiver takes the bytes. Returns the
-/// bytes that were read before, for [`Worker::relay_early`].
-#[inline]
-#[must_use]
-pub(super) fn begin(
-    client_conn: Token,
-    client: &mut Client,
-    server_conn: Token,
-    server: &mut Server,
-    out: &mut Actions,
-) -> Option<Early> {
-    // Messages of the client that waited for answers are the ones relayed now.
-    server.replies.wait_no_longer();
-    out.read(
-        client_conn,
-        if server.blocked {
-            ReadMode::Hold
-        } else {
-            ReadMode::Deliver
-        },
-    );
-    if client.blocked {
-        out.read(server_conn, ReadMode::Hold);
-    }
-    client.early.take()
 }

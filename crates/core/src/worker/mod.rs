@@ -23,7 +23,6 @@ mod hang_up;
 mod inspection;
 mod listener_replacement;
 mod listeners;
-mod loan;
 mod login;
 mod login_failure;
 mod lookup;

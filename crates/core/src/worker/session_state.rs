@@ -9,9 +9,7 @@ use pgweir_wire::MessageWriter;
 
 use super::{
     Worker,
-    checkout::begin,
     inspection::{Inspection, Rights},
-    loan::enter,
     session::adopt_literal_settings,
     signal::signals_at_end,
 };
@@ -19,6 +17,7 @@ use crate::{
     Actions, Directory, ReadMode, Time, Token,
     backend::{InternalQuery, Phase, Request, Server, ServerSession, Settling},
     frontend::Client,
+    loan::{begin, enter},
     pin::{Pin, Pins},
     session::{Context, Effects, Probe, Settings, SettingsTable, State, TrackedNames, plan},
 };

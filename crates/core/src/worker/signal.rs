@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use pgweir_wire::{HEADER_LEN, MessageWriter};
 
-use super::{Worker, checkout::begin, loan::enter, session_state::send_unsent_parameters};
+use super::{Worker, session_state::send_unsent_parameters};
 use crate::{
     Action, Actions, ReadMode, Time, Token,
     backend::{InternalQuery, Phase, Request, SIGNALS, Server},
@@ -14,6 +14,7 @@ use crate::{
     cancel_requests::busy_server,
     fault::Fault,
     frontend::{Client, ClientDuty},
+    loan::{begin, enter},
     mail::Mail,
     signal::{Asker, Order, Rights, Signal, Signals, unknown_pid},
 };
