@@ -14,10 +14,10 @@ use std::sync::Arc;
 
 use pgweir_wire::MessageWriter;
 
-use super::{Worker, operator_orders::OUTDATED};
+use super::Worker;
 use crate::{
     Actions, Time, Token,
-    backend::{Duty, InternalQuery},
+    backend::{Duty, InternalQuery, OUTDATED},
     listen::{ListenerKey, Notification},
 };
 

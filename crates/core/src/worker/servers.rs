@@ -501,14 +501,8 @@ impl Worker {
 
     /// Returns the server's name for the log.
     pub(crate) fn server_subject(&mut self, conn: Token) -> String {
-        let Some(server) = self.table.server(conn) else {
-            return String::new();
-        };
-        let key = &server.shared.key;
-        let at = match server.addresses {
-            Some((_, Address::Tcp(remote))) => remote.to_string(),
-            _ => server.endpoint.to_string(),
-        };
-        format!("S-{:#x}: {}/{}@{at}", server.id, key.database, key.user)
+        self.table
+            .server(conn)
+            .map_or_else(String::new, |server| server.subject())
     }
 }
