@@ -9,6 +9,7 @@ use super::{Worker, scheduling::Decision};
 use crate::{
     Action, Actions, Shutdown, Time, Token,
     backend::{InternalQuery, Phase},
+    client_listen::fence_first,
     connections::Conn,
     fault::Fault,
     frontend::ClientDuty,
@@ -189,10 +190,13 @@ impl Worker {
             && holder != 0
             && holder != client.key_pid
             && !self
-                .channels
-                .has_delivered_before(listening, server.freed_at)
+                .listening_clients
+                .have_delivered_before(listening, server.freed_at)
         {
-            return self.fence_first(server_conn, client_conn, now, out);
+            let parts = self.parts(now);
+            let effects = fence_first(&parts.env, parts.connections, server_conn, client_conn, out);
+            self.carry_out(effects, now, out);
+            return true;
         }
         client.transaction_at = now;
         server.lent_at = now;

@@ -6,10 +6,8 @@ mod admit;
 mod authenticate;
 mod bypass;
 mod catalog;
-mod channels;
 mod check;
 mod checkout;
-mod client_listen;
 mod client_timeouts;
 mod defaults;
 mod diagnosis;
@@ -21,8 +19,6 @@ mod handover_in;
 mod handover_out;
 mod hang_up;
 mod inspection;
-mod listener_replacement;
-mod listeners;
 mod login;
 mod login_failure;
 mod lookup;
@@ -52,17 +48,18 @@ use std::sync::Arc;
 use pgweir_auth::scram::DerivedKeys;
 
 pub use self::handover_in::TakenOverClient;
-pub(crate) use self::{early::send_early, listeners::Listeners, pins::pins_of, server_loss::Loss};
+pub(crate) use self::{early::send_early, pins::pins_of, server_loss::Loss};
 use crate::{
     Action, Actions, Address, Closed, ConnectError, Control, Directory, Peer, ReadMode, SharedPool,
     Shutdown, Snapshot, Time, TlsFacts, Token, WorkerId,
     backend::{Duty, Server},
     cancel_requests::{self, CancelRequests},
+    client_listen::{self, ListeningClients},
     connections::{Conn, Connections},
     effect::{Effect, Env},
     fault::Fault,
     frontend::ClientDuty,
-    listen::ChannelClients,
+    listeners::Listeners,
     mail::Mail,
     parked_logins::{self, ParkedLogins},
     pool::{Notes, PoolId},
@@ -83,9 +80,7 @@ pub struct Worker {
     pub(crate) cancel_requests: CancelRequests,
     /// The names of its clients' prepared statements.
     pub(crate) bindings: Bindings,
-    /// The channels that its clients listen to.
-    pub(crate) channels: ChannelClients,
-    /// The listeners that this worker owns.
+    pub(crate) listening_clients: ListeningClients,
     pub(crate) listeners: Listeners,
     pub(crate) pools: LocalPools,
     /// When the first server that is kept with its client has to be inspected.
@@ -126,6 +121,8 @@ pub(crate) struct Parts<'w> {
     pub(crate) connections: &'w mut Connections,
     pub(crate) pools: &'w mut LocalPools,
     pub(crate) cancel_requests: &'w mut CancelRequests,
+    pub(crate) listening_clients: &'w mut ListeningClients,
+    pub(crate) listeners: &'w mut Listeners,
     pub(crate) parked_logins: &'w mut ParkedLogins,
     pub(crate) suspension: &'w mut Suspension,
 }
@@ -145,7 +142,7 @@ impl Worker {
             table: Connections::with_tick((id == WorkerId(0)).then_some(Time(0))),
             cancel_requests: CancelRequests::default(),
             bindings: Bindings::default(),
-            channels: ChannelClients::default(),
+            listening_clients: ListeningClients::default(),
             listeners: Listeners::default(),
             pools: LocalPools::default(),
             check_after,
@@ -190,7 +187,7 @@ impl Worker {
         match self.table.get(conn) {
             Some(Conn::Server(server)) => match server.duty {
                 Duty::Login(_) => self.server_login_bytes(conn, bytes, now, out),
-                Duty::Listening => self.listener_bytes(conn, bytes, now, out),
+                Duty::Listening => self.listener_received(conn, bytes, now, out),
                 _ => self.relay_down(conn, bytes, now, out),
             },
             Some(Conn::Client(client)) => match client.duty {
@@ -275,7 +272,7 @@ impl Worker {
         match self.table.get(conn) {
             Some(Conn::Client(client)) => {
                 client.blocked = false;
-                let hears = client.listening.is_some();
+                let listens = client.listening.is_some();
                 if matches!(client.duty, ClientDuty::Idle) {
                     out.read(conn, ReadMode::Notify);
                 }
@@ -284,8 +281,8 @@ impl Worker {
                     self.release_if_done(server, now, out);
                 }
                 self.console_drained(conn, now, out);
-                if hears {
-                    self.send_backlog_if_idle(conn, out);
+                if listens {
+                    client_listen::send_backlog_if_idle(&mut self.table, conn, out);
                 }
             }
             Some(Conn::Server(server)) => {
@@ -393,7 +390,20 @@ impl Worker {
             }
             Mail::Diagnose(diagnosis) => self.examine(*diagnosis, now, out),
             Mail::LookUpAgain(client) => self.look_up_again(client, now, out),
-            Mail::Listen(letter) => self.handle_listen_mail(*letter, now, out),
+            Mail::ListenerRequest(request) => {
+                let parts = self.parts(now);
+                let (env, connections) = (&parts.env, parts.connections);
+                let effect = parts.listeners.handle(env, connections, *request, out);
+                self.carry_out(effect, now, out);
+            }
+            Mail::ListenerEvent(event) => {
+                let parts = self.parts(now);
+                let (env, connections) = (&parts.env, parts.connections);
+                let effects = parts
+                    .listening_clients
+                    .handle(env, connections, *event, out);
+                self.carry_out(effects, now, out);
+            }
             Mail::Failed(pool) => self.fail_waiters(&pool, now, out),
             Mail::ProcessPending(from) => parked_logins::confirm_pending_processed(from, out),
             Mail::PendingProcessed => self.count_parked(now, out),
@@ -493,7 +503,10 @@ impl Worker {
             match effect {
                 Effect::Dismiss(client, why) => self.close_client(client, why, now, out),
                 Effect::Refuse(client, fault) => self.refuse(client, &fault, now, out),
+                Effect::EndClient(client, fault) => self.end_client(client, &fault, now, out),
                 Effect::CloseServer(server, why) => self.close_server(server, why, now, out),
+                Effect::ServerFault(server, what) => self.server_fault(server, &what, now, out),
+                Effect::OpenListener(opening) => self.open_listener(*opening, now, out),
                 Effect::EndConsoleCommand(client) => self.cancel_console(client, now, out),
                 Effect::DiscardRequest(client) => self.discard_request(client, now, out),
                 Effect::Settle(server) => self.release_if_done(server, now, out),
@@ -508,6 +521,37 @@ impl Worker {
                         .pools
                         .go_on_searching(&parts.env, parts.connections, *search, out);
                 }
+                Effect::Equip { server, client } => drop(self.equip(server, client, now, out)),
+                Effect::RelayEarly(client, early) => {
+                    self.relay_early(client, Some(early), now, out)
+                }
+                Effect::FinishWithFence(server) => self.finish_with_fence(server, now, out),
+                Effect::FinishRequest(server) => self.finish_fenced_request(server, now, out),
+                Effect::Count(pool, counted) => {
+                    if let Some(pool) = self.pool(pool) {
+                        pool.stats.now += *counted;
+                    }
+                }
+                Effect::CountPins {
+                    client,
+                    server,
+                    pins,
+                } => {
+                    self.count_reasons(client, server, pins, now, out);
+                }
+                Effect::ForwardNotification(client, message) => {
+                    self.forward(client, &message, now, out)
+                }
+                Effect::ForwardedAnswered(question, granted) => {
+                    self.forward_answered(question, granted, now, out);
+                }
+                Effect::ForwardedLost(client, why) => {
+                    self.fail_forwarded_client(client, &why, now, out);
+                }
+                Effect::TakenOverListens(client, granted) => {
+                    self.arriving_answered(client, granted, now, out);
+                }
+                Effect::TakenOverFenced(client) => self.finish_listen_takeover(client, now, out),
             }
         }
     }
@@ -524,8 +568,25 @@ impl Worker {
             connections: &mut self.table,
             pools: &mut self.pools,
             cancel_requests: &mut self.cancel_requests,
+            listening_clients: &mut self.listening_clients,
+            listeners: &mut self.listeners,
             parked_logins: &mut self.parked_logins,
             suspension: &mut self.suspension,
+        }
+    }
+
+    /// Handles bytes from a listener. An effect of a message is carried out before the next message is handled.
+    fn listener_received(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
+        let mut at = 0;
+        loop {
+            let parts = self.parts(now);
+            let (env, connections) = (&parts.env, parts.connections);
+            let from = (bytes, &mut at);
+            let effect = parts.listeners.received(env, connections, conn, from, out);
+            if effect.is_none() {
+                return;
+            }
+            self.carry_out(effect, now, out);
         }
     }
 

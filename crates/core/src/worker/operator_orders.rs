@@ -131,7 +131,9 @@ impl Worker {
             return;
         };
         server.retire = Some(why);
-        if server.listens.is_some() && self.is_succeeded(conn, why, now) {
+        let stays = server.listens.is_some()
+            && (self.listeners).stays_until_replaced(&mut self.table, conn, why, now);
+        if stays {
             return;
         }
         let Some(server) = self.table.server(conn) else {

@@ -12,6 +12,7 @@ use crate::{
     backend::{InternalQuery, Phase, Request, SIGNALS, Server},
     cancel::CancelKey,
     cancel_requests::busy_server,
+    client_listen::send_backlog,
     fault::Fault,
     frontend::{Client, ClientDuty},
     loan::{begin, enter},
@@ -113,7 +114,7 @@ impl Worker {
             return self.inspect_held(conn, now, out);
         }
         if !server.session.notified.is_empty() {
-            self.send_backlog(client_conn, out);
+            send_backlog(&mut self.table, client_conn, out);
         }
         self.finish_request(conn, now, out);
     }
