@@ -183,7 +183,11 @@ impl Replies {
     /// Returns whether the client's next messages need wait no longer. Returns `true` only once for each wait.
     #[inline]
     pub fn take_awaited(&mut self) -> bool {
-        let done = self.awaited && !self.is_unsure() && !self.is_checking() && !self.holds_back();
+        let done = self.awaited
+            && !self.is_full
+            && !self.is_unsure()
+            && !self.is_checking()
+            && !self.holds_back();
         self.awaited &= !done;
         done
     }
@@ -506,7 +510,7 @@ impl Replies {
         self.is_full
     }
 
-    /// Stops reading from the client until the outstanding replies are down to half of `most`.
+    /// Notes that the client is held until the outstanding replies are down to half of `most`.
     pub fn set_full(&mut self) {
         self.is_full = true;
     }

@@ -109,6 +109,7 @@ impl ClientMessages<'_> {
     /// Sends the received bytes to the server.
     pub(super) fn run(&mut self, bytes: &[u8], out: &mut Actions) -> Result<(), Stopped> {
         let mut cursor = Cursor::default();
+        let mut is_first = true;
         if !self.client.stream.is_at_boundary() {
             self.read_on(bytes);
         }
@@ -140,6 +141,12 @@ impl ClientMessages<'_> {
                     return Err(Stopped::Refused(fault));
                 }
             };
+            if std::mem::take(&mut is_first)
+                && self.server.replies.outstanding() > self.owed_max
+                && self.holds_back_before(&head, bytes, &mut cursor, out)
+            {
+                return Ok(());
+            }
             let tag = head.header.tag;
             if let Some(stopped) = self.stopped_by(tag) {
                 out.send_input(self.server_conn, cursor.sent, head.start);
