@@ -22,7 +22,7 @@ pub use prepared::{Prepared, Version};
 pub use replies::{Front, Replies};
 pub use request::{InternalQuery, Request};
 pub(crate) use server::OUTDATED;
-pub use server::{Duty, Server, Unnamed};
+pub use server::{AnsweredUnnamed, Duty, Server, Unnamed};
 pub use session::{
     CatalogRows, InspectionAnswers, SIGNALS, Sequences, ServerSession, UnexplainedParameters,
 };

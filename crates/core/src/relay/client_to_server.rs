@@ -179,7 +179,7 @@ impl ClientMessages<'_> {
             }
             match tag {
                 frontend::FLUSH => self.flush_early(out),
-                frontend::QUERY => {
+                frontend::QUERY if !self.server.replies.is_skipping() => {
                     self.forget_unnamed();
                     cursor.unused = None;
                 }
@@ -273,6 +273,9 @@ impl ClientMessages<'_> {
             if self.needs_unnamed(tag) {
                 cursor.flush(self.server_conn, head, out);
                 self.send_unnamed(out);
+            }
+            if tag == frontend::PARSE {
+                self.keep_unnamed_before();
             }
         }
         let mut ours = self.resolve(&named);
@@ -522,10 +525,10 @@ impl ClientMessages<'_> {
             self.server.prepared.analysed_under_role(statement.id());
         }
         let swallow = client_name.is_none();
-        self.server.replies.mark_sent(Mark {
-            kind: MarkKind::Parse,
-            swallow,
-            change: Some(Box::new(Change::Made(statement, client_name))),
+        let change = Change::Made(statement, client_name);
+        self.server.replies.mark_sent(match swallow {
+            true => Mark::own(MarkKind::Parse, change),
+            false => Mark::clients(MarkKind::Parse, change),
         });
     }
 

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     Actions,
-    backend::{Mark, MarkKind, Unnamed},
+    backend::{AnsweredUnnamed, Mark, MarkKind, Unnamed},
     session::Effects,
 };
 
@@ -96,6 +96,20 @@ impl ClientMessages<'_> {
         self.client.unnamed = Some(definition);
     }
 
+    /// Before a Parse of the unnamed statement is sent, keeps the statement that stays if the server skips the Parse.
+    #[inline]
+    pub(super) fn keep_unnamed_before(&mut self) {
+        if self.server.replies.make_unnamed() {
+            // The statement is kept that stays if all of them are skipped.
+            return;
+        }
+        self.client.unnamed_before = self.client.unnamed.take();
+        self.server.answered_unnamed = match self.server.unnamed == self.own_unnamed() {
+            true => AnsweredUnnamed::Former,
+            false => AnsweredUnnamed::Foreign,
+        };
+    }
+
     #[inline]
     pub(super) fn forget_unnamed(&mut self) {
         self.client.forget_unnamed();
@@ -105,6 +119,7 @@ impl ClientMessages<'_> {
     /// The server gets the client's unnamed statement, or loses that of another client.
     #[cold]
     pub(super) fn send_unnamed(&mut self, out: &mut Actions) {
+        let own = self.own_unnamed();
         let Some(definition) = &self.client.unnamed else {
             self.server.unnamed = Unnamed::None;
             send_target(self.server_conn, frontend::CLOSE, b"", out);
@@ -113,8 +128,12 @@ impl ClientMessages<'_> {
                 ..Mark::plain(MarkKind::Close)
             });
         };
+        if !self.server.replies.make_unnamed() {
+            self.client.unnamed_before = Some(definition.clone());
+            self.server.answered_unnamed = AnsweredUnnamed::Foreign;
+        }
         send_parse(self.server_conn, b"", definition, out);
-        self.server.unnamed = self.own_unnamed();
+        self.server.unnamed = own;
         self.server.replies.mark_sent(Mark {
             swallow: true,
             ..Mark::plain(MarkKind::Parse)
