@@ -116,6 +116,11 @@ LOST = {
         parse("SELECT 1", "s") + extended("DEALLOCATE s") + bind(name="s") + execute() + extended("EXECUTE s") + SYNC,
         parse("SELECT 2", "s") + SYNC, run("s") + SYNC,
         query("SELECT 3") + query("DEALLOCATE s") + ran("EXECUTE s") + run("s") + SYNC, NAMES],
+    "deallocated, then used in the next request of the same write": [
+        parse("SELECT 1", "s") + extended('DEALLOCATE "s"') + bind(name="s") + SYNC + bind(name="s") + SYNC, NAMES,
+        parse("SELECT 1", "s") + SYNC, extended('DEALLOCATE "s"') + bind(name="s") + SYNC + bind(name="s") + SYNC, NAMES,
+        parse("SELECT 1", "s") + SYNC, *queries("BEGIN", "SAVEPOINT a"),
+        extended('DEALLOCATE "s"') + bind(name="s") + SYNC, query("ROLLBACK TO a"), bind(name="s") + SYNC, query("ROLLBACK")],
     "one deallocated, another used": [
         parse("SELECT 1", "s") + parse("SELECT 2", "t") + SYNC, extended("DEALLOCATE s") + extended("EXECUTE t") + SYNC,
         parse("SELECT 1", "s") + SYNC, query("DEALLOCATE s") + run("t") + SYNC + run("s") + SYNC, NAMES,

@@ -10,6 +10,8 @@ pub struct ClientNames {
     prepared: Vec<Prepared>,
     /// Whether a text that pgweir can't read may have prepared others.
     has_hidden: bool,
+    /// The number of texts so far that deallocate one statement.
+    deallocations: u32,
 }
 
 /// A name, and the text that was prepared under it.
@@ -22,6 +24,8 @@ enum NameState {
     Prepared,
     /// An empty statement of this name, for the DEALLOCATE behind it.
     StandInLeaving,
+    /// None any more: the DEALLOCATE has succeeded.
+    Deallocated,
     /// An empty statement, since an error came before a DEALLOCATE, or since only the name must be visible.
     StandIn,
     /// The client's statement could not be made, or must not be.
@@ -85,7 +89,12 @@ impl ClientNames {
         let state = self.state(name);
         matches!(
             state,
-            Some(NameState::Prepared | NameState::StandInLeaving | NameState::StandIn)
+            Some(
+                NameState::Prepared
+                    | NameState::StandInLeaving
+                    | NameState::StandIn
+                    | NameState::Deallocated
+            )
         )
     }
 
@@ -113,7 +122,24 @@ impl ClientNames {
 
     /// Notes that the server gets a stand-in that is about to be deallocated.
     pub fn leave(&mut self, name: &[u8]) {
-        self.set(name, NameState::StandInLeaving);
+        if self.state(name) != Some(NameState::Deallocated) {
+            self.set(name, NameState::StandInLeaving);
+        }
+    }
+
+    /// Notes that a text is sent that deallocates one statement.
+    pub fn deallocates(&mut self) {
+        self.deallocations = self.deallocations.saturating_add(1);
+    }
+
+    /// Notes that a DEALLOCATE of one statement has succeeded. Among several it is not known which one.
+    pub fn deallocated(&mut self) {
+        let is_leaving = |(_, state): &&mut (_, NameState)| *state == NameState::StandInLeaving;
+        if self.deallocations == 1
+            && let Some((_, state)) = self.named.iter_mut().find(is_leaving)
+        {
+            *state = NameState::Deallocated;
+        }
     }
 
     /// Notes an error, perhaps before a stand-in was deallocated.
@@ -182,6 +208,7 @@ impl ClientNames {
     pub fn forget(&mut self) {
         self.named.clear();
         self.all = false;
+        self.deallocations = 0;
     }
 
     /// Drops all names.
@@ -216,6 +243,12 @@ mod tests {
         assert!(own.has(b"a") && !own.is_stand_in(b"a") && own.has_all());
         own.failed();
         assert!(own.has(b"a") && own.is_stand_in(b"a") && own.has_all());
+        own.deallocates();
+        own.leave(b"a");
+        own.deallocated();
+        own.leave(b"a");
+        own.failed();
+        assert!(own.has(b"a") && !own.is_stand_in(b"a"));
         own.gone(b"a");
         assert!(!own.is_prepared(b"a") && own.has(b"a"));
         own.clear();

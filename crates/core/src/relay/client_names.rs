@@ -283,6 +283,7 @@ impl ClientMessages<'_> {
                         .prepare(&name, &text[prepared]);
                 }
                 Phrase::Execute(name) => self.note_executed(&name),
+                Phrase::Deallocate(Some(_)) => self.server.session.client_names.deallocates(),
                 _ => {}
             }
         }

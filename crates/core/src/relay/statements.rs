@@ -168,11 +168,15 @@ impl Worker {
         }
     }
 
-    /// Processes a CommandComplete of a length that `DISCARD ALL` or `DEALLOCATE ALL` has.
+    /// Processes a CommandComplete of a command that changes the session's statements or sequence values.
     pub(super) fn command_completed(&mut self, conn: Token, body: &[u8]) {
         if !matches!(
             body,
-            b"DISCARD ALL\0" | b"DISCARD SEQUENCES\0" | b"DEALLOCATE ALL\0" | b"ROLLBACK\0"
+            b"DISCARD ALL\0"
+                | b"DISCARD SEQUENCES\0"
+                | b"DEALLOCATE ALL\0"
+                | b"DEALLOCATE\0"
+                | b"ROLLBACK\0"
         ) {
             return;
         }
@@ -180,8 +184,10 @@ impl Worker {
             return;
         };
         let is_own = matches!(server.replies.current(), Some(Request::Internal(_)));
-        if !is_own && body == b"ROLLBACK\0" {
-            server.session.dirt.undone();
+        match body {
+            b"ROLLBACK\0" if !is_own => server.session.dirt.undone(),
+            b"DEALLOCATE\0" if !is_own => server.session.client_names.deallocated(),
+            _ => {}
         }
         let client = server.relays_for().filter(|_| !is_own);
         if matches!(body, b"DISCARD ALL\0" | b"DISCARD SEQUENCES\0")
