@@ -52,6 +52,8 @@ pub struct ServerSession {
     pub is_listed: bool,
     /// When the server was inspected last.
     pub inspected_at: Option<Time>,
+    /// The inspections since then that have failed, and that are to be repeated.
+    pub failed_inspections: FailedInspections,
     /// Other clients wait for the server until this time, unless its client sends something before.
     pub turn_until: Option<Time>,
     /// The values of the parameters that no setting has changed.
@@ -203,6 +205,35 @@ pub struct InspectionAnswers {
     pub cleans: bool,
     /// Whether the query has failed, or its result was not understood.
     pub failed: bool,
+    /// Whether a value is too long to be read, so that the query would fail again.
+    pub is_too_long: bool,
+}
+
+/// Inspections of one server that have failed in a row, for reasons that may pass.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct FailedInspections {
+    count: u8,
+    /// When the next one may begin.
+    again_at: Option<Time>,
+}
+
+impl FailedInspections {
+    /// The pause after the first failure, in microseconds. It doubles with each further one.
+    const PAUSE: u64 = 200_000;
+    /// How often the pause doubles at most: up to 51 seconds.
+    const DOUBLED_MAX: u8 = 8;
+
+    /// Notes that an inspection has failed.
+    pub fn failed(&mut self, now: Time) {
+        self.again_at = Some(now.after(Self::PAUSE << self.count));
+        self.count = (self.count + 1).min(Self::DOUBLED_MAX);
+    }
+
+    /// Returns when the next inspection may begin, if the last one has failed.
+    #[must_use]
+    pub fn again_at(&self) -> Option<Time> {
+        self.again_at
+    }
 }
 
 impl ServerSession {
@@ -510,6 +541,7 @@ impl ServerSession {
         self.dirt.cleaned();
         self.counts = None;
         self.inspected_at = None;
+        self.failed_inspections = FailedInspections::default();
         self.turn_until = None;
         self.has_new_settings = false;
         self.recent_texts.clear();

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     Actions, Directory, ReadMode, Time, Token,
-    backend::{InternalQuery, Phase, Request, Server, ServerSession, Settling},
+    backend::{FailedInspections, InternalQuery, Phase, Request, Server, ServerSession, Settling},
     client_listen::{ChannelMove, fence, fences_to_move, send_backlog},
     frontend::Client,
     listen::Stage,
@@ -215,7 +215,7 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) {
-        let failed = look == Inspection::Failed;
+        let failed = matches!(look, Inspection::Failed | Inspection::TooLong);
         let directory = Arc::clone(&self.directory);
         let server = self.table.server(conn);
         let Some((client_conn, settling)) =
@@ -245,6 +245,12 @@ impl Worker {
         let pins_by_parameter = is_too_much || Self::is_pinning(context, server, pinning);
         pins.insert_if(Pin::Parameter, pins_by_parameter);
         server.session.dirt.inspected();
+        if look == Inspection::Failed {
+            server.session.failed_inspections.failed(now);
+            server.session.dirt.demand_inspection();
+        } else {
+            server.session.failed_inspections = FailedInspections::default();
+        }
         let goes_back = settling.releases && pins.is_empty();
         let is_cleaned = look == Inspection::Cleaned;
         if is_cleaned {

@@ -86,7 +86,9 @@ impl Worker {
             return !is_pinned;
         }
         let looked_at = server.session.inspected_at;
-        let looked_lately = looked_at.is_some_and(|at| is_pinned && now.since(at) < LOOK_PAUSE);
+        let again_at = server.session.failed_inspections.again_at();
+        let looked_lately = looked_at.is_some_and(|at| is_pinned && now.since(at) < LOOK_PAUSE)
+            || again_at.is_some_and(|at| is_pinned && now < at);
         if is_due && !looked_lately {
             self.settle(server_conn, now, out);
             return true;
@@ -306,6 +308,10 @@ impl Worker {
         let Some(Conn::Server(server)) = self.table.look(conn) else {
             return None;
         };
+        if server.session.failed_inspections.again_at().is_some() {
+            // The client is pinned until an inspection succeeds.
+            return None;
+        }
         match server.duty.phase()? {
             Phase::Settling(_) => Some("settling"),
             Phase::Kept { .. } if server.session.is_to_clean() => Some("kept"),
@@ -369,7 +375,9 @@ impl Worker {
             Some(_) => return self.release_if_done(conn, now, out),
             None => {}
         }
+        let again_at = server.session.failed_inspections.again_at();
         let due_at = since.after(self.kept_at_most(class));
+        let due_at = again_at.map_or(due_at, |at| due_at.max(at));
         if now < due_at || *left == 0 || is_being_cancelled {
             let at = due_at.max(now.after(RETRY_PAUSE));
             return self.list_kept(conn, since, Some(at));
