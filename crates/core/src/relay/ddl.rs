@@ -57,12 +57,14 @@ impl ClientMessages<'_> {
         }
     }
 
-    /// A message of a client whose session is not followed: other entries may lead to the same database.
+    /// Notes a message of a client whose session state is not carried: other entries may lead to the same database.
     #[inline]
     pub(super) fn note_ddl_elsewhere(&mut self, head: &Head, bytes: &[u8], at: usize) {
         let tag = head.header.tag;
-        let is_of_interest = matches!(tag, frontend::QUERY | frontend::PARSE)
-            || tag == frontend::EXECUTE && self.client.prepares_ddl;
+        let is_of_interest = matches!(
+            tag,
+            frontend::QUERY | frontend::PARSE | frontend::FUNCTION_CALL
+        ) || tag == frontend::EXECUTE && self.client.prepares_ddl;
         if is_of_interest && self.server.shared.catalog.is_any_read() {
             self.note_ddl_of(head, bytes, at);
         }
@@ -71,6 +73,9 @@ impl ClientMessages<'_> {
     fn note_ddl_of(&mut self, head: &Head, bytes: &[u8], at: usize) {
         if head.header.tag == frontend::EXECUTE {
             return self.begin_ddl(Change::Any);
+        }
+        if head.header.tag == frontend::FUNCTION_CALL {
+            return self.note_call(&bytes[at..]);
         }
         let len = head.header.body_len as usize;
         let Some(body) = bytes.get(at..at + len) else {
@@ -81,7 +86,8 @@ impl ClientMessages<'_> {
             frontend::PARSE => parts.nth(1),
             _ => parts.next(),
         };
-        if let Some(text) = text.filter(|text| !text.is_empty() && !begins_plainly(text)) {
+        let is_plain = |text: &[u8]| begins_plainly(text) && !self.certificates.has_ddl_code();
+        if let Some(text) = text.filter(|text| !text.is_empty() && !is_plain(text)) {
             self.note_ddl(Effects::OPAQUE, text);
         }
         let is_parse = head.header.tag == frontend::PARSE;
