@@ -219,6 +219,12 @@ impl Server {
         }
     }
 
+    /// Returns whether the server reads the catalog, or was announced to waiters.
+    #[must_use]
+    pub fn reads(&self) -> bool {
+        self.reads
+    }
+
     /// Ends the reading of the catalog, after its answer or its loss. Returns `false` if the server read nothing.
     #[inline]
     pub fn ends_reading(&mut self) -> bool {

@@ -381,9 +381,11 @@ impl Worker {
             });
         }
         let is_pinned = client.context.as_ref().is_some_and(|own| own.is_pinned());
+        let pool = server.pool();
         let early = begin(client_conn, client, conn, server, out);
         if is_pinned {
             self.note_pinned_after_inspection(conn, now, out);
+            self.settle_for_waiters(pool, now, out);
         }
         self.relay_early(client_conn, early, now, out);
     }
