@@ -123,6 +123,7 @@ pub struct ServerSession {
 const HARMLESS: Effects = Effects::SEQUENCE
     .and(Effects::READS_SEQUENCE)
     .and(Effects::STATEMENTS_VIEW)
+    .and(Effects::CHANNELS_VIEW)
     .and(Effects::SAVEPOINT)
     .and(Effects::ROLE)
     .and(SIGNALS);
@@ -340,7 +341,6 @@ impl ServerSession {
         let is_reported = self.report.is_some() && self.may_have_changed();
         is_reported
             || self.effects.intersects(Effects::LISTEN)
-            || self.client_names.need_inspection()
             || !self.reset_parameters.is_empty()
             || self.needs_exact_inspection
     }
@@ -348,9 +348,6 @@ impl ServerSession {
     /// Returns whether the session must be inspected before another client uses it. The extension reports this itself.
     #[must_use]
     pub fn may_have_changed(&self) -> bool {
-        if !self.client_names.is_empty() {
-            return true;
-        }
         match self.report {
             // The extension sees neither the protocol's Close, nor what a function of another extension keeps.
             Some(_) => self.has_reported || self.effects.intersects(NOT_REPORTED),
@@ -458,7 +455,6 @@ impl ServerSession {
 
     /// Notes that a request of the client has failed.
     pub fn has_failed(&mut self) {
-        self.client_names.failed();
         self.dirt.undone();
         self.changed_roles.clear();
     }

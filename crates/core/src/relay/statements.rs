@@ -79,14 +79,15 @@ impl Worker {
                     }
                 }
                 Change::Named(name, _) => {
-                    if let Some(server) = self.table.server(conn) {
-                        server.session.client_names.miss(&name);
-                    }
                     if let Some(client) = client.and_then(|client| self.table.client(client)) {
                         client.statements.remove(&mut self.bindings, &name);
                     }
                 }
-                Change::Given(name) => self.note_missing_statement(conn, &name),
+                Change::Given => {
+                    if let Some(server) = self.table.server(conn) {
+                        server.session.client_names.mix();
+                    }
+                }
                 Change::Refused(_) | Change::Duplicate(..) | Change::Fence => {}
             }
         }
@@ -222,7 +223,6 @@ impl Worker {
             Some(Change::Duplicate(name, _)) if report.code == b"42P05" => (None, Some(&**name)),
             _ => (None, None),
         };
-        self.note_failed_statement(conn, &marks, body);
         // The names are those that the client had when it sent the request.
         let told = self.in_clients_words(conn, &marks, duplicate, body);
         let is_duplicate = duplicate.is_some();
@@ -231,12 +231,6 @@ impl Worker {
             let mut made = Vec::new();
             fault.write(Severity::Error, &mut made);
             return Some(made);
-        }
-        if report.code == b"26000"
-            && told.is_none()
-            && let Some(said) = self.error_of_failed_statement(conn, quoted(report.message))
-        {
-            return Some(said);
         }
         match report.code {
             b"26000" | b"42P05" => {

@@ -1,9 +1,6 @@
 //! The session state that a client expects, as far as pgweir carries it from server to server.
 
-use super::{
-    FailedStatements, Fingerprint, Resets, Settings, SqlStatements, outlasts_reset,
-    plan::ENDS_WITH_ERRORS,
-};
+use super::{Fingerprint, Resets, Settings, SqlStatements, outlasts_reset, plan::ENDS_WITH_ERRORS};
 use crate::Time;
 use crate::pin::{Pin, Pins};
 
@@ -19,8 +16,6 @@ pub struct Context {
     pub implied: Settings,
     /// The client's SQL-prepared statements.
     pub sql: SqlStatements,
-    /// The client's statements that its server could not prepare.
-    pub failed_statements: FailedStatements,
     /// Whether the session may have sequence values.
     pub has_sequences: bool,
     /// Whether no server has seen the startup values yet. The login waits until a server reports what they become.

@@ -12,7 +12,6 @@ mod context;
 mod custom_parameters;
 mod ddl;
 mod dirt;
-mod failed_statements;
 mod fingerprint;
 mod ids;
 mod interner;
@@ -47,7 +46,6 @@ pub use fingerprint::Fingerprint;
 pub use literals::{Literals, affects_literals};
 pub use names::{BindingId, Bindings, Names};
 
-pub use failed_statements::FailedStatements;
 pub use plan::{discards_plans, is_identity, login_plan, plan, shown};
 pub use probe::{AllSettings, Probe};
 pub use recent_texts::RecentTexts;
