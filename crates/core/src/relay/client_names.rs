@@ -252,11 +252,11 @@ impl ClientMessages<'_> {
         let (Some(resets), Some(context)) = (Resets::read(text), &mut self.client.context) else {
             return false;
         };
-        let is_heard = resets.pins && self.client.listening.is_some();
+        let is_heard = resets.contains(Resets::PINS) && self.client.listening.is_some();
         if is_heard || !context.needs_no_server(resets) {
             return false;
         }
-        if resets.statements {
+        if resets.contains(Resets::STATEMENTS) {
             context.sql = Default::default();
             self.client.statements.clear(self.bindings);
         }

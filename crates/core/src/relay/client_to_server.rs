@@ -3,7 +3,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use pgweir_wire::tag::frontend;
+use pgweir_wire::{MessageWriter, tag::frontend};
 
 use super::{fence::is_simple, named::Named};
 use crate::{
@@ -555,10 +555,6 @@ pub(super) fn send_parse(server: Token, name: &[u8], definition: &[u8], out: &mu
 /// Sends a Describe or Close of a statement.
 pub(super) fn send_target(server: Token, tag: u8, name: &[u8], out: &mut Actions) {
     out.send_made(server, |made| {
-        made.push(tag);
-        made.extend_from_slice(&(4 + 1 + name.len() as u32 + 1).to_be_bytes());
-        made.push(b'S');
-        made.extend_from_slice(name);
-        made.push(0);
+        MessageWriter::new(made).statement(tag, name);
     });
 }

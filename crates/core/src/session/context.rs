@@ -100,8 +100,9 @@ impl Context {
     /// Returns whether all this can be reset without a server.
     #[must_use]
     pub fn needs_no_server(&self, resets: Resets) -> bool {
-        let is_as_at_login = !resets.settings || self.wanted.is_same(&self.base);
-        !self.is_pinned() && is_as_at_login && !(resets.sequences && self.has_sequences)
+        let is_as_at_login = !resets.contains(Resets::SETTINGS) || self.wanted.is_same(&self.base);
+        let has_values = resets.contains(Resets::SEQUENCES) && self.has_sequences;
+        !self.is_pinned() && is_as_at_login && !has_values
     }
 
     /// Pins the client to its server, since the client is likely to read the sequence values there.

@@ -40,7 +40,7 @@ pub use certificates::{Certificates, Facts};
 pub use clean::{Clean, StatementCounts, ToDeallocate};
 pub use context::{Context, Turns};
 pub use custom_parameters::CustomParameters;
-pub use ddl::{Change, begins_plainly, catalog_change};
+pub use ddl::{Change, catalog_change};
 pub use dirt::Dirt;
 pub use fingerprint::Fingerprint;
 pub use literals::{Literals, affects_literals};

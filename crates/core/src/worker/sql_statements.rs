@@ -122,13 +122,7 @@ impl Worker {
         }
         let mut syncs = Vec::new();
         out.send_made(conn, |bytes| {
-            if !session.is_sql_made_for(client.id, wanted) {
-                // All are prepared anew, even those with the same name and text: their literals mean something else
-                // here.
-                let none = SqlStatements::default();
-                syncs = none.write_plan(&std::mem::take(&mut session.sql), bytes);
-            }
-            syncs.extend(context.sql.write_plan(&session.sql, bytes));
+            syncs = context.sql.write_plan(&session.sql, bytes);
         });
         session.sql_made = (client.id, Some(wanted.clone()));
         for made in syncs {
@@ -168,11 +162,7 @@ fn close(conn: Token, server: &mut Server, names: &[Box<[u8]>], out: &mut Action
     }
     out.send_made(conn, |bytes| {
         for name in names {
-            MessageWriter::new(bytes).message(frontend::CLOSE, |bytes| {
-                bytes.push(b'S');
-                bytes.extend_from_slice(name);
-                bytes.push(0);
-            });
+            MessageWriter::new(bytes).statement(frontend::CLOSE, name);
         }
         MessageWriter::new(bytes).sync();
     });
