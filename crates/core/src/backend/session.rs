@@ -499,27 +499,20 @@ impl ServerSession {
 
     /// Notes that the session is as it was after login.
     pub fn cleaned(&mut self) {
-        self.held = Settings::default();
+        self.sequences = Sequences::None;
+        self.settings_cleaned();
         self.sql = SqlStatements::default();
         self.client_names.clear();
         self.effects = Effects::default();
-        self.dirt.cleaned();
         self.counts = None;
         self.inspected_at = None;
         self.turn_until = None;
         self.has_new_settings = false;
         self.recent_texts.clear();
-        self.named.clear();
-        self.reset_parameters.clear();
-        self.needs_exact_inspection = false;
-        self.has_reported = false;
-        self.is_uninspected = false;
         self.ready_is_held = false;
         self.reads_notices = false;
         self.signals = None;
         self.changed_roles.clear();
-        self.unclean = false;
         self.notified = Vec::new();
-        self.sequences = Sequences::None;
     }
 }

@@ -11,9 +11,9 @@ use crate::{
     backend::InternalQuery,
     pin::Pin,
     session::{
-        Effects, Resets, Statement, changed_roles, changes_schema, left_database, literal_sets,
-        scan,
-        scan::{Discard, Phrase, custom_names, is_broken, phrases},
+        Effects, ResetParameters, Resets, Statement, changed_roles, changes_schema, left_database,
+        literal_sets, scan,
+        scan::{Phrase, custom_names, is_broken, phrases},
     },
 };
 
@@ -187,39 +187,18 @@ impl ClientMessages<'_> {
             self.note_names(text);
         }
         if effects.intersects(DROPS)
-            && phrases(text).any(|phrase| {
-                matches!(
-                    phrase,
-                    Phrase::Deallocate(None) | Phrase::Discard(Discard::All)
-                )
-            })
+            && phrases(text)
+                .any(|phrase| matches!(phrase, Phrase::Deallocate(None) | Phrase::DiscardAll))
         {
             self.server.replies.statements_dropped();
         }
         if effects.intersects(TAKES_BACK)
             && let Some(context) = &self.client.context
-            && !context.implied.is_empty()
         {
-            let implied = &context.implied;
-            let is_implied = |name: &[u8]| implied.get(&name.to_ascii_lowercase()).is_some();
-            self.server.session.needs_exact_inspection |=
-                phrases(text).any(|phrase| match phrase {
-                    Phrase::Reset(name)
-                    | Phrase::Set {
-                        name,
-                        to_default: true,
-                        ..
-                    } => is_implied(&name),
-                    Phrase::ResetAll | Phrase::Discard(Discard::All) => true,
-                    _ => false,
-                });
-        }
-        if effects.intersects(TAKES_BACK)
-            && let Some(context) = &self.client.context
-            && !context.base.is_empty()
-        {
-            let taken_back = &mut self.server.session.reset_parameters;
-            if taken_back.note(text, &context.base) {
+            let session = &mut self.server.session;
+            session.needs_exact_inspection |=
+                ResetParameters::default().note(text, &context.implied);
+            if session.reset_parameters.note(text, &context.base) {
                 self.server.replies.startup_values_taken();
             }
         }
