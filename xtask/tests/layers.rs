@@ -34,8 +34,11 @@ const LAYERS: &[&[&str]] = &[
     &["connections", "metrics"],
     &["mail"],
     &["action"],
+    &["loan"],
     &["effect"],
-    &["cancel_requests", "parked_logins", "suspension"],
+    &["cancel_requests", "parked_logins", "pooling", "suspension"],
+    &["listeners"],
+    &["client_listen"],
     &["worker"],
     &["admin", "relay"],
 ];

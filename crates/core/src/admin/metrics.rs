@@ -21,7 +21,7 @@ const NAME_MAX: usize = 63;
 
 impl Measurement {
     fn add_pools(&mut self, worker: &Worker) {
-        for pool in worker.pools.iter().flatten() {
+        for pool in worker.pools.iter() {
             let counts = self.pools.entry(pool.shared.key.clone()).or_default();
             counts.times += pool.times;
             for (pin, count) in Worker::pin_counts(pool) {

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use pgweir_wire::MessageWriter;
 
-use super::{LocalPool, Worker};
+use super::Worker;
 use crate::{
     Actions, Level, Time, Token,
     backend::{CatalogRows, Duty, InternalQuery},
     pool::PoolId,
+    pooling::LocalPool,
     session::certificates::{FACTS, Facts, IDENTITY, SYSTEM, Trust},
 };
 

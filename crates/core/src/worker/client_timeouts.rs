@@ -1,12 +1,13 @@
 //! Timeouts of clients: to log in, to wait, to be idle, to run a query.
 
-use super::{LocalPool, Worker};
+use super::Worker;
 use crate::{
     Actions, Replication, Shutdown, Time, Token,
     backend::Server,
     connections::Conn,
     fault::Fault,
     frontend::{Client, ClientDuty},
+    pooling::LocalPool,
 };
 
 impl Worker {
@@ -40,9 +41,7 @@ impl Worker {
                         ..
                     }
                 );
-                let pool = client
-                    .pool
-                    .and_then(|pool| self.pools.get(pool.index())?.as_deref());
+                let pool = client.pool.and_then(|pool| self.pools.get(pool));
                 let wait_max = pool.map_or(0, |pool| pool.terms.query_wait_timeout);
                 // A user's query_timeout counts from when the client has a server, as in PgBouncer.
                 if passed(client.request_at, settings.query_timeout.0) {
@@ -69,7 +68,7 @@ impl Worker {
         if server.replication != Replication::None || server.bypass {
             return None;
         }
-        let pool = self.pools.get(server.pool().index())?.as_deref()?;
+        let pool = self.pools.get(server.pool())?;
         let patience = &pool.terms.patience;
         let is_busy = !server.replies.is_settled();
         let in_transaction = server.status != b'I';

@@ -66,7 +66,7 @@ impl Worker {
         for conn in left {
             self.refuse(conn, &Fault::TakeoverTimeout, now, out);
         }
-        self.end_forwarding(out);
+        self.end_forwarding(now, out);
     }
 
     /// Handles a tick while clients are handed over.
@@ -110,7 +110,7 @@ impl Worker {
 
     /// Asks the new process for places for clients that wait and can't leave.
     fn request_server_places(&self, out: &mut Actions) {
-        for pool in self.pools.iter().flatten() {
+        for pool in self.pools.iter() {
             self.request_server_place(&pool.shared, out);
         }
     }
@@ -255,14 +255,14 @@ impl Worker {
 
     /// Returns the password for the pool's server logins, if a client has brought it.
     fn server_password(&self, pool: Option<PoolId>) -> Option<ServerPassword> {
-        let pool = self.pools.get(pool?.index())?.as_ref()?;
+        let pool = self.pools.get(pool?)?;
         let facts = pool.shared.facts.lock();
         ServerPassword::of(facts.secret.as_ref()?, facts.is_checked)
     }
 
     /// Returns the SCRAM keys for the pool's server logins.
     fn server_keys(&self, pool: Option<PoolId>) -> Option<[[u8; 32]; 2]> {
-        let pool = self.pools.get(pool?.index())?.as_ref()?;
+        let pool = self.pools.get(pool?)?;
         let facts = pool.shared.facts.lock();
         facts.keys.as_ref().map(ClientKeys::to_bytes)
     }

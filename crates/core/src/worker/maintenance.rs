@@ -11,6 +11,7 @@ use crate::{
     backend::{Duty, Server},
     connections::Conn,
     pool::{PoolId, PoolKey},
+    pooling::LocalPool,
 };
 
 /// A server that was in use within this many microseconds (a quarter of its lifetime, if that is less) gets a
@@ -55,7 +56,7 @@ impl Worker {
         if server.listens.is_some() {
             return None;
         }
-        let pool = self.pools.get(server.pool().index())?.as_ref()?;
+        let pool = self.pools.get(server.pool())?;
         let terms = &pool.terms;
         let settings = &self.snapshot.config.settings;
         let is_outdated = server.retire.is_some() && server.retire != Some(REDEFINED);
@@ -114,7 +115,7 @@ impl Worker {
             if server.listens.is_some() {
                 return None;
             }
-            let pool = self.pools.get(server.pool().index())?.as_ref()?;
+            let pool = self.pools.get(server.pool())?;
             let terms = &pool.terms;
             let is_idle = matches!(server.duty, Duty::Idle);
             // A server that is lent now becomes free later, and its idle time begins then.
@@ -144,8 +145,7 @@ impl Worker {
     /// Opens servers for pools that have too few, and removes unused pools.
     pub(super) fn check_pools(&mut self, now: Time, out: &mut Actions) {
         self.make_forced_pools(now);
-        for index in 0..self.pools.len() {
-            let id = PoolId(index as u32);
+        for id in self.pools.ids() {
             let Some(pool) = self.pool(id) else { continue };
             let shared = Arc::clone(&pool.shared);
             let (told, keeps_min) = (pool.offers_to_ledger, pool.keeps_min());
@@ -190,7 +190,7 @@ impl Worker {
     }
 
     fn forget_if_unused(&mut self, id: PoolId, now: Time, out: &mut Actions) {
-        let Some(pool) = self.pools.get(id.index()).and_then(Option::as_ref) else {
+        let Some(pool) = self.pools.get(id) else {
             return;
         };
         if pool.clients > 0 || pool.servers > 0 || pool.keeps_min() {
@@ -206,7 +206,7 @@ impl Worker {
             self.past += counted;
             *shared.past.lock() += counted;
             *shared.past_times.lock() += pool.times;
-            self.pools[id.index()] = None;
+            self.pools.remove(id);
             // This is the last worker that had the pool.
             if Arc::strong_count(&shared) == 1 {
                 let key = &shared.key;
@@ -219,7 +219,7 @@ impl Worker {
     /// Returns when the first pool must be removed or filled.
     pub(super) fn first_pool_deadline(&self, now: Time) -> Option<Time> {
         let settings = &self.snapshot.config.settings;
-        let deadline = |pool: &super::LocalPool| {
+        let deadline = |pool: &LocalPool| {
             if pool.keeps_min() && pool.shared.ledger.lock().is_below_min() {
                 return Some(now);
             }
@@ -228,7 +228,7 @@ impl Worker {
             }
             Some(pool.empty_since.after(pool.kept(settings)?))
         };
-        let pools = self.pools.iter().flatten();
-        pools.filter_map(|pool| deadline(pool)).min()
+        let pools = self.pools.iter();
+        pools.filter_map(deadline).min()
     }
 }

@@ -6,26 +6,19 @@ mod admit;
 mod authenticate;
 mod bypass;
 mod catalog;
-mod channels;
 mod check;
 mod checkout;
-mod client_listen;
 mod client_timeouts;
 mod defaults;
 mod diagnosis;
 mod discard;
 mod disconnect;
 mod early;
-mod eviction;
 mod exclusive_server;
 mod handover_in;
 mod handover_out;
 mod hang_up;
 mod inspection;
-mod listener_replacement;
-mod listeners;
-mod loan;
-mod local_pool;
 mod login;
 mod login_failure;
 mod lookup;
@@ -55,27 +48,25 @@ use std::sync::Arc;
 use pgweir_auth::scram::DerivedKeys;
 
 pub use self::handover_in::TakenOverClient;
-pub(crate) use self::{
-    early::send_early, listeners::Listeners, local_pool::LocalPool, pins::pins_of,
-    server_loss::Loss,
-};
+pub(crate) use self::{early::send_early, pins::pins_of, server_loss::Loss};
 use crate::{
     Action, Actions, Address, Closed, ConnectError, Control, Directory, Peer, ReadMode, SharedPool,
     Shutdown, Snapshot, Time, TlsFacts, Token, WorkerId,
     backend::{Duty, Server},
     cancel_requests::{self, CancelRequests},
+    client_listen::{self, ListeningClients},
     connections::{Conn, Connections},
     effect::{Effect, Env},
     fault::Fault,
     frontend::ClientDuty,
-    listen::ChannelClients,
+    listeners::Listeners,
     mail::Mail,
     parked_logins::{self, ParkedLogins},
     pool::{Notes, PoolId},
+    pooling::{self, LocalPool, LocalPools},
     session::Bindings,
     stats::{Logins, Periods, Stats},
     suspension::Suspension,
-    takeover::PoolNote,
 };
 
 /// Owns client and server connections and their protocol state. Each method handles one event, and appends
@@ -89,12 +80,9 @@ pub struct Worker {
     pub(crate) cancel_requests: CancelRequests,
     /// The names of its clients' prepared statements.
     pub(crate) bindings: Bindings,
-    /// The channels that its clients listen to.
-    pub(crate) channels: ChannelClients,
-    /// The listeners that this worker owns.
+    pub(crate) listening_clients: ListeningClients,
     pub(crate) listeners: Listeners,
-    /// By [`PoolId`].
-    pub(crate) pools: Vec<Option<Box<LocalPool>>>,
+    pub(crate) pools: LocalPools,
     /// When the first server that is kept with its client has to be inspected.
     pub(crate) settle_at: Option<Time>,
     /// When servers were settled last because time had passed, and how many more may be settled shortly after that.
@@ -131,7 +119,10 @@ pub struct Worker {
 pub(crate) struct Parts<'w> {
     pub(crate) env: Env<'w>,
     pub(crate) connections: &'w mut Connections,
+    pub(crate) pools: &'w mut LocalPools,
     pub(crate) cancel_requests: &'w mut CancelRequests,
+    pub(crate) listening_clients: &'w mut ListeningClients,
+    pub(crate) listeners: &'w mut Listeners,
     pub(crate) parked_logins: &'w mut ParkedLogins,
     pub(crate) suspension: &'w mut Suspension,
 }
@@ -151,9 +142,9 @@ impl Worker {
             table: Connections::with_tick((id == WorkerId(0)).then_some(Time(0))),
             cancel_requests: CancelRequests::default(),
             bindings: Bindings::default(),
-            channels: ChannelClients::default(),
+            listening_clients: ListeningClients::default(),
             listeners: Listeners::default(),
-            pools: Vec::new(),
+            pools: LocalPools::default(),
             check_after,
             logs_scheduling,
             settle_at: None,
@@ -196,7 +187,7 @@ impl Worker {
         match self.table.get(conn) {
             Some(Conn::Server(server)) => match server.duty {
                 Duty::Login(_) => self.server_login_bytes(conn, bytes, now, out),
-                Duty::Listening => self.listener_bytes(conn, bytes, now, out),
+                Duty::Listening => self.listener_received(conn, bytes, now, out),
                 _ => self.relay_down(conn, bytes, now, out),
             },
             Some(Conn::Client(client)) => match client.duty {
@@ -281,7 +272,7 @@ impl Worker {
         match self.table.get(conn) {
             Some(Conn::Client(client)) => {
                 client.blocked = false;
-                let hears = client.listening.is_some();
+                let listens = client.listening.is_some();
                 if matches!(client.duty, ClientDuty::Idle) {
                     out.read(conn, ReadMode::Notify);
                 }
@@ -290,8 +281,8 @@ impl Worker {
                     self.release_if_done(server, now, out);
                 }
                 self.console_drained(conn, now, out);
-                if hears {
-                    self.send_backlog_if_idle(conn, out);
+                if listens {
+                    client_listen::send_backlog_if_idle(&mut self.table, conn, out);
                 }
             }
             Some(Conn::Server(server)) => {
@@ -383,12 +374,36 @@ impl Worker {
             Mail::Open(pool) => self.open_server(&pool, now, out),
             Mail::OpenFor(pool, waiter) => self.open_exclusive(&pool, waiter, now, out),
             Mail::SharingChanged(pool) => self.update_sharing(&pool, now, out),
-            Mail::CapHasRoom(pool) => self.cap_has_room(&pool, now, out),
-            Mail::Search(search) => self.search(*search, now, out),
-            Mail::Evict(search) => self.evict(*search, now, out),
+            Mail::CapHasRoom(pool) => {
+                let notes = pool.ledger.lock().room(now);
+                self.deliver(notes, &pool, out);
+            }
+            Mail::Search(search) => {
+                let parts = self.parts(now);
+                let effects = parts.pools.visit(&parts.env, *search);
+                self.carry_out(effects, now, out);
+            }
+            Mail::Evict(search) => {
+                let parts = self.parts(now);
+                let effects = parts.pools.evict(&parts.env, parts.connections, search);
+                self.carry_out(effects, now, out);
+            }
             Mail::Diagnose(diagnosis) => self.examine(*diagnosis, now, out),
             Mail::LookUpAgain(client) => self.look_up_again(client, now, out),
-            Mail::Listen(letter) => self.handle_listen_mail(*letter, now, out),
+            Mail::ListenerRequest(request) => {
+                let parts = self.parts(now);
+                let (env, connections) = (&parts.env, parts.connections);
+                let effect = parts.listeners.handle(env, connections, *request, out);
+                self.carry_out(effect, now, out);
+            }
+            Mail::ListenerEvent(event) => {
+                let parts = self.parts(now);
+                let (env, connections) = (&parts.env, parts.connections);
+                let effects = parts
+                    .listening_clients
+                    .handle(env, connections, *event, out);
+                self.carry_out(effects, now, out);
+            }
             Mail::Failed(pool) => self.fail_waiters(&pool, now, out),
             Mail::ProcessPending(from) => parked_logins::confirm_pending_processed(from, out),
             Mail::PendingProcessed => self.count_parked(now, out),
@@ -488,11 +503,55 @@ impl Worker {
             match effect {
                 Effect::Dismiss(client, why) => self.close_client(client, why, now, out),
                 Effect::Refuse(client, fault) => self.refuse(client, &fault, now, out),
+                Effect::EndClient(client, fault) => self.end_client(client, &fault, now, out),
                 Effect::CloseServer(server, why) => self.close_server(server, why, now, out),
+                Effect::ServerFault(server, what) => self.server_fault(server, &what, now, out),
+                Effect::OpenListener(opening) => self.open_listener(*opening, now, out),
                 Effect::EndConsoleCommand(client) => self.cancel_console(client, now, out),
                 Effect::DiscardRequest(client) => self.discard_request(client, now, out),
                 Effect::Settle(server) => self.release_if_done(server, now, out),
                 Effect::GoOnCleaning(server) => self.continue_cleaning(server, now, out),
+                Effect::EndSearch(search) => {
+                    pooling::end_search(&self.parts(now).env, *search, out);
+                }
+                Effect::FreeKeptServers(pool) => self.free_kept(pool, now, out),
+                Effect::GoOnSearching(search) => {
+                    let parts = self.parts(now);
+                    parts
+                        .pools
+                        .go_on_searching(&parts.env, parts.connections, *search, out);
+                }
+                Effect::Equip { server, client } => drop(self.equip(server, client, now, out)),
+                Effect::RelayEarly(client, early) => {
+                    self.relay_early(client, Some(early), now, out)
+                }
+                Effect::FinishWithFence(server) => self.finish_with_fence(server, now, out),
+                Effect::FinishRequest(server) => self.finish_fenced_request(server, now, out),
+                Effect::Count(pool, counted) => {
+                    if let Some(pool) = self.pool(pool) {
+                        pool.stats.now += *counted;
+                    }
+                }
+                Effect::CountPins {
+                    client,
+                    server,
+                    pins,
+                } => {
+                    self.count_reasons(client, server, pins, now, out);
+                }
+                Effect::ForwardNotification(client, message) => {
+                    self.forward(client, &message, now, out)
+                }
+                Effect::ForwardedAnswered(question, granted) => {
+                    self.forward_answered(question, granted, now, out);
+                }
+                Effect::ForwardedLost(client, why) => {
+                    self.fail_forwarded_client(client, &why, now, out);
+                }
+                Effect::TakenOverListens(client, granted) => {
+                    self.arriving_answered(client, granted, now, out);
+                }
+                Effect::TakenOverFenced(client) => self.finish_listen_takeover(client, now, out),
             }
         }
     }
@@ -507,9 +566,27 @@ impl Worker {
                 now,
             },
             connections: &mut self.table,
+            pools: &mut self.pools,
             cancel_requests: &mut self.cancel_requests,
+            listening_clients: &mut self.listening_clients,
+            listeners: &mut self.listeners,
             parked_logins: &mut self.parked_logins,
             suspension: &mut self.suspension,
+        }
+    }
+
+    /// Handles bytes from a listener. An effect of a message is carried out before the next message is handled.
+    fn listener_received(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
+        let mut at = 0;
+        loop {
+            let parts = self.parts(now);
+            let (env, connections) = (&parts.env, parts.connections);
+            let from = (bytes, &mut at);
+            let effect = parts.listeners.received(env, connections, conn, from, out);
+            if effect.is_none() {
+                return;
+            }
+            self.carry_out(effect, now, out);
         }
     }
 
@@ -530,52 +607,21 @@ impl Worker {
 
     /// Returns this worker's part of a pool, and creates it if need be.
     pub(crate) fn local_pool(&mut self, shared: &Arc<SharedPool>, now: Time) -> &mut LocalPool {
-        let index = shared.id.index();
-        if self.pools.len() <= index {
-            self.pools.resize_with(index + 1, || None);
-        }
-        if self.pools[index].is_none() {
+        if self.pools.get(shared.id).is_none() {
             // A tick removes the pool if no client uses it.
             self.schedule(now);
         }
-        let (directory, snapshot) = (&self.directory, &self.snapshot);
-        self.pools[index]
-            .get_or_insert_with(|| Box::new(LocalPool::new(shared, directory, snapshot, now)))
+        self.pools
+            .get_or_add(shared, &self.directory, &self.snapshot, now)
     }
 
     #[inline]
     pub(crate) fn pool(&mut self, id: PoolId) -> Option<&mut LocalPool> {
-        self.pools.get_mut(id.index())?.as_deref_mut()
+        self.pools.get_mut(id)
     }
 
     /// Sends the ledger's notes to the workers.
     pub(crate) fn deliver(&self, notes: Notes, pool: &Arc<SharedPool>, out: &mut Actions) {
-        for to in notes.wanted.iter() {
-            out.list.push(Action::Mail {
-                to,
-                mail: Mail::ServersWanted(Arc::clone(pool)),
-            });
-        }
-        if let Some((to, waiter)) = notes.exclusive {
-            let mail = Mail::OpenFor(Arc::clone(pool), waiter);
-            out.list.push(Action::Mail { to, mail });
-        }
-        if let Some(to) = notes.open {
-            out.list.push(Action::Mail {
-                to,
-                mail: Mail::Open(Arc::clone(pool)),
-            });
-        }
-        if notes.lend {
-            let note = PoolNote {
-                database: pool.key.database.to_string(),
-                user: pool.key.user.to_string(),
-                held: 0,
-                lent: 0,
-                keys: None,
-            };
-            out.list.push(Action::Control(Control::Lend(note)));
-        }
-        self.deliver_cap_notes(&notes, pool, out);
+        pooling::deliver(self.id, &self.directory, &notes, pool, out);
     }
 }

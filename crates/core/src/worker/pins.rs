@@ -1,7 +1,7 @@
 //! Pinned clients, which keep their servers between transactions: counts by pool and reason, and log lines about
 //! them.
 
-use super::{Worker, local_pool::LocalPool, scheduling::Decision};
+use super::{Worker, scheduling::Decision};
 use crate::{
     Actions, Level, Time, Token,
     backend::Server,
@@ -9,22 +9,9 @@ use crate::{
     frontend::Client,
     pin::{Pin, Pins},
     pool::PoolId,
+    pooling::LocalPool,
     session::Context,
 };
-
-/// Microseconds between two lines in the log about the same reason in the same pool, at least.
-const LOG_INTERVAL: u64 = 10_000_000;
-
-/// A worker's counts for one reason in one pool.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct PinCount {
-    /// How often clients were pinned for this reason.
-    pub(crate) total: u64,
-    /// When a line was last logged.
-    logged_at: Option<Time>,
-    /// How many pins were not logged since.
-    not_logged: u64,
-}
 
 impl Worker {
     /// Counts and logs the reasons for which a client has just been pinned.
@@ -41,24 +28,16 @@ impl Worker {
         let Some((client, server)) = self.table.pair(client_conn, server_conn) else {
             return;
         };
-        let pool = self.pools.get_mut(server.pool().index());
-        let Some(pool) = pool.and_then(Option::as_deref_mut) else {
+        let Some(pool) = self.pools.get_mut(server.pool()) else {
             return;
         };
         for pin in new.iter() {
             let count = &mut pool.pins[pin as usize];
-            count.total += 1;
             if !logs {
-                continue;
-            }
-            match count.logged_at {
-                Some(at) if now.since(at) < LOG_INTERVAL => count.not_logged += 1,
-                _ => {
-                    count.logged_at = Some(now);
-                    let unsaid = std::mem::take(&mut count.not_logged);
-                    let text = line(client, server, pin, unsaid);
-                    out.log(Level::Log, client.subject(), text);
-                }
+                count.add();
+            } else if let Some(not_logged) = count.add_logged(now) {
+                let text = line(client, server, pin, not_logged);
+                out.log(Level::Log, client.subject(), text);
             }
         }
     }
@@ -137,14 +116,14 @@ pub(crate) fn pins_of(client: &Client) -> Option<Pins> {
     (context.is_pinned() && client.server().is_some()).then_some(context.pins)
 }
 
-fn line(client: &Client, server: &Server, pin: Pin, unsaid: u64) -> String {
+fn line(client: &Client, server: &Server, pin: Pin, not_logged: u64) -> String {
     let mut text = format!("pinned to S-{:#x}: {}", server.id, pin.name());
     let context = client.context.as_ref();
     if let Some(by) = context.and_then(|context| context.pinned_by.as_ref()) {
         text += &format!(" (statement {by}: {})", by.text);
     }
-    if unsaid > 0 {
-        text += &format!("; {unsaid} more since the last line about this reason");
+    if not_logged > 0 {
+        text += &format!("; {not_logged} more since the last line about this reason");
     }
     text
 }
@@ -154,7 +133,7 @@ impl Worker {
     pub(crate) fn pin_counts(pool: &LocalPool) -> impl Iterator<Item = (Pin, u64)> {
         Pin::ALL
             .into_iter()
-            .map(|pin| (pin, pool.pins[pin as usize].total))
+            .map(|pin| (pin, pool.pins[pin as usize].total()))
     }
 
     /// Returns the client that a server works for.

@@ -8,8 +8,10 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use super::{Worker, local_pool::Terms};
-use crate::{Actions, Time, Token, backend::Server, connections::Conn, pool::PoolId};
+use super::Worker;
+use crate::{
+    Actions, Time, Token, backend::Server, connections::Conn, pool::PoolId, pooling::Terms,
+};
 
 /// Why servers are closed that were opened under other session defaults.
 pub(super) const REDEFINED: &str = "what sessions begin with has changed";

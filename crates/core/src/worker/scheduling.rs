@@ -118,7 +118,7 @@ impl Worker {
 
     /// Returns why the pool opens no further server.
     fn why_wait(&self, pool: PoolId, now: Time) -> String {
-        let Some(pool) = self.pools.get(pool.index()).and_then(Option::as_deref) else {
+        let Some(pool) = self.pools.get(pool) else {
             return String::new();
         };
         let ledger = pool.shared.ledger.lock();

@@ -21,7 +21,7 @@ impl Worker {
         let ClientDuty::Active(conn) = client.duty else {
             return None;
         };
-        let pool = self.pools.get(client.pool?.index())?.as_ref()?;
+        let pool = self.pools.get(client.pool?)?;
         let Some(Conn::Server(server)) = self.table.look(conn) else {
             return None;
         };

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use pgweir_config::PoolMode;
 
-use super::{Worker, local_pool::Terms, operator_orders::is_server_of};
+use super::{Worker, operator_orders::is_server_of};
 use crate::{
     Action, Actions, Shutdown, Snapshot, Time, Token, WorkerId, connections::Conn, directory,
-    fault::Fault, frontend::ClientDuty, mail::Mail, pool::PoolId,
+    fault::Fault, frontend::ClientDuty, mail::Mail, pool::PoolId, pooling::Terms,
 };
 
 impl Worker {
@@ -22,7 +22,7 @@ impl Worker {
         if self.shutdown.replace(how).is_none() && self.directory.stays_no_more() {
             self.announce_shutdown(Shutdown::WaitForClients, out);
         }
-        for pool in self.pools.iter().flatten() {
+        for pool in self.pools.iter() {
             if how != Shutdown::WaitForClients {
                 pool.shared.ledger.lock().open_no_more();
             }

@@ -50,7 +50,9 @@ impl Worker {
         }
         self.check_handover_out(now, out);
         self.check_servers(now, out);
-        self.check_listeners(now, out);
+        let parts = self.parts(now);
+        let effects = parts.listeners.check(&parts.env, parts.connections);
+        self.carry_out(effects, now, out);
         self.check_pools(now, out);
         self.turn_periods(now);
         let next = self.next_deadline(now);
@@ -67,12 +69,16 @@ impl Worker {
         if is_soon {
             return Some(now.after(INTERVAL));
         }
-        let periods = self.pools.iter().flatten().any(|pool| pool.servers > 0);
+        let periods = self.pools.iter().any(|pool| pool.servers > 0);
         let period_ends = periods.then_some(self.period_ends);
+        let parts = self.parts(now);
+        let listener_ends = parts
+            .listeners
+            .first_deadline(&parts.env, parts.connections);
         let deadlines = [
             self.first_server_deadline(now),
             self.first_pool_deadline(now),
-            self.first_listener_deadline(),
+            listener_ends,
             period_ends,
         ];
         let first = deadlines.into_iter().flatten().min();
@@ -146,7 +152,7 @@ impl Worker {
     /// Returns the sum of this worker's statistics.
     pub(crate) fn counted(&self) -> Stats {
         let mut sum = self.past;
-        for pool in self.pools.iter().flatten() {
+        for pool in self.pools.iter() {
             sum += pool.stats.now;
         }
         sum
@@ -168,7 +174,7 @@ impl Worker {
         }
         let ended = present.abs_diff(std::mem::replace(&mut self.period, present));
         self.console_stats.turn(ended);
-        for pool in self.pools.iter_mut().flatten() {
+        for pool in self.pools.iter_mut() {
             pool.stats.turn(ended);
         }
         self.period_ends = Time((present + 1) * period);

@@ -28,8 +28,8 @@ pub(super) fn add(worker: &Worker, collection: &mut Collection) {
     for (_, conn) in worker.table.iter() {
         let (pool, task, is_active) = match conn {
             Conn::Client(client) if waits_to_ask(client) => {
-                let pool = client.pool.and_then(|pool| worker.pools.get(pool.index()));
-                let Some(Some(pool)) = pool else { continue };
+                let pool = client.pool.and_then(|pool| worker.pools.get(pool));
+                let Some(pool) = pool else { continue };
                 (&pool.shared, Task::AuthQuery, false)
             }
             Conn::Client(_) => continue,

@@ -8,8 +8,9 @@ use crate::{
     connections::Conn,
     console::{Cell, Collection, Column, Kind, Show, Table, date},
     frontend::{Client, ClientDuty},
+    pooling::LocalPool,
     tls::shown,
-    worker::{LocalPool, Worker, pins_of},
+    worker::{Worker, pins_of},
 };
 
 use Kind::{Int4, Text};
@@ -197,7 +198,7 @@ fn mode_of(worker: &Worker, token: Token) -> [Cell; 3] {
     if is_native {
         return ["native".into(), Cell::Null, Cell::Null];
     }
-    let pool = client.and_then(|client| worker.pools.get(client.pool?.index())?.as_deref());
+    let pool = client.and_then(|client| worker.pools.get(client.pool?));
     match (pool, client) {
         (Some(pool), Some(client)) => mode_in(worker, pool, client),
         // Clients of the console, and clients that log in.

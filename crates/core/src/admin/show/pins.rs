@@ -35,7 +35,7 @@ const STATS_COLUMNS: [Column; 5] = [
 ];
 
 pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
-    for pool in worker.pools.iter().flatten() {
+    for pool in worker.pools.iter() {
         let key = pool.shared.key.clone();
         let counts = collection.pins.entry(key).or_default();
         for (pin, count) in Worker::pin_counts(pool) {

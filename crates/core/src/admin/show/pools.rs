@@ -69,17 +69,13 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection, now: Time) {
     collection.console.add(&console);
     collection.past += worker.past;
     collection.began = collection.began.min(worker.began.unwrap_or(now));
-    for pool in worker.pools.iter().flatten() {
+    for pool in worker.pools.iter() {
         let count = collection.pools.entry(pool.shared.key.clone()).or_default();
         count.stats.add(&pool.stats);
         count.mode = pool_mode(pool.terms.mode);
         collection.local_pools += 1;
     }
-    let of_pool = |client: &Client| {
-        client
-            .pool
-            .and_then(|pool| worker.pools.get(pool.index())?.as_deref())
-    };
+    let of_pool = |client: &Client| client.pool.and_then(|pool| worker.pools.get(pool));
     for (_, conn) in worker.table.iter() {
         match conn {
             Conn::Client(client) => {

@@ -9,7 +9,8 @@ use crate::{
     backend::Server,
     console::{Collection, Column, Kind, Table},
     frontend::Client,
-    worker::{LocalPool, Worker},
+    pooling::LocalPool,
+    worker::Worker,
 };
 
 use Kind::{Int4, Text};

@@ -1,70 +1,11 @@
-//! A worker's part of a pool: its idle and kept server connections, its counts, and the pool's configuration. The
-//! part that all workers share is [`SharedPool`].
+//! What the configuration says about a pool, looked up once, when a worker first uses the pool or the configuration
+//! changes.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, atomic::Ordering},
-};
+use std::sync::Arc;
 
-use pgweir_config::{Database, PoolMode, SessionState, Settings};
+use pgweir_config::{Database, PoolMode, SessionState};
 
-use super::pins::PinCount;
-use crate::{
-    Directory, Endpoint, ServerTls, SharedPool, Snapshot, Time, Token,
-    backend::Server,
-    directory::opens_like,
-    pin::Pin,
-    session::{Certificates, VerdictCache},
-    shared_pool::ServerParameters,
-    stats::{Periods, Times},
-};
-
-/// Microseconds for which a pool that never had a server is kept without a client.
-const FRUITLESS_POOL_KEPT: u64 = 1_000_000;
-
-/// A worker's part of a pool: what the worker can use without a lock.
-#[derive(Debug)]
-pub(crate) struct LocalPool {
-    pub(crate) shared: Arc<SharedPool>,
-    /// Idle servers; the one that was used last is lent first.
-    pub(crate) idle: Vec<Token>,
-    /// Servers that are kept with their clients until another client waits for one (see `worker/settle.rs`), in the
-    /// order in which that began. Some may be in use or gone by now. Each server is in the list once at most.
-    pub(crate) kept: VecDeque<Token>,
-    /// Whether a client of any worker may wait: then every server that becomes free goes through the ledger (see
-    /// there).
-    pub(crate) offers_to_ledger: bool,
-    /// The number of this worker's clients.
-    pub(crate) clients: usize,
-    /// The number of this worker's servers.
-    pub(crate) servers: usize,
-    pub(crate) stats: Periods,
-    pub(crate) times: Times,
-    /// Certified facts about the code in the pool's database, as far as this worker knows.
-    pub(crate) certificates: Certificates,
-    /// When this worker next asks whether the catalog must be read.
-    pub(crate) catalog_due: Time,
-    /// The verdicts on the clients' texts under these certificates.
-    pub(crate) verdicts: VerdictCache,
-    pub(crate) terms: Terms,
-    /// When the pool was last diagnosed (which clients have its servers), and when the diagnosis was last logged.
-    pub(crate) diagnosed_at: Option<Time>,
-    pub(crate) explained_at: Option<Time>,
-    /// Since when the pool has had neither clients nor servers.
-    pub(crate) empty_since: Time,
-    /// Whether clients keep the servers that they have got (`share_after`).
-    pub(crate) clients_keep_servers: bool,
-    /// Pinned clients, by reason.
-    pub(crate) pins: [PinCount; Pin::ALL.len()],
-    /// Microseconds that an inspection takes after which the server goes to others: a moving average.
-    pub(crate) inspection_time: u64,
-    /// Whether the pool is paused, as far as this worker knows; the ledger knows for sure.
-    pub(crate) paused: bool,
-    /// The epoch of servers that are opened from here on (see `Epochs`).
-    pub(crate) epoch: u32,
-    /// The [`SharedPool::defaults`] up to which older servers have been closed.
-    pub(crate) defaults: u32,
-}
+use crate::{Endpoint, ServerTls, SharedPool, Snapshot, directory::opens_like};
 
 /// The configuration of a pool, looked up once.
 #[derive(Debug, Clone)]
@@ -216,105 +157,6 @@ impl Terms {
             (None, None) => true,
             _ => false,
         }
-    }
-}
-
-impl LocalPool {
-    pub(crate) fn new(
-        shared: &Arc<SharedPool>,
-        directory: &Directory,
-        snapshot: &Arc<Snapshot>,
-        now: Time,
-    ) -> Self {
-        let terms = Terms::of(shared, snapshot);
-        let present = shared.epochs.lock().present();
-        // The directory takes over a snapshot before it turns epochs: here they are read in the opposite order.
-        let is_current = Arc::ptr_eq(&directory.snapshot(), snapshot);
-        let keeps = terms.are_few(shared.clients.load(Ordering::Relaxed));
-        Self {
-            clients_keep_servers: keeps,
-            kept: VecDeque::new(),
-            shared: Arc::clone(shared),
-            idle: Vec::new(),
-            offers_to_ledger: false,
-            clients: 0,
-            servers: 0,
-            stats: Periods::default(),
-            times: Times::default(),
-            certificates: Certificates::default(),
-            catalog_due: Time(0),
-            verdicts: VerdictCache::default(),
-            terms,
-            diagnosed_at: None,
-            explained_at: None,
-            empty_since: now,
-            pins: Default::default(),
-            inspection_time: 0,
-            paused: directory.operator().is_halted(&shared.key.database),
-            epoch: present.wrapping_sub(u32::from(!is_current)),
-            defaults: shared.defaults.load(Ordering::Acquire),
-        }
-    }
-
-    /// Returns for how many microseconds the pool is kept without clients and servers; `None` is for ever.
-    pub(crate) fn kept(&self, settings: &Settings) -> Option<u64> {
-        let of_auto = || match self.server_parameters() {
-            None => FRUITLESS_POOL_KEPT,
-            Some(_) => settings.autodb_idle_timeout.0,
-        };
-        let auto = self.terms.is_auto.then(of_auto);
-        let of_all = settings.pool_idle_timeout.0;
-        let limits = auto.into_iter().chain([of_all]);
-        limits.filter(|&kept| kept > 0).min()
-    }
-
-    /// Returns whether `min_pool_size` servers are kept open.
-    pub(crate) fn keeps_min(&self) -> bool {
-        self.terms.min_pool_size > 0
-            && self.terms.entry.is_some()
-            && (self.clients > 0 || self.terms.is_forced)
-    }
-
-    /// Returns whether clients keep their servers, as long as no client waits.
-    #[inline]
-    pub(crate) fn keeps_servers(&self) -> bool {
-        self.clients_keep_servers && !self.offers_to_ledger && !self.paused
-    }
-
-    /// Returns whether a client may be keeping this server without need.
-    pub(crate) fn may_keep(&self, server: &Server) -> bool {
-        let is_lent = server.relays_for().is_some() && server.owner.is_none();
-        self.clients_keep_servers && is_lent && server.retire.is_none()
-    }
-
-    /// Takes the next idle server to lend.
-    #[inline]
-    pub(crate) fn take_idle(&mut self) -> Option<Token> {
-        if self.terms.round_robin && !self.idle.is_empty() {
-            return Some(self.idle.remove(0));
-        }
-        self.idle.pop()
-    }
-
-    /// Takes the next idle server to lend: one that `likes` prefers, if it is found soon.
-    #[inline]
-    pub(crate) fn take_idle_that(&mut self, likes: impl Fn(Token) -> bool) -> Option<Token> {
-        /// The most idle servers that are examined.
-        const LOOKED_AT: usize = 16;
-        let last = *self.idle.last()?;
-        if self.terms.round_robin || likes(last) {
-            return self.take_idle();
-        }
-        let from = self.idle.len().saturating_sub(LOOKED_AT);
-        match self.idle[from..].iter().rposition(|&server| likes(server)) {
-            Some(at) => Some(self.idle.remove(from + at)),
-            None => self.idle.pop(),
-        }
-    }
-
-    /// Returns the parameters that the servers have reported, once one has.
-    pub(crate) fn server_parameters(&self) -> Option<Arc<ServerParameters>> {
-        self.shared.facts.lock().server_parameters.clone()
     }
 }
 

@@ -1,0 +1,83 @@
+//! The pools of one worker.
+//!
+//! [`LocalPools`] owns this worker's part of each pool: its idle and kept servers, its counts, and what the
+//! configuration says about the pool ([`Terms`]). A worker reads and changes them without a lock. The part that all workers
+//! share, with the ledger of servers and waiting clients, is [`SharedPool`](crate::SharedPool).
+//!
+//! Events that come in: the notes of a ledger ([`deliver`]), and searches for a server that may be closed for another pool
+//! (`eviction`). Effects that go out: servers to close, and kept servers to free.
+
+mod eviction;
+mod local_pool;
+mod notes;
+mod pin_count;
+mod terms;
+
+use std::sync::Arc;
+
+pub(crate) use self::{
+    eviction::{EVICTED, end_search},
+    local_pool::LocalPool,
+    notes::deliver,
+    terms::Terms,
+};
+use crate::{Directory, SharedPool, Snapshot, Time, pool::PoolId};
+
+/// This worker's part of each pool that it has used.
+#[derive(Debug, Default)]
+pub(crate) struct LocalPools {
+    /// By [`PoolId`].
+    pools: Vec<Option<Box<LocalPool>>>,
+}
+
+impl LocalPools {
+    /// Returns this worker's part of a pool, if the worker has used the pool.
+    #[inline]
+    pub(crate) fn get(&self, id: PoolId) -> Option<&LocalPool> {
+        self.pools.get(id.index())?.as_deref()
+    }
+
+    /// Returns this worker's part of a pool, if the worker has used the pool.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, id: PoolId) -> Option<&mut LocalPool> {
+        self.pools.get_mut(id.index())?.as_deref_mut()
+    }
+
+    /// Returns this worker's part of a pool, creating it if need be.
+    pub(crate) fn get_or_add(
+        &mut self,
+        shared: &Arc<SharedPool>,
+        directory: &Directory,
+        snapshot: &Arc<Snapshot>,
+        now: Time,
+    ) -> &mut LocalPool {
+        let index = shared.id.index();
+        if self.pools.len() <= index {
+            self.pools.resize_with(index + 1, || None);
+        }
+        self.pools[index]
+            .get_or_insert_with(|| Box::new(LocalPool::new(shared, directory, snapshot, now)))
+    }
+
+    /// Forgets this worker's part of a pool.
+    pub(crate) fn remove(&mut self, id: PoolId) {
+        if let Some(pool) = self.pools.get_mut(id.index()) {
+            *pool = None;
+        }
+    }
+
+    /// Returns all pools that the worker has used.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &LocalPool> {
+        self.pools.iter().filter_map(Option::as_deref)
+    }
+
+    /// Returns all pools that the worker has used.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut LocalPool> {
+        self.pools.iter_mut().filter_map(Option::as_deref_mut)
+    }
+
+    /// Returns the ids of all pools that the worker has used.
+    pub(crate) fn ids(&self) -> Vec<PoolId> {
+        self.iter().map(|pool| pool.shared.id).collect()
+    }
+}
