@@ -10,6 +10,112 @@ const NAME_MAX: usize = 63;
 /// Longer texts are sent to the server.
 const TEXT_MAX: usize = 256;
 
+/// Key words that PostgreSQL 14 to 18 does not accept as the name of a channel unless they are quoted: those that it
+/// calls reserved, also where functions and types may have the name.
+const NOT_NAMES: [&str; 101] = [
+    "all",
+    "analyse",
+    "analyze",
+    "and",
+    "any",
+    "array",
+    "as",
+    "asc",
+    "asymmetric",
+    "authorization",
+    "binary",
+    "both",
+    "case",
+    "cast",
+    "check",
+    "collate",
+    "collation",
+    "column",
+    "concurrently",
+    "constraint",
+    "create",
+    "cross",
+    "current_catalog",
+    "current_date",
+    "current_role",
+    "current_schema",
+    "current_time",
+    "current_timestamp",
+    "current_user",
+    "default",
+    "deferrable",
+    "desc",
+    "distinct",
+    "do",
+    "else",
+    "end",
+    "except",
+    "false",
+    "fetch",
+    "for",
+    "foreign",
+    "freeze",
+    "from",
+    "full",
+    "grant",
+    "group",
+    "having",
+    "ilike",
+    "in",
+    "initially",
+    "inner",
+    "intersect",
+    "into",
+    "is",
+    "isnull",
+    "join",
+    "lateral",
+    "leading",
+    "left",
+    "like",
+    "limit",
+    "localtime",
+    "localtimestamp",
+    "natural",
+    "not",
+    "notnull",
+    "null",
+    "offset",
+    "on",
+    "only",
+    "or",
+    "order",
+    "outer",
+    "overlaps",
+    "placing",
+    "primary",
+    "references",
+    "returning",
+    "right",
+    "select",
+    "session_user",
+    "similar",
+    "some",
+    "symmetric",
+    "system_user",
+    "table",
+    "tablesample",
+    "then",
+    "to",
+    "trailing",
+    "true",
+    "union",
+    "unique",
+    "user",
+    "using",
+    "variadic",
+    "verbose",
+    "when",
+    "where",
+    "window",
+    "with",
+];
+
 /// The change that a text makes to the channels of its session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChannelCommand {
@@ -20,9 +126,8 @@ pub enum ChannelCommand {
 }
 
 impl ChannelCommand {
-    /// Returns the text's command, if the text is one LISTEN or UNLISTEN that PostgreSQL accepts without a notice, and
-    /// nothing else: the name is in ASCII, neither empty nor too long. Names that PostgreSQL accepts only in quotes, since
-    /// they are reserved key words, are taken like others.
+    /// Returns the text's command, if the text is one LISTEN or UNLISTEN that PostgreSQL accepts without a notice or an
+    /// error, and nothing else: the name is in ASCII, neither empty nor too long, and not a key word.
     #[must_use]
     pub fn read(text: &[u8]) -> Option<Self> {
         if text.len() > TEXT_MAX || !text.is_ascii() {
@@ -42,9 +147,12 @@ impl ChannelCommand {
             Kind::Other(b'*') => None,
             _ => {
                 let name = identifier(&lexer, object)?;
+                let is_key_word = object.kind == Kind::Word && is_key_word(&name);
                 // A truncated name is as long as the longest one.
                 let fits = (1..NAME_MAX).contains(&name.len());
-                Some(name.into_owned()).filter(|_| fits)?.into()
+                Some(name.into_owned())
+                    .filter(|_| fits && !is_key_word)?
+                    .into()
             }
         };
         match (lexer.bytes(verb).to_ascii_lowercase().as_slice(), name) {
@@ -64,6 +172,12 @@ impl ChannelCommand {
     }
 }
 
+fn is_key_word(name: &[u8]) -> bool {
+    NOT_NAMES
+        .binary_search_by(|word| word.as_bytes().cmp(name))
+        .is_ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,7 +194,6 @@ mod tests {
         check("LISTEN News", listen("news"));
         check(" listen /* so */ \"A b\"\"c\" ; -- it", listen("A b\"c"));
         check("LISTEN \"select\"", listen("select"));
-        check("LISTEN User", listen("user"));
         check("listen name", listen("name"));
         check("UNLISTEN news", unlisten("news"));
         check("unlisten *;", Some(ChannelCommand::Unlisten(None)));
@@ -95,6 +208,8 @@ mod tests {
             "LISTEN a b",
             "LISTEN a; LISTEN b",
             "LISTEN a;;LISTEN b",
+            "LISTEN select",
+            "LISTEN User",
             "LISTEN \"\"",
             "LISTEN 'a'",
             "LISTEN a.b",
@@ -108,5 +223,10 @@ mod tests {
             check(text, None);
         }
         check(&format!("LISTEN {}", "a".repeat(64)), None);
+    }
+
+    #[test]
+    fn key_words_are_in_order() {
+        assert!(NOT_NAMES.is_sorted());
     }
 }
