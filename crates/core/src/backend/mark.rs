@@ -49,8 +49,8 @@ pub enum Change {
     Evicted(Arc<Statement>),
     /// The client closes the statement that has this name.
     Unnamed(Box<[u8]>, Arc<Statement>),
-    /// The server gets a statement under this name, which the client gave it.
-    Given(Box<[u8]>),
+    /// The server gets one of the client's statements under the client's name, as all of them.
+    Given,
     /// The client prepares this statement under this name, which is its name on the server, too.
     Named(Box<[u8]>, Arc<Statement>),
     /// Nothing: the messages behind this one wait for its reply.

@@ -155,12 +155,6 @@ impl Replies {
         self.dropping.begin();
     }
 
-    /// Returns whether the request that is being sent has such a text.
-    #[must_use]
-    pub fn drops_statements(&self) -> bool {
-        self.dropping.has_begun()
-    }
-
     /// Makes the statement names uncertain until all requests that were sent are answered.
     pub fn wait_for_all(&mut self) {
         self.dropping.set(self.requests.len());

@@ -125,6 +125,7 @@ pub struct ServerSession {
 const HARMLESS: Effects = Effects::SEQUENCE
     .and(Effects::READS_SEQUENCE)
     .and(Effects::STATEMENTS_VIEW)
+    .and(Effects::CHANNELS_VIEW)
     .and(Effects::SAVEPOINT)
     .and(Effects::ROLE)
     .and(SIGNALS);
@@ -371,7 +372,6 @@ impl ServerSession {
         let is_reported = self.report.is_some() && self.may_have_changed();
         is_reported
             || self.effects.intersects(Effects::LISTEN)
-            || self.client_names.need_inspection()
             || !self.reset_parameters.is_empty()
             || self.needs_exact_inspection
     }
@@ -379,9 +379,6 @@ impl ServerSession {
     /// Returns whether the session must be inspected before another client uses it. The extension reports this itself.
     #[must_use]
     pub fn may_have_changed(&self) -> bool {
-        if !self.client_names.is_empty() {
-            return true;
-        }
         match self.report {
             // The extension sees neither the protocol's Close, nor what a function of another extension keeps.
             Some(_) => self.has_reported || self.effects.intersects(NOT_REPORTED),
@@ -489,7 +486,6 @@ impl ServerSession {
 
     /// Notes that a request of the client has failed.
     pub fn has_failed(&mut self) {
-        self.client_names.failed();
         self.dirt.undone();
         self.changed_roles.clear();
     }
@@ -534,28 +530,21 @@ impl ServerSession {
 
     /// Notes that the session is as it was after login.
     pub fn cleaned(&mut self) {
-        self.held = Settings::default();
+        self.sequences = Sequences::None;
+        self.settings_cleaned();
         self.sql = SqlStatements::default();
         self.client_names.clear();
         self.effects = Effects::default();
-        self.dirt.cleaned();
         self.counts = None;
         self.inspected_at = None;
         self.failed_inspections = FailedInspections::default();
         self.turn_until = None;
         self.has_new_settings = false;
         self.recent_texts.clear();
-        self.named.clear();
-        self.reset_parameters.clear();
-        self.needs_exact_inspection = false;
-        self.has_reported = false;
-        self.is_uninspected = false;
         self.ready_is_held = false;
         self.reads_notices = false;
         self.signals = None;
         self.changed_roles.clear();
-        self.unclean = false;
         self.notified = Vec::new();
-        self.sequences = Sequences::None;
     }
 }

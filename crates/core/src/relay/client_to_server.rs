@@ -3,9 +3,9 @@
 
 use std::{ops::Range, sync::Arc};
 
-use pgweir_wire::tag::frontend;
+use pgweir_wire::{MessageWriter, tag::frontend};
 
-use super::{client_names::NAMES, fence::is_simple, named::Named};
+use super::{fence::is_simple, named::Named};
 use crate::{
     Actions, Token,
     backend::{Change, Mark, MarkKind, Server},
@@ -268,7 +268,9 @@ impl ClientMessages<'_> {
         if named == Named::Unnamed {
             if cursor.unused.is_none() && self.is_to_judge_unnamed(tag) {
                 cursor.flush(self.server_conn, head, out);
-                self.judge_unnamed(out);
+                if self.judge_unnamed(out) {
+                    return Ok(self.wait(head, bytes, cursor, out));
+                }
             }
             if self.needs_unnamed(tag) {
                 cursor.flush(self.server_conn, head, out);
@@ -279,9 +281,11 @@ impl ClientMessages<'_> {
             }
         }
         let mut ours = self.resolve(&named);
-        if self.speaks_of_names(ours) {
+        if self.refers_to_names(&named, ours) {
             cursor.flush(self.server_conn, head, out);
-            self.prepare_for_use(ours, out);
+            if self.prepare_for_message(&named, ours, out) {
+                return Ok(self.wait(head, bytes, cursor, out));
+            }
             ours = self.resolve(&named);
         }
         self.note_unknown_effects(&named, ours.is_some());
@@ -327,8 +331,8 @@ impl ClientMessages<'_> {
     /// Notes the mark of a Parse, Close or Describe that is sent as it is.
     #[inline]
     pub(super) fn mark_passing(&mut self, tag: u8, body: &[u8], named: &Named<'_>) {
-        if self.is_client_name(named) {
-            if let Some(mark) = self.mark_of_client_name(named) {
+        if self.has_own_names() && named.is_named() {
+            if let Some(mark) = self.mark_of_own_name(named) {
                 self.server.replies.mark_sent(mark);
             }
             return;
@@ -351,7 +355,7 @@ impl ClientMessages<'_> {
     /// Returns the meaning of a message about a statement that pgweir follows, or about a reserved name.
     #[inline]
     pub(super) fn resolve(&self, named: &Named<'_>) -> Option<Ours> {
-        if self.is_client_name(named) {
+        if self.has_own_names() {
             return None;
         }
         match named {
@@ -428,9 +432,6 @@ impl ClientMessages<'_> {
         if let Some(taken) = self.client.statements.find(self.bindings, name) {
             return self.parse_again(taken, name, definition, out);
         }
-        if self.has_failed_statement(name) {
-            self.forget_failed_statement(name);
-        }
         let statement = self.statements.intern(definition);
         if self.client.statements.bytes() + Names::cost(&statement) > self.most_bytes {
             return self.refuse(Fault::TooManyStatements, out);
@@ -440,14 +441,9 @@ impl ClientMessages<'_> {
         self.client
             .statements
             .define(self.bindings, name, &statement, schema);
-        let speaks = self.is_carried && self.effects_of(&statement).intersects(NAMES);
-        if speaks {
-            self.prepare_for_statement(&statement, out);
-        }
         let (replies, prepared) = (&mut self.server.replies, &mut self.server.prepared);
         let session = &self.server.session;
-        let is_good = !speaks
-            && !session.may_have_role()
+        let is_good = !session.may_have_role()
             && prepared.is_fresh(statement.id(), schema)
             && (statement.literals() == Literals::None
                 || prepared.is_analysed_under(statement.id(), session.settings_now()))
@@ -482,17 +478,16 @@ impl ClientMessages<'_> {
     /// Drops a client's name. Its statement stays on the servers, for other clients that have it too.
     fn close(&mut self, name: &[u8], out: &mut Actions) {
         let known = self.client.statements.remove(self.bindings, name);
-        // A name that pgweir does not follow may be one that SQL's PREPARE made.
         let is_hidden = known.is_some() || name.starts_with(RESERVED);
+        if !is_hidden && self.is_of_sql(name) {
+            self.server.session.note(Effects::PREPARE, b"");
+        }
         let mark = match known {
             Some(statement) => {
                 Mark::clients(MarkKind::Close, Change::Unnamed(name.into(), statement))
             }
             None => Mark::plain(MarkKind::Close),
         };
-        if self.has_failed_statement(name) {
-            self.forget_failed_statement(name);
-        }
         self.server.replies.mark_sent(mark);
         let name = if is_hidden { NO_SUCH_NAME } else { name };
         send_target(self.server_conn, frontend::CLOSE, name, out);
@@ -509,7 +504,6 @@ impl ClientMessages<'_> {
             self.send_close(evicted, out);
         }
         self.stats.server_parse_count += 1;
-        self.server.session.client_names.mixed();
         send_parse(
             self.server_conn,
             statement.name(),
@@ -571,10 +565,6 @@ pub(super) fn send_parse(server: Token, name: &[u8], definition: &[u8], out: &mu
 /// Sends a Describe or Close of a statement.
 pub(super) fn send_target(server: Token, tag: u8, name: &[u8], out: &mut Actions) {
     out.send_made(server, |made| {
-        made.push(tag);
-        made.extend_from_slice(&(4 + 1 + name.len() as u32 + 1).to_be_bytes());
-        made.push(b'S');
-        made.extend_from_slice(name);
-        made.push(0);
+        MessageWriter::new(made).statement(tag, name);
     });
 }

@@ -5,7 +5,7 @@ use pgweir_wire::tag::frontend;
 use super::client_to_server::ClientMessages;
 use crate::{
     frontend::Head,
-    session::{Change, Effects, begins_plainly, catalog_change, scan::DdlWords},
+    session::{Change, Effects, catalog_change, scan::DdlWords},
 };
 
 impl ClientMessages<'_> {
@@ -86,9 +86,13 @@ impl ClientMessages<'_> {
             frontend::PARSE => parts.nth(1),
             _ => parts.next(),
         };
-        let is_plain = |text: &[u8]| begins_plainly(text) && !self.certificates.has_ddl_code();
-        if let Some(text) = text.filter(|text| !text.is_empty() && !is_plain(text)) {
-            self.note_ddl(Effects::OPAQUE, text);
+        if let Some(text) = text.filter(|text| !text.is_empty()) {
+            let effects = match self.certificates.has_ddl_code() {
+                // Functions and triggers change the catalog, too, and a text may reach them without their names.
+                true => Effects::OPAQUE,
+                false => self.note_text_effects(Some(text)),
+            };
+            self.note_ddl(effects, text);
         }
         let is_parse = head.header.tag == frontend::PARSE;
         self.client.prepares_ddl |= is_parse && self.server.session.ddl.is_some();

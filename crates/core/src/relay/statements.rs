@@ -85,14 +85,15 @@ impl Worker {
                     }
                 }
                 Change::Named(name, _) => {
-                    if let Some(server) = self.table.server(conn) {
-                        server.session.client_names.miss(&name);
-                    }
                     if let Some(client) = client.and_then(|client| self.table.client(client)) {
                         client.statements.remove(&mut self.bindings, &name);
                     }
                 }
-                Change::Given(name) => self.note_missing_statement(conn, &name),
+                Change::Given => {
+                    if let Some(server) = self.table.server(conn) {
+                        server.session.client_names.mix();
+                    }
+                }
                 Change::Refused(_) | Change::Duplicate(..) | Change::Fence => {}
             }
         }
@@ -172,11 +173,7 @@ impl Worker {
     pub(super) fn command_completed(&mut self, conn: Token, body: &[u8]) {
         if !matches!(
             body,
-            b"DISCARD ALL\0"
-                | b"DISCARD SEQUENCES\0"
-                | b"DEALLOCATE ALL\0"
-                | b"DEALLOCATE\0"
-                | b"ROLLBACK\0"
+            b"DISCARD ALL\0" | b"DISCARD SEQUENCES\0" | b"DEALLOCATE ALL\0" | b"ROLLBACK\0"
         ) {
             return;
         }
@@ -184,10 +181,8 @@ impl Worker {
             return;
         };
         let is_own = matches!(server.replies.current(), Some(Request::Internal(_)));
-        match body {
-            b"ROLLBACK\0" if !is_own => server.session.dirt.undone(),
-            b"DEALLOCATE\0" if !is_own => server.session.client_names.deallocated(),
-            _ => {}
+        if !is_own && body == b"ROLLBACK\0" {
+            server.session.dirt.undone();
         }
         let client = server.relays_for().filter(|_| !is_own);
         if matches!(body, b"DISCARD ALL\0" | b"DISCARD SEQUENCES\0")
@@ -259,7 +254,6 @@ impl Worker {
             Some(Change::Duplicate(name, _)) if report.code == b"42P05" => (None, Some(&**name)),
             _ => (None, None),
         };
-        self.note_failed_statement(conn, &marks, body);
         // The names are those that the client had when it sent the request.
         let told = self.in_clients_words(conn, &marks, duplicate, body);
         let is_duplicate = duplicate.is_some();
@@ -268,12 +262,6 @@ impl Worker {
             let mut made = Vec::new();
             fault.write(Severity::Error, &mut made);
             return Some(made);
-        }
-        if report.code == b"26000"
-            && told.is_none()
-            && let Some(said) = self.error_of_failed_statement(conn, quoted(report.message))
-        {
-            return Some(said);
         }
         match report.code {
             b"26000" | b"42P05" => {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use pgweir_wire::tag::frontend;
 
 use super::{
-    client_names::until_nul,
+    client_names::{effects_of_unread_text, until_nul},
     client_to_server::{ClientMessages, send_parse, send_target},
     named::UNNAMED_MAX,
 };
@@ -82,18 +82,27 @@ impl ClientMessages<'_> {
         is_used && self.is_carried && (self.client.has_kept_unnamed() || is_outdated)
     }
 
-    /// What may the unnamed statement do, which was parsed before?
+    /// Notes what the unnamed statement may do, which was parsed before. Returns whether its use must wait for replies
+    /// first.
     #[cold]
-    pub(super) fn judge_unnamed(&mut self, out: &mut Actions) {
+    pub(super) fn judge_unnamed(&mut self, out: &mut Actions) -> bool {
         let Some(definition) = self.client.unnamed.take() else {
             self.note(Effects::OPAQUE, b"");
-            return self.note_ddl(Effects::OPAQUE, b"");
+            self.note_ddl(Effects::OPAQUE, b"");
+            return false;
         };
+        let text = until_nul(&definition);
         let effects = self.note_definition_effects(&definition);
-        if !effects.is_empty() {
-            self.prepare_names_for_text(until_nul(&definition), effects, out);
+        let mut waits = false;
+        if !effects.is_empty() && !self.only_executes(text, effects) {
+            let effects = effects | effects_of_unread_text(text, effects);
+            waits = self.prepare_for_names(text, effects, out);
+            if !waits {
+                self.note(effects, text);
+            }
         }
         self.client.unnamed = Some(definition);
+        waits
     }
 
     /// Before a Parse of the unnamed statement is sent, keeps the statement that stays if the server skips the Parse.

@@ -293,7 +293,7 @@ fn more_to_ask(probe: &Probe, state: &State) -> Option<Probe> {
 fn is_of_channels(server: &mut Server) -> bool {
     let session = &mut server.session;
     let is_enough = session.dirt.is_of_channels()
-        && session.client_names.is_empty()
+        && session.client_names.are_pooled()
         && session.reset_parameters.is_empty();
     if is_enough {
         cleans_nothing(server);

@@ -562,6 +562,7 @@ fn found_pins(
     let mut pins = pins(context, probe, state, server.session.dirt.effects());
     let is_privileged = !state.privileged.is_empty() && Rights::of(names, server) != Rights::All;
     pins.insert_if(Pin::Privileged, is_privileged);
+    pins.insert_if(Pin::Statement, server.session.client_names.are_own());
     // What the extension can't determine, no inspection finds for sure.
     let report = server.session.report.as_deref();
     pins.insert_if(

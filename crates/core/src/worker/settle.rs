@@ -451,7 +451,7 @@ impl Worker {
             clean.changes_plans = true;
         }
         let follows = self.snapshot.config.settings.max_prepared_statements > 0;
-        let knows_all = !is_unknown && follows && server.session.client_names.is_empty();
+        let knows_all = !is_unknown && follows && server.session.client_names.are_pooled();
         let sql = server.session.sql.clone();
         let statements = match knows_all {
             true => ToDeallocate::Named(sql.pairs().map(|(name, _)| name).collect()),
