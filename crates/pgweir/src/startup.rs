@@ -320,6 +320,7 @@ impl Start {
         let workers = crew.start(&directory)?;
         let text = format!("process up: {}, epoll, {count} workers", console::VERSION);
         lines.say(clock.now(), Level::Log, text);
+        let load = crew.load.clone();
         drop(crew);
         let other_process = Arc::<OtherProcess>::default();
         if let Some(inheritance) = inheritance {
@@ -347,7 +348,8 @@ impl Start {
             }
             .start()?;
         }
-        let around = http::Surroundings::new(&directory, &mailboxes, &resolver, clock, &log);
+        let around =
+            http::Surroundings::new(&directory, (&mailboxes, &load), &resolver, clock, &log);
         let http = Http::start(around, self.http, settings, &plan.tls, &plan.http_tokens)?;
         let notifier = Notifier::new(std::env::var_os("NOTIFY_SOCKET").as_deref());
         notifier.ready();

@@ -1,11 +1,11 @@
 //! What is answered to which request.
 
-use std::{borrow::Cow, fmt, rc::Rc};
+use std::{borrow::Cow, error::Error, fmt, rc::Rc};
 
 use http_body_util::Full;
 use hyper::{
     HeaderMap, Method, Request, Response, StatusCode,
-    body::Bytes,
+    body::{Body, Bytes},
     header::{
         ACCEPT, ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE,
     },
@@ -15,6 +15,9 @@ use pgweir_core::{console::Cell, metrics::Metrics};
 
 use super::{
     access::{Credentials, Denied, may_look, may_order},
+    api,
+    console_link::Origin,
+    live_page,
     negotiation::format_for,
     series::{self, Source},
     state::State,
@@ -29,6 +32,7 @@ pub(super) struct Sender {
     pub(super) is_own_user: bool,
     /// As the log names it.
     pub(super) name: Rc<str>,
+    pub(super) origin: Origin,
 }
 
 /// A page.
@@ -38,14 +42,17 @@ pub(super) enum Page {
     Health,
     Ready,
     Drain,
+    Api,
     Unknown,
 }
 
 const CONTENTS: &str = "pgweir answers here:\n\
+    GET /: in a browser, what happens now and in the last 15 minutes\n\
     GET /metrics: series for Prometheus\n\
     GET /healthz: does the process live?\n\
     GET /readyz: does it accept clients? With ?database=NAME: does that database?\n\
-    POST /drain: say no to /readyz from now on\n";
+    POST /drain: say no to /readyz from now on\n\
+    GET /api/v1/openapi.json: the API, for what the console shows and does\n";
 
 impl Page {
     fn of(path: &str) -> Self {
@@ -54,6 +61,7 @@ impl Page {
             "/healthz" => Self::Health,
             "/readyz" => Self::Ready,
             "/drain" => Self::Drain,
+            _ if is_of_api(path) => Self::Api,
             _ => Self::Unknown,
         }
     }
@@ -65,6 +73,7 @@ impl Page {
             Self::Health => "/healthz",
             Self::Ready => "/readyz",
             Self::Drain => "/drain",
+            Self::Api => api::ROOT,
             Self::Unknown => "other",
         }
     }
@@ -82,6 +91,11 @@ impl Page {
             _ => method == Method::GET || method == Method::HEAD,
         }
     }
+}
+
+fn is_of_api(path: &str) -> bool {
+    let rest = path.strip_prefix(api::ROOT);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// Why a request gets no answer of the kind that it asked for.
@@ -129,8 +143,17 @@ impl fmt::Display for Refusal {
 }
 
 /// Answers a request.
-pub(super) async fn answer<B>(state: &Rc<State>, sender: &Sender, request: Request<B>) -> Answer {
+pub(super) async fn answer<B>(state: &Rc<State>, sender: &Sender, request: Request<B>) -> Answer
+where
+    B: Body,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
     let page = Page::of(request.uri().path());
+    if page == Page::Api {
+        let answer = api::answer(state, sender, request).await;
+        state.answered(page, answer.status());
+        return answer;
+    }
     let outcome = match admit(page, state, sender, &request) {
         Ok(()) => serve(page, state, sender, &request).await,
         Err(refusal) => Err(refusal),
@@ -167,7 +190,7 @@ fn admit<B>(
         // A browser sends this header with whatever another site's page makes it send.
         Page::Drain if headers.contains_key("origin") => return Err(Refusal::CrossSite),
         Page::Drain => may_order(tokens.as_deref(), who),
-        Page::Health | Page::Ready | Page::Unknown => Ok(()),
+        Page::Health | Page::Ready | Page::Api | Page::Unknown => Ok(()),
     };
     right.map_err(|denied| {
         state.say_denied(sender, page);
@@ -203,7 +226,8 @@ async fn serve<B>(
                 "draining: /readyz says no from now on",
             ))
         }
-        Page::Unknown => Ok(plain(StatusCode::OK, CONTENTS.trim_end())),
+        Page::Unknown if live_page::is_wanted(request.headers()) => Ok(state.page.answer()),
+        Page::Api | Page::Unknown => Ok(plain(StatusCode::OK, CONTENTS.trim_end())),
     }
 }
 
