@@ -435,6 +435,11 @@ settings! {
         /// is answered only to requests with one of these tokens (`Authorization: Bearer TOKEN`); a token of an
         /// `admin` may order pgweir to drain. A token has at least 16 characters.
         http_tokens: Option<String> = "", reloads, now;
+        /// The file in which changes of databases and users by the HTTP API are saved, if a request asks for it. It is
+        /// read after the ini file, which is never written: its entries take the place of those of the same name, and
+        /// its sections `[removed databases]` and `[removed users]` take entries away. It need not exist. Its folder must
+        /// be writable for pgweir.
+        api_config_file: Option<String> = "", reloads, now;
         /// The most HTTP connections at once. When it is reached, a new connection takes the place of the
         /// oldest one whose request is not complete; if all requests are, the new one is refused.
         http_max_connections: u32 = "64", reloads, now, between::<1, 10_000>;

@@ -72,7 +72,7 @@ pub(super) struct Reply {
     pub(super) columns: Vec<(String, ColumnType)>,
     pub(super) rows: Vec<Vec<Option<String>>>,
     pub(super) notices: Vec<String>,
-    error: Option<ConsoleError>,
+    pub(super) error: Option<ConsoleError>,
 }
 
 /// An error that the console has answered with.
@@ -369,9 +369,9 @@ mod tests {
     fn a_table_is_read() {
         let mut bytes = Vec::new();
         let mut writer = MessageWriter::new(&mut bytes);
-        writer.row_description([("name", 25, -1), ("count", 20, 8)]);
-        writer.data_row([Some(&b"a"[..]), None]);
-        writer.data_row([None, Some(&b"7"[..])]);
+        writer.row_description([("name", 25, -1), ("count", 20, 8)].into_iter());
+        writer.data_row([Some(&b"a"[..]), None].into_iter());
+        writer.data_row([None, Some(&b"7"[..])].into_iter());
         writer.command_complete("SHOW").ready_for_query(b'I');
         let reply = read(&bytes).outcome().expect("no error");
         let columns = [("name", ColumnType::Text), ("count", ColumnType::Number)];

@@ -35,6 +35,7 @@ use std::{
     time::Duration,
 };
 
+use crossbeam_channel::Sender;
 use pgweir_config::{HttpAddress, HttpTls, Settings};
 use pgweir_core::{Directory, metrics::Metrics};
 use rustls::ServerConfig;
@@ -54,7 +55,7 @@ use self::{
 };
 use crate::{
     clock::Clock,
-    control::Resolver,
+    control::{Request, Resolver},
     log::Log,
     net::{Load, Mailboxes},
     tls::Contexts,
@@ -105,6 +106,7 @@ pub(crate) struct Surroundings {
     resolver: Arc<Resolver>,
     clock: Clock,
     log: Log,
+    control: Sender<Request>,
 }
 
 impl Surroundings {
@@ -113,7 +115,7 @@ impl Surroundings {
         (mailboxes, load): (&Mailboxes, &Load),
         resolver: &Arc<Resolver>,
         clock: Clock,
-        log: &Log,
+        (log, control): (&Log, &Sender<Request>),
     ) -> Self {
         Self {
             switchboard: Switchboard {
@@ -124,6 +126,7 @@ impl Surroundings {
             resolver: Arc::clone(resolver),
             clock,
             log: log.clone(),
+            control: control.clone(),
         }
     }
 }
@@ -327,9 +330,15 @@ async fn obey(mut orders: UnboundedReceiver<Order>, surroundings: Surroundings) 
         resolver,
         clock,
         log,
+        control,
     } = surroundings;
     let gatherer = Gatherer::new(switchboard.mailboxes.clone(), resolver, clock);
-    let state = State::new(switchboard, Rc::clone(&gatherer), clock, log.buffer());
+    let state = State::new(
+        (switchboard, control),
+        Rc::clone(&gatherer),
+        clock,
+        log.buffer(),
+    );
     let state = Rc::new(state);
     let mut housekeeper: Option<Task<()>> = None;
     let connections = Rc::<Connections>::default();

@@ -23,7 +23,7 @@ use super::{
     pages::{Page, Sender},
     series::{HttpCounts, Names},
 };
-use crate::{clock::Clock, log::LogBuffer};
+use crate::{clock::Clock, control::Request, log::LogBuffer};
 
 /// Requests without a right are logged at most once in this time, in microseconds.
 const DENIED_PAUSE: u64 = 1_000_000;
@@ -51,6 +51,8 @@ pub(super) struct State {
     /// When a request without a right was last logged, and how many were not since.
     denied: Cell<(Option<Time>, u64)>,
     pub(super) switchboard: Switchboard,
+    /// Asks the control thread for changes of the configuration.
+    pub(super) control: crossbeam_channel::Sender<Request>,
     /// The link for tables of the console, and when it was used last.
     link: Mutex<Option<(Link, Time)>>,
     /// The link that has ordered SUSPEND.
@@ -65,7 +67,7 @@ pub(super) struct State {
 
 impl State {
     pub(super) fn new(
-        switchboard: Switchboard,
+        (switchboard, control): (Switchboard, crossbeam_channel::Sender<Request>),
         gatherer: Rc<Gatherer>,
         clock: Clock,
         lines: LogBuffer,
@@ -86,6 +88,7 @@ impl State {
             answers: RefCell::default(),
             denied: Cell::default(),
             switchboard,
+            control,
             link: Mutex::default(),
             suspender: RefCell::default(),
             failures: Failures::default(),

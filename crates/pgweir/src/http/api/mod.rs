@@ -1,9 +1,10 @@
 //! `/api/v1`: what the console shows and does, as JSON.
 //!
 //! - `routes`: the addresses. `openapi`: their description. `problem`: what is answered to wrong requests.
-//! - `show`: the console's tables. `commands`: its commands. `rights`: who may send what.
+//! - `show`: the console's tables. `commands`: its commands. `entries`: databases, users and hosts. `rights`: who may send what.
 
 mod commands;
+mod entries;
 mod openapi;
 mod problem;
 mod rights;
@@ -55,15 +56,16 @@ where
 {
     let (head, body) = request.into_parts();
     let path = head.uri.path().strip_prefix(ROOT).unwrap_or_default();
-    let (route, name) = match routes::find(&head.method, path) {
-        Found::Route(route, name) => (route, name),
+    let (route, names) = match routes::find(&head.method, path) {
+        Found::Route(route, names) => (route, names),
         Found::Methods(allowed) => return Err(Problem::method(&allowed)),
         Found::Nothing => {
             let detail = format!("there is no such address: see {ROOT}/openapi.json");
             return Err(Problem::new(StatusCode::NOT_FOUND, detail));
         }
     };
-    let name = name.map(|name| decoded(&name)).transpose()?;
+    let names = names.iter().map(|name| decoded(name));
+    let names: Vec<String> = names.collect::<Result<_, _>>()?;
     if !matches!(head.method, Method::GET | Method::HEAD) {
         check_site(&head.headers)?;
     }
@@ -87,8 +89,7 @@ where
             "application/json",
         ));
     };
-    let name = name.unwrap_or_default();
-    serve(state, sender, &identity, &route, (&name, query, &body)).await
+    serve(state, sender, &identity, &route, (&names, query, &body)).await
 }
 
 async fn serve(
@@ -96,14 +97,27 @@ async fn serve(
     sender: &Sender,
     identity: &Identity,
     route: &Route,
-    (name, query, body): (&str, &str, &Map<String, Value>),
+    (names, query, body): (&[String], &str, &Map<String, Value>),
 ) -> Result<Answer, Problem> {
     let ok = |body: &Value| json_answer(StatusCode::OK, body, "application/json");
     match route.operation {
         Operation::Description => Ok(ok(&openapi::description())),
         Operation::Session => Ok(ok(&session(identity))),
         Operation::Tables => Ok(show::list(identity)),
-        Operation::Table => show::table(state, identity, name, query).await,
+        Operation::Table => {
+            let name = names.first().map_or("", String::as_str);
+            show::table(state, identity, name, query).await
+        }
+        Operation::Entries(scope) => Ok(ok(&entries::list(state, scope))),
+        Operation::Entry(scope, deed) => {
+            let subject = entries::Subject {
+                identity,
+                sender,
+                scope,
+                names,
+            };
+            entries::serve(state, subject, deed, query, body).await
+        }
         Operation::History => Ok(ok(&history(state, query)?)),
         Operation::Command(command) => commands::run(state, identity, sender, command, body).await,
     }

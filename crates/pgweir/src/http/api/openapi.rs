@@ -1,9 +1,11 @@
 //! The OpenAPI 3.1 description of the API, made of the table of routes.
 
+use pgweir_config::Scope;
 use serde_json::{Map, Value, json};
 
 use super::{
     commands::{Argument, MODES},
+    entries::Deed,
     routes::{Operation, ROOT, Route, routes},
 };
 use crate::http::access::Role;
@@ -76,10 +78,12 @@ fn operation(route: &Route) -> Value {
         operation["description"] = format!("For {who}.").into();
     }
     let mut parameters: Vec<Value> = Vec::new();
-    if route.path.contains("{name}") {
-        parameters.push(json!({
-            "name": "name", "in": "path", "required": true, "schema": {"type": "string"},
-        }));
+    for name in ["name", "host"] {
+        if route.path.contains(&format!("{{{name}}}")) {
+            parameters.push(json!({
+                "name": name, "in": "path", "required": true, "schema": {"type": "string"},
+            }));
+        }
     }
     parameters.extend(route.query.iter().map(|(name, about)| match *name {
         "*" => json!({
@@ -93,8 +97,12 @@ fn operation(route: &Route) -> Value {
     if !parameters.is_empty() {
         operation["parameters"] = parameters.into();
     }
-    if let Operation::Command(command) = route.operation {
-        operation["requestBody"] = body(command.argument);
+    match route.operation {
+        Operation::Command(command) => operation["requestBody"] = body(command.argument),
+        Operation::Entry(scope, Deed::Put | Deed::Patch) => {
+            operation["requestBody"] = entry(scope);
+        }
+        _ => {}
     }
     operation
 }
@@ -122,6 +130,25 @@ fn body(argument: Argument) -> Value {
         "required": !required.is_empty(),
         "content": {"application/json": {"schema": {
             "type": "object", "properties": properties, "required": required, "additionalProperties": false,
+        }}},
+    })
+}
+
+/// The keys of an entry, as the table of settings has them.
+fn entry(scope: Scope) -> Value {
+    let settings = scope.settings().iter().map(|info| {
+        let kinds = json!(["string", "number", "boolean", "array", "null"]);
+        let about = info.doc.trim();
+        (
+            info.name.to_owned(),
+            json!({"type": kinds, "description": about}),
+        )
+    });
+    let properties: Map<String, Value> = settings.collect();
+    json!({
+        "required": true,
+        "content": {"application/json": {"schema": {
+            "type": "object", "properties": properties, "additionalProperties": false,
         }}},
     })
 }
@@ -160,10 +187,18 @@ fn responses(route: &Route) -> Value {
             "422",
             "The command is refused, or members of the body are wrong; nothing has changed",
         );
-        responses["202"] = json!({
-            "description": "Begun: pgweir goes on with it",
-            "content": {"application/json": {"schema": {"type": "object"}}},
-        });
+    }
+    match route.operation {
+        Operation::Command(_) => {
+            responses["202"] = json!({
+                "description": "Begun: pgweir goes on with it",
+                "content": {"application/json": {"schema": {"type": "object"}}},
+            });
+        }
+        Operation::Entry(_, deed) if deed != Deed::Get => {
+            responses["500"] = problem("api_config_file can't be written; nothing has changed");
+        }
+        _ => {}
     }
     responses
 }

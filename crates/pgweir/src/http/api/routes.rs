@@ -1,8 +1,12 @@
 //! The addresses of the API. The OpenAPI description is made of the same table.
 
 use hyper::Method;
+use pgweir_config::Scope;
 
-use super::commands::{COMMANDS, Command};
+use super::{
+    commands::{COMMANDS, Command},
+    entries::Deed,
+};
 use crate::http::access::Role;
 
 /// What all addresses begin with.
@@ -23,13 +27,17 @@ pub(super) enum Operation {
     History,
     /// A command of the console.
     Command(&'static Command),
+    /// The entries of a section of the configuration.
+    Entries(Scope),
+    /// One of them.
+    Entry(Scope, Deed),
 }
 
 /// An address and a method.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Route {
     pub(super) method: &'static str,
-    /// The path after [`ROOT`]; `{name}` stands for one part.
+    /// The path after [`ROOT`]; `{name}` and `{host}` stand for one part each.
     pub(super) path: &'static str,
     /// Who may use it; `None` is everybody.
     pub(super) role: Option<Role>,
@@ -95,6 +103,89 @@ const READS: [Route; 5] = [
     },
 ];
 
+/// Entries of a section: method, path, what is done, and what it does.
+type EntryRoute = (&'static str, &'static str, Operation, &'static str);
+
+const ENTRIES: [EntryRoute; 12] = [
+    (
+        "GET",
+        "/config/databases",
+        Operation::Entries(Scope::Database),
+        "The entries of [databases]",
+    ),
+    (
+        "GET",
+        "/config/databases/{name}",
+        Operation::Entry(Scope::Database, Deed::Get),
+        "A database",
+    ),
+    (
+        "PUT",
+        "/config/databases/{name}",
+        Operation::Entry(Scope::Database, Deed::Put),
+        "Add a database, or replace its keys",
+    ),
+    (
+        "PATCH",
+        "/config/databases/{name}",
+        Operation::Entry(Scope::Database, Deed::Patch),
+        "Change keys of a database",
+    ),
+    (
+        "DELETE",
+        "/config/databases/{name}",
+        Operation::Entry(Scope::Database, Deed::Delete),
+        "Remove a database",
+    ),
+    (
+        "PUT",
+        "/config/databases/{name}/hosts/{host}",
+        Operation::Entry(Scope::Database, Deed::AddHost),
+        "Add a host to the list of a database",
+    ),
+    (
+        "DELETE",
+        "/config/databases/{name}/hosts/{host}",
+        Operation::Entry(Scope::Database, Deed::RemoveHost),
+        "Remove a host from the list of a database",
+    ),
+    (
+        "GET",
+        "/config/users",
+        Operation::Entries(Scope::User),
+        "The entries of [users]",
+    ),
+    (
+        "GET",
+        "/config/users/{name}",
+        Operation::Entry(Scope::User, Deed::Get),
+        "A user",
+    ),
+    (
+        "PUT",
+        "/config/users/{name}",
+        Operation::Entry(Scope::User, Deed::Put),
+        "Add a user, or replace the keys",
+    ),
+    (
+        "PATCH",
+        "/config/users/{name}",
+        Operation::Entry(Scope::User, Deed::Patch),
+        "Change keys of a user",
+    ),
+    (
+        "DELETE",
+        "/config/users/{name}",
+        Operation::Entry(Scope::User, Deed::Delete),
+        "Remove a user's entry",
+    ),
+];
+
+const SAVE: &[(&str, &str)] = &[(
+    "save",
+    "true: write this and all earlier changes to api_config_file, so that they outlast RELOAD and a restart",
+)];
+
 /// All routes.
 pub(super) fn routes() -> impl Iterator<Item = Route> {
     let commands = COMMANDS.iter().map(|command| Route {
@@ -105,14 +196,24 @@ pub(super) fn routes() -> impl Iterator<Item = Route> {
         summary: command.about,
         query: &[],
     });
-    READS.into_iter().chain(commands)
+    let entries = ENTRIES
+        .into_iter()
+        .map(|(method, path, operation, summary)| Route {
+            method,
+            path,
+            role: Some(Role::Admin),
+            operation,
+            summary,
+            query: if method == "GET" { &[] } else { SAVE },
+        });
+    READS.into_iter().chain(commands).chain(entries)
 }
 
 /// What an address and a method lead to.
 #[derive(Debug)]
 pub(super) enum Found {
-    /// A route, and what stands in the place of `{name}`, as it was written.
-    Route(Route, Option<String>),
+    /// A route, and what stands in the places of `{name}` and `{host}`, as it was written.
+    Route(Route, Vec<String>),
     /// The address takes these methods only.
     Methods(String),
     Nothing,
@@ -126,11 +227,11 @@ pub(super) fn find(method: &Method, path: &str) -> Found {
     };
     let mut allowed = Vec::new();
     for route in routes() {
-        let Some(name) = matched(route.path, path) else {
+        let Some(names) = matched(route.path, path) else {
             continue;
         };
         if route.method == method {
-            return Found::Route(route, name.map(str::to_owned));
+            return Found::Route(route, names);
         }
         allowed.push(route.method);
     }
@@ -143,14 +244,16 @@ pub(super) fn find(method: &Method, path: &str) -> Found {
     Found::Methods(allowed.join(", "))
 }
 
-/// Does a path fit? With what stands in the place of `{name}`.
-fn matched<'p>(pattern: &str, path: &'p str) -> Option<Option<&'p str>> {
-    let mut name = None;
+/// Does a path fit? With what stands in the places of names.
+fn matched(pattern: &str, path: &str) -> Option<Vec<String>> {
+    let mut names = Vec::new();
     let (mut wanted, mut parts) = (pattern.split('/'), path.split('/'));
     loop {
         match (wanted.next(), parts.next()) {
-            (None, None) => return Some(name),
-            (Some("{name}"), Some(part)) if !part.is_empty() => name = Some(part),
+            (None, None) => return Some(names),
+            (Some(one), Some(part)) if one.starts_with('{') && !part.is_empty() => {
+                names.push(part.to_owned());
+            }
             (Some(one), Some(other)) if one == other => {}
             _ => return None,
         }
@@ -166,7 +269,7 @@ mod tests {
     #[test]
     fn each_route_is_found_by_its_own_address() {
         for route in routes() {
-            let path = route.path.replace("{name}", "pools");
+            let path = route.path.replace("{name}", "pools").replace("{host}", "h");
             match find(
                 &Method::from_bytes(route.method.as_bytes()).expect("a method"),
                 &path,
