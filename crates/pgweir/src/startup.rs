@@ -323,7 +323,7 @@ impl Start {
         let workers = crew.start(&directory)?;
         let text = format!("process up: {}, epoll, {count} workers", console::VERSION);
         lines.say(clock.now(), Level::Log, text);
-        let (load, asking) = (crew.load.clone(), control.clone());
+        let around = crew.http_surroundings(&directory);
         drop(crew);
         let other_process = Arc::<OtherProcess>::default();
         if let Some(inheritance) = inheritance {
@@ -351,13 +351,6 @@ impl Start {
             }
             .start()?;
         }
-        let around = http::Surroundings::new(
-            &directory,
-            (&mailboxes, &load),
-            &resolver,
-            clock,
-            (&log, &asking),
-        );
         let http = Http::start(around, self.http, settings, &plan.tls, &plan.http_tokens)?;
         let notifier = Notifier::new(std::env::var_os("NOTIFY_SOCKET").as_deref());
         notifier.ready();
@@ -490,6 +483,16 @@ impl Crew {
                 builder.spawn(move || work(driver, farewell))
             })
             .collect()
+    }
+
+    fn http_surroundings(&self, directory: &Arc<Directory>) -> http::Surroundings {
+        http::Surroundings::new(
+            directory,
+            (&self.mailboxes, &self.load),
+            &self.resolver,
+            self.clock,
+            (&self.log, &self.control),
+        )
     }
 
     fn surroundings(&self, id: WorkerId, directory: &Directory) -> Surroundings {
