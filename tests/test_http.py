@@ -383,6 +383,24 @@ def test_tokens(start, tmp_path_factory):
     assert status("/readyz") == 503
 
 
+@pytest.mark.shows("http_max_login_failures")
+def test_wrong_tokens_are_throttled(start):
+    """Guesses at one page count at all others; health checks have no token, and go on."""
+    pooler = start(http_max_login_failures=2)
+    tokens = pooler.folder / "tokens"
+    tokens.write_text("admin operators-own-token\n")
+    machine.give_to_service(tokens)
+    reload(pooler, http_tokens=tokens)
+    right = {"Authorization": "Bearer operators-own-token"}
+    assert get(pooler.http, "/metrics", **right).status == 200
+    for number in range(2):
+        assert get(pooler.http, "/metrics", Authorization=f"Bearer guess-number-{number}").status == 401
+    for path, method in [("/metrics", "GET"), ("/drain", "POST"), ("/api/v1/session", "GET")]:
+        refused = get(pooler.http, path, method, **right)
+        assert refused.status == 429 and 0 < int(refused.headers["Retry-After"]) <= 30, path
+    assert get(pooler.http, "/readyz").status == 200
+
+
 # -- bad input
 
 @pytest.mark.parametrize("path, method, expected", [

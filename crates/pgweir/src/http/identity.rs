@@ -172,7 +172,7 @@ impl Failures {
     }
 
     /// Returns for how many seconds an address may not try again, if it has failed too often.
-    fn pause(&self, address: Option<IpAddr>, now: Time) -> Option<u64> {
+    pub(super) fn pause(&self, address: Option<IpAddr>, now: Time) -> Option<u64> {
         let mut by_address = self.by_address.borrow_mut();
         let level = by_address.get_mut(&network(address))?;
         level.settle(self.interval(), now);
@@ -181,7 +181,7 @@ impl Failures {
         is_full.then(|| self.interval().saturating_sub(passed).div_ceil(1_000_000))
     }
 
-    fn add(&self, address: Option<IpAddr>, now: Time) {
+    pub(super) fn add(&self, address: Option<IpAddr>, now: Time) {
         let interval = self.interval();
         let mut by_address = self.by_address.borrow_mut();
         let address = network(address);

@@ -7,7 +7,8 @@ use hyper::{
     HeaderMap, Method, Request, Response, StatusCode,
     body::{Body, Bytes},
     header::{
-        ACCEPT, ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE,
+        ACCEPT, ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER,
+        WWW_AUTHENTICATE,
     },
 };
 use percent_encoding::percent_decode_str;
@@ -20,7 +21,7 @@ use super::{
     live_page,
     negotiation::format_for,
     series::{self, Source},
-    state::State,
+    state::{State, count},
 };
 
 pub(super) type Answer = Response<Full<Bytes>>;
@@ -105,6 +106,8 @@ enum Refusal {
     Method(Page),
     Query(String),
     Denied(Denied),
+    /// Too many wrong tokens have come from the address: try again after so many seconds.
+    Throttled(u64),
     CrossSite,
     NotReady(Cow<'static, str>),
     NoDatabase,
@@ -119,6 +122,7 @@ impl Refusal {
             Self::Query(_) => StatusCode::BAD_REQUEST,
             Self::Denied(Denied::Unknown) => StatusCode::UNAUTHORIZED,
             Self::Denied(Denied::Forbidden) | Self::CrossSite => StatusCode::FORBIDDEN,
+            Self::Throttled(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::NotReady(_) | Self::Silent => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
@@ -134,6 +138,10 @@ impl fmt::Display for Refusal {
                 f.write_str("this needs `Authorization: Bearer TOKEN`, with a token of http_tokens")
             }
             Self::Denied(Denied::Forbidden) => f.write_str("this needs the token of an admin"),
+            Self::Throttled(seconds) => write!(
+                f,
+                "too many wrong tokens have come from this address: try again in {seconds} s (http_max_login_failures)"
+            ),
             Self::CrossSite => f.write_str("requests of other sites' pages are refused"),
             Self::NotReady(why) => write!(f, "not ready: {why}"),
             Self::NoDatabase => f.write_str("there is no such database"),
@@ -185,6 +193,15 @@ fn admit<B>(
         is_own_user: sender.is_own_user,
     };
     let tokens = state.tokens();
+    let address = sender.address();
+    let is_guarded = matches!(page, Page::Metrics | Page::Drain);
+    if is_guarded
+        && who.token.is_some()
+        && let Some(seconds) = state.failures.pause(address, state.now())
+    {
+        count(&state.throttled);
+        return Err(Refusal::Throttled(seconds));
+    }
     let right = match page {
         Page::Metrics => may_look(tokens.as_deref(), who),
         // A browser sends this header with whatever another site's page makes it send.
@@ -193,6 +210,9 @@ fn admit<B>(
         Page::Health | Page::Ready | Page::Api | Page::Unknown => Ok(()),
     };
     right.map_err(|denied| {
+        if who.token.is_some() && denied == Denied::Unknown {
+            state.failures.add(address, state.now());
+        }
         state.say_denied(sender, page);
         Refusal::Denied(denied)
     })
@@ -337,6 +357,9 @@ fn refused(refusal: &Refusal) -> Answer {
         }
         Refusal::Denied(Denied::Unknown) => {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        Refusal::Throttled(seconds) => {
+            headers.insert(RETRY_AFTER, HeaderValue::from(*seconds));
         }
         _ => {}
     }
