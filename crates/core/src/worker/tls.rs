@@ -68,6 +68,14 @@ impl Worker {
         true
     }
 
+    /// Records that a new client came to another listener of this process by TLS, which passes the client's bytes on
+    /// over a local socket. Channel binding is impossible for such a client.
+    pub fn came_by_tls(&mut self, conn: Token, facts: TlsFacts) {
+        if let Some(client) = self.table.client(conn) {
+            client.tls = Some(Box::new(facts));
+        }
+    }
+
     pub(super) fn client_secured(
         &mut self,
         conn: Token,
