@@ -403,9 +403,15 @@ settings! {
         log_disconnections: bool = "1", reloads, now;
         /// Log the errors that clients get from us.
         log_pooler_errors: bool = "1", reloads, now;
+        /// Log who gave which command on the console, from where and with which outcome, and each failed login: lines
+        /// whose message begins with `audit:`.
+        log_audit: bool = "1", reloads, now;
         /// Log each decision about servers: which client gets one, waits for one and why, gives one back or
         /// keeps it and why; and which server goes to another worker. For a look at a pool, not for all days.
         log_scheduling: bool = "0", reloads, now;
+        /// How many of the latest events SHOW EVENTS shows: reloads, commands, lost servers, failed logins, and the like.
+        /// Equal events within a minute are one entry with a count. 0: none are kept.
+        event_history: u32 = "1000" in "events", reloads, now, between::<0, 100_000>;
         /// Log statistics each `stats_period`.
         log_stats: bool = "1", reloads, now;
         /// The time over which SHOW STATS takes its averages, and between two lines of `log_stats`.

@@ -220,25 +220,13 @@ impl LogBuffer {
     /// Adds a detail, if the settings ask for details.
     pub(crate) fn detail(&mut self, now: Time, text: impl FnOnce() -> String) {
         if self.log.is_verbose() {
-            let line = LogLine {
-                level: Level::Debug,
-                subject: String::new(),
-                text: text(),
-            };
-            self.line(now, &line);
+            self.line(now, &LogLine::new(Level::Debug, "", text()));
         }
     }
 
     /// Adds a line that is about no connection, and writes it.
     pub(crate) fn say(&mut self, now: Time, level: Level, text: impl Into<String>) {
-        self.line(
-            now,
-            &LogLine {
-                level,
-                subject: String::new(),
-                text: text.into(),
-            },
-        );
+        self.line(now, &LogLine::new(level, "", text));
         self.flush();
     }
 
@@ -305,15 +293,8 @@ mod tests {
     fn lines_have_pgbouncers_form() {
         let mut buffer = buffer();
         let now = Time(1_795_255_200_123_456);
-        let subject = "C-0x1f: db/user@127.0.0.1:4711".to_owned();
-        buffer.line(
-            now,
-            &LogLine {
-                level: Level::Log,
-                subject,
-                text: "login attempt".to_owned(),
-            },
-        );
+        let subject = "C-0x1f: db/user@127.0.0.1:4711";
+        buffer.line(now, &LogLine::new(Level::Log, subject, "login attempt"));
         let expected =
             "2026-11-21 10:00:00.123 UTC [42] LOG C-0x1f: db/user@127.0.0.1:4711 login attempt\n";
         assert_eq!(buffer.bytes, expected);
@@ -322,15 +303,8 @@ mod tests {
     #[test]
     fn nobody_forges_a_line() {
         let mut buffer = buffer();
-        let text = "no such user: a\n2026-11-21 LOG b\u{1b}[2J".to_owned();
-        buffer.line(
-            Time(0),
-            &LogLine {
-                level: Level::Warning,
-                subject: String::new(),
-                text,
-            },
-        );
+        let text = "no such user: a\n2026-11-21 LOG b\u{1b}[2J";
+        buffer.line(Time(0), &LogLine::new(Level::Warning, "", text));
         assert!(
             buffer
                 .bytes
@@ -341,11 +315,7 @@ mod tests {
     #[test]
     fn details_are_for_the_verbose() {
         let mut buffer = buffer();
-        let line = LogLine {
-            level: Level::Debug,
-            subject: String::new(),
-            text: "detail".to_owned(),
-        };
+        let line = LogLine::new(Level::Debug, "", "detail");
         buffer.line(Time(0), &line);
         assert_eq!(buffer.bytes, "");
         buffer.log.0.verbose.store(1, Ordering::Relaxed);

@@ -1,6 +1,7 @@
 //! The tables behind SHOW, with PgBouncer's columns.
 
 mod catalog;
+mod events;
 mod fds;
 mod few;
 mod group;
@@ -77,6 +78,7 @@ pub(super) fn table(worker: &Worker, mut collection: Collection, now: Time) -> T
         Show::Totals => stats::totals(worker, &collection, now),
         Show::Catalog => catalog::catalogs(worker, now),
         Show::Opaque => catalog::opaque(worker),
+        Show::Events => events::table(worker),
         Show::Peers => group::peers(worker),
         Show::PeerPools => group::peer_pools(worker, &collection),
         Show::State => few::state(worker),
