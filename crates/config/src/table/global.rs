@@ -2,8 +2,8 @@
 
 use super::settings;
 use crate::{
-    AuthType, BypassUsers, FairWindow, FileMode, HandoverClean, HttpListen, HttpTls, Micros,
-    PoolMode, Secret, SessionState, Share, SslMode, TlsNegotiation, Unclean,
+    AuthType, BypassUsers, FairWindow, FileMode, HandoverClean, HttpListen, HttpTls, LogFormat,
+    Micros, PoolMode, Secret, SessionState, Share, SslMode, TlsNegotiation, Unclean,
     check::{
         above_zero, allow_prefers, between, extension_names, facility, not_console, packet_size,
         port_to_listen_on,
@@ -397,6 +397,10 @@ settings! {
         /// Above 0: more detail in the log, such as each address that is tried. So does `-v` on the command
         /// line.
         verbose: i32 = "0", reloads, now;
+        /// `pgbouncer`: lines as PgBouncer writes them. `json`: each line is a JSON object with `time` (UTC), `pid`, `level`,
+        /// `connection` (if the line is about one), `message`, and `audit` in audit lines (`log_audit`). Syslog always gets
+        /// PgBouncer's form.
+        log_format: LogFormat = "pgbouncer", reloads, now;
         /// Log each login.
         log_connections: bool = "1", reloads, now;
         /// Log the end of each connection, and why.

@@ -79,6 +79,7 @@ pub(crate) enum Show {
     Totals,
     Users,
     Version,
+    Waiters,
 }
 
 /// Which threads contribute to a SHOW.
@@ -200,6 +201,11 @@ impl Show {
         ("TOTALS", Self::Totals, "The same, of all databases"),
         ("USERS", Self::Users, "Users, their limits and connections"),
         ("VERSION", Self::Version, "The version"),
+        (
+            "WAITERS",
+            Self::Waiters,
+            "Clients that wait for a server, who holds the servers, and what to do",
+        ),
     ];
 
     pub(crate) fn source(self) -> Source {
