@@ -100,8 +100,9 @@ def test_a_limit_of_several_pools(start_pooler, newest_pg, workers):
 
 def test_a_pause(start_pooler, newest_pg):
     pooler = start_pooler(newest_pg)
-    pooler.console("PAUSE app")
     waiter = pooler.raw()
+    waiter.value("SELECT 1")
+    pooler.console("PAUSE app")
     waiter.send(wire.query("SELECT 1"))
     (row,) = waiters(pooler, 1)
     assert (row["limit"], row["holders"], row["holder_client_id"]) == ("paused", 0, None)
