@@ -13,7 +13,7 @@ use std::{
 
 use crossbeam_channel::{Sender, unbounded};
 use pgweir_config::{Changes, Settings};
-use pgweir_core::{Directory, Level, Snapshot, Worker, WorkerId, console};
+use pgweir_core::{Directory, Level, Snapshot, Worker, WorkerId, console, events::EventKind};
 
 use self::error::{StartError, no_elder, where_asked};
 use crate::{
@@ -322,6 +322,7 @@ impl Start {
         };
         let workers = crew.start(&directory)?;
         let text = format!("process up: {}, epoll, {count} workers", console::VERSION);
+        directory.note_event(EventKind::Started, ("", ""), &text, clock.now());
         lines.say(clock.now(), Level::Log, text);
         let around = crew.http_surroundings(&directory);
         drop(crew);

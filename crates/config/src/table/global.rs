@@ -2,8 +2,8 @@
 
 use super::settings;
 use crate::{
-    AuthType, BypassUsers, FairWindow, FileMode, HandoverClean, HttpListen, HttpTls, Micros,
-    PoolMode, Secret, SessionState, Share, SslMode, TlsNegotiation, Unclean,
+    AuthType, BypassUsers, FairWindow, FileMode, HandoverClean, HttpListen, HttpTls, LogFormat,
+    Micros, PoolMode, Secret, SessionState, Share, SslMode, TlsNegotiation, Unclean,
     check::{
         above_zero, allow_prefers, between, extension_names, facility, not_console, packet_size,
         port_to_listen_on,
@@ -397,15 +397,25 @@ settings! {
         /// Above 0: more detail in the log, such as each address that is tried. So does `-v` on the command
         /// line.
         verbose: i32 = "0", reloads, now;
+        /// `pgbouncer`: lines as PgBouncer writes them. `json`: each line is a JSON object with `time` (UTC), `pid`, `level`,
+        /// `connection` (if the line is about one), `message`, and `audit` in audit lines (`log_audit`). Syslog always gets
+        /// PgBouncer's form.
+        log_format: LogFormat = "pgbouncer", reloads, now;
         /// Log each login.
         log_connections: bool = "1", reloads, now;
         /// Log the end of each connection, and why.
         log_disconnections: bool = "1", reloads, now;
         /// Log the errors that clients get from us.
         log_pooler_errors: bool = "1", reloads, now;
+        /// Log who gave which command on the console, from where and with which outcome, and each failed login: lines
+        /// whose message begins with `audit:`.
+        log_audit: bool = "1", reloads, now;
         /// Log each decision about servers: which client gets one, waits for one and why, gives one back or
         /// keeps it and why; and which server goes to another worker. For a look at a pool, not for all days.
         log_scheduling: bool = "0", reloads, now;
+        /// How many of the latest events SHOW EVENTS shows: reloads, commands, lost servers, failed logins, and the like.
+        /// Equal events within a minute are one entry with a count. 0: none are kept.
+        event_history: u32 = "1000" in "events", reloads, now, between::<0, 100_000>;
         /// Log statistics each `stats_period`.
         log_stats: bool = "1", reloads, now;
         /// The time over which SHOW STATS takes its averages, and between two lines of `log_stats`.

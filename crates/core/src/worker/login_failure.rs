@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Worker;
 use crate::{
-    Action, Actions, SharedPool, Time, Token, connections::Conn, fault::Fault,
+    Action, Actions, SharedPool, Time, Token, connections::Conn, events::EventKind, fault::Fault,
     frontend::ClientDuty, mail::Mail, pool::Connecting, shared_pool::Failure,
 };
 
@@ -44,6 +44,10 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) {
+        let about = (&*shared.key.database, &*shared.key.user);
+        let text = format!("login to the server failed: {}", why.text);
+        self.directory
+            .note_event(EventKind::PoolError, about, &text, now);
         let pool = self.local_pool(shared, now);
         pool.stats.now.server_login_failure_count += 1;
         let hosts = pool.terms.endpoints.len();

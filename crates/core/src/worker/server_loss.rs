@@ -9,6 +9,7 @@ use super::{Worker, early::send_early};
 use crate::{
     Action, Actions, Closed, Level, Time, Token,
     backend::{Duty, Phase},
+    events::EventKind,
     fault::Fault,
     session::Effects,
     shared_pool::Failure,
@@ -82,6 +83,15 @@ impl Worker {
 
     fn lose_server(&mut self, conn: Token, fault: Fault, text: &str, now: Time, out: &mut Actions) {
         let is_pinned = self.has_pinned_client(conn);
+        let Some(server) = self.table.server(conn) else {
+            return;
+        };
+        if !matches!(server.duty, Duty::Login(_)) {
+            let key = &server.shared.key;
+            let about = (&*key.database, &*key.user);
+            self.directory
+                .note_event(EventKind::ServerLost, about, text, now);
+        }
         let Some(server) = self.table.server(conn) else {
             return;
         };
