@@ -15,12 +15,12 @@ use crossbeam_channel::{Sender, unbounded};
 use pgweir_config::Settings;
 use pgweir_core::{Directory, Level, Snapshot, Worker, WorkerId, console};
 
-use self::error::{StartError, no_elder, where_asked};
+use self::error::{StartError, no_handover, where_asked};
 use crate::{
     cli::Cli,
     clock::Clock,
     control::{
-        Caught, Deriver, Inquirer, Origin, Program, Request, Resolver, Restart, StatsReport,
+        AuthChecker, Caught, Deriver, Origin, Program, Request, Resolver, Restart, StatsReport,
         Supervisor, load, net_options, stats_period_us,
     },
     http::{self, Http},
@@ -92,7 +92,7 @@ fn start(cli: &Cli, mut plan: Plan) -> Result<ExitCode, StartError> {
         (_, None) => None,
         (Some(new_process), Some(path)) => Some(PidFile::succeed(path, new_process.pid())?),
         (None, Some(path)) if cli.reboot => {
-            Some(PidFile::take(path).map_err(|error| no_elder(settings, &error))?)
+            Some(PidFile::take(path).map_err(|error| no_handover(settings, &error))?)
         }
         (None, Some(path)) => Some(PidFile::take(path)?),
     };
@@ -181,7 +181,7 @@ fn listen(
     let (listeners, mut notes) =
         match Listeners::open(&listen_plan, &options, Passed::by_environment()) {
             Err(error) if cli.reboot && error.is_in_use() => {
-                return Err(no_elder(settings, &error));
+                return Err(no_handover(settings, &error));
             }
             opened => opened?,
         };
@@ -313,7 +313,11 @@ impl Start {
             options: Arc::new(net_options(&snapshot, &plan.tls, files)),
             resolver: Arc::clone(&resolver),
             deriver: Deriver::start(settings, &mailboxes, &directory.occupancies().keys)?,
-            inquirer: Inquirer::start(settings, &mailboxes, &directory.occupancies().inquiries)?,
+            auth_checker: AuthChecker::start(
+                settings,
+                &mailboxes,
+                &directory.occupancies().inquiries,
+            )?,
             control: control.clone(),
             log: log.clone(),
         };
@@ -444,7 +448,7 @@ struct Crew {
     options: Arc<NetOptions>,
     resolver: Arc<Resolver>,
     deriver: Deriver,
-    inquirer: Inquirer,
+    auth_checker: AuthChecker,
     control: Sender<Request>,
     departures: Sender<Outgoing>,
     log: Log,
@@ -493,7 +497,7 @@ impl Crew {
             options: Arc::clone(&self.options),
             resolver: Arc::clone(&self.resolver),
             deriver: self.deriver.clone(),
-            inquirer: self.inquirer.clone(),
+            auth_checker: self.auth_checker.clone(),
             control: self.control.clone(),
             departures: self.departures.clone(),
             log: self.log.buffer(),
