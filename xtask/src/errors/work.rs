@@ -167,7 +167,7 @@ pub(super) fn ended() -> Vec<Entry> {
             Fault::TakeoverTimeout,
             "After an online restart the client stayed with the old process (in a transaction, over TLS, ...) until \
              `takeover_timeout`.",
-            "Connect again; the new process answers. See [who stays](restart.md#who-stays-with-the-old-process).",
+            "Connect again; the new process answers. See [clients that stay](restart.md#clients-that-stay-with-the-old-process).",
         ),
         entry(
             Fault::Killed,
