@@ -304,6 +304,7 @@ impl Start {
             move |signal| drop(control.send(Request::Signal(signal)))
         })?;
         let (departures, departing) = unbounded();
+        let occupancies = directory.occupancies();
         let crew = Crew {
             clock,
             departures,
@@ -312,12 +313,8 @@ impl Start {
             mailboxes: mailboxes.clone(),
             options: Arc::new(net_options(&snapshot, &plan.tls, files)),
             resolver: Arc::clone(&resolver),
-            deriver: Deriver::start(settings, &mailboxes, &directory.occupancies().keys)?,
-            auth_checker: AuthChecker::start(
-                settings,
-                &mailboxes,
-                &directory.occupancies().inquiries,
-            )?,
+            deriver: Deriver::start(settings, &mailboxes, &occupancies.keys)?,
+            auth_checker: AuthChecker::start(settings, &mailboxes, &occupancies.inquiries)?,
             control: control.clone(),
             log: log.clone(),
         };
