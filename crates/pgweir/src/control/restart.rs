@@ -134,7 +134,7 @@ impl Supervisor {
                 lines.say(clock.now(), Level::Error, text);
             }
         };
-        let builder = thread::Builder::new().name("heir".to_owned());
+        let builder = thread::Builder::new().name("new process".to_owned());
         if builder.spawn(wait).is_err() {
             self.say(Level::Warning, "cannot wait for the new process");
         }

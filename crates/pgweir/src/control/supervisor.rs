@@ -290,8 +290,8 @@ impl Supervisor {
     fn on_ended(&mut self, worker: WorkerId, error: Option<String>, ending: &mut Ending) {
         ending.workers_left -= 1;
         if let Some(error) = error {
-            // The worker's clients are gone, and pools may still count its server connections. A visible end is better
-            // than going on with half a process.
+            // The worker's clients are gone, and pools may still count its server connections. The process ends, so that
+            // a service manager can start it again.
             self.say(
                 Level::Fatal,
                 format!("worker {} failed, going down: {error}", worker.0),
