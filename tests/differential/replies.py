@@ -44,7 +44,7 @@ def comparable(messages, pid):
             if not body.startswith(_REPORT):
                 parameters.append(("S", body))
             continue
-        if parameters:  # their order among themselves tells nothing
+        if parameters and kind != "A":  # their order among themselves and notifications tells nothing
             made += sorted(parameters)
             parameters = []
         made.append((kind, _SEEN[kind](body, pid) if kind in _SEEN else body))

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     Actions,
-    backend::{Change, InternalQuery, Mark, MarkKind},
+    backend::{Change, InternalQuery, Mark, MarkKind, Unnamed},
     session::{
         Effects, Names, RESERVED,
         scan::{Phrase, phrases},
@@ -96,6 +96,7 @@ impl ClientMessages<'_> {
         if !effects.intersects(NAMES) {
             return false;
         }
+        self.make_missing(text, out);
         let mut names = phrases(text).filter_map(statement_named_by);
         let sees_all =
             effects.intersects(Effects::STATEMENTS_VIEW) || names.any(|name| is_reserved(&name));
@@ -104,6 +105,44 @@ impl ClientMessages<'_> {
             |name: &[u8]| self.client.statements.find(self.bindings, name).is_some();
         (sees_all || names.any(|name| is_of_protocol(&name)))
             && self.change_to_own_names(sees_all, out)
+    }
+
+    /// Prepares statements again that the text executes and that the server could not make when the client got it: the
+    /// objects that they use may exist by now.
+    fn make_missing(&mut self, text: &[u8], out: &mut Actions) {
+        let server = &mut *self.server;
+        let sql = self.client.context.as_deref().map(|context| &context.sql);
+        let Some(sql) = sql.filter(|sql| sql.len() > server.session.sql.len()) else {
+            return;
+        };
+        if server.status != b'I' || server.replies.is_unsynced() {
+            return;
+        }
+        let executed: Vec<_> = phrases(text)
+            .filter_map(|phrase| match phrase {
+                Phrase::Execute(name) => Some(name),
+                _ => None,
+            })
+            .collect();
+        let (mut missing, mut is_any_sent) = (Vec::new(), false);
+        for ((name, text), at) in sql.pairs().zip(0..) {
+            if server.session.sql.has(name) {
+                continue;
+            }
+            if !executed.iter().any(|executed| **executed == *name) {
+                missing.push(name.to_vec());
+                continue;
+            }
+            out.send_made(self.server_conn, |made| {
+                MessageWriter::new(made).unnamed_command(text);
+            });
+            server.replies.internal_query_sent(InternalQuery::Sql(at));
+            is_any_sent = true;
+        }
+        if is_any_sent {
+            server.unnamed = Unnamed::None;
+            server.session.sql = sql.without(&missing);
+        }
     }
 
     /// Does the same before a message that uses a statement with such a text, or that prepares a statement under a
