@@ -8,7 +8,6 @@ mod bypass;
 mod catalog;
 mod check;
 mod checkout;
-mod client_timeouts;
 mod defaults;
 mod diagnosis;
 mod discard;
@@ -22,7 +21,6 @@ mod inspection;
 mod login;
 mod login_failure;
 mod lookup;
-mod maintenance;
 mod notification_forwarding;
 mod operator_orders;
 mod pins;
@@ -55,6 +53,7 @@ use crate::{
     backend::{Duty, Server},
     cancel_requests::{self, CancelRequests},
     client_listen::{self, ListeningClients},
+    client_timeouts,
     connections::{Conn, Connections},
     effect::{Effect, Env},
     fault::Fault,
@@ -65,7 +64,8 @@ use crate::{
     pool::{Notes, PoolId},
     pooling::{self, LocalPool, LocalPools},
     session::Bindings,
-    stats::{Logins, Periods, Stats},
+    statistics::Statistics,
+    stats::Logins,
     suspension::Suspension,
 };
 
@@ -91,13 +91,7 @@ pub struct Worker {
     pub(crate) check_after: u64,
     /// Whether each decision about which client gets a server is logged.
     pub(crate) logs_scheduling: bool,
-    pub(crate) period_ends: Time,
-    /// The number of the present statistics period, counted from time zero.
-    pub(crate) period: u64,
-    /// When counting of statistics began.
-    pub(crate) began: Option<Time>,
-    /// The statistics of the console.
-    pub(crate) console_stats: Periods,
+    pub(crate) statistics: Statistics,
     pub(crate) shutdown: Option<Shutdown>,
     pub(crate) finished: bool,
     /// Whether the last server connection has gone, and none will follow.
@@ -109,8 +103,6 @@ pub struct Worker {
     pub(crate) forwarded_clients: notification_forwarding::ForwardedClients,
     pub(crate) clients: usize,
     pub(crate) parked_logins: ParkedLogins,
-    /// The statistics of pools that were removed.
-    pub(crate) past: Stats,
     /// Counts of logins and TLS handshakes by result.
     pub(crate) logins: Logins,
 }
@@ -123,6 +115,7 @@ pub(crate) struct Parts<'w> {
     pub(crate) cancel_requests: &'w mut CancelRequests,
     pub(crate) listening_clients: &'w mut ListeningClients,
     pub(crate) listeners: &'w mut Listeners,
+    pub(crate) statistics: &'w mut Statistics,
     pub(crate) parked_logins: &'w mut ParkedLogins,
     pub(crate) suspension: &'w mut Suspension,
 }
@@ -149,10 +142,7 @@ impl Worker {
             logs_scheduling,
             settle_at: None,
             settled_lately: (Time(0), 0),
-            period_ends: Time(0),
-            period: 0,
-            began: None,
-            console_stats: Periods::default(),
+            statistics: Statistics::default(),
             shutdown: None,
             finished: false,
             served: false,
@@ -161,7 +151,6 @@ impl Worker {
             forwarded_clients: notification_forwarding::ForwardedClients::default(),
             clients: 0,
             parked_logins: ParkedLogins::default(),
-            past: Stats::default(),
             logins: Logins::default(),
         }
     }
@@ -447,9 +436,10 @@ impl Worker {
             }
             Mail::Takeover(word) => self.handle_takeover_mail(*word, now, out),
             Mail::Measure(measurement) => self.measure(*measurement, now, out),
-            Mail::Count => out
-                .list
-                .push(Action::Control(Control::Counted(self.counted()))),
+            Mail::Count => {
+                let counted = self.statistics.sum(&self.pools);
+                out.list.push(Action::Control(Control::Counted(counted)));
+            }
             Mail::Shutdown(how) => self.begin_shutdown(how, now, out),
         }
         self.check_shutdown(now, out);
@@ -503,8 +493,35 @@ impl Worker {
             match effect {
                 Effect::Dismiss(client, why) => self.close_client(client, why, now, out),
                 Effect::Refuse(client, fault) => self.refuse(client, &fault, now, out),
-                Effect::EndClient(client, fault) => self.end_client(client, &fault, now, out),
+                Effect::EndClient(client, fault) => {
+                    let parts = self.parts(now);
+                    let (env, connections) = (&parts.env, parts.connections);
+                    let effects = client_timeouts::end_client(env, connections, client, fault, out);
+                    self.carry_out(effects, now, out);
+                }
+                Effect::DismissFor(client, fault) => {
+                    self.close_client(client, &fault.to_string(), now, out);
+                }
+                Effect::EndHungUpClient(client) => self.end_hung_up_clients(client, now, out),
+                Effect::Diagnose(pool) => self.diagnose(pool, now, out),
                 Effect::CloseServer(server, why) => self.close_server(server, why, now, out),
+                Effect::CloseServerFor(server, fault) => {
+                    self.close_server(server, &fault.to_string(), now, out);
+                }
+                Effect::Retire(server, why) => self.retire(server, why, now, out),
+                Effect::CloseIfOutdated(server) => self.close_if_outdated(server, now, out),
+                Effect::EndServerLogin(server) => self.server_login_overdue(server, now, out),
+                Effect::FailCheck(server) => {
+                    self.check_failed(server, "server check timeout", now, out);
+                }
+                Effect::EndCancelRequest(request) => {
+                    let parts = self.parts(now);
+                    let (env, connections) = (&parts.env, parts.connections);
+                    let requests = parts.cancel_requests;
+                    let effect = requests.overdue(env, connections, request, out);
+                    self.carry_out(effect, now, out);
+                }
+                Effect::OfferKeptServers(pool) => self.offer_kept_servers(pool, now, out),
                 Effect::ServerFault(server, what) => self.server_fault(server, &what, now, out),
                 Effect::OpenListener(opening) => self.open_listener(*opening, now, out),
                 Effect::EndConsoleCommand(client) => self.cancel_console(client, now, out),
@@ -556,6 +573,16 @@ impl Worker {
         }
     }
 
+    /// Returns what modules may read of the worker.
+    pub(crate) fn env(&self, now: Time) -> Env<'_> {
+        Env {
+            worker: self.id,
+            directory: &self.directory,
+            snapshot: &self.snapshot,
+            now,
+        }
+    }
+
     /// Splits the worker into the modules that own their state, their connections, and their environment.
     pub(crate) fn parts(&mut self, now: Time) -> Parts<'_> {
         Parts {
@@ -570,6 +597,7 @@ impl Worker {
             cancel_requests: &mut self.cancel_requests,
             listening_clients: &mut self.listening_clients,
             listeners: &mut self.listeners,
+            statistics: &mut self.statistics,
             parked_logins: &mut self.parked_logins,
             suspension: &mut self.suspension,
         }
