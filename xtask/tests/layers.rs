@@ -37,8 +37,9 @@ const LAYERS: &[&[&str]] = &[
     &["loan"],
     &["effect"],
     &["cancel_requests", "parked_logins", "pooling", "suspension"],
-    &["listeners"],
-    &["client_listen"],
+    &["client_timeouts", "listeners", "statistics"],
+    &["client_listen", "maintenance"],
+    &["timers"],
     &["worker"],
     &["admin", "relay"],
 ];

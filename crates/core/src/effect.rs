@@ -22,7 +22,7 @@ pub(crate) struct Env<'w> {
     /// The data that workers share.
     pub(crate) directory: &'w Directory,
     /// The worker's configuration.
-    pub(crate) snapshot: &'w Snapshot,
+    pub(crate) snapshot: &'w Arc<Snapshot>,
     /// When the event happened.
     pub(crate) now: Time,
 }
@@ -43,8 +43,28 @@ pub(crate) enum Effect {
     Refuse(Token, Fault),
     /// End a client with this error, and cancel its query.
     EndClient(Token, Fault),
+    /// Close a client's connection in the middle of a message, since the client is ended with this error.
+    DismissFor(Token, Fault),
+    /// Close the client and the server connection that it keeps, since the client has hung up too long ago.
+    EndHungUpClient(Token),
+    /// Find out why clients of this worker wait in a pool, to send them the reason.
+    Diagnose(PoolId),
     /// Close a server connection, and log the reason.
     CloseServer(Token, &'static str),
+    /// Close a server connection, since its client is ended with this error.
+    CloseServerFor(Token, Fault),
+    /// Close a server connection as soon as it is not in use, and log the reason.
+    Retire(Token, &'static str),
+    /// Close a server connection that is outdated, if `server_fast_close` allows that before its session ends.
+    CloseIfOutdated(Token),
+    /// End a server login that took longer than `server_connect_timeout`.
+    EndServerLogin(Token),
+    /// Close a server connection that has not answered the check before its loan.
+    FailCheck(Token),
+    /// End a cancel request that took longer than `cancel_wait_timeout`.
+    EndCancelRequest(Token),
+    /// Offer the servers of a pool that clients keep without need to clients that wait.
+    OfferKeptServers(PoolId),
     /// Close a server connection that violates the protocol; how.
     ServerFault(Token, String),
     /// Open a connection that listens: [`Listeners::opened`](crate::listeners::Listeners::opened) gets the outcome.

@@ -58,7 +58,7 @@ impl Worker {
             let mut step = Step::Hold;
             out.send_made(conn, |reply| step = console.next(reply));
             if step.is_of_command() {
-                let counted = &mut self.console_stats.now;
+                let counted = self.statistics.count_console();
                 counted.query_count += 1;
                 counted.xact_count += 1;
             }

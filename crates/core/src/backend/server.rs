@@ -17,6 +17,9 @@ use crate::{
 /// Why servers are closed that were opened before a RECONNECT, or before a change of their database's entry.
 pub(crate) const OUTDATED: &str = "database configuration changed";
 
+/// Why servers are closed that were opened under other session defaults.
+pub(crate) const REDEFINED: &str = "what sessions begin with has changed";
+
 /// What a server connection is used for, and by which client.
 ///
 /// ```text

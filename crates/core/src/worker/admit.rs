@@ -211,7 +211,7 @@ impl Worker {
         let Some(client) = self.table.client(conn) else {
             return;
         };
-        self.console_stats.now.client_login_count += 1;
+        self.statistics.count_console().client_login_count += 1;
         client.duty = ClientDuty::Console(Box::new(Console::new(is_admin)));
         self.logins.add(LoginResult::Done);
         let key = client.cancel_key();

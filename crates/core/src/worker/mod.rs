@@ -8,12 +8,12 @@ mod bypass;
 mod catalog;
 mod check;
 mod checkout;
-mod client_timeouts;
 mod defaults;
 mod diagnosis;
 mod discard;
 mod disconnect;
 mod early;
+mod effects;
 mod exclusive_server;
 mod handover_in;
 mod handover_out;
@@ -22,7 +22,6 @@ mod inspection;
 mod login;
 mod login_failure;
 mod lookup;
-mod maintenance;
 mod notification_forwarding;
 mod operator_orders;
 mod pins;
@@ -56,7 +55,6 @@ use crate::{
     cancel_requests::{self, CancelRequests},
     client_listen::{self, ListeningClients},
     connections::{Conn, Connections},
-    effect::{Effect, Env},
     fault::Fault,
     frontend::ClientDuty,
     listeners::Listeners,
@@ -65,7 +63,8 @@ use crate::{
     pool::{Notes, PoolId},
     pooling::{self, LocalPool, LocalPools},
     session::Bindings,
-    stats::{Logins, Periods, Stats},
+    statistics::Statistics,
+    stats::Logins,
     suspension::Suspension,
 };
 
@@ -91,13 +90,7 @@ pub struct Worker {
     pub(crate) check_after: u64,
     /// Whether each decision about which client gets a server is logged.
     pub(crate) logs_scheduling: bool,
-    pub(crate) period_ends: Time,
-    /// The number of the present statistics period, counted from time zero.
-    pub(crate) period: u64,
-    /// When counting of statistics began.
-    pub(crate) began: Option<Time>,
-    /// The statistics of the console.
-    pub(crate) console_stats: Periods,
+    pub(crate) statistics: Statistics,
     pub(crate) shutdown: Option<Shutdown>,
     pub(crate) finished: bool,
     /// Whether the last server connection has gone, and none will follow.
@@ -109,22 +102,8 @@ pub struct Worker {
     pub(crate) forwarded_clients: notification_forwarding::ForwardedClients,
     pub(crate) clients: usize,
     pub(crate) parked_logins: ParkedLogins,
-    /// The statistics of pools that were removed.
-    pub(crate) past: Stats,
     /// Counts of logins and TLS handshakes by result.
     pub(crate) logins: Logins,
-}
-
-/// Mutable references to a worker's parts, for modules that own their state.
-pub(crate) struct Parts<'w> {
-    pub(crate) env: Env<'w>,
-    pub(crate) connections: &'w mut Connections,
-    pub(crate) pools: &'w mut LocalPools,
-    pub(crate) cancel_requests: &'w mut CancelRequests,
-    pub(crate) listening_clients: &'w mut ListeningClients,
-    pub(crate) listeners: &'w mut Listeners,
-    pub(crate) parked_logins: &'w mut ParkedLogins,
-    pub(crate) suspension: &'w mut Suspension,
 }
 
 impl Worker {
@@ -149,10 +128,7 @@ impl Worker {
             logs_scheduling,
             settle_at: None,
             settled_lately: (Time(0), 0),
-            period_ends: Time(0),
-            period: 0,
-            began: None,
-            console_stats: Periods::default(),
+            statistics: Statistics::default(),
             shutdown: None,
             finished: false,
             served: false,
@@ -161,7 +137,6 @@ impl Worker {
             forwarded_clients: notification_forwarding::ForwardedClients::default(),
             clients: 0,
             parked_logins: ParkedLogins::default(),
-            past: Stats::default(),
             logins: Logins::default(),
         }
     }
@@ -447,9 +422,10 @@ impl Worker {
             }
             Mail::Takeover(word) => self.handle_takeover_mail(*word, now, out),
             Mail::Measure(measurement) => self.measure(*measurement, now, out),
-            Mail::Count => out
-                .list
-                .push(Action::Control(Control::Counted(self.counted()))),
+            Mail::Count => {
+                let counted = self.statistics.sum(&self.pools);
+                out.list.push(Action::Control(Control::Counted(counted)));
+            }
             Mail::Shutdown(how) => self.begin_shutdown(how, now, out),
         }
         self.check_shutdown(now, out);
@@ -489,89 +465,6 @@ impl Worker {
         match (self.table.next_tick(), self.settle_at) {
             (Some(tick), Some(settle)) => Some(tick.min(settle)),
             (tick, settle) => tick.or(settle),
-        }
-    }
-
-    /// Carries out what one module wants another module to do.
-    pub(crate) fn carry_out(
-        &mut self,
-        effects: impl IntoIterator<Item = Effect>,
-        now: Time,
-        out: &mut Actions,
-    ) {
-        for effect in effects {
-            match effect {
-                Effect::Dismiss(client, why) => self.close_client(client, why, now, out),
-                Effect::Refuse(client, fault) => self.refuse(client, &fault, now, out),
-                Effect::EndClient(client, fault) => self.end_client(client, &fault, now, out),
-                Effect::CloseServer(server, why) => self.close_server(server, why, now, out),
-                Effect::ServerFault(server, what) => self.server_fault(server, &what, now, out),
-                Effect::OpenListener(opening) => self.open_listener(*opening, now, out),
-                Effect::EndConsoleCommand(client) => self.cancel_console(client, now, out),
-                Effect::DiscardRequest(client) => self.discard_request(client, now, out),
-                Effect::Settle(server) => self.release_if_done(server, now, out),
-                Effect::GoOnCleaning(server) => self.continue_cleaning(server, now, out),
-                Effect::EndSearch(search) => {
-                    pooling::end_search(&self.parts(now).env, *search, out);
-                }
-                Effect::FreeKeptServers(pool) => self.free_kept(pool, now, out),
-                Effect::GoOnSearching(search) => {
-                    let parts = self.parts(now);
-                    parts
-                        .pools
-                        .go_on_searching(&parts.env, parts.connections, *search, out);
-                }
-                Effect::Equip { server, client } => drop(self.equip(server, client, now, out)),
-                Effect::RelayEarly(client, early) => {
-                    self.relay_early(client, Some(early), now, out)
-                }
-                Effect::FinishWithFence(server) => self.finish_with_fence(server, now, out),
-                Effect::FinishRequest(server) => self.finish_fenced_request(server, now, out),
-                Effect::Count(pool, counted) => {
-                    if let Some(pool) = self.pool(pool) {
-                        pool.stats.now += *counted;
-                    }
-                }
-                Effect::CountPins {
-                    client,
-                    server,
-                    pins,
-                } => {
-                    self.count_reasons(client, server, pins, now, out);
-                }
-                Effect::ForwardNotification(client, message) => {
-                    self.forward(client, &message, now, out)
-                }
-                Effect::ForwardedAnswered(question, granted) => {
-                    self.forward_answered(question, granted, now, out);
-                }
-                Effect::ForwardedLost(client, why) => {
-                    self.fail_forwarded_client(client, &why, now, out);
-                }
-                Effect::TakenOverListens(client, granted) => {
-                    self.arriving_answered(client, granted, now, out);
-                }
-                Effect::TakenOverFenced(client) => self.finish_listen_takeover(client, now, out),
-            }
-        }
-    }
-
-    /// Splits the worker into the modules that own their state, their connections, and their environment.
-    pub(crate) fn parts(&mut self, now: Time) -> Parts<'_> {
-        Parts {
-            env: Env {
-                worker: self.id,
-                directory: &self.directory,
-                snapshot: &self.snapshot,
-                now,
-            },
-            connections: &mut self.table,
-            pools: &mut self.pools,
-            cancel_requests: &mut self.cancel_requests,
-            listening_clients: &mut self.listening_clients,
-            listeners: &mut self.listeners,
-            parked_logins: &mut self.parked_logins,
-            suspension: &mut self.suspension,
         }
     }
 

@@ -9,8 +9,13 @@ use std::{
 use super::Worker;
 use crate::{
     Action, Actions, Address, Endpoint, Level, SharedPool, Time, Token, WorkerId,
-    backend::OUTDATED, connections::Conn, effect::wake_waiting_consoles, fault::Fault,
-    frontend::ClientDuty, mail::Mail, pool::PoolId,
+    backend::OUTDATED,
+    connections::Conn,
+    effect::{Effect, wake_waiting_consoles},
+    fault::Fault,
+    frontend::ClientDuty,
+    mail::Mail,
+    pool::PoolId,
 };
 
 impl Worker {
@@ -141,7 +146,7 @@ impl Worker {
         };
         if let (Some(owner), Some(_)) = (server.owner, server.client()) {
             // This server would never become free.
-            self.end_client(owner, &Fault::DatabaseChanged, now, out);
+            self.carry_out([Effect::EndClient(owner, Fault::DatabaseChanged)], now, out);
         } else if server.client().is_none() {
             self.close_server(conn, why, now, out);
         } else {

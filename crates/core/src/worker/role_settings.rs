@@ -10,11 +10,12 @@ use std::sync::{Arc, atomic::Ordering};
 
 use super::Worker;
 use crate::{
-    Actions, Time, Token, backend::Server, connections::Conn, pool::PoolId, pooling::Terms,
+    Actions, Time, Token,
+    backend::{REDEFINED, Server},
+    connections::Conn,
+    pool::PoolId,
+    pooling::Terms,
 };
-
-/// Why servers are closed that were opened under other session defaults.
-pub(super) const REDEFINED: &str = "what sessions begin with has changed";
 
 impl Worker {
     /// Replaces the servers of roles and databases whose defaults the finished transaction has changed.

@@ -97,12 +97,6 @@ impl Worker {
         }
     }
 
-    /// Returns whether there is a pool whose kept servers may yet be needed.
-    pub(super) fn may_offer_kept(&self) -> bool {
-        let mut pools = self.pools.iter();
-        pools.any(|pool| pool.offers_to_ledger && pool.clients_keep_servers && pool.servers > 0)
-    }
-
     /// Makes the servers of a pool available that clients keep without need.
     pub(super) fn free_kept(&mut self, id: PoolId, now: Time, out: &mut Actions) {
         match self.pool(id) {
