@@ -36,6 +36,8 @@ const LAYERS: &[&[&str]] = &[
     &["action"],
     &["effect"],
     &["cancel_requests", "parked_logins", "pooling", "suspension"],
+    &["operator_orders"],
+    &["role_settings"],
     &["worker"],
     &["admin", "relay"],
 ];

@@ -35,8 +35,30 @@ pub(crate) enum Effect {
     Dismiss(Token, &'static str),
     /// Send a client this error, and close its connection.
     Refuse(Token, Fault),
+    /// End a client with this error, and cancel its query.
+    EndClient(Token, Fault),
     /// Close a server connection, and log the reason.
     CloseServer(Token, &'static str),
+    /// Close a server connection if it is being cleaned after its client.
+    CloseIfCleaning(Token),
+    /// Close a server connection as soon as it is not in use, and log the reason.
+    Retire(Token, &'static str),
+    /// Close a server connection that was opened under other session defaults, as soon as it is not in use.
+    RetireRedefinedServer(Token),
+    /// Close a connection that listens, once its replacement has taken over, and log the reason.
+    ReplaceListener(Token, &'static str),
+    /// Apply PAUSE or RESUME, whichever is in force, to this pool.
+    ApplyOrders(PoolId),
+    /// Close the outdated servers of a pool as soon as they are not in use.
+    RetireOutdated(PoolId),
+    /// Close the servers of a pool that were opened under other session defaults, as soon as they are not in use.
+    RetireRedefined(PoolId),
+    /// Release the servers of a pool that clients keep without need.
+    ReleaseKept(PoolId),
+    /// Open servers for the clients of a pool that bypass its limits and have waited for the end of a pause.
+    ServeHeldClients(PoolId),
+    /// Answer a console client that waits, if what it waits for has happened.
+    CheckConsole(Token),
     /// End the command that a console client waits for.
     EndConsoleCommand(Token),
     /// Take a client's request out of the queue, and answer it with an error.

@@ -22,6 +22,7 @@ pub use prepared::{Prepared, Version};
 pub use replies::{Front, Replies};
 pub use request::{InternalQuery, Request};
 pub use server::{Duty, Server, Unnamed};
+pub(crate) use server::{OUTDATED, REDEFINED};
 pub use session::{
     CatalogRows, InspectionAnswers, SIGNALS, Sequences, ServerSession, UnexplainedParameters,
 };

@@ -120,7 +120,7 @@ impl Worker {
         if self.shutdown == Some(Shutdown::WaitForServers) {
             return;
         }
-        let held = self.tokens(|conn| match conn {
+        let held = self.table.tokens(|conn| match conn {
             Conn::Client(client) => {
                 client.pool == Some(id)
                     && client.is_past_limits()

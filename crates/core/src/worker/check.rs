@@ -3,10 +3,10 @@
 use pgweir_config::{PoolMode, Settings};
 use pgweir_wire::MessageWriter;
 
-use super::{Worker, loan::enter, operator_orders::OUTDATED};
+use super::{Worker, loan::enter};
 use crate::{
     Action, Actions, Time, Token,
-    backend::{Duty, InternalQuery, Phase},
+    backend::{Duty, InternalQuery, OUTDATED, Phase},
     fault::Fault,
     frontend::ClientDuty,
 };

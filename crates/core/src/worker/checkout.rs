@@ -13,6 +13,7 @@ use crate::{
     fault::Fault,
     frontend::{Client, ClientDuty},
     pool::{PoolId, Waiter},
+    role_settings::is_redefined,
     session::{Class, discards_plans},
 };
 
@@ -135,7 +136,7 @@ impl Worker {
         if let Some(login) = client.login.take() {
             return self.serve_lookup(server, waiter.client, login, now, out);
         }
-        if at_login && self.is_redefined(server) {
+        if at_login && self.table.server(server).is_some_and(|it| is_redefined(it)) {
             let pool = self.table.client(waiter.client).and_then(|own| own.pool);
             if let Some(pool) = pool {
                 self.wait(waiter.client, pool, true, now, out);

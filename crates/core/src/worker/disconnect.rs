@@ -134,6 +134,14 @@ impl Worker {
         }
     }
 
+    /// Closes a server that is being cleaned after its client.
+    pub(crate) fn close_if_cleaning(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let server = self.table.server(conn);
+        if server.is_some_and(|server| server.is_cleaning()) {
+            self.close_server(conn, "unclean server", now, out);
+        }
+    }
+
     fn disconnect_client(&mut self, conn: Token, now: Time, out: &mut Actions) {
         out.list.push(Action::Close(conn));
         self.forget_client(conn, now, out);

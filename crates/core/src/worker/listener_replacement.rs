@@ -14,10 +14,10 @@ use std::sync::Arc;
 
 use pgweir_wire::MessageWriter;
 
-use super::{Worker, operator_orders::OUTDATED};
+use super::Worker;
 use crate::{
     Actions, Time, Token,
-    backend::{Duty, InternalQuery},
+    backend::{Duty, InternalQuery, OUTDATED},
     listen::{ListenerKey, Notification},
 };
 
@@ -94,6 +94,19 @@ impl Worker {
             self.schedule(now);
         }
         is_successor || is_listening
+    }
+
+    /// Closes an outdated listener, now or when its replacement has taken over.
+    pub(super) fn replace_listener(
+        &mut self,
+        conn: Token,
+        why: &'static str,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        if !self.is_succeeded(conn, why, now) {
+            self.close_server(conn, why, now, out);
+        }
     }
 
     /// Opens replacements for outdated listeners.

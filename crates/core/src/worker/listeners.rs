@@ -6,10 +6,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use pgweir_wire::{HEADER_LEN, MessageWriter, Report, tag::backend};
 
-use super::{Worker, listener_replacement::ReplacementListener, operator_orders::OUTDATED};
+use super::{Worker, listener_replacement::ReplacementListener};
 use crate::{
     Action, Actions, Level, SharedPool, Time, Token, WorkerId,
-    backend::{Duty, Expected, InternalQuery, Request, Step},
+    backend::{Duty, Expected, InternalQuery, OUTDATED, Request, Step},
     fault::Words,
     listen::{Channel, ListenerChannels, ListenerKey, Message, Notification, Question},
     mail::Mail,

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use pgweir_config::PoolMode;
 
-use super::{Worker, role_settings::REDEFINED};
+use super::Worker;
 use crate::{
     Actions, Level, Time, Token, WorkerId,
-    backend::{Duty, Server},
+    backend::{Duty, REDEFINED, Server},
     connections::Conn,
+    effect::Effect,
     pool::{PoolId, PoolKey},
     pooling::LocalPool,
 };
@@ -45,7 +46,9 @@ impl Worker {
                 End::Idle(conn) if self.is_kept_for_min(conn) => {}
                 End::Idle(conn) => self.close_server(conn, "server idle timeout", now, out),
                 End::Old(conn) => self.close_server(conn, "server lifetime over", now, out),
-                End::Kept(conn) => self.retire(conn, "server lifetime over", now, out),
+                End::Kept(conn) => {
+                    self.carry_out([Effect::Retire(conn, "server lifetime over")], now, out)
+                }
                 End::Outdated(conn) => self.close_if_outdated(conn, now, out),
                 End::Soon(conn) => self.open_successor(conn, now, out),
             }

@@ -16,6 +16,7 @@ mod diagnosis;
 mod discard;
 mod disconnect;
 mod early;
+mod effects;
 mod exclusive_server;
 mod handover_in;
 mod handover_out;
@@ -29,10 +30,8 @@ mod login_failure;
 mod lookup;
 mod maintenance;
 mod notification_forwarding;
-mod operator_orders;
 mod pins;
 mod release;
-mod role_settings;
 mod scheduling;
 mod server_handover;
 mod server_loss;
@@ -53,18 +52,20 @@ use std::sync::Arc;
 use pgweir_auth::scram::DerivedKeys;
 
 pub use self::handover_in::TakenOverClient;
-pub(crate) use self::{early::send_early, listeners::Listeners, pins::pins_of, server_loss::Loss};
+pub(crate) use self::{
+    early::send_early, effects::Parts, listeners::Listeners, pins::pins_of, server_loss::Loss,
+};
 use crate::{
     Action, Actions, Address, Closed, ConnectError, Control, Directory, Peer, ReadMode, SharedPool,
     Shutdown, Snapshot, Time, TlsFacts, Token, WorkerId,
     backend::{Duty, Server},
     cancel_requests::{self, CancelRequests},
     connections::{Conn, Connections},
-    effect::{Effect, Env},
     fault::Fault,
     frontend::ClientDuty,
     listen::ChannelClients,
     mail::Mail,
+    operator_orders,
     parked_logins::{self, ParkedLogins},
     pool::{Notes, PoolId},
     pooling::{self, LocalPool, LocalPools},
@@ -119,16 +120,6 @@ pub struct Worker {
     pub(crate) past: Stats,
     /// Counts of logins and TLS handshakes by result.
     pub(crate) logins: Logins,
-}
-
-/// Mutable references to a worker's parts, for modules that own their state.
-pub(crate) struct Parts<'w> {
-    pub(crate) env: Env<'w>,
-    pub(crate) connections: &'w mut Connections,
-    pub(crate) pools: &'w mut LocalPools,
-    pub(crate) cancel_requests: &'w mut CancelRequests,
-    pub(crate) parked_logins: &'w mut ParkedLogins,
-    pub(crate) suspension: &'w mut Suspension,
 }
 
 impl Worker {
@@ -430,7 +421,10 @@ impl Worker {
             Mail::ConsoleRound(round) => self.continue_round(*round, now, out),
             Mail::OperatorOrders => self.apply_operator_orders(now, out),
             Mail::Names { console, names } => self.console_names(console, names, now, out),
-            Mail::AddressesGone { host, gone } => self.retire_servers_at(&host, &gone, now, out),
+            Mail::AddressesGone { host, gone } => {
+                let effects = operator_orders::retire_servers_at(&self.table, &host, &gone);
+                self.carry_out(effects, now, out);
+            }
             Mail::Awaited(console) => self.console_awaited(console, now, out),
             Mail::Config(snapshot) => self.reconfigure(snapshot, now, out),
             Mail::Configured { console, outcome } => {
@@ -453,9 +447,9 @@ impl Worker {
         // The flag is about the list of the previous worker.
         server.session.is_listed = false;
         self.local_pool(&server.shared, now).servers += 1;
+        server.retire_if_outdated();
         let token = self.table.insert(Conn::Server(server));
         self.schedule(now);
-        self.check_epoch(token);
         self.suspension.add(token);
         out.read(token, ReadMode::Deliver);
         match destined {
@@ -483,51 +477,18 @@ impl Worker {
         }
     }
 
-    /// Carries out what one module wants another module to do.
-    pub(crate) fn carry_out(
-        &mut self,
-        effects: impl IntoIterator<Item = Effect>,
-        now: Time,
-        out: &mut Actions,
-    ) {
-        for effect in effects {
-            match effect {
-                Effect::Dismiss(client, why) => self.close_client(client, why, now, out),
-                Effect::Refuse(client, fault) => self.refuse(client, &fault, now, out),
-                Effect::CloseServer(server, why) => self.close_server(server, why, now, out),
-                Effect::EndConsoleCommand(client) => self.cancel_console(client, now, out),
-                Effect::DiscardRequest(client) => self.discard_request(client, now, out),
-                Effect::Settle(server) => self.release_if_done(server, now, out),
-                Effect::GoOnCleaning(server) => self.continue_cleaning(server, now, out),
-                Effect::EndSearch(search) => {
-                    pooling::end_search(&self.parts(now).env, *search, out);
-                }
-                Effect::FreeKeptServers(pool) => self.free_kept(pool, now, out),
-                Effect::GoOnSearching(search) => {
-                    let parts = self.parts(now);
-                    parts
-                        .pools
-                        .go_on_searching(&parts.env, parts.connections, *search, out);
-                }
-            }
-        }
-    }
-
-    /// Splits the worker into the modules that own their state, their connections, and their environment.
-    pub(crate) fn parts(&mut self, now: Time) -> Parts<'_> {
-        Parts {
-            env: Env {
-                worker: self.id,
-                directory: &self.directory,
-                snapshot: &self.snapshot,
-                now,
-            },
-            connections: &mut self.table,
-            pools: &mut self.pools,
-            cancel_requests: &mut self.cancel_requests,
-            parked_logins: &mut self.parked_logins,
-            suspension: &mut self.suspension,
-        }
+    /// Applies the operators' orders, after they have changed.
+    pub(crate) fn apply_operator_orders(&mut self, now: Time, out: &mut Actions) {
+        self.dispatch(now, out, |parts, out| {
+            let Parts {
+                env,
+                connections,
+                pools,
+                suspension,
+                ..
+            } = parts;
+            operator_orders::apply(&env, connections, pools, suspension, out)
+        });
     }
 
     /// Handles the end of a connection that carries a cancel request, or its failure to open.

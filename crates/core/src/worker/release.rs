@@ -214,7 +214,7 @@ impl Worker {
             }
             Some(pool) if pool.paused => {
                 let database = pool.shared.key.database.clone();
-                if self.is_paused(true, &database) {
+                if self.directory.operator().is_halted(&database) {
                     return self.close_server(conn, "pause mode", now, out);
                 }
                 self.offer(conn, pool_id, now, out);

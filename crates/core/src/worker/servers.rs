@@ -13,6 +13,7 @@ use crate::{
     backend::{Credentials, Duty, LoginError, Progress, Server, ServerLogin},
     connections::Conn,
     listen::ListenerKey,
+    operator_orders,
     pool::{Above, Connecting, Opening},
     shared_pool::{Failure, ServerParameters},
 };
@@ -484,7 +485,7 @@ impl Worker {
             holders.remove(&server.endpoint, key.pid, &server.holder);
         }
         if server.listens.is_none() {
-            self.count_closed(&server.shared, server.epoch, out);
+            operator_orders::count_closed(&self.directory, &server.shared, server.epoch, out);
         }
         if let Some(pool) = self.pool(server.pool()) {
             pool.servers -= 1;

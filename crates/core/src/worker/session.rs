@@ -5,10 +5,10 @@ use std::sync::{Arc, atomic::Ordering};
 
 use pgweir_wire::MessageWriter;
 
-use super::{Worker, checkout::begin, loan::enter, role_settings::REDEFINED};
+use super::{Worker, checkout::begin, loan::enter};
 use crate::{
     Action, Actions, SharedPool, Source, Time, Token,
-    backend::{InternalQuery, Phase, Sequences, Server},
+    backend::{InternalQuery, Phase, REDEFINED, Sequences, Server},
     frontend::{Client, ClientDuty},
     session::{Context, Settings, SettingsTable, Startup, is_identity, login_plan, plan, shown},
 };

@@ -5,16 +5,17 @@ use std::sync::Arc;
 
 use pgweir_config::PoolMode;
 
-use super::{Worker, operator_orders::is_server_of};
+use super::Worker;
 use crate::{
-    Action, Actions, Shutdown, Snapshot, Time, Token, WorkerId, connections::Conn, directory,
+    Action, Actions, Shutdown, Snapshot, Time, Token, connections::Conn, directory, effect::Effect,
     fault::Fault, frontend::ClientDuty, mail::Mail, pool::PoolId, pooling::Terms,
 };
 
 impl Worker {
     pub(crate) fn begin_shutdown(&mut self, how: Shutdown, now: Time, out: &mut Actions) {
         self.directory.operator().begin_end();
-        self.apply_suspension(now, out);
+        let parts = self.parts(now);
+        parts.suspension.obey(&parts.env, parts.connections, out);
         // A more urgent shutdown replaces a less urgent one, not the other way round.
         if self.shutdown.is_some_and(|present| present >= how) {
             return;
@@ -27,7 +28,7 @@ impl Worker {
                 pool.shared.ledger.lock().open_no_more();
             }
         }
-        let doomed = self.tokens(|conn| match conn {
+        let doomed = self.table.tokens(|conn| match conn {
             Conn::Client(client) => match (how, &client.duty) {
                 (Shutdown::Immediate, _) => true,
                 (_, ClientDuty::Waiting { at_login, .. }) => *at_login,
@@ -54,7 +55,7 @@ impl Worker {
             Shutdown::WaitForClients => {}
             Shutdown::WaitForServers => {
                 self.close_servers(false, "pause mode", now, out);
-                for id in self.pool_ids() {
+                for id in self.pools.ids() {
                     if let Some(pool) = self.pool(id) {
                         pool.clients_keep_servers = false;
                     }
@@ -88,7 +89,7 @@ impl Worker {
 
     /// Announces that the last client (or server) of the process has gone: workers that waited only for it can end.
     pub(crate) fn announce_shutdown(&self, how: Shutdown, out: &mut Actions) {
-        for to in (0..self.directory.workers()).map(|index| WorkerId(index as u8)) {
+        for to in self.directory.worker_ids() {
             if to != self.id {
                 let mail = Mail::Shutdown(how);
                 out.list.push(Action::Mail { to, mail });
@@ -97,7 +98,7 @@ impl Worker {
     }
 
     fn close_servers(&mut self, all: bool, why: &str, now: Time, out: &mut Actions) {
-        let servers = self.tokens(
+        let servers = self.table.tokens(
             |conn| matches!(conn, Conn::Server(server) if all || server.client().is_none()),
         );
         for server in servers {
@@ -163,7 +164,7 @@ impl Worker {
         self.check_after = super::check::check_after(&snapshot.config.settings);
         self.logs_scheduling = snapshot.config.settings.log_scheduling;
         self.snapshot = snapshot;
-        for id in self.pool_ids() {
+        for id in self.pools.ids() {
             self.reconfigure_pool(id, now, out);
         }
         self.schedule(now);
@@ -189,7 +190,7 @@ impl Worker {
         }
         // Nor does a failure with old passwords predict one with new passwords.
         shared.ledger.lock().allow_next_login();
-        self.retire_outdated(id, now, out);
+        self.carry_out([Effect::RetireOutdated(id)], now, out);
         // All workers share the limits, and another worker may already have a newer configuration.
         let newest = self.directory.snapshot();
         let entry = Terms::of(&shared, &newest).entry.unwrap_or(entry);
@@ -213,7 +214,7 @@ impl Worker {
     /// Removes the pool of a database that is no longer configured.
     fn remove_pool(&mut self, id: PoolId, now: Time, out: &mut Actions) {
         let of_pool = |conn: &Conn| matches!(conn, Conn::Client(client) if client.pool == Some(id));
-        for client in self.tokens(of_pool) {
+        for client in self.table.tokens(of_pool) {
             self.refuse(client, &Fault::DatabaseRemoved, now, out);
         }
         self.retire_servers(id, "database removed", now, out);
@@ -221,7 +222,7 @@ impl Worker {
 
     /// Marks servers for a reset when they become free: in session mode, clients have left session state on them.
     fn reset_when_free(&mut self, id: PoolId) {
-        for conn in self.tokens(|conn| is_server_of(conn, id)) {
+        for conn in self.table.tokens(|conn| conn.is_server_of(id)) {
             if let Some(server) = self.table.server(conn) {
                 server.needs_reset |= server.client().is_some();
             }
@@ -230,8 +231,8 @@ impl Worker {
 
     /// Closes a pool's idle servers now, and the others as they become free.
     fn retire_servers(&mut self, id: PoolId, why: &'static str, now: Time, out: &mut Actions) {
-        for conn in self.tokens(|conn| is_server_of(conn, id)) {
-            self.retire(conn, why, now, out);
+        for conn in self.table.tokens(|conn| conn.is_server_of(id)) {
+            self.carry_out([Effect::Retire(conn, why)], now, out);
         }
     }
 }

@@ -1,0 +1,123 @@
+//! The worker lends its parts to the module that handles an event ([`Parts`]), and carries out the effects that the
+//! module returns.
+
+use super::Worker;
+use crate::{
+    Actions, Time,
+    cancel_requests::CancelRequests,
+    connections::Connections,
+    effect::{Effect, Env},
+    operator_orders,
+    parked_logins::ParkedLogins,
+    pooling,
+    pooling::LocalPools,
+    role_settings,
+    suspension::Suspension,
+};
+
+/// Mutable references to a worker's parts, for modules that own their state.
+pub(crate) struct Parts<'w> {
+    pub(crate) env: Env<'w>,
+    pub(crate) connections: &'w mut Connections,
+    pub(crate) pools: &'w mut LocalPools,
+    pub(crate) cancel_requests: &'w mut CancelRequests,
+    pub(crate) parked_logins: &'w mut ParkedLogins,
+    pub(crate) suspension: &'w mut Suspension,
+}
+
+impl Worker {
+    /// Carries out what one module wants another module to do.
+    pub(crate) fn carry_out(
+        &mut self,
+        effects: impl IntoIterator<Item = Effect>,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        for effect in effects {
+            match effect {
+                Effect::Dismiss(client, why) => self.close_client(client, why, now, out),
+                Effect::Refuse(client, fault) => self.refuse(client, &fault, now, out),
+                Effect::CloseServer(server, why) => self.close_server(server, why, now, out),
+                Effect::EndClient(client, fault) => self.end_client(client, &fault, now, out),
+                Effect::CloseIfCleaning(server) => self.close_if_cleaning(server, now, out),
+                Effect::Retire(server, why) => {
+                    let parts = self.parts(now);
+                    let effect =
+                        operator_orders::retire(&parts.env, parts.connections, server, why);
+                    self.carry_out(effect, now, out);
+                }
+                Effect::RetireRedefinedServer(server) => {
+                    let effect = role_settings::retire_server(&mut self.table, server);
+                    self.carry_out(effect, now, out);
+                }
+                Effect::ReplaceListener(server, why) => {
+                    self.replace_listener(server, why, now, out)
+                }
+                Effect::ApplyOrders(pool) => self.dispatch(now, out, |parts, out| {
+                    operator_orders::apply_to_pool(
+                        &parts.env,
+                        parts.connections,
+                        parts.pools,
+                        pool,
+                        out,
+                    )
+                }),
+                Effect::RetireOutdated(pool) => {
+                    let effects =
+                        operator_orders::retire_outdated(&self.table, &mut self.pools, pool);
+                    self.carry_out(effects, now, out);
+                }
+                Effect::RetireRedefined(pool) => {
+                    let effects =
+                        role_settings::retire_redefined(&self.table, &mut self.pools, pool);
+                    self.carry_out(effects, now, out);
+                }
+                Effect::ReleaseKept(pool) => self.release_kept(pool, now, out),
+                Effect::ServeHeldClients(pool) => self.release_held(pool, now, out),
+                Effect::CheckConsole(console) => self.console_awaited(console, now, out),
+                Effect::EndConsoleCommand(client) => self.cancel_console(client, now, out),
+                Effect::DiscardRequest(client) => self.discard_request(client, now, out),
+                Effect::Settle(server) => self.release_if_done(server, now, out),
+                Effect::GoOnCleaning(server) => self.continue_cleaning(server, now, out),
+                Effect::EndSearch(search) => {
+                    pooling::end_search(&self.parts(now).env, *search, out);
+                }
+                Effect::FreeKeptServers(pool) => self.free_kept(pool, now, out),
+                Effect::GoOnSearching(search) => {
+                    let parts = self.parts(now);
+                    parts
+                        .pools
+                        .go_on_searching(&parts.env, parts.connections, *search, out);
+                }
+            }
+        }
+    }
+
+    /// Passes an event to a module, and carries out the effects that the module returns.
+    pub(crate) fn dispatch<Effects: IntoIterator<Item = Effect>>(
+        &mut self,
+        now: Time,
+        out: &mut Actions,
+        event: impl FnOnce(Parts<'_>, &mut Actions) -> Effects,
+    ) {
+        let effects = event(self.parts(now), out);
+        self.carry_out(effects, now, out);
+    }
+
+    /// Splits the worker into the modules that own their state, their connections, and their environment.
+    pub(crate) fn parts(&mut self, now: Time) -> Parts<'_> {
+        Parts {
+            env: Env {
+                worker: self.id,
+                directory: &self.directory,
+                snapshot: &self.snapshot,
+                now,
+            },
+            connections: &mut self.table,
+            pools: &mut self.pools,
+            cancel_requests: &mut self.cancel_requests,
+            parked_logins: &mut self.parked_logins,
+            suspension: &mut self.suspension,
+        }
+    }
+}
