@@ -37,7 +37,7 @@ const LAYERS: &[&[&str]] = &[
     &["effect"],
     &["cancel_requests", "parked_logins", "pooling", "suspension"],
     &["operator_orders"],
-    &["role_settings"],
+    &["reconfiguration", "role_settings", "shutdown"],
     &["worker"],
     &["admin", "relay"],
 ];

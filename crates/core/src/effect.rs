@@ -1,7 +1,9 @@
 //! What a module of the worker gets with each event ([`Env`]), and what it asks other modules to do ([`Effect`]).
 
+use std::sync::Arc;
+
 use crate::{
-    Action, Actions, Search, Time, Token, WorkerId,
+    Action, Actions, Search, SharedPool, Time, Token, WorkerId,
     directory::{Directory, Snapshot},
     fault::Fault,
     mail::Mail,
@@ -33,6 +35,8 @@ impl Env<'_> {
 pub(crate) enum Effect {
     /// Close a client's connection, and log the reason.
     Dismiss(Token, &'static str),
+    /// Close a client's connection without an error, and log this one as the reason.
+    DismissFor(Token, Fault),
     /// Send a client this error, and close its connection.
     Refuse(Token, Fault),
     /// End a client with this error, and cancel its query.
@@ -49,6 +53,14 @@ pub(crate) enum Effect {
     ReplaceListener(Token, &'static str),
     /// Apply PAUSE or RESUME, whichever is in force, to this pool.
     ApplyOrders(PoolId),
+    /// Apply the configured limits of this pool.
+    ApplyLimits(PoolId),
+    /// Find out anew whether the clients of this pool keep their servers (`share_after`).
+    UpdateSharing(Arc<SharedPool>),
+    /// Place each idle server of a pool again: there may be too many now.
+    PlaceIdleAgain(PoolId),
+    /// Lend, keep or close a server that has become free.
+    PlaceServer(Token),
     /// Close the outdated servers of a pool as soon as they are not in use.
     RetireOutdated(PoolId),
     /// Close the servers of a pool that were opened under other session defaults, as soon as they are not in use.

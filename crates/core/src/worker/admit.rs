@@ -51,7 +51,7 @@ impl Worker {
         if self.directory.operator().is_disabled(&request.database) {
             return Err(Fault::DatabaseDisabled(request.database));
         }
-        if self.shutdown.is_some() {
+        if self.shutdown.is_on() {
             return Err(Fault::ShuttingDown);
         }
         self.grant_exclusive_server(conn, &mut request, out)?;

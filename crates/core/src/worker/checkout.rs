@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::{Worker, loan::enter, scheduling::Decision};
 use crate::{
-    Action, Actions, ReadMode, Shutdown, Time, Token,
+    Action, Actions, ReadMode, Time, Token,
     backend::{InternalQuery, Phase, Server},
     connections::Conn,
     fault::Fault,
@@ -71,7 +71,7 @@ impl Worker {
         now: Time,
         out: &mut Actions,
     ) {
-        if self.shutdown == Some(Shutdown::WaitForServers) {
+        if self.shutdown.waits_for_servers() {
             return self.refuse(conn, &Fault::ServersShutDown, now, out);
         }
         let worker = self.id;

@@ -2,7 +2,7 @@
 
 use super::Worker;
 use crate::{
-    Actions, Replication, Shutdown, Time, Token,
+    Actions, Replication, Time, Token,
     backend::Server,
     connections::Conn,
     fault::Fault,
@@ -29,7 +29,7 @@ impl Worker {
                 passed(client.request_at, limit.0).then_some(Fault::ClientIdle)
             }
             ClientDuty::Waiting { .. } | ClientDuty::Opening(_)
-                if self.shutdown == Some(Shutdown::WaitForServers) =>
+                if self.shutdown.waits_for_servers() =>
             {
                 Some(Fault::ServersShutDown)
             }

@@ -15,6 +15,7 @@ use crate::{
     fault::Fault,
     frontend::{Client, ClientDuty},
     session::Class,
+    shutdown,
     stats::LoginResult,
     takeover::ListenNote,
 };
@@ -164,7 +165,7 @@ impl Worker {
         self.directory
             .client_left(client.names.as_deref(), client.is_parked());
         if client.pool.is_some() && self.directory.stays_no_more() {
-            self.announce_shutdown(Shutdown::WaitForClients, out);
+            shutdown::announce(self.id, &self.directory, Shutdown::WaitForClients, out);
         }
         let mut had = AbandonedSession {
             mid_message: !client.stream.is_at_boundary(),

@@ -11,7 +11,8 @@ use crate::{
     parked_logins::ParkedLogins,
     pooling,
     pooling::LocalPools,
-    role_settings,
+    reconfiguration, role_settings,
+    shutdown::ShutdownState,
     suspension::Suspension,
 };
 
@@ -23,6 +24,7 @@ pub(crate) struct Parts<'w> {
     pub(crate) cancel_requests: &'w mut CancelRequests,
     pub(crate) parked_logins: &'w mut ParkedLogins,
     pub(crate) suspension: &'w mut Suspension,
+    pub(crate) shutdown: &'w mut ShutdownState,
 }
 
 impl Worker {
@@ -36,6 +38,9 @@ impl Worker {
         for effect in effects {
             match effect {
                 Effect::Dismiss(client, why) => self.close_client(client, why, now, out),
+                Effect::DismissFor(client, fault) => {
+                    self.close_client(client, &fault.to_string(), now, out);
+                }
                 Effect::Refuse(client, fault) => self.refuse(client, &fault, now, out),
                 Effect::CloseServer(server, why) => self.close_server(server, why, now, out),
                 Effect::EndClient(client, fault) => self.end_client(client, &fault, now, out),
@@ -62,6 +67,15 @@ impl Worker {
                         out,
                     )
                 }),
+                Effect::ApplyLimits(pool) => self.dispatch(now, out, |parts, out| {
+                    reconfiguration::apply_limits(&parts.env, parts.pools, pool, out)
+                }),
+                Effect::UpdateSharing(pool) => self.update_sharing(&pool, now, out),
+                Effect::PlaceIdleAgain(pool) => {
+                    let effects = self.pools.place_idle_again(pool);
+                    self.carry_out(effects, now, out);
+                }
+                Effect::PlaceServer(server) => self.place_server(server, now, out),
                 Effect::RetireOutdated(pool) => {
                     let effects =
                         operator_orders::retire_outdated(&self.table, &mut self.pools, pool);
@@ -118,6 +132,7 @@ impl Worker {
             cancel_requests: &mut self.cancel_requests,
             parked_logins: &mut self.parked_logins,
             suspension: &mut self.suspension,
+            shutdown: &mut self.shutdown,
         }
     }
 }

@@ -16,6 +16,7 @@ use super::Worker;
 use crate::{
     Action, Actions, Control, SharedPool, Time, Token,
     connections::Conn,
+    effect::Effect,
     fault::Fault,
     frontend::{Client, ClientDuty},
     pool::PoolId,
@@ -302,7 +303,7 @@ impl Worker {
             ledger.is_above_size()
         };
         if is_above {
-            self.place_idle_again(id, now, out);
+            self.carry_out([Effect::PlaceIdleAgain(id)], now, out);
         }
     }
 

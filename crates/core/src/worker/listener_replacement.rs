@@ -127,7 +127,7 @@ impl Worker {
             }
             let (shared, endpoint) = (Arc::clone(&server.shared), Arc::clone(&server.endpoint));
             let terms = self.terms_of_login(&shared, now);
-            if terms.is_none_or(|(new, _)| new != endpoint) || self.shutdown.is_some() {
+            if terms.is_none_or(|(new, _)| new != endpoint) || self.shutdown.is_on() {
                 self.close_server(conn, OUTDATED, now, out);
                 continue;
             }

@@ -132,7 +132,7 @@ impl Worker {
     ) -> Option<Token> {
         let of_pool = self.listeners.keys().filter(|other| other.pool == key.pool);
         if of_pool.count() >= self.snapshot.config.settings.max_listeners as usize
-            || self.shutdown.is_some()
+            || self.shutdown.is_on()
         {
             return None;
         }

@@ -19,6 +19,7 @@ use crate::{
     mail::Mail,
     pool::PoolKey,
     session::{Settings, plan},
+    shutdown,
 };
 
 /// Microseconds that a server may take to answer where logins have no time limit.
@@ -58,7 +59,7 @@ impl Worker {
             }
             return Ok(Looked::Known);
         }
-        if self.shutdown.is_some() {
+        if self.shutdown.is_on() {
             return Err(Fault::ShuttingDown);
         }
         self.ask_database(conn, question, now, out)?;
@@ -204,7 +205,7 @@ impl Worker {
             pool.empty_since = now;
         }
         if self.directory.stays_no_more() {
-            self.announce_shutdown(Shutdown::WaitForClients, out);
+            shutdown::announce(self.id, &self.directory, Shutdown::WaitForClients, out);
         }
         let keeping = self.cache_limits();
         let question = self.login(conn).and_then(|login| match &login.stage {

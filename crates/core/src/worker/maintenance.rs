@@ -157,7 +157,7 @@ impl Worker {
                 self.deliver(notes, &shared, out);
                 self.offer_kept_servers(id, now, out);
             }
-            if keeps_min && self.shutdown.is_none() {
+            if keeps_min && !self.shutdown.is_on() {
                 loop {
                     let notes = shared.ledger.lock().fill(self.id, now);
                     let is_enough = notes.open.is_none();
@@ -175,7 +175,7 @@ impl Worker {
     /// Creates the pools of databases with a forced user, which are kept filled from the start. The first worker
     /// does that.
     fn make_forced_pools(&mut self, now: Time) {
-        if self.id != WorkerId(0) || self.shutdown.is_some() {
+        if self.id != WorkerId(0) || self.shutdown.is_on() {
             return;
         }
         let snapshot = Arc::clone(&self.snapshot);

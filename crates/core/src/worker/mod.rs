@@ -40,7 +40,6 @@ mod session;
 mod session_state;
 mod settle;
 mod sharing;
-mod shutdown;
 mod signal;
 mod sql_statements;
 mod timers;
@@ -57,7 +56,7 @@ pub(crate) use self::{
 };
 use crate::{
     Action, Actions, Address, Closed, ConnectError, Control, Directory, Peer, ReadMode, SharedPool,
-    Shutdown, Snapshot, Time, TlsFacts, Token, WorkerId,
+    Snapshot, Time, TlsFacts, Token, WorkerId,
     backend::{Duty, Server},
     cancel_requests::{self, CancelRequests},
     connections::{Conn, Connections},
@@ -69,7 +68,9 @@ use crate::{
     parked_logins::{self, ParkedLogins},
     pool::{Notes, PoolId},
     pooling::{self, LocalPool, LocalPools},
+    reconfiguration,
     session::Bindings,
+    shutdown::ShutdownState,
     stats::{Logins, Periods, Stats},
     suspension::Suspension,
 };
@@ -105,10 +106,7 @@ pub struct Worker {
     pub(crate) began: Option<Time>,
     /// The statistics of the console.
     pub(crate) console_stats: Periods,
-    pub(crate) shutdown: Option<Shutdown>,
-    pub(crate) finished: bool,
-    /// Whether the last server connection has gone, and none will follow.
-    pub(crate) served: bool,
+    pub(crate) shutdown: ShutdownState,
     pub(crate) suspension: Suspension,
     /// Set while clients are handed over to the new process (online restart).
     pub(crate) handover_out: Option<Box<handover_out::HandoverOut>>,
@@ -148,9 +146,7 @@ impl Worker {
             period: 0,
             began: None,
             console_stats: Periods::default(),
-            shutdown: None,
-            finished: false,
-            served: false,
+            shutdown: ShutdownState::default(),
             suspension: Suspension::default(),
             handover_out: None,
             forwarded_clients: notification_forwarding::ForwardedClients::default(),
@@ -435,7 +431,15 @@ impl Worker {
             Mail::Count => out
                 .list
                 .push(Action::Control(Control::Counted(self.counted()))),
-            Mail::Shutdown(how) => self.begin_shutdown(how, now, out),
+            Mail::Shutdown(how) => {
+                self.directory.operator().begin_end();
+                self.dispatch(now, out, |parts, out| {
+                    parts.suspension.obey(&parts.env, parts.connections, out);
+                    parts
+                        .shutdown
+                        .begin(&parts.env, parts.connections, parts.pools, how, out)
+                });
+            }
         }
         self.check_shutdown(now, out);
     }
@@ -458,6 +462,32 @@ impl Worker {
         }
         self.check_shutdown(now, out);
         token
+    }
+
+    /// Ends an event: freezes connections at SUSPEND, hands clients over, and checks whether a shutdown is complete.
+    #[inline]
+    pub(crate) fn check_shutdown(&mut self, now: Time, out: &mut Actions) {
+        if self.suspension.is_on() {
+            let parts = self.parts(now);
+            parts.suspension.check(&parts.env, parts.connections, out);
+        }
+        if self.handover_out.is_some() {
+            self.hand_over_if_quiet(now, out);
+        }
+        if self.shutdown.is_on() {
+            let parts = self.parts(now);
+            parts.shutdown.check(&parts.env, parts.connections, out);
+        }
+    }
+
+    /// Applies a new configuration.
+    pub(crate) fn reconfigure(&mut self, snapshot: Arc<Snapshot>, now: Time, out: &mut Actions) {
+        self.check_after = check::check_after(&snapshot.config.settings);
+        self.logs_scheduling = snapshot.config.settings.log_scheduling;
+        self.snapshot = snapshot;
+        self.dispatch(now, out, |parts, _| {
+            reconfiguration::apply(&parts.env, parts.connections, parts.pools)
+        });
     }
 
     /// Handles the timers that are due at [`Worker::next_tick`].

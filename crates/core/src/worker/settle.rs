@@ -17,7 +17,7 @@ use pgweir_wire::MessageWriter;
 
 use super::{Worker, pins::uncount_kept};
 use crate::{
-    Actions, Shutdown, Time, Token,
+    Actions, Time, Token,
     backend::{Duty, InternalQuery, Phase, Server, Settling},
     connections::Conn,
     pool::{PoolId, Wanted},
@@ -103,7 +103,7 @@ impl Worker {
     /// Returns whether a client waits for a server of this one's pool, or the pool drains.
     fn wanted(&mut self, server_conn: Token, now: Time) -> Wanted {
         let worker = self.id;
-        let departs = self.hands_clients_over() || self.shutdown == Some(Shutdown::WaitForServers);
+        let departs = self.hands_clients_over() || self.shutdown.waits_for_servers();
         let Some(server) = self.table.server(server_conn) else {
             return Wanted::No;
         };
