@@ -18,6 +18,7 @@ use crate::{
     effect::{Effect, Env, wake_waiting_consoles},
     fault::Fault,
     frontend::ClientDuty,
+    listeners::Listeners,
     mail::Mail,
     pool::PoolId,
     pooling::{self, LocalPools},
@@ -123,14 +124,16 @@ fn retire_all(servers: Vec<Token>) -> Vec<Effect> {
 pub(crate) fn retire(
     env: &Env<'_>,
     connections: &mut Connections,
+    listeners: &Listeners,
     conn: Token,
     why: &'static str,
 ) -> Option<Effect> {
     let server = connections.server(conn)?;
     server.retire = Some(why);
-    if server.listens.is_some() {
-        return Some(Effect::ReplaceListener(conn, why));
+    if server.listens.is_some() && listeners.stays_until_replaced(connections, conn, why, env.now) {
+        return None;
     }
+    let server = connections.server(conn)?;
     match (server.owner, server.client()) {
         // This server would never become free.
         (Some(owner), Some(_)) => Some(Effect::EndClient(owner, Fault::DatabaseChanged)),

@@ -218,6 +218,17 @@ impl Server {
         has_read
     }
 
+    /// Returns the server's name for the log.
+    #[must_use]
+    pub fn subject(&self) -> String {
+        let key = &self.shared.key;
+        let at = match self.addresses {
+            Some((_, Address::Tcp(remote))) => remote.to_string(),
+            _ => self.endpoint.to_string(),
+        };
+        format!("S-{:#x}: {}/{}@{at}", self.id, key.database, key.user)
+    }
+
     /// Returns the id of the pool.
     #[must_use]
     #[inline]

@@ -5,8 +5,10 @@ use super::Worker;
 use crate::{
     Actions, Time,
     cancel_requests::CancelRequests,
+    client_listen::ListeningClients,
     connections::Connections,
     effect::{Effect, Env},
+    listeners::Listeners,
     operator_orders,
     parked_logins::ParkedLogins,
     pooling,
@@ -22,6 +24,8 @@ pub(crate) struct Parts<'w> {
     pub(crate) connections: &'w mut Connections,
     pub(crate) pools: &'w mut LocalPools,
     pub(crate) cancel_requests: &'w mut CancelRequests,
+    pub(crate) listening_clients: &'w mut ListeningClients,
+    pub(crate) listeners: &'w mut Listeners,
     pub(crate) parked_logins: &'w mut ParkedLogins,
     pub(crate) suspension: &'w mut Suspension,
     pub(crate) shutdown: &'w mut ShutdownState,
@@ -45,18 +49,18 @@ impl Worker {
                 Effect::CloseServer(server, why) => self.close_server(server, why, now, out),
                 Effect::EndClient(client, fault) => self.end_client(client, &fault, now, out),
                 Effect::CloseIfCleaning(server) => self.close_if_cleaning(server, now, out),
-                Effect::Retire(server, why) => {
-                    let parts = self.parts(now);
-                    let effect =
-                        operator_orders::retire(&parts.env, parts.connections, server, why);
-                    self.carry_out(effect, now, out);
-                }
+                Effect::Retire(server, why) => self.dispatch(now, out, |parts, _| {
+                    let Parts {
+                        env,
+                        connections,
+                        listeners,
+                        ..
+                    } = parts;
+                    operator_orders::retire(&env, connections, listeners, server, why)
+                }),
                 Effect::RetireRedefinedServer(server) => {
                     let effect = role_settings::retire_server(&mut self.table, server);
                     self.carry_out(effect, now, out);
-                }
-                Effect::ReplaceListener(server, why) => {
-                    self.replace_listener(server, why, now, out)
                 }
                 Effect::ApplyOrders(pool) => self.dispatch(now, out, |parts, out| {
                     operator_orders::apply_to_pool(
@@ -93,6 +97,39 @@ impl Worker {
                 Effect::DiscardRequest(client) => self.discard_request(client, now, out),
                 Effect::Settle(server) => self.release_if_done(server, now, out),
                 Effect::GoOnCleaning(server) => self.continue_cleaning(server, now, out),
+                Effect::ServerFault(server, what) => self.server_fault(server, &what, now, out),
+                Effect::OpenListener(opening) => self.open_listener(*opening, now, out),
+                Effect::Equip { server, client } => drop(self.equip(server, client, now, out)),
+                Effect::RelayEarly(client, early) => {
+                    self.relay_early(client, Some(early), now, out)
+                }
+                Effect::FinishWithFence(server) => self.finish_with_fence(server, now, out),
+                Effect::FinishRequest(server) => self.finish_fenced_request(server, now, out),
+                Effect::Count(pool, counted) => {
+                    if let Some(pool) = self.pool(pool) {
+                        pool.stats.now += *counted;
+                    }
+                }
+                Effect::CountPins {
+                    client,
+                    server,
+                    pins,
+                } => {
+                    self.count_reasons(client, server, pins, now, out);
+                }
+                Effect::ForwardNotification(client, message) => {
+                    self.forward(client, &message, now, out)
+                }
+                Effect::ForwardedAnswered(question, granted) => {
+                    self.forward_answered(question, granted, now, out);
+                }
+                Effect::ForwardedLost(client, why) => {
+                    self.fail_forwarded_client(client, &why, now, out);
+                }
+                Effect::TakenOverListens(client, granted) => {
+                    self.arriving_answered(client, granted, now, out);
+                }
+                Effect::TakenOverFenced(client) => self.finish_listen_takeover(client, now, out),
                 Effect::EndSearch(search) => {
                     pooling::end_search(&self.parts(now).env, *search, out);
                 }
@@ -130,6 +167,8 @@ impl Worker {
             connections: &mut self.table,
             pools: &mut self.pools,
             cancel_requests: &mut self.cancel_requests,
+            listening_clients: &mut self.listening_clients,
+            listeners: &mut self.listeners,
             parked_logins: &mut self.parked_logins,
             suspension: &mut self.suspension,
             shutdown: &mut self.shutdown,

@@ -6,10 +6,8 @@ mod admit;
 mod authenticate;
 mod bypass;
 mod catalog;
-mod channels;
 mod check;
 mod checkout;
-mod client_listen;
 mod client_timeouts;
 mod defaults;
 mod diagnosis;
@@ -22,9 +20,6 @@ mod handover_in;
 mod handover_out;
 mod hang_up;
 mod inspection;
-mod listener_replacement;
-mod listeners;
-mod loan;
 mod login;
 mod login_failure;
 mod lookup;
@@ -51,18 +46,17 @@ use std::sync::Arc;
 use pgweir_auth::scram::DerivedKeys;
 
 pub use self::handover_in::TakenOverClient;
-pub(crate) use self::{
-    early::send_early, effects::Parts, listeners::Listeners, pins::pins_of, server_loss::Loss,
-};
+pub(crate) use self::{early::send_early, effects::Parts, pins::pins_of, server_loss::Loss};
 use crate::{
     Action, Actions, Address, Closed, ConnectError, Control, Directory, Peer, ReadMode, SharedPool,
     Snapshot, Time, TlsFacts, Token, WorkerId,
     backend::{Duty, Server},
     cancel_requests::{self, CancelRequests},
+    client_listen::{self, ListeningClients},
     connections::{Conn, Connections},
     fault::Fault,
     frontend::ClientDuty,
-    listen::ChannelClients,
+    listeners::Listeners,
     mail::Mail,
     operator_orders,
     parked_logins::{self, ParkedLogins},
@@ -86,9 +80,7 @@ pub struct Worker {
     pub(crate) cancel_requests: CancelRequests,
     /// The names of its clients' prepared statements.
     pub(crate) bindings: Bindings,
-    /// The channels that its clients listen to.
-    pub(crate) channels: ChannelClients,
-    /// The listeners that this worker owns.
+    pub(crate) listening_clients: ListeningClients,
     pub(crate) listeners: Listeners,
     pub(crate) pools: LocalPools,
     /// When the first server that is kept with its client has to be inspected.
@@ -135,7 +127,7 @@ impl Worker {
             table: Connections::with_tick((id == WorkerId(0)).then_some(Time(0))),
             cancel_requests: CancelRequests::default(),
             bindings: Bindings::default(),
-            channels: ChannelClients::default(),
+            listening_clients: ListeningClients::default(),
             listeners: Listeners::default(),
             pools: LocalPools::default(),
             check_after,
@@ -178,7 +170,7 @@ impl Worker {
         match self.table.get(conn) {
             Some(Conn::Server(server)) => match server.duty {
                 Duty::Login(_) => self.server_login_bytes(conn, bytes, now, out),
-                Duty::Listening => self.listener_bytes(conn, bytes, now, out),
+                Duty::Listening => self.listener_received(conn, bytes, now, out),
                 _ => self.relay_down(conn, bytes, now, out),
             },
             Some(Conn::Client(client)) => match client.duty {
@@ -263,7 +255,7 @@ impl Worker {
         match self.table.get(conn) {
             Some(Conn::Client(client)) => {
                 client.blocked = false;
-                let hears = client.listening.is_some();
+                let listens = client.listening.is_some();
                 if matches!(client.duty, ClientDuty::Idle) {
                     out.read(conn, ReadMode::Notify);
                 }
@@ -272,8 +264,8 @@ impl Worker {
                     self.release_if_done(server, now, out);
                 }
                 self.console_drained(conn, now, out);
-                if hears {
-                    self.send_backlog_if_idle(conn, out);
+                if listens {
+                    client_listen::send_backlog_if_idle(&mut self.table, conn, out);
                 }
             }
             Some(Conn::Server(server)) => {
@@ -381,7 +373,20 @@ impl Worker {
             }
             Mail::Diagnose(diagnosis) => self.examine(*diagnosis, now, out),
             Mail::LookUpAgain(client) => self.look_up_again(client, now, out),
-            Mail::Listen(letter) => self.handle_listen_mail(*letter, now, out),
+            Mail::ListenerRequest(request) => {
+                let parts = self.parts(now);
+                let (env, connections) = (&parts.env, parts.connections);
+                let effect = parts.listeners.handle(env, connections, *request, out);
+                self.carry_out(effect, now, out);
+            }
+            Mail::ListenerEvent(event) => {
+                let parts = self.parts(now);
+                let (env, connections) = (&parts.env, parts.connections);
+                let effects = parts
+                    .listening_clients
+                    .handle(env, connections, *event, out);
+                self.carry_out(effects, now, out);
+            }
             Mail::Failed(pool) => self.fail_waiters(&pool, now, out),
             Mail::ProcessPending(from) => parked_logins::confirm_pending_processed(from, out),
             Mail::PendingProcessed => self.count_parked(now, out),
@@ -519,6 +524,21 @@ impl Worker {
             } = parts;
             operator_orders::apply(&env, connections, pools, suspension, out)
         });
+    }
+
+    /// Handles bytes from a listener. An effect of a message is carried out before the next message is handled.
+    fn listener_received(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
+        let mut at = 0;
+        loop {
+            let parts = self.parts(now);
+            let (env, connections) = (&parts.env, parts.connections);
+            let from = (bytes, &mut at);
+            let effect = parts.listeners.received(env, connections, conn, from, out);
+            if effect.is_none() {
+                return;
+            }
+            self.carry_out(effect, now, out);
+        }
     }
 
     /// Handles the end of a connection that carries a cancel request, or its failure to open.
