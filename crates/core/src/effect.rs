@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    Action, Actions, Search, SharedPool, Time, Token, WorkerId,
+    Action, Actions, Search, Time, Token, WorkerId,
     directory::{Directory, Snapshot},
     fault::Fault,
     listen::{ListenerOpening, Question},
@@ -47,30 +47,16 @@ pub(crate) enum Effect {
     EndClient(Token, Fault),
     /// Close a server connection, and log the reason.
     CloseServer(Token, &'static str),
+    /// Do this with a pool.
+    Pool(PoolId, PoolEffect),
     /// Close a server connection if it is being cleaned after its client.
     CloseIfCleaning(Token),
     /// Close a server connection as soon as it is not in use, and log the reason.
     Retire(Token, &'static str),
     /// Close a server connection that was opened under other session defaults, as soon as it is not in use.
     RetireRedefinedServer(Token),
-    /// Apply PAUSE or RESUME, whichever is in force, to this pool.
-    ApplyOrders(PoolId),
-    /// Apply the configured limits of this pool.
-    ApplyLimits(PoolId),
-    /// Find out anew whether the clients of this pool keep their servers (`share_after`).
-    UpdateSharing(Arc<SharedPool>),
-    /// Place each idle server of a pool again: there may be too many now.
-    PlaceIdleAgain(PoolId),
     /// Lend, keep or close a server that has become free.
     PlaceServer(Token),
-    /// Close the outdated servers of a pool as soon as they are not in use.
-    RetireOutdated(PoolId),
-    /// Close the servers of a pool that were opened under other session defaults, as soon as they are not in use.
-    RetireRedefined(PoolId),
-    /// Release the servers of a pool that clients keep without need.
-    ReleaseKept(PoolId),
-    /// Open servers for the clients of a pool that bypass its limits and have waited for the end of a pause.
-    ServeHeldClients(PoolId),
     /// Answer a console client that waits, if what it waits for has happened.
     CheckConsole(Token),
     /// Close a server connection that violates the protocol; how.
@@ -83,8 +69,6 @@ pub(crate) enum Effect {
     DiscardRequest(Token),
     /// Settle or release a server connection that its client may need no longer.
     Settle(Token),
-    /// Make the servers of a pool available that clients keep without need.
-    FreeKeptServers(PoolId),
     /// Go on with a search for a server that may be closed for another pool.
     GoOnSearching(Box<Search>),
     /// End a search for a server that may be closed for another pool.
@@ -126,6 +110,29 @@ pub(crate) enum Effect {
     TakenOverFenced(Token),
     /// Go on cleaning a server connection, to which no cancel request is on its way any more.
     GoOnCleaning(Token),
+}
+
+/// What a module asks another one to do with a pool.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum PoolEffect {
+    /// Apply PAUSE or RESUME, whichever is in force, to this pool.
+    ApplyOrders,
+    /// Apply the configured limits of this pool.
+    ApplyLimits,
+    /// Place each idle server of a pool again: there may be too many now.
+    PlaceIdleAgain,
+    /// Close the outdated servers of a pool as soon as they are not in use.
+    RetireOutdated,
+    /// Close the servers of a pool that were opened under other session defaults, as soon as they are not in use.
+    RetireRedefined,
+    /// Release the servers of a pool that clients keep without need.
+    ReleaseKept,
+    /// Open servers for the clients of a pool that bypass its limits and have waited for the end of a pause.
+    ServeHeldClients,
+    /// Make the servers of a pool available that clients keep without need.
+    FreeKeptServers,
+    /// Find out anew whether the clients of this pool keep their servers (`share_after`).
+    UpdateSharing,
 }
 
 /// Wakes the consoles that wait: what they wait for may have happened.

@@ -15,7 +15,7 @@ use crate::{
     Action, Actions, Address, Directory, Endpoint, Level, SharedPool, Time, Token, WorkerId,
     backend::OUTDATED,
     connections::{Conn, Connections},
-    effect::{Effect, Env, wake_waiting_consoles},
+    effect::{Effect, Env, PoolEffect, wake_waiting_consoles},
     fault::Fault,
     frontend::ClientDuty,
     listeners::Listeners,
@@ -38,7 +38,7 @@ pub(crate) fn apply(
     for id in pools.ids() {
         effects.extend(apply_to_pool(env, connections, pools, id, out));
         effects.extend(retire_outdated(connections, pools, id));
-        effects.push(Effect::RetireRedefined(id));
+        effects.push(Effect::Pool(id, PoolEffect::RetireRedefined));
     }
     // The order that a console waits for may have been taken back.
     let waits = env.directory.operator().waits().into_iter();
@@ -68,7 +68,7 @@ pub(crate) fn apply_to_pool(
     pool.paused = paused;
     pooling::deliver(env.worker, env.directory, &notes, &shared, out);
     if !paused {
-        return vec![Effect::ServeHeldClients(id)];
+        return vec![Effect::Pool(id, PoolEffect::ServeHeldClients)];
     }
     let unused = connections.tokens(|conn| match conn {
         Conn::Server(server) => server.pool() == id && server.is_unused(),
@@ -77,7 +77,9 @@ pub(crate) fn apply_to_pool(
     let close = unused
         .into_iter()
         .map(|server| Effect::CloseServer(server, "pause mode"));
-    close.chain([Effect::ReleaseKept(id)]).collect()
+    close
+        .chain([Effect::Pool(id, PoolEffect::ReleaseKept)])
+        .collect()
 }
 
 /// Closes servers of earlier epochs as soon as they are not in use.

@@ -12,7 +12,7 @@ use crate::{
     Actions,
     connections::Connections,
     directory,
-    effect::{Effect, Env},
+    effect::{Effect, Env, PoolEffect},
     fault::Fault,
     operator_orders,
     pool::PoolId,
@@ -57,7 +57,7 @@ fn apply_to_pool(
     // Nor does a failure with old passwords predict one with new passwords.
     shared.ledger.lock().allow_next_login();
     let mut effects = operator_orders::retire_outdated(connections, pools, id);
-    effects.push(Effect::ApplyLimits(id));
+    effects.push(Effect::Pool(id, PoolEffect::ApplyLimits));
     effects
 }
 
@@ -83,8 +83,8 @@ pub(crate) fn apply_limits(
     let notes = shared.ledger.lock().set_limits(limits, caps, env.now);
     pooling::deliver(env.worker, env.directory, &notes, shared, out);
     vec![
-        Effect::UpdateSharing(Arc::clone(shared)),
-        Effect::PlaceIdleAgain(id),
+        Effect::Pool(id, PoolEffect::UpdateSharing),
+        Effect::Pool(id, PoolEffect::PlaceIdleAgain),
     ]
 }
 

@@ -8,7 +8,7 @@
 use crate::{
     Action, Actions, Directory, Shutdown, Token, WorkerId,
     connections::{Conn, Connections},
-    effect::{Effect, Env},
+    effect::{Effect, Env, PoolEffect},
     fault::Fault,
     frontend::ClientDuty,
     mail::Mail,
@@ -66,7 +66,7 @@ impl ShutdownState {
                 effects.extend(close(connections.tokens(unused), "pause mode"));
                 for pool in pools.iter_mut() {
                     pool.clients_keep_servers = false;
-                    effects.push(Effect::ReleaseKept(pool.shared.id));
+                    effects.push(Effect::Pool(pool.shared.id, PoolEffect::ReleaseKept));
                 }
             }
             Shutdown::Immediate => {

@@ -11,9 +11,14 @@ use pgweir_wire::{Authentication, MessageWriter, Severity, sqlstate};
 
 use super::{Worker, authenticate::is_own_user};
 use crate::{
-    Actions, Answer, Level, ReadMode, Replication, SharedPool, Time, Token, console::Console,
-    effect::Effect, fault::Fault, frontend::ClientDuty, pool::PoolKey,
-    shared_pool::ServerParameters, stats::LoginResult,
+    Actions, Answer, Level, ReadMode, Replication, SharedPool, Time, Token,
+    console::Console,
+    effect::{Effect, PoolEffect},
+    fault::Fault,
+    frontend::ClientDuty,
+    pool::PoolKey,
+    shared_pool::ServerParameters,
+    stats::LoginResult,
 };
 
 impl Worker {
@@ -76,7 +81,7 @@ impl Worker {
         let pool = self.local_pool(&shared, now);
         pool.clients += 1;
         if pool.paused {
-            self.carry_out([Effect::ApplyOrders(shared.id)], now, out);
+            self.carry_out([Effect::Pool(shared.id, PoolEffect::ApplyOrders)], now, out);
         }
         let Some(client) = self.table.client(conn) else {
             return Ok(());
@@ -118,7 +123,11 @@ impl Worker {
     ) -> Result<(), Fault> {
         self.count_pool_client(shared, now, out);
         // The client's session begins with the present settings of ALTER ROLE SET and the like.
-        self.carry_out([Effect::RetireRedefined(shared.id)], now, out);
+        self.carry_out(
+            [Effect::Pool(shared.id, PoolEffect::RetireRedefined)],
+            now,
+            out,
+        );
         let engine = self.local_pool(shared, now).terms.engine;
         if let Some(asked) = asked.filter(|_| engine) {
             self.begin_session(conn, shared, asked);
@@ -132,7 +141,11 @@ impl Worker {
             return Ok(());
         }
         // Outdated servers must not supply the parameters for logins that follow.
-        self.carry_out([Effect::RetireOutdated(shared.id)], now, out);
+        self.carry_out(
+            [Effect::Pool(shared.id, PoolEffect::RetireOutdated)],
+            now,
+            out,
+        );
         self.check_hosts(shared, now)?;
         self.wait(conn, shared.id, true, now, out);
         Ok(())

@@ -1,16 +1,19 @@
 //! The worker lends its parts to the module that handles an event ([`Parts`]), and carries out the effects that the
 //! module returns.
 
+use std::sync::Arc;
+
 use super::Worker;
 use crate::{
     Actions, Time,
     cancel_requests::CancelRequests,
     client_listen::ListeningClients,
     connections::Connections,
-    effect::{Effect, Env},
+    effect::{Effect, Env, PoolEffect},
     listeners::Listeners,
     operator_orders,
     parked_logins::ParkedLogins,
+    pool::PoolId,
     pooling,
     pooling::LocalPools,
     reconfiguration, role_settings,
@@ -62,36 +65,8 @@ impl Worker {
                     let effect = role_settings::retire_server(&mut self.table, server);
                     self.carry_out(effect, now, out);
                 }
-                Effect::ApplyOrders(pool) => self.dispatch(now, out, |parts, out| {
-                    operator_orders::apply_to_pool(
-                        &parts.env,
-                        parts.connections,
-                        parts.pools,
-                        pool,
-                        out,
-                    )
-                }),
-                Effect::ApplyLimits(pool) => self.dispatch(now, out, |parts, out| {
-                    reconfiguration::apply_limits(&parts.env, parts.pools, pool, out)
-                }),
-                Effect::UpdateSharing(pool) => self.update_sharing(&pool, now, out),
-                Effect::PlaceIdleAgain(pool) => {
-                    let effects = self.pools.place_idle_again(pool);
-                    self.carry_out(effects, now, out);
-                }
+                Effect::Pool(pool, effect) => self.carry_out_in_pool(pool, effect, now, out),
                 Effect::PlaceServer(server) => self.place_server(server, now, out),
-                Effect::RetireOutdated(pool) => {
-                    let effects =
-                        operator_orders::retire_outdated(&self.table, &mut self.pools, pool);
-                    self.carry_out(effects, now, out);
-                }
-                Effect::RetireRedefined(pool) => {
-                    let effects =
-                        role_settings::retire_redefined(&self.table, &mut self.pools, pool);
-                    self.carry_out(effects, now, out);
-                }
-                Effect::ReleaseKept(pool) => self.release_kept(pool, now, out),
-                Effect::ServeHeldClients(pool) => self.release_held(pool, now, out),
                 Effect::CheckConsole(console) => self.console_awaited(console, now, out),
                 Effect::EndConsoleCommand(client) => self.cancel_console(client, now, out),
                 Effect::DiscardRequest(client) => self.discard_request(client, now, out),
@@ -133,7 +108,6 @@ impl Worker {
                 Effect::EndSearch(search) => {
                     pooling::end_search(&self.parts(now).env, *search, out);
                 }
-                Effect::FreeKeptServers(pool) => self.free_kept(pool, now, out),
                 Effect::GoOnSearching(search) => {
                     let parts = self.parts(now);
                     parts
@@ -142,6 +116,41 @@ impl Worker {
                 }
             }
         }
+    }
+
+    /// Carries out what one module wants another module to do with a pool.
+    fn carry_out_in_pool(
+        &mut self,
+        pool: PoolId,
+        effect: PoolEffect,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let (env, connections, pools) = {
+            let parts = self.parts(now);
+            (parts.env, parts.connections, parts.pools)
+        };
+        let effects = match effect {
+            PoolEffect::ApplyOrders => {
+                operator_orders::apply_to_pool(&env, connections, pools, pool, out)
+            }
+            PoolEffect::ApplyLimits => reconfiguration::apply_limits(&env, pools, pool, out),
+            PoolEffect::PlaceIdleAgain => pools.place_idle_again(pool),
+            PoolEffect::RetireOutdated => {
+                operator_orders::retire_outdated(connections, pools, pool)
+            }
+            PoolEffect::RetireRedefined => {
+                role_settings::retire_redefined(connections, pools, pool)
+            }
+            PoolEffect::ReleaseKept => return self.release_kept(pool, now, out),
+            PoolEffect::ServeHeldClients => return self.release_held(pool, now, out),
+            PoolEffect::FreeKeptServers => return self.free_kept(pool, now, out),
+            PoolEffect::UpdateSharing => {
+                let shared = pools.get(pool).map(|pool| Arc::clone(&pool.shared));
+                return shared.map_or((), |shared| self.update_sharing(&shared, now, out));
+            }
+        };
+        self.carry_out(effects, now, out);
     }
 
     /// Passes an event to a module, and carries out the effects that the module returns.

@@ -16,7 +16,7 @@ use super::Worker;
 use crate::{
     Action, Actions, Control, SharedPool, Time, Token,
     connections::Conn,
-    effect::Effect,
+    effect::{Effect, PoolEffect},
     fault::Fault,
     frontend::{Client, ClientDuty},
     pool::PoolId,
@@ -303,7 +303,7 @@ impl Worker {
             ledger.is_above_size()
         };
         if is_above {
-            self.carry_out([Effect::PlaceIdleAgain(id)], now, out);
+            self.carry_out([Effect::Pool(id, PoolEffect::PlaceIdleAgain)], now, out);
         }
     }
 

@@ -13,7 +13,7 @@ use crate::{
     Action, Actions, Level, ReadMode, SharedPool, Shutdown, Time, Token,
     auth_cache::{Answer, CacheLimits, Topic, UserQuestion},
     backend::{Duty, InternalQuery, Lookup, Unnamed},
-    effect::Effect,
+    effect::{Effect, PoolEffect},
     fault::{Fault, LoginFault},
     frontend::{ClientDuty, Login, Stage},
     mail::Mail,
@@ -153,7 +153,7 @@ impl Worker {
         login.stage = Stage::LookingUp(Box::new(question));
         let pool = self.local_pool(&shared, now);
         if pool.paused {
-            self.carry_out([Effect::ApplyOrders(shared.id)], now, out);
+            self.carry_out([Effect::Pool(shared.id, PoolEffect::ApplyOrders)], now, out);
         }
         let idle = self.pool(shared.id).and_then(|pool| pool.take_idle());
         match idle {

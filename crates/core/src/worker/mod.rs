@@ -49,7 +49,7 @@ pub use self::handover_in::TakenOverClient;
 pub(crate) use self::{early::send_early, effects::Parts, pins::pins_of, server_loss::Loss};
 use crate::{
     Action, Actions, Address, Closed, ConnectError, Control, Directory, Peer, ReadMode, SharedPool,
-    Snapshot, Time, TlsFacts, Token, WorkerId,
+    Shutdown, Snapshot, Time, TlsFacts, Token, WorkerId,
     backend::{Duty, Server},
     cancel_requests::{self, CancelRequests},
     client_listen::{self, ListeningClients},
@@ -362,9 +362,7 @@ impl Worker {
                 self.deliver(notes, &pool, out);
             }
             Mail::Search(search) => {
-                let parts = self.parts(now);
-                let effects = parts.pools.visit(&parts.env, *search);
-                self.carry_out(effects, now, out);
+                self.dispatch(now, out, |parts, _| parts.pools.visit(&parts.env, *search))
             }
             Mail::Evict(search) => {
                 let parts = self.parts(now);
@@ -436,15 +434,7 @@ impl Worker {
             Mail::Count => out
                 .list
                 .push(Action::Control(Control::Counted(self.counted()))),
-            Mail::Shutdown(how) => {
-                self.directory.operator().begin_end();
-                self.dispatch(now, out, |parts, out| {
-                    parts.suspension.obey(&parts.env, parts.connections, out);
-                    parts
-                        .shutdown
-                        .begin(&parts.env, parts.connections, parts.pools, how, out)
-                });
-            }
+            Mail::Shutdown(how) => self.begin_shutdown(how, now, out),
         }
         self.check_shutdown(now, out);
     }
@@ -483,6 +473,17 @@ impl Worker {
             let parts = self.parts(now);
             parts.shutdown.check(&parts.env, parts.connections, out);
         }
+    }
+
+    fn begin_shutdown(&mut self, how: Shutdown, now: Time, out: &mut Actions) {
+        self.directory.operator().begin_end();
+        self.dispatch(now, out, |parts, out| {
+            let (env, connections) = (&parts.env, parts.connections);
+            parts.suspension.obey(env, connections, out);
+            parts
+                .shutdown
+                .begin(env, connections, parts.pools, how, out)
+        });
     }
 
     /// Applies a new configuration.
