@@ -38,8 +38,8 @@ const LAYERS: &[&[&str]] = &[
     &["effect"],
     &["cancel_requests", "parked_logins", "pooling", "suspension"],
     &["client_timeouts", "listeners", "statistics"],
-    &["client_listen", "maintenance"],
-    &["timers"],
+    &["client_listen", "maintenance", "operator_orders"],
+    &["reconfiguration", "role_settings", "shutdown", "timers"],
     &["worker"],
     &["admin", "relay"],
 ];

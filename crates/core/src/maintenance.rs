@@ -11,7 +11,7 @@ use crate::{
     Actions, Level, Time, Token, WorkerId,
     backend::{Duty, REDEFINED, Server},
     connections::{Conn, Connections},
-    effect::{Effect, Env},
+    effect::{Effect, Env, PoolEffect},
     pool::{PoolId, PoolKey},
     pooling::{LocalPool, LocalPools, deliver},
     statistics::Statistics,
@@ -205,7 +205,7 @@ pub(crate) fn offer_servers(
     }
     let notes = shared.ledger.lock().tick(env.now);
     deliver(env.worker, env.directory, &notes, shared, out);
-    Some(Effect::OfferKeptServers(id))
+    Some(Effect::Pool(id, PoolEffect::OfferKeptServers))
 }
 
 /// Opens servers for a pool that has too few.

@@ -7,7 +7,7 @@ use crate::{
     backend::{Duty, Phase, Server},
     client_timeouts::Timeouts,
     connections::{Conn, Connections, INTERVAL},
-    effect::{Effect, Env},
+    effect::{Effect, Env, PoolEffect},
     fault::Fault,
     listeners::Listeners,
     maintenance,
@@ -43,7 +43,8 @@ pub(crate) fn overdue(timeouts: &Timeouts<'_>) -> Vec<Effect> {
     }
     waiters.sort_unstable();
     waiters.dedup();
-    found.extend(waiters.into_iter().map(Effect::Diagnose));
+    let waiters = waiters.into_iter();
+    found.extend(waiters.map(|pool| Effect::Pool(pool, PoolEffect::Diagnose)));
     found
 }
 

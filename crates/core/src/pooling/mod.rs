@@ -21,7 +21,7 @@ pub(crate) use self::{
     notes::deliver,
     terms::Terms,
 };
-use crate::{Directory, SharedPool, Snapshot, Time, pool::PoolId};
+use crate::{Directory, SharedPool, Snapshot, Time, effect::Effect, pool::PoolId};
 
 /// This worker's part of each pool that it has used.
 #[derive(Debug, Default)]
@@ -64,6 +64,16 @@ impl LocalPools {
         if let Some(pool) = self.pools.get_mut(id.index()) {
             *pool = None;
         }
+    }
+
+    /// Places each idle server of a pool again: there may be too many now.
+    pub(crate) fn place_idle_again(&mut self, id: PoolId) -> Vec<Effect> {
+        let Some(pool) = self.get_mut(id) else {
+            return Vec::new();
+        };
+        pool.offers_to_ledger = true;
+        let idle = std::mem::take(&mut pool.idle).into_iter();
+        idle.map(Effect::PlaceServer).collect()
     }
 
     /// Returns all pools that the worker has used.

@@ -11,8 +11,13 @@ use pgweir_wire::{Authentication, MessageWriter, Severity, sqlstate};
 
 use super::{Worker, authenticate::is_own_user};
 use crate::{
-    Actions, Answer, Level, ReadMode, Replication, SharedPool, Time, Token, console::Console,
-    fault::Fault, frontend::ClientDuty, pool::PoolKey, shared_pool::ServerParameters,
+    Actions, Answer, Level, ReadMode, Replication, SharedPool, Time, Token,
+    console::Console,
+    effect::{Effect, PoolEffect},
+    fault::Fault,
+    frontend::ClientDuty,
+    pool::PoolKey,
+    shared_pool::ServerParameters,
     stats::LoginResult,
 };
 
@@ -51,7 +56,7 @@ impl Worker {
         if self.directory.operator().is_disabled(&request.database) {
             return Err(Fault::DatabaseDisabled(request.database));
         }
-        if self.shutdown.is_some() {
+        if self.shutdown.is_on() {
             return Err(Fault::ShuttingDown);
         }
         self.grant_exclusive_server(conn, &mut request, out)?;
@@ -76,7 +81,7 @@ impl Worker {
         let pool = self.local_pool(&shared, now);
         pool.clients += 1;
         if pool.paused {
-            self.apply_orders_to_pool(shared.id, now, out);
+            self.carry_out([Effect::Pool(shared.id, PoolEffect::ApplyOrders)], now, out);
         }
         let Some(client) = self.table.client(conn) else {
             return Ok(());
@@ -118,7 +123,11 @@ impl Worker {
     ) -> Result<(), Fault> {
         self.count_pool_client(shared, now, out);
         // The client's session begins with the present settings of ALTER ROLE SET and the like.
-        self.retire_redefined(shared.id, now, out);
+        self.carry_out(
+            [Effect::Pool(shared.id, PoolEffect::RetireRedefined)],
+            now,
+            out,
+        );
         let engine = self.local_pool(shared, now).terms.engine;
         if let Some(asked) = asked.filter(|_| engine) {
             self.begin_session(conn, shared, asked);
@@ -132,7 +141,11 @@ impl Worker {
             return Ok(());
         }
         // Outdated servers must not supply the parameters for logins that follow.
-        self.retire_outdated(shared.id, now, out);
+        self.carry_out(
+            [Effect::Pool(shared.id, PoolEffect::RetireOutdated)],
+            now,
+            out,
+        );
         self.check_hosts(shared, now)?;
         self.wait(conn, shared.id, true, now, out);
         Ok(())

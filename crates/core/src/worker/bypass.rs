@@ -7,7 +7,7 @@ use pgweir_wire::{MessageWriter, Severity, sqlstate};
 
 use super::Worker;
 use crate::{
-    Actions, Level, SharedPool, Shutdown, Time, Token,
+    Actions, Level, SharedPool, Time, Token,
     client_counts::ClientLimits,
     connections::Conn,
     fault::Fault,
@@ -117,10 +117,10 @@ impl Worker {
 
     /// Lets clients go on that waited for the end of a pause.
     pub(super) fn release_held(&mut self, id: PoolId, now: Time, out: &mut Actions) {
-        if self.shutdown == Some(Shutdown::WaitForServers) {
+        if self.shutdown.waits_for_servers() {
             return;
         }
-        let held = self.tokens(|conn| match conn {
+        let held = self.table.tokens(|conn| match conn {
             Conn::Client(client) => {
                 client.pool == Some(id)
                     && client.is_past_limits()

@@ -15,6 +15,7 @@ use crate::{
     fault::Fault,
     frontend::{Client, ClientDuty},
     session::Class,
+    shutdown,
     stats::LoginResult,
     takeover::ListenNote,
 };
@@ -134,6 +135,14 @@ impl Worker {
         }
     }
 
+    /// Closes a server that is being cleaned after its client.
+    pub(crate) fn close_if_cleaning(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let server = self.table.server(conn);
+        if server.is_some_and(|server| server.is_cleaning()) {
+            self.close_server(conn, "unclean server", now, out);
+        }
+    }
+
     fn disconnect_client(&mut self, conn: Token, now: Time, out: &mut Actions) {
         out.list.push(Action::Close(conn));
         self.forget_client(conn, now, out);
@@ -158,7 +167,7 @@ impl Worker {
         self.directory
             .client_left(client.names.as_deref(), client.is_parked());
         if client.pool.is_some() && self.directory.stays_no_more() {
-            self.announce_shutdown(Shutdown::WaitForClients, out);
+            shutdown::announce(self.id, &self.directory, Shutdown::WaitForClients, out);
         }
         let mut had = AbandonedSession {
             mid_message: !client.stream.is_at_boundary(),

@@ -1,17 +1,23 @@
 //! The worker lends its parts to the module that handles an event ([`Parts`]), and carries out the effects that the
 //! module returns.
 
+use std::sync::Arc;
+
 use super::Worker;
 use crate::{
-    Actions, Time,
+    Actions, Time, Token,
     cancel_requests::CancelRequests,
     client_listen::ListeningClients,
     client_timeouts,
     connections::Connections,
-    effect::{Effect, Env},
+    effect::{Effect, Env, PoolEffect, RestartEffect},
     listeners::Listeners,
+    operator_orders,
     parked_logins::ParkedLogins,
+    pool::PoolId,
     pooling::{self, LocalPools},
+    reconfiguration, role_settings,
+    shutdown::ShutdownState,
     statistics::Statistics,
     suspension::Suspension,
 };
@@ -27,6 +33,7 @@ pub(crate) struct Parts<'w> {
     pub(crate) statistics: &'w mut Statistics,
     pub(crate) parked_logins: &'w mut ParkedLogins,
     pub(crate) suspension: &'w mut Suspension,
+    pub(crate) shutdown: &'w mut ShutdownState,
 }
 
 impl Worker {
@@ -40,52 +47,42 @@ impl Worker {
         for effect in effects {
             match effect {
                 Effect::Dismiss(client, why) => self.close_client(client, why, now, out),
-                Effect::Refuse(client, fault) => self.refuse(client, &fault, now, out),
-                Effect::EndClient(client, fault) => {
-                    let parts = self.parts(now);
-                    let (env, connections) = (&parts.env, parts.connections);
-                    let effects = client_timeouts::end_client(env, connections, client, fault, out);
-                    self.carry_out(effects, now, out);
-                }
                 Effect::DismissFor(client, fault) => {
                     self.close_client(client, &fault.to_string(), now, out);
                 }
+                Effect::Refuse(client, fault) => self.refuse(client, &fault, now, out),
+                Effect::EndClient(client, fault) => self.dispatch(now, out, |parts, out| {
+                    client_timeouts::end_client(&parts.env, parts.connections, client, fault, out)
+                }),
                 Effect::EndHungUpClient(client) => self.end_hung_up_clients(client, now, out),
-                Effect::Diagnose(pool) => self.diagnose(pool, now, out),
                 Effect::CloseServer(server, why) => self.close_server(server, why, now, out),
                 Effect::CloseServerFor(server, fault) => {
                     self.close_server(server, &fault.to_string(), now, out);
                 }
-                Effect::Retire(server, why) => self.retire(server, why, now, out),
+                Effect::CloseIfCleaning(server) => self.close_if_cleaning(server, now, out),
                 Effect::CloseIfOutdated(server) => self.close_if_outdated(server, now, out),
+                Effect::Retire(server, why) => self.retire(server, why, now, out),
+                Effect::RetireRedefinedServer(server) => {
+                    let effect = role_settings::retire_server(&mut self.table, server);
+                    self.carry_out(effect, now, out);
+                }
                 Effect::EndServerLogin(server) => self.server_login_overdue(server, now, out),
                 Effect::FailCheck(server) => {
                     self.check_failed(server, "server check timeout", now, out);
                 }
-                Effect::EndCancelRequest(request) => {
-                    let parts = self.parts(now);
-                    let (env, connections) = (&parts.env, parts.connections);
+                Effect::EndCancelRequest(request) => self.dispatch(now, out, |parts, out| {
                     let requests = parts.cancel_requests;
-                    let effect = requests.overdue(env, connections, request, out);
-                    self.carry_out(effect, now, out);
-                }
-                Effect::OfferKeptServers(pool) => self.offer_kept_servers(pool, now, out),
-                Effect::ServerFault(server, what) => self.server_fault(server, &what, now, out),
-                Effect::OpenListener(opening) => self.open_listener(*opening, now, out),
+                    requests.overdue(&parts.env, parts.connections, request, out)
+                }),
+                Effect::Pool(pool, effect) => self.carry_out_in_pool(pool, effect, now, out),
+                Effect::PlaceServer(server) => self.place_server(server, now, out),
+                Effect::CheckConsole(console) => self.console_awaited(console, now, out),
                 Effect::EndConsoleCommand(client) => self.cancel_console(client, now, out),
                 Effect::DiscardRequest(client) => self.discard_request(client, now, out),
                 Effect::Settle(server) => self.release_if_done(server, now, out),
                 Effect::GoOnCleaning(server) => self.continue_cleaning(server, now, out),
-                Effect::EndSearch(search) => {
-                    pooling::end_search(&self.parts(now).env, *search, out);
-                }
-                Effect::FreeKeptServers(pool) => self.free_kept(pool, now, out),
-                Effect::GoOnSearching(search) => {
-                    let parts = self.parts(now);
-                    parts
-                        .pools
-                        .go_on_searching(&parts.env, parts.connections, *search, out);
-                }
+                Effect::ServerFault(server, what) => self.server_fault(server, &what, now, out),
+                Effect::OpenListener(opening) => self.open_listener(*opening, now, out),
                 Effect::Equip { server, client } => drop(self.equip(server, client, now, out)),
                 Effect::RelayEarly(client, early) => {
                     self.relay_early(client, Some(early), now, out)
@@ -101,24 +98,95 @@ impl Worker {
                     client,
                     server,
                     pins,
-                } => {
-                    self.count_reasons(client, server, pins, now, out);
+                } => self.count_reasons(client, server, pins, now, out),
+                Effect::Restart(effect) => self.carry_out_in_restart(effect, now, out),
+                Effect::EndSearch(search) => {
+                    pooling::end_search(&self.parts(now).env, *search, out);
                 }
-                Effect::ForwardNotification(client, message) => {
-                    self.forward(client, &message, now, out)
+                Effect::GoOnSearching(search) => {
+                    let parts = self.parts(now);
+                    let (env, connections) = (&parts.env, parts.connections);
+                    parts.pools.go_on_searching(env, connections, *search, out);
                 }
-                Effect::ForwardedAnswered(question, granted) => {
-                    self.forward_answered(question, granted, now, out);
-                }
-                Effect::ForwardedLost(client, why) => {
-                    self.fail_forwarded_client(client, &why, now, out);
-                }
-                Effect::TakenOverListens(client, granted) => {
-                    self.arriving_answered(client, granted, now, out);
-                }
-                Effect::TakenOverFenced(client) => self.finish_listen_takeover(client, now, out),
             }
         }
+    }
+
+    /// Carries out what one module wants another module to do with a pool.
+    fn carry_out_in_pool(
+        &mut self,
+        pool: PoolId,
+        effect: PoolEffect,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let (env, connections, pools) = {
+            let parts = self.parts(now);
+            (parts.env, parts.connections, parts.pools)
+        };
+        let effects = match effect {
+            PoolEffect::ApplyOrders => {
+                operator_orders::apply_to_pool(&env, connections, pools, pool, out)
+            }
+            PoolEffect::ApplyLimits => reconfiguration::apply_limits(&env, pools, pool, out),
+            PoolEffect::PlaceIdleAgain => pools.place_idle_again(pool),
+            PoolEffect::RetireOutdated => {
+                operator_orders::retire_outdated(connections, pools, pool)
+            }
+            PoolEffect::RetireRedefined => {
+                role_settings::retire_redefined(connections, pools, pool)
+            }
+            PoolEffect::ReleaseKept => return self.release_kept(pool, now, out),
+            PoolEffect::ServeHeldClients => return self.release_held(pool, now, out),
+            PoolEffect::FreeKeptServers => return self.free_kept(pool, now, out),
+            PoolEffect::UpdateSharing => {
+                let shared = pools.get(pool).map(|pool| Arc::clone(&pool.shared));
+                return shared.map_or((), |shared| self.update_sharing(&shared, now, out));
+            }
+            PoolEffect::Diagnose => return self.diagnose(pool, now, out),
+            PoolEffect::OfferKeptServers => return self.offer_kept_servers(pool, now, out),
+        };
+        self.carry_out(effects, now, out);
+    }
+
+    /// Carries out what a module wants for a client that listens, during an online restart.
+    fn carry_out_in_restart(&mut self, effect: RestartEffect, now: Time, out: &mut Actions) {
+        match effect {
+            RestartEffect::ForwardNotification(client, message) => {
+                self.forward(client, &message, now, out);
+            }
+            RestartEffect::ForwardedAnswered(question, granted) => {
+                self.forward_answered(question, granted, now, out);
+            }
+            RestartEffect::ForwardedLost(client, why) => {
+                self.fail_forwarded_client(client, &why, now, out);
+            }
+            RestartEffect::TakenOverListens(client, granted) => {
+                self.arriving_answered(client, granted, now, out);
+            }
+            RestartEffect::TakenOverFenced(client) => {
+                self.finish_listen_takeover(client, now, out);
+            }
+        }
+    }
+
+    /// Closes a server connection as soon as it is not in use, and logs the reason.
+    fn retire(&mut self, server: Token, why: &'static str, now: Time, out: &mut Actions) {
+        let parts = self.parts(now);
+        let (env, connections) = (&parts.env, parts.connections);
+        let effect = operator_orders::retire(env, connections, parts.listeners, server, why);
+        self.carry_out(effect, now, out);
+    }
+
+    /// Passes an event to a module, and carries out the effects that the module returns.
+    pub(crate) fn dispatch<Effects: IntoIterator<Item = Effect>>(
+        &mut self,
+        now: Time,
+        out: &mut Actions,
+        event: impl FnOnce(Parts<'_>, &mut Actions) -> Effects,
+    ) {
+        let effects = event(self.parts(now), out);
+        self.carry_out(effects, now, out);
     }
 
     /// Returns what modules may read of the worker.
@@ -148,6 +216,7 @@ impl Worker {
             statistics: &mut self.statistics,
             parked_logins: &mut self.parked_logins,
             suspension: &mut self.suspension,
+            shutdown: &mut self.shutdown,
         }
     }
 }

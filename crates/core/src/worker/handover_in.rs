@@ -11,6 +11,7 @@ use super::{Worker, notification_forwarding::send_listen_note};
 use crate::{
     Action, Actions, ReadMode, TakeoverMail, Time, Token,
     connections::Conn,
+    effect::{Effect, PoolEffect},
     fault::Fault,
     frontend::{Client, Origin, Upstream},
     pool::PoolKey,
@@ -142,7 +143,7 @@ impl Worker {
         pool.clients += 1;
         let engine = pool.terms.engine;
         if pool.paused {
-            self.apply_orders_to_pool(shared.id, now, out);
+            self.carry_out([Effect::Pool(shared.id, PoolEffect::ApplyOrders)], now, out);
         }
         let directory = Arc::clone(&self.directory);
         directory.stays();

@@ -236,7 +236,7 @@ impl Worker {
         match room {
             Ok(()) => self.authenticate(conn, now, out),
             // The process is shutting down, and workers may no longer answer.
-            Err(fault) if self.shutdown.is_some() => Err(fault),
+            Err(fault) if self.shutdown.is_on() => Err(fault),
             Err(_) => {
                 out.read(conn, ReadMode::Hold);
                 let parts = self.parts(now);

@@ -64,7 +64,7 @@ impl Worker {
         };
         self.deliver(notes, shared, out);
         if is_told && has_none {
-            for to in (0..self.directory.workers()).map(|index| crate::WorkerId(index as u8)) {
+            for to in self.directory.worker_ids() {
                 out.list.push(Action::Mail {
                     to,
                     mail: Mail::Failed(Arc::clone(shared)),

@@ -13,11 +13,13 @@ use crate::{
     Action, Actions, Level, ReadMode, SharedPool, Shutdown, Time, Token,
     auth_cache::{Answer, CacheLimits, Topic, UserQuestion},
     backend::{Duty, InternalQuery, Lookup, Unnamed},
+    effect::{Effect, PoolEffect},
     fault::{Fault, LoginFault},
     frontend::{ClientDuty, Login, Stage},
     mail::Mail,
     pool::PoolKey,
     session::{Settings, plan},
+    shutdown,
 };
 
 /// Microseconds that a server may take to answer where logins have no time limit.
@@ -57,7 +59,7 @@ impl Worker {
             }
             return Ok(Looked::Known);
         }
-        if self.shutdown.is_some() {
+        if self.shutdown.is_on() {
             return Err(Fault::ShuttingDown);
         }
         self.ask_database(conn, question, now, out)?;
@@ -151,7 +153,7 @@ impl Worker {
         login.stage = Stage::LookingUp(Box::new(question));
         let pool = self.local_pool(&shared, now);
         if pool.paused {
-            self.apply_orders_to_pool(shared.id, now, out);
+            self.carry_out([Effect::Pool(shared.id, PoolEffect::ApplyOrders)], now, out);
         }
         let idle = self.pool(shared.id).and_then(|pool| pool.take_idle());
         match idle {
@@ -203,7 +205,7 @@ impl Worker {
             pool.empty_since = now;
         }
         if self.directory.stays_no_more() {
-            self.announce_shutdown(Shutdown::WaitForClients, out);
+            shutdown::announce(self.id, &self.directory, Shutdown::WaitForClients, out);
         }
         let keeping = self.cache_limits();
         let question = self.login(conn).and_then(|login| match &login.stage {

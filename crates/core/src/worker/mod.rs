@@ -23,10 +23,8 @@ mod login;
 mod login_failure;
 mod lookup;
 mod notification_forwarding;
-mod operator_orders;
 mod pins;
 mod release;
-mod role_settings;
 mod scheduling;
 mod server_handover;
 mod server_loss;
@@ -35,7 +33,6 @@ mod session;
 mod session_state;
 mod settle;
 mod sharing;
-mod shutdown;
 mod signal;
 mod sql_statements;
 mod timers;
@@ -47,7 +44,7 @@ use std::sync::Arc;
 use pgweir_auth::scram::DerivedKeys;
 
 pub use self::handover_in::TakenOverClient;
-pub(crate) use self::{early::send_early, pins::pins_of, server_loss::Loss};
+pub(crate) use self::{early::send_early, effects::Parts, pins::pins_of, server_loss::Loss};
 use crate::{
     Action, Actions, Address, Closed, ConnectError, Control, Directory, Peer, ReadMode, SharedPool,
     Shutdown, Snapshot, Time, TlsFacts, Token, WorkerId,
@@ -59,10 +56,13 @@ use crate::{
     frontend::ClientDuty,
     listeners::Listeners,
     mail::Mail,
+    operator_orders,
     parked_logins::{self, ParkedLogins},
     pool::{Notes, PoolId},
     pooling::{self, LocalPool, LocalPools},
+    reconfiguration,
     session::Bindings,
+    shutdown::ShutdownState,
     statistics::Statistics,
     stats::Logins,
     suspension::Suspension,
@@ -91,10 +91,7 @@ pub struct Worker {
     /// Whether each decision about which client gets a server is logged.
     pub(crate) logs_scheduling: bool,
     pub(crate) statistics: Statistics,
-    pub(crate) shutdown: Option<Shutdown>,
-    pub(crate) finished: bool,
-    /// Whether the last server connection has gone, and none will follow.
-    pub(crate) served: bool,
+    pub(crate) shutdown: ShutdownState,
     pub(crate) suspension: Suspension,
     /// Set while clients are handed over to the new process (online restart).
     pub(crate) handover_out: Option<Box<handover_out::HandoverOut>>,
@@ -129,9 +126,7 @@ impl Worker {
             settle_at: None,
             settled_lately: (Time(0), 0),
             statistics: Statistics::default(),
-            shutdown: None,
-            finished: false,
-            served: false,
+            shutdown: ShutdownState::default(),
             suspension: Suspension::default(),
             handover_out: None,
             forwarded_clients: notification_forwarding::ForwardedClients::default(),
@@ -354,9 +349,7 @@ impl Worker {
                 self.deliver(notes, &pool, out);
             }
             Mail::Search(search) => {
-                let parts = self.parts(now);
-                let effects = parts.pools.visit(&parts.env, *search);
-                self.carry_out(effects, now, out);
+                self.dispatch(now, out, |parts, _| parts.pools.visit(&parts.env, *search))
             }
             Mail::Evict(search) => {
                 let parts = self.parts(now);
@@ -414,7 +407,10 @@ impl Worker {
             Mail::ConsoleRound(round) => self.continue_round(*round, now, out),
             Mail::OperatorOrders => self.apply_operator_orders(now, out),
             Mail::Names { console, names } => self.console_names(console, names, now, out),
-            Mail::AddressesGone { host, gone } => self.retire_servers_at(&host, &gone, now, out),
+            Mail::AddressesGone { host, gone } => {
+                let effects = operator_orders::retire_servers_at(&self.table, &host, &gone);
+                self.carry_out(effects, now, out);
+            }
             Mail::Awaited(console) => self.console_awaited(console, now, out),
             Mail::Config(snapshot) => self.reconfigure(snapshot, now, out),
             Mail::Configured { console, outcome } => {
@@ -438,9 +434,9 @@ impl Worker {
         // The flag is about the list of the previous worker.
         server.session.is_listed = false;
         self.local_pool(&server.shared, now).servers += 1;
+        server.retire_if_outdated();
         let token = self.table.insert(Conn::Server(server));
         self.schedule(now);
-        self.check_epoch(token);
         self.suspension.add(token);
         out.read(token, ReadMode::Deliver);
         match destined {
@@ -449,6 +445,43 @@ impl Worker {
         }
         self.check_shutdown(now, out);
         token
+    }
+
+    /// Ends an event: freezes connections at SUSPEND, hands clients over, and checks whether a shutdown is complete.
+    #[inline]
+    pub(crate) fn check_shutdown(&mut self, now: Time, out: &mut Actions) {
+        if self.suspension.is_on() {
+            let parts = self.parts(now);
+            parts.suspension.check(&parts.env, parts.connections, out);
+        }
+        if self.handover_out.is_some() {
+            self.hand_over_if_quiet(now, out);
+        }
+        if self.shutdown.is_on() {
+            let parts = self.parts(now);
+            parts.shutdown.check(&parts.env, parts.connections, out);
+        }
+    }
+
+    fn begin_shutdown(&mut self, how: Shutdown, now: Time, out: &mut Actions) {
+        self.directory.operator().begin_end();
+        self.dispatch(now, out, |parts, out| {
+            let (env, connections) = (&parts.env, parts.connections);
+            parts.suspension.obey(env, connections, out);
+            parts
+                .shutdown
+                .begin(env, connections, parts.pools, how, out)
+        });
+    }
+
+    /// Applies a new configuration.
+    pub(crate) fn reconfigure(&mut self, snapshot: Arc<Snapshot>, now: Time, out: &mut Actions) {
+        self.check_after = check::check_after(&snapshot.config.settings);
+        self.logs_scheduling = snapshot.config.settings.log_scheduling;
+        self.snapshot = snapshot;
+        self.dispatch(now, out, |parts, _| {
+            reconfiguration::apply(&parts.env, parts.connections, parts.pools)
+        });
     }
 
     /// Handles the timers that are due at [`Worker::next_tick`].
@@ -466,6 +499,20 @@ impl Worker {
             (Some(tick), Some(settle)) => Some(tick.min(settle)),
             (tick, settle) => tick.or(settle),
         }
+    }
+
+    /// Applies the operators' orders, after they have changed.
+    pub(crate) fn apply_operator_orders(&mut self, now: Time, out: &mut Actions) {
+        self.dispatch(now, out, |parts, out| {
+            let Parts {
+                env,
+                connections,
+                pools,
+                suspension,
+                ..
+            } = parts;
+            operator_orders::apply(&env, connections, pools, suspension, out)
+        });
     }
 
     /// Handles bytes from a listener. An effect of a message is carried out before the next message is handled.

@@ -437,8 +437,9 @@ impl Worker {
     /// Ends clients that have no listener yet when the old process has ended: they may have missed notifications.
     pub(super) fn end_arriving(&mut self, now: Time, out: &mut Actions) {
         let is_arriving = |client: &Client| matches!(client.duty, ClientDuty::TakenOver);
-        let left =
-            self.tokens(|conn| matches!(conn, super::Conn::Client(client) if is_arriving(client)));
+        let left = self
+            .table
+            .tokens(|conn| matches!(conn, super::Conn::Client(client) if is_arriving(client)));
         for conn in left {
             let fault = Fault::ListenerLost(ENDED.to_owned());
             self.carry_out([Effect::EndClient(conn, fault)], now, out);

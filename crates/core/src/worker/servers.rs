@@ -14,6 +14,7 @@ use crate::{
     connections::Conn,
     listen::{ListenerKey, ListenerOpening, Opened, OpeningPurpose},
     listeners::complete_parameters,
+    operator_orders,
     pool::{Above, Connecting, Opening},
     shared_pool::{Failure, ServerParameters},
 };
@@ -102,7 +103,7 @@ impl Worker {
         out: &mut Actions,
     ) -> Opened {
         let (shared, key) = (&opening.shared, &opening.key);
-        if self.shutdown.is_some() {
+        if self.shutdown.is_on() {
             return Opened::Impossible;
         }
         let Some((endpoint, mut credentials)) = self.terms_of_login(shared, now) else {
@@ -540,7 +541,7 @@ impl Worker {
             holders.remove(&server.endpoint, key.pid, &server.holder);
         }
         if server.listens.is_none() {
-            self.count_closed(&server.shared, server.epoch, out);
+            operator_orders::count_closed(&self.directory, &server.shared, server.epoch, out);
         }
         if let Some(pool) = self.pool(server.pool()) {
             pool.servers -= 1;

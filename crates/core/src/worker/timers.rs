@@ -1,7 +1,7 @@
 //! The tick: the worker lets the modules concerned check their deadlines.
 
 use super::Worker;
-use crate::{Actions, Shutdown, Time, client_timeouts::Timeouts, maintenance, timers};
+use crate::{Actions, Time, client_timeouts::Timeouts, maintenance, timers};
 
 impl Worker {
     /// Makes sure that a tick comes: something has a deadline now.
@@ -61,7 +61,7 @@ impl Worker {
 
     /// Opens servers for pools that have too few, and removes unused pools.
     fn check_pools(&mut self, now: Time, out: &mut Actions) {
-        let shuts_down = self.shutdown.is_some();
+        let shuts_down = self.shutdown.is_on();
         let parts = self.parts(now);
         if !shuts_down {
             maintenance::make_forced_pools(&parts.env, parts.connections, parts.pools);
@@ -90,7 +90,7 @@ impl Worker {
             env: self.env(now),
             connections: &self.table,
             pools: &self.pools,
-            servers_shut_down: self.shutdown == Some(Shutdown::WaitForServers),
+            servers_shut_down: self.shutdown.waits_for_servers(),
         }
     }
 }
