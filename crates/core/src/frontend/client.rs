@@ -138,6 +138,27 @@ pub struct Client {
     pub early: Option<Box<Vec<u8>>>,
 }
 
+/// Where a client connection comes from, and since when it exists.
+#[derive(Debug, Clone, Copy)]
+pub struct Origin {
+    /// The client's id, unique in the process.
+    pub id: u64,
+    /// The client's address.
+    pub remote: Address,
+    /// The local address that the client connected to.
+    pub local: Address,
+    /// The local port that the client connected to.
+    pub port: u16,
+    /// Whether the client is connected by a Unix socket and runs under the same user id as this process.
+    pub same_uid: bool,
+    /// The user id of the client's process on a Unix socket, if it is known.
+    pub uid: Option<u32>,
+    /// The client's process id on a Unix socket; 0 if it is not known.
+    pub pid: u32,
+    /// When the client connected.
+    pub connected_at: Time,
+}
+
 /// The beginning of a message.
 #[derive(Debug)]
 pub struct Held {
@@ -148,6 +169,60 @@ pub struct Held {
 }
 
 impl Client {
+    /// Creates an idle client without a pool, a session, or a message under way. `tracked`: its reported
+    /// parameters; `now`: the time of its present request.
+    #[must_use]
+    pub fn new(origin: &Origin, tracked: Tracked, now: Time) -> Self {
+        let &Origin {
+            id,
+            remote,
+            local,
+            port,
+            same_uid,
+            uid,
+            pid,
+            connected_at,
+        } = origin;
+        Self {
+            id,
+            remote,
+            local,
+            port,
+            same_uid,
+            uid,
+            pid,
+            tls: None,
+            duty: ClientDuty::Idle,
+            login: None,
+            names: None,
+            pool: None,
+            exclusive: None,
+            tracked,
+            listening: None,
+            context: None,
+            stream: Upstream::default(),
+            held: None,
+            unread: None,
+            prepares_ddl: false,
+            statements: Names::default(),
+            unnamed: None,
+            unnamed_is_opaque: false,
+            unnamed_judged_by: 0,
+            unnamed_version: 0,
+            key_pid: 0,
+            secret: [0; 32],
+            secret_len: 4,
+            connected_at,
+            request_at: now,
+            transaction_at: now,
+            wait_notice_was_sent: false,
+            peeked: false,
+            blocked: false,
+            hung_up_at: None,
+            early: None,
+        }
+    }
+
     /// Does the client have an unnamed statement that it may use later, or that may change its session?
     #[must_use]
     #[inline]

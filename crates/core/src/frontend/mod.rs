@@ -7,7 +7,7 @@ mod options;
 mod request;
 mod upstream;
 
-pub use client::{Client, ClientDuty, Held};
+pub use client::{Client, ClientDuty, Held, Origin};
 pub use discard::{Discard, Discarded, End};
 pub use login::{AuthPlan, Login, Proof, Stage};
 pub use request::{LoginRequest, StartupTerms};

@@ -12,9 +12,9 @@ use crate::{
     Action, Actions, ReadMode, TakeoverMail, Time, Token,
     connections::Conn,
     fault::Fault,
-    frontend::{Client, ClientDuty, Upstream},
+    frontend::{Client, Origin, Upstream},
     pool::PoolKey,
-    session::{Context, Names, SqlStatements},
+    session::{Context, SqlStatements},
     takeover::{ClientRecord, ListenNote, PoolNote},
 };
 
@@ -85,12 +85,7 @@ impl Worker {
     }
 
     fn client_from_record(&self, record: &ClientRecord, now: Time) -> Client {
-        let tracked = self.tracked_of(&record.tracked);
-        let mut secret = [0; 32];
-        for (to, from) in secret.iter_mut().zip(&record.key_secret) {
-            *to = *from;
-        }
-        Client {
+        let origin = Origin {
             id: record.id,
             remote: record.remote,
             local: record.local,
@@ -98,36 +93,19 @@ impl Worker {
             same_uid: record.same_uid,
             uid: None,
             pid: record.process,
-            tls: None,
-            duty: ClientDuty::Idle,
-            login: None,
-            names: Some(Arc::new(record.names.clone())),
-            pool: None,
-            exclusive: None,
-            tracked,
-            listening: None,
-            context: None,
-            stream: Upstream::resumed(&record.partial).unwrap_or_default(),
-            key_pid: record.key_pid,
-            secret,
-            secret_len: record.key_secret.len().min(secret.len()) as u8,
             connected_at: Time(now.0.saturating_sub(record.age)),
-            request_at: now,
-            transaction_at: now,
-            wait_notice_was_sent: false,
-            peeked: false,
-            blocked: false,
-            hung_up_at: None,
-            held: None,
-            unread: None,
-            prepares_ddl: false,
-            statements: Names::default(),
-            unnamed: record.unnamed.as_deref().map(Into::into),
-            unnamed_is_opaque: false,
-            unnamed_judged_by: 0,
-            unnamed_version: 0,
-            early: (!record.early.is_empty()).then(|| Box::new(record.early.clone())),
+        };
+        let mut client = Client::new(&origin, self.tracked_of(&record.tracked), now);
+        for (to, from) in client.secret.iter_mut().zip(&record.key_secret) {
+            *to = *from;
         }
+        client.secret_len = record.key_secret.len().min(client.secret.len()) as u8;
+        client.key_pid = record.key_pid;
+        client.names = Some(Arc::new(record.names.clone()));
+        client.stream = Upstream::resumed(&record.partial).unwrap_or_default();
+        client.unnamed = record.unnamed.as_deref().map(Into::into);
+        client.early = (!record.early.is_empty()).then(|| Box::new(record.early.clone()));
+        client
     }
 
     /// Gives the client its pool and its session state.

@@ -17,7 +17,7 @@ use crate::{
     connections::Conn,
     fault::Fault,
     frontend::{
-        AuthPlan, Client, ClientDuty, Login, LoginRequest, Proof, Stage, StartupTerms, Upstream,
+        AuthPlan, Client, ClientDuty, Login, LoginRequest, Origin, Proof, Stage, StartupTerms,
     },
     parked_logins::limits_at_login,
     pool::PoolKey,
@@ -33,7 +33,7 @@ impl Worker {
         let array = |bytes: &[u8]| std::array::from_fn(|at| bytes[at]);
         let nonce: [u8; NONCE_BYTES] = std::array::from_fn(|at| nonce[at]);
         let login = Login::new(nonce, [rest[0], rest[1], rest[2], rest[3]]);
-        let client = Client {
+        let origin = Origin {
             id: self.directory.next_id(),
             remote: peer.remote,
             local: peer.local,
@@ -41,36 +41,11 @@ impl Worker {
             same_uid: peer.same_uid,
             uid: peer.uid,
             pid: peer.pid,
-            tls: None,
-            duty: ClientDuty::Login(Box::new(login)),
-            names: None,
-            pool: None,
-            exclusive: None,
-            login: None,
-            tracked: self.directory.names().unset(),
-            listening: None,
-            context: None,
-            stream: Upstream::default(),
-            key_pid: 0,
-            secret: array(secret),
-            secret_len: 4,
             connected_at: now,
-            request_at: now,
-            transaction_at: now,
-            wait_notice_was_sent: false,
-            peeked: false,
-            blocked: false,
-            hung_up_at: None,
-            held: None,
-            unread: None,
-            prepares_ddl: false,
-            statements: crate::session::Names::default(),
-            unnamed: None,
-            unnamed_is_opaque: false,
-            unnamed_judged_by: 0,
-            unnamed_version: 0,
-            early: None,
         };
+        let mut client = Client::new(&origin, self.directory.names().unset(), now);
+        client.duty = ClientDuty::Login(Box::new(login));
+        client.secret = array(secret);
         self.directory.client_came();
         self.clients += 1;
         self.schedule(now);
