@@ -37,7 +37,7 @@ const LAYERS: &[&[&str]] = &[
     &["effect"],
     &["cancel_requests", "parked_logins", "pooling", "suspension"],
     &["worker"],
-    &["admin", "relay"],
+    &["admin", "login", "relay"],
 ];
 
 fn core() -> PathBuf {

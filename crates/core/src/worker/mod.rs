@@ -2,7 +2,9 @@
 //!
 //! The driver calls one method of [`Worker`] per event: bytes, timers, mail. The worker answers with [`Actions`].
 
+#[path = "../login/admission.rs"]
 mod admit;
+#[path = "../login/authentication.rs"]
 mod authenticate;
 mod bypass;
 mod catalog;
@@ -25,8 +27,10 @@ mod inspection;
 mod listener_replacement;
 mod listeners;
 mod loan;
+#[path = "../login/steps.rs"]
 mod login;
 mod login_failure;
+#[path = "../login/user_lookup.rs"]
 mod lookup;
 mod maintenance;
 mod notification_forwarding;
