@@ -36,8 +36,9 @@ const LAYERS: &[&[&str]] = &[
     &["action"],
     &["effect"],
     &["cancel_requests", "parked_logins", "pooling", "suspension"],
+    &["login"],
     &["worker"],
-    &["admin", "login", "relay"],
+    &["admin", "relay"],
 ];
 
 fn core() -> PathBuf {

@@ -1,10 +1,13 @@
 //! What a module of the worker gets with each event ([`Env`]), and what it asks other modules to do ([`Effect`]).
 
+use std::sync::Arc;
+
 use crate::{
-    Action, Actions, Time, Token, WorkerId,
+    Action, Actions, Shutdown, Time, Token, WorkerId,
     directory::{Directory, Snapshot},
     fault::Fault,
     mail::Mail,
+    pool::PoolId,
 };
 
 /// What modules may read of the worker whose event they handle.
@@ -15,7 +18,9 @@ pub(crate) struct Env<'w> {
     /// The data that workers share.
     pub(crate) directory: &'w Directory,
     /// The worker's configuration.
-    pub(crate) snapshot: &'w Snapshot,
+    pub(crate) snapshot: &'w Arc<Snapshot>,
+    /// How the process is to end, once that was ordered.
+    pub(crate) shutdown: Option<Shutdown>,
     /// When the event happened.
     pub(crate) now: Time,
 }
@@ -34,6 +39,19 @@ pub(crate) enum Effect {
     Dismiss(Token, &'static str),
     /// Send a client this error, and close its connection.
     Refuse(Token, Fault),
+    /// Let a client that has authenticated share the servers of its pool. If its session moves between servers, the
+    /// parameters of its startup packet are given.
+    JoinPool(Token, Option<Vec<(Vec<u8>, Vec<u8>)>>),
+    /// Let a client that logs in wait for a server of this pool.
+    WaitAtLogin(Token, PoolId),
+    /// Give a client a server for the request that it has sent.
+    CheckOut(Token),
+    /// Serve a client of the console, which has sent these bytes together with the end of its login.
+    ServeConsole(Token, Vec<u8>),
+    /// Apply PAUSE and RESUME to this worker's part of a pool.
+    ApplyOrders(PoolId),
+    /// Tell the other workers that nobody keeps them from ending in this way any more.
+    AnnounceShutdown(Shutdown),
     /// Close a server connection, and log the reason.
     CloseServer(Token, &'static str),
     /// End the command that a console client waits for.

@@ -22,6 +22,7 @@ pub mod frontend;
 mod inbox;
 pub mod listen;
 mod log;
+mod login;
 
 mod auth_cache;
 mod exclusive_server;

@@ -12,11 +12,10 @@ use pgweir_auth::{
 };
 use pgweir_config::{AuthType, Settings, is_console};
 
-use super::{Worker, lookup::Looked};
+use super::{LoginStep, Next, user_lookup::Lookup};
 use crate::{
-    Actions, Address, AuthCheck, AuthCheckResult, Level, ReadMode, Replication, Time, TlsFacts,
-    Token,
-    auth_cache::Answer,
+    Address, AuthCheck, AuthCheckResult, Level, ReadMode, Replication, TlsFacts,
+    auth_cache::{Answer, UserQuestion},
     fault::{Fault, LoginFault},
     frontend::{AuthPlan, Login, Proof, Stage},
 };
@@ -39,44 +38,50 @@ pub(super) struct Claim {
 
 /// What `auth_type`, or an HBA rule, demands.
 #[derive(Debug, Clone)]
-struct Way {
+struct Demand {
     method: Method,
     map: Option<Arc<IdentMap>>,
 }
 
-impl Worker {
-    /// Continues a login as far as possible before an answer arrives.
-    pub(super) fn authenticate(
-        &mut self,
-        conn: Token,
-        now: Time,
-        out: &mut Actions,
-    ) -> Result<(), Fault> {
-        let Some(claim) = self.claim(conn) else {
-            return Ok(());
+/// A part of the authentication that may need the answer of a database.
+#[derive(Debug)]
+enum Known<T> {
+    /// It is known now.
+    Now(T),
+    /// A database has to be asked first.
+    After(UserQuestion),
+}
+
+impl LoginStep<'_> {
+    /// Continues the login as far as possible before an answer arrives.
+    pub(super) fn authenticate(&mut self) -> Result<Next, Fault> {
+        let Some(claim) = self.claim() else {
+            debug_assert!(false, "authentication before the startup packet");
+            self.log(
+                Level::Error,
+                "authentication before the startup packet".to_owned(),
+            );
+            return Err(Fault::Login(LoginFault::Rejected));
         };
-        let Some(plan) = self.plan(conn, &claim, now, out)? else {
-            return Ok(());
+        let plan = match self.plan(&claim)? {
+            Known::Now(plan) => self.with_made_secret(plan, &claim.user),
+            Known::After(question) => return Ok(Next::LookUp(question)),
         };
-        let plan = self.with_made_secret(plan, &claim.user);
-        let process_key = *self.directory.process_key();
-        let iterations = self.snapshot.config.settings.scram_iterations;
-        let Some(login) = self.login(conn) else {
-            return Ok(());
+        let iterations = self.env.snapshot.config.settings.scram_iterations;
+        let process_key = self.env.directory.process_key();
+        let start = self.out.scratch.len();
+        let proof = match self.login.repeated.take() {
+            Some(message) => self.login.repeat(plan, &message)?,
+            None => {
+                let bytes = &mut self.out.scratch;
+                self.login.challenge(plan, process_key, iterations, bytes)?
+            }
         };
-        let start = out.scratch.len();
-        let proof = match login.repeated.take() {
-            Some(message) => login.repeat(plan, &message)?,
-            None => login.challenge(plan, &process_key, iterations, &mut out.scratch)?,
-        };
-        self.proven(conn, proof, start, now, out)
+        self.take_proof(proof, start)
     }
 
-    fn claim(&mut self, conn: Token) -> Option<Claim> {
-        let client = self.table.client(conn)?;
-        let (same_uid, remote) = (client.same_uid, client.remote);
-        let is_tls = client.tls.is_some();
-        let request = self.login(conn)?.request.as_ref()?;
+    fn claim(&self) -> Option<Claim> {
+        let (client, request) = (&self.client, self.login.request.as_ref()?);
         let exclusive = request.exclusive.as_ref();
         Some(Claim {
             user: request.user.as_str().into(),
@@ -84,27 +89,21 @@ impl Worker {
             to_console: is_console(&request.database),
             is_physical: exclusive
                 .is_some_and(|exclusive| exclusive.replication == Replication::Physical),
-            is_tls,
-            same_uid,
-            address: match remote {
+            is_tls: client.tls.is_some(),
+            same_uid: client.same_uid,
+            address: match client.remote {
                 Address::Tcp(address) => Some(address.ip()),
                 Address::Unix => None,
             },
         })
     }
 
-    /// Returns how the client has to authenticate; `None` while a lookup is under way.
-    fn plan(
-        &mut self,
-        conn: Token,
-        claim: &Claim,
-        now: Time,
-        out: &mut Actions,
-    ) -> Result<Option<AuthPlan>, Fault> {
-        let snapshot = Arc::clone(&self.snapshot);
+    /// Returns how the client has to authenticate.
+    fn plan(&mut self, claim: &Claim) -> Result<Known<AuthPlan>, Fault> {
+        let snapshot = self.env.snapshot;
         let settings = &snapshot.config.settings;
         if claim.to_console && is_own_user(&claim.user, claim.same_uid) {
-            return Ok(Some(AuthPlan::Accept));
+            return Ok(Known::Now(AuthPlan::Accept));
         }
         if claim.to_console && !may_use_console(settings, &claim.user) {
             return Err(Fault::ConsoleNotAllowed);
@@ -115,83 +114,58 @@ impl Worker {
             if database.is_some_and(|database| database.user.is_none()) {
                 return Err(Fault::NoForcedUser);
             }
-            return Ok(Some(AuthPlan::Accept));
+            return Ok(Known::Now(AuthPlan::Accept));
         }
-        let Some(way) = self.way_in(conn, claim, now, out)? else {
-            return Ok(None);
+        let demand = match self.demand(claim)? {
+            Known::Now(demand) => demand,
+            Known::After(question) => return Ok(Known::After(question)),
         };
-        if matches!(way.method, Method::Ldap(_) | Method::Pam(_)) {
+        if matches!(demand.method, Method::Ldap(_) | Method::Pam(_)) {
             // The LDAP or PAM service decides whether there is such a user.
-            if let Some(login) = self.login(conn) {
-                login.address = claim.address;
-            }
-            return Ok(Some(self.plan_of_way(conn, way, &claim.user, None, out)));
+            self.login.address = claim.address;
+            return Ok(Known::Now(self.plan_for(demand, &claim.user, None)));
         }
         if let Some(secret) = snapshot.users.get(&claim.user) {
-            return Ok(Some(self.plan_of_way(
-                conn,
-                way,
-                &claim.user,
-                Some(secret),
-                out,
-            )));
+            let plan = self.plan_for(demand, &claim.user, Some(secret));
+            return Ok(Known::Now(plan));
         }
-        if self
-            .login(conn)
-            .is_some_and(|login| login.user_answer.is_none())
-            && self.look_up_user(conn, claim, false, now, out)? == Looked::Awaited
+        if self.login.user_answer.is_none()
+            && let Lookup::Needed(question) = self.look_up_user(claim, false)?
         {
-            return Ok(None);
+            return Ok(Known::After(question));
         }
-        let told = self.login(conn).and_then(|login| login.user_answer.clone());
-        let secret = match told {
+        let secret = match self.login.user_answer.clone() {
             Some(Answer::Secret(secret)) => Some(secret),
             // As in PgBouncer, other methods report the missing user.
-            Some(_) if way.method != Method::ScramSha256 => {
+            Some(_) if demand.method != Method::ScramSha256 => {
                 return Err(Fault::Login(LoginFault::NoSuchUser));
             }
             _ => {
-                let subject = self.subject_of(conn);
-                out.log(Level::Log, subject, format!("no such user: {}", claim.user));
+                self.log(Level::Log, format!("no such user: {}", claim.user));
                 None
             }
         };
-        let plan = self.plan_of_way(conn, way, &claim.user, secret.as_ref(), out);
-        Ok(Some(plan))
+        let plan = self.plan_for(demand, &claim.user, secret.as_ref());
+        Ok(Known::Now(plan))
     }
 
-    /// Returns the method for this client; `None` while a lookup is under way.
-    fn way_in(
-        &mut self,
-        conn: Token,
-        claim: &Claim,
-        now: Time,
-        out: &mut Actions,
-    ) -> Result<Option<Way>, Fault> {
-        let method = match self.snapshot.config.settings.auth_type {
+    /// Returns the method for this client.
+    fn demand(&mut self, claim: &Claim) -> Result<Known<Demand>, Fault> {
+        let method = match self.env.snapshot.config.settings.auth_type {
             AuthType::Trust => Method::Trust,
             AuthType::Plain => Method::Password,
             AuthType::Md5 => Method::Md5,
             AuthType::ScramSha256 => Method::ScramSha256,
             AuthType::Cert => Method::Cert,
-            AuthType::Hba | AuthType::Ldap | AuthType::Pam => {
-                return self.way_of_rule(conn, claim, now, out);
-            }
+            AuthType::Hba | AuthType::Ldap | AuthType::Pam => return self.demand_of_rule(claim),
             // `any` ends before this point; a client that comes here has no method.
             AuthType::Any => return Err(Fault::Login(LoginFault::NoMethod)),
         };
-        Ok(Some(Way { method, map: None }))
+        Ok(Known::Now(Demand { method, map: None }))
     }
 
-    fn way_of_rule(
-        &mut self,
-        conn: Token,
-        claim: &Claim,
-        now: Time,
-        out: &mut Actions,
-    ) -> Result<Option<Way>, Fault> {
-        let snapshot = Arc::clone(&self.snapshot);
-        let mut roles = self.login(conn).and_then(|login| login.roles.clone());
+    fn demand_of_rule(&mut self, claim: &Claim) -> Result<Known<Demand>, Fault> {
+        let snapshot = self.env.snapshot;
         loop {
             let found = snapshot.rules.find(&Asked {
                 address: claim.address,
@@ -199,137 +173,113 @@ impl Worker {
                 is_physical: claim.is_physical,
                 database: &claim.database,
                 user: &claim.user,
-                roles: roles.as_deref(),
+                roles: self.login.roles.as_deref(),
             });
-            return match found {
+            let rule = match found {
                 Found::Rule(rule) if rule.method == Method::Reject => {
-                    Err(Fault::Login(LoginFault::Rejected))
+                    return Err(Fault::Login(LoginFault::Rejected));
                 }
-                Found::Rule(rule) => Ok(Some(Way {
-                    method: rule.method.clone(),
-                    map: rule.map.clone(),
-                })),
-                Found::Nothing => Err(Fault::Login(LoginFault::NoMethod)),
-                Found::RolesWanted(rule) => {
-                    if self.look_up_user(conn, claim, true, now, out)? == Looked::Awaited {
-                        return Ok(None);
-                    }
-                    roles = self.login(conn).and_then(|login| login.roles.clone());
-                    if roles.is_some() {
-                        continue;
-                    }
-                    // To skip the rule might admit a client that the rule rejects.
-                    let why = format!(
-                        "line {} of auth_hba_file is about members of a role, and nobody can be asked for them: \
-                         database \"{}\" is none, or has no auth_user",
-                        rule.line, claim.database
-                    );
-                    let subject = self.subject_of(conn);
-                    out.log(Level::Error, subject, why);
-                    Err(Fault::Login(LoginFault::Rejected))
+                Found::Rule(rule) => {
+                    return Ok(Known::Now(Demand {
+                        method: rule.method.clone(),
+                        map: rule.map.clone(),
+                    }));
                 }
+                Found::Nothing => return Err(Fault::Login(LoginFault::NoMethod)),
+                Found::RolesWanted(rule) => rule,
             };
+            if let Lookup::Needed(question) = self.look_up_user(claim, true)? {
+                return Ok(Known::After(question));
+            }
+            if self.login.roles.is_none() {
+                // To skip the rule might admit a client that the rule rejects.
+                let text = format!(
+                    "line {} of auth_hba_file is about members of a role, and nobody can be asked for them: database \
+                     \"{}\" is none, or has no auth_user",
+                    rule.line, claim.database
+                );
+                self.log(Level::Error, text);
+                return Err(Fault::Login(LoginFault::Rejected));
+            }
         }
     }
 
-    /// Returns the plan for a client with this method, whose user name has this secret.
-    fn plan_of_way(
-        &mut self,
-        conn: Token,
-        way: Way,
-        user: &str,
-        secret: Option<&Arc<Secret>>,
-        out: &mut Actions,
-    ) -> AuthPlan {
-        match way.method {
+    /// Returns the plan for a client of whom this is demanded, and whose user name has this secret.
+    fn plan_for(&mut self, demand: Demand, user: &str, secret: Option<&Arc<Secret>>) -> AuthPlan {
+        match demand.method {
             Method::Cert => {
-                let tls = self.table.client(conn).map(|client| client.tls.as_deref());
-                match check_certificate(tls.flatten(), &way, user, secret.is_some()) {
+                let tls = self.client.tls.as_deref();
+                match check_certificate(tls, demand.map.as_deref(), user, secret.is_some()) {
                     Ok(()) => AuthPlan::Accept,
                     Err(why) => {
-                        let subject = self.subject_of(conn);
-                        out.log(Level::Error, subject, why);
+                        self.log(Level::Error, why);
                         AuthPlan::Refuse(Fault::Login(LoginFault::Certificate))
                     }
                 }
             }
-            Method::Peer => {
-                let client = self.table.client(conn);
-                match client.and_then(|client| client.uid) {
-                    Some(uid) if secret.is_some() => AuthPlan::CheckAuth {
-                        auth_check: AuthCheck::SystemUser(uid),
-                        map: way.map,
-                    },
-                    _ => AuthPlan::Refuse(Fault::Login(LoginFault::Peer)),
-                }
-            }
+            Method::Peer => match self.client.uid {
+                Some(uid) if secret.is_some() => AuthPlan::CheckAuth {
+                    auth_check: AuthCheck::SystemUser(uid),
+                    map: demand.map,
+                },
+                _ => AuthPlan::Refuse(Fault::Login(LoginFault::Peer)),
+            },
             method => AuthPlan::new(&method, secret),
         }
     }
 
+    /// Reuses the SCRAM secret that was made for the user's last login.
+    fn with_made_secret(&self, plan: AuthPlan, user: &str) -> AuthPlan {
+        let iterations = self.env.snapshot.config.settings.scram_iterations;
+        let made = match &plan {
+            AuthPlan::MakeScram(secret) => self.env.directory.made_secret(user, secret, iterations),
+            _ => None,
+        };
+        made.map_or(plan, AuthPlan::Scram)
+    }
+
     /// Handles a wrong proof. If the secret came from a cached answer, the database is asked again, since the
-    /// password may have changed: returns `true` if the login continues with that. SCRAM can't start again
-    /// within a login; the client's next login finds the new secret.
-    pub(super) fn check_claim_again(
-        &mut self,
-        conn: Token,
-        message: Vec<u8>,
-        fault: &Fault,
-        now: Time,
-        out: &mut Actions,
-    ) -> Result<bool, Fault> {
-        let Some(login) = self.login(conn) else {
-            return Ok(false);
+    /// password may have changed. SCRAM can't start again within a login; the client's next login finds the new
+    /// secret.
+    ///
+    /// # Errors
+    /// The proof is wrong under the newest secret.
+    pub(super) fn check_again(&mut self, message: Vec<u8>, fault: Fault) -> Result<Next, Fault> {
+        let Some(question) = self.login.cached.take() else {
+            return Err(fault);
         };
-        let Some(question) = login.cached.take() else {
-            return Ok(false);
-        };
-        self.directory.auth_cache().forget(&question);
-        let Some(login) = self
-            .login(conn)
-            .filter(|_| matches!(fault, Fault::Password))
-        else {
-            return Ok(false);
-        };
-        login.user_answer = None;
-        login.repeated = Some(message.into());
-        self.authenticate(conn, now, out)?;
-        Ok(true)
+        self.env.directory.auth_cache().forget(&question);
+        if !matches!(fault, Fault::Password) {
+            return Err(fault);
+        }
+        self.login.user_answer = None;
+        self.login.repeated = Some(message.into());
+        self.authenticate()
     }
 
-    /// Takes the answer to [`Action::CheckAuth`](crate::Action::CheckAuth). Ignored if the client has gone.
-    pub fn found(&mut self, conn: Token, result: AuthCheckResult, now: Time, out: &mut Actions) {
-        let Some(login) = self.login(conn) else {
-            return;
-        };
-        if !matches!(login.stage, Stage::CheckingAuth(_) | Stage::Verifying(_)) {
-            return;
+    /// Takes the answer to [`Action::CheckAuth`](crate::Action::CheckAuth).
+    pub(super) fn take_check(&mut self, result: AuthCheckResult) -> Result<Next, Fault> {
+        if !matches!(
+            self.login.stage,
+            Stage::CheckingAuth(_) | Stage::Verifying(_)
+        ) {
+            return Ok(Next::Awaited);
         }
-        out.read(conn, ReadMode::Deliver);
-        let (verdict, why) = check_claim(login, result);
+        self.out.read(self.conn, ReadMode::Deliver);
+        let (verdict, why) = check_claim(&mut self.login, result);
         if let Some(why) = why {
-            let subject = self.subject_of(conn);
-            out.log(Level::Error, subject, why);
+            self.log(Level::Error, why);
         }
-        let start = out.scratch.len();
-        let outcome =
-            verdict.and_then(|()| self.proven(conn, Proof::Accepted(None), start, now, out));
-        if let Err(fault) = outcome {
-            self.refuse(conn, &fault, now, out);
-        }
-        self.check_shutdown(now, out);
-    }
-
-    pub(super) fn subject_of(&mut self, conn: Token) -> String {
-        let client = self.table.client(conn);
-        client.map_or_else(String::new, |client| client.subject())
+        verdict?;
+        let start = self.out.scratch.len();
+        self.take_proof(Proof::Accepted(None), start)
     }
 }
 
 /// Checks that the certificate is this user's. If not, returns the text for the log.
 fn check_certificate(
     tls: Option<&TlsFacts>,
-    way: &Way,
+    map: Option<&IdentMap>,
     user: &str,
     is_known: bool,
 ) -> Result<(), String> {
@@ -344,7 +294,7 @@ fn check_certificate(
     }
     let dns_names = shown.dns_names.iter().map(String::as_str);
     let mut names = shown.common_name.as_deref().into_iter().chain(dns_names);
-    match &way.map {
+    match map {
         None if names.any(|name| name == user) => Ok(()),
         None => Err("TLS certificate name mismatch".to_owned()),
         Some(map) if names.any(|name| map.allows(name, user)) => Ok(()),

@@ -1,140 +1,64 @@
-//! Logins of clients: from the accepted connection to the end of the authentication. Startup packets, password
-//! messages and derived keys come in; a client goes on to its pool, is parked above a limit, or is refused. Cancel
-//! requests arrive here as well.
+//! The steps of a login: startup packets, password messages and derived keys come in; a client goes on to its
+//! authentication, is parked above a limit, has authenticated, or is refused.
 
 use std::sync::Arc;
 
-use pgweir_auth::scram::{DerivedKeys, NONCE_BYTES};
+use pgweir_auth::scram::DerivedKeys;
 use pgweir_config::{AuthType, Config};
 use pgweir_wire::{LATEST, MessageWriter, ProtocolVersion, Startup, StartupParameters};
 
-use super::{Worker, authenticate::is_own_user};
+use super::{LoginStep, Next, authentication::is_own_user};
 use crate::{
-    Action, Actions, Peer, ReadMode, Replication, Source, Time, Token,
+    Action, Level, ReadMode, Replication, Source,
     cancel::CancelKey,
-    cancel_requests::peers,
-    client_counts::ClientLimits,
-    connections::Conn,
     fault::Fault,
-    frontend::{
-        AuthPlan, Client, ClientDuty, Login, LoginRequest, Origin, Proof, Stage, StartupTerms,
-    },
-    parked_logins::limits_at_login,
+    frontend::{LoginRequest, Proof, Stage, StartupTerms},
+    parked_logins::{ParkedLogin, limits_at_login},
     pool::PoolKey,
 };
 
 /// The most bytes that are read ahead of a login's next message.
 const AHEAD_MAX: usize = 128 * 1024;
 
-impl Worker {
-    pub(crate) fn begin_login(&mut self, peer: &Peer, now: Time) -> Token {
-        let (secret, rest) = peer.entropy.split_at(32);
-        let (nonce, rest) = rest.split_at(NONCE_BYTES);
-        let array = |bytes: &[u8]| std::array::from_fn(|at| bytes[at]);
-        let nonce: [u8; NONCE_BYTES] = std::array::from_fn(|at| nonce[at]);
-        let login = Login::new(nonce, [rest[0], rest[1], rest[2], rest[3]]);
-        let origin = Origin {
-            id: self.directory.next_id(),
-            remote: peer.remote,
-            local: peer.local,
-            port: peer.port,
-            same_uid: peer.same_uid,
-            uid: peer.uid,
-            pid: peer.pid,
-            connected_at: now,
-        };
-        let mut client = Client::new(&origin, self.directory.names().unset(), now);
-        client.duty = ClientDuty::Login(Box::new(login));
-        client.secret = array(secret);
-        self.directory.client_came();
-        self.clients += 1;
-        self.schedule(now);
-        let conn = self.table.insert(Conn::Client(Box::new(client)));
-        self.suspension.add(conn);
-        conn
-    }
-
-    /// Handles bytes of a client that logs in.
-    pub(crate) fn login_bytes(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
-        if let Some(login) = self.login(conn) {
-            login.inbox.push(bytes);
-        }
-        if let Err(fault) = self.login_steps(conn, now, out) {
-            self.refuse(conn, &fault, now, out);
-        }
-    }
-
-    pub(crate) fn login_derived(
-        &mut self,
-        conn: Token,
-        keys: &DerivedKeys,
-        now: Time,
-        out: &mut Actions,
-    ) {
-        // Reading was held back meanwhile; what follows may hold it back again.
-        out.read(conn, ReadMode::Deliver);
-        let outcome = self
-            .login_go_on(conn, keys, now, out)
-            .and_then(|()| self.login_steps(conn, now, out));
-        if let Err(fault) = outcome {
-            self.refuse(conn, &fault, now, out);
-        }
-    }
-
-    pub(super) fn login(&mut self, conn: Token) -> Option<&mut Login> {
-        match self.table.client(conn) {
-            Some(Client {
-                duty: ClientDuty::Login(login),
-                ..
-            }) => Some(login),
-            _ => None,
-        }
+impl LoginStep<'_> {
+    /// Handles bytes of the client.
+    pub(super) fn take_bytes(&mut self, bytes: &[u8]) -> Result<Next, Fault> {
+        self.login.inbox.push(bytes);
+        self.run()
     }
 
     /// Handles the messages that have arrived completely.
-    pub(super) fn login_steps(
-        &mut self,
-        conn: Token,
-        now: Time,
-        out: &mut Actions,
-    ) -> Result<(), Fault> {
-        let limit = self.snapshot.config.settings.startup_packet_limit as usize;
-        while !self.begins_with_tls(conn, out)
-            && let Some(login) = self.login(conn)
-        {
-            match login.stage {
+    pub(super) fn run(&mut self) -> Result<Next, Fault> {
+        let limit = self.env.snapshot.config.settings.startup_packet_limit as usize;
+        while !self.begins_with_tls() {
+            let next = match self.login.stage {
                 Stage::Handshake { .. } => break,
                 Stage::Startup => {
-                    let parsed = Startup::parse(login.inbox.rest(), limit);
-                    let Some((_, len)) = parsed.map_err(Fault::Startup)? else {
+                    let rest = self.login.inbox.rest();
+                    let Some((_, len)) = Startup::parse(rest, limit).map_err(Fault::Startup)?
+                    else {
                         break;
                     };
                     // The packet is copied: the inbox is needed for what follows it.
-                    let bytes = login.inbox.rest()[..len].to_vec();
-                    login.inbox.skip(len);
-                    let parsed = Startup::parse(&bytes, limit).map_err(Fault::Startup)?;
-                    if let Some((packet, _)) = parsed {
-                        self.startup(conn, packet, now, out)?;
+                    let bytes = rest[..len].to_vec();
+                    self.login.inbox.skip(len);
+                    match Startup::parse(&bytes, limit).map_err(Fault::Startup)? {
+                        Some((packet, _)) => self.take_startup(packet)?,
+                        None => break,
                     }
                 }
                 Stage::Cleartext(_)
                 | Stage::CleartextFor(_)
                 | Stage::Md5(_)
                 | Stage::Sasl { .. } => {
-                    let Some(message) = login.take_password_message()? else {
+                    let Some(message) = self.login.take_password_message()? else {
                         break;
                     };
-                    let start = out.scratch.len();
-                    let proof = match login.password(&message, &mut out.scratch) {
-                        Ok(proof) => proof,
-                        Err(fault) => {
-                            match self.check_claim_again(conn, message, &fault, now, out)? {
-                                true => continue,
-                                false => return Err(fault),
-                            }
-                        }
-                    };
-                    self.proven(conn, proof, start, now, out)?;
+                    let start = self.out.scratch.len();
+                    match self.login.password(&message, &mut self.out.scratch) {
+                        Ok(proof) => self.take_proof(proof, start)?,
+                        Err(fault) => self.check_again(message, fault)?,
+                    }
                 }
                 Stage::MakingSecret { .. }
                 | Stage::Checking(_)
@@ -142,107 +66,75 @@ impl Worker {
                 | Stage::LookingUp(_)
                 | Stage::Verifying(_)
                 | Stage::CheckingAuth(_) => {
-                    if login.inbox.rest().len() > AHEAD_MAX {
-                        return Err(Fault::TooLong(login.inbox.rest()[0]));
+                    let ahead = self.login.inbox.rest();
+                    if ahead.len() > AHEAD_MAX {
+                        return Err(Fault::TooLong(ahead[0]));
                     }
                     break;
                 }
+            };
+            if !matches!(next, Next::Awaited) {
+                return Ok(next);
             }
         }
-        Ok(())
+        Ok(Next::Awaited)
     }
 
-    fn startup(
-        &mut self,
-        conn: Token,
-        packet: Startup<'_>,
-        now: Time,
-        out: &mut Actions,
-    ) -> Result<(), Fault> {
-        let Some(client) = self.table.client(conn) else {
-            return Ok(());
-        };
-        let remote = client.remote;
-        let ClientDuty::Login(login) = &mut client.duty else {
-            return Ok(());
-        };
+    fn take_startup(&mut self, packet: Startup<'_>) -> Result<Next, Fault> {
         match packet {
             Startup::SslRequest => {
-                login.ask_encryption("SSL")?;
-                match self.offers_tls(remote) {
-                    true => self.accept_tls(conn, out),
-                    false => out.send_made(conn, |bytes| bytes.push(b'N')),
+                self.login.ask_encryption("SSL")?;
+                match self.offers_tls() {
+                    true => self.accept_tls(),
+                    false => self.out.send_made(self.conn, |bytes| bytes.push(b'N')),
                 }
-                Ok(())
+                Ok(Next::Awaited)
             }
             Startup::GssEncRequest => {
-                login.ask_encryption("GSSAPI encryption")?;
-                out.send_made(conn, |bytes| bytes.push(b'N'));
-                Ok(())
+                self.login.ask_encryption("GSSAPI encryption")?;
+                self.out.send_made(self.conn, |bytes| bytes.push(b'N'));
+                Ok(Next::Awaited)
             }
-            Startup::Cancel { pid, secret } => {
-                self.cancel_asked(
-                    conn,
-                    CancelKey {
-                        pid,
-                        secret: secret.into(),
-                    },
-                    now,
-                    out,
-                );
-                Ok(())
-            }
+            Startup::Cancel { pid, secret } => Ok(Next::Cancel(CancelKey {
+                pid,
+                secret: secret.into(),
+            })),
             Startup::Login {
                 version,
                 parameters,
-            } => self.login_asked(conn, version, parameters, now, out),
+            } => self.take_request(version, parameters),
         }
     }
 
-    fn login_asked(
+    fn take_request(
         &mut self,
-        conn: Token,
         version: ProtocolVersion,
         parameters: StartupParameters<'_>,
-        now: Time,
-        out: &mut Actions,
-    ) -> Result<(), Fault> {
-        let snapshot = Arc::clone(&self.snapshot);
-        let settings = &snapshot.config.settings;
+    ) -> Result<Next, Fault> {
+        let config = &self.env.snapshot.config;
         let mut request = LoginRequest::read(
             parameters,
-            self.directory.names(),
+            self.env.directory.names(),
             &StartupTerms {
-                ignored: &settings.ignore_startup_parameters,
-                may_bypass: &|database, user| snapshot.config.may_bypass(database, user),
-                is_carried: &|database, user| is_carried(&snapshot.config, database, user),
+                ignored: &config.settings.ignore_startup_parameters,
+                may_bypass: &|database, user| config.may_bypass(database, user),
+                is_carried: &|database, user| is_carried(config, database, user),
             },
         )?;
-        negotiate(conn, version, &request, out);
-        self.introduce(conn, version, &mut request);
-        let replication = request
-            .exclusive
-            .as_ref()
-            .map_or(Replication::None, |exclusive| exclusive.replication);
-        self.log_login(conn, replication, out);
-        if let Some(login) = self.login(conn) {
-            login.request = Some(request);
-            login.stage = Stage::Parked;
-        }
+        self.negotiate(version, &request);
+        self.introduce(version, &mut request);
+        self.log_attempt(&request);
+        self.login.request = Some(request);
+        self.login.stage = Stage::Parked;
         // A client whose user and database are known is counted or parked, even if it is then refused for another
         // reason.
-        let room = self.admit_client(conn, false);
-        self.demand_tls(conn)?;
+        let room = self.count_client(false);
+        self.demand_tls()?;
         match room {
-            Ok(()) => self.authenticate(conn, now, out),
+            Ok(()) => self.authenticate(),
             // The process is shutting down, and workers may no longer answer.
-            Err(fault) if self.shutdown.is_some() => Err(fault),
-            Err(_) => {
-                out.read(conn, ReadMode::Hold);
-                let parts = self.parts(now);
-                parts.parked_logins.park(&parts.env, conn, out);
-                Ok(())
-            }
+            Err(fault) if self.env.shutdown.is_some() => Err(fault),
+            Err(_) => Ok(Next::Park),
         }
     }
 
@@ -250,170 +142,139 @@ impl Worker {
     ///
     /// # Errors
     /// The client is above a limit.
-    fn admit_client(&mut self, conn: Token, was_parked: bool) -> Result<(), Fault> {
-        let Some(client) = self.table.client(conn) else {
-            return Ok(());
-        };
-        let (same_uid, names) = (client.same_uid, client.names.clone());
-        let ClientDuty::Login(login) = &mut client.duty else {
-            return Ok(());
-        };
-        if let Some(names) = &names {
-            let limits = match &login.request {
-                Some(request) => {
-                    let is_own = is_own_user(&request.user, same_uid);
-                    limits_at_login(&self.snapshot.config, names, request, is_own)
-                }
-                None => ClientLimits::default(),
-            };
-            self.directory.admit_client(names, &limits, was_parked)?;
+    fn count_client(&mut self, was_parked: bool) -> Result<(), Fault> {
+        if let (Some(names), Some(request)) = (&self.client.names, &self.login.request) {
+            let is_own = is_own_user(&request.user, self.client.same_uid);
+            let limits = limits_at_login(&self.env.snapshot.config, names, request, is_own);
+            self.env
+                .directory
+                .admit_client(names, &limits, was_parked)?;
         }
-        login.stage = Stage::Startup;
+        self.login.stage = Stage::Startup;
         Ok(())
     }
 
-    /// Counts parked logins again, now that all workers have processed pending disconnects.
-    pub(super) fn count_parked(&mut self, now: Time, out: &mut Actions) {
-        for parked in self.parked_logins.answered() {
-            let conn = parked.conn;
-            if !self.login(conn).is_some_and(|login| login.is_parked()) {
-                continue;
-            }
-            let outcome = match self.admit_client(conn, true) {
-                Ok(()) => {
-                    out.read(conn, ReadMode::Deliver);
-                    self.authenticate(conn, now, out)
-                        .and_then(|()| self.login_steps(conn, now, out))
-                }
-                Err(fault) => {
-                    let parts = self.parts(now);
-                    match parts.parked_logins.park_again(&parts.env, parked) {
-                        true => Ok(()),
-                        false => Err(fault),
-                    }
-                }
-            };
-            if let Err(fault) = outcome {
-                self.refuse(conn, &fault, now, out);
-            }
+    /// Counts a parked login again, now that all workers have processed pending disconnects.
+    pub(super) fn count_again(&mut self, parked: ParkedLogin) -> Result<Next, Fault> {
+        if !self.login.is_parked() {
+            return Ok(Next::Awaited);
         }
-        let parts = self.parts(now);
-        parts.parked_logins.ask(&parts.env, out);
+        if let Err(fault) = self.count_client(true) {
+            return Ok(Next::ParkAgain(parked, fault));
+        }
+        self.out.read(self.conn, ReadMode::Deliver);
+        self.authenticate_and_run()
+    }
+
+    /// Authenticates the client, and handles the messages that it has sent meanwhile.
+    pub(super) fn authenticate_and_run(&mut self) -> Result<Next, Fault> {
+        match self.authenticate()? {
+            Next::Awaited => self.run(),
+            next => Ok(next),
+        }
     }
 
     /// Gives the client its user, its database and its cancel key.
-    fn introduce(&mut self, conn: Token, version: ProtocolVersion, request: &mut LoginRequest) {
-        let settings = &self.snapshot.config.settings;
-        let database = self.snapshot.config.database(&request.database);
+    fn introduce(&mut self, version: ProtocolVersion, request: &mut LoginRequest) {
+        let config = &self.env.snapshot.config;
+        let database = config.database(&request.database);
         let forced = database.and_then(|database| database.user.as_deref());
         let user = match forced {
             // With `auth_type = any`, the name that the client claims proves nothing.
-            Some(user) if settings.auth_type == AuthType::Any => user,
+            Some(user) if config.settings.auth_type == AuthType::Any => user,
             _ => &request.user,
         };
-        let names = Arc::new(PoolKey {
+        self.client.names = Some(Arc::new(PoolKey {
             database: request.database.as_str().into(),
             user: user.into(),
-        });
-        let Some(client) = self.table.client(conn) else {
-            return;
-        };
-        let has_long_secret = version.minor >= ProtocolVersion::V3_2.minor;
-        if settings.application_name_add_host {
-            let address = client.remote.with_port(client.port);
-            request.add_host(self.directory.names(), &address);
+        }));
+        let directory = self.env.directory;
+        if config.settings.application_name_add_host {
+            let address = self.client.remote.with_port(self.client.port);
+            request.add_host(directory.names(), &address);
         }
-        client.tracked = request.tracked.clone();
-        client.names = Some(names);
-        let peer = self.snapshot.config.settings.peer_id;
+        self.client.tracked = request.tracked.clone();
+        let has_long_secret = version.minor >= ProtocolVersion::V3_2.minor;
         self.cancel_requests.give_key(
-            self.id,
-            &self.directory,
-            peer,
-            conn,
-            client,
+            self.env.worker,
+            directory,
+            config.settings.peer_id,
+            self.conn,
+            self.client,
             has_long_secret,
         );
     }
 
-    /// Reuses the SCRAM secret that was made for the user's last login.
-    pub(super) fn with_made_secret(&self, plan: AuthPlan, user: &str) -> AuthPlan {
-        let iterations = self.snapshot.config.settings.scram_iterations;
-        match &plan {
-            AuthPlan::MakeScram(secret) => {
-                match self.directory.made_secret(user, secret, iterations) {
-                    Some(made) => AuthPlan::Scram(made),
-                    None => plan,
-                }
-            }
-            _ => plan,
+    /// Sends NegotiateProtocolVersion to a client with a later minor version or with unknown protocol options.
+    fn negotiate(&mut self, version: ProtocolVersion, request: &LoginRequest) {
+        if version.minor > LATEST.minor || !request.unknown_options.is_empty() {
+            let unknown: Vec<&[u8]> = request.unknown_options.iter().map(Vec::as_slice).collect();
+            self.out.send_made(self.conn, |bytes| {
+                MessageWriter::new(bytes).negotiate_protocol_version(version.min(LATEST), &unknown);
+            });
         }
     }
 
-    fn login_go_on(
-        &mut self,
-        conn: Token,
-        keys: &DerivedKeys,
-        now: Time,
-        out: &mut Actions,
-    ) -> Result<(), Fault> {
-        let Some(login) = self.login(conn) else {
-            return Ok(());
-        };
-        let start = out.scratch.len();
-        let (proof, made) = login.derived(keys, &mut out.scratch)?;
-        let user = login.user().to_owned();
-        if let Some(made) = made
-            && let Some(secret) = self.snapshot.users.get(&user)
-        {
-            let iterations = self.snapshot.config.settings.scram_iterations;
-            self.directory
-                .keep_made_secret(&user, Arc::clone(secret), iterations, made);
+    fn log_attempt(&mut self, request: &LoginRequest) {
+        if !self.env.snapshot.config.settings.log_connections {
+            return;
         }
-        self.proven(conn, proof, start, now, out)
+        let exclusive = request.exclusive.as_ref();
+        let replication = exclusive.map_or(Replication::None, |exclusive| exclusive.replication);
+        let (database, user) = match &self.client.names {
+            Some(names) => (&*names.database, &*names.user),
+            None => ("", ""),
+        };
+        let tls = self.client.tls.as_ref();
+        let tls = tls.map_or_else(|| "no".to_owned(), |tls| tls.to_string());
+        let text = format!(
+            "login attempt: db={database} user={user} tls={tls} replication={}",
+            replication.parameter()
+        );
+        self.log(Level::Log, text);
+    }
+
+    /// Takes the keys that [`Action::Derive`] asked for.
+    pub(super) fn take_derived_keys(&mut self, keys: &DerivedKeys) -> Result<Next, Fault> {
+        // Reading was held back meanwhile; what follows may hold it back again.
+        self.out.read(self.conn, ReadMode::Deliver);
+        let start = self.out.scratch.len();
+        let (proof, made) = self.login.derived(keys, &mut self.out.scratch)?;
+        let user = self.login.user();
+        let snapshot = self.env.snapshot;
+        if let (Some(made), Some(secret)) = (made, snapshot.users.get(user)) {
+            let iterations = snapshot.config.settings.scram_iterations;
+            let directory = self.env.directory;
+            directory.keep_made_secret(user, Arc::clone(secret), iterations, made);
+        }
+        match self.take_proof(proof, start)? {
+            Next::Awaited => self.run(),
+            next => Ok(next),
+        }
     }
 
     /// Sends what was appended from `start` on, and does what the proof asks for.
-    pub(super) fn proven(
-        &mut self,
-        conn: Token,
-        proof: Proof,
-        start: usize,
-        now: Time,
-        out: &mut Actions,
-    ) -> Result<(), Fault> {
-        let end = out.scratch.len();
+    pub(super) fn take_proof(&mut self, proof: Proof, start: usize) -> Result<Next, Fault> {
+        let (conn, end) = (self.conn, self.out.scratch.len());
         if start < end {
-            out.list.push(Action::Send {
+            self.out.list.push(Action::Send {
                 to: conn,
                 source: Source::Scratch(start..end),
             });
         }
         match proof {
-            Proof::More => Ok(()),
+            Proof::More => {}
             Proof::Derive(job) => {
-                out.read(conn, ReadMode::Hold);
-                out.list.push(Action::Derive { conn, job });
-                Ok(())
+                self.out.read(conn, ReadMode::Hold);
+                self.out.list.push(Action::Derive { conn, job });
             }
             Proof::Inquire(auth_check) => {
-                out.read(conn, ReadMode::Hold);
-                out.list.push(Action::CheckAuth { conn, auth_check });
-                Ok(())
+                self.out.read(conn, ReadMode::Hold);
+                self.out.list.push(Action::CheckAuth { conn, auth_check });
             }
-            Proof::Accepted(keys) => self.admit(conn, keys, now, out),
+            Proof::Accepted(keys) => return self.complete(keys),
         }
-    }
-
-    fn cancel_asked(&mut self, conn: Token, key: CancelKey, now: Time, out: &mut Actions) {
-        let Some(client) = self.table.client(conn) else {
-            return;
-        };
-        client.duty = ClientDuty::CancelRequest { sent: false };
-        out.read(conn, ReadMode::Hold);
-        let parts = self.parts(now);
-        let effect = peers::route(&parts.env, parts.connections, conn, key, out);
-        self.carry_out(effect, now, out);
+        Ok(Next::Awaited)
     }
 }
 
@@ -421,14 +282,4 @@ impl Worker {
 fn is_carried(config: &Config, database: &str, user: &str) -> bool {
     let database = config.database(database);
     database.is_some_and(|database| config.carries_sessions(database, database.user_for(user)))
-}
-
-/// Sends NegotiateProtocolVersion to a client with a later minor version or with unknown protocol options.
-fn negotiate(conn: Token, version: ProtocolVersion, request: &LoginRequest, out: &mut Actions) {
-    if version.minor > LATEST.minor || !request.unknown_options.is_empty() {
-        let unknown: Vec<&[u8]> = request.unknown_options.iter().map(Vec::as_slice).collect();
-        out.send_made(conn, |bytes| {
-            MessageWriter::new(bytes).negotiate_protocol_version(version.min(LATEST), &unknown);
-        });
-    }
 }

@@ -11,7 +11,7 @@ mod terms;
 use std::sync::Arc;
 
 pub(crate) use self::{local_pool::LocalPool, terms::Terms};
-use crate::{Directory, SharedPool, Snapshot, Time, pool::PoolId};
+use crate::{SharedPool, connections::Connections, effect::Env, pool::PoolId};
 
 /// This worker's part of each pool that it has used.
 #[derive(Debug, Default)]
@@ -34,19 +34,22 @@ impl LocalPools {
     }
 
     /// Returns this worker's part of a pool, creating it if need be.
-    pub(crate) fn get_or_add(
+    pub(crate) fn open(
         &mut self,
+        env: &Env<'_>,
+        connections: &mut Connections,
         shared: &Arc<SharedPool>,
-        directory: &Directory,
-        snapshot: &Arc<Snapshot>,
-        now: Time,
     ) -> &mut LocalPool {
         let index = shared.id.index();
         if self.pools.len() <= index {
             self.pools.resize_with(index + 1, || None);
         }
-        self.pools[index]
-            .get_or_insert_with(|| Box::new(LocalPool::new(shared, directory, snapshot, now)))
+        self.pools[index].get_or_insert_with(|| {
+            // A tick removes the pool if no client uses it.
+            connections.schedule(env.now);
+            let pool = LocalPool::new(shared, env.directory, env.snapshot, env.now);
+            Box::new(pool)
+        })
     }
 
     /// Forgets this worker's part of a pool.

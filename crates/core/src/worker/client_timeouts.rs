@@ -13,7 +13,7 @@ use crate::{
 impl Worker {
     /// Returns whether clients that have logged in have to be checked for timeouts.
     pub(crate) fn has_client_timeouts(&self) -> bool {
-        self.clients > 0 && self.snapshot.config.has_client_timeouts()
+        self.logins.has_clients() && self.snapshot.config.has_client_timeouts()
     }
 
     /// Returns why a client has to be closed, if it took too long.

@@ -2,10 +2,6 @@
 //!
 //! The driver calls one method of [`Worker`] per event: bytes, timers, mail. The worker answers with [`Actions`].
 
-#[path = "../login/admission.rs"]
-mod admit;
-#[path = "../login/authentication.rs"]
-mod authenticate;
 mod bypass;
 mod catalog;
 mod channels;
@@ -24,14 +20,10 @@ mod handover_in;
 mod handover_out;
 mod hang_up;
 mod inspection;
+mod join;
 mod listener_replacement;
 mod listeners;
 mod loan;
-#[path = "../login/steps.rs"]
-mod login;
-mod login_failure;
-#[path = "../login/user_lookup.rs"]
-mod lookup;
 mod maintenance;
 mod notification_forwarding;
 mod operator_orders;
@@ -60,8 +52,8 @@ use pgweir_auth::scram::DerivedKeys;
 pub use self::handover_in::TakenOverClient;
 pub(crate) use self::{early::send_early, listeners::Listeners, pins::pins_of, server_loss::Loss};
 use crate::{
-    Action, Actions, Address, Closed, ConnectError, Control, Directory, Peer, ReadMode, SharedPool,
-    Shutdown, Snapshot, Time, TlsFacts, Token, WorkerId,
+    Action, Actions, Address, AuthCheckResult, Closed, ConnectError, Control, Directory, Peer,
+    ReadMode, SharedPool, Shutdown, Snapshot, Time, TlsFacts, Token, WorkerId,
     backend::{Duty, Server},
     cancel_requests::{self, CancelRequests},
     connections::{Conn, Connections},
@@ -69,12 +61,13 @@ use crate::{
     fault::Fault,
     frontend::ClientDuty,
     listen::ChannelClients,
+    login::{self, ClientLogins, LoginEvent},
     mail::Mail,
-    parked_logins::{self, ParkedLogins},
+    parked_logins,
     pool::{Notes, PoolId},
     pooling::{LocalPool, LocalPools},
     session::Bindings,
-    stats::{Logins, Periods, Stats},
+    stats::{Periods, Stats},
     suspension::Suspension,
     takeover::PoolNote,
 };
@@ -119,12 +112,9 @@ pub struct Worker {
     pub(crate) handover_out: Option<Box<handover_out::HandoverOut>>,
     /// Clients that were handed over and still listen through this process.
     pub(crate) forwarded_clients: notification_forwarding::ForwardedClients,
-    pub(crate) clients: usize,
-    pub(crate) parked_logins: ParkedLogins,
+    pub(crate) logins: ClientLogins,
     /// The statistics of pools that were removed.
     pub(crate) past: Stats,
-    /// Counts of logins and TLS handshakes by result.
-    pub(crate) logins: Logins,
 }
 
 /// Mutable references to a worker's parts, for modules that own their state.
@@ -132,8 +122,9 @@ pub(crate) struct Parts<'w> {
     pub(crate) env: Env<'w>,
     pub(crate) connections: &'w mut Connections,
     pub(crate) cancel_requests: &'w mut CancelRequests,
-    pub(crate) parked_logins: &'w mut ParkedLogins,
+    pub(crate) pools: &'w mut LocalPools,
     pub(crate) suspension: &'w mut Suspension,
+    pub(crate) logins: &'w mut ClientLogins,
 }
 
 impl Worker {
@@ -168,16 +159,16 @@ impl Worker {
             suspension: Suspension::default(),
             handover_out: None,
             forwarded_clients: notification_forwarding::ForwardedClients::default(),
-            clients: 0,
-            parked_logins: ParkedLogins::default(),
+            logins: ClientLogins::default(),
             past: Stats::default(),
-            logins: Logins::default(),
         }
     }
 
     /// Takes a new client connection. Its read mode is `Deliver` at first.
-    pub fn accepted(&mut self, peer: &Peer, now: Time, _out: &mut Actions) -> Token {
-        self.begin_login(peer, now)
+    pub fn accepted(&mut self, peer: &Peer, now: Time, out: &mut Actions) -> Token {
+        let conn = self.log_in(now, out, |event, _| event.begin(peer));
+        self.suspension.add(conn);
+        conn
     }
 
     /// Handles a connection in mode `Notify` that has bytes to read (its mode is `Hold` from here on).
@@ -201,7 +192,9 @@ impl Worker {
             },
             Some(Conn::Client(client)) => match client.duty {
                 ClientDuty::Active(_) => self.relay_up(conn, bytes, now, out),
-                ClientDuty::Login(_) => self.login_bytes(conn, bytes, now, out),
+                ClientDuty::Login(_) => {
+                    self.log_in(now, out, |event, out| event.received(conn, bytes, out));
+                }
                 ClientDuty::Console(_) => self.console_bytes(conn, bytes, now, out),
                 ClientDuty::Discarding(_) => self.discard(conn, bytes, now, out),
                 ClientDuty::CancelRequest { .. } => {}
@@ -332,7 +325,9 @@ impl Worker {
     /// Handles the end of the TLS handshake that [`Action::StartTls`] began.
     pub fn secured(&mut self, conn: Token, facts: TlsFacts, now: Time, out: &mut Actions) {
         match self.table.get(conn) {
-            Some(Conn::Client(_)) => self.client_secured(conn, facts, now, out),
+            Some(Conn::Client(_)) => {
+                self.log_in(now, out, |event, out| event.secured(conn, facts, out));
+            }
             Some(Conn::Server(_)) => self.server_secured(conn, facts, now, out),
             Some(Conn::Cancel(_)) => cancel_requests::send(&mut self.table, conn, out),
             None => {}
@@ -359,10 +354,24 @@ impl Worker {
     /// Takes the keys that [`Action::Derive`] asked for. Ignored if the connection is gone by now.
     pub fn derived(&mut self, conn: Token, keys: DerivedKeys, now: Time, out: &mut Actions) {
         match self.table.get(conn) {
-            Some(Conn::Client(_)) => self.login_derived(conn, &keys, now, out),
+            Some(Conn::Client(_)) => {
+                self.log_in(now, out, |event, out| event.keys_derived(conn, &keys, out));
+            }
             Some(Conn::Server(_)) => self.server_derived(conn, &keys, now, out),
             _ => {}
         }
+        self.check_shutdown(now, out);
+    }
+
+    /// Takes the answer to [`Action::CheckAuth`]. Ignored if the client has gone.
+    pub fn auth_checked(
+        &mut self,
+        conn: Token,
+        result: AuthCheckResult,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        self.log_in(now, out, |event, out| event.auth_checked(conn, result, out));
         self.check_shutdown(now, out);
     }
 
@@ -387,11 +396,23 @@ impl Worker {
             Mail::Search(search) => self.search(*search, now, out),
             Mail::Evict(search) => self.evict(*search, now, out),
             Mail::Diagnose(diagnosis) => self.examine(*diagnosis, now, out),
-            Mail::LookUpAgain(client) => self.look_up_again(client, now, out),
+            Mail::LookUpAgain(client) => {
+                self.log_in(now, out, |event, out| event.look_up_again(client, out));
+            }
             Mail::Listen(letter) => self.handle_listen_mail(*letter, now, out),
-            Mail::Failed(pool) => self.fail_waiters(&pool, now, out),
+            Mail::Failed(pool) => {
+                let parts = self.parts(now);
+                let refused = login::refuse_waiters(&parts.env, parts.connections, &pool);
+                self.carry_out(refused, now, out);
+            }
             Mail::ProcessPending(from) => parked_logins::confirm_pending_processed(from, out),
-            Mail::PendingProcessed => self.count_parked(now, out),
+            Mail::PendingProcessed => {
+                for parked in self.logins.pending_processed() {
+                    self.log_in(now, out, |event, out| event.count_again(parked, out));
+                }
+                let parts = self.parts(now);
+                parts.logins.ask_for_pending(&parts.env, out);
+            }
             Mail::Cancel { from, request, key } => {
                 let parts = self.parts(now);
                 let effect = parts.cancel_requests.cancel(
@@ -488,6 +509,12 @@ impl Worker {
             match effect {
                 Effect::Dismiss(client, why) => self.close_client(client, why, now, out),
                 Effect::Refuse(client, fault) => self.refuse(client, &fault, now, out),
+                Effect::JoinPool(client, asked) => self.join_pool(client, asked, now, out),
+                Effect::WaitAtLogin(client, pool) => self.wait(client, pool, true, now, out),
+                Effect::CheckOut(client) => self.check_out(client, now, out),
+                Effect::ServeConsole(client, early) => self.serve_console(client, &early, now, out),
+                Effect::ApplyOrders(pool) => self.apply_orders_to_pool(pool, now, out),
+                Effect::AnnounceShutdown(how) => self.announce_shutdown(how, out),
                 Effect::CloseServer(server, why) => self.close_server(server, why, now, out),
                 Effect::EndConsoleCommand(client) => self.cancel_console(client, now, out),
                 Effect::DiscardRequest(client) => self.discard_request(client, now, out),
@@ -504,13 +531,37 @@ impl Worker {
                 worker: self.id,
                 directory: &self.directory,
                 snapshot: &self.snapshot,
+                shutdown: self.shutdown,
                 now,
             },
             connections: &mut self.table,
             cancel_requests: &mut self.cancel_requests,
-            parked_logins: &mut self.parked_logins,
+            pools: &mut self.pools,
             suspension: &mut self.suspension,
+            logins: &mut self.logins,
         }
+    }
+
+    /// Passes an event of a client that logs in to the module for logins, and carries out what follows.
+    pub(crate) fn log_in<R>(
+        &mut self,
+        now: Time,
+        out: &mut Actions,
+        handle: impl FnOnce(&mut LoginEvent<'_>, &mut Actions) -> R,
+    ) -> R {
+        let parts = self.parts(now);
+        let mut event = LoginEvent {
+            env: parts.env,
+            connections: parts.connections,
+            pools: parts.pools,
+            cancel_requests: parts.cancel_requests,
+            logins: parts.logins,
+            effects: Vec::new(),
+        };
+        let result = handle(&mut event, out);
+        let effects = event.effects;
+        self.carry_out(effects, now, out);
+        result
     }
 
     /// Handles the end of a connection that carries a cancel request, or its failure to open.
@@ -530,12 +581,8 @@ impl Worker {
 
     /// Returns this worker's part of a pool, and creates it if need be.
     pub(crate) fn local_pool(&mut self, shared: &Arc<SharedPool>, now: Time) -> &mut LocalPool {
-        if self.pools.get(shared.id).is_none() {
-            // A tick removes the pool if no client uses it.
-            self.schedule(now);
-        }
-        self.pools
-            .get_or_add(shared, &self.directory, &self.snapshot, now)
+        let parts = self.parts(now);
+        parts.pools.open(&parts.env, parts.connections, shared)
     }
 
     #[inline]

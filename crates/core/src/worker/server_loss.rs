@@ -48,7 +48,7 @@ impl Worker {
             Closed::Tls(error) => Some(format!("TLS handshake failed: {error}")),
         };
         if matches!(why, Closed::Tls(_)) {
-            self.logins.server_tls_failed += 1;
+            self.logins.results_mut().server_tls_failed += 1;
         }
         if let Some(text) = lost {
             out.log(Level::Warning, self.server_subject(conn), text);

@@ -13,6 +13,8 @@ use crate::{
     backend::{Credentials, Duty, LoginError, Progress, Server, ServerLogin},
     connections::Conn,
     listen::ListenerKey,
+    login::note_lost_lookup,
+    mail::Mail,
     pool::{Above, Connecting, Opening},
     shared_pool::{Failure, ServerParameters},
 };
@@ -455,6 +457,43 @@ impl Worker {
         }
     }
 
+    /// Handles a failed login to a server. A server that refused the login would refuse the next one too.
+    pub(super) fn login_failed(
+        &mut self,
+        shared: &Arc<SharedPool>,
+        why: Failure,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let pool = self.local_pool(shared, now);
+        pool.stats.now.server_login_failure_count += 1;
+        let hosts = pool.terms.endpoints.len();
+        let is_told = {
+            let mut facts = shared.facts.lock();
+            let is_refused = why.refusal.is_some();
+            let is_unreachable = why.detail.is_some();
+            facts.login_failed(why);
+            is_refused || (is_unreachable && facts.failures >= hosts)
+        };
+        let outdated = shared.epochs.lock().outdated();
+        let (notes, has_none) = {
+            let mut ledger = shared.ledger.lock();
+            let notes = ledger.connected(self.id, Connecting::Failed(now), now);
+            // Outdated servers serve no waiter.
+            let usable = (ledger.servers() - ledger.connecting()) as usize;
+            (notes, usable <= outdated)
+        };
+        self.deliver(notes, shared, out);
+        if is_told && has_none {
+            for to in self.all_workers() {
+                out.list.push(Action::Mail {
+                    to,
+                    mail: Mail::Failed(Arc::clone(shared)),
+                });
+            }
+        }
+    }
+
     /// Logs the end of a server connection with PgBouncer's text, which operators search for.
     pub(super) fn log_server_end(&mut self, conn: Token, why: &str, now: Time, out: &mut Actions) {
         if self.snapshot.config.settings.log_disconnections
@@ -477,7 +516,7 @@ impl Worker {
         };
         let _ = uncount_kept(&mut server);
         if let Some(lookup) = server.session.lookup.take() {
-            self.lookup_lost(&lookup, out);
+            note_lost_lookup(self.id, &lookup, out);
         }
         if let Some(key) = &server.key {
             let holders = self.directory.holders();
