@@ -14,6 +14,7 @@ mod diagnosis;
 mod discard;
 mod disconnect;
 mod early;
+mod effects;
 mod eviction;
 mod exclusive_server;
 mod handover_in;
@@ -57,11 +58,10 @@ use crate::{
     backend::{Duty, Server},
     cancel_requests::{self, CancelRequests},
     connections::{Conn, Connections},
-    effect::{Effect, Env},
     fault::Fault,
     frontend::ClientDuty,
     listen::ChannelClients,
-    login::{self, ClientLogins, LoginEvent},
+    login::{self, ClientLogins},
     mail::Mail,
     parked_logins,
     pool::{Notes, PoolId},
@@ -115,16 +115,6 @@ pub struct Worker {
     pub(crate) logins: ClientLogins,
     /// The statistics of pools that were removed.
     pub(crate) past: Stats,
-}
-
-/// Mutable references to a worker's parts, for modules that own their state.
-pub(crate) struct Parts<'w> {
-    pub(crate) env: Env<'w>,
-    pub(crate) connections: &'w mut Connections,
-    pub(crate) cancel_requests: &'w mut CancelRequests,
-    pub(crate) pools: &'w mut LocalPools,
-    pub(crate) suspension: &'w mut Suspension,
-    pub(crate) logins: &'w mut ClientLogins,
 }
 
 impl Worker {
@@ -496,72 +486,6 @@ impl Worker {
             (Some(tick), Some(settle)) => Some(tick.min(settle)),
             (tick, settle) => tick.or(settle),
         }
-    }
-
-    /// Carries out what one module wants another module to do.
-    pub(crate) fn carry_out(
-        &mut self,
-        effects: impl IntoIterator<Item = Effect>,
-        now: Time,
-        out: &mut Actions,
-    ) {
-        for effect in effects {
-            match effect {
-                Effect::Dismiss(client, why) => self.close_client(client, why, now, out),
-                Effect::Refuse(client, fault) => self.refuse(client, &fault, now, out),
-                Effect::JoinPool(client, asked) => self.join_pool(client, asked, now, out),
-                Effect::WaitAtLogin(client, pool) => self.wait(client, pool, true, now, out),
-                Effect::CheckOut(client) => self.check_out(client, now, out),
-                Effect::ServeConsole(client, early) => self.serve_console(client, &early, now, out),
-                Effect::ApplyOrders(pool) => self.apply_orders_to_pool(pool, now, out),
-                Effect::AnnounceShutdown(how) => self.announce_shutdown(how, out),
-                Effect::CloseServer(server, why) => self.close_server(server, why, now, out),
-                Effect::EndConsoleCommand(client) => self.cancel_console(client, now, out),
-                Effect::DiscardRequest(client) => self.discard_request(client, now, out),
-                Effect::Settle(server) => self.release_if_done(server, now, out),
-                Effect::GoOnCleaning(server) => self.continue_cleaning(server, now, out),
-            }
-        }
-    }
-
-    /// Splits the worker into the modules that own their state, their connections, and their environment.
-    pub(crate) fn parts(&mut self, now: Time) -> Parts<'_> {
-        Parts {
-            env: Env {
-                worker: self.id,
-                directory: &self.directory,
-                snapshot: &self.snapshot,
-                shutdown: self.shutdown,
-                now,
-            },
-            connections: &mut self.table,
-            cancel_requests: &mut self.cancel_requests,
-            pools: &mut self.pools,
-            suspension: &mut self.suspension,
-            logins: &mut self.logins,
-        }
-    }
-
-    /// Passes an event of a client that logs in to the module for logins, and carries out what follows.
-    pub(crate) fn log_in<R>(
-        &mut self,
-        now: Time,
-        out: &mut Actions,
-        handle: impl FnOnce(&mut LoginEvent<'_>, &mut Actions) -> R,
-    ) -> R {
-        let parts = self.parts(now);
-        let mut event = LoginEvent {
-            env: parts.env,
-            connections: parts.connections,
-            pools: parts.pools,
-            cancel_requests: parts.cancel_requests,
-            logins: parts.logins,
-            effects: Vec::new(),
-        };
-        let result = handle(&mut event, out);
-        let effects = event.effects;
-        self.carry_out(effects, now, out);
-        result
     }
 
     /// Handles the end of a connection that carries a cancel request, or its failure to open.
