@@ -34,9 +34,11 @@ const LAYERS: &[&[&str]] = &[
     &["connections", "metrics"],
     &["mail"],
     &["action"],
+    &["loan"],
     &["effect"],
     &["cancel_requests", "parked_logins", "pooling", "suspension"],
-    &["login"],
+    &["listeners", "login"],
+    &["client_listen"],
     &["worker"],
     &["admin", "relay"],
 ];

@@ -204,6 +204,13 @@ impl Actions {
         }
     }
 
+    /// Reports that something is missing that must be there: ends a debug build, else logs it.
+    #[cold]
+    pub(crate) fn report_missing(&mut self, what: &str) {
+        debug_assert!(false, "missing: {what}");
+        self.log(Level::Error, "", format!("bug in pgweir: missing: {what}"));
+    }
+
     /// Adds a line for the log.
     pub(crate) fn log(
         &mut self,

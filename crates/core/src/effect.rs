@@ -3,11 +3,15 @@
 use std::sync::Arc;
 
 use crate::{
-    Action, Actions, Shutdown, Time, Token, WorkerId,
+    Action, Actions, Search, Shutdown, Time, Token, WorkerId,
     directory::{Directory, Snapshot},
     fault::Fault,
+    listen::{ListenerOpening, Question},
+    loan::Early,
     mail::Mail,
+    pin::Pins,
     pool::PoolId,
+    stats::Stats,
 };
 
 /// What modules may read of the worker whose event they handle.
@@ -52,14 +56,61 @@ pub(crate) enum Effect {
     ApplyOrders(PoolId),
     /// Tell the other workers that nobody keeps them from ending in this way any more.
     AnnounceShutdown(Shutdown),
+    /// End a client with this error, and cancel its query.
+    EndClient(Token, Fault),
     /// Close a server connection, and log the reason.
     CloseServer(Token, &'static str),
+    /// Close a server connection that violates the protocol; how.
+    ServerFault(Token, String),
+    /// Open a connection that listens: [`Listeners::opened`](crate::listeners::Listeners::opened) gets the outcome.
+    OpenListener(Box<ListenerOpening>),
     /// End the command that a console client waits for.
     EndConsoleCommand(Token),
     /// Take a client's request out of the queue, and answer it with an error.
     DiscardRequest(Token),
-    /// Settle a kept server connection if a client waits for one: no cancel request is on its way to it any more.
+    /// Settle or release a server connection that its client may need no longer.
     Settle(Token),
+    /// Make the servers of a pool available that clients keep without need.
+    FreeKeptServers(PoolId),
+    /// Go on with a search for a server that may be closed for another pool.
+    GoOnSearching(Box<Search>),
+    /// End a search for a server that may be closed for another pool.
+    EndSearch(Box<Search>),
+    /// Give a server connection the session state of this client, which has received all earlier notifications.
+    Equip {
+        /// The server connection.
+        server: Token,
+        /// The client.
+        client: Token,
+    },
+    /// Relay bytes of a client that were read before its server could get them.
+    RelayEarly(Token, Early),
+    /// Fence the notifications of the client of this server connection, whose channels are settled, and complete the
+    /// client's request.
+    FinishWithFence(Token),
+    /// Complete the request of the client that this server connection is lent to.
+    FinishRequest(Token),
+    /// Add these to the statistics of a pool.
+    Count(PoolId, Box<Stats>),
+    /// Count and log new reasons for which a client keeps its server connection.
+    CountPins {
+        /// The client.
+        client: Token,
+        /// The server connection.
+        server: Token,
+        /// The new reasons.
+        pins: Pins,
+    },
+    /// Online restart: pass a notification on for a client that has left for the other process.
+    ForwardNotification(Token, Arc<[u8]>),
+    /// Online restart: the listener's answer for a client that has left for the other process.
+    ForwardedAnswered(Question, bool),
+    /// Online restart: the listener of a client that has left for the other process is lost, and why.
+    ForwardedLost(Token, Arc<str>),
+    /// Online restart: whether a listener now listens for a client that was taken over.
+    TakenOverListens(Token, bool),
+    /// Online restart: a client that was taken over has received all notifications up to now.
+    TakenOverFenced(Token),
     /// Go on cleaning a server connection, to which no cancel request is on its way any more.
     GoOnCleaning(Token),
 }

@@ -12,6 +12,7 @@ pub mod cancel;
 mod cancel_requests;
 mod catalog;
 mod client_counts;
+mod client_listen;
 mod connections;
 pub mod console;
 mod diagnosis;
@@ -21,6 +22,8 @@ pub mod fault;
 pub mod frontend;
 mod inbox;
 pub mod listen;
+mod listeners;
+mod loan;
 mod log;
 mod login;
 

@@ -8,7 +8,7 @@ use crate::{
     console::{KnownNames, WorkerRound},
     diagnosis::Diagnosis,
     fault::Fault,
-    listen::Message,
+    listen::{ListenerEvent, ListenerRequest},
     metrics::Measurement,
     pool::Waiter,
     shared_pool::Search,
@@ -47,8 +47,10 @@ pub enum Mail {
     Evict(Box<Search>),
     /// The server was lost that a lookup about this client's user was running on: look the user up again.
     LookUpAgain(Token),
-    /// About LISTEN.
-    Listen(Box<Message>),
+    /// A request for a listener that this worker owns.
+    ListenerRequest(Box<ListenerRequest>),
+    /// An answer of a listener, a notification, or its loss, for clients of this worker.
+    ListenerEvent(Box<ListenerEvent>),
     /// The pool has no server, and PostgreSQL refuses its logins: fail the clients that wait.
     Failed(Arc<SharedPool>),
     /// The sender has logins above `max_client_conn`. Answer with `CaughtUp` once all input that has arrived so far is

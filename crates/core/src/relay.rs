@@ -31,6 +31,7 @@ use self::{
 use crate::{
     Action, Actions, Closed, ReadMode, Time, Token,
     backend::{Duty, Expected, Phase, Request, Step},
+    client_listen::{keep_direct_notification, unlisten_completed},
     fault::{Fault, STALE_PLAN, Words},
     frontend::ClientDuty,
     worker::{Loss, Worker, send_early},
@@ -127,7 +128,13 @@ impl Worker {
         out: &mut Actions,
     ) {
         match stopped {
-            Stopped::Listens(command) => self.channel_command(server_conn, command, now, out),
+            Stopped::Listens(command) => {
+                let parts = self.parts(now);
+                let (env, connections) = (&parts.env, parts.connections);
+                let clients = parts.listening_clients;
+                let effects = clients.command(env, connections, server_conn, command, out);
+                self.carry_out(effects, now, out);
+            }
             Stopped::Terminated => self.close_client(conn, "client close request", now, out),
             Stopped::Refused(fault) => self.refuse(conn, &fault, now, out),
         }
@@ -281,7 +288,10 @@ impl Worker {
                 self.described(conn, message)
             }
             backend::NOTIFICATION_RESPONSE => {
-                self.keep_direct_notification(conn, message, now, out);
+                let parts = self.parts(now);
+                let (env, connections) = (&parts.env, parts.connections);
+                let effect = keep_direct_notification(env, connections, conn, message, out);
+                self.carry_out(effect, now, out);
                 false
             }
             backend::DATA_ROW => {
@@ -291,7 +301,7 @@ impl Worker {
             backend::COMMAND_COMPLETE => {
                 server.session.forget_signals_after(body);
                 self.command_completed(conn, body);
-                self.unlisten_completed(conn, Some(body));
+                unlisten_completed(&mut self.table, conn, Some(body));
                 true
             }
             backend::NOTICE_RESPONSE => {
@@ -438,7 +448,7 @@ impl Worker {
             server.session.has_failed();
         }
         let marks = server.replies.failed();
-        self.unlisten_completed(conn, None);
+        unlisten_completed(&mut self.table, conn, None);
         let Ok(report) = Report::parse(body) else {
             self.undo(conn, marks);
             return true;

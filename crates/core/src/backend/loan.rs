@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Any phase ends at once when the client leaves (the server connection is cleaned or closed) or when the server
-//! connection is lost. `worker/loan.rs` changes the phase of both sides.
+//! connection is lost. `crate::loan` changes the phase of both sides.
 
 use super::Duty;
 use crate::{Time, Token};

@@ -21,6 +21,7 @@ pub use mark::{Change, Mark, MarkKind};
 pub use prepared::{Prepared, Version};
 pub use replies::{Front, Replies};
 pub use request::{InternalQuery, Request};
+pub(crate) use server::OUTDATED;
 pub use server::{Duty, Server, Unnamed};
 pub use session::{
     CatalogRows, InspectionAnswers, SIGNALS, Sequences, ServerSession, UnexplainedParameters,

@@ -14,6 +14,9 @@ use crate::{
     session::Tracked,
 };
 
+/// Why servers are closed that were opened before a RECONNECT, or before a change of their database's entry.
+pub(crate) const OUTDATED: &str = "database configuration changed";
+
 /// What a server connection is used for, and by which client.
 ///
 /// ```text
@@ -210,6 +213,17 @@ impl Server {
             self.shared.ledger.lock().ended_reading();
         }
         has_read
+    }
+
+    /// Returns the server's name for the log.
+    #[must_use]
+    pub fn subject(&self) -> String {
+        let key = &self.shared.key;
+        let at = match self.addresses {
+            Some((_, Address::Tcp(remote))) => remote.to_string(),
+            _ => self.endpoint.to_string(),
+        };
+        format!("S-{:#x}: {}/{}@{at}", self.id, key.database, key.user)
     }
 
     /// Returns the id of the pool.

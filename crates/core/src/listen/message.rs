@@ -5,11 +5,11 @@ use std::sync::Arc;
 use super::{Channel, ListenerKey, Question};
 use crate::{SharedPool, WorkerId};
 
-/// A message from a client's worker to the listener's worker, or the other way round.
+/// A message from a worker whose clients listen to the worker that owns the listener.
 #[derive(Debug)]
-pub enum Message {
-    /// To the listener's worker: listen to these channels for the client's worker, if there are any, and answer once
-    /// all earlier notifications were passed on.
+pub enum ListenerRequest {
+    /// Listen to these channels for the client's worker, if there are any, and answer once all earlier notifications
+    /// were passed on.
     Ask {
         /// The client's pool.
         shared: Arc<SharedPool>,
@@ -20,7 +20,7 @@ pub enum Message {
         /// Channels that are new to the client.
         channels: Vec<Channel>,
     },
-    /// To the listener's worker: no client of this worker wants these channels any more.
+    /// No client of this worker wants these channels any more.
     Leave {
         /// The listener.
         key: ListenerKey,
@@ -29,21 +29,26 @@ pub enum Message {
         /// The channels.
         channels: Vec<Channel>,
     },
-    /// To the client's worker: the question is answered.
+}
+
+/// A message from the worker that owns a listener to a worker whose clients listen.
+#[derive(Debug)]
+pub enum ListenerEvent {
+    /// The question is answered.
     Answer {
         /// The question.
         question: Question,
         /// Whether the listener listens. If not, nothing has changed.
         granted: bool,
     },
-    /// To a worker that wants the channel: a whole notification.
+    /// A notification on a channel that the worker wants.
     Notified {
         /// The listener.
         key: ListenerKey,
-        /// The message.
+        /// The whole message.
         message: Arc<[u8]>,
     },
-    /// To each worker that wants a channel of the listener: the listener is lost, and its later notifications too.
+    /// The listener is lost, and its later notifications too.
     Lost {
         /// The listener.
         key: ListenerKey,

@@ -18,16 +18,18 @@ mod listener_channels;
 mod listening;
 mod message;
 mod notification;
+mod opening;
 mod pending_unlisten;
 
 use std::sync::Arc;
 
+pub(crate) use self::opening::{ListenerOpening, Opened, OpeningPurpose};
 pub use self::{
     channel_clients::ChannelClients,
     holders::{Holder, Holders},
     listener_channels::{Full, ListenerChannels, READ_ALL},
     listening::{Listening, Overflow, Stage, TakenOverListener},
-    message::Message,
+    message::{ListenerEvent, ListenerRequest},
     notification::Notification,
     pending_unlisten::PendingUnlisten,
 };

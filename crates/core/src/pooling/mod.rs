@@ -3,14 +3,24 @@
 //! [`LocalPools`] owns this worker's part of each pool: its idle and kept servers, its counts, and what the
 //! configuration says about the pool ([`Terms`]). A worker reads and changes them without a lock. The part that all workers
 //! share, with the ledger of servers and waiting clients, is [`SharedPool`](crate::SharedPool).
+//!
+//! Events that come in: the notes of a ledger ([`deliver`]), and searches for a server that may be closed for another pool
+//! (`eviction`). Effects that go out: servers to close, and kept servers to free.
 
+mod eviction;
 mod local_pool;
+mod notes;
 mod pin_count;
 mod terms;
 
 use std::sync::Arc;
 
-pub(crate) use self::{local_pool::LocalPool, terms::Terms};
+pub(crate) use self::{
+    eviction::{EVICTED, end_search},
+    local_pool::LocalPool,
+    notes::deliver,
+    terms::Terms,
+};
 use crate::{SharedPool, connections::Connections, effect::Env, pool::PoolId};
 
 /// This worker's part of each pool that it has used.

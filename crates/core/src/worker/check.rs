@@ -3,12 +3,13 @@
 use pgweir_config::{PoolMode, Settings};
 use pgweir_wire::MessageWriter;
 
-use super::{Worker, loan::enter, operator_orders::OUTDATED};
+use super::Worker;
 use crate::{
     Action, Actions, Time, Token,
-    backend::{Duty, InternalQuery, Phase},
+    backend::{Duty, InternalQuery, OUTDATED, Phase},
     fault::Fault,
     frontend::ClientDuty,
+    loan::enter,
 };
 
 /// The value of `server_check_query` that means the empty query; an empty setting means no query.

@@ -4,10 +4,11 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Worker, loan::enter};
+use super::Worker;
 use crate::{
     Actions, SharedPool, Time, Token,
     backend::Phase,
+    loan::enter,
     session::{Context, SettingsTable, Tracked, TrackedNames},
 };
 

@@ -4,7 +4,7 @@ use pgweir_wire::{MessageWriter, Severity};
 
 use super::Worker;
 use crate::{
-    Actions, ReadMode, Time, Token,
+    Actions, ReadMode, Time, Token, client_listen,
     fault::Fault,
     frontend::{ClientDuty, Discard, End},
 };
@@ -67,7 +67,7 @@ impl Worker {
         };
         client.duty = ClientDuty::Idle;
         client.request_at = now;
-        let (is_blocked, hears) = (client.blocked, client.listening.is_some());
+        let (is_blocked, listens) = (client.blocked, client.listening.is_some());
         let asks_more = !rest.is_empty();
         client.early = asks_more.then(|| Box::new(rest.to_vec()));
         out.read(
@@ -78,8 +78,8 @@ impl Worker {
                 ReadMode::Notify
             },
         );
-        if hears {
-            self.send_backlog_if_idle(conn, out);
+        if listens {
+            client_listen::send_backlog_if_idle(&mut self.table, conn, out);
         }
         if asks_more {
             self.check_out(conn, now, out);

@@ -150,7 +150,9 @@ impl Worker {
             if listening.taken_over.is_some() {
                 send_listen_note(&client.cancel_key(), ListenNote::Done, out);
             }
-            self.stop_listen(conn, *listening, out);
+            let parts = self.parts(now);
+            let clients = parts.listening_clients;
+            clients.stop(&parts.env, conn, *listening, out);
         }
         self.logins.client_left();
         self.directory

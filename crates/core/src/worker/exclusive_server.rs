@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use super::{Worker, checkout::begin};
+use super::Worker;
 use crate::{
     Actions, Replication, SharedPool, Time, Token,
     backend::{Credentials, Duty, Loan, Phase, Server},
     fault::Fault,
     frontend::{Client, ClientDuty},
+    loan::begin,
     pool::Waiter,
     shared_pool::ServerParameters,
 };

@@ -272,7 +272,7 @@ impl Worker {
             TakeoverMail::Gone { shared, .. } => self.server_handed_over(&shared, now, out),
             TakeoverMail::Alone => self.predecessor_gone(now, out),
             TakeoverMail::Listening { key, note } => self.handle_listen_note(&key, note, now, out),
-            TakeoverMail::AllBack => self.forget_forwarded_clients(out),
+            TakeoverMail::AllBack => self.forget_forwarded_clients(now, out),
         }
     }
 }

@@ -66,7 +66,7 @@ impl Worker {
         for conn in left {
             self.refuse(conn, &Fault::TakeoverTimeout, now, out);
         }
-        self.end_forwarding(out);
+        self.end_forwarding(now, out);
     }
 
     /// Handles a tick while clients are handed over.

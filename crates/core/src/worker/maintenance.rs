@@ -229,6 +229,6 @@ impl Worker {
             Some(pool.empty_since.after(pool.kept(settings)?))
         };
         let pools = self.pools.iter();
-        pools.filter_map(|pool| deadline(pool)).min()
+        pools.filter_map(deadline).min()
     }
 }

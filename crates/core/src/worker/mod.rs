@@ -4,10 +4,8 @@
 
 mod bypass;
 mod catalog;
-mod channels;
 mod check;
 mod checkout;
-mod client_listen;
 mod client_timeouts;
 mod defaults;
 mod diagnosis;
@@ -15,16 +13,12 @@ mod discard;
 mod disconnect;
 mod early;
 mod effects;
-mod eviction;
 mod exclusive_server;
 mod handover_in;
 mod handover_out;
 mod hang_up;
 mod inspection;
 mod join;
-mod listener_replacement;
-mod listeners;
-mod loan;
 mod maintenance;
 mod notification_forwarding;
 mod operator_orders;
@@ -51,25 +45,25 @@ use std::sync::Arc;
 use pgweir_auth::scram::DerivedKeys;
 
 pub use self::handover_in::TakenOverClient;
-pub(crate) use self::{early::send_early, listeners::Listeners, pins::pins_of, server_loss::Loss};
+pub(crate) use self::{early::send_early, pins::pins_of, server_loss::Loss};
 use crate::{
     Action, Actions, Address, AuthCheckResult, Closed, ConnectError, Control, Directory, Peer,
     ReadMode, SharedPool, Shutdown, Snapshot, Time, TlsFacts, Token, WorkerId,
     backend::{Duty, Server},
     cancel_requests::{self, CancelRequests},
+    client_listen::{self, ListeningClients},
     connections::{Conn, Connections},
     fault::Fault,
     frontend::ClientDuty,
-    listen::ChannelClients,
+    listeners::Listeners,
     login::{self, ClientLogins},
     mail::Mail,
     parked_logins,
     pool::{Notes, PoolId},
-    pooling::{LocalPool, LocalPools},
+    pooling::{self, LocalPool, LocalPools},
     session::Bindings,
     stats::{Periods, Stats},
     suspension::Suspension,
-    takeover::PoolNote,
 };
 
 /// Owns client and server connections and their protocol state. Each method handles one event, and appends
@@ -83,9 +77,7 @@ pub struct Worker {
     pub(crate) cancel_requests: CancelRequests,
     /// The names of its clients' prepared statements.
     pub(crate) bindings: Bindings,
-    /// The channels that its clients listen to.
-    pub(crate) channels: ChannelClients,
-    /// The listeners that this worker owns.
+    pub(crate) listening_clients: ListeningClients,
     pub(crate) listeners: Listeners,
     pub(crate) pools: LocalPools,
     /// When the first server that is kept with its client has to be inspected.
@@ -132,7 +124,7 @@ impl Worker {
             table: Connections::with_tick((id == WorkerId(0)).then_some(Time(0))),
             cancel_requests: CancelRequests::default(),
             bindings: Bindings::default(),
-            channels: ChannelClients::default(),
+            listening_clients: ListeningClients::default(),
             listeners: Listeners::default(),
             pools: LocalPools::default(),
             check_after,
@@ -177,7 +169,7 @@ impl Worker {
         match self.table.get(conn) {
             Some(Conn::Server(server)) => match server.duty {
                 Duty::Login(_) => self.server_login_bytes(conn, bytes, now, out),
-                Duty::Listening => self.listener_bytes(conn, bytes, now, out),
+                Duty::Listening => self.listener_received(conn, bytes, now, out),
                 _ => self.relay_down(conn, bytes, now, out),
             },
             Some(Conn::Client(client)) => match client.duty {
@@ -264,7 +256,7 @@ impl Worker {
         match self.table.get(conn) {
             Some(Conn::Client(client)) => {
                 client.blocked = false;
-                let hears = client.listening.is_some();
+                let listens = client.listening.is_some();
                 if matches!(client.duty, ClientDuty::Idle) {
                     out.read(conn, ReadMode::Notify);
                 }
@@ -273,8 +265,8 @@ impl Worker {
                     self.release_if_done(server, now, out);
                 }
                 self.console_drained(conn, now, out);
-                if hears {
-                    self.send_backlog_if_idle(conn, out);
+                if listens {
+                    client_listen::send_backlog_if_idle(&mut self.table, conn, out);
                 }
             }
             Some(Conn::Server(server)) => {
@@ -382,14 +374,38 @@ impl Worker {
             Mail::Open(pool) => self.open_server(&pool, now, out),
             Mail::OpenFor(pool, waiter) => self.open_exclusive(&pool, waiter, now, out),
             Mail::SharingChanged(pool) => self.update_sharing(&pool, now, out),
-            Mail::CapHasRoom(pool) => self.cap_has_room(&pool, now, out),
-            Mail::Search(search) => self.search(*search, now, out),
-            Mail::Evict(search) => self.evict(*search, now, out),
+            Mail::CapHasRoom(pool) => {
+                let notes = pool.ledger.lock().room(now);
+                self.deliver(notes, &pool, out);
+            }
+            Mail::Search(search) => {
+                let parts = self.parts(now);
+                let effects = parts.pools.visit(&parts.env, *search);
+                self.carry_out(effects, now, out);
+            }
+            Mail::Evict(search) => {
+                let parts = self.parts(now);
+                let effects = parts.pools.evict(&parts.env, parts.connections, search);
+                self.carry_out(effects, now, out);
+            }
             Mail::Diagnose(diagnosis) => self.examine(*diagnosis, now, out),
             Mail::LookUpAgain(client) => {
                 self.log_in(now, out, |event, out| event.look_up_again(client, out));
             }
-            Mail::Listen(letter) => self.handle_listen_mail(*letter, now, out),
+            Mail::ListenerRequest(request) => {
+                let parts = self.parts(now);
+                let (env, connections) = (&parts.env, parts.connections);
+                let effect = parts.listeners.handle(env, connections, *request, out);
+                self.carry_out(effect, now, out);
+            }
+            Mail::ListenerEvent(event) => {
+                let parts = self.parts(now);
+                let (env, connections) = (&parts.env, parts.connections);
+                let effects = parts
+                    .listening_clients
+                    .handle(env, connections, *event, out);
+                self.carry_out(effects, now, out);
+            }
             Mail::Failed(pool) => {
                 let parts = self.parts(now);
                 let refused = login::refuse_waiters(&parts.env, parts.connections, &pool);
@@ -488,6 +504,21 @@ impl Worker {
         }
     }
 
+    /// Handles bytes from a listener. An effect of a message is carried out before the next message is handled.
+    fn listener_received(&mut self, conn: Token, bytes: &[u8], now: Time, out: &mut Actions) {
+        let mut at = 0;
+        loop {
+            let parts = self.parts(now);
+            let (env, connections) = (&parts.env, parts.connections);
+            let from = (bytes, &mut at);
+            let effect = parts.listeners.received(env, connections, conn, from, out);
+            if effect.is_none() {
+                return;
+            }
+            self.carry_out(effect, now, out);
+        }
+    }
+
     /// Handles the end of a connection that carries a cancel request, or its failure to open.
     fn cancel_ended(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let parts = self.parts(now);
@@ -516,32 +547,6 @@ impl Worker {
 
     /// Sends the ledger's notes to the workers.
     pub(crate) fn deliver(&self, notes: Notes, pool: &Arc<SharedPool>, out: &mut Actions) {
-        for to in notes.wanted.iter() {
-            out.list.push(Action::Mail {
-                to,
-                mail: Mail::ServersWanted(Arc::clone(pool)),
-            });
-        }
-        if let Some((to, waiter)) = notes.exclusive {
-            let mail = Mail::OpenFor(Arc::clone(pool), waiter);
-            out.list.push(Action::Mail { to, mail });
-        }
-        if let Some(to) = notes.open {
-            out.list.push(Action::Mail {
-                to,
-                mail: Mail::Open(Arc::clone(pool)),
-            });
-        }
-        if notes.lend {
-            let note = PoolNote {
-                database: pool.key.database.to_string(),
-                user: pool.key.user.to_string(),
-                held: 0,
-                lent: 0,
-                keys: None,
-            };
-            out.list.push(Action::Control(Control::Lend(note)));
-        }
-        self.deliver_cap_notes(&notes, pool, out);
+        pooling::deliver(self.id, &self.directory, &notes, pool, out);
     }
 }

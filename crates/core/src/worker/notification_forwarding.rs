@@ -12,6 +12,8 @@ use super::Worker;
 use crate::{
     Action, Actions, SharedPool, Time, Token,
     cancel::{CancelKey, Keys},
+    client_listen::{ask_fence, send_backlog_if_idle},
+    effect::Env,
     fault::Fault,
     frontend::{Client, ClientDuty},
     listen::{Channel, ListenerKey, Listening, Question, Stage, TakenOverListener},
@@ -90,7 +92,7 @@ impl Worker {
     }
 
     /// Forwards a notification for a client that has left.
-    pub(super) fn forward(&mut self, conn: Token, message: &[u8], out: &mut Actions) {
+    pub(super) fn forward(&mut self, conn: Token, message: &[u8], now: Time, out: &mut Actions) {
         let most = self.snapshot.config.settings.notification_backlog as usize;
         let Some(forward) = self.forwarded_clients.all.get_mut(&conn) else {
             return;
@@ -99,7 +101,7 @@ impl Worker {
             return;
         }
         if forward.heard.len() + message.len() > most {
-            return self.stop_forwarding(conn, ListenNote::Lost(BEHIND.to_owned()), out);
+            return self.stop_forwarding(conn, ListenNote::Lost(BEHIND.to_owned()), now, out);
         }
         forward.heard.extend_from_slice(message);
         send_listen_note(
@@ -114,6 +116,7 @@ impl Worker {
         &mut self,
         question: Question,
         granted: bool,
+        now: Time,
         out: &mut Actions,
     ) {
         let forward = self.forwarded_clients.all.get(&question.client);
@@ -123,7 +126,7 @@ impl Worker {
                 true => ListenNote::Fenced,
                 false => ListenNote::Lost("it is closed".to_owned()),
             };
-            self.stop_forwarding(question.client, note, out);
+            self.stop_forwarding(question.client, note, now, out);
         }
     }
 
@@ -132,30 +135,35 @@ impl Worker {
         &mut self,
         conn: Token,
         why: &str,
+        now: Time,
         out: &mut Actions,
-    ) -> bool {
-        let has_left = self.forwarded_clients.all.contains_key(&conn);
-        if has_left {
-            self.stop_forwarding(conn, ListenNote::Lost(why.to_owned()), out);
+    ) {
+        if self.forwarded_clients.all.contains_key(&conn) {
+            self.stop_forwarding(conn, ListenNote::Lost(why.to_owned()), now, out);
         }
-        has_left
     }
 
     /// Stops the forwarding for a client, and sends the other process the reason. The client stays known until the
     /// other process has finished with it.
-    pub(super) fn stop_forwarding(&mut self, conn: Token, note: ListenNote, out: &mut Actions) {
+    fn stop_forwarding(&mut self, conn: Token, note: ListenNote, now: Time, out: &mut Actions) {
         let Some(forward) = self.forwarded_clients.all.get_mut(&conn) else {
             return;
         };
         let listening = forward.listening.take();
         send_listen_note(&forward.key, note, out);
         if let Some(listening) = listening {
-            self.stop_listen(conn, *listening, out);
+            self.stop_listen(conn, *listening, now, out);
         }
     }
 
+    fn stop_listen(&mut self, conn: Token, listening: Listening, now: Time, out: &mut Actions) {
+        let parts = self.parts(now);
+        let clients = parts.listening_clients;
+        clients.stop(&parts.env, conn, listening, out);
+    }
+
     /// Stops the forwarding for all clients that have left.
-    pub(super) fn end_forwarding(&mut self, out: &mut Actions) {
+    pub(super) fn end_forwarding(&mut self, now: Time, out: &mut Actions) {
         for conn in self
             .forwarded_clients
             .all
@@ -163,7 +171,7 @@ impl Worker {
             .copied()
             .collect::<Vec<_>>()
         {
-            self.stop_forwarding(conn, ListenNote::Lost(TIMEOUT.to_owned()), out);
+            self.stop_forwarding(conn, ListenNote::Lost(TIMEOUT.to_owned()), now, out);
         }
         self.forwarded_clients.all.clear();
         self.forwarded_clients.keys = Keys::default();
@@ -177,7 +185,7 @@ impl Worker {
 
     /// Forgets the clients that left in the oldest failed restart whose clients were awaited: none of them comes
     /// back any more. The next restart may have begun: clients that left in that one stay.
-    pub(super) fn forget_forwarded_clients(&mut self, out: &mut Actions) {
+    pub(super) fn forget_forwarded_clients(&mut self, now: Time, out: &mut Actions) {
         self.forwarded_clients.returned += 1;
         let returned = self.forwarded_clients.returned;
         let all = self.forwarded_clients.all.iter();
@@ -189,7 +197,7 @@ impl Worker {
             if let Some(forward) = self.forwarded_clients.remove(conn)
                 && let Some(listening) = forward.listening
             {
-                self.stop_listen(conn, *listening, out);
+                self.stop_listen(conn, *listening, now, out);
             }
         }
     }
@@ -230,10 +238,9 @@ impl Worker {
         };
         listening.settle();
         listening.prepend_backlog(forward.heard);
-        self.channels
-            .renamed(&listening.key, listening.channels(), before, conn);
+        self.listening_clients.rename(&listening, before, conn);
         client.listening = Some(listening);
-        self.send_backlog_if_idle(conn, out);
+        send_backlog_if_idle(&mut self.table, conn, out);
         true
     }
 
@@ -257,19 +264,20 @@ impl Worker {
             encoding: client.tracked.client_encoding().into(),
         };
         let channels: Vec<Channel> = record.channels.iter().map(|name| name[..].into()).collect();
-        let mut listening = Listening::new(key.clone());
+        let mut listening = Box::new(Listening::new(key));
         listening.taken_over = Some(Box::new(TakenOverListener {
             notified: Vec::new(),
             ready_was_sent: record.ready_was_sent,
         }));
-        let number = listening.ask(Stage::Asking(channels.clone()), now);
-        client.listening = Some(Box::new(listening));
         client.duty = ClientDuty::TakenOver;
         let pool = self.pool(pool).ok_or_else(|| lost(NOT_CARRIED))?;
         let shared = Arc::clone(&pool.shared);
-        self.channels.asked(&key, &channels);
-        let question = self.question(conn, number, false);
-        self.ask_listener_owner(shared, key, question, channels, out);
+        let parts = self.parts(now);
+        let listens = (conn, &mut *listening);
+        (parts.listening_clients).order(&parts.env, listens, shared, channels, out);
+        if let Some(client) = self.table.client(conn) {
+            client.listening = Some(listening);
+        }
         Ok(())
     }
 
@@ -313,7 +321,7 @@ impl Worker {
                     && let Some(forward) = self.forwarded_clients.remove(conn)
                     && let Some(listening) = forward.listening
                 {
-                    self.stop_listen(conn, *listening, out);
+                    self.stop_listen(conn, *listening, now, out);
                 }
             }
             ListenNote::Notification(message) => {
@@ -340,10 +348,15 @@ impl Worker {
         let Some(listening) = &mut forward.listening else {
             return;
         };
-        let number = listening.ask(Stage::Fenced, now);
-        let (shared, key) = (Arc::clone(&forward.shared), listening.key.clone());
-        let question = self.question(conn, number, true);
-        self.ask_listener_owner(shared, key, question, Vec::new(), out);
+        let shared = Arc::clone(&forward.shared);
+        let env = Env {
+            worker: self.id,
+            directory: &self.directory,
+            snapshot: &self.snapshot,
+            now,
+            shutdown: self.shutdown,
+        };
+        ask_fence(&env, (conn, listening), shared, Stage::Fenced, true, out);
     }
 
     /// Finds a client that was taken over and does not have its listener yet.
@@ -380,20 +393,17 @@ impl Worker {
         let Some(conn) = self.arriving(key) else {
             return;
         };
-        let Some(client) = self.table.client(conn) else {
-            return;
-        };
-        let (Some(listening), Some(pool)) = (&mut client.listening, client.pool) else {
-            return;
-        };
-        let number = listening.ask(Stage::Fenced, now);
-        let listener = listening.key.clone();
-        let Some(pool) = self.pool(pool) else {
+        let pool = self.table.client(conn).and_then(|client| client.pool);
+        let Some(pool) = pool.and_then(|pool| self.pool(pool)) else {
             return;
         };
         let shared = Arc::clone(&pool.shared);
-        let question = self.question(conn, number, true);
-        self.ask_listener_owner(shared, listener, question, Vec::new(), out);
+        let parts = self.parts(now);
+        let client = parts.connections.client(conn);
+        if let Some(listening) = client.and_then(|client| client.listening.as_deref_mut()) {
+            let listens = (conn, listening);
+            ask_fence(&parts.env, listens, shared, Stage::Fenced, true, out);
+        }
     }
 
     /// Sends the client what both processes have received, and lets it go on.
@@ -413,7 +423,7 @@ impl Worker {
         listening.prepend_backlog(told);
         client.duty = ClientDuty::Idle;
         send_listen_note(&key, ListenNote::Done, out);
-        self.send_backlog_if_idle(conn, out);
+        send_backlog_if_idle(&mut self.table, conn, out);
         self.serve_taken_over_client(conn, arriving.ready_was_sent, now, out);
     }
 

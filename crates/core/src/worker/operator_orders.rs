@@ -9,12 +9,9 @@ use std::{
 use super::Worker;
 use crate::{
     Action, Actions, Address, Endpoint, Level, SharedPool, Time, Token, WorkerId,
-    connections::Conn, effect::wake_waiting_consoles, fault::Fault, frontend::ClientDuty,
-    mail::Mail, pool::PoolId,
+    backend::OUTDATED, connections::Conn, effect::wake_waiting_consoles, fault::Fault,
+    frontend::ClientDuty, mail::Mail, pool::PoolId,
 };
-
-/// Why servers are closed that were opened before a RECONNECT, or before a change of their database's entry.
-pub(crate) const OUTDATED: &str = "database configuration changed";
 
 impl Worker {
     /// Applies the current orders, after they have changed.
@@ -134,7 +131,9 @@ impl Worker {
             return;
         };
         server.retire = Some(why);
-        if server.listens.is_some() && self.is_succeeded(conn, why, now) {
+        let stays = server.listens.is_some()
+            && (self.listeners).stays_until_replaced(&mut self.table, conn, why, now);
+        if stays {
             return;
         }
         let Some(server) = self.table.server(conn) else {

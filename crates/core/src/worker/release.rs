@@ -11,6 +11,7 @@ use crate::{
     backend::{Duty, Settling},
     frontend::ClientDuty,
     pool::{Grant, PoolId},
+    pooling::EVICTED,
     session::Class,
 };
 
@@ -257,7 +258,12 @@ impl Worker {
                     }
                     return;
                 }
-                Grant::Evict => return self.close_evicted(conn, pool_id, now, out),
+                Grant::Evict => {
+                    if let Some(pool) = self.pool(pool_id) {
+                        pool.stats.now.eviction_count += 1;
+                    }
+                    return self.close_server(conn, EVICTED, now, out);
+                }
                 Grant::OwnWaiter(waiter) => {
                     if self.lend_to(conn, waiter, now, out) {
                         return;

@@ -12,9 +12,9 @@ use crate::{
     Action, Actions, Address, ConnectError, Level, SharedPool, Time, Token,
     backend::{Credentials, Duty, LoginError, Progress, Server, ServerLogin},
     connections::Conn,
-    listen::ListenerKey,
+    listen::{ListenerKey, ListenerOpening, Opened, OpeningPurpose},
+    listeners::complete_parameters,
     login::note_lost_lookup,
-    mail::Mail,
     pool::{Above, Connecting, Opening},
     shared_pool::{Failure, ServerParameters},
 };
@@ -83,6 +83,58 @@ impl Worker {
         self.schedule(now);
         out.list.push(Action::Connect { conn, endpoint });
         conn
+    }
+
+    /// Opens a connection that listens, if the caps allow one more.
+    pub(super) fn open_listener(&mut self, opening: ListenerOpening, now: Time, out: &mut Actions) {
+        let opened = self.begin_listener_login(&opening, now, out);
+        let parts = self.parts(now);
+        let (env, connections) = (&parts.env, parts.connections);
+        let effect = parts
+            .listeners
+            .opened(env, connections, opening, opened, out);
+        self.carry_out(effect, now, out);
+    }
+
+    fn begin_listener_login(
+        &mut self,
+        opening: &ListenerOpening,
+        now: Time,
+        out: &mut Actions,
+    ) -> Opened {
+        let (shared, key) = (&opening.shared, &opening.key);
+        if self.shutdown.is_some() {
+            return Opened::Impossible;
+        }
+        let Some((endpoint, mut credentials)) = self.terms_of_login(shared, now) else {
+            return Opened::Impossible;
+        };
+        if let OpeningPurpose::Replacement { endpoint: former } = &opening.purpose
+            && *former != endpoint
+        {
+            return Opened::Impossible;
+        }
+        if !shared.ledger.lock().take_extra_place() {
+            return Opened::CapReached;
+        }
+        complete_parameters(key, &mut credentials.parameters);
+        let listens = Some(key.clone());
+        let conn = self.begin_server_login(shared, endpoint, credentials, listens, now, out);
+        Opened::Connecting(conn)
+    }
+
+    /// Handles the end of a listener connection.
+    fn listener_lost(
+        &mut self,
+        listener: (Token, &ListenerKey, &Arc<SharedPool>),
+        why: &str,
+        now: Time,
+        out: &mut Actions,
+    ) {
+        let parts = self.parts(now);
+        let (env, connections) = (&parts.env, parts.connections);
+        let effect = parts.listeners.lost(env, connections, listener, why, out);
+        self.carry_out(effect, now, out);
     }
 
     pub(super) fn terms_of_login(
@@ -289,7 +341,10 @@ impl Worker {
             return self.exclusive_ready(conn, owner, &server_parameters, now, out);
         }
         if server.listens.is_some() {
-            return self.listener_ready(conn, now, out);
+            let parts = self.parts(now);
+            let (env, connections) = (&parts.env, parts.connections);
+            let effect = parts.listeners.logged_in(env, connections, conn, out);
+            return self.carry_out(effect, now, out);
         }
         let shared = Arc::clone(&server.shared);
         self.local_pool(&shared, now).stats.now.server_login_count += 1;
@@ -403,7 +458,7 @@ impl Worker {
             return self.exclusive_given_up(&server, owner, now, out);
         }
         if let Some(key) = &server.listens {
-            return self.listener_lost(conn, &server.shared, key, "it was closed", now, out);
+            return self.listener_lost((conn, key, &server.shared), "it was closed", now, out);
         }
         let shared = &server.shared;
         let notes = shared
@@ -423,7 +478,7 @@ impl Worker {
             return;
         }
         if let Some(key) = &server.listens {
-            return self.listener_lost(conn, &server.shared, key, why, now, out);
+            return self.listener_lost((conn, key, &server.shared), why, now, out);
         }
         server.ends_reading();
         let notes = server.shared.ledger.lock().closed(worker, now);
@@ -449,48 +504,11 @@ impl Worker {
             }
         }
         if let Some(key) = &server.listens {
-            return self.listener_lost(conn, shared, key, &why.text, now, out);
+            return self.listener_lost((conn, key, shared), &why.text, now, out);
         }
         match server.owner {
             Some(owner) => self.exclusive_failed(&server, owner, &why.text, now, out),
             None => self.login_failed(shared, why, now, out),
-        }
-    }
-
-    /// Handles a failed login to a server. A server that refused the login would refuse the next one too.
-    pub(super) fn login_failed(
-        &mut self,
-        shared: &Arc<SharedPool>,
-        why: Failure,
-        now: Time,
-        out: &mut Actions,
-    ) {
-        let pool = self.local_pool(shared, now);
-        pool.stats.now.server_login_failure_count += 1;
-        let hosts = pool.terms.endpoints.len();
-        let is_told = {
-            let mut facts = shared.facts.lock();
-            let is_refused = why.refusal.is_some();
-            let is_unreachable = why.detail.is_some();
-            facts.login_failed(why);
-            is_refused || (is_unreachable && facts.failures >= hosts)
-        };
-        let outdated = shared.epochs.lock().outdated();
-        let (notes, has_none) = {
-            let mut ledger = shared.ledger.lock();
-            let notes = ledger.connected(self.id, Connecting::Failed(now), now);
-            // Outdated servers serve no waiter.
-            let usable = (ledger.servers() - ledger.connecting()) as usize;
-            (notes, usable <= outdated)
-        };
-        self.deliver(notes, shared, out);
-        if is_told && has_none {
-            for to in self.all_workers() {
-                out.list.push(Action::Mail {
-                    to,
-                    mail: Mail::Failed(Arc::clone(shared)),
-                });
-            }
         }
     }
 
@@ -540,14 +558,8 @@ impl Worker {
 
     /// Returns the server's name for the log.
     pub(crate) fn server_subject(&mut self, conn: Token) -> String {
-        let Some(server) = self.table.server(conn) else {
-            return String::new();
-        };
-        let key = &server.shared.key;
-        let at = match server.addresses {
-            Some((_, Address::Tcp(remote))) => remote.to_string(),
-            _ => server.endpoint.to_string(),
-        };
-        format!("S-{:#x}: {}/{}@{at}", server.id, key.database, key.user)
+        self.table
+            .server(conn)
+            .map_or_else(String::new, |server| server.subject())
     }
 }

@@ -5,11 +5,12 @@ use std::sync::{Arc, atomic::Ordering};
 
 use pgweir_wire::MessageWriter;
 
-use super::{Worker, checkout::begin, loan::enter, role_settings::REDEFINED};
+use super::{Worker, role_settings::REDEFINED};
 use crate::{
     Action, Actions, SharedPool, Source, Time, Token,
     backend::{InternalQuery, Phase, Sequences, Server},
     frontend::{Client, ClientDuty},
+    loan::{begin, enter},
     session::{Context, Settings, SettingsTable, Startup, is_identity, login_plan, plan, shown},
 };
 

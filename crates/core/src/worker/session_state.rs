@@ -9,16 +9,17 @@ use pgweir_wire::MessageWriter;
 
 use super::{
     Worker,
-    checkout::begin,
     inspection::{Inspection, Rights},
-    loan::enter,
     session::adopt_literal_settings,
     signal::signals_at_end,
 };
 use crate::{
     Actions, Directory, ReadMode, Time, Token,
     backend::{InternalQuery, Phase, Request, Server, ServerSession, Settling},
+    client_listen::{ChannelMove, fence, fences_to_move, send_backlog},
     frontend::Client,
+    listen::Stage,
+    loan::{begin, enter},
     pin::{Pin, Pins},
     session::{Context, Effects, Probe, Settings, SettingsTable, State, TrackedNames, plan},
 };
@@ -68,7 +69,7 @@ impl Worker {
         }
         send_unsent_parameters(directory.names(), client_conn, client, server, out);
         if !server.session.notified.is_empty() {
-            self.send_backlog(client_conn, out);
+            send_backlog(&mut self.table, client_conn, out);
         }
         true
     }
@@ -318,14 +319,21 @@ impl Worker {
 
     /// Goes on when the session is settled except for its channels.
     fn finish_inspection(&mut self, conn: Token, now: Time, out: &mut Actions) {
-        if !self.fences_to_move(conn, now, out) {
+        let parts = self.parts(now);
+        if !fences_to_move(&parts.env, parts.connections, conn, out) {
             self.finish_with_channels(conn, now, out);
         }
     }
 
     /// Moves the session's channels to the client's listener, and goes on when that is done.
-    pub(super) fn finish_with_channels(&mut self, conn: Token, now: Time, out: &mut Actions) {
-        if self.move_channels_to_listener(conn, now, out) {
+    fn finish_with_channels(&mut self, conn: Token, now: Time, out: &mut Actions) {
+        let parts = self.parts(now);
+        let (env, connections) = (&parts.env, parts.connections);
+        let moved = parts
+            .listening_clients
+            .move_channels(env, connections, conn, out);
+        if let ChannelMove::Done(effect) = moved {
+            self.carry_out(effect, now, out);
             self.finish_with_fence(conn, now, out);
         }
     }
@@ -333,7 +341,9 @@ impl Worker {
     /// Goes on when the channels are settled too: fences the client's notifications.
     pub(crate) fn finish_with_fence(&mut self, conn: Token, now: Time, out: &mut Actions) {
         let client = self.table.server(conn).and_then(|server| server.client());
-        if client.is_some_and(|client| self.fence(client, now, out)) {
+        let parts = self.parts(now);
+        let mut fences = |client| fence(&parts.env, parts.connections, client, Stage::Fenced, out);
+        if client.is_some_and(|client| !fences(client)) {
             self.finish_fenced_request(conn, now, out);
         }
     }
@@ -348,7 +358,7 @@ impl Worker {
         else {
             return;
         };
-        self.send_backlog(client_conn, out);
+        send_backlog(&mut self.table, client_conn, out);
         let Some((client, server)) = self.table.pair(client_conn, conn) else {
             return;
         };

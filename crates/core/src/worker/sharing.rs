@@ -103,6 +103,14 @@ impl Worker {
         pools.any(|pool| pool.offers_to_ledger && pool.clients_keep_servers && pool.servers > 0)
     }
 
+    /// Makes the servers of a pool available that clients keep without need.
+    pub(super) fn free_kept(&mut self, id: PoolId, now: Time, out: &mut Actions) {
+        match self.pool(id) {
+            Some(pool) if pool.clients_keep_servers => self.release_kept(id, now, out),
+            _ => self.settle_kept(id, now, out),
+        }
+    }
+
     /// Releases the servers that clients keep without need.
     pub(super) fn release_kept(&mut self, id: PoolId, now: Time, out: &mut Actions) {
         let lent = |conn: &super::Conn| match conn {

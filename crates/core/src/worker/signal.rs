@@ -6,14 +6,16 @@ use std::sync::Arc;
 
 use pgweir_wire::{HEADER_LEN, MessageWriter};
 
-use super::{Worker, checkout::begin, loan::enter, session_state::send_unsent_parameters};
+use super::{Worker, session_state::send_unsent_parameters};
 use crate::{
     Action, Actions, ReadMode, Time, Token,
     backend::{InternalQuery, Phase, Request, SIGNALS, Server},
     cancel::CancelKey,
     cancel_requests::busy_server,
+    client_listen::send_backlog,
     fault::Fault,
     frontend::{Client, ClientDuty},
+    loan::{begin, enter},
     mail::Mail,
     signal::{Asker, Order, Rights, Signal, Signals, unknown_pid},
 };
@@ -112,7 +114,7 @@ impl Worker {
             return self.inspect_held(conn, now, out);
         }
         if !server.session.notified.is_empty() {
-            self.send_backlog(client_conn, out);
+            send_backlog(&mut self.table, client_conn, out);
         }
         self.finish_request(conn, now, out);
     }

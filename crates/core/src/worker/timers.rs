@@ -50,7 +50,9 @@ impl Worker {
         }
         self.check_handover_out(now, out);
         self.check_servers(now, out);
-        self.check_listeners(now, out);
+        let parts = self.parts(now);
+        let effects = parts.listeners.check(&parts.env, parts.connections);
+        self.carry_out(effects, now, out);
         self.check_pools(now, out);
         self.turn_periods(now);
         let next = self.next_deadline(now);
@@ -69,10 +71,14 @@ impl Worker {
         }
         let periods = self.pools.iter().any(|pool| pool.servers > 0);
         let period_ends = periods.then_some(self.period_ends);
+        let parts = self.parts(now);
+        let listener_ends = parts
+            .listeners
+            .first_deadline(&parts.env, parts.connections);
         let deadlines = [
             self.first_server_deadline(now),
             self.first_pool_deadline(now),
-            self.first_listener_deadline(),
+            listener_ends,
             period_ends,
         ];
         let first = deadlines.into_iter().flatten().min();

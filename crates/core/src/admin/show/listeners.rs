@@ -21,8 +21,8 @@ const COLUMNS: [Column; 9] = [
 ];
 
 pub(super) fn add(worker: &mut Worker, collection: &mut Collection) {
-    for (key, listener) in &worker.listeners {
-        let Some(server) = worker.table.server(listener.conn) else {
+    for (key, listener) in worker.listeners.iter() {
+        let Some(server) = worker.table.server(listener.conn()) else {
             continue;
         };
         let is_ready = matches!(server.duty, Duty::Listening);
@@ -32,9 +32,9 @@ pub(super) fn add(worker: &mut Worker, collection: &mut Collection) {
             (*server.shared.key.user).into(),
             encoding.into(),
             if is_ready { "listening" } else { "login" }.into(),
-            listener.channels.channels().into(),
-            listener.channels.workers().iter().count().into(),
-            Cell::Int(listener.notifications),
+            listener.channels().channels().into(),
+            listener.channels().workers().iter().count().into(),
+            Cell::Int(listener.notifications()),
             server.key.as_ref().map_or(0, |key| key.pid).into(),
             server.id.into(),
         ];

@@ -1,0 +1,50 @@
+//! What a ledger wants workers to do becomes mail and actions.
+
+use std::sync::Arc;
+
+use super::eviction::begin_search;
+use crate::{
+    Action, Actions, Control, SharedPool, WorkerId, directory::Directory, mail::Mail, pool::Notes,
+    takeover::PoolNote,
+};
+
+/// Sends the notes of a pool's ledger to the workers, to searches, and to the old process of an online restart.
+pub(crate) fn deliver(
+    worker: WorkerId,
+    directory: &Directory,
+    notes: &Notes,
+    pool: &Arc<SharedPool>,
+    out: &mut Actions,
+) {
+    for to in notes.wanted.iter() {
+        let mail = Mail::ServersWanted(Arc::clone(pool));
+        out.list.push(Action::Mail { to, mail });
+    }
+    if let Some((to, waiter)) = notes.exclusive {
+        let mail = Mail::OpenFor(Arc::clone(pool), waiter);
+        out.list.push(Action::Mail { to, mail });
+    }
+    if let Some(to) = notes.open {
+        let mail = Mail::Open(Arc::clone(pool));
+        out.list.push(Action::Mail { to, mail });
+    }
+    if notes.lend {
+        let note = PoolNote {
+            database: pool.key.database.to_string(),
+            user: pool.key.user.to_string(),
+            held: 0,
+            lent: 0,
+            keys: None,
+        };
+        out.list.push(Action::Control(Control::Lend(note)));
+    }
+    // A server that has just gone has given its slot back already.
+    let pools_with_room = notes.room.iter().filter_map(|&id| directory.pool_of(id));
+    for pool in pools_with_room {
+        let mail = Mail::CapHasRoom(pool);
+        out.list.push(Action::Mail { to: worker, mail });
+    }
+    for &scope in &notes.search {
+        begin_search(worker, Arc::clone(pool), scope, out);
+    }
+}
