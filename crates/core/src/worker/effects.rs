@@ -3,13 +3,13 @@
 
 use super::Worker;
 use crate::{
-    Actions, Time,
+    Actions, SharedPool, Time,
     cancel_requests::CancelRequests,
     client_listen::ListeningClients,
     connections::Connections,
     effect::{Effect, Env},
     listeners::Listeners,
-    login::{ClientLogins, LoginEvent},
+    login::{ClientLogins, LoginEvent, refuse_waiters},
     pooling::{self, LocalPools},
     suspension::Suspension,
 };
@@ -137,5 +137,21 @@ impl Worker {
         let effects = event.effects;
         self.carry_out(effects, now, out);
         result
+    }
+    /// Counts parked logins again once all workers have processed pending disconnects.
+    pub(super) fn count_parked_logins(&mut self, now: Time, out: &mut Actions) {
+        for parked in self.logins.pending_processed() {
+            // A login that is refused makes room for the next one.
+            self.log_in(now, out, |event, out| event.count_again(parked, out));
+        }
+        let parts = self.parts(now);
+        parts.logins.ask_for_pending(&parts.env, out);
+    }
+
+    /// Refuses clients that wait for servers of a pool to which logins fail.
+    pub(super) fn refuse_waiters(&mut self, pool: &SharedPool, now: Time, out: &mut Actions) {
+        let parts = self.parts(now);
+        let refused = refuse_waiters(&parts.env, parts.connections, pool);
+        self.carry_out(refused, now, out);
     }
 }

@@ -56,7 +56,7 @@ use crate::{
     fault::Fault,
     frontend::ClientDuty,
     listeners::Listeners,
-    login::{self, ClientLogins},
+    login::ClientLogins,
     mail::Mail,
     parked_logins,
     pool::{Notes, PoolId},
@@ -406,19 +406,9 @@ impl Worker {
                     .handle(env, connections, *event, out);
                 self.carry_out(effects, now, out);
             }
-            Mail::Failed(pool) => {
-                let parts = self.parts(now);
-                let refused = login::refuse_waiters(&parts.env, parts.connections, &pool);
-                self.carry_out(refused, now, out);
-            }
+            Mail::Failed(pool) => self.refuse_waiters(&pool, now, out),
             Mail::ProcessPending(from) => parked_logins::confirm_pending_processed(from, out),
-            Mail::PendingProcessed => {
-                for parked in self.logins.pending_processed() {
-                    self.log_in(now, out, |event, out| event.count_again(parked, out));
-                }
-                let parts = self.parts(now);
-                parts.logins.ask_for_pending(&parts.env, out);
-            }
+            Mail::PendingProcessed => self.count_parked_logins(now, out),
             Mail::Cancel { from, request, key } => {
                 let parts = self.parts(now);
                 let effect = parts.cancel_requests.cancel(
